@@ -1,0 +1,1 @@
+"""One script a published table: `python -m benchmarks.papers.NAME [--quick] [--seed N] [--json FILE]`."""

@@ -1,0 +1,216 @@
+"""The one way a benchmark reads its settings, prints its table and writes its JSON record.
+
+A script is a function from settings to rows, and one call::
+
+    def measure(settings: argparse.Namespace) -> list[Row]:
+        ...
+
+    if __name__ == "__main__":
+        raise SystemExit(report.run("roles", __doc__, measure))
+
+A row is a flat dictionary. `reached` says whether its target was met and is never left out where there is a
+target; `correct=False` marks a wrong answer and makes the exit code 1. Lists and dictionaries in a row (raw
+timings, traces) leave the table and are kept under `raw` in the record, row by row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Row", "format_table", "make_record", "parse_settings", "run", "versions", "write_record"]
+
+Row = Mapping[str, Any]
+
+PACKAGES = ("ethogram", "jax", "jaxlib", "numpyro", "numpy", "scipy", "arviz")
+FLAGS = ("XLA_FLAGS", "JAX_ENABLE_X64", "JAX_PLATFORMS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def run(
+    name: str,
+    about: str | None,
+    measure: Callable[[argparse.Namespace], Sequence[Row]],
+    *,
+    speed: bool = False,
+    peers: Sequence[str] = (),
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Exit code of a benchmark: 0, or 1 where a row says `correct=False` or there is no row at all.
+
+    Parameters
+    ----------
+    name : as in `python -m benchmarks.papers.NAME`; it stands in the record.
+    about : the script's docstring; its first line becomes the help text and the table's title.
+    measure : gives the rows for the parsed settings.
+    speed : True adds `--size`, `--dtype` and `--rounds` to `--quick`, `--seed` and `--json`.
+    peers : distributions whose versions the record keeps beside ours.
+    argv : arguments to read in place of the command line's.
+    """
+    title = (about or name).strip().splitlines()[0]
+    settings = parse_settings(name, title, speed=speed, argv=argv)
+    if settings.json is not None and not settings.json.parent.is_dir():
+        print(f"--json: the folder {settings.json.parent} does not exist: make it first", file=sys.stderr)
+        return 2
+    start = time.perf_counter()
+    rows = [dict(row) for row in measure(settings)]
+    record = make_record(name, settings, rows, time.perf_counter() - start, peers=peers)
+    print(title)
+    print(format_table(record["rows"]))
+    print(describe_machine(record))
+    if settings.json is not None:
+        write_record(settings.json, record)
+    return 0 if rows and all(row.get("correct", True) for row in rows) else 1
+
+
+def parse_settings(
+    name: str, title: str, *, speed: bool = False, argv: Sequence[str] | None = None
+) -> argparse.Namespace:
+    """Settings of one run: `quick`, `seed`, `json` and, for speed scripts, `size`, `dtype`, `rounds`.
+
+    `size`, `dtype` and `rounds` are None where they were not given, so that the script's own choice for quick
+    and full runs stands.
+    """
+    folder = "speed" if speed else "papers"
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{folder}.{name}", description=title)
+    parser.add_argument(
+        "--quick", action="store_true", help="the same code on smaller sizes, within a minute"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of every random draw")
+    parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="also write the record there")
+    if speed:
+        parser.add_argument("--size", default=None, help="only the size of this name")
+        parser.add_argument("--dtype", choices=("float32", "float64"), default=None)
+        parser.add_argument(
+            "--rounds", type=_positive, default=None, metavar="N", help="rounds of paired timings"
+        )
+    return parser.parse_args(argv)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not a positive count")
+    return value
+
+
+def versions(peers: Sequence[str] = ()) -> dict[str, str]:
+    """Version of Python and of each package, by distribution name; "not installed" where it is missing."""
+    found = {"python": platform.python_version()}
+    for package in (*PACKAGES, *peers):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def make_record(
+    name: str,
+    settings: argparse.Namespace,
+    rows: Sequence[Row],
+    seconds: float,
+    *,
+    peers: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The JSON record: `name, settings, versions, machine, seconds, rows`, and `raw` where rows had lists.
+
+    Non-finite numbers become null, since JSON has no word for them.
+    """
+    flat = [{key: _plain(value) for key, value in row.items() if not _is_nested(value)} for row in rows]
+    raw = [{key: _plain(value) for key, value in row.items() if _is_nested(value)} for row in rows]
+    record = {
+        "name": name,
+        "settings": {key: value for key, value in vars(settings).items() if key != "json"},
+        "versions": versions(peers),
+        "machine": {
+            "cores": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+            "processor": platform.machine(),
+            "system": platform.system(),
+            "flags": {flag: os.environ[flag] for flag in FLAGS if flag in os.environ},
+        },
+        "seconds": round(seconds, 3),
+        "rows": flat,
+    }
+    if any(raw):
+        record["raw"] = raw
+    return record
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (list, tuple, dict)) or getattr(value, "ndim", 0) > 0
+
+
+def _plain(value: Any) -> Any:
+    """`value` in JSON's own types: array scalars unwrapped, arrays as lists, NaN and infinities as None."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write the record as JSON: to a temporary name beside `path`, then renamed, so no half file is seen."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def format_table(rows: Sequence[Row]) -> str:
+    """Aligned text of the rows, columns in the order of their first appearance; missing cells are "-"."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    if not columns:
+        return "no rows"
+    cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
+    numeric = [any(_is_number(row.get(column)) for row in rows) for column in columns]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    lines = (
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in cells
+    )
+    return "\n".join(lines)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def describe_machine(record: Mapping[str, Any]) -> str:
+    """Two lines under the table: seconds and machine, then versions."""
+    machine = record["machine"]
+    flags = " ".join(f"{flag}={value}" for flag, value in machine["flags"].items()) or "no flags"
+    known = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    return (
+        f"{record['seconds']:.1f} s on {machine['cores']} cores ({machine['processor']}), "
+        f"load {machine['load']}, {flags}\n{known}"
+    )

@@ -1,0 +1,146 @@
+"""Cold start: what importing costs, and how soon a fresh process prints the first ELBO of the football fit.
+
+Every number is the median over fresh processes. Imports are set beside `import numpyro, optax`, which no use
+of ethogram can avoid; the first ELBO is timed from after the imports, once without a compilation cache and
+once with a filled one, whose thresholds are off as in the command line. Bytecode is kept apart from the
+installation's own: "filled" means that an untimed run wrote it before, "empty" that every module, the standard
+library's too, was compiled anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+
+__all__ = ["measure"]
+
+REPEATS = 5
+QUICK_REPEATS = 3
+IMPORT_TARGET = 1.25
+COLD_TARGET_S = 3.0
+CACHED_TARGET_S = 1.0
+
+IMPORT = """
+import time
+wall, cpu = time.perf_counter(), time.process_time()
+import {modules}
+seconds = time.perf_counter() - wall, time.process_time() - cpu
+import json
+print(json.dumps(seconds))
+"""
+
+# The first sweep of the fit that `ethogram tour role-hmm --quick` shows first.
+FIRST_ELBO = """
+import json, time
+import jax
+import ethogram
+from ethogram.domains import football
+from ethogram.inference.conjugate_svi import ConjugateSVI
+from ethogram.models.emissions import GaussianEmission
+from ethogram.models.role_hmm import RoleHMM
+wall, cpu = time.perf_counter(), time.process_time()
+model = RoleHMM(10, GaussianEmission(2, strength=0.01, dof=4.0, scale=25.0))
+data = football.load("home").data
+fit = ConjugateSVI(model).run(jax.random.key({seed}), data, 1, restarts={restarts}, progress_bar=False)
+print("ELBO", float(fit.elbo[-1]))
+print(json.dumps((time.perf_counter() - wall, time.process_time() - cpu)))
+"""
+
+
+def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows of imports and of first ELBOs."""
+    repeats = settings.rounds or (QUICK_REPEATS if settings.quick else REPEATS)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        rows = [_imports(scratch, "filled", repeats)]
+        if not settings.quick:
+            rows.append(_imports(scratch, "empty", 1))
+        return rows + _first_elbos(scratch, settings.seed, repeats)
+
+
+def _imports(scratch: Path, bytecode: str, repeats: int) -> dict[str, Any]:
+    ours, peer = IMPORT.format(modules="ethogram"), IMPORT.format(modules="numpyro, optax")
+    filled = scratch / "bytecode"
+    taken: dict[str, list[tuple[float, float]]] = {ours: [], peer: []}
+    if bytecode == "filled":
+        for code in taken:
+            _fresh(code, filled)
+    for repeat in range(repeats):
+        for code in (ours, peer) if repeat % 2 == 0 else (peer, ours):
+            place = filled if bytecode == "filled" else Path(tempfile.mkdtemp(dir=scratch))
+            taken[code].append(_fresh(code, place))
+    ratios = [mine[0] / other[0] for mine, other in zip(taken[ours], taken[peer], strict=True)]
+    row = {
+        "measure": "import ethogram",
+        "peer": "import numpyro, optax",
+        "bytecode": bytecode,
+        "cache": None,
+        **_seconds("ours", taken[ours]),
+        **_seconds("peer", taken[peer]),
+        "ours_over_peer": statistics.median(ratios),
+        "low": min(ratios),
+        "high": max(ratios),
+    }
+    if bytecode == "filled":
+        row |= {"target": IMPORT_TARGET, "reached": row["ours_over_peer"] <= IMPORT_TARGET}
+    return row | {"timings": {"ours": taken[ours], "peer": taken[peer]}}
+
+
+def _first_elbos(scratch: Path, seed: int, repeats: int) -> list[dict[str, Any]]:
+    code = FIRST_ELBO.format(seed=seed, restarts=4)
+    filled, cache = scratch / "bytecode", scratch / "compiled"
+    _fresh(code, filled, cache)
+    rows = []
+    for state, place, target in (("empty", None, COLD_TARGET_S), ("filled", cache, CACHED_TARGET_S)):
+        taken = [_fresh(code, filled, place) for _ in range(repeats)]
+        wall = [seconds for seconds, _ in taken]
+        row = {
+            "measure": "first ELBO, football",
+            "bytecode": "filled",
+            "cache": state,
+            **_seconds("ours", taken),
+            "low": min(wall),
+            "high": max(wall),
+            "target": target,
+        }
+        rows.append(row | {"reached": row["ours_s"] <= target, "timings": {"ours": taken}})
+    return rows
+
+
+def _seconds(side: str, taken: list[tuple[float, float]]) -> dict[str, float]:
+    return {
+        f"{side}_s": statistics.median(wall for wall, _ in taken),
+        f"{side}_cpu_s": statistics.median(cpu for _, cpu in taken),
+    }
+
+
+def _fresh(code: str, bytecode: Path, cache: Path | None = None) -> tuple[float, float]:
+    """Wall and CPU seconds that a fresh interpreter prints on its last line."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("JAX_")}
+    environment |= {"PYTHONPYCACHEPREFIX": str(bytecode)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if cache is not None:
+        environment |= {
+            "JAX_COMPILATION_CACHE_DIR": str(cache),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+    command = [sys.executable, "-P", "-c", code]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if answer.returncode != 0:
+        raise RuntimeError(f"a timed process failed:\n{answer.stderr}")
+    wall, cpu = json.loads(answer.stdout.splitlines()[-1])
+    return wall, cpu
+
+
+if __name__ == "__main__":
+    raise SystemExit(report.run("cold_start", __doc__, measure, speed=True))

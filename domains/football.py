@@ -1,0 +1,105 @@
+"""Football: ten outfield players of a team, seen from the middle of their own formation.
+
+Six minutes of a match at 5 frames a second (origin and licence: ``data/football/NOTICE``). A play is a spell
+of one team's possession; its sequences are the ten outfield players of one team, in metres about the mean of
+the ten in each frame, turned so that the team attacks towards +x and its left side is +y.
+"""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from ethogram.domains.data import archive
+from ethogram.models.trajectories import Metadata, Trajectories
+
+__all__ = ["FootballPlays", "load"]
+
+GOALKEEPER = 1
+FRAMES_PER_SECOND = 5
+SIDES = ("home", "away")
+
+
+class FootballPlays(NamedTuple):
+    """Plays of one team, and who its players are.
+
+    Attributes
+    ----------
+    data : ten sequences a play, by play and then by player: `group` is the play, `agent` the player 0..9.
+    formation_place : slot of each player in the line-up, a 4-2-3-1: 2 right back, 3 left back, 5 and 6 centre
+        backs, 4 and 8 holding midfielders, 7 right, 10 centre, 11 left, 9 striker.
+    position : "defender", "midfielder" or "forward" of each player.
+    """
+
+    data: Trajectories
+    formation_place: Int[np.ndarray, "agent"]
+    position: tuple[str, ...]
+
+
+def load(
+    team: str = "home",
+    hz: int = 5,
+    role: str = "defence",
+    path: str | os.PathLike[str] | None = None,
+) -> FootballPlays:
+    """Plays in which a team defends or attacks: its outfield players about their centroid, in metres.
+
+    Parameters
+    ----------
+    team : "home" or "away".
+    hz : frames a second, 5 as recorded or 1 for every fifth frame of a play.
+    role : "defence" takes the plays in which the other team has the ball, "attack" those with the ball.
+    path : an npz file laid out like the embedded one, which is the default.
+
+    Returns
+    -------
+    The plays. Defending, home has 14 plays of 399 frames in all, away 13 plays of 767 frames.
+
+    Raises
+    ------
+    ValueError : an unknown team, rate or role, or a file that cannot be read or lacks a part.
+    FileNotFoundError : no file at `path`.
+
+    Examples
+    --------
+    >>> plays = load("away")
+    >>> plays.data.observations.shape[0], plays.position[0]
+    (130, 'defender')
+    """
+    for name, value, choices in (("team", team, SIDES), ("role", role, ("defence", "attack"))):
+        if value not in choices:
+            raise ValueError(f'{name} is {value!r}: give "{choices[0]}" or "{choices[1]}"')
+    if hz not in (1, FRAMES_PER_SECOND):
+        raise ValueError(
+            f"hz is {hz}: the tracking has {FRAMES_PER_SECOND} frames a second; give 5, or 1 to thin it"
+        )
+    keys = ("xy", "team", "player", "position", "formation_place", "sequences")
+    if path is None:
+        parts = archive.embedded("football", "football_5hz.npz", keys)
+    else:
+        parts = archive.read(path, keys)
+    xy, side, player, position, place, spells = parts
+
+    outfield = (side == SIDES.index(team)) & (place != GOALKEEPER)
+    metres = xy[:, outfield].astype(float) * (1 if team == "home" else -1)
+    metres -= metres.mean(axis=1, keepdims=True)
+    metres = metres.astype(np.float32)
+    with_ball = spells[:, 2] == SIDES.index(team)
+    plays = [metres[first:end] for first, end, _ in spells[with_ball == (role == "attack")]]
+    num_agents = int(outfield.sum())
+    data = Trajectories.from_list(
+        [play[:: FRAMES_PER_SECOND // hz, agent] for play in plays for agent in range(num_agents)],
+        agent=np.tile(np.arange(num_agents), len(plays)),
+        group=np.repeat(np.arange(len(plays)), num_agents),
+        metadata=Metadata(
+            name=f"football, {team} {role}",
+            feature_names=("x", "y"),
+            feature_units=("m", "m"),
+            time_unit="s",
+            frame_rate=float(hz),
+            agent_names=tuple(str(label) for label in player[outfield]),
+        ),
+    )
+    words = tuple(str(word) for word in position[outfield])
+    return FootballPlays(data, formation_place=place[outfield].astype(int), position=words)

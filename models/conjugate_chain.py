@@ -1,0 +1,168 @@
+r"""The chain's log normaliser under expected log potentials: E-step and statistics in one pass over the data.
+
+This is the first term of the conjugate engine's bound, :math:`\sum_s \log \tilde Z_s`, where
+:math:`\tilde Z` is the chain's normaliser with every log potential replaced by its expectation under q. Its
+gradient with respect to the expected statistics are the statistics of the data under the optimal q(z), which
+is all that a conjugate update needs. Features, messages and statistics of a chunk of sequences are made,
+used and dropped together, so that memory does not grow with the data.
+
+Le, Yue, Carr, Lucey (2017), supplement: eq. 7-15, with the local step's :math:`\tilde p_0 = \exp E \ln p_0`
+(printed there: :math:`\exp \ln E p_0`) and :math:`F_1 = \tilde p_0 \tilde L_1` (printed without
+:math:`\tilde L_1`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.custom_batching import custom_vmap
+
+from ethogram.models.forward_backward import chunk_e_step
+from ethogram.models.markov_chain import chunk_size, fold_axis, unfold_axis
+
+__all__ = ["ChainData", "conjugate_log_normalizer", "masked_log_likelihood"]
+
+
+class ChainData(NamedTuple):
+    """Data of sequences, as the chain sees them."""
+
+    observations: Array  # (sequence, time, ...): what the emission reads
+    observed: Array  # (sequence, time) bool
+    lengths: Array  # (sequence,)
+    states: Array | None = None  # (sequence, time): known states, -1 where not known
+
+
+def masked_log_likelihood(log_likelihood: Array, observed: Array, states: Array | None) -> Array:
+    """Step log likelihood (..., state): zero where nothing was observed, ``-inf`` off a known state."""
+    log_likelihood = jnp.where(observed[..., None], log_likelihood, 0)
+    if states is None:
+        return log_likelihood
+    state = jnp.arange(log_likelihood.shape[-1])
+    allowed = (states[..., None] < 0) | (states[..., None] == state.reshape((1,) * states.ndim + (-1,)))
+    return jnp.where(allowed, log_likelihood, -jnp.inf)
+
+
+@jax.custom_jvp
+def conjugate_log_normalizer(emission: Any, expected: dict[str, Any], data: ChainData) -> Array:
+    r"""Summed log normaliser :math:`\sum_s \log \tilde Z_s` of all sequences, a scalar.
+
+    Differentiable with respect to `expected` only, once; the gradient holds the expected statistics.
+
+    Parameters
+    ----------
+    emission : an emission of :mod:`ethogram.models.emissions`.
+    expected : expected statistics by block: ``initial`` and ``transition`` (of Dirichlet blocks), and those of
+        the emission's own blocks.
+    data : sequences; those of length zero add nothing.
+    """
+    return _value_and_statistics(emission, expected, data)[0]
+
+
+@conjugate_log_normalizer.defjvp
+def _conjugate_log_normalizer_jvp(primals, tangents):
+    value, statistics = _value_and_statistics(*primals)
+    parts = jax.tree.map(lambda s, t: jnp.sum(s * t), statistics, tangents[1])
+    return value, jax.tree.reduce(jnp.add, parts)
+
+
+@custom_vmap
+def _value_and_statistics(emission, expected, data):
+    value, statistics = _many_chains(emission, jax.tree.map(lambda x: x[None], expected), data)
+    return value[0], jax.tree.map(lambda x: x[0], statistics)
+
+
+@_value_and_statistics.def_vmap
+def _(axis_size, in_batched, emission, expected, data):
+    emission_batched, expected_batched, data_batched = in_batched
+    if any(jax.tree.leaves((emission_batched, data_batched))):
+        return _one_by_one(axis_size, in_batched, emission, expected, data), (True, _all_true(expected))
+    stacked = jax.tree.map(
+        lambda x, batched: x if batched else jnp.broadcast_to(x[None], (axis_size, *x.shape)),
+        expected, expected_batched,
+    )  # fmt: skip
+    folded = _many_chains_folding(emission, stacked, data)
+    return folded, (True, _all_true(expected))
+
+
+@custom_vmap
+def _many_chains_folding(emission, expected, data):
+    return _many_chains(emission, expected, data)
+
+
+@_many_chains_folding.def_vmap
+def _(axis_size, in_batched, emission, expected, data):
+    emission_batched, expected_batched, data_batched = in_batched
+    if any(jax.tree.leaves((emission_batched, data_batched))):
+        raise NotImplementedError("vmap over data or emission inside vmap over chains")
+    folded = jax.tree.map(lambda x, batched: fold_axis(x, axis_size, batched), expected, expected_batched)
+    out = _many_chains_folding(emission, folded, data)
+    return jax.tree.map(lambda x: unfold_axis(x, axis_size), out), (True, _all_true(expected))
+
+
+def _all_true(tree):
+    return jax.tree.map(lambda _: True, tree)
+
+
+def _one_by_one(axis_size, in_batched, *args):
+    """Data sets of their own, in turn: a mapped axis of data has no common chunk loop."""
+    stacked = jax.tree.map(
+        lambda x, batched: x if batched else jnp.broadcast_to(x[None], (axis_size, *x.shape)),
+        args,
+        tuple(in_batched),
+    )
+    return lax.map(lambda one: _value_and_statistics(*one), stacked)
+
+
+def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tuple[Array, dict[str, Any]]:
+    """Value (chain,) and statistics with a leading chain axis, chunk by chunk of sequences."""
+    expected = dict(expected)
+    initial, transition = expected.pop("initial"), expected.pop("transition")
+    log_initial = jnp.transpose(initial.concentration, (1, 0))[..., None]
+    log_transition = jnp.transpose(transition.concentration, (1, 2, 0))[..., None]
+    num_states, num_chains = log_initial.shape[:2]
+    num_sequences = data.lengths.shape[0]
+    size = chunk_size(num_chains, num_sequences)
+    num_chunks = math.ceil(num_sequences / size)
+
+    def one_chunk(chunk: ChainData):
+        observed = chunk.observed.T
+        observations = jnp.swapaxes(chunk.observations, 0, 1)
+        missing = ~observed.reshape(observed.shape + (1,) * (observations.ndim - 2))
+        observations = jnp.where(missing, 0, observations)
+        states = None if chunk.states is None else chunk.states.T
+
+        def log_likelihood(statistics):
+            one = masked_log_likelihood(
+                emission.expected_log_likelihood(statistics, observations), observed, states
+            )
+            return jnp.transpose(one, (0, 2, 1))
+
+        steps, pullback = jax.vjp(jax.vmap(log_likelihood, out_axes=2), expected)
+        alive = jnp.arange(observed.shape[0])[:, None, None] < chunk.lengths[None, None]
+        weight = jnp.ones_like(steps, shape=(1, chunk.lengths.shape[0]))
+        result = chunk_e_step(log_initial, log_transition, steps, alive, weight)
+        counts = {
+            "initial": initial._replace(concentration=jnp.sum(result.state[0], axis=-1).T),
+            "transition": transition._replace(concentration=jnp.transpose(result.pair, (2, 0, 1))),
+        }
+        return jnp.sum(result.log_normalizer, axis=-1), {**counts, **pullback(result.state)[0]}
+
+    if num_chunks == 1:
+        return one_chunk(data)
+
+    def split(x):
+        x = jnp.pad(x, [(0, num_chunks * size - num_sequences)] + [(0, 0)] * (x.ndim - 1))
+        return x.reshape(num_chunks, size, *x.shape[1:])
+
+    def add_chunk(total, chunk):
+        return jax.tree.map(jnp.add, total, one_chunk(chunk)), None
+
+    chunks = jax.tree.map(split, data)
+    nothing = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one_chunk, jax.tree.map(lambda x: x[0], chunks))
+    )
+    return lax.scan(add_chunk, nothing, chunks)[0]

@@ -1,0 +1,119 @@
+r"""Agents of a group in roles of which each is held by one agent at most, for the whole of a demonstration.
+
+.. math:: \sigma_g \sim \text{uniform over one-to-one maps of agents to roles}, \qquad
+          y_{g a t} \mid \sigma_g(a) = k \sim p(\cdot \mid \phi_k)
+
+The maps are summed out by a log-permanent: with :math:`W_{ak} = \sum_t \ln p(y_{at} \mid \phi_k)`,
+:math:`\ln p(y_g) = \mathrm{lper}(W) - \ln (K! / (K - K_a)!)`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import Array
+from numpyro.distributions import constraints
+
+from ethogram.models.conjugate_chain import masked_log_likelihood
+from ethogram.models.log_permanent import log_permanent, matching_marginals
+
+__all__ = ["ExclusiveRoles", "log_num_maps"]
+
+
+def log_num_maps(num_agents: int, num_roles: int) -> float:
+    """Log of the number of one-to-one maps of agents to roles, ``K! / (K - K_a)!``."""
+    return math.lgamma(num_roles + 1) - math.lgamma(num_roles - num_agents + 1)
+
+
+class ExclusiveRoles(dist.Distribution):
+    """Distribution of a group's observations when no two of its agents share a role.
+
+    One batch entry is one group; values are ``(..., agent, time, *event)``. What stands beyond a length, or
+    where nothing was observed, is not looked at.
+
+    Parameters
+    ----------
+    emission : a numpyro distribution with batch shape (role,).
+    lengths : (group, agent) integers.
+    observed : (group, agent, time) booleans.
+    states : (group, agent, time) integers, known roles, -1 where not known; None for none.
+    """
+
+    arg_constraints: ClassVar[dict] = {}
+    pytree_data_fields = ("emission", "lengths", "observed", "states")
+
+    def __init__(
+        self,
+        emission: dist.Distribution,
+        lengths: Any,
+        observed: Any,
+        states: Any = None,
+        *,
+        validate_args: bool | None = None,
+    ):
+        self.emission, self.lengths, self.observed, self.states = emission, lengths, observed, states
+        *batch_shape, num_agents, num_steps = jnp.shape(observed)
+        num_roles = emission.batch_shape[-1]
+        if num_agents > num_roles:
+            raise ValueError(
+                f"{num_agents} agents in {num_roles} exclusive roles: give num_roles >= {num_agents}"
+            )
+        super().__init__(
+            tuple(batch_shape), (num_agents, num_steps, *emission.event_shape), validate_args=validate_args
+        )
+
+    @property
+    def support(self):
+        """That of the emission, over all agents and steps."""
+        return constraints.independent(self.emission.support, 2)
+
+    @property
+    def num_roles(self) -> int:
+        """How many roles there are; at least as many as agents."""
+        return self.emission.batch_shape[-1]
+
+    def _known(self) -> Array:
+        steps = jnp.arange(self.event_shape[1])
+        lengths = jnp.asarray(self.lengths)
+        return jnp.asarray(self.observed) & (steps.reshape((1,) * lengths.ndim + (-1,)) < lengths[..., None])
+
+    def role_potentials(self, value: Any) -> Array:
+        """Summed log likelihood of every agent in every role, W (..., agent, role)."""
+        known = self._known()
+        event = self.emission.event_dim
+        value = jnp.where(known.reshape(known.shape + (1,) * event), jnp.asarray(value), 0)
+        each = self.emission.log_prob(jnp.expand_dims(value, value.ndim - event))
+        return jnp.sum(masked_log_likelihood(each, known, self.states), axis=-2)
+
+    def log_prob(self, value: Any) -> Array:
+        """Log evidence, one entry a group."""
+        return log_permanent(self.role_potentials(value)) - log_num_maps(self.event_shape[0], self.num_roles)
+
+    def smooth(self, value: Any) -> Array:
+        """Posterior probability of every agent-role pair (..., agent, role)."""
+        return matching_marginals(self.role_potentials(value))
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Observations (*sample_shape, group, agent, time, *event); zero beyond a length."""
+        return self.sample_with_roles(key, sample_shape)[0]
+
+    def sample_with_roles(self, key: Array, sample_shape: tuple[int, ...] = ()) -> tuple[Array, Array]:
+        """Observations and the role of every agent (*sample_shape, group, agent)."""
+        shape = (*sample_shape, *self.batch_shape)
+        num_agents, num_steps = self.event_shape[:2]
+        key_roles, key_observations = jax.random.split(key)
+        order = jnp.argsort(jax.random.uniform(key_roles, (*shape, self.num_roles)), axis=-1)
+        roles = order[..., :num_agents]
+        every = self.emission.sample(key_observations, (*shape, num_agents, num_steps))
+        axis = len(shape) + 2
+        index = roles.reshape(*roles.shape, *(1,) * (every.ndim - roles.ndim))
+        observations = jnp.take_along_axis(every, index, axis=axis).squeeze(axis)
+        alive = jnp.arange(num_steps) < jnp.asarray(self.lengths)[..., None]
+        inside = jnp.broadcast_to(alive, (*shape, num_agents, num_steps))
+        return jnp.where(
+            inside.reshape(inside.shape + (1,) * self.emission.event_dim), observations, 0
+        ), roles

@@ -1,0 +1,295 @@
+"""Conjugate blocks in natural coordinates, and what the conjugate engine does to a pytree of them.
+
+The conjugate engine keeps q(theta) as a pytree of blocks. `expected_statistics` turns it into expected log
+potentials, `natural_step` moves it by expected statistics of the data, `total_kl` closes the ELBO.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.scipy.special import digamma, gammaln
+from jaxtyping import Array, Float
+
+from ethogram.models.block_divergences import dirichlet_divergence
+from ethogram.models.conjugate_block import (
+    ConjugateBlock,
+    Reals,
+    common_batch,
+    is_concrete,
+    read_reals,
+    require,
+)
+from ethogram.models.normal_inverse_wishart import (
+    MeanCovariance,
+    Normal,
+    NormalCoordinates,
+    NormalInverseWishart,
+    NormalInverseWishartCoordinates,
+    NormalInverseWishartParameters,
+)
+from ethogram.models.partly_known import Known, PartlyKnown
+
+__all__ = [
+    "Beta",
+    "BetaCoordinates",
+    "ConjugateBlock",
+    "Dirichlet",
+    "DirichletCoordinates",
+    "Known",
+    "MeanCovariance",
+    "Normal",
+    "NormalCoordinates",
+    "NormalInverseWishart",
+    "NormalInverseWishartCoordinates",
+    "NormalInverseWishartParameters",
+    "PartlyKnown",
+    "expected_statistics",
+    "natural_step",
+    "total_kl",
+]
+
+
+class DirichletCoordinates(NamedTuple):
+    """Natural coordinates (*batch, category), paired with log p; the base measure is prod 1/p."""
+
+    concentration: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dirichlet(ConjugateBlock):
+    """Distribution of probability rows, p ~ Dir(concentration), one a batch entry.
+
+    A concentration of exactly 0 is a structural zero: that category has probability 0, its expected log
+    probability is -inf with gradient 0, it never moves, and it counts for nothing in the KL divergence.
+    A row with one positive entry is a point mass.
+
+    Examples
+    --------
+    >>> block = Dirichlet.from_standard([[1.0, 1.0], [3.0, 0.0]])
+    >>> print(block.mean())
+    [[0.5 0.5]
+     [1.  0. ]]
+    """
+
+    natural: DirichletCoordinates
+
+    @classmethod
+    def from_standard(cls, concentration: Reals) -> "Dirichlet":
+        """Block with these concentrations (*batch, category).
+
+        Raises
+        ------
+        ValueError : a concentration is negative or NaN, a row is all zeros, or there is no category axis.
+        TypeError : an array of integers.
+        """
+        (rows,) = read_reals(concentration=concentration)
+        if rows.ndim < 1 or rows.shape[-1] < 1:
+            raise ValueError(
+                f"concentration has shape {rows.shape}: give it a last axis with one entry a category"
+            )
+        if is_concrete(rows):
+            values = np.asarray(rows)
+            require(
+                values >= 0, "concentration", values, "is negative", "give a positive one, or 0 to forbid it"
+            )
+            some = (values > 0).any(axis=-1)
+            require(some, "concentration", values, "is a row of zeros", "make one entry positive")
+        return cls(DirichletCoordinates(rows))
+
+    def _present(self) -> tuple[Array, Array, Array]:
+        """Which entries are free, the concentrations with 1 put for the others, and the sum of each row."""
+        concentration = self.natural.concentration
+        present = concentration > 0
+        total = jnp.sum(jnp.where(present, concentration, 0), axis=-1, keepdims=True)
+        return present, jnp.where(present, concentration, 1), total
+
+    def expected_statistics(self) -> DirichletCoordinates:
+        """E log p = psi(a_i) - psi(sum a), shape (*batch, category); -inf at structural zeros."""
+        present, safe, total = self._present()
+        return DirichletCoordinates(jnp.where(present, digamma(safe) - digamma(total), -jnp.inf))
+
+    def statistics(self, *value: Float[Array, "*batch category"]) -> DirichletCoordinates:
+        """Log p of rows p (*batch, category); -inf with gradient 0 at zeros."""
+        (probability,) = value
+        positive = probability > 0
+        return DirichletCoordinates(
+            jnp.where(positive, jnp.log(jnp.where(positive, probability, 1)), -jnp.inf)
+        )
+
+    def log_partition(self) -> Float[Array, "*batch"]:
+        """Sum of log Gamma(a_i) over free entries, less log Gamma(sum a)."""
+        present, safe, total = self._present()
+        return jnp.sum(jnp.where(present, gammaln(safe), 0), axis=-1) - gammaln(jnp.squeeze(total, axis=-1))
+
+    def kl(self, other: "Dirichlet") -> Float[Array, "*batch"]:
+        """KL(self || other) of each row; infinite where the structural zeros differ."""
+        own = self.natural.concentration
+        return dirichlet_divergence(own, jnp.broadcast_to(other.natural.concentration, own.shape))
+
+    def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> "Dirichlet":
+        """Block after one natural-gradient step (see `ConjugateBlock.step`); structural zeros stay 0."""
+        moved = super().step(prior, statistics, scale, step_size).natural.concentration
+        return Dirichlet(DirichletCoordinates(jnp.where(self.natural.concentration > 0, moved, 0)))
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape category"]:
+        """Probability rows (*sample_shape, *batch, category), drawn in log space."""
+        present, safe, _ = self._present()
+        shape = (*sample_shape, *safe.shape)
+        log_gamma = jax.random.loggamma(key, jnp.broadcast_to(safe, shape), dtype=safe.dtype)
+        return jax.nn.softmax(jnp.where(jnp.broadcast_to(present, shape), log_gamma, -jnp.inf), axis=-1)
+
+    def mean(self) -> Float[Array, "*batch category"]:
+        """Concentrations divided by their row sums."""
+        present, safe, total = self._present()
+        return jnp.where(present, safe / total, 0)
+
+    def predictive(self) -> dist.Distribution:
+        """Categorical distribution of one draw, with the parameters integrated out."""
+        return dist.CategoricalProbs(self.mean())
+
+    def standard(self) -> DirichletCoordinates:
+        """Concentrations (*batch, category)."""
+        return self.natural
+
+    def inner_point(self) -> Float[Array, "*batch category"]:
+        """Mean rows."""
+        return self.mean()
+
+    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
+        """Raise ValueError unless the given rows of ``value`` are probability rows."""
+        cure = "divide each row by its sum"
+        require((value >= 0) | ~rows[..., None], name, value, "is negative", cure)
+        total = value.sum(axis=-1)
+        near = np.abs(total - 1) <= 1e3 * np.finfo(value.dtype).eps
+        require(near | ~rows, f"sum over the last axis of {name}", total, "is not 1", cure)
+
+
+class BetaCoordinates(NamedTuple):
+    """Natural coordinates (*batch,), paired with log p and log(1 - p); base measure 1 / (p (1 - p))."""
+
+    successes: Any
+    failures: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Beta(ConjugateBlock):
+    """Distribution of probabilities, p ~ Beta(successes, failures), one a batch entry."""
+
+    natural: BetaCoordinates
+
+    @classmethod
+    def from_standard(cls, successes: Reals, failures: Reals) -> "Beta":
+        """Block with these counts, broadcast against each other.
+
+        Raises
+        ------
+        ValueError : a count is not positive, or the shapes do not broadcast.
+        TypeError : an array of integers.
+        """
+        pair = read_reals(successes=successes, failures=failures)
+        for name, count in zip(("successes", "failures"), pair, strict=True):
+            if is_concrete(count):
+                require(np.asarray(count) > 0, name, count, "is not positive", "give a positive pseudo-count")
+        came = f"successes has shape {pair[0].shape} and failures {pair[1].shape}"
+        shape = common_batch(came, pair[0].shape, pair[1].shape)
+        return cls(BetaCoordinates(*(jnp.broadcast_to(count, shape) for count in pair)))
+
+    def _counts(self) -> Array:
+        """Both counts on a last axis."""
+        return jnp.stack([self.natural.successes, self.natural.failures], axis=-1)
+
+    def expected_statistics(self) -> BetaCoordinates:
+        """E log p = psi(a) - psi(a + b) and E log(1 - p) = psi(b) - psi(a + b)."""
+        a, b = self.natural
+        total = digamma(a + b)
+        return BetaCoordinates(digamma(a) - total, digamma(b) - total)
+
+    def statistics(self, *value: Float[Array, "*batch"]) -> BetaCoordinates:
+        """Log p and log(1 - p); -inf with gradient 0 where p is 0 or 1."""
+        (p,) = value
+        some, all_but = p > 0, p < 1
+        return BetaCoordinates(
+            jnp.where(some, jnp.log(jnp.where(some, p, 1)), -jnp.inf),
+            jnp.where(all_but, jnp.log1p(-jnp.where(all_but, p, 0)), -jnp.inf),
+        )
+
+    def log_partition(self) -> Float[Array, "*batch"]:
+        """Log of the beta function, log Gamma(a) + log Gamma(b) - log Gamma(a + b)."""
+        a, b = self.natural
+        return gammaln(a) + gammaln(b) - gammaln(a + b)
+
+    def kl(self, other: "Beta") -> Float[Array, "*batch"]:
+        """KL(self || other) of each entry."""
+        own = self._counts()
+        return dirichlet_divergence(own, jnp.broadcast_to(other._counts(), own.shape))
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape"]:
+        """Probabilities (*sample_shape, *batch)."""
+        counts = self._counts()
+        shape = (*sample_shape, *counts.shape)
+        log_gamma = jax.random.loggamma(key, jnp.broadcast_to(counts, shape), dtype=counts.dtype)
+        return jax.nn.sigmoid(log_gamma[..., 0] - log_gamma[..., 1])
+
+    def mean(self) -> Float[Array, "*batch"]:
+        """Successes divided by all trials, a / (a + b)."""
+        a, b = self.natural
+        return a / (a + b)
+
+    def predictive(self, total_count: Any = 1) -> dist.Distribution:
+        """Beta-binomial distribution of the successes among ``total_count`` trials."""
+        a, b = self.natural
+        return dist.BetaBinomial(a, b, total_count=total_count)
+
+    def standard(self) -> BetaCoordinates:
+        """Counts of successes and failures."""
+        return self.natural
+
+    def inner_point(self) -> Float[Array, "*batch"]:
+        """Mean probabilities."""
+        return self.mean()
+
+    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
+        """Raise ValueError unless the given entries of ``value`` are probabilities."""
+        good = ((value >= 0) & (value <= 1)) | ~rows
+        require(good, name, value, "is no probability", "give a number from 0 to 1")
+
+
+def _is_block(node: Any) -> bool:
+    return isinstance(node, ConjugateBlock)
+
+
+def expected_statistics(blocks: Any) -> Any:
+    """Expected statistics of every block of a pytree, in its place."""
+    return jax.tree.map(lambda block: block.expected_statistics(), blocks, is_leaf=_is_block)
+
+
+def natural_step(blocks: Any, prior: Any, statistics: Any, scale: Any, step_size: Any) -> Any:
+    """Every block of a pytree after one natural-gradient step (see `ConjugateBlock.step`).
+
+    Parameters
+    ----------
+    blocks, prior : pytrees (a dict, say) with a block at the same places.
+    statistics : the same tree with a tuple of expected statistics in place of each block, as the gradient of
+        a log normaliser with respect to `expected_statistics` of the tree gives it.
+    scale : how many times the data stand for.
+    step_size : rho in [0, 1]; 1 is coordinate ascent.
+    """
+    return jax.tree.map(
+        lambda block, start, data: block.step(start, data, scale, step_size),
+        blocks,
+        prior,
+        statistics,
+        is_leaf=_is_block,
+    )
+
+
+def total_kl(blocks: Any, prior: Any) -> Float[Array, ""]:
+    """Sum of KL(q || p) over all rows of all blocks of a pytree, in nats."""
+    parts = jax.tree.map(lambda block, start: jnp.sum(block.kl(start)), blocks, prior, is_leaf=_is_block)
+    return jax.tree.reduce(jnp.add, parts)

@@ -1,0 +1,286 @@
+r"""Chains of discrete states: log normaliser, posterior marginals, entropy, paths, filtering.
+
+A chain of states :math:`z_1, \dots, z_T` has the unnormalised weight
+
+.. math:: \exp\Big(\pi(z_1) + \sum_{t=2}^T A_t(z_{t-1}, z_t) + \sum_{t=1}^T \ell_t(z_t)\Big)
+
+with log potentials ``log_initial`` :math:`\pi`, ``log_transition`` :math:`A` (the same at every step, or one
+matrix a step) and ``step_log_likelihood`` :math:`\ell`. Nothing needs to be normalised, and entries may be
+``-inf``. The gradient of the log normaliser is the posterior: :math:`\partial \log Z / \partial \ell_t(k) =
+p(z_t = k)`, written by hand as the backward messages, so that one function serves sampling, gradients and the
+E-step of conjugate updates. Rabiner (1989), section III, has the recursions.
+
+Shapes: ``log_initial (..., state)``; ``log_transition (..., state, state)`` for fixed or
+``(..., time - 1, state, state)`` for input-driven transitions, the latter always with every batch axis of the
+likelihood; ``step_log_likelihood (..., time, state)``; ``length (...)``, the number of steps that count (all
+of them where None). A row of zeros in ``step_log_likelihood`` is a step at which nothing was observed.
+Leading batch axes broadcast, and are the fast way to do many chains.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import ArrayLike, Float
+
+from ethogram.models.associative_chain import associative_e_step
+from ethogram.models.chain_filtering import Filtered, filter_states, forecast_states
+from ethogram.models.chain_paths import Path, most_likely_path, sample_path
+from ethogram.models.chain_potentials import chain_potentials
+from ethogram.models.forward_backward import EStep, chunk_e_step, log_space_e_step
+
+__all__ = [
+    "Filtered",
+    "Marginals",
+    "Path",
+    "entropy",
+    "filter_states",
+    "forecast_states",
+    "log_normalizer",
+    "marginals",
+    "most_likely_path",
+    "sample_path",
+]
+
+CHUNK = 64
+"""Sequences worked on at once: wide enough to fill vector units, small enough to stay in cache."""
+
+Method = Literal["scan", "associative"]
+
+
+class Marginals(NamedTuple):
+    """Posterior of a chain; everything is zero where the data are impossible."""
+
+    log_normalizer: Float[Array, "*batch"]
+    state: Float[Array, "*batch time state"]
+    pair: Float[Array, "*batch pair_time state state"]
+
+
+def log_normalizer(
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    step_log_likelihood: ArrayLike,
+    length: ArrayLike | None = None,
+    *,
+    method: Method = "scan",
+) -> Float[Array, "*batch"]:
+    r"""Log of the summed weight of all state paths, ``log p(y)`` for normalised potentials.
+
+    Differentiable in forward and reverse mode, any number of times. Impossible data give ``-inf`` with zero
+    gradient; a zero probability (``-inf``) has a zero gradient, never NaN.
+
+    Parameters
+    ----------
+    log_initial, log_transition, step_log_likelihood, length : see the module.
+    method : ``"scan"`` (default) runs along the chain; ``"associative"`` combines matrices in a tree, which
+        does `state` times the work in ``log(time)`` sequential rounds: for one long chain on an accelerator.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, a length lies outside the chain, or a potential is NaN or ``+inf``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> half = jnp.log(jnp.full((2, 2), 0.5))
+    >>> print(jnp.round(log_normalizer(half[0], half, jnp.log(jnp.array([[0.2, 0.4]] * 3))), 4))
+    -3.6119
+    """
+    potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
+    return potentials.unfold(_log_normalizer(*potentials.arrays, _known(method)))
+
+
+def marginals(
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    step_log_likelihood: ArrayLike,
+    length: ArrayLike | None = None,
+    *,
+    method: Method = "scan",
+) -> Marginals:
+    r"""Log normaliser, state marginals ``p(z_t = k)`` and pair marginals ``p(z_{t-1} = j, z_t = k)``.
+
+    ``state (..., time, state)`` and ``pair (..., time - 1, state, state)`` are zero beyond each length, and
+    zero throughout where the data are impossible. Parameters and errors as for :func:`log_normalizer`.
+    Rabiner (1989), eq. 27 and 37.
+    """
+    potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
+    driven = potentials.every_step()
+    result = e_step(*driven.arrays, _known(method))
+    return Marginals(*(potentials.unfold(part) for part in result))
+
+
+def entropy(
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    step_log_likelihood: ArrayLike,
+    length: ArrayLike | None = None,
+    *,
+    method: Method = "scan",
+) -> Float[Array, "*batch"]:
+    r"""Entropy of the posterior over state paths, in nats: :math:`\log Z` less the expected log weight.
+
+    Impossible data have no posterior: their entropy is reported as zero. Parameters and errors as for
+    :func:`log_normalizer`.
+    """
+    potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
+    log_pi, log_a, log_lik, lengths = potentials.arrays
+    result = e_step(log_pi, log_a, log_lik, lengths, _known(method))
+    expected = (
+        jnp.sum(_expect(result.state[..., 0, :], log_pi[:, None]), -1)
+        + jnp.sum(_expect(result.state, log_lik), (-2, -1))
+        + _over_pairs(_expect(result.pair, log_a if potentials.driven else log_a[:, None]))
+    )
+    possible = result.log_normalizer > -jnp.inf
+    total = jnp.where(possible, jnp.where(possible, result.log_normalizer, 0) - expected, 0)
+    return potentials.unfold(jnp.maximum(total, 0))
+
+
+def _known(method: str) -> str:
+    if method not in ("scan", "associative"):
+        raise ValueError(f'method must be "scan" or "associative", not {method!r}')
+    return method
+
+
+def _expect(probability: Array, log_potential: Array) -> Array:
+    """Probability times potential, with ``0 * -inf = 0``."""
+    used = probability > 0
+    return jnp.where(used, probability * jnp.where(used, log_potential, 0), 0)
+
+
+def _over_pairs(x: Array) -> Array:
+    """Sum over every axis after ``(chain, sequence)``."""
+    return jnp.sum(x, axis=tuple(range(2, x.ndim)))
+
+
+# The kernel's calling convention below: parameters (chain, ...), data (chain, sequence, ...).
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(4,))
+def _log_normalizer(log_pi: Array, log_a: Array, log_lik: Array, length: Array, method: str) -> Array:
+    return e_step(log_pi, log_a, log_lik, length, method).log_normalizer
+
+
+def _log_normalizer_jvp(method, primals, tangents):
+    log_pi, log_a, log_lik, length = primals
+    result = e_step(log_pi, log_a, log_lik, length, method)
+    along = jnp.zeros_like(result.log_normalizer)
+    d_pi, d_a, d_lik, _ = tangents
+    if not isinstance(d_pi, SymbolicZero):
+        along += jnp.einsum("rnk,rk->rn", result.state[:, :, 0], d_pi)
+    if not isinstance(d_a, SymbolicZero):
+        pairs = "rntjk,rntjk->rn" if log_a.ndim == 5 else "rnjk,rjk->rn"
+        along += jnp.einsum(pairs, result.pair, d_a)
+    if not isinstance(d_lik, SymbolicZero):
+        along += jnp.einsum("rntk,rntk->rn", result.state, d_lik)
+    return result.log_normalizer, along
+
+
+_log_normalizer.defjvp(_log_normalizer_jvp, symbolic_zeros=True)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(4,))
+def e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array, method: str = "scan") -> EStep:
+    """Evidence (chain, sequence), state marginals (chain, sequence, time, state) and pair statistics.
+
+    Fixed transitions give each sequence's expected counts (chain, sequence, state, state), driven ones the
+    pair marginals of every step (chain, sequence, time - 1, state, state).
+    """
+    return EStep(*_folding(method)(log_pi, log_a, log_lik, length))
+
+
+@e_step.defjvp
+def _e_step_jvp(method, primals, tangents):
+    """Second derivatives: through the log-space recursions, whose own derivatives are plain."""
+    *potentials, length = primals
+    _, along = jax.jvp(
+        lambda *args: _whole(log_space_e_step, *args, length), tuple(potentials), tuple(tangents[:3])
+    )
+    return e_step(*primals, method), along
+
+
+@functools.cache
+def _folding(method: str):
+    """The E-step under a batching rule of its own, which makes a mapped axis a part of the chain axis.
+
+    The one ``lax.cond`` of the kernel then stays a ``cond`` under vmap; JAX's own rule would run both branches.
+    """
+    e_step_of = associative_e_step if method == "associative" else _chunked_e_step
+
+    @custom_vmap
+    def folded(log_pi, log_a, log_lik, length):
+        return tuple(e_step_of(log_pi, log_a, log_lik, length))
+
+    @folded.def_vmap
+    def _(axis_size, in_batched, *args):
+        args = [fold_axis(x, axis_size, batched) for x, batched in zip(args, in_batched, strict=True)]
+        out = folded(*args)
+        return tuple(unfold_axis(x, axis_size) for x in out), (True,) * len(out)
+
+    return folded
+
+
+def fold_axis(x: Array, axis_size: int, batched: bool) -> Array:
+    """(mapped, chain, ...) as (mapped * chain, ...); what is not mapped is repeated."""
+    if not batched:
+        x = jnp.broadcast_to(x[None], (axis_size, *x.shape))
+    return x.reshape(-1, *x.shape[2:])
+
+
+def unfold_axis(x: Array, axis_size: int) -> Array:
+    """The inverse of :func:`fold_axis`."""
+    return x.reshape(axis_size, -1, *x.shape[1:])
+
+
+def chunk_size(num_chains: int, num_sequences: int) -> int:
+    """Sequences a chunk, so that chunks are even and chains times sequences is near :data:`CHUNK`."""
+    at_most = max(1, CHUNK // num_chains)
+    return math.ceil(num_sequences / math.ceil(num_sequences / at_most))
+
+
+def _chunked_e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> EStep:
+    num_chains, num_sequences = log_lik.shape[:2]
+    size = chunk_size(num_chains, num_sequences)
+    num_chunks = math.ceil(num_sequences / size)
+    if num_chunks == 1:
+        return _whole(chunk_e_step, log_pi, log_a, log_lik, length)
+    driven = log_a.ndim == 5
+
+    def split(x):
+        x = jnp.pad(x, [(0, 0), (0, num_chunks * size - num_sequences)] + [(0, 0)] * (x.ndim - 2))
+        return jnp.moveaxis(x.reshape(num_chains, num_chunks, size, *x.shape[2:]), 1, 0)
+
+    def merge(x):
+        x = jnp.moveaxis(x, 0, 1)
+        return x.reshape(num_chains, num_chunks * size, *x.shape[3:])[:, :num_sequences]
+
+    def one_chunk(chunk):
+        return _whole(chunk_e_step, log_pi, chunk[2] if driven else log_a, *chunk[:2])
+
+    chunks = (split(log_lik), split(length)) + ((split(log_a),) if driven else ())
+    return jax.tree.map(merge, lax.map(one_chunk, chunks))
+
+
+def _whole(kernel, log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> EStep:
+    """Call a kernel of :mod:`ethogram.models.forward_backward` in its own layout, and turn its results back."""
+    alive = jnp.arange(log_lik.shape[2])[:, None, None] < length[None]
+    log_pi = log_pi.T[..., None]
+    log_a = (
+        jnp.transpose(log_a, (2, 3, 4, 0, 1))
+        if log_a.ndim == 5
+        else jnp.transpose(log_a, (1, 2, 0))[..., None]
+    )
+    result = kernel(log_pi, log_a, jnp.transpose(log_lik, (2, 3, 0, 1)), alive)
+    return EStep(
+        result.log_normalizer,
+        jnp.transpose(result.state, (2, 3, 0, 1)),
+        jnp.moveaxis(result.pair, (-2, -1), (0, 1)),
+    )

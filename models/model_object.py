@@ -1,0 +1,46 @@
+"""How model objects become pytrees: priors are leaves, structure is static.
+
+Jitted functions take model objects as arguments, so that two models of one structure share a compilation.
+Construction by the user runs ``__post_init__`` and its checks; reconstruction by JAX, whose leaves may be
+tracers or placeholders, does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+import jax
+
+__all__ = ["model_object", "static_field"]
+
+T = TypeVar("T")
+
+
+def static_field(**options: Any) -> Any:
+    """A dataclass field that is structure: hashable, compared, never traced."""
+    return dataclasses.field(metadata={"static": True}, **options)
+
+
+def model_object(cls: type[T]) -> type[T]:
+    """Class decorator: a frozen dataclass without ``==``, registered as a pytree."""
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    leaves = tuple(field.name for field in fields if not field.metadata.get("static"))
+    static = tuple(field.name for field in fields if field.metadata.get("static"))
+
+    def flatten_with_keys(obj):
+        children = tuple((jax.tree_util.GetAttrKey(name), getattr(obj, name)) for name in leaves)
+        return children, tuple(getattr(obj, name) for name in static)
+
+    def flatten(obj):
+        return tuple(getattr(obj, name) for name in leaves), tuple(getattr(obj, name) for name in static)
+
+    def unflatten(structure, children):
+        obj = object.__new__(cls)
+        for name, value in zip(static + leaves, (*structure, *children), strict=True):
+            object.__setattr__(obj, name, value)
+        return obj
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls

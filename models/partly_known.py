@@ -1,0 +1,176 @@
+"""Blocks of which some rows are known exactly and held there."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+
+from ethogram.models.conjugate_block import ConjugateBlock, is_concrete, require, require_reals
+
+__all__ = ["Known", "PartlyKnown"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Known:
+    """Parameters that the user knows exactly; rows of NaN are not known.
+
+    Parameters
+    ----------
+    value : an array in the shape of one draw of the block, or a tuple of arrays (a mean and a covariance).
+
+    Examples
+    --------
+    >>> transition = Known([[0.9, 0.1], [float("nan"), float("nan")]])
+    """
+
+    value: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class PartlyKnown(ConjugateBlock):
+    """A block whose known rows are held at a point: they never move and have KL divergence 0.
+
+    Parameters
+    ----------
+    block : distribution of all rows; what it says of the known ones is ignored.
+    known : (*batch,) booleans.
+    values : a point in the shape of one draw of the block; rows that are not known may be anything, NaN too.
+    """
+
+    block: ConjugateBlock
+    known: Any
+    values: Any
+
+    @classmethod
+    def from_known(cls, block: ConjugateBlock, known: Known) -> "PartlyKnown":
+        """Block with the rows that ``known`` gives held at their values.
+
+        Raises
+        ------
+        ValueError : the shape is not that of the block, a row is NaN in part, or a row cannot be a parameter
+            (probabilities that do not sum to one, a covariance that is not positive definite).
+        TypeError : an array of integers.
+        """
+        point = block.inner_point()
+        ndim = block.log_partition().ndim
+        parts = known.value if isinstance(known.value, tuple) else (known.value,)
+        shapes = point if isinstance(point, tuple) else (point,)
+        if len(parts) != len(shapes):
+            raise ValueError(f"known has {len(parts)} parts, not the {len(shapes)} of a draw of {block!r}")
+        values, missing = [], []
+        for part, shape in zip(parts, shapes, strict=True):
+            require_reals("known", part)
+            array = jnp.asarray(part, dtype=shape.dtype)
+            if array.shape != shape.shape:
+                cure = f"give it the shape {shape.shape}, with rows of NaN where not known"
+                raise ValueError(f"known has shape {array.shape}: {cure}")
+            if is_concrete(array):
+                require(~np.isinf(array), "known", array, "is infinite", "give a finite value")
+            values.append(array)
+            missing.append(jnp.isnan(array).reshape(*array.shape[:ndim], -1))
+        holes = jnp.concatenate(missing, axis=-1)
+        rows = ~jnp.any(holes, axis=-1)
+        value = type(point)(*values) if isinstance(point, tuple) else values[0]
+        if is_concrete(rows, holes):
+            partial = np.argwhere(np.asarray(jnp.any(holes, axis=-1) & ~jnp.all(holes, axis=-1)))
+            if len(partial):
+                place = ", ".join(map(str, partial[0]))
+                raise ValueError(f"known[{place}] is NaN in part: a row is known as a whole or not at all")
+            block.check_point("known", jax.tree.map(np.asarray, value), np.asarray(rows))
+        return cls(block, rows, value)
+
+    @property
+    def natural(self) -> Any:
+        """Natural coordinates of the block beneath; those of known rows mean nothing."""
+        return self.block.natural
+
+    def _choose(self, at_known: Any, at_others: Any) -> Any:
+        """``at_known`` in the known rows, ``at_others`` elsewhere."""
+
+        def pick(one: Array, other: Array, row_ndim: int) -> Array:
+            shape = jnp.broadcast_shapes(one.shape, other.shape)
+            known = jnp.expand_dims(self.known, tuple(range(self.known.ndim, self.known.ndim + row_ndim)))
+            return jnp.where(jnp.broadcast_to(known, shape), jnp.broadcast_to(one, shape), other)
+
+        return jax.tree.map(
+            lambda one, other: pick(one, other, one.ndim - self.known.ndim), at_known, at_others
+        )
+
+    def _point(self) -> Any:
+        """Values of the known rows, an inner point elsewhere, so that nothing there is NaN."""
+        return self._choose(self.values, self.block.inner_point())
+
+    def expected_statistics(self) -> Any:
+        """Statistics at the point in known rows, expected statistics elsewhere."""
+        return self._choose(self.statistics_at(self._point()), self.block.expected_statistics())
+
+    def statistics(self, *value: Any) -> Any:
+        """Statistics at a point."""
+        return self.block.statistics(*value)
+
+    def statistics_at(self, point: Any) -> Any:
+        """Statistics at a point given as one draw."""
+        return self.block.statistics(*point) if isinstance(point, tuple) else self.block.statistics(point)
+
+    def log_partition(self) -> Float[Array, "*batch"]:
+        """Log partition of the rows that are not known, 0 for the others."""
+        beneath = self.block.log_partition()
+        return self._choose(jnp.zeros_like(beneath), beneath)
+
+    def kl(self, other: Any) -> Float[Array, "*batch"]:
+        """KL(self || other) of the rows that are not known, 0 for the others."""
+        beneath = self.block.kl(other.block if isinstance(other, PartlyKnown) else other)
+        return self._choose(jnp.zeros_like(beneath), beneath)
+
+    def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> "PartlyKnown":
+        """Block after one natural-gradient step (see `ConjugateBlock.step`); known rows stay."""
+        start = prior.block if isinstance(prior, PartlyKnown) else prior
+        moved = self.block.step(start, statistics, scale, step_size)
+        natural = self._choose(self.block.natural, moved.natural)
+        return dataclasses.replace(self, block=dataclasses.replace(moved, natural=natural))
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Draws (*sample_shape, *batch, ...), all equal in the known rows."""
+        draws = self.block.sample(key, sample_shape)
+
+        def hold(value: Array, draw: Array) -> Array:
+            rows = jnp.expand_dims(self.known, tuple(range(self.known.ndim, value.ndim)))
+            return jnp.where(jnp.broadcast_to(rows, draw.shape), jnp.broadcast_to(value, draw.shape), draw)
+
+        return jax.tree.map(hold, self.values, draws)
+
+    def mean(self) -> Any:
+        """Known values, and the mean elsewhere."""
+        return self._choose(self.values, self.block.mean())
+
+    def predictive(self, *arguments: Any) -> dist.Distribution:
+        """Categorical distribution of one draw; only rows of probabilities have one for known and other rows.
+
+        Raises
+        ------
+        TypeError : the block is of another kind.
+        """
+        if not isinstance(self.block.predictive(*arguments), dist.CategoricalProbs):
+            raise TypeError(
+                f"known and unknown rows of a {type(self.block).__name__} have predictive distributions of "
+                "different kinds: use .block.predictive(...) for the unknown ones"
+            )
+        return dist.CategoricalProbs(self.mean())
+
+    def standard(self) -> Any:
+        """Usual parameters of the block beneath; those of known rows mean nothing."""
+        return self.block.standard()
+
+    def inner_point(self) -> Any:
+        """Known values, and an inner point elsewhere."""
+        return self._point()
+
+    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
+        """Raise ValueError unless the given rows of ``value`` can be drawn from the block."""
+        self.block.check_point(name, value, rows)

@@ -1,0 +1,1 @@
+"""Probabilistic models of agents that decide in sequence."""

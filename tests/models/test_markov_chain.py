@@ -1,0 +1,292 @@
+"""The potential of a chain and its derivatives against the list of all paths."""
+
+from __future__ import annotations
+
+import collections
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ethogram.models.markov_chain import entropy, log_normalizer, marginals
+
+METHODS = ("scan", "associative")
+DOUBLE = {"rtol": 1e-11, "atol": 1e-11}
+SINGLE = {"rtol": 3e-6, "atol": 2e-5}
+
+
+@pytest.fixture(autouse=True)
+def strict_ranks():
+    with jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture(scope="module", params=["fixed", "driven"])
+def problems(request, chain_oracle):
+    """Sixty chains of three states and up to six steps, with what enumeration says of them."""
+    chains = chain_oracle.random_chains(0, request.param == "driven")
+    return chains, chain_oracle.enumerate_batch(*chains)
+
+
+@pytest.fixture(scope="module")
+def fixed(chain_oracle):
+    chains = chain_oracle.random_chains(1, False)
+    return chains, chain_oracle.enumerate_batch(*chains)
+
+
+def close(actual, desired, **tolerance):
+    jax.tree.map(functools.partial(np.testing.assert_allclose, **tolerance), actual, desired)
+
+
+def finite_part(value):
+    """The value where data are possible, zero elsewhere: sums of it have gradients to compare."""
+    return jnp.where(value > -jnp.inf, value, 0)
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def everything(chains, cotangent, method):
+    """Value, gradient under the cotangent, marginals and entropy, in one compilation."""
+
+    def weighted(*potentials):
+        value = log_normalizer(*potentials, chains.length, method=method)
+        return jnp.sum(cotangent * finite_part(value)), value
+
+    gradient, value = jax.grad(weighted, argnums=(0, 1, 2), has_aux=True)(*chains[:3])
+    return value, gradient, marginals(*chains, method=method), entropy(*chains, method=method)
+
+
+@pytest.mark.parametrize("double", [True, False], ids=["float64", "float32"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_quantity_equals_enumeration(problems, method, double):
+    chains, truth = problems
+    driven = chains.log_transition.ndim == 5
+    dtype, tolerance = (np.float64, DOUBLE) if double else (np.float32, SINGLE)
+    cotangent = np.random.default_rng(1).normal(size=chains.length.shape)
+    beyond = np.arange(chains.log_likelihood.shape[2]) >= chains.length[..., None]
+    padded = chains._replace(log_likelihood=np.where(beyond[..., None], np.nan, chains.log_likelihood))
+    assert np.isneginf(truth.log_normalizer).sum() > 4, "too few impossible problems"
+
+    with jax.enable_x64(double):
+        given = padded._replace(**{name: getattr(padded, name).astype(dtype) for name in padded._fields[:3]})
+        result = everything(given, cotangent.astype(dtype), method)
+
+    value, gradient, posterior, spread = result
+    assert {x.dtype for x in jax.tree.leaves(result)} == {np.dtype(dtype)}
+    close(value, truth.log_normalizer, **tolerance)
+    close(tuple(posterior), (truth.log_normalizer, truth.state, truth.pair), **tolerance)
+    close(spread, truth.entropy, **tolerance)
+    state, pair = cotangent[..., None, None] * truth.state, cotangent[..., None, None, None] * truth.pair
+    counts = pair if driven else pair.sum((1, 2))[:, None]
+    close(gradient, (state[:, :, 0].sum(1, keepdims=True), counts, state), **tolerance)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_hessians_are_posterior_covariances(fixed, method):
+    chains, truth = fixed
+    num_steps, num_states = chains.log_likelihood.shape[2:]
+
+    def value(log_likelihood, log_initial, log_transition, length):
+        return log_normalizer(log_initial[0], log_transition[0], log_likelihood, length, method=method)
+
+    def over_problems(derivative):
+        return jax.jit(jax.vmap(jax.vmap(derivative, in_axes=(0, None, None, 0))))
+
+    problem = (chains.log_likelihood, chains.log_initial, chains.log_transition, chains.length)
+    with jax.enable_x64(True):
+        for derivative in (jax.hessian(value), jax.jacrev(jax.grad(value))):
+            hessian = over_problems(derivative)(*problem)
+            close(
+                hessian.reshape(*chains.length.shape, num_steps * num_states, -1), truth.covariance, **DOUBLE
+            )
+
+
+def test_higher_derivatives_are_posterior_cumulants(problems, chain_oracle):
+    """Along one direction in all potentials at once; fixed and driven transitions."""
+    chains, _ = problems
+    random = np.random.default_rng(2)
+    direction = tuple(random.normal(size=x.shape) for x in chains[:3])
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def second_and_third(chains, direction_and_weight):
+        *direction, weight = direction_and_weight
+
+        def moved(size):
+            potentials = (x + size * d for x, d in zip(chains[:3], direction, strict=True))
+            return jnp.sum(weight * finite_part(log_normalizer(*potentials, chains.length)))
+
+        second = jax.grad(jax.grad(moved))
+        return second(jnp.zeros_like(weight, shape=())), jax.jvp(second, (0.0,), (1.0,))[1]
+
+    with jax.enable_x64(True):
+        weight = random.normal(size=chains.length.shape)
+        many = jax.tree.map(lambda x: np.stack([x, 0.5 * x]), (*direction, weight))
+        second, third = second_and_third(chains, many)
+
+    driven = chains.log_transition.ndim == 5
+    expected = np.zeros(2)
+    for r, n in np.ndindex(chains.length.shape):
+        place = ((r, 0), (r, n if driven else 0), (r, n), (r, n))
+        chain = [x[i] for x, i in zip(chains, place, strict=True)]
+        along = [x[i] for x, i in zip(direction, place[:3], strict=True)]
+        for i, order in enumerate((2, 3)):
+            expected[i] += weight[r, n] * chain_oracle.central_moment(chain, along, order)
+    close(second, expected[0] * np.array([1, 0.5**3]), rtol=1e-9)
+    close(third, expected[1] * np.array([1, 0.5**4]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("mapped", ["parameters", "likelihood", "both", "nested"])
+def test_gradients_under_vmap(fixed, mapped):
+    chains, _ = fixed
+    chains = chains._replace(length=np.full_like(chains.length, 6))
+    log_initial, log_transition = chains.log_initial[:, 0], chains.log_transition[:, 0]
+
+    def value(log_initial, log_transition, log_likelihood):
+        return finite_part(log_normalizer(log_initial, log_transition, log_likelihood)).sum()
+
+    gradient = jax.value_and_grad(value, argnums=(0, 1, 2))
+    with jax.enable_x64(True):
+        direct = jax.jit(gradient)
+        if mapped == "parameters":
+            shared = chains.log_likelihood[0]
+            result = jax.jit(jax.vmap(gradient, in_axes=(0, 0, None)))(log_initial, log_transition, shared)
+            loop = [direct(log_initial[r], log_transition[r], shared) for r in range(10)]
+        elif mapped == "likelihood":
+            one = log_initial[0], log_transition[0]
+            result = jax.jit(jax.vmap(gradient, in_axes=(None, None, 0)))(*one, chains.log_likelihood)
+            loop = [direct(*one, chains.log_likelihood[r]) for r in range(10)]
+        else:
+            problems = (log_initial, log_transition, chains.log_likelihood)
+            loop = [direct(*(x[r] for x in problems)) for r in range(10)]
+            if mapped == "both":
+                result = jax.jit(jax.vmap(gradient))(*problems)
+            else:
+                folded = (x.reshape(2, 5, *x.shape[1:]) for x in problems)
+                result = jax.jit(jax.vmap(jax.vmap(gradient)))(*folded)
+                result = jax.tree.map(lambda x: x.reshape(10, *x.shape[2:]), result)
+    close(result, jax.tree.map(lambda *x: np.stack(x), *loop), **DOUBLE)
+
+
+def count_primitives(jaxpr, total=None):
+    """How often each primitive stands in a jaxpr, those inside other jaxprs included."""
+    total = collections.Counter() if total is None else total
+    for equation in jaxpr.eqns:
+        total[equation.primitive.name] += 1
+        inner = jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
+        )
+        for part in inner:
+            part = getattr(part, "jaxpr", part)
+            if hasattr(part, "eqns"):
+                count_primitives(part, total)
+    return total
+
+
+@pytest.mark.parametrize("num_sequences", [6, 200], ids=["one chunk", "many chunks"])
+def test_vmap_leaves_one_cond_and_no_select_over_its_branches(num_sequences):
+    shapes = [(3,), (3, 3), (num_sequences, 7, 3)]
+
+    def value(*potentials):
+        return log_normalizer(*potentials).sum()
+
+    gradient = jax.value_and_grad(value, argnums=(0, 1, 2))
+
+    def counted(function, *lead):
+        jaxpr = jax.make_jaxpr(function)(*(jnp.zeros((*a, *b)) for a, b in zip(lead, shapes, strict=True)))
+        total = count_primitives(jaxpr.jaxpr)
+        return {name: total[name] for name in ("cond", "select_n", "scan", "exp")}
+
+    plain = counted(gradient, (), (), ())
+    assert plain["cond"] == 1
+    assert counted(jax.vmap(gradient), (4,), (4,), (4,)) == plain
+    assert counted(jax.vmap(gradient, in_axes=(0, 0, None)), (4,), (4,), ()) == plain
+    assert counted(jax.vmap(gradient, in_axes=(None, None, 0)), (), (), (4,)) == plain
+    assert counted(jax.vmap(jax.vmap(gradient)), (2, 4), (2, 4), (2, 4)) == plain
+    assert counted(jax.vmap(jax.vmap(gradient, in_axes=(0, 0, None))), (2, 4), (2, 4), (2,)) == plain
+
+
+def test_one_shape_is_traced_once():
+    traces = []
+
+    @jax.jit
+    def value(log_likelihood, log_transition):
+        traces.append(log_likelihood.shape)
+        return jax.grad(lambda a: log_normalizer(a[0], a, log_likelihood).sum())(log_transition)
+
+    random = np.random.default_rng(3)
+    for _ in range(3):
+        value(random.normal(size=(4, 5, 2)), random.normal(size=(2, 2)))
+    assert traces == [(4, 5, 2)]
+
+
+@pytest.mark.parametrize("function", [log_normalizer, marginals, entropy])
+def test_a_second_call_outside_jit_compiles_nothing(function, compilations):
+    random = np.random.default_rng(4)
+
+    def call():
+        return function(random.normal(size=2), random.normal(size=(2, 2)), random.normal(size=(3, 5, 2)))
+
+    call()
+    compilations.clear()
+    call()
+    assert compilations == []
+
+
+BATCHES = {
+    "chains by sequences": ((4, 1), (4, 1), (5,), ()),
+    "sequences": ((), (), (4, 5), (5,)),
+    "only the initial state varies": ((4, 1), (), (5,), (4, 1)),
+    "parameters along two axes": ((1, 5), (4, 1), (1, 1), (4, 5)),
+    "lengths vary alone": ((), (), (), (4, 5)),
+    "driven": ((5,), "driven", (4, 5), (4, 1)),
+}
+
+
+@pytest.mark.parametrize("lead", BATCHES.values(), ids=BATCHES)
+def test_batch_axes_broadcast(lead, chain_oracle):
+    random = np.random.default_rng(5)
+    num_steps, num_states = 4, 2
+    driven = lead[1] == "driven"
+    log_initial = random.normal(size=(*lead[0], num_states))
+    transition_shape = (*lead[2], num_steps - 1) if driven else lead[1]
+    log_transition = random.normal(size=(*transition_shape, num_states, num_states))
+    log_likelihood = random.normal(size=(*lead[2], num_steps, num_states))
+    length = random.integers(0, num_steps + 1, size=lead[3]) if lead[3] else None
+    with jax.enable_x64(True):
+        result = marginals(log_initial, log_transition, log_likelihood, length)
+
+    assert result.log_normalizer.shape == (4, 5)
+    inner = log_transition.shape[-3:] if driven else log_transition.shape[-2:]
+    whole = chain_oracle.Chains(
+        np.broadcast_to(log_initial, (4, 5, num_states)),
+        np.broadcast_to(log_transition, (4, 5, *inner)),
+        np.broadcast_to(log_likelihood, (4, 5, num_steps, num_states)),
+        np.broadcast_to(num_steps if length is None else length, (4, 5)),
+    )
+    for place in np.ndindex(4, 5):
+        truth = chain_oracle.enumerate_chain(*(x[place] for x in whole))
+        close(result.log_normalizer[place], truth.log_normalizer, **DOUBLE)
+        close(result.state[place], truth.state, **DOUBLE)
+        close(result.pair[place], truth.pair, **DOUBLE)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_smallest_chains(method):
+    """One state, one step, and no step at all."""
+    log_transition = np.array([[-0.3]])
+    with jax.enable_x64(True):
+        single = marginals(np.array([-0.5]), log_transition, np.array([[0.2], [0.3], [-1.0]]), method=method)
+        log_initial, log_likelihood = np.log([0.25, 0.75]), np.log([[0.5, 0.1]])
+        first = marginals(log_initial, np.zeros((2, 2)), log_likelihood, method=method)
+        moved = marginals(log_initial, np.zeros((0, 2, 2)), log_likelihood, method=method)
+        empty = marginals(log_initial, np.zeros((2, 2)), log_likelihood, 0, method=method)
+    close(single.log_normalizer, -0.5 - 0.6 - 0.5, **DOUBLE)
+    close((single.state, single.pair), (np.ones((3, 1)), np.ones((2, 1, 1))), **DOUBLE)
+    for one in (first, moved):
+        close(one.log_normalizer, np.log(0.2), **DOUBLE)
+        close(one.state, np.array([[0.625, 0.375]]), **DOUBLE)
+        assert one.pair.shape == (0, 2, 2)
+    assert empty.log_normalizer == 0
+    assert not np.any(empty.state)
