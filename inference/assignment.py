@@ -1,13 +1,19 @@
-"""Optimal assignment of agents to roles, one role each, and how decided it is."""
+"""Roles of agents under a fit: optimal assignment, one role each, and how decided it is; role paths."""
 
 import math
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-__all__ = ["Assignment", "optimal_assignment"]
+from ethogram.inference.posterior import Posterior
+from ethogram.models.log_permanent import matching_marginals
+from ethogram.models.markov_chain import e_step, most_likely_path
+from ethogram.models.trajectories import Trajectories, valid_steps
+
+__all__ = ["Assignment", "InferredRoles", "assign_roles", "infer_roles", "optimal_assignment"]
 
 
 class Assignment(NamedTuple):
@@ -23,6 +29,108 @@ class Assignment(NamedTuple):
     role: Int[np.ndarray, "*batch agent"]
     cost: Float[np.ndarray, "*batch"]
     margin: Float[np.ndarray, "*batch"]
+
+
+class InferredRoles(NamedTuple):
+    """Roles step by step.
+
+    Attributes
+    ----------
+    path : (sequence, time), the most likely path of roles, -1 beyond the length.
+    probability : (sequence, time, role), of every role at every step; zero beyond the length.
+    """
+
+    path: Int[np.ndarray, "sequence time"]
+    probability: Float[np.ndarray, "sequence time role"]
+
+
+def assign_roles(posterior: Posterior, data: Trajectories) -> Assignment:
+    r"""One role for every sequence, no two in a group alike; the cost of each group's map, and its margin.
+
+    The cost of agent a in role k is :math:`-\sum_t E_q \ln p(x_{a,t} \mid \phi_k)` over its observed steps.
+    (The paper prints the product of a likelihood and its logarithm, which is no cost: it is not monotone.)
+
+    Parameters
+    ----------
+    posterior : of a `RoleHMM`.
+    data : trajectories; sequences without a group are groups of their own.
+
+    Returns
+    -------
+    Assignment
+        `role` (sequence,); `cost` and `margin` (group,), groups in ascending order of their number, costs in nats.
+
+    Raises
+    ------
+    ValueError
+        If a group has more agents than there are roles, or known states leave no map.
+
+    References
+    ----------
+    Le, Yue, Carr, Lucey (2017), Algorithm 4, with eq. 2 mended.
+    """
+    model = posterior.model
+    model.check(data)
+    potentials = _role_potentials(model, posterior.expected_statistics(), _chains(model, data))
+    cost = -np.asarray(potentials, dtype=float)
+    group = np.arange(data.num_sequences) if data.group is None else np.asarray(data.group)
+    _, unit, counts = np.unique(group, return_inverse=True, return_counts=True)
+    if counts.max() > cost.shape[1]:
+        raise ValueError(
+            f"a group has {counts.max()} agents, the model num_roles={cost.shape[1]}: no map gives each its own role"
+        )
+    role = np.empty(data.num_sequences, dtype=np.int32)
+    total, margin = np.empty(len(counts)), np.empty(len(counts))
+    for number in range(len(counts)):
+        members = np.flatnonzero(unit == number)
+        role[members], total[number], margin[number] = optimal_assignment(cost[members])
+    return Assignment(role, total, margin)
+
+
+def infer_roles(posterior: Posterior, data: Trajectories) -> InferredRoles:
+    r"""Most likely role paths, and the probability of every role at every step.
+
+    Both are taken under q's expected log potentials, as in its local step. With exclusive roles the path of an
+    agent is its role in the optimal assignment, and the probabilities are those of the matching.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data do not fit the model.
+    """
+    model, expected = posterior.model, posterior.expected_statistics()
+    model.check(data)
+    chains = _chains(model, data)
+    inside = np.asarray(valid_steps(data))
+    if model.exclusive is None:
+        path, probability = _decode(model, expected, chains)
+        return InferredRoles(np.asarray(path), np.asarray(probability))
+    order, shape = model.group_order(data), model.group_shape(data)
+    potentials = _role_potentials(model, expected, chains)
+    marginals = matching_marginals(potentials[order].reshape(*shape, -1)).reshape(data.num_sequences, -1)
+    probability = np.empty(marginals.shape, dtype=marginals.dtype)
+    probability[order] = marginals
+    roles = assign_roles(posterior, data).role
+    path = np.where(inside, roles[:, None], -1)
+    return InferredRoles(path.astype(np.int32), np.where(inside[..., None], probability[:, None], 0))
+
+
+def _chains(model: Any, data: Trajectories) -> Any:
+    arranged = model.arrange(data)
+    return getattr(arranged, "chains", arranged)
+
+
+@jax.jit
+def _role_potentials(model, expected, chains):
+    return model.role_potentials(expected, chains)
+
+
+@jax.jit
+def _decode(model, expected, chains):
+    log_initial, log_transition = expected["initial"].concentration, expected["transition"].concentration
+    steps = model.step_potentials(expected, chains)
+    path = most_likely_path(log_initial, log_transition, steps, chains.lengths).path
+    return path, e_step(log_initial[None], log_transition[None], steps[None], chains.lengths[None]).state[0]
 
 
 def optimal_assignment(cost: ArrayLike) -> Assignment:

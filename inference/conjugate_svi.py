@@ -42,6 +42,9 @@ BLOCK = 10
 MAX_WASTE = 0.3
 """Share of padding at which the data are cut into one more bucket, whose shape has to be compiled."""
 
+SMALL_CELLS = 200_000
+"""Padded data of fewer steps stay in one bucket: compiling a second shape costs more than it saves."""
+
 PLAIN = Metadata()
 
 
@@ -213,7 +216,9 @@ class _Run:
         self.entropy = [int(word) for word in np.asarray(jax.random.key_data(key_plan)).ravel()]
         self.prior = model.prior()
         stripped = data._replace(metadata=PLAIN)
-        self.buckets = [self._on_device(bucket) for bucket in stripped.buckets(MAX_WASTE, by="group")]
+        cells = data.num_sequences * int(np.max(data.lengths))
+        self.max_waste = 0.999 if cells < SMALL_CELLS else MAX_WASTE
+        self.buckets = [self._on_device(bucket) for bucket in stripped.buckets(self.max_waste, by="group")]
         self.everything = None if batch_size is None else self._on_device(stripped.trim(), spare=True)
 
     def _on_device(self, data, spare=False):
@@ -460,7 +465,8 @@ def _read_checkpoint(path, signature) -> _State | None:
         raise ValueError(f"{os.fspath(path)} is not a checkpoint of a fit: choose another file")
     if content["signature"] != signature:
         raise ValueError(
-            f"{os.fspath(path)} is a checkpoint of another model, data, key or settings: remove it, or choose another file"
+            f"{os.fspath(path)} is a checkpoint of another model, data, key or settings: "
+            "remove it, or choose another file"
         )
     return _State(**content["state"])
 

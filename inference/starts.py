@@ -1,71 +1,63 @@
-"""Starts of conjugate fits: many q(theta), unlike each other, made in one compiled call."""
+"""Starts of conjugate fits: many q(theta), unlike each other."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from ethogram.models.exponential_family import ConjugateBlock, natural_step
 
 __all__ = ["KINDS", "start_blocks"]
 
-KINDS = ("kmeans++", "sticky", "segments", "prior")
-
-MIXED = ("kmeans++", "sticky", "segments", "kmeans++", "sticky", "segments", "kmeans++", "prior")
-"""The order in which ``init="mixed"`` takes the kinds; draws from the prior seldom win, and come last."""
+ROUGH = ("kmeans++", "sticky", "segments")
+KINDS = (*ROUGH, "prior")
 
 
 def start_blocks(
     key: Array, model: Any, prior: dict[str, ConjugateBlock], batches: list[Any], restarts: int, init: str
 ) -> dict[str, ConjugateBlock]:
-    """Blocks with a leading axis of `restarts`: one update of the prior by the statistics of rough labels.
+    """Blocks with a leading axis of `restarts`: one update of the prior by the statistics of a first guess.
 
-    Models without ``start_statistics`` know the kind ``"prior"`` only: the statistics of a local step at
-    parameters drawn from the prior. ``"mixed"`` takes the kinds in turn.
+    ``"kmeans++"``, ``"sticky"`` and ``"segments"`` take the model's ``start_statistics`` of rough labels;
+    ``"mixed"`` takes these in turn. ``"prior"`` takes a local step at parameters drawn from the prior, and is
+    all that a model without ``start_statistics`` knows.
 
     Raises
     ------
     ValueError
         If `init` is not a kind of start, or not one the model knows.
     """
-    known, mixed = (KINDS, MIXED) if hasattr(model, "start_statistics") else (("prior",), ("prior",))
-    if init != "mixed" and init not in KINDS:
+    known = ROUGH if hasattr(model, "start_statistics") else ("prior",)
+    if init not in ("mixed", *KINDS):
         raise ValueError(f'init must be "mixed", one of {KINDS}, or an earlier result, not {init!r}')
-    if init not in ("mixed", *known):
+    if init in ROUGH and init not in known:
         raise ValueError(
             f'{type(model).__name__} has no start_statistics: its starts are "prior" (or "mixed")'
         )
-    kinds = tuple(mixed[i % len(mixed)] if init == "mixed" else init for i in range(restarts))
-    return _start(key, model, prior, batches, kinds)
+    kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
+    if kinds[0] == "prior":
+        return _from_prior(jax.random.split(key, restarts), model, prior, batches)
+    entropy = np.asarray(jax.random.key_data(key)).ravel().tolist()
+    each = [
+        model.start_statistics(np.random.default_rng([*entropy, i]), kind, batches)
+        for i, kind in enumerate(kinds)
+    ]
+    statistics = jax.tree.map(lambda *x: jnp.asarray(np.stack(x), dtype=jnp.result_type(float)), *each)
+    return jax.vmap(lambda one: natural_step(prior, prior, one, 1.0, 1.0))(statistics)
 
 
-@functools.partial(jax.jit, static_argnames="kinds")
-def _start(key, model, prior, batches, kinds):
-    keys = jax.random.split(key, len(kinds))
-    parts, order = [], []
-    for kind in dict.fromkeys(kinds):
-        members = [i for i, other in enumerate(kinds) if other == kind]
-        order += members
-        parts.append(
-            jax.vmap(lambda k, kind=kind: _one_start(k, model, prior, batches, kind))(
-                keys[jnp.array(members)]
-            )
-        )
-    back = jnp.argsort(jnp.array(order))
-    return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *parts)
-
-
-def _one_start(key, model, prior, batches, kind):
-    if hasattr(model, "start_statistics"):
-        statistics = model.start_statistics(key, kind, batches)
-    else:
+@jax.jit
+def _from_prior(keys, model, prior, batches):
+    def one(key):
         point = drawn_statistics(key, prior)
         statistics = jax.grad(lambda e: sum(model.log_normalizer(e, batch) for batch in batches))(point)
-    return natural_step(prior, prior, statistics, 1.0, 1.0)
+        return natural_step(prior, prior, statistics, 1.0, 1.0)
+
+    return jax.vmap(one)(keys)
 
 
 def drawn_statistics(key: Array, prior: dict[str, ConjugateBlock]) -> dict[str, Any]:

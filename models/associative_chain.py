@@ -7,6 +7,7 @@ inference in hidden Markov models", section III.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -82,8 +83,8 @@ def _compose(left: _Scaled, right: _Scaled) -> _Scaled:
 
 
 def _normalized(log_weight: Array, where: Array) -> Array:
-    """Probabilities of each step, which sum to one over all axes but the first; zero where not wanted."""
-    log_weight = jnp.where(where.reshape(-1, *(1,) * (log_weight.ndim - 1)), log_weight, -jnp.inf)
-    total = logsumexp(log_weight.reshape(log_weight.shape[0], -1), -1)
-    total = jnp.where(total > -jnp.inf, total, 0)
-    return jnp.exp(log_weight - total.reshape(-1, *(1,) * (log_weight.ndim - 1)))
+    """Probabilities that sum to one over all axes but the first, the steps; zero at steps not wanted."""
+    within = tuple(range(1, log_weight.ndim))
+    log_weight = jnp.where(jnp.expand_dims(where, within), log_weight, -jnp.inf)
+    total = logsumexp(log_weight.reshape(log_weight.shape[0], math.prod(log_weight.shape[1:])), 1)
+    return jnp.exp(log_weight - jnp.expand_dims(jnp.where(total > -jnp.inf, total, 0), within))

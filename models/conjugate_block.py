@@ -154,8 +154,8 @@ def read_reals(**parameters: Any) -> list[Array]:
         require_reals(name, value)
         if is_concrete(value):
             require(np.isfinite(np.asarray(value)), name, value, "is not finite", "remove or impute it")
-    typed = [jnp.asarray(value).dtype for value in parameters.values() if hasattr(value, "dtype")]
-    dtype = jnp.result_type(*(typed or [float]))
+    typed = [jnp.asarray(value) for value in parameters.values() if hasattr(value, "dtype")]
+    dtype = jnp.result_type(*typed) if typed else jnp.result_type(float)
     return [jnp.asarray(value, dtype=dtype) for value in parameters.values()]
 
 

@@ -123,7 +123,7 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
     initial, transition = expected.pop("initial"), expected.pop("transition")
     log_initial = jnp.transpose(initial.concentration, (1, 0))[..., None]
     log_transition = jnp.transpose(transition.concentration, (1, 2, 0))[..., None]
-    num_states, num_chains = log_initial.shape[:2]
+    num_chains = log_initial.shape[1]
     num_sequences = data.lengths.shape[0]
     size = chunk_size(num_chains, num_sequences)
     num_chunks = math.ceil(num_sequences / size)

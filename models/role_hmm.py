@@ -35,14 +35,13 @@ from ethogram.models.exponential_family import (
     DirichletCoordinates,
     Known,
     PartlyKnown,
-    expected_statistics,
 )
 from ethogram.models.hidden_markov import HiddenMarkov
 from ethogram.models.log_permanent import MAX_ROLES, log_permanent
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.parameter_sites import by_site, sample_parameters
+from ethogram.models.parameter_sites import sample_parameters
 from ethogram.models.start_states import label_frames
-from ethogram.models.trajectories import Trajectories, valid_steps
+from ethogram.models.trajectories import Trajectories
 
 __all__ = ["RoleHMM", "Simulated"]
 
@@ -77,6 +76,8 @@ class RoleHMM:
     sticky : s >= 0, added to the concentration of staying; 0 where None.
     exclusive : None, or ``"per_sequence"``: one role a demonstration, held by one agent at most; ``initial``,
         ``transition`` and ``sticky`` then have no meaning and may not be given.
+    known_roles : whether ``data.states`` holds roles, known where not -1, and held there; otherwise
+        ``data.states`` (of the world, say) is not looked at.
 
     Examples
     --------
@@ -92,6 +93,7 @@ class RoleHMM:
     transition: Any = None
     sticky: Any = None
     exclusive: Literal["per_sequence"] | None = static_field(default=None)
+    known_roles: bool = static_field(default=False)
 
     def __post_init__(self):
         count = self.num_roles
@@ -157,7 +159,11 @@ class RoleHMM:
         """Raise ValueError or TypeError unless the data fit the model; nothing is looked at under jit."""
         trajectories.check(data)
         self.emission.read(data)
-        if data.states is not None and is_concrete(data.states) and np.max(data.states) >= self.num_roles:
+        if self.known_roles and data.states is None:
+            raise ValueError(
+                "data.states is None: known_roles=True needs roles (sequence, time), -1 where not known"
+            )
+        if self.known_roles and is_concrete(data.states) and np.max(data.states) >= self.num_roles:
             place = np.argwhere(np.asarray(data.states) >= self.num_roles)[0].tolist()
             raise ValueError(
                 f"data.states{place} is {np.max(data.states)}, but there are num_roles={self.num_roles}"
@@ -170,7 +176,7 @@ class RoleHMM:
 
         Exclusive roles need the sequences in order of their groups.
         """
-        states = None if data.states is None else jnp.asarray(data.states)
+        states = jnp.asarray(data.states) if self.known_roles else None
         chains = ChainData(
             self.emission.read(data), jnp.asarray(data.observed), jnp.asarray(data.lengths), states
         )
@@ -231,88 +237,75 @@ class RoleHMM:
         """Expected log likelihood of every sequence in every role (sequence, role), summed over its steps."""
         return jnp.sum(self.step_potentials(expected, chains), axis=1)
 
-    def start_statistics(self, key: Array, kind: str, batches: list[Any]) -> dict[str, Any]:
-        """Statistics of rough labels of every step, by which a fit may start; see `ConjugateSVI.run`.
+    def start_statistics(self, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
+        """Statistics of rough labels of every step, by which a fit may start; on the host, in float64.
 
-        Exclusive roles start from a random map a group, whatever the kind. States that are known keep theirs.
+        Exclusive roles start from a random map a group, whatever the kind. Roles that are known stay.
+
+        Parameters
+        ----------
+        rng : source of randomness.
+        kind : one of ``"kmeans++"``, ``"sticky"``, ``"segments"``.
+        batches : data, as :meth:`arrange` gives them.
         """
         chains = [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]
-        key_labels, key_parts = jax.random.split(key)
         if self.exclusive is not None:
-            labels = [self._random_map(key_labels, batch) for batch in batches]
-        elif kind == "prior":
-            draws = {
-                name: block.sample(key_labels) for name, block in self.emission.prior(self.num_roles).items()
-            }
-            labels = self._most_likely(draws, chains)
+            labels = [self._random_map(rng, batch) for batch in batches]
         else:
-            labels = self._rough_labels(key_labels, kind, chains)
-        return self._count(key_parts, chains, labels)
-
-    def _random_map(self, key: Array, batch: GroupedChains) -> Array:
-        num_sequences, num_steps = batch.chains.observed.shape
-        noise = jax.random.uniform(key, (num_sequences // batch.num_agents, self.num_roles))
-        roles = jnp.argsort(noise, axis=-1)[:, : batch.num_agents].reshape(-1, 1)
-        return jnp.broadcast_to(roles, (num_sequences, num_steps))
-
-    def _most_likely(self, draws: dict[str, Any], chains: list[ChainData]) -> list[Array]:
-        """The state under which each step is most likely, at the given parameters."""
-        distribution = self.emission.distribution(by_site(draws))
-        event = self.emission.event_dim
-        labels = []
-        for chain in chains:
-            inside = chain.observed.reshape(chain.observed.shape + (1,) * event)
-            x = jnp.where(inside, chain.observations, 0)
-            labels.append(jnp.argmax(distribution.log_prob(jnp.expand_dims(x, x.ndim - event)), axis=-1))
-        return labels
-
-    def _rough_labels(self, key: Array, kind: str, chains: list[ChainData]) -> list[Array]:
-        features = jnp.concatenate([self.emission.start_features(*chain[:2]) for chain in chains])
-        valid = jnp.concatenate([chain.observed.ravel() for chain in chains])
-        first = np.cumsum([0] + [chain.lengths.shape[0] for chain in chains])
-        sequence = np.concatenate(
-            [np.repeat(np.arange(start, start + chain.lengths.shape[0]), chain.observed.shape[1])
-             for start, chain in zip(first, chains, strict=False)]
-        )  # fmt: skip
-        frames = label_frames(
-            key, kind, features, valid, jnp.asarray(sequence), int(first[-1]), self.num_roles
-        )
-        ends = np.cumsum([chain.observed.size for chain in chains])[:-1]
-        parts = jnp.split(frames, ends)
-        return [part.reshape(chain.observed.shape) for part, chain in zip(parts, chains, strict=True)]
-
-    def _count(self, key: Array, chains: list[ChainData], labels: list[Array]) -> dict[str, Any]:
-        """Statistics of the data under given labels."""
-        zero = jax.tree.map(jnp.zeros_like, expected_statistics(self.emission.prior(self.num_roles)))
-        neutral = self.emission.unlike_parts(key, zero)
-        initial, transition = 0, 0
-        for i, chain in enumerate(chains):
+            labels = self._rough_labels(rng, kind, chains)
+        for chain, label in zip(chains, labels, strict=True):
             if chain.states is not None:
-                labels[i] = jnp.where(chain.states >= 0, chain.states, labels[i])
-            hot = jax.nn.one_hot(labels[i], self.num_roles) * valid_steps(chain)[..., None]
-            initial += jnp.sum(hot[:, 0], axis=0)
-            transition += jnp.einsum("ntj,ntk->jk", hot[:, :-1], hot[:, 1:])
-
-        def potential(expected):
-            total = 0
-            for chain, label in zip(chains, labels, strict=True):
-                steps = self.step_potentials(expected, chain._replace(states=None))
-                total += jnp.sum(jnp.take_along_axis(steps, label[..., None], axis=-1))
-            return total
-
-        statistics = jax.grad(potential)(neutral)
+                np.copyto(label, chain.states, where=np.asarray(chain.states) >= 0)
+        observed = [np.asarray(chain.observed) for chain in chains]
+        frames = np.concatenate(
+            [np.asarray(c.observations)[seen] for c, seen in zip(chains, observed, strict=True)]
+        )
+        held = np.concatenate([label[seen] for label, seen in zip(labels, observed, strict=True)])
+        statistics = self.emission.label_statistics(rng, frames, held, self.num_roles)
         if self.exclusive is not None:
             return statistics
+        initial, transition = np.zeros(self.num_roles), np.zeros((self.num_roles, self.num_roles))
+        for chain, label in zip(chains, labels, strict=True):
+            alive = np.arange(label.shape[1]) < np.asarray(chain.lengths)[:, None]
+            np.add.at(initial, label[:, 0][alive[:, 0]], 1)
+            np.add.at(transition, (label[:, :-1][alive[:, 1:]], label[:, 1:][alive[:, 1:]]), 1)
         return {
             "initial": DirichletCoordinates(initial),
             "transition": DirichletCoordinates(transition),
             **statistics,
         }
 
+    def _random_map(self, rng: np.random.Generator, batch: GroupedChains) -> np.ndarray:
+        num_sequences, num_steps = batch.chains.observed.shape
+        noise = rng.random((num_sequences // batch.num_agents, self.num_roles))
+        roles = np.argsort(noise, axis=-1)[:, : batch.num_agents].reshape(-1, 1)
+        return np.repeat(roles, num_steps, axis=1)
+
+    def _rough_labels(self, rng: np.random.Generator, kind: str, chains: list[ChainData]) -> list[np.ndarray]:
+        """Labels of every step; a step that was not observed takes that of the one before."""
+        observed = [np.asarray(chain.observed) for chain in chains]
+        features, sequence, first = [], [], 0
+        for chain, seen in zip(chains, observed, strict=True):
+            features.append(self.emission.start_features(np.asarray(chain.observations), seen)[seen])
+            sequence.append(first + np.nonzero(seen)[0])
+            first += len(seen)
+        if sum(map(len, sequence)) == 0:
+            return [rng.integers(self.num_roles, size=seen.shape) for seen in observed]
+        held = label_frames(rng, kind, np.concatenate(features), np.concatenate(sequence), self.num_roles)
+        labels, start = [], 0
+        for seen in observed:
+            label = np.zeros(seen.shape, dtype=np.int64)
+            label[seen] = held[start : start + seen.sum()]
+            start += seen.sum()
+            last = np.maximum.accumulate(np.where(seen, np.arange(seen.shape[1]), -1), axis=1)
+            at = np.where(last < 0, np.argmax(seen, axis=1)[:, None], last)
+            labels.append(np.take_along_axis(label, at, axis=1))
+        return labels
+
     def observation(self, parameters: dict[str, Array], data: Trajectories) -> HiddenMarkov | ExclusiveRoles:
         """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
         emission = self.emission.distribution(parameters)
-        observed, states = jnp.asarray(data.observed), data.states
+        observed, states = jnp.asarray(data.observed), data.states if self.known_roles else None
         if self.exclusive is None:
             initial, transition = parameters["initial"], parameters["transition"]
             return HiddenMarkov(initial, transition, emission, jnp.asarray(data.lengths), observed, states)
@@ -327,6 +320,12 @@ class RoleHMM:
         if self.exclusive is None:
             return value
         return value[self.group_order(data)].reshape(*self.group_shape(data), *value.shape[1:])
+
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Names of the axes of every parameter site, no two of one site alike."""
+        chain: dict[str, tuple[str, ...]] = {"initial": ("state",), "transition": ("state", "next_state")}
+        own = getattr(self.emission, "site_dims", {})
+        return {**chain, **own} if self.exclusive is None else {**own}
 
     def group_order(self, data: Trajectories) -> np.ndarray:
         """Sequences in order of their groups, agents of a group in order of appearance."""

@@ -1,1 +1,92 @@
-"""Probabilistic models of agents that decide in sequence."""
+"""Probabilistic models of agents that decide in sequence, on numpyro and JAX.
+
+>>> import ethogram
+>>> ethogram.RoleHMM
+<class 'ethogram.models.role_hmm.RoleHMM'>
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ethogram.inference.alignment import align_states
+    from ethogram.inference.arviz_export import to_arviz
+    from ethogram.inference.assignment import assign_roles, infer_roles
+    from ethogram.inference.conjugate_svi import ConjugateSVI
+    from ethogram.inference.posterior import Posterior, load
+    from ethogram.inference.score_curve import score_curve
+    from ethogram.inference.step_sizes import robbins_monro
+    from ethogram.models import markov_chain
+    from ethogram.models.emissions import (
+        BinomialEmission,
+        CategoricalEmission,
+        GaussianEmission,
+        GaussianMixtureEmission,
+        KnownCovarianceEmission,
+    )
+    from ethogram.models.exponential_family import Known
+    from ethogram.models.hidden_markov import HiddenMarkov
+    from ethogram.models.role_hmm import RoleHMM
+    from ethogram.models.trajectories import Metadata, Trajectories
+
+_HOMES = {
+    "BinomialEmission": "ethogram.models.emissions",
+    "CategoricalEmission": "ethogram.models.emissions",
+    "ConjugateSVI": "ethogram.inference.conjugate_svi",
+    "GaussianEmission": "ethogram.models.emissions",
+    "GaussianMixtureEmission": "ethogram.models.emissions",
+    "HiddenMarkov": "ethogram.models.hidden_markov",
+    "Known": "ethogram.models.exponential_family",
+    "KnownCovarianceEmission": "ethogram.models.emissions",
+    "Metadata": "ethogram.models.trajectories",
+    "Posterior": "ethogram.inference.posterior",
+    "RoleHMM": "ethogram.models.role_hmm",
+    "Trajectories": "ethogram.models.trajectories",
+    "align_states": "ethogram.inference.alignment",
+    "assign_roles": "ethogram.inference.assignment",
+    "infer_roles": "ethogram.inference.assignment",
+    "load": "ethogram.inference.posterior",
+    "markov_chain": "ethogram.models",
+    "robbins_monro": "ethogram.inference.step_sizes",
+    "score_curve": "ethogram.inference.score_curve",
+    "to_arviz": "ethogram.inference.arviz_export",
+}
+"""Public names and the modules they live in, imported when first asked for: `import ethogram` stays cheap."""
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BinomialEmission",
+    "CategoricalEmission",
+    "ConjugateSVI",
+    "GaussianEmission",
+    "GaussianMixtureEmission",
+    "HiddenMarkov",
+    "Known",
+    "KnownCovarianceEmission",
+    "Metadata",
+    "Posterior",
+    "RoleHMM",
+    "Trajectories",
+    "align_states",
+    "assign_roles",
+    "infer_roles",
+    "load",
+    "markov_chain",
+    "robbins_monro",
+    "score_curve",
+    "to_arviz",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ethogram' has no attribute {name!r}")
+    home = import_module(_HOMES[name])
+    value = import_module(f"{home.__name__}.{name}") if name == "markov_chain" else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -122,6 +122,32 @@ def random_chains(seed, driven, num_chains=10, num_sequences=6, num_steps=6, num
     return Chains(log_initial, log_transition, log_likelihood, length)
 
 
+def broadcast_chains(seed, batch, initial, transition, likelihood, length, num_steps=4, num_states=2):
+    """Random potentials with the named batch axes each; first broadcast to `batch`, then as they are.
+
+    `transition` may be "driven": it then has the axes of the likelihood, and one matrix a step. Empty axes for
+    `length` leave it out.
+    """
+    random = np.random.default_rng(seed)
+    square = (num_states, num_states)
+    inner = (num_steps - 1, *square) if transition == "driven" else square
+    log_initial = random.normal(size=(*initial, num_states))
+    log_transition = random.normal(size=(*(likelihood if transition == "driven" else transition), *inner))
+    log_likelihood = random.normal(size=(*likelihood, num_steps, num_states))
+    given = [log_initial, log_transition, log_likelihood]
+    lengths = np.array(num_steps)
+    if length:
+        lengths = random.integers(0, num_steps + 1, size=length)
+        given.append(lengths)
+    whole = Chains(
+        np.broadcast_to(log_initial, (*batch, num_states)),
+        np.broadcast_to(log_transition, (*batch, *inner)),
+        np.broadcast_to(log_likelihood, (*batch, num_steps, num_states)),
+        np.broadcast_to(lengths, batch),
+    )
+    return whole, given
+
+
 def central_moment(chain, direction, order):
     """Central posterior moment of what a path's weight gains along a direction in potential space.
 

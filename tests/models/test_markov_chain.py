@@ -36,8 +36,17 @@ def fixed(chain_oracle):
     return chains, chain_oracle.enumerate_batch(*chains)
 
 
+@pytest.fixture(scope="module")
+def driven(chain_oracle):
+    chains = chain_oracle.random_chains(2, True)
+    return chains, chain_oracle.enumerate_batch(*chains)
+
+
 def close(actual, desired, **tolerance):
     jax.tree.map(functools.partial(np.testing.assert_allclose, **tolerance), actual, desired)
+
+
+posterior = jax.jit(marginals, static_argnames="method")
 
 
 def finite_part(value):
@@ -90,82 +99,77 @@ def test_hessians_are_posterior_covariances(fixed, method):
     def value(log_likelihood, log_initial, log_transition, length):
         return log_normalizer(log_initial[0], log_transition[0], log_likelihood, length, method=method)
 
-    def over_problems(derivative):
-        return jax.jit(jax.vmap(jax.vmap(derivative, in_axes=(0, None, None, 0))))
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(0, 0, 0, 0))
+    @functools.partial(jax.vmap, in_axes=(0, None, None, 0))
+    def hessians(*problem):
+        over_reverse = [jax.jacrev] if method == "associative" else [jax.jacfwd, jax.jacrev]
+        return [outer(jax.grad(value))(*problem) for outer in over_reverse]
 
-    problem = (chains.log_likelihood, chains.log_initial, chains.log_transition, chains.length)
     with jax.enable_x64(True):
-        for derivative in (jax.hessian(value), jax.jacrev(jax.grad(value))):
-            hessian = over_problems(derivative)(*problem)
-            close(
-                hessian.reshape(*chains.length.shape, num_steps * num_states, -1), truth.covariance, **DOUBLE
-            )
+        results = hessians(chains.log_likelihood, chains.log_initial, chains.log_transition, chains.length)
+    for hessian in results:
+        flat = np.reshape(hessian, (*chains.length.shape, num_steps * num_states, -1))
+        close(flat, truth.covariance, **DOUBLE)
 
 
-def test_higher_derivatives_are_posterior_cumulants(problems, chain_oracle):
-    """Along one direction in all potentials at once; fixed and driven transitions."""
-    chains, _ = problems
+def test_higher_derivatives_are_posterior_cumulants(driven, chain_oracle):
+    """Along one direction in all potentials at once."""
+    chains, _ = driven
     random = np.random.default_rng(2)
     direction = tuple(random.normal(size=x.shape) for x in chains[:3])
+    weight = random.normal(size=chains.length.shape)
 
     @jax.jit
-    @functools.partial(jax.vmap, in_axes=(None, 0))
-    def second_and_third(chains, direction_and_weight):
-        *direction, weight = direction_and_weight
-
+    def second_and_third(chains, direction, weight):
         def moved(size):
             potentials = (x + size * d for x, d in zip(chains[:3], direction, strict=True))
             return jnp.sum(weight * finite_part(log_normalizer(*potentials, chains.length)))
 
-        second = jax.grad(jax.grad(moved))
-        return second(jnp.zeros_like(weight, shape=())), jax.jvp(second, (0.0,), (1.0,))[1]
+        return jax.jvp(jax.grad(jax.grad(moved)), (0.0,), (1.0,))
 
     with jax.enable_x64(True):
-        weight = random.normal(size=chains.length.shape)
-        many = jax.tree.map(lambda x: np.stack([x, 0.5 * x]), (*direction, weight))
-        second, third = second_and_third(chains, many)
-
-    driven = chains.log_transition.ndim == 5
+        derivatives = second_and_third(chains, direction, weight)
     expected = np.zeros(2)
     for r, n in np.ndindex(chains.length.shape):
-        place = ((r, 0), (r, n if driven else 0), (r, n), (r, n))
+        place = ((r, 0), (r, n), (r, n), (r, n))
         chain = [x[i] for x, i in zip(chains, place, strict=True)]
         along = [x[i] for x, i in zip(direction, place[:3], strict=True)]
-        for i, order in enumerate((2, 3)):
-            expected[i] += weight[r, n] * chain_oracle.central_moment(chain, along, order)
-    close(second, expected[0] * np.array([1, 0.5**3]), rtol=1e-9)
-    close(third, expected[1] * np.array([1, 0.5**4]), rtol=1e-9)
+        moments = [chain_oracle.central_moment(chain, along, order) for order in (2, 3)]
+        expected += weight[r, n] * np.array(moments)
+    close(np.array(derivatives), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("mapped", ["parameters", "likelihood", "both", "nested"])
+def summed(log_initial, log_transition, log_likelihood):
+    return finite_part(log_normalizer(log_initial, log_transition, log_likelihood)).sum()
+
+
+gradient = jax.value_and_grad(summed, argnums=(0, 1, 2))
+one_gradient = jax.jit(gradient)
+
+
+@pytest.mark.parametrize("mapped", ["parameters", "likelihood", "both, nested"])
 def test_gradients_under_vmap(fixed, mapped):
     chains, _ = fixed
-    chains = chains._replace(length=np.full_like(chains.length, 6))
-    log_initial, log_transition = chains.log_initial[:, 0], chains.log_transition[:, 0]
-
-    def value(log_initial, log_transition, log_likelihood):
-        return finite_part(log_normalizer(log_initial, log_transition, log_likelihood)).sum()
-
-    gradient = jax.value_and_grad(value, argnums=(0, 1, 2))
+    initial, transition, likelihood = (
+        chains.log_initial[:, 0],
+        chains.log_transition[:, 0],
+        chains.log_likelihood,
+    )
     with jax.enable_x64(True):
-        direct = jax.jit(gradient)
         if mapped == "parameters":
-            shared = chains.log_likelihood[0]
-            result = jax.jit(jax.vmap(gradient, in_axes=(0, 0, None)))(log_initial, log_transition, shared)
-            loop = [direct(log_initial[r], log_transition[r], shared) for r in range(10)]
+            result = jax.jit(jax.vmap(gradient, in_axes=(0, 0, None)))(initial, transition, likelihood[0])
+            loop = [one_gradient(initial[r], transition[r], likelihood[0]) for r in range(10)]
         elif mapped == "likelihood":
-            one = log_initial[0], log_transition[0]
-            result = jax.jit(jax.vmap(gradient, in_axes=(None, None, 0)))(*one, chains.log_likelihood)
-            loop = [direct(*one, chains.log_likelihood[r]) for r in range(10)]
+            result = jax.jit(jax.vmap(gradient, in_axes=(None, None, 0)))(
+                initial[0], transition[0], likelihood
+            )
+            loop = [one_gradient(initial[0], transition[0], likelihood[r]) for r in range(10)]
         else:
-            problems = (log_initial, log_transition, chains.log_likelihood)
-            loop = [direct(*(x[r] for x in problems)) for r in range(10)]
-            if mapped == "both":
-                result = jax.jit(jax.vmap(gradient))(*problems)
-            else:
-                folded = (x.reshape(2, 5, *x.shape[1:]) for x in problems)
-                result = jax.jit(jax.vmap(jax.vmap(gradient)))(*folded)
-                result = jax.tree.map(lambda x: x.reshape(10, *x.shape[2:]), result)
+            split = (x.reshape(2, 5, *x.shape[1:]) for x in (initial, transition, likelihood))
+            result = jax.jit(jax.vmap(jax.vmap(gradient)))(*split)
+            result = jax.tree.map(lambda x: x.reshape(10, *x.shape[2:]), result)
+            loop = [one_gradient(initial[r], transition[r], likelihood[r]) for r in range(10)]
     close(result, jax.tree.map(lambda *x: np.stack(x), *loop), **DOUBLE)
 
 
@@ -187,11 +191,6 @@ def count_primitives(jaxpr, total=None):
 @pytest.mark.parametrize("num_sequences", [6, 200], ids=["one chunk", "many chunks"])
 def test_vmap_leaves_one_cond_and_no_select_over_its_branches(num_sequences):
     shapes = [(3,), (3, 3), (num_sequences, 7, 3)]
-
-    def value(*potentials):
-        return log_normalizer(*potentials).sum()
-
-    gradient = jax.value_and_grad(value, argnums=(0, 1, 2))
 
     def counted(function, *lead):
         jaxpr = jax.make_jaxpr(function)(*(jnp.zeros((*a, *b)) for a, b in zip(lead, shapes, strict=True)))
@@ -235,58 +234,33 @@ def test_a_second_call_outside_jit_compiles_nothing(function, compilations):
 
 
 BATCHES = {
-    "chains by sequences": ((4, 1), (4, 1), (5,), ()),
-    "sequences": ((), (), (4, 5), (5,)),
-    "only the initial state varies": ((4, 1), (), (5,), (4, 1)),
+    "chains by sequences": ((4, 1), (4, 1), (1, 5), ()),
     "parameters along two axes": ((1, 5), (4, 1), (1, 1), (4, 5)),
-    "lengths vary alone": ((), (), (), (4, 5)),
     "driven": ((5,), "driven", (4, 5), (4, 1)),
 }
 
 
 @pytest.mark.parametrize("lead", BATCHES.values(), ids=BATCHES)
 def test_batch_axes_broadcast(lead, chain_oracle):
-    random = np.random.default_rng(5)
-    num_steps, num_states = 4, 2
-    driven = lead[1] == "driven"
-    log_initial = random.normal(size=(*lead[0], num_states))
-    transition_shape = (*lead[2], num_steps - 1) if driven else lead[1]
-    log_transition = random.normal(size=(*transition_shape, num_states, num_states))
-    log_likelihood = random.normal(size=(*lead[2], num_steps, num_states))
-    length = random.integers(0, num_steps + 1, size=lead[3]) if lead[3] else None
+    whole, given = chain_oracle.broadcast_chains(6, (4, 5), *lead)
     with jax.enable_x64(True):
-        result = marginals(log_initial, log_transition, log_likelihood, length)
-
+        result = posterior(*given)
     assert result.log_normalizer.shape == (4, 5)
-    inner = log_transition.shape[-3:] if driven else log_transition.shape[-2:]
-    whole = chain_oracle.Chains(
-        np.broadcast_to(log_initial, (4, 5, num_states)),
-        np.broadcast_to(log_transition, (4, 5, *inner)),
-        np.broadcast_to(log_likelihood, (4, 5, num_steps, num_states)),
-        np.broadcast_to(num_steps if length is None else length, (4, 5)),
-    )
     for place in np.ndindex(4, 5):
         truth = chain_oracle.enumerate_chain(*(x[place] for x in whole))
-        close(result.log_normalizer[place], truth.log_normalizer, **DOUBLE)
-        close(result.state[place], truth.state, **DOUBLE)
-        close(result.pair[place], truth.pair, **DOUBLE)
+        close(tuple(x[place] for x in result), (truth.log_normalizer, truth.state, truth.pair), **DOUBLE)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_smallest_chains(method):
     """One state, one step, and no step at all."""
-    log_transition = np.array([[-0.3]])
+    one_state = (np.array([-0.5]), np.array([[-0.3]]), np.array([[0.2], [0.3], [-1.0]]))
+    log_initial, log_likelihood = np.log([0.25, 0.75]), np.log([[0.5, 0.1]])
     with jax.enable_x64(True):
-        single = marginals(np.array([-0.5]), log_transition, np.array([[0.2], [0.3], [-1.0]]), method=method)
-        log_initial, log_likelihood = np.log([0.25, 0.75]), np.log([[0.5, 0.1]])
-        first = marginals(log_initial, np.zeros((2, 2)), log_likelihood, method=method)
-        moved = marginals(log_initial, np.zeros((0, 2, 2)), log_likelihood, method=method)
-        empty = marginals(log_initial, np.zeros((2, 2)), log_likelihood, 0, method=method)
-    close(single.log_normalizer, -0.5 - 0.6 - 0.5, **DOUBLE)
-    close((single.state, single.pair), (np.ones((3, 1)), np.ones((2, 1, 1))), **DOUBLE)
-    for one in (first, moved):
-        close(one.log_normalizer, np.log(0.2), **DOUBLE)
-        close(one.state, np.array([[0.625, 0.375]]), **DOUBLE)
-        assert one.pair.shape == (0, 2, 2)
-    assert empty.log_normalizer == 0
-    assert not np.any(empty.state)
+        single = posterior(*one_state, method=method)
+        first = posterior(log_initial, np.zeros((2, 2)), log_likelihood, np.array([1, 0]), method=method)
+        moved = posterior(log_initial, np.zeros((0, 2, 2)), log_likelihood, method=method)
+    close(tuple(single), (np.array(-1.6), np.ones((3, 1)), np.ones((2, 1, 1))), **DOUBLE)
+    close(tuple(moved), (np.log(0.2), np.array([[0.625, 0.375]]), np.zeros((0, 2, 2))), **DOUBLE)
+    close(first.log_normalizer, np.array([np.log(0.2), 0]), **DOUBLE)
+    close(first.state, np.array([[[0.625, 0.375]], [[0, 0]]]), **DOUBLE)

@@ -1,0 +1,149 @@
+"""Names for the axes of draws and data, their coordinates, and the groups that ArviZ is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.trajectories import Trajectories
+from ethogram.models.trajectory_metadata import STEP_FIELDS
+from ethogram.models.trajectory_xarray import metadata_variables
+
+__all__ = ["Layout"]
+
+SAME_NAMES = {"next_state": "state", "next_feature": "feature"}
+"""Dims whose coordinates are those of another one."""
+
+
+class Layout:
+    """Which dims and coordinates every array gets.
+
+    Parameters
+    ----------
+    model : whose optional ``site_dims``, a dict or a method that gives one, names the axes of its sites.
+    data : trajectories, other data, or None.
+    coords, dims : the user's own, which go first.
+    """
+
+    lead = ("chain", "draw")
+
+    def __init__(
+        self,
+        model: Any,
+        data: Any,
+        coords: Mapping[str, Any] | None,
+        dims: Mapping[str, Sequence[str]] | None,
+    ):
+        own = getattr(model, "site_dims", {})
+        self.dims = {**(own() if callable(own) else own), **(dims or {})}
+        self.data = data if isinstance(data, Trajectories) else None
+        self.coords: dict[str, Any] = {}
+        self.labels: dict[str, Any] = {}
+        self.attributes: dict[str, Any] = {}
+        if self.data is not None:
+            names, self.attributes = metadata_variables(self.data.metadata)
+            self.labels = {name: label for name, label in names.items() if name != label[0]}
+            self.coords = {name: label[1] for name, label in names.items() if name == label[0]}
+        self.coords |= {dim: list(values) for dim, values in (coords or {}).items()}
+        for dim, other in SAME_NAMES.items():
+            if other in self.coords:
+                self.coords.setdefault(dim, self.coords[other])
+
+    def site_dims(self, name: str, site: np.ndarray) -> tuple[str, ...]:
+        """Names of the axes of a site (chain, draw, ...) after the first two."""
+        return self._dims(name, site.ndim - 2)
+
+    def check_sites(self, sites: dict[str, np.ndarray]) -> None:
+        """Raise ValueError unless dims and coords fit all sites."""
+        self._sizes({name: self.sampled(name, site) for name, site in sites.items()})
+
+    def sampled(
+        self, name: str, array: np.ndarray, dims: tuple[str, ...] = ()
+    ) -> tuple[tuple[str, ...], np.ndarray]:
+        """Dims and array of a variable (chain, draw, ...), whose other dims are `dims` where these fit."""
+        fitting = dims if dims and len(dims) == array.ndim - 2 else self._dims(name, array.ndim - 2)
+        return (*self.lead, *fitting), array
+
+    def plain(self, name: str, array: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+        """Dims and array of a variable of the data."""
+        return self._dims(name, array.ndim), array
+
+    def field(self, name: str) -> tuple[tuple[str, ...], np.ndarray]:
+        """Dims and array of a field of the trajectories."""
+        return self.plain(name, np.asarray(getattr(self.data, name)))
+
+    def data_variables(self, groups: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Variables of the groups ``observed_data`` and ``constant_data``."""
+        observed = groups.get("observed_data", {})
+        if self.data is None:
+            return observed, {}
+        present = {name for name in Trajectories._fields[:-1] if getattr(self.data, name) is not None}
+        observed = observed or {name: self.field(name) for name in ("observations",) if name in present}
+        return observed, {name: self.field(name) for name in sorted(present - set(observed))}
+
+    def agent_label(self) -> dict[str, Any]:
+        """The agent of every sequence, by name where there are names, as a coordinate of ``sequence``."""
+        if self.data is None or self.data.agent is None:
+            return {}
+        agent, names = np.asarray(self.data.agent), self.data.metadata.agent_names
+        if names is None:
+            return {"agent": ("sequence", agent)}
+        return {"agent": ("sequence", [names[number] if number >= 0 else "" for number in agent])}
+
+    def assemble(self, groups: dict[str, Any], labels: dict[str, Any], attributes: dict[str, Any]) -> Any:
+        """The groups as the installed ArviZ takes them; `labels` are coordinates of the log likelihood."""
+        import arviz
+        import xarray
+
+        datasets = {}
+        for group, variables in groups.items():
+            if not variables:
+                continue
+            sizes = self._sizes(variables)
+            known = {dim: self.coords.get(dim, np.arange(size)) for dim, size in sizes.items()}
+            coords: dict[str, Any] = {dim: (dim, values) for dim, values in known.items()}
+            if group == "log_likelihood":
+                coords |= {name: label for name, label in labels.items() if name not in self.coords}
+                coords.pop("observation", None)
+            if group in ("observed_data", "constant_data"):
+                coords |= {name: label for name, label in self.labels.items() if label[0] in (*sizes, name)}
+            if group == "fit_stats" and "step" in variables:
+                coords["step"] = variables["step"]
+                variables = {name: variable for name, variable in variables.items() if name != "step"}
+            own = self.attributes if group in ("observed_data", "constant_data") else {}
+            datasets[group] = xarray.Dataset(variables, coords=coords, attrs=own)
+        everything = {**self.attributes, **attributes}
+        if hasattr(arviz, "InferenceData"):
+            return arviz.InferenceData(attrs=everything, **datasets)
+        return xarray.DataTree.from_dict({"/": xarray.Dataset(attrs=everything), **datasets})
+
+    def _dims(self, name: str, num_axes: int) -> tuple[str, ...]:
+        if self.data is not None and name in Trajectories._fields and name not in self.dims:
+            step = ("sequence", "time", "feature") if name == "observations" else ("sequence", "time")
+            expected: Sequence[str] = step if name in STEP_FIELDS else ("sequence",)
+            if len(expected) == num_axes:
+                return tuple(expected)
+        dims = tuple(self.dims.get(name, [f"{name}_dim_{axis}" for axis in range(num_axes)]))
+        if len(dims) != num_axes or len(set(dims)) < num_axes or set(dims) & set(self.lead):
+            raise ValueError(
+                f"dims[{name!r}] is {dims}: give {num_axes} names, one for each axis after chain and draw, "
+                "no two alike"
+            )
+        return dims
+
+    def _sizes(self, variables: dict[str, Any]) -> dict[str, int]:
+        """Size of every dim, the same in all variables and in its coordinates."""
+        sizes: dict[str, int] = {}
+        for name, (dims, array) in variables.items():
+            for dim, size in zip(dims, array.shape, strict=True):
+                if sizes.setdefault(dim, size) != size:
+                    raise ValueError(
+                        f"dim {dim} has size {sizes[dim]} in one variable and {size} in {name}: name them apart by dims="
+                    )
+                if dim in self.coords and len(self.coords[dim]) != size:
+                    raise ValueError(
+                        f"coords[{dim!r}] has {len(self.coords[dim])} entries, {name} has {size}: give one for each"
+                    )
+        return sizes

@@ -1,0 +1,89 @@
+"""How many roles the data support: the bound and the held-out score of a model over its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ethogram.inference.conjugate_svi import ConjugateResult, ConjugateSVI
+from ethogram.models.trajectories import Trajectories
+
+__all__ = ["ScoreCurve", "heldout_log_likelihood", "score_curve"]
+
+
+class ScoreCurve(NamedTuple):
+    """Scores over sizes, and the fits behind them.
+
+    Attributes
+    ----------
+    size : (size,) what was given.
+    elbo : (size,) final bounds on the training data, in nats.
+    heldout : (size,) log likelihood a test step, in nats, at the posterior-mean parameters.
+    fits : the result of each size.
+    """
+
+    size: np.ndarray
+    elbo: np.ndarray
+    heldout: np.ndarray
+    fits: tuple[ConjugateResult, ...]
+
+
+def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float:
+    """Log likelihood of test data at the posterior-mean parameters, in nats an observed step.
+
+    The parameters are plugged in: it is the score of one normalised model, to be compared with others.
+
+    Raises
+    ------
+    ValueError
+        If the test data have no observed step.
+    """
+    posterior = result.posterior
+    steps = int(np.sum(test.observed))
+    if steps == 0:
+        raise ValueError("test data have no observed step")
+    distribution = posterior.model.observation(posterior.mean(), test)
+    return float(jnp.sum(distribution.log_prob(posterior.model.observed_value(test)))) / steps
+
+
+def score_curve(
+    key: Array,
+    make_model: Callable[[int], Any],
+    sizes: Iterable[int],
+    data: Trajectories,
+    *,
+    by: str = "group",
+    test_fraction: float = 0.25,
+    num_steps: int = 200,
+    **options: Any,
+) -> ScoreCurve:
+    """Bound and held-out score of a model for several sizes.
+
+    Parameters
+    ----------
+    make_model : from a size (a number of roles, say) to a model.
+    sizes : to try.
+    by, test_fraction : how `data` are split, once for all sizes; see `Trajectories.split`.
+    num_steps, options : of `ConjugateSVI.run`.
+
+    Examples
+    --------
+    ``score_curve(key, lambda k: RoleHMM(k, GaussianEmission(2)), [2, 4, 8], data)``
+    """
+    key_split, key_fits = jax.random.split(key)
+    train, test = data.split(key_split, by=by, test_fraction=test_fraction)
+    sizes = np.asarray(list(sizes))
+    if sizes.size == 0:
+        raise ValueError("sizes is empty: give at least one")
+    fits = tuple(
+        ConjugateSVI(make_model(int(size))).run(one, train, num_steps, **options)
+        for size, one in zip(sizes, jax.random.split(key_fits, len(sizes)), strict=True)
+    )
+    elbo = np.array([fit.restart_elbos.max() for fit in fits])
+    heldout = np.array([heldout_log_likelihood(fit, test) for fit in fits])
+    return ScoreCurve(sizes, elbo, heldout, fits)

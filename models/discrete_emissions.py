@@ -1,0 +1,158 @@
+"""Emissions of symbols and counts: categorical, and binomial by feature."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import Array
+from jax.scipy.special import gammaln
+
+from ethogram.models.conjugate_block import read_reals
+from ethogram.models.emission import Emission, in_range, integer_observations, one_hot, rows_of, whole_number
+from ethogram.models.exponential_family import (
+    Beta,
+    BetaCoordinates,
+    ConjugateBlock,
+    Dirichlet,
+    DirichletCoordinates,
+    Known,
+)
+from ethogram.models.model_object import model_object, static_field
+from ethogram.models.trajectories import Trajectories
+
+__all__ = ["BinomialEmission", "CategoricalEmission"]
+
+
+@model_object
+class CategoricalEmission(Emission):
+    r"""One distribution over symbols a state: :math:`p_k \sim Dir(c)`, :math:`x_t \mid z_t = k \sim p_k`.
+
+    Parameters
+    ----------
+    num_categories : V; observations are integers 0..V-1, one feature.
+    concentration : c; a number or (category,).
+    known : ``Known(probability (state, category))``, NaN rows where not known.
+    """
+
+    num_categories: int = static_field()
+    concentration: Any = 1.0
+    known: Known | None = None
+    event_dim: ClassVar[int] = 0
+    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"probability": ("state", "category")}
+
+    def __post_init__(self):
+        whole_number("num_categories", self.num_categories, 1)
+        (concentration,) = read_reals(concentration=self.concentration)
+        concentration = jnp.broadcast_to(concentration, (self.num_categories,))
+        object.__setattr__(self, "concentration", concentration)
+        Dirichlet.from_standard(concentration)
+
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
+        """One Dirichlet block, ``probability``, a row a state."""
+        return {"probability": rows_of(Dirichlet.from_standard(self.concentration), num_states, self.known)}
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        r"""Expected log probability (..., state): :math:`\psi(c_{kv}) - \psi(\sum_v c_{kv})`."""
+        return expected["probability"].concentration.T[observations]
+
+    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        """How often each symbol occurs in the frame's sequence: single symbols are all equally far apart."""
+        sequence = np.broadcast_to(np.arange(len(observed))[:, None], observed.shape)
+        counts = np.zeros((len(observed), self.num_categories))
+        np.add.at(counts, (sequence[observed], observations[observed]), 1)
+        share = counts / np.maximum(observed.sum(axis=1), 1)[:, None]
+        return np.broadcast_to(share[:, None], (*observed.shape, self.num_categories))
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Statistics of labelled frames: how often each state emits each symbol."""
+        counts = np.zeros((num_states, self.num_categories))
+        np.add.at(counts, (labels, frames), 1)
+        return {"probability": DirichletCoordinates(counts)}
+
+    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+        """Categorical distributions at ``probability (state, category)``."""
+        return dist.CategoricalProbs(parameters["probability"])
+
+    def read(self, data: Trajectories) -> Array:
+        """Symbols (sequence, time)."""
+        x = integer_observations(data, 1, "CategoricalEmission")[..., 0]
+        in_range(data, x, 0, self.num_categories - 1, f"the {self.num_categories} categories")
+        return x
+
+
+@model_object
+class BinomialEmission(Emission):
+    r"""Counts out of n, independent over features.
+
+    .. math:: p_{kd} \sim Beta(a, b), \qquad x_{td} \mid z_t = k \sim Bin(n_d, p_{kd})
+
+    Parameters
+    ----------
+    total_count : n; an integer or (feature,) integers.
+    successes, failures : a and b; numbers or (feature,).
+    num_features : D.
+    known : ``Known(probability (state, feature))``, NaN rows where not known.
+    """
+
+    total_count: Any
+    successes: Any = 1.0
+    failures: Any = 1.0
+    num_features: int = static_field(default=1)
+    known: Known | None = None
+    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"probability": ("state", "feature")}
+
+    def __post_init__(self):
+        total = np.asarray(self.total_count)
+        if not np.issubdtype(total.dtype, np.integer) or (total < 1).any():
+            raise ValueError(f"total_count must hold integers of at least 1, not {self.total_count!r}")
+        a, b = read_reals(successes=self.successes, failures=self.failures)
+        shape = (self.num_features,)
+        object.__setattr__(self, "total_count", jnp.broadcast_to(jnp.asarray(total), shape))
+        object.__setattr__(self, "successes", jnp.broadcast_to(a, shape))
+        object.__setattr__(self, "failures", jnp.broadcast_to(b, shape))
+        Beta.from_standard(self.successes, self.failures)
+
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
+        """One block, ``probability``, of Beta distributions (state, feature)."""
+        return {
+            "probability": rows_of(Beta.from_standard(self.successes, self.failures), num_states, self.known)
+        }
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        r"""Expected log probability (..., state): :math:`\ln\binom{n}{x} + x E \ln p + (n - x) E \ln(1 - p)`."""
+        log_p, log_not = expected["probability"]
+        x = observations.astype(log_p.dtype)
+        n = jnp.broadcast_to(self.total_count.astype(log_p.dtype), x.shape)
+        choose = jnp.sum(gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1), axis=-1)
+        return (
+            jnp.einsum("...d,kd->...k", x, log_p)
+            + jnp.einsum("...d,kd->...k", n - x, log_not)
+            + choose[..., None]
+        )
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Statistics of labelled frames: successes and failures of every state."""
+        member = one_hot(labels, num_states).T
+        return {
+            "probability": BetaCoordinates(member @ frames, member @ (np.asarray(self.total_count) - frames))
+        }
+
+    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+        """Binomial distributions at ``probability (state, feature)``."""
+        probability = parameters["probability"]
+        return dist.BinomialProbs(
+            probability, jnp.broadcast_to(self.total_count, probability.shape)
+        ).to_event(1)
+
+    def read(self, data: Trajectories) -> Array:
+        """Counts (sequence, time, feature)."""
+        x = integer_observations(data, self.num_features, "BinomialEmission")
+        in_range(data, x, 0, self.total_count, "total_count")
+        return x

@@ -1,0 +1,302 @@
+"""Gaussian emissions: one Gaussian a state, with unknown or known covariance, and mixtures of Gaussians."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import Array
+
+from ethogram.models.conjugate_block import is_concrete, read_reals, require_covariance
+from ethogram.models.emission import Emission, one_hot, real_observations, repeat_rows, rows_of, whole_number
+from ethogram.models.exponential_family import (
+    ConjugateBlock,
+    Dirichlet,
+    DirichletCoordinates,
+    Known,
+    Normal,
+    NormalCoordinates,
+    NormalInverseWishart,
+    NormalInverseWishartCoordinates,
+)
+from ethogram.models.forward_backward import logsumexp
+from ethogram.models.model_object import model_object, static_field
+from ethogram.models.trajectories import Trajectories
+
+__all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
+
+
+@model_object
+class GaussianEmission(Emission):
+    r"""One Gaussian a state, with unknown mean and full covariance.
+
+    .. math:: \Sigma_k \sim IW(\Psi, \nu), \quad \mu_k \mid \Sigma_k \sim N(m, \Sigma_k / \kappa), \quad
+              x_t \mid z_t = k \sim N(\mu_k, \Sigma_k)
+
+    Parameters
+    ----------
+    num_features : D.
+    mean : m, in the units of the data; a number or (feature,).
+    strength : kappa > 0, how many observations the prior mean is worth.
+    dof : nu > D - 1; None takes D + 2, the least whole number at which the covariance has a mean.
+    scale : Psi, in squared units; a number (times the identity) or (feature, feature).
+    known : ``Known((mean (state, feature), covariance (state, feature, feature)))``, NaN where not known.
+    """
+
+    num_features: int = static_field()
+    mean: Any = 0.0
+    strength: Any = 0.01
+    dof: Any = None
+    scale: Any = 1.0
+    known: Known | None = None
+    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {
+        "mean": ("state", "feature"),
+        "covariance": ("state", "feature", "next_feature"),
+    }
+
+    def __post_init__(self):
+        mean, strength, dof, scale = _niw_parameters(self)
+        for name, value in {"mean": mean, "strength": strength, "dof": dof, "scale": scale}.items():
+            object.__setattr__(self, name, value)
+        self._block()
+
+    def _block(self) -> NormalInverseWishart:
+        return NormalInverseWishart.from_standard(
+            self.mean, self.strength, self.dof, self.scale, origin=self.mean
+        )
+
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
+        """One normal-inverse-Wishart block, ``mean_covariance``, a row a state."""
+        return {"mean_covariance": rows_of(self._block(), num_states, self.known)}
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        """Expected log density (..., state) of observations (..., feature)."""
+        return _expected_gaussian(expected["mean_covariance"], observations - self.mean)
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Statistics of labelled frames: sums of x and x x' of every state, and how many there are."""
+        return {"mean_covariance": _gaussian_statistics(frames - np.asarray(self.mean), labels, num_states)}
+
+    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+        """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""
+        return dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
+
+    def read(self, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature)."""
+        return real_observations(data, self.num_features)
+
+
+@model_object
+class KnownCovarianceEmission(Emission):
+    r"""One Gaussian a state, with unknown mean and known covariance R.
+
+    .. math:: \mu_k \sim N(m, V), \qquad x_t \mid z_t = k \sim N(\mu_k, R)
+
+    Parameters
+    ----------
+    covariance : R (feature, feature), in squared units of the data.
+    mean : m; a number or (feature,).
+    mean_covariance : V; a number (times the identity) or (feature, feature).
+    known : ``Known(mean (state, feature))``, NaN where not known.
+    """
+
+    covariance: Any
+    mean: Any = 0.0
+    mean_covariance: Any = 1.0
+    known: Known | None = None
+    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"mean": ("state", "feature")}
+
+    def __post_init__(self):
+        covariance, mean, spread = read_reals(
+            covariance=self.covariance, mean=self.mean, mean_covariance=self.mean_covariance
+        )
+        if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
+            raise ValueError(
+                f"covariance must be a (feature, feature) matrix, not of shape {covariance.shape}"
+            )
+        if is_concrete(covariance):
+            require_covariance("covariance", covariance)
+        size = covariance.shape[0]
+        object.__setattr__(self, "covariance", covariance)
+        object.__setattr__(self, "mean", jnp.broadcast_to(mean, (size,)))
+        object.__setattr__(self, "mean_covariance", _matrix(spread, size))
+        self._block()
+
+    def _block(self) -> Normal:
+        return Normal.from_standard(self.mean, self.mean_covariance)
+
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
+        """One block of means, ``mean``, a row a state."""
+        return {"mean": rows_of(self._block(), num_states, self.known)}
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        r"""Expected log density (..., state): :math:`\ln N(x \mid m, R) - \frac12 tr(R^{-1} V)`."""
+        mean, half_square = expected["mean"]
+        factor = jnp.linalg.cholesky(self.covariance)
+        precision = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(factor.shape[0], dtype=factor.dtype))
+        own = -0.5 * jnp.einsum("...d,de,...e->...", observations, precision, observations)
+        log_det = jnp.sum(jnp.log(jnp.diagonal(factor)))
+        constant = jnp.einsum("de,ked->k", precision, half_square) - log_det
+        cross = jnp.einsum("...d,kd->...k", observations, mean @ precision)
+        return _plus_row(cross + own[..., None], constant - 0.5 * factor.shape[0] * math.log(2 * math.pi))
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Statistics of labelled frames: R^-1 times the sum of x, and the count times R^-1, of every state."""
+        member = one_hot(labels, num_states)
+        precision = np.linalg.inv(np.asarray(self.covariance, dtype=float))
+        return {
+            "mean": NormalCoordinates(
+                member.T @ frames @ precision, member.sum(axis=0)[:, None, None] * precision
+            )
+        }
+
+    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+        """Gaussians at parameters ``mean (state, feature)``."""
+        return dist.MultivariateNormal(parameters["mean"], self.covariance)
+
+    def read(self, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature)."""
+        return real_observations(data, self.mean.shape[0])
+
+
+@model_object
+class GaussianMixtureEmission(Emission):
+    r"""A mixture of Gaussians a state: weights :math:`w_k \sim Dir(c)`, components as in `GaussianEmission`.
+
+    The component indicator has its own factor in q: the chain runs on :math:`\ln \sum_m \exp(E \ln w_{km} +
+    E \ln N_{km})`, whose gradient splits a state's frames by responsibilities.
+
+    Parameters
+    ----------
+    num_features, num_components : D and M.
+    concentration : c; a number or (component,).
+    mean, strength, dof, scale : as in `GaussianEmission`.
+    """
+
+    num_features: int = static_field()
+    num_components: int = static_field()
+    concentration: Any = 1.0
+    mean: Any = 0.0
+    strength: Any = 0.01
+    dof: Any = None
+    scale: Any = 1.0
+    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {
+        "weight": ("state", "component"),
+        "mean": ("state", "component", "feature"),
+        "covariance": ("state", "component", "feature", "next_feature"),
+    }
+
+    def __post_init__(self):
+        whole_number("num_components", self.num_components, 1)
+        mean, strength, dof, scale = _niw_parameters(self)
+        (concentration,) = read_reals(concentration=self.concentration)
+        concentration = jnp.broadcast_to(concentration, (self.num_components,)).astype(mean.dtype)
+        parameters = {
+            "mean": mean,
+            "strength": strength,
+            "dof": dof,
+            "scale": scale,
+            "concentration": concentration,
+        }
+        for name, value in parameters.items():
+            object.__setattr__(self, name, value)
+        self.prior(1)
+
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
+        """Blocks ``weight`` (state, component) and ``mean_covariance``, a row a state and component."""
+        block = NormalInverseWishart.from_standard(
+            self.mean, self.strength, self.dof, self.scale, origin=self.mean
+        )
+        components = repeat_rows(repeat_rows(block, self.num_components), num_states)
+        return {
+            "weight": rows_of(Dirichlet.from_standard(self.concentration), num_states, None),
+            "mean_covariance": components,
+        }
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        """Log of summed expected component weights (..., state) of observations (..., feature)."""
+        log_weight = expected["weight"].concentration
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), expected["mean_covariance"])
+        parts = _expected_gaussian(flat, observations - self.mean)
+        parts = parts.reshape(*parts.shape[:-1], *log_weight.shape)
+        return logsumexp(parts + log_weight.reshape((1,) * (parts.ndim - 2) + log_weight.shape), -1)
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Statistics of labelled frames, those of a state dealt out to its components around random frames."""
+        count = self.num_components
+        part = rng.integers(count, size=len(frames))
+        for state in range(num_states):
+            members = np.flatnonzero(labels == state)
+            if len(members) > count:
+                centres = frames[rng.choice(members, count, replace=False)]
+                part[members] = np.argmin(((frames[members, None] - centres) ** 2).sum(-1), axis=1)
+        both = _gaussian_statistics(frames - np.asarray(self.mean), labels * count + part, num_states * count)
+        components = type(both)(*(x.reshape(num_states, count, *x.shape[1:]) for x in both))
+        return {"weight": DirichletCoordinates(components.strength), "mean_covariance": components}
+
+    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+        """Mixtures at ``weight (state, component)``, ``mean`` and ``covariance`` (state, component, ...)."""
+        components = dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
+        return dist.MixtureSameFamily(dist.CategoricalProbs(parameters["weight"]), components)
+
+    def read(self, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature)."""
+        return real_observations(data, self.num_features)
+
+
+def _gaussian_statistics(
+    x: np.ndarray, labels: np.ndarray, num_states: int
+) -> NormalInverseWishartCoordinates:
+    """Sums of x, 1, 1 and x x' over the frames of every state, x relative to the origin."""
+    count = np.bincount(labels, minlength=num_states).astype(float)
+    total, scatter = np.zeros((num_states, x.shape[1])), np.zeros((num_states, x.shape[1], x.shape[1]))
+    for state in np.flatnonzero(count):
+        members = x[labels == state].astype(float)
+        total[state], scatter[state] = members.sum(axis=0), members.T @ members
+    return NormalInverseWishartCoordinates(total, count, count, scatter)
+
+
+def _expected_gaussian(expected: Any, x: Array) -> Array:
+    """E ln N(x) (..., state) from expected normal-inverse-Wishart statistics: one matrix product of features."""
+    size = x.shape[-1]
+    rows, columns = np.triu_indices(size)
+    products = x[..., rows] * x[..., columns]
+    twice = expected.scatter + jnp.swapaxes(expected.scatter, -1, -2)
+    halved = np.where(rows == columns, 0.5, 1.0).astype(x.dtype)
+    weights = jnp.concatenate([expected.location, twice[..., rows, columns] * halved[None]], -1)
+    features = jnp.concatenate([x, products], -1)
+    constant = expected.strength + expected.dof - 0.5 * size * math.log(2 * math.pi)
+    return _plus_row(features @ weights.T, constant)
+
+
+def _plus_row(x: Array, row: Array) -> Array:
+    return x + row.reshape((1,) * (x.ndim - 1) + row.shape)
+
+
+def _matrix(value: Array, size: int) -> Array:
+    """A number times the identity, or the matrix that was given."""
+    return value * jnp.eye(size, dtype=value.dtype) if value.ndim == 0 else value
+
+
+def _niw_parameters(emission: Any) -> tuple[Array, Array, Array, Array]:
+    size = emission.num_features
+    whole_number("num_features", size, 1)
+    dof = float(size + 2) if emission.dof is None else emission.dof
+    mean, strength, dof, scale = read_reals(
+        mean=emission.mean, strength=emission.strength, dof=dof, scale=emission.scale
+    )
+    if mean.ndim > 1 or (mean.ndim == 1 and mean.shape[0] != size):
+        raise ValueError(
+            f"mean must be a number or have the {size} features of num_features, not shape {mean.shape}"
+        )
+    return jnp.broadcast_to(mean, (size,)), strength, dof, _matrix(scale, size)

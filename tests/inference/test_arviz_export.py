@@ -1,0 +1,402 @@
+"""What ArviZ is given, against enumeration and forward recursions in NumPy; both generations of ArviZ."""
+
+from __future__ import annotations
+
+import itertools
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import xarray
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.svi import SVIRunResult
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, poisson
+
+from ethogram.inference.arviz_export import to_arviz
+from ethogram.inference.conjugate_svi import ConjugateSVI
+from ethogram.inference.posterior import Posterior
+from ethogram.models.emissions import CategoricalEmission, GaussianEmission
+from ethogram.models.role_hmm import RoleHMM
+from ethogram.models.trajectories import Metadata, Trajectories
+from ethogram.models.trajectory_xarray import read_metadata
+
+# ArviZ says so of a single influential sequence; that is its business, here the numbers are looked at.
+pareto = pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")
+
+METADATA = Metadata(
+    feature_names=["x", "y"],
+    feature_units=["m", "m"],
+    time_unit="s",
+    frame_rate=25.0,
+    agent_names=["left", "right"],
+    group_names=["first", "second", "third", "fourth", "fifth", "sixth"],
+    name="two places",
+)
+TRUTH = {
+    "initial": np.array([0.5, 0.5]),
+    "transition": np.array([[0.8, 0.2], [0.3, 0.7]]),
+    "mean": np.array([[0.0, 0.0], [4.0, 2.0]]),
+    "covariance": np.stack([np.eye(2), 0.5 * np.eye(2)]),
+}
+
+
+class Stored:
+    """A guide of which the draws are known."""
+
+    def __init__(self, **draws):
+        self.draws = {name: jnp.asarray(draw, float) for name, draw in draws.items()}
+
+    def sample_posterior(self, key, params, *args, sample_shape=()):
+        return self.draws
+
+
+STORED = SVIRunResult(params={}, state=None, losses=jnp.array([5.0, 4.0, 3.0]))
+
+
+@pytest.fixture(scope="module")
+def model() -> RoleHMM:
+    return RoleHMM(2, GaussianEmission(2, dof=5.0, scale=1.0), sticky=1.0)
+
+
+@pytest.fixture(scope="module")
+def data(model) -> Trajectories:
+    lengths = np.array([12, 9, 12, 10, 12, 7])
+    simulated = model.simulate(jax.random.key(1), 6, 2, lengths, parameters=TRUTH).data
+    observed = simulated.observed.copy()
+    observed[3, 2:5] = False
+    x = np.where(observed[..., None], simulated.observations, np.nan)
+    beyond = np.arange(12) >= simulated.lengths[:, None]
+    x = np.where(beyond[..., None], 0, x).astype(np.float32)
+    return simulated._replace(observations=x, observed=observed, metadata=METADATA)
+
+
+@pytest.fixture(scope="module")
+def fit(model, data):
+    return ConjugateSVI(model).run(jax.random.key(2), data, 20, restarts=2, progress_bar=False)
+
+
+@pytest.fixture(scope="module")
+def tree(fit, data):
+    return to_arviz(fit, data, num_draws=150)
+
+
+@pytest.fixture(scope="module")
+def by_step(fit, data):
+    return to_arviz(fit, data, num_draws=150, log_likelihood="step", posterior_predictive=False)
+
+
+@pytest.fixture(scope="module")
+def mcmc(model, data):
+    sampler = MCMC(
+        NUTS(model), num_warmup=60, num_samples=60, num_chains=2, chain_method="vectorized", progress_bar=False
+    )
+    extra = ("potential_energy", "energy", "num_steps", "accept_prob", "adapt_state.step_size")
+    # Prior draws often start far away, where InverseWishart overflows float32: start near the data instead.
+    start = {name: np.stack([value, value[::-1]]) for name, value in TRUTH.items()}
+    start["transition"] = np.stack([TRUTH["transition"], TRUTH["transition"][::-1, ::-1]])
+    unconstrain = {
+        "initial": dist.biject_to(dist.constraints.simplex).inv,
+        "transition": dist.biject_to(dist.constraints.simplex).inv,
+        "mean": lambda value: value,
+        "covariance": dist.biject_to(dist.constraints.positive_definite).inv,
+    }
+    start = {name: unconstrain[name](jnp.asarray(value, jnp.float32)) for name, value in start.items()}
+    sampler.run(jax.random.key(3), data, extra_fields=extra, init_params=start)
+    return sampler
+
+
+def increments(parameters, x, observed):
+    """Forward recursion of one sequence in float64: log p(y_t given y_<t)."""
+    parts = {name: np.asarray(value, float) for name, value in parameters.items()}
+    log_predicted, result = np.log(parts["initial"]), []
+    for frame, seen in zip(np.asarray(x, float), observed, strict=True):
+        pairs = zip(parts["mean"], parts["covariance"], strict=True)
+        score = [multivariate_normal.logpdf(frame, *pair) if seen else 0.0 for pair in pairs]
+        joint = log_predicted + score
+        result.append(logsumexp(joint))
+        log_predicted = logsumexp(joint[:, None] - result[-1] + np.log(parts["transition"]), axis=0)
+    return np.array(result)
+
+
+def one_draw(tree, chain, draw):
+    return {name: site[chain, draw].values for name, site in tree["posterior"].data_vars.items()}
+
+
+def test_the_object_is_the_one_that_the_installed_arviz_speaks(tree):
+    expected = getattr(az, "InferenceData", xarray.DataTree)
+    assert isinstance(tree, expected)
+
+
+def test_log_likelihood_is_the_forward_recursion_of_every_draw_and_sequence(tree, data):
+    scores = tree["log_likelihood"]["observations"]
+    assert scores.dims == ("chain", "draw", "sequence") and scores.shape == (1, 150, 12)
+    for draw in (0, 77, 149):
+        parameters = one_draw(tree, 0, draw)
+        for sequence, length in enumerate(data.lengths):
+            steps = increments(parameters, data.observations[sequence, :length], data.observed[sequence])
+            assert float(scores[0, draw, sequence]) == pytest.approx(steps.sum(), rel=1e-4)
+
+
+def increments_are_needed_only_up_to(data, sequence):
+    return int(data.lengths[sequence])
+
+
+def test_steps_stand_where_something_was_observed_and_add_up_to_the_sequence(tree, by_step, data):
+    steps = by_step["log_likelihood"]["observations"]
+    assert steps.dims == ("chain", "draw", "observation") and np.isfinite(steps.values).all()
+    where = np.stack([steps["sequence"].values, steps["time"].values])
+    assert (where == np.nonzero(data.observed)).all()
+    summed = np.stack([steps.values[..., where[0] == n].sum(-1) for n in range(12)], -1)
+    np.testing.assert_allclose(summed, tree["log_likelihood"]["observations"].values, rtol=1e-4)
+    expected = increments(one_draw(tree, 0, 5), data.observations[3, :9], data.observed[3])
+    np.testing.assert_allclose(steps.values[0, 5, where[0] == 3], expected[data.observed[3, :9]], rtol=1e-3, atol=1e-4)
+
+
+def test_axes_have_names_and_coordinates(tree):
+    posterior = tree["posterior"]
+    named = {name: site.dims[2:] for name, site in posterior.data_vars.items()}
+    assert named == {
+        "initial": ("state",),
+        "transition": ("state", "next_state"),
+        "mean": ("state", "feature"),
+        "covariance": ("state", "feature", "next_feature"),
+    }
+    assert posterior["mean"].coords["feature"].values.tolist() == ["x", "y"]
+    assert posterior["covariance"].coords["next_feature"].values.tolist() == ["x", "y"]
+    assert posterior["transition"].coords["next_state"].values.tolist() == [0, 1]
+    agents = tree["log_likelihood"]["observations"].coords["agent"].values.tolist()
+    assert agents == ["left", "right"] * 6
+
+
+def test_fit_statistics_hold_the_bound(tree, fit):
+    stats = tree["fit_stats"]
+    np.testing.assert_array_equal(stats["elbo"].values, fit.elbo)
+    np.testing.assert_array_equal(stats["elbo"].coords["step"].values, fit.evaluated)
+    assert stats["restart_elbos"].shape == (2,)
+    assert tree.attrs["converged"] == fit.converged
+
+
+def test_data_and_metadata_come_back(tree, data):
+    observed, constant = (tree[group] for group in ("observed_data", "constant_data"))
+    observed, constant = (getattr(group, "to_dataset", lambda g=group: g)() for group in (observed, constant))
+    assert read_metadata(observed) == METADATA.__class__(
+        **{**vars(METADATA), "agent_names": METADATA.agent_names}
+    )
+    back = Trajectories.from_xarray(observed.merge(constant, compat="equals", join="exact"))
+    assert back.metadata == METADATA
+    for name in ("observations", "lengths", "observed", "agent", "group"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(data, name))
+    assert {name: tree.attrs[name] for name in ("name", "time_unit", "frame_rate")} == {
+        "name": "two places", "time_unit": "s", "frame_rate": 25.0,
+    }  # fmt: skip
+
+
+def test_new_data_have_the_shape_of_the_data_and_the_moments_of_the_model(tree, data):
+    new = tree["posterior_predictive"]["observations"]
+    assert new.dims == ("chain", "draw", "sequence", "time", "feature")
+    inside = np.arange(12) < data.lengths[:, None]
+    assert (new.values[:, :, ~inside] == 0).all()
+    drawn = new.values[0][:, inside].reshape(-1, 2)
+    np.testing.assert_allclose(drawn.mean(0), data.observations[data.observed].mean(0), atol=0.3)
+    np.testing.assert_allclose(drawn.std(0), data.observations[data.observed].std(0), rtol=0.15)
+
+
+@pareto
+def test_summary_loo_and_compare_run(tree, by_step, fit, data):
+    assert len(az.summary(tree)) == 2 + 4 + 4 + 8
+    for result, count in ((tree, 12), (by_step, int(data.observed.sum()))):
+        loo = az.loo(result, pointwise=True)
+        assert np.isfinite(loo.pareto_k.values).all() and loo.pareto_k.size == count
+        elpd = float(getattr(loo, "elpd_loo", np.nan) if hasattr(loo, "elpd_loo") else loo.elpd)
+        assert elpd < float(result["log_likelihood"]["observations"].mean(("chain", "draw")).sum())
+    prior = to_arviz(Posterior(fit.posterior.model, fit.posterior.model.prior()), data,
+                     num_draws=150, posterior_predictive=False)  # fmt: skip
+    table = az.compare({"prior": prior, "fit": tree})
+    assert list(table.index) == ["fit", "prior"]
+
+
+def test_netcdf_gives_the_same_back(tree, mcmc, data, tmp_path):
+    with_chains = to_arviz(mcmc, data, posterior_predictive=False)
+    for number, result in enumerate((tree, with_chains)):
+        path = str(tmp_path / f"{number}.nc")
+        result.to_netcdf(path, engine="h5netcdf")
+        back = az.from_netcdf(path, engine="h5netcdf")
+        groups = {"posterior", "log_likelihood", "observed_data", "constant_data"}
+        groups |= {"posterior_predictive", "fit_stats"} if number == 0 else {"sample_stats"}
+        for group in groups:
+            for name, variable in result[group].data_vars.items():
+                assert back[group][name].dims == variable.dims
+                np.testing.assert_array_equal(back[group][name].values, variable.values)
+        assert back["observed_data"].coords["feature"].values.tolist() == ["x", "y"]
+        assert back.attrs["name"] == "two places"
+
+
+def test_mcmc_keeps_its_chains_and_statistics(mcmc, model, data):
+    tree = to_arviz(mcmc, data, posterior_predictive=False)
+    stats, extra = tree["sample_stats"], mcmc.get_extra_fields(group_by_chain=True)
+    assert set(stats.data_vars) == {
+        "diverging", "lp", "energy", "n_steps", "tree_depth", "acceptance_rate", "step_size",
+    }  # fmt: skip
+    np.testing.assert_array_equal(stats["lp"].values, -np.asarray(extra["potential_energy"]))
+    assert (stats["energy"].values >= -stats["lp"].values).all()
+    samples = mcmc.get_samples(group_by_chain=True)
+    np.testing.assert_array_equal(tree["posterior"]["mean"].values, samples["mean"])
+    scores = tree["log_likelihood"]["observations"]
+    assert scores.shape == (2, 60, 12)
+    parameters = {name: site[1, 30] for name, site in samples.items()}
+    steps = increments(parameters, data.observations[0], data.observed[0])
+    assert float(scores[1, 30, 0]) == pytest.approx(steps.sum(), rel=1e-4)
+
+
+def test_aligned_nuts_can_be_compared_with_coordinate_ascent(mcmc, fit, data):
+    loose, tight = (
+        to_arviz(mcmc, data, log_likelihood=None, posterior_predictive=False, align=align)["posterior"]
+        for align in (None, fit)
+    )
+    expected = fit.posterior.mean()
+    apart = np.abs(loose["mean"].values.mean(1) - expected["mean"]).max((1, 2))
+    assert apart.max() > 2 and apart.min() < 0.5  # the chains started with opposite labels
+    np.testing.assert_allclose(tight["mean"].values.mean(1), np.stack([expected["mean"]] * 2), atol=0.5)
+    close = np.stack([expected["transition"]] * 2)
+    np.testing.assert_allclose(tight["transition"].values.mean(1), close, atol=0.15)
+
+
+def test_alignment_recovers_permuted_labels_exactly():
+    model = RoleHMM(3, GaussianEmission(1, dof=4.0, scale=1.0))
+    rng = np.random.default_rng(4)
+    truth = {
+        "initial": rng.dirichlet(np.ones(3), size=20),
+        "transition": rng.dirichlet(np.ones(3), size=(20, 3)),
+        "mean": np.array([[0.0], [2.0], [4.0]]) + 0.1 * rng.normal(size=(20, 3, 1)),
+        "covariance": rng.uniform(0.8, 1.2, (20, 3, 1, 1)),
+    }
+    truth = {name: value.astype(np.float32) for name, value in truth.items()}
+    reference = {name: value[0] for name, value in truth.items()}
+    data = model.simulate(jax.random.key(5), 4, 1, 15, parameters=reference).data
+    orders = np.stack([rng.permutation(3) for _ in range(20)])
+    rows = np.arange(20)[:, None]
+    mixed = {name: value[rows, orders] for name, value in truth.items()}
+    mixed["transition"] = mixed["transition"][rows[:, None], np.arange(3)[:, None], orders[:, None]]
+    tree = to_arviz(
+        STORED, data, model=model, guide=Stored(**mixed), log_likelihood=None, posterior_predictive=False,
+        align=reference,
+    )  # fmt: skip
+    for name, value in truth.items():
+        np.testing.assert_array_equal(tree["posterior"][name].values[0], value)
+    np.testing.assert_array_equal(tree["fit_stats"]["elbo"].values, [-5, -4, -3])
+
+
+def test_exclusive_roles_have_one_entry_a_group():
+    model = RoleHMM(3, GaussianEmission(1, dof=4.0, scale=1.0), exclusive="per_sequence")
+    lengths = np.array([5, 3, 4])
+    data = model.simulate(jax.random.key(6), 3, 2, lengths).data
+    data = data._replace(group=data.group + 10).take([4, 0, 2, 3, 5, 1])  # groups 12, 10, 11, 11, 12, 10
+    posterior = Posterior(model, model.prior())
+    tree = to_arviz(posterior, data, num_draws=4, align=posterior.sample(jax.random.key(7), 1) and None)
+    scores = tree["log_likelihood"]["observations"]
+    assert scores.dims == ("chain", "draw", "group") and scores.coords["group"].values.tolist() == [10, 11, 12]
+    for draw in range(4):
+        parameters = one_draw(tree, 0, draw)
+        assert set(parameters) == {"mean", "covariance"}
+        for column, group in enumerate((10, 11, 12)):
+            x = data.observations[data.group == group, : lengths[column]]
+            each = [
+                [multivariate_normal.logpdf(agent[:, 0], m, c).sum()
+                 for m, c in zip(parameters["mean"][:, 0], parameters["covariance"][:, 0, 0], strict=True)]
+                for agent in np.asarray(x, float)
+            ]  # fmt: skip
+            maps = [each[0][i] + each[1][j] for i, j in itertools.permutations(range(3), 2)]
+            assert float(scores[0, draw, column]) == pytest.approx(logsumexp(maps) - np.log(6), rel=1e-4)
+    new = tree["posterior_predictive"]["observations"].values
+    inside = np.arange(5) < data.lengths[:, None]
+    assert (new[:, :, ~inside] == 0).all() and (new[:, :, inside] != 0).all()
+    with pytest.raises(ValueError, match="no order in time"):
+        to_arviz(posterior, data, num_draws=4, log_likelihood="step")
+
+
+def test_symbols_stay_integers_and_forbidden_transitions_zero():
+    transition = np.array([[1.0, 1.0], [0.0, 1.0]])
+    model = RoleHMM(2, CategoricalEmission(3), transition=transition)
+    data = model.simulate(jax.random.key(8), 3, 1, 6).data
+    rng = np.random.default_rng(9)
+    rows = rng.dirichlet(np.ones(2), size=(5, 2))
+    guide = Stored(
+        initial=rng.dirichlet(np.ones(2), size=5), transition_free=rows, probability=rng.dirichlet(np.ones(3), (5, 2))
+    )
+    tree = to_arviz(STORED, data, model=model, guide=guide, coords={"category": ["a", "b", "c"]})
+    posterior = tree["posterior"]
+    assert set(posterior.data_vars) == {"initial", "transition", "probability"}
+    expected = rows * (transition > 0)
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(posterior["transition"].values[0], expected, rtol=1e-5)
+    assert posterior["probability"].coords["category"].values.tolist() == ["a", "b", "c"]
+    new = tree["posterior_predictive"]["observations"]
+    assert new.shape == (1, 5, 3, 6, 1) and new.dtype.kind == "i" and new.values.max() <= 2
+
+
+def test_any_numpyro_model_with_named_plates_is_read():
+    def counts(data, *, condition=True):
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+        with numpyro.plate("sequence", data.num_sequences):
+            each = dist.Poisson(rate).expand([data.actions.shape[1]]).to_event(1)
+            numpyro.sample("actions", each, obs=jnp.asarray(data.actions) if condition else None)
+
+    data = Trajectories.from_list(actions=[[1, 2, 3], [0, 4, 2]])
+    guide = AutoNormal(counts)
+    svi = SVI(counts, guide, numpyro.optim.Adam(0.1), Trace_ELBO())
+    result = svi.run(jax.random.key(10), 20, data, progress_bar=False)
+    tree = to_arviz(result, data, model=counts, guide=guide, num_draws=7)
+    scores = tree["log_likelihood"]["actions"]
+    assert scores.dims == ("chain", "draw", "sequence")
+    rate = tree["posterior"]["rate"].values.astype(float)[..., None, None]
+    np.testing.assert_allclose(scores.values, poisson.logpmf(data.actions, rate).sum(-1), rtol=1e-4)
+    new = tree["posterior_predictive"]["actions"]
+    assert new.dims == ("chain", "draw", "sequence", "time") and new.shape == (1, 7, 2, 3)
+    assert tree["fit_stats"]["elbo"].shape == (20,)
+    with pytest.raises(ValueError, match="needs a model with methods observation"):
+        to_arviz(result, data, model=counts, guide=guide, log_likelihood="step")
+
+
+def test_without_data_there_are_draws_only(fit):
+    tree = to_arviz(fit, num_draws=5)
+    groups = [name.strip("/") for name in tree.groups if name != "/"] if not callable(tree.groups) else tree.groups()
+    assert sorted(groups) == ["fit_stats", "posterior"]
+
+
+def test_the_same_draws_however_they_are_cut_into_chunks(fit, data, tree, monkeypatch):
+    monkeypatch.setattr("ethogram.inference.pointwise.BUDGET", 12 * 12 * 2 * 2 * 40)
+    again = to_arviz(fit, data, num_draws=150, posterior_predictive=False)
+    expected = tree["log_likelihood"]["observations"].values
+    np.testing.assert_allclose(again["log_likelihood"]["observations"].values, expected, rtol=1e-5)
+
+
+def test_bad_arguments_are_named(fit, data, model):
+    def refuse(error, match, result=fit, given=data, **options):
+        with pytest.raises(error, match=match):
+            to_arviz(result, given, **options)
+
+    refuse(TypeError, "result is dict: give a ConjugateResult", {})
+    refuse(ValueError, "result is an MCMC that has not run", MCMC(NUTS(model), num_warmup=1, num_samples=1))
+    refuse(ValueError, "model, guide is missing", STORED)
+    refuse(ValueError, "data is missing", STORED, None, model=model, guide=Stored())
+    refuse(ValueError, "log_likelihood is 'frame'", log_likelihood="frame")
+    refuse(ValueError, "num_draws must be an integer of at least 1, not 0", num_draws=0)
+    refuse(ValueError, 'log_likelihood="step" needs data', given=None, log_likelihood="step")
+    refuse(ValueError, "align needs data", given=None, align=fit)
+    refuse(TypeError, "align is int", align=3, num_draws=2)
+    refuse(ValueError, "align has no site covariance", align={"mean": 0}, num_draws=2)
+    wrong = {**fit.posterior.mean(), "mean": np.zeros((3, 2))}
+    refuse(ValueError, r"align\['mean'\] has shape \(3, 2\)", align=wrong, num_draws=2)
+    infinite = {**fit.posterior.mean(), "mean": np.full((2, 2), np.inf)}
+    refuse(ValueError, r"align\['mean'\] is not finite", align=infinite, num_draws=2)
+    refuse(ValueError, r"dims\['mean'\] is \('state',\): give 2 names", dims={"mean": ["state"]}, num_draws=2)
+    refuse(ValueError, "no two alike", dims={"mean": ["state", "state"]}, num_draws=2)
+    refuse(ValueError, r"coords\['state'\] has 3 entries", coords={"state": range(3)}, num_draws=2)
+    refuse(TypeError, "key must come from jax.random.key", key=jnp.zeros(2, jnp.uint32))
+    refuse(TypeError, "data is list, not Trajectories", given=[1.0])
