@@ -119,9 +119,7 @@ def to_arviz(
                 groups, layout, drawn.model, sites, data, key_new, log_likelihood, posterior_predictive, align
             )
         else:
-            _ask_numpyro(
-                groups, layout, drawn, data, key_new, log_likelihood, posterior_predictive, align
-            )
+            _ask_numpyro(groups, layout, drawn, data, key_new, log_likelihood, posterior_predictive, align)
     groups["posterior"] = {name: layout.sampled(name, value) for name, value in sites.items()}
     if data is not None:
         groups["observed_data"], groups["constant_data"] = layout.data_variables(groups)
@@ -188,9 +186,14 @@ def _ask_model(groups, layout, model, sites, data, key, log_likelihood, posterio
 
 def _ask_numpyro(groups, layout, drawn, data, key, log_likelihood, posterior_predictive, align):
     """Fill the groups by handlers of numpyro, for a model that is just a numpyro model."""
-    for argument, asked in {'log_likelihood="step"': log_likelihood == "step", "align": align is not None}.items():
+    for argument, asked in {
+        'log_likelihood="step"': log_likelihood == "step",
+        "align": align is not None,
+    }.items():
         if asked:
-            raise ValueError(f"{argument} needs a model with methods observation and observed_value: leave it out")
+            raise ValueError(
+                f"{argument} needs a model with methods observation and observed_value: leave it out"
+            )
     sites = drawn.sites
     chains, draws = next(iter(sites.values())).shape[:2]
     flat = flat_draws(sites)
@@ -225,7 +228,9 @@ def _reference(align: Any, sites: dict[str, np.ndarray], layout: Any) -> dict[st
             raise ValueError(f"align has no site {name}: it has {', '.join(sorted(given))}")
         value = np.asarray(given[name])
         if value.shape != site.shape[2:]:
-            raise ValueError(f"align[{name!r}] has shape {value.shape}, a draw of the result {site.shape[2:]}")
+            raise ValueError(
+                f"align[{name!r}] has shape {value.shape}, a draw of the result {site.shape[2:]}"
+            )
         if not np.isfinite(value).all():
             raise ValueError(
                 f"align[{name!r}] is not finite (a mean that does not exist is infinite): give one draw instead"

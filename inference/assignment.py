@@ -53,12 +53,13 @@ def assign_roles(posterior: Posterior, data: Trajectories) -> Assignment:
     Parameters
     ----------
     posterior : of a `RoleHMM`.
-    data : trajectories; sequences without a group are groups of their own.
+    data : trajectories; sequences without a group (None or -1) are groups of their own.
 
     Returns
     -------
     Assignment
-        `role` (sequence,); `cost` and `margin` (group,), groups in ascending order of their number, costs in nats.
+        `role` (sequence,); `cost` and `margin` (group,), groups in ascending order of their number, those without
+        one last; costs in nats.
 
     Raises
     ------
@@ -73,17 +74,23 @@ def assign_roles(posterior: Posterior, data: Trajectories) -> Assignment:
     model.check(data)
     potentials = _role_potentials(model, posterior.expected_statistics(), _chains(model, data))
     cost = -np.asarray(potentials, dtype=float)
-    group = np.arange(data.num_sequences) if data.group is None else np.asarray(data.group)
-    _, unit, counts = np.unique(group, return_inverse=True, return_counts=True)
+    numbers, unit, counts = _groups(data)
     if counts.max() > cost.shape[1]:
         raise ValueError(
-            f"a group has {counts.max()} agents, the model num_roles={cost.shape[1]}: no map gives each its own role"
+            f"group {numbers[counts.argmax()]} has {counts.max()} agents, the model num_roles={cost.shape[1]}: "
+            "no map gives each its own role"
         )
     role = np.empty(data.num_sequences, dtype=np.int32)
     total, margin = np.empty(len(counts)), np.empty(len(counts))
     for number in range(len(counts)):
         members = np.flatnonzero(unit == number)
-        role[members], total[number], margin[number] = optimal_assignment(cost[members])
+        found = _ranked(_checked(cost[members]))
+        if found is None:
+            raise ValueError(
+                f"group {numbers[number]} has no possible map: known states or symbols of probability 0 forbid "
+                "every one"
+            )
+        role[members], total[number], margin[number] = found
     return Assignment(role, total, margin)
 
 
@@ -113,6 +120,19 @@ def infer_roles(posterior: Posterior, data: Trajectories) -> InferredRoles:
     roles = assign_roles(posterior, data).role
     path = np.where(inside, roles[:, None], -1)
     return InferredRoles(path.astype(np.int32), np.where(inside[..., None], probability[:, None], 0))
+
+
+def _groups(data: Trajectories) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers of the groups, ascending, the place of each sequence's among them, and their sizes.
+
+    A sequence without a group, or in group -1, is a group of its own; the numbers of these come last.
+    """
+    if data.group is None:
+        group = np.arange(data.num_sequences)
+    else:
+        group = np.asarray(data.group).astype(np.int64)
+        group = np.where(group < 0, group.max() + 1 + np.arange(len(group)), group)
+    return np.unique(group, return_inverse=True, return_counts=True)
 
 
 def _chains(model: Any, data: Trajectories) -> Any:

@@ -128,10 +128,15 @@ def _from_svi(key: Array, result: Any, data: Any, model: Any, guide: Any, num_dr
 
 def _deterministic(key: Array, model: Any, draws: dict[str, Any], data: Any) -> dict[str, Any]:
     """Deterministic sites of the model that the guide knows nothing of."""
-    first = {name: draw[0] for name, draw in draws.items()}
-    seeded = numpyro.handlers.substitute(numpyro.handlers.seed(model, key), first)
-    sites = numpyro.handlers.trace(seeded).get_trace(data)
-    names = [name for name, site in sites.items() if site["type"] == "deterministic" and name not in draws]
+    names: list[str] = []
+
+    def look(first):
+        seeded = numpyro.handlers.substitute(numpyro.handlers.seed(model, key), first)
+        sites = numpyro.handlers.trace(seeded).get_trace(data)
+        names.extend(name for name, site in sites.items() if site["type"] == "deterministic")
+
+    jax.eval_shape(look, {name: draw[0] for name, draw in draws.items()})
+    names = [name for name in names if name not in draws]
     return Predictive(model, draws, return_sites=names, parallel=True)(key, data) if names else {}
 
 

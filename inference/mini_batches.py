@@ -12,31 +12,61 @@ import numpy as np
 
 from ethogram.models.trajectories import Trajectories, bucket_indices
 
-__all__ = ["BatchPlan", "in_group_order", "plan_batches"]
+__all__ = ["BatchPlan", "GroupLayout", "group_layout", "in_group_order", "plan_batches"]
+
+
+class GroupLayout(NamedTuple):
+    """Where the groups of some data stand."""
+
+    members: np.ndarray  # (group, slot): sequence numbers, -1 for an empty slot
+    longest: np.ndarray  # (group,): steps of its longest sequence, 1 at least
+    widths: tuple[int, ...]  # padded lengths at which batches may run, ascending
+
+    @property
+    def num_groups(self) -> int:
+        """How many groups there are."""
+        return len(self.members)
 
 
 class BatchPlan(NamedTuple):
     """Which sequences each step sees, and how many time steps it needs."""
 
     rows: np.ndarray  # (step, slot): sequence numbers, -1 for an empty slot
-    width: np.ndarray  # (step,): index into `widths`
-    widths: tuple[int, ...]
+    width: np.ndarray  # (step,): index into the layout's widths
     scale: float  # groups of the data a group of the batch stands for
 
 
 def in_group_order(data: Trajectories) -> Trajectories:
-    """Sequences in order of their groups, stable; without groups, each sequence is a group of its own."""
+    """Sequences in order of their groups, stable, the groups numbered 0, 1, ...
+
+    Without groups, and where a group is -1, a sequence is a group of its own; these come last.
+    """
     if data.group is None:
         return data._replace(group=np.arange(data.num_sequences, dtype=np.int32))
     group = np.asarray(data.group).astype(np.int64)
     alone = group < 0
     group[alone] = group.max() + 1 + np.arange(int(alone.sum()))
-    order = np.argsort(group, kind="stable")
-    return data._replace(group=group.astype(np.int32)).take(order)
+    _, number = np.unique(group, return_inverse=True)
+    return data._replace(group=number.astype(np.int32)).take(np.argsort(number, kind="stable"))
+
+
+def group_layout(data: Trajectories, max_waste: float) -> GroupLayout:
+    """Layout of the groups of data that are in group order.
+
+    Parameters
+    ----------
+    max_waste : of the buckets whose lengths batches are padded to; see `Trajectories.buckets`.
+    """
+    _, first, counts = np.unique(np.asarray(data.group), return_index=True, return_counts=True)
+    slot = np.arange(int(counts.max()))
+    members = np.where(slot < counts[:, None], first[:, None] + slot, -1)
+    longest = np.maximum.reduceat(np.maximum(np.asarray(data.lengths), 1), first)
+    widths = sorted({int(longest[index].max()) for index in bucket_indices(longest, max_waste)})
+    return GroupLayout(members, longest, tuple(widths))
 
 
 def plan_batches(
-    data: Trajectories, batch_size: int, start: int, stop: int, entropy: list[int], max_waste: float
+    layout: GroupLayout, batch_size: int, start: int, stop: int, entropy: list[int]
 ) -> BatchPlan:
     """Plan of steps `start` to `stop`, the same however the steps are cut into calls.
 
@@ -44,21 +74,10 @@ def plan_batches(
 
     Parameters
     ----------
-    data : in group order.
-    batch_size : groups a step.
+    batch_size : groups a step, from 1 to all.
     entropy : integers that seed the orders.
-    max_waste : of the buckets whose lengths batches are padded to.
     """
-    group = np.asarray(data.group)
-    lengths = np.maximum(np.asarray(data.lengths), 1)
-    _, first, counts = np.unique(group, return_index=True, return_counts=True)
-    num_groups, most = len(first), int(counts.max())
-    if not 1 <= batch_size <= num_groups:
-        raise ValueError(f"batch_size is {batch_size}, outside 1..{num_groups}, the groups of the data")
-    members = np.where(np.arange(most) < counts[:, None], first[:, None] + np.arange(most), -1)
-    longest = np.maximum.reduceat(lengths, first)
-    widths = tuple(sorted({int(longest[index].max()) for index in bucket_indices(longest, max_waste)}))
-
+    num_groups = layout.num_groups
     position = np.arange(start * batch_size, stop * batch_size)
     epoch = position // num_groups
     chosen = np.empty(len(position), dtype=np.int64)
@@ -67,5 +86,6 @@ def plan_batches(
         here = epoch == number
         chosen[here] = order[position[here] % num_groups]
     chosen = chosen.reshape(stop - start, batch_size)
-    width = np.searchsorted(widths, longest[chosen].max(axis=1))
-    return BatchPlan(members[chosen].reshape(stop - start, -1), width, widths, num_groups / batch_size)
+    width = np.searchsorted(layout.widths, layout.longest[chosen].max(axis=1))
+    rows = layout.members[chosen].reshape(stop - start, -1)
+    return BatchPlan(rows, width, num_groups / batch_size)

@@ -39,13 +39,13 @@ def observed_sites(model: Any, draws: dict[str, Any], data: Any) -> dict[str, Ob
     sites = {name: site for name, site in trace.items() if site["type"] == "sample"}
     drawn = [name for name, site in sites.items() if not site["is_observed"] and name not in draws]
     if drawn:
-        raise ValueError(f"result has no draws of {', '.join(drawn)}, latent sites of the model: give its own model")
+        raise ValueError(
+            f"result has no draws of {', '.join(drawn)}, latent sites of the model: give its own model"
+        )
     observed = {name: site for name, site in sites.items() if site["is_observed"]}
     if not observed:
         raise ValueError("model observes nothing: give log_likelihood=None and posterior_predictive=False")
-    return {
-        name: ObservedSite(np.asarray(site["value"]), _plates(site)) for name, site in observed.items()
-    }
+    return {name: ObservedSite(np.asarray(site["value"]), _plates(site)) for name, site in observed.items()}
 
 
 def site_log_likelihood(model: Any, draws: dict[str, Any], data: Any) -> dict[str, np.ndarray]:

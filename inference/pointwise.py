@@ -70,7 +70,8 @@ class Pointwise:
         )
         bare = data._replace(agent=None, group=None, subject=None, metadata=PLAIN)
         self.arrays = jax.tree.map(jnp.asarray, bare)
-        self.example = model.observation({name: draw[0] for name, draw in draws.items()}, data)
+        first = {name: jnp.asarray(draw[0]) for name, draw in draws.items()}
+        self.example = model.observation(first, data)
         self.by_group = isinstance(self.example, ExclusiveRoles)
 
     def log_likelihood(self) -> np.ndarray:
@@ -128,9 +129,12 @@ class Pointwise:
                 f"align needs state probabilities, but the {type(self.example).__name__} of "
                 f"{type(self.model).__name__} has no method smooth: leave align out"
             )
+        reference = {name: jnp.asarray(value) for name, value in reference.items()}
         anchor = _state_marginals(self.model, reference, self.arrays, self.labels, self.value)
         if not bool(jnp.all(jnp.isfinite(anchor))) or float(jnp.sum(anchor)) == 0:
-            raise ValueError("align gives the data probability zero: take a reference under which they can occur")
+            raise ValueError(
+                "align gives the data probability zero: take a reference under which they can occur"
+            )
         overlap = self._over_draws(_overlap, self.draws, self.value, anchor)
         return np.argsort(optimal_assignment(-overlap).role, axis=-1)
 

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import jax
+import numpy as np
 from jax import Array
 
 from ethogram.inference import storage
@@ -31,6 +32,8 @@ class Posterior:
 
     def sample(self, key: Array, num_draws: int) -> dict[str, Array]:
         """Independent draws of the parameters by site, with a leading axis of `num_draws`."""
+        if isinstance(num_draws, bool) or not isinstance(num_draws, int | np.integer):
+            raise TypeError(f"num_draws must be an integer, not {num_draws!r}")
         if num_draws < 1:
             raise ValueError(f"num_draws must be at least 1, not {num_draws}")
         return _sample(self, key, num_draws)

@@ -40,14 +40,23 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
 
     Raises
     ------
-    ValueError
-        If the test data have no observed step.
+    ValueError, TypeError
+        If the test data do not fit the model, or have no observed step, or the posterior mean of a parameter
+        does not exist.
     """
     posterior = result.posterior
-    steps = int(np.sum(test.observed))
+    posterior.model.check(test)
+    steps = int(np.sum(np.asarray(test.observed)))
     if steps == 0:
         raise ValueError("test data have no observed step")
-    distribution = posterior.model.observation(posterior.mean(), test)
+    mean = posterior.mean()
+    for site, value in mean.items():
+        if not np.isfinite(np.asarray(value)).all():
+            raise ValueError(
+                f"the posterior mean of {site} does not exist: give its prior more weight "
+                "(a covariance has a mean from dof > num_features + 1 on)"
+            )
+    distribution = posterior.model.observation(mean, test)
     return float(jnp.sum(distribution.log_prob(posterior.model.observed_value(test)))) / steps
 
 

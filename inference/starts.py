@@ -11,7 +11,7 @@ from jax import Array
 
 from ethogram.models.exponential_family import ConjugateBlock, natural_step
 
-__all__ = ["KINDS", "start_blocks"]
+__all__ = ["KINDS", "continued_blocks", "start_blocks"]
 
 ROUGH = ("kmeans++", "sticky", "segments")
 KINDS = (*ROUGH, "prior")
@@ -32,7 +32,7 @@ def start_blocks(
         If `init` is not a kind of start, or not one the model knows.
     """
     known = ROUGH if hasattr(model, "start_statistics") else ("prior",)
-    if init not in ("mixed", *KINDS):
+    if not isinstance(init, str) or init not in ("mixed", *KINDS):
         raise ValueError(f'init must be "mixed", one of {KINDS}, or an earlier result, not {init!r}')
     if init in ROUGH and init not in known:
         raise ValueError(
@@ -48,6 +48,30 @@ def start_blocks(
     ]
     statistics = jax.tree.map(lambda *x: jnp.asarray(np.stack(x), dtype=jnp.result_type(float)), *each)
     return jax.vmap(lambda one: natural_step(prior, prior, one, 1.0, 1.0))(statistics)
+
+
+def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Any:
+    """Blocks of an earlier fit, with a leading axis of one restart, to go on from.
+
+    The prior's numbers may have changed, but not its shape, what is known, or the origin of its coordinates.
+
+    Raises
+    ------
+    ValueError
+        If the blocks are not those of a model like this one.
+    """
+    fault = "init is a result of another model"
+    if jax.tree.structure(blocks) != jax.tree.structure(prior):
+        raise ValueError(f"{fault}: its blocks are not those of this one")
+    pairs = zip(jax.tree_util.tree_leaves_with_path(blocks), jax.tree.leaves(prior), strict=True)
+    for (path, old), new in pairs:
+        name = jax.tree_util.keystr(path)
+        if old.shape != new.shape:
+            raise ValueError(f"{fault}: its blocks{name} has shape {old.shape}, not {new.shape}")
+        moves = any(getattr(part, "name", None) == "natural" for part in path)
+        if not moves and not np.array_equal(old, new, equal_nan=new.dtype != bool):
+            raise ValueError(f"{fault}: blocks{name} differ, which no fit moves; start afresh")
+    return jax.tree.map(lambda old, new: jnp.asarray(old, dtype=new.dtype)[None], blocks, prior)
 
 
 @jax.jit

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["robbins_monro", "step_size_at"]
+__all__ = ["constant_then_average", "robbins_monro", "step_size_at"]
 
 
-def robbins_monro(delay: float = 1.0, forgetting: float = 0.7) -> Callable[[Any], Any]:
+def robbins_monro(delay: float = 4.0, forgetting: float = 0.55) -> Callable[[Any], Any]:
     r"""Schedule :math:`\rho_t = (t + \tau)^{-\kappa}`, whose sum diverges and whose squares sum to a finite value.
 
     Parameters
@@ -37,6 +37,45 @@ def robbins_monro(delay: float = 1.0, forgetting: float = 0.7) -> Callable[[Any]
     if not 0.5 < forgetting <= 1:
         raise ValueError(f"forgetting must lie in (0.5, 1], not {forgetting}")
     return lambda step: (step + delay) ** -forgetting
+
+
+def constant_then_average(size: float, steps: int) -> Callable[[Any], Any]:
+    r"""Schedule :math:`\rho_t = r` for the first `steps` steps, then :math:`1 / (t - t_0 + 1/r)`.
+
+    The constant phase travels; the later one averages what it sees, every batch with the same weight, so that
+    whole epochs leave the statistics of all data.
+
+    Raises
+    ------
+    ValueError
+        If `size` lies outside (0, 1] or `steps` is negative.
+
+    References
+    ----------
+    Polyak and Juditsky (1992), "Acceleration of stochastic approximation by averaging".
+
+    Examples
+    --------
+    >>> schedule = constant_then_average(0.5, 10)
+    >>> [schedule(step) for step in (0, 9, 10, 12)]
+    [0.5, 0.5, 0.5, 0.25]
+    """
+    if not 0 < size <= 1:
+        raise ValueError(f"size must lie in (0, 1], not {size}")
+    if steps < 0:
+        raise ValueError(f"steps must be at least 0, not {steps}")
+    return lambda step: size if step < steps else 1 / (step - steps + 1 / size)
+
+
+def check_step_size(step_size: Any) -> None:
+    """Raise TypeError unless it is a number, a schedule or None."""
+    if step_size is None or callable(step_size):
+        return
+    number = np.asarray(step_size)
+    if number.ndim or number.dtype.kind not in "fiu":
+        raise TypeError(
+            f"step_size must be a number in (0, 1], a schedule step -> number, or None, not {step_size!r}"
+        )
 
 
 def step_size_at(step_size: Any, steps: np.ndarray) -> np.ndarray:

@@ -12,7 +12,8 @@ import importlib
 import io
 import json
 import os
-import tempfile
+import secrets
+import struct
 import zipfile
 from typing import Any
 
@@ -22,19 +23,44 @@ import numpy as np
 
 __all__ = ["fingerprint", "read", "write"]
 
+PACKAGE = "ethogram"
+
 FORMAT = "ethogram 1"
+
+UNREADABLE = (
+    zipfile.BadZipFile,
+    struct.error,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What reading bytes that nobody meant may raise."""
 
 
 def write(path: str | os.PathLike, content: Any) -> None:
-    """Write nested dicts, lists, numbers, strings, arrays, keys and this package's objects to a file."""
+    """Write nested dicts, lists, numbers, strings, arrays, keys and this package's objects to a file.
+
+    Raises
+    ------
+    TypeError
+        If something else is in it: it could not be read back.
+    """
     arrays: dict[str, np.ndarray] = {}
-    structure = json.dumps({"format": FORMAT, "content": _encode(content, arrays)})
+    structure = json.dumps({"format": FORMAT, "content": _encode(content, arrays, own_only=True)})
     path = os.fspath(path)
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=os.path.basename(path), suffix=".part")
+    temporary = f"{path}.{os.getpid()}.{secrets.token_hex(4)}.part"
+    file = open(temporary, "xb")
     try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, structure=np.array(structure), **arrays)
+        with file:
+            np.savez(file, structure=np.array(structure), **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
@@ -43,6 +69,8 @@ def write(path: str | os.PathLike, content: Any) -> None:
 
 def read(path: str | os.PathLike) -> Any:
     """What :func:`write` wrote; arrays come back as they were, on the host or the device.
+
+    Device arrays in double precision come back in single where JAX has that switched off.
 
     Raises
     ------
@@ -61,51 +89,57 @@ def read(path: str | os.PathLike) -> Any:
         if record["format"] != FORMAT:
             raise ValueError(f"its format is {record['format']!r}, not {FORMAT!r}")
         return _decode(record["content"], arrays)
-    except (zipfile.BadZipFile, KeyError, EOFError, OSError, ValueError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"{path} cannot be read: truncated, or not written by ethogram ({error})") from error
 
 
 def fingerprint(*content: Any) -> str:
-    """A short digest of structure and every bit of every array."""
+    """A short digest of structure and every bit of every array, wherever the arrays live.
+
+    Raises
+    ------
+    TypeError
+        If something is neither an array nor a record of arrays.
+    """
     import hashlib
 
     arrays: dict[str, np.ndarray] = {}
-    digest = hashlib.sha256(json.dumps(_encode(list(content), arrays)).encode())
+    digest = hashlib.sha256(json.dumps(_encode(list(content), arrays, own_only=False)).encode())
     for name, array in arrays.items():
         digest.update(f"{name}{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]
 
 
-def _encode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _encode(value: Any, arrays: dict[str, np.ndarray], own_only: bool) -> Any:
+    """JSON of a value, its arrays put into `arrays`; `own_only` refuses what could not be read back."""
+
+    def inner(item):
+        return _encode(item, arrays, own_only)
+
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        data = _encode(np.asarray(jax.random.key_data(value)), arrays)
+        data = inner(np.asarray(jax.random.key_data(value)))
         return {"key": data, "impl": str(jax.random.key_impl(value))}
     if isinstance(value, np.ndarray | np.generic | jax.Array):
         name = f"array_{len(arrays)}"
         arrays[name] = np.asarray(value)
-        return {"array": name, "device": isinstance(value, jax.Array)}
+        return {"array": name, "device": own_only and isinstance(value, jax.Array)}
     if isinstance(value, dict):
-        return {"dict": [[key, _encode(item, arrays)] for key, item in value.items()]}
-    if hasattr(value, "_fields"):
-        items = {name: _encode(getattr(value, name), arrays) for name in value._fields}
-        return {"named": _class_name(value), "fields": items}
-    if dataclasses.is_dataclass(value):
-        fields = {
-            field.name: _encode(getattr(value, field.name), arrays) for field in dataclasses.fields(value)
-        }
-        return {"object": _class_name(value), "fields": fields}
-    if isinstance(value, list | tuple):
-        return {type(value).__name__: [_encode(item, arrays) for item in value]}
+        return {"dict": [[inner(key), inner(item)] for key, item in value.items()]}
+    name = f"{type(value).__module__}:{type(value).__qualname__}"
+    own = not own_only or name.partition(".")[0] == PACKAGE
+    if isinstance(value, tuple) and hasattr(value, "_fields") and own:
+        return {"named": name, "fields": {field: inner(getattr(value, field)) for field in value._fields}}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and own:
+        fields = [field.name for field in dataclasses.fields(value)]
+        return {"object": name, "fields": {field: inner(getattr(value, field)) for field in fields}}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [inner(item) for item in value]}
     raise TypeError(
-        f"{type(value).__name__} cannot be saved: it is neither an array nor an object of ethogram"
+        f"{type(value).__name__} cannot be saved: it is neither an array nor an object of {PACKAGE}"
     )
-
-
-def _class_name(value: Any) -> str:
-    return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
 def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
@@ -117,7 +151,7 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if "key" in value:
         return jax.random.wrap_key_data(jnp.asarray(_decode(value["key"], arrays)), impl=value["impl"])
     if "dict" in value:
-        return {key: _decode(item, arrays) for key, item in value["dict"]}
+        return {_decode(key, arrays): _decode(item, arrays) for key, item in value["dict"]}
     for kind, make in (("list", list), ("tuple", tuple)):
         if kind in value:
             return make(_decode(item, arrays) for item in value[kind])
@@ -133,11 +167,14 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 def _find_class(name: str) -> Any:
     module, _, qualified = name.partition(":")
-    if module.split(".")[0] != "ethogram":
+    if module.partition(".")[0] != PACKAGE:
         raise ValueError(f"it names the foreign class {name}")
     found: Any = importlib.import_module(module)
     for part in qualified.split("."):
         found = getattr(found, part)
-    if not isinstance(found, type) or not (dataclasses.is_dataclass(found) or hasattr(found, "_fields")):
+    named = isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")
+    if not isinstance(found, type) or not (named or dataclasses.is_dataclass(found)):
         raise ValueError(f"it names {name}, which is no record")
+    if found.__module__.partition(".")[0] != PACKAGE:
+        raise ValueError(f"it names the foreign class {name}")
     return found

@@ -125,7 +125,7 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
     log_transition = jnp.transpose(transition.concentration, (1, 2, 0))[..., None]
     num_chains = log_initial.shape[1]
     num_sequences = data.lengths.shape[0]
-    size = chunk_size(num_chains, num_sequences)
+    size = chunk_size(num_chains, num_sequences, log_initial.shape[0])
     num_chunks = math.ceil(num_sequences / size)
 
     def one_chunk(chunk: ChainData):

@@ -5,15 +5,23 @@ few wide vector operations. ``chain`` counts parameter sets (restarts, posterior
 ``sequence`` counts the sequences that share a parameter set. This is the kernel below
 :mod:`ethogram.models.markov_chain`, where users enter.
 
-The scaled pass works on probabilities, normalised at every step. Products that underflow lose at most
-``tiny`` of a message of size one; multiplied by what the future may still make of them,
-``max_k beta_t(k) / c_t``, this bounds the error of the whole evidence, and the backward pass keeps the
-largest such factor. Where the bound is not far below rounding, or a normaliser vanishes, the chunk is
-repeated in log space (one ``lax.cond``), and each sequence takes the pass that is right for it.
+The scaled pass works on probabilities: with the normaliser ``c_t`` and the backward message divided by it,
+``future_t = beta_t / c_t``, the joint ``p_t = predicted_t * likelihood_t`` gives the marginal
+``p_t * future_t``. A product that underflows loses at most ``tiny``. In ``p_t`` that is worth
+``tiny * future_t``; in the matrix-vector product that follows, ``tiny * future_{t+1} / c_t``. The backward pass
+keeps the largest such factor. Where the bound it gives is not below rounding, or a normaliser vanishes, the
+chunk is repeated in log space (one ``lax.cond``), and each sequence takes the pass that is right for it.
+
+What is fast on a CPU is decided by what XLA fuses. A slice of one state at one step, taken once, vectorises;
+a slice of a whole step that several terms share does not. Sums and maxima over states outside the loops are
+reductions, since an unrolled maximum would be worked out anew for each state that it is taken from.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -22,7 +30,7 @@ from jax import Array, lax
 __all__ = ["EStep", "chunk_e_step", "log_space_e_step", "logsumexp"]
 
 UNROLLED_STATES = 10
-"""Up to this many states a matrix-vector product is written out, which fuses into one loop."""
+"""Up to this many states a matrix-vector product is written out, which fuses; above, a matrix product wins."""
 
 
 class EStep(NamedTuple):
@@ -107,23 +115,6 @@ def log_space_e_step(log_initial: Array, log_transition: Array, log_likelihood: 
     return EStep(log_normalizer, state, pairs[1:] if driven else counts)
 
 
-def _product(matrix: Array, message: Array) -> Array:
-    """``sum_j matrix[j, k] message[j]`` for every chain and sequence."""
-    num_states, num_chains, num_sequences = message.shape
-    if num_chains * num_sequences < 4:
-        return jnp.sum(matrix * message[:, None], axis=0)
-    if num_states <= UNROLLED_STATES:
-        total = matrix[0] * message[0][None]
-        for j in range(1, num_states):
-            total = total + matrix[j] * message[j][None]
-        return total
-    if matrix.shape[-1] > 1:
-        return jnp.sum(matrix * message[:, None], axis=0)
-    if num_chains == 1:
-        return (matrix[:, :, 0, 0].T @ message[:, 0])[:, None]
-    return jnp.einsum("jkr,jrn->krn", matrix[..., 0], message)
-
-
 def chunk_e_step(
     log_initial: Array,
     log_transition: Array,
@@ -140,110 +131,199 @@ def chunk_e_step(
     log_likelihood : (time, state, chain, sequence); what stands at dead steps is ignored.
     alive : (time, chain or 1, sequence) bool.
     weight : (chain or 1, sequence), with fixed transitions only: sum the counts over the sequences with these
-        weights inside the recursion. None keeps each sequence's own.
+        weights. None keeps each sequence's own.
     """
     num_steps, num_states, num_chains, num_sequences = log_likelihood.shape
     driven = is_driven(log_transition)
-    few = num_states <= UNROLLED_STATES
-    tiny = jnp.finfo(log_likelihood.dtype).tiny
-    steps = jnp.arange(num_steps)
-    log_likelihood = jnp.where(alive[:, None], log_likelihood, 0)
+    dtype = log_likelihood.dtype
+    tiny = float(jnp.finfo(dtype).tiny)
+    alive = jnp.broadcast_to(alive, (num_steps, num_chains, num_sequences))
+    if weight is not None:
+        weight = jnp.broadcast_to(weight, (num_chains, num_sequences))
 
+    # Inside, arrays are (time, chain, state, sequence): a step of one chain is a matrix for the product.
+    by_chain = jnp.swapaxes(log_likelihood, 1, 2)
+    top = _finite(jnp.max(by_chain, axis=2))
+    likelihood = jnp.where(alive[:, :, None], jnp.exp(by_chain - top[:, :, None]), 0)
     initial_shift = _finite(jnp.max(log_initial, axis=0))
-    top = _finite(jnp.max(log_likelihood, axis=1))
-    likelihood = jnp.exp(log_likelihood - top[:, None])
+    initial = jnp.swapaxes(jnp.exp(log_initial - initial_shift[None]), 0, 1)
     transition_shift = _finite(jnp.max(log_transition, axis=(1, 2) if driven else (0, 1)))
     if driven:
-        unused = jnp.ones_like(log_transition, shape=(1, *log_transition.shape[1:]))
-        transition = jnp.concatenate([jnp.exp(log_transition - transition_shift[:, None, None]), unused])
+        transition = jnp.transpose(jnp.exp(log_transition - transition_shift[:, None, None]), (0, 3, 1, 2, 4))
+        transition = jnp.concatenate(
+            [transition, jnp.ones_like(transition, shape=(1, *transition.shape[1:]))]
+        )
     else:
-        transition = jnp.exp(log_transition - transition_shift[None, None])
+        transition = jnp.transpose(jnp.exp(log_transition - transition_shift[None, None]), (3, 2, 0, 1))[0]
 
-    def matrix(t):
-        return lax.dynamic_index_in_dim(transition, t, keepdims=False) if driven else transition
+    joint, normalizer = _forward(initial, transition, likelihood, tiny)
+    inverse = _inverse(normalizer, tiny)
+    before = jnp.concatenate([jnp.zeros_like(inverse[:1]), inverse[:-1]])
+    state, counts, entering, reach = _backward(transition, likelihood, joint, inverse, before, alive)
 
-    def forward(predicted, step):
-        t, b = step
-        p = predicted * b
-        c = jnp.sum(p, axis=0)
-        inverse = 1 / jnp.where(c >= tiny, c, 1)
-        a = p * inverse[None]
-        return _product(matrix(t), a), (a, c, inverse)
-
-    predicted = jnp.exp(log_initial - initial_shift[None])
-    predicted = jnp.broadcast_to(predicted, (num_states, num_chains, num_sequences))
-    _, (a, c, inverse) = lax.scan(forward, predicted, (steps, likelihood))
-
-    vanished = jnp.any(alive & ~(c >= tiny), axis=0)
-    log_c = jnp.log(jnp.where(alive & (c >= tiny), c, 1)) + jnp.where(alive, top, 0)
+    kept = alive & (normalizer >= tiny)
+    log_c = jnp.log(jnp.where(kept, normalizer, 1)) + jnp.where(alive, top, 0)
     shifts = jnp.where(alive[1:], transition_shift if driven else transition_shift[None], 0)
     log_normalizer = jnp.sum(log_c, axis=0) + jnp.sum(shifts, axis=0) + jnp.where(alive[0], initial_shift, 0)
 
-    living = alive.astype(likelihood.dtype)
-    moved = jnp.where(steps[:, None, None] > 0, living, 0)
-    summed_inside = weight is not None and not few
-    if driven or not (few or summed_inside):
-        no_counts = jnp.zeros_like(a, shape=())
-    else:
-        no_counts = jnp.zeros_like(
-            a, shape=(num_states, num_states, num_chains, 1 if summed_inside else num_sequences)
-        )
+    limit = jnp.finfo(dtype).eps / (tiny * num_states**2 * num_steps)
+    redo = jnp.any(alive & ~kept, axis=0) | (~(reach < limit) & jnp.any(alive, axis=0))
 
-    def backward(carry, step):
-        beta, reach, counts = carry
-        t, b, a_t, inverse_t, living_t, moved_t = step
-        state = a_t * (beta * living_t[None])
-        potential = beta * (inverse_t * living_t)[None]
-        reach = jnp.maximum(reach, jnp.max(potential, axis=0))
-        v = b * potential * moved_t[None]
-        t_before = jnp.maximum(t - 1, 0)
-        previous = lax.dynamic_index_in_dim(a, t_before, keepdims=False)
-        before = matrix(t_before)
-        pair = None
+    def pairs(weight, without=None):
+        """Pair statistics of the scaled pass, ``without`` the sequences that it cannot be trusted with."""
+
+        def trusted(x, axes):
+            return x if without is None else jnp.where(jnp.expand_dims(without, axes), 0, x)
+
         if driven:
-            pair = previous[:, None] * before * v[None]
-        elif few:
-            counts = counts + previous[:, None] * v[None]
-        elif summed_inside:
-            counts = counts + jnp.einsum("jrn,krn->jkr", previous, v * weight[None])[..., None]
-        else:
-            pair = v
-        beta = _product(jnp.swapaxes(before, 0, 1), v) + (1 - living_t)[None]
-        return (beta, reach, counts), (state, pair)
-
-    ones = jnp.ones_like(a, shape=a.shape[1:])
-    no_reach = jnp.zeros_like(a, shape=a.shape[2:])
-    (_, reach, counts), (state, pair) = lax.scan(
-        backward, (ones, no_reach, no_counts), (steps, likelihood, a, inverse, living, moved), reverse=True
-    )
-    limit = jnp.finfo(a.dtype).eps / (tiny * num_states * num_steps)
-    redo = (vanished | ~(reach < limit)) & jnp.any(alive, axis=0)
-
-    if driven:
-        pair = pair[1:]
-    elif few or summed_inside:
-        pair = counts * transition
-    else:
-        pair = jnp.einsum("tjrn,tkrn->jkrn", a[:-1], pair[1:]) * transition
-
-    def total(pair):
-        return jnp.sum(pair * weight[None, None], axis=-1)
+            each = joint[:-1, :, :, None] * transition[:-1] * trusted(entering, (0, 2))[1:, :, None]
+            return jnp.transpose(each, (0, 2, 3, 1, 4))
+        if counts is not None:
+            each = jnp.transpose(trusted(counts, (1, 2)) * transition[..., None], (1, 2, 0, 3))
+            return each if weight is None else jnp.sum(each * weight[None, None], axis=-1)
+        if weight is None:
+            each = jnp.einsum("trjn,trkn->rnjk", joint[:-1], trusted(entering, (0, 2))[1:])
+            return jnp.transpose(each * transition[:, None], (2, 3, 0, 1))
+        left = jnp.transpose(joint[:-1], (1, 2, 0, 3)).reshape(num_chains, num_states, -1)
+        right = jnp.transpose(trusted(entering, (0, 2))[1:] * weight[None, :, None], (1, 0, 3, 2))
+        total = left @ right.reshape(num_chains, -1, num_states)
+        return jnp.transpose(total * transition, (1, 2, 0))
 
     def keep():
-        if weight is None:
-            return EStep(log_normalizer, state, pair)
-        return EStep(log_normalizer, state, pair[..., 0] if summed_inside else total(pair))
+        return EStep(log_normalizer, jnp.swapaxes(state, 1, 2), pairs(weight))
 
     def repair():
-        exact = log_space_e_step(log_initial, log_transition, log_likelihood, alive)
-        repaired_pair = exact.pair if summed_inside else jnp.where(_like(redo, pair), exact.pair, pair)
+        exact = log_space_e_step(
+            log_initial, log_transition, jnp.where(alive[:, None], log_likelihood, 0), alive
+        )
+        pair = pairs(weight, without=redo)
+        if weight is None:
+            pair = jnp.where(_like(redo, pair), exact.pair, pair)
+        else:
+            pair += jnp.sum(exact.pair * jnp.where(redo, weight, 0)[None, None], axis=-1)
         return EStep(
             jnp.where(redo, exact.log_normalizer, log_normalizer),
-            jnp.where(_like(redo, state), exact.state, state),
-            repaired_pair if weight is None else total(repaired_pair),
+            jnp.where(_like(redo, exact.state), exact.state, jnp.swapaxes(state, 1, 2)),
+            pair,
         )
 
     return lax.cond(jnp.any(redo), repair, keep)
+
+
+def _forward(initial: Array, transition: Array, likelihood: Array, tiny: float) -> tuple[Array, Array]:
+    """Joint ``predicted * likelihood`` of every step (time, chain, state, sequence) and its sum over states."""
+    num_steps, num_chains, num_states, num_sequences = likelihood.shape
+    if not _written_out(transition, num_states):
+        with_sum = jnp.concatenate([transition, jnp.ones_like(transition[..., :1])], axis=-1)
+        with_sum = jnp.swapaxes(with_sum, 1, 2)
+
+        def step(reached, b):
+            joint = reached[:, :-1] * _inverse(reached[:, -1:], tiny) * b
+            reached = with_sum @ joint
+            return reached, (joint, reached[:, -1])
+
+        first = jnp.concatenate([initial, jnp.ones_like(initial[:, :1])], axis=1)
+        first = jnp.broadcast_to(first, (num_chains, num_states + 1, num_sequences))
+        return lax.scan(step, first, likelihood)[1]
+
+    def written_out_step(predicted, t):
+        joint = [predicted[:, j] * _one_state(likelihood, t, j) for j in range(num_states)]
+        c = _total(joint)
+        reached = _total([_leaving(transition, t, j) * joint[j][:, None] for j in range(num_states)])
+        return reached * _inverse(c, tiny)[:, None], (predicted * _step(likelihood, t), c)
+
+    first = jnp.broadcast_to(initial, (num_chains, num_states, num_sequences))
+    return lax.scan(written_out_step, first, jnp.arange(num_steps))[1]
+
+
+def _backward(
+    transition: Array, likelihood: Array, joint: Array, inverse: Array, before: Array, alive: Array
+) -> tuple[Array, Array | None, Array | None, Array]:
+    """State marginals, what pair statistics are made of, and the reach of the smallest number that is kept.
+
+    Pair statistics are ``joint_{t-1}(j) A(j, k) entering_t(k)`` with ``entering_t = likelihood_t * future_t /
+    c_{t-1}``: with few states and fixed transitions their sums are returned (chain, state, next_state,
+    sequence), otherwise ``entering``.
+    """
+    num_steps, num_chains, num_states, num_sequences = likelihood.shape
+    driven = transition.ndim == 5
+    written_out = _written_out(transition, num_states)
+    summing = written_out and not driven
+    dead = 1 - alive.astype(likelihood.dtype)
+
+    def step(carry, t):
+        future, reach, counts = carry
+        scale = _step(before, t)
+        t_before = jnp.maximum(t - 1, 0)
+        largest = functools.reduce(jnp.maximum, [future[:, k] for k in range(num_states)])
+        reach = jnp.maximum(reach, largest * jnp.maximum(scale, 1))
+        state = _step(joint, t) * future
+        entering = future * _step(likelihood, t)
+        if written_out:
+            each = [future[:, k] * _one_state(likelihood, t, k) for k in range(num_states)]
+            earlier = _total(
+                [_entering(transition, t_before, k) * each[k][:, None] for k in range(num_states)]
+            )
+        else:
+            earlier = transition @ entering
+        earlier = scale[:, None] * (earlier + _step(dead, t)[:, None])
+        if summing:
+            counts = counts + (_step(joint, t_before) * scale[:, None])[:, :, None] * entering[:, None]
+        return (earlier, reach, counts), (state, None if summing else entering * scale[:, None])
+
+    last = jnp.broadcast_to(inverse[-1][:, None], (num_chains, num_states, num_sequences))
+    no_reach = jnp.zeros_like(inverse[0])
+    no_counts = (
+        jnp.zeros_like(last, shape=(num_chains, num_states, num_states, num_sequences)) if summing else None
+    )
+    (_, reach, counts), (state, entering) = lax.scan(
+        step, (last, no_reach, no_counts), jnp.arange(num_steps), reverse=True
+    )
+    return state, counts, entering, reach
+
+
+def _written_out(transition: Array, num_states: int) -> bool:
+    return transition.ndim == 5 or num_states <= UNROLLED_STATES
+
+
+def _step(x: Array, t: Array) -> Array:
+    """Step t of an array whose first axis is time."""
+    return lax.dynamic_index_in_dim(x, t, keepdims=False)
+
+
+def _one_state(x: Array, t: Array, k: int) -> Array:
+    """State k at step t, (chain, sequence), as a slice of its own."""
+    num_chains, _, num_sequences = x.shape[1:]
+    return lax.dynamic_slice(x, (t, 0, k, 0), (1, num_chains, 1, num_sequences))[0, :, 0]
+
+
+def _leaving(transition: Array, t: Array, j: int) -> Array:
+    """Transitions out of state j, (chain, next_state, sequence or 1)."""
+    if transition.ndim == 3:
+        return transition[:, j, :, None]
+    num_chains, _, num_states, num_sequences = transition.shape[1:]
+    return lax.dynamic_slice(transition, (t, 0, j, 0, 0), (1, num_chains, 1, num_states, num_sequences))[
+        0, :, 0
+    ]
+
+
+def _entering(transition: Array, t: Array, k: int) -> Array:
+    """Transitions into state k, (chain, state, sequence or 1)."""
+    if transition.ndim == 3:
+        return transition[:, :, k, None]
+    num_chains, num_states, _, num_sequences = transition.shape[1:]
+    return lax.dynamic_slice(transition, (t, 0, 0, k, 0), (1, num_chains, num_states, 1, num_sequences))[
+        0, :, :, 0
+    ]
+
+
+def _total(terms: Sequence[Array]) -> Array:
+    return functools.reduce(operator.add, terms)
+
+
+def _inverse(c: Array, tiny: float) -> Array:
+    """Reciprocal of the normaliser, zero at dead steps and where the log-space pass must decide."""
+    return jnp.where(c >= tiny, 1 / c, 0)
 
 
 def _finite(shift: Array) -> Array:

@@ -49,8 +49,11 @@ __all__ = [
     "sample_path",
 ]
 
-CHUNK = 64
-"""Sequences worked on at once: wide enough to fill vector units, small enough to stay in cache."""
+CHUNKS = {10: 64, 32: 32}
+"""Sequences worked on at once, by the largest number of states for which this is best (more states: 16).
+
+Wide enough to fill vector units, small enough for a few steps to stay in the innermost cache.
+"""
 
 Method = Literal["scan", "associative"]
 
@@ -240,45 +243,53 @@ def unfold_axis(x: Array, axis_size: int) -> Array:
     return x.reshape(axis_size, -1, *x.shape[1:])
 
 
-def chunk_size(num_chains: int, num_sequences: int) -> int:
-    """Sequences a chunk, so that chunks are even and chains times sequences is near :data:`CHUNK`."""
-    at_most = max(1, CHUNK // num_chains)
+def chunk_size(num_chains: int, num_sequences: int, num_states: int = 1) -> int:
+    """Sequences a chunk, so that chunks are even and chains times sequences is near :data:`CHUNKS`."""
+    best = next((size for most, size in CHUNKS.items() if num_states <= most), 16)
+    at_most = max(1, best // num_chains)
     return math.ceil(num_sequences / math.ceil(num_sequences / at_most))
 
 
 def _chunked_e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> EStep:
-    num_chains, num_sequences = log_lik.shape[:2]
-    size = chunk_size(num_chains, num_sequences)
+    num_chains, num_sequences, _, num_states = log_lik.shape
+    size = chunk_size(num_chains, num_sequences, num_states)
     num_chunks = math.ceil(num_sequences / size)
     if num_chunks == 1:
         return _whole(chunk_e_step, log_pi, log_a, log_lik, length)
     driven = log_a.ndim == 5
 
-    def split(x):
-        x = jnp.pad(x, [(0, 0), (0, num_chunks * size - num_sequences)] + [(0, 0)] * (x.ndim - 2))
-        return jnp.moveaxis(x.reshape(num_chains, num_chunks, size, *x.shape[2:]), 1, 0)
+    def take(x, start):
+        return lax.dynamic_slice_in_dim(x, start, size, axis=1)
 
-    def merge(x):
-        x = jnp.moveaxis(x, 0, 1)
-        return x.reshape(num_chains, num_chunks * size, *x.shape[3:])[:, :num_sequences]
+    def e_step_from(start):
+        matrices = take(log_a, start) if driven else log_a
+        return _whole(chunk_e_step, log_pi, matrices, take(log_lik, start), take(length, start))
 
-    def one_chunk(chunk):
-        return _whole(chunk_e_step, log_pi, chunk[2] if driven else log_a, *chunk[:2])
+    def add_chunk(i, whole):
+        # The last chunk overlaps the one before, and writes the same there: nothing has to be padded.
+        start = jnp.minimum(i * size, num_sequences - size)
+        put = functools.partial(lax.dynamic_update_slice_in_dim, start_index=start, axis=1)
+        return jax.tree.map(put, whole, e_step_from(start))
 
-    chunks = (split(log_lik), split(length)) + ((split(log_a),) if driven else ())
-    return jax.tree.map(merge, lax.map(one_chunk, chunks))
+    shapes = jax.eval_shape(e_step_from, 0)
+    empty = jax.tree.map(lambda x: jnp.zeros((num_chains, num_sequences, *x.shape[2:]), x.dtype), shapes)
+    return lax.fori_loop(0, num_chunks, add_chunk, empty)
 
 
 def _whole(kernel, log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> EStep:
     """Call a kernel of :mod:`ethogram.models.forward_backward` in its own layout, and turn its results back."""
-    alive = jnp.arange(log_lik.shape[2])[:, None, None] < length[None]
+    num_chains, num_sequences, num_steps, num_states = log_lik.shape
+    alive = jnp.arange(num_steps)[:, None, None] < length[None]
     log_pi = log_pi.T[..., None]
     log_a = (
         jnp.transpose(log_a, (2, 3, 4, 0, 1))
         if log_a.ndim == 5
         else jnp.transpose(log_a, (1, 2, 0))[..., None]
     )
-    result = kernel(log_pi, log_a, jnp.transpose(log_lik, (2, 3, 0, 1)), alive)
+    # Turned over as a matrix: XLA does this several times faster than with three or four axes.
+    log_lik = log_lik.reshape(num_chains * num_sequences, num_steps * num_states).T
+    log_lik = log_lik.reshape(num_steps, num_states, num_chains, num_sequences)
+    result = kernel(log_pi, log_a, log_lik, alive)
     return EStep(
         result.log_normalizer,
         jnp.transpose(result.state, (2, 3, 0, 1)),

@@ -172,9 +172,9 @@ class Recursion(NamedTuple):
 
 
 def log_space_recursion(log_initial, log_transition, log_likelihood):
-    """Marginals of whole sequences with fixed transitions, each step normalised by itself."""
+    """Evidence and marginals of whole sequences with fixed transitions; impossible ones have zero marginals."""
     num_steps = log_likelihood.shape[-2]
-    alpha, beta = np.empty_like(log_likelihood), np.zeros_like(log_likelihood)
+    alpha, beta = np.zeros(log_likelihood.shape), np.zeros(log_likelihood.shape)
     alpha[..., 0, :] = log_initial + log_likelihood[..., 0, :]
     for t in range(1, num_steps):
         alpha[..., t, :] = (

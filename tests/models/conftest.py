@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import jax
 import pytest
 
 
-@pytest.fixture(scope="session")
-def chain_oracle():
-    """The module ``chain_oracle`` beside this file: test folders are no packages."""
-    spec = importlib.util.spec_from_file_location("chain_oracle", Path(__file__).with_name("chain_oracle.py"))
+def neighbour(name):
+    """A module beside this file: test folders are no packages."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # so that neighbours can import each other
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def chain_oracle():
+    """Chains by enumeration of every path."""
+    return neighbour("chain_oracle")
+
+
+@pytest.fixture(scope="session")
+def oracle():
+    """Variational Bayes of role HMMs by enumeration."""
+    neighbour("role_families")
+    return neighbour("role_oracle")
+
+
+@pytest.fixture(scope="session")
+def cases(oracle):
+    """Small problems for every emission."""
+    return neighbour("role_cases")
 
 
 @pytest.fixture

@@ -1,0 +1,140 @@
+"""The compiled steps of the conjugate engine: bounds, sweeps and natural-gradient steps of all restarts at once.
+
+Model, blocks, prior and data are arguments of every function, never closures: fits of one structure and shape
+share their compilations, whatever the numbers in them. `blocks` lead with an axis of restarts.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ethogram.models.exponential_family import expected_statistics, natural_step, total_kl
+
+__all__ = ["BLOCK", "ascent_block", "bounds", "float_type", "full_steps", "settled", "stochastic_steps"]
+
+BLOCK = 10
+"""Steps in one compiled call: progress, checkpoints and interrupts come between calls."""
+
+
+def settled(elbo: Any, latest: Any, tol: Any) -> Array:
+    """Whether bounds (restart,) have moved by at most `tol` of their size; never with a `tol` of 0."""
+    return (tol > 0) & (jnp.abs(elbo - latest) <= tol * jnp.abs(elbo))
+
+
+@jax.jit
+def bounds(model, blocks, prior, batches):
+    """Bound (restart,) on all data, in nats, right after a local step."""
+
+    def bound(one):
+        return _local_bound(model, expected_statistics(one), batches) - total_kl(one, prior)
+
+    return jax.vmap(bound)(blocks)
+
+
+@jax.jit
+def ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
+    """At most `limit` sweeps of coordinate ascent; a restart that has settled, or has no bound, rests.
+
+    Returns blocks, active, latest bounds, the trace (BLOCK, restart) of bounds before each sweep, and how many
+    sweeps were made. A resting restart stays at the blocks whose bound was the last taken.
+    """
+    sweep = jax.vmap(lambda one: _bound_and_statistics(model, one, prior, batches))
+    update = jax.vmap(lambda one, statistics: natural_step(one, prior, statistics, 1.0, 1.0))
+
+    def go_on(carry):
+        done, _, active, _, _ = carry
+        return (done < limit) & jnp.any(active)
+
+    def body(carry):
+        done, blocks, active, latest, trace = carry
+        elbo, statistics = sweep(blocks)
+        elbo = elbo.astype(latest.dtype)
+        active = active & jnp.isfinite(elbo) & ~settled(elbo, latest, tol)
+        blocks = _choose(active, update(blocks, statistics), blocks)
+        return done + 1, blocks, active, elbo, trace.at[done].set(elbo)
+
+    trace = jnp.zeros((BLOCK, *latest.shape), latest.dtype)
+    done, blocks, active, latest, trace = lax.while_loop(go_on, body, (0, blocks, active, latest, trace))
+    return blocks, active, latest, trace, done
+
+
+@jax.jit
+def full_steps(model, blocks, prior, batches, step_sizes):
+    """A natural-gradient step on all data for each of `step_sizes` (BLOCK,); a size of zero stays."""
+
+    def step(blocks, step_size):
+        def one(block):
+            _, statistics = _bound_and_statistics(model, block, prior, batches)
+            return natural_step(block, prior, statistics, 1.0, step_size)
+
+        return _choose(step_size > 0, jax.vmap(one)(blocks), blocks), None
+
+    return lax.scan(step, blocks, jnp.asarray(step_sizes, float_type(blocks)))[0]
+
+
+@functools.partial(jax.jit, static_argnames="widths")
+def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, scale, widths):
+    """BLOCK natural-gradient steps on mini-batches of whole groups; a size of zero stays.
+
+    Parameters
+    ----------
+    everything : all data, with an empty sequence at the end for the empty slots of a batch.
+    rows : (BLOCK, slot) sequence numbers.
+    width : (BLOCK,) index into `widths`, the padded lengths at which batches may run.
+    scale : how many groups of the data a group of a batch stands for.
+    """
+    num_steps = max(x.shape[1] for x in jax.tree.leaves(everything) if x.ndim > 1)
+
+    def statistics_at(size):
+        def cut(x):
+            return x[:, :size] if x.ndim > 1 and x.shape[1] == num_steps else x
+
+        def statistics(rows, blocks):
+            batch = jax.tree.map(lambda x: cut(x[rows]), everything)
+
+            def one(block):
+                return jax.grad(lambda e: model.log_normalizer(e, batch))(expected_statistics(block))
+
+            return jax.vmap(one)(blocks)
+
+        return statistics
+
+    branches = [statistics_at(size) for size in widths]
+
+    def step(blocks, now):
+        rows, width, step_size = now
+        statistics = lax.switch(width, branches, rows, blocks)
+        move = jax.vmap(lambda block, one: natural_step(block, prior, one, scale, step_size))
+        return _choose(step_size > 0, move(blocks, statistics), blocks), None
+
+    step_sizes = jnp.asarray(step_sizes, float_type(blocks))
+    return lax.scan(step, blocks, (rows, width, step_sizes))[0]
+
+
+def _local_bound(model, expected, batches):
+    return functools.reduce(jnp.add, [model.log_normalizer(expected, batch) for batch in batches])
+
+
+def _bound_and_statistics(model, blocks, prior, batches):
+    expected = expected_statistics(blocks)
+    local, statistics = jax.value_and_grad(lambda e: _local_bound(model, e, batches))(expected)
+    return local - total_kl(blocks, prior), statistics
+
+
+def _choose(where, new, old):
+    """`new` where the mask, a scalar or (restart,), says so, else `old`."""
+
+    def pick(new, old):
+        return jnp.where(where.reshape(where.shape + (1,) * (new.ndim - where.ndim)), new, old)
+
+    return jax.tree.map(pick, new, old)
+
+
+def float_type(blocks: Any) -> Any:
+    """The floating type of the numbers in some blocks."""
+    return jnp.result_type(*(x for x in jax.tree.leaves(blocks) if jnp.issubdtype(x.dtype, jnp.floating)))

@@ -1,0 +1,103 @@
+"""The command `ethogram`: reads its arguments, and leaves the work to the rest of the package."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["main", "use_compilation_cache"]
+
+BAD_INPUT = 2
+LARGEST_SEED = 2**32 - 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code of the command: 0, or 2 for bad input.
+
+    Parameters
+    ----------
+    argv : arguments to read in place of the command line's.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
+    return arguments.run(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from ethogram import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="ethogram", description="Probabilistic models of agents that decide in sequence."
+    )
+    parser.add_argument("--version", action="version", version=f"ethogram {__version__}")
+    commands = parser.add_subparsers(dest="command", title="commands")
+
+    tour = commands.add_parser(
+        "tour",
+        help="fit every system on its embedded data",
+        description="Fits systems on their embedded data; prints a table of what was learned, and writes a "
+        "figure and an ArviZ file for each.",
+    )
+    tour.add_argument("systems", nargs="*", metavar="SYSTEM", help="systems to show; all of them by default")
+    tour.add_argument("--out", type=Path, default=Path("tour"), metavar="DIR", help="where files go (tour)")
+    tour.add_argument("--quick", action="store_true", help="fewer restarts and sweeps, within a minute")
+    tour.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of every random draw (0)")
+    tour.set_defaults(run=_tour)
+    return parser
+
+
+def _tour(arguments: argparse.Namespace) -> int:
+    from ethogram.tour import SYSTEMS, take_tour, unknown_systems
+
+    wrong = unknown_systems(arguments.systems)
+    if wrong:
+        return _refuse(f"no system {wrong[0]!r}: choose from {', '.join(SYSTEMS)}")
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return _refuse(f"--out {arguments.out} cannot be a folder ({error.strerror}): choose another place")
+    use_compilation_cache()
+    take_tour(arguments.systems, arguments.out, quick=arguments.quick, seed=arguments.seed)
+    return 0
+
+
+def use_compilation_cache() -> Path | None:
+    """Folder in which compiled programs are kept from now on; None where there can be none.
+
+    It is ``ethogram/jax`` under ``XDG_CACHE_HOME``, or under ``~/.cache``. A folder that was set already (such as by
+    ``JAX_COMPILATION_CACHE_DIR``) stays.
+    """
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is not None:
+        return Path(jax.config.jax_compilation_cache_dir)
+    try:
+        base = os.environ.get("XDG_CACHE_HOME")
+        folder = (Path(base) if base else Path.home() / ".cache") / "ethogram" / "jax"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return folder
+
+
+def _seed(text: str) -> int:
+    seed = int(text)
+    if not 0 <= seed <= LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{seed} is not between 0 and {LARGEST_SEED}")
+    return seed
+
+
+def _refuse(message: str) -> int:
+    print(f"ethogram: {message}", file=sys.stderr)
+    return BAD_INPUT

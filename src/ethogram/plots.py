@@ -1,0 +1,354 @@
+"""Pictures of what was learned. Every function draws into Matplotlib axes and returns them.
+
+Axes are the first thing that can be given (``ax=``); without them a new figure is made. Matplotlib is imported
+when something is drawn, not before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ethogram.models.exponential_family import PartlyKnown
+from ethogram.models.trajectories import Trajectories, valid_steps
+
+__all__ = [
+    "elbo_traces",
+    "pitch",
+    "role_colours",
+    "role_ellipses",
+    "role_timelines",
+    "score_curve",
+    "transition_matrix",
+]
+
+
+def pitch(ax: Any = None, length: float | int = 104.9, width: float | int = 67.8) -> Any:
+    """Axes with the lines of a football pitch, in metres about the centre spot.
+
+    Parameters
+    ----------
+    ax : axes to draw into.
+    length, width : of the pitch, in metres; the other markings have the sizes that the laws of the game fix.
+    """
+    from matplotlib.patches import Arc, Circle, Rectangle
+
+    axes = _axes(ax, (8, 5.5))
+    line = {"fill": False, "edgecolor": "0.75", "linewidth": 1, "zorder": 0}
+    axes.add_patch(Rectangle((-length / 2, -width / 2), length, width, **line))
+    axes.plot([0, 0], [-width / 2, width / 2], color="0.75", linewidth=1, zorder=0)
+    axes.add_patch(Circle((0, 0), 9.15, **line))
+    for side in (-1, 1):
+        goal_line = side * length / 2
+        for depth, breadth in ((16.5, 40.32), (5.5, 18.32)):
+            left = min(goal_line, goal_line - side * depth)
+            axes.add_patch(Rectangle((left, -breadth / 2), depth, breadth, **line))
+        spot = goal_line - side * 11
+        axes.plot(spot, 0, ".", color="0.75", markersize=3, zorder=0)
+        half = np.degrees(np.arccos(5.5 / 9.15))
+        middle = 180 if side > 0 else 0
+        arc = Arc((spot, 0), 18.3, 18.3, angle=middle, theta1=-half, theta2=half, color="0.75", zorder=0)
+        axes.add_patch(arc)
+    axes.set(xlim=(-length / 2 - 2, length / 2 + 2), ylim=(-width / 2 - 2, width / 2 + 2), aspect="equal")
+    axes.set(xlabel="x, m", ylabel="y, m")
+    return axes
+
+
+def role_ellipses(
+    posterior: Any,
+    ax: Any = None,
+    *,
+    draws: Any = None,
+    deviations: float | int = 1.0,
+    features: tuple[int, int] = (0, 1),
+    unit: str = "m",
+    attack: bool = True,
+) -> Any:
+    """Axes with an ellipse a role, and thin ones behind it for draws from the posterior.
+
+    The thick ellipse lies about the posterior mean of the role's mean, along the posterior mean of its
+    covariance; half its axes are `deviations` standard deviations. How far the thin ones scatter is how little
+    is known about the role.
+
+    Parameters
+    ----------
+    posterior : with the sites ``mean`` and ``covariance``, such as that of a `RoleHMM` with Gaussian emissions.
+    ax : axes to draw into, such as those of `pitch`, whose limits are kept.
+    draws : of ``posterior.sample``, one thin ellipse a role and draw; 20 are made where None.
+    deviations : standard deviations from the centre to the line.
+    features : which two features are drawn.
+    unit : of both, for the labels.
+    attack : whether an arrow shows the direction of attack, towards +x.
+
+    Raises
+    ------
+    ValueError
+        If the posterior has no means and covariances of at least two features.
+    """
+    from matplotlib.patches import Ellipse
+
+    new = ax is None
+    average = posterior.mean()
+    if not {"mean", "covariance"} <= set(average) or average["mean"].ndim != 2:
+        raise ValueError(
+            f"posterior has the sites {sorted(average)}: ellipses need the mean (role, feature) and the covariance"
+        )
+    if average["mean"].shape[1] <= max(features):
+        raise ValueError(f"features is {features}, the posterior has {average['mean'].shape[1]} features")
+    axes = _axes(ax, (8, 5.5))
+    pick = list(features)
+    colours = role_colours(average["mean"].shape[0])
+    places = [(average["mean"], average["covariance"], {"linewidth": 2.0, "zorder": 4})]
+    draws = posterior.sample(jax.random.key(0), 20) if draws is None else draws
+    thin = {"linewidth": 0.6, "alpha": 0.4, "zorder": 2}
+    places += [(*pair, thin) for pair in zip(draws["mean"], draws["covariance"], strict=True)]
+    for mean, covariance, style in places:
+        centres = np.asarray(mean, float)[:, pick]
+        matrices = np.asarray(covariance, float)[:, pick][:, :, pick]
+        for role, (centre, matrix) in enumerate(zip(centres, matrices, strict=True)):
+            variances, directions = np.linalg.eigh(matrix)
+            width, height = 2 * deviations * np.sqrt(variances[::-1])
+            angle = np.degrees(np.arctan2(directions[1, 1], directions[0, 1]))
+            axes.add_patch(
+                Ellipse(centre, width, height, angle=angle, fill=False, edgecolor=colours[role], **style)
+            )
+    for role, centre in enumerate(np.asarray(average["mean"])[:, pick]):
+        label = {"boxstyle": "circle,pad=0.2", "facecolor": colours[role], "edgecolor": "none"}
+        axes.text(
+            *centre, str(role), color="white", ha="center", va="center", fontsize=8, bbox=label, zorder=5
+        )
+    if new:
+        axes.autoscale_view()
+        axes.set_aspect("equal")
+    if attack:
+        place = {"xycoords": "axes fraction", "textcoords": "axes fraction", "va": "center", "fontsize": 9}
+        arrow = {"arrowstyle": "->", "color": "0.3"}
+        axes.annotate("attack", (0.98, 0.05), (0.84, 0.05), **place, color="0.3", arrowprops=arrow)
+    axes.set(xlabel=f"x from the team's centre, {unit}", ylabel=f"y from the team's centre, {unit}")
+    return axes
+
+
+def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, ax: Any = None) -> Any:
+    """Axes with one row a player: its role by colour, the role's probability by opacity.
+
+    Groups (plays) follow one another along the time axis with a grey line between them; a black tick marks a
+    frame at which the most likely path changes role. Without agents every sequence has a row of its own.
+
+    Parameters
+    ----------
+    path : (sequence, time) roles, -1 beyond the length, as `infer_roles` gives them.
+    probability : (sequence, time, role).
+    data : the trajectories they belong to, whose names, frame rate and unit of time are used.
+    ax : axes to draw into.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not belong together.
+    """
+    from matplotlib.patches import Patch
+
+    roles, chance = np.asarray(path), np.asarray(probability, float)
+    if roles.shape != np.shape(data.observed) or chance.shape[:-1] != roles.shape:
+        raise ValueError(
+            f"path has shape {roles.shape}, probability {chance.shape}, the data {np.shape(data.observed)}: "
+            "give (sequence, time) and (sequence, time, role) of these data"
+        )
+    axes = _axes(ax, (10, 4))
+    first, rows, names = _timeline_places(data)
+    inside = np.asarray(valid_steps(data)) & (roles >= 0)
+    sequence, time = np.nonzero(inside)
+    colours = np.array(role_colours(chance.shape[-1]))
+    total = int((first + np.asarray(data.lengths)).max())
+    image = np.zeros((len(names), total, 4))
+    held = roles[sequence, time]
+    image[rows[sequence], first[sequence] + time, :3] = colours[held]
+    image[rows[sequence], first[sequence] + time, 3] = np.clip(chance[sequence, time, held], 0, 1)
+    meta = data.metadata
+    scale = 1.0 if meta.frame_rate is None else 1 / float(meta.frame_rate)
+    unit = "frames" if meta.frame_rate is None else meta.time_unit or "time units"
+    axes.imshow(
+        image,
+        aspect="auto",
+        interpolation="nearest",
+        extent=(0, total * scale, len(names) - 0.5, -0.5),
+        zorder=1,
+    )
+    swaps = inside[:, 1:] & inside[:, :-1] & (roles[:, 1:] != roles[:, :-1])
+    where, before = np.nonzero(swaps)
+    at = (first[where] + before + 1) * scale
+    axes.vlines(at, rows[where] - 0.45, rows[where] + 0.45, color="black", linewidth=0.9, zorder=3)
+    for edge in np.unique(first)[1:]:
+        axes.axvline(edge * scale, color="0.4", linewidth=0.8, linestyle=":", zorder=4)
+    for edge in range(1, len(names)):
+        axes.axhline(edge - 0.5, color="white", linewidth=2, zorder=2)
+    axes.set_yticks(range(len(names)), labels=names)
+    axes.set(xlabel=f"time, {unit} (plays end to end)", ylabel="player" if data.agent is not None else "sequence")
+    handles = [Patch(color=colour, label=str(role)) for role, colour in enumerate(colours)]
+    axes.legend(
+        handles=handles,
+        title="role",
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.02),
+        fontsize=8,
+        title_fontsize=8,
+        frameon=False,
+    )
+    return axes
+
+
+def _timeline_places(data: Trajectories) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """First frame on the common axis and row of every sequence, and the names of the rows."""
+    count, lengths = data.num_sequences, np.asarray(data.lengths)
+    if data.agent is None:
+        rows, names = np.arange(count), [str(i) for i in range(count)]
+    else:
+        labels, rows = np.unique(np.asarray(data.agent), return_inverse=True)
+        known = data.metadata.agent_names
+        names = [known[i] if known is not None and 0 <= i < len(known) else str(i) for i in labels]
+    if data.group is None:
+        block = np.zeros(count, int) if data.agent is None else np.arange(count)
+    else:
+        _, block = np.unique(np.asarray(data.group), return_inverse=True)
+    longest = np.zeros(block.max() + 1, int)
+    np.maximum.at(longest, block, lengths)
+    starts = np.concatenate([[0], np.cumsum(longest)[:-1]])
+    return starts[block], rows, names
+
+
+def transition_matrix(posterior: Any, ax: Any = None, *, mass: float = 0.9) -> Any:
+    """Axes with the posterior mean of every transition probability, and its credible interval, in percent.
+
+    The intervals are exact: an entry of a Dirichlet row is Beta distributed.
+
+    Parameters
+    ----------
+    posterior : with a block ``transition`` of Dirichlet rows.
+    ax : axes to draw into.
+    mass : probability between the ends of an interval, with equal tails.
+
+    Raises
+    ------
+    ValueError
+        If there is no such block, or `mass` is not between 0 and 1.
+    """
+    if "transition" not in posterior.blocks:
+        raise ValueError(f"posterior has the blocks {sorted(posterior.blocks)}: there is no transition to draw")
+    if not 0 < mass < 1:
+        raise ValueError(f"mass is {mass}: give a probability between 0 and 1")
+    axes = _axes(ax, (6.5, 6))
+    mean = np.asarray(posterior.mean()["transition"], float)
+    low, high = (_transition_quantile(posterior, mean, end) for end in ((1 - mass) / 2, (1 + mass) / 2))
+    picture = axes.imshow(100 * mean, cmap="Blues", vmin=0, vmax=100)
+    small = 6.5 if len(mean) > 6 else 9
+    for (before, after), share in np.ndenumerate(mean):
+        ends = f"{100 * low[before, after]:.0f}–{100 * high[before, after]:.0f}"
+        axes.text(
+            after,
+            before,
+            f"{100 * share:.0f}\n{ends}",
+            ha="center",
+            va="center",
+            fontsize=small,
+            color="white" if share > 0.6 else "black",
+        )
+    axes.set_xticks(range(len(mean)))
+    axes.set_yticks(range(len(mean)))
+    axes.set(xlabel="next role", ylabel="role")
+    axes.set_title(f"transition a frame, %: mean and {100 * mass:.0f} % interval", fontsize=10)
+    axes.figure.colorbar(picture, ax=axes, label="transition probability, %", shrink=0.8)
+    return axes
+
+
+def _transition_quantile(posterior: Any, mean: np.ndarray, share: float) -> np.ndarray:
+    """Quantile of every entry; entries that are known, or forbidden, stay at their value."""
+    from scipy.stats import beta
+
+    block = posterior.blocks["transition"]
+    held = isinstance(block, PartlyKnown)
+    counts = np.asarray((block.block if held else block).standard().concentration, float)
+    rest = counts.sum(axis=-1, keepdims=True) - counts
+    free = (counts > 0) & (rest > 0)
+    if held:
+        free &= ~np.asarray(block.known)[:, None]
+    return np.where(free, beta.ppf(share, np.where(free, counts, 1), np.where(free, rest, 1)), mean)
+
+
+def elbo_traces(result: Any, ax: Any = None) -> Any:
+    """Axes with the bound of every restart over the steps, the best one thick.
+
+    The vertical axis begins a little below the worst final bound, so that the differences that decide between
+    restarts can be seen; the first steps mostly lie below it.
+
+    Parameters
+    ----------
+    result : of `ConjugateSVI.run`.
+    ax : axes to draw into.
+    """
+    axes = _axes(ax, (6, 4))
+    traces = np.asarray(result.restart_traces, float)
+    best = int(np.argmax(result.restart_elbos))
+    for number, trace in enumerate(traces):
+        chosen = number == best
+        axes.plot(
+            result.evaluated,
+            np.where(np.isfinite(trace), trace, np.nan),
+            color="C3" if chosen else "0.6",
+            linewidth=2 if chosen else 1,
+            marker="." if len(trace) < 3 else None,
+            zorder=3 if chosen else 2,
+            label=f"best of {len(traces)}: {result.restart_elbos[best]:.1f}" if chosen else None,
+        )
+    final = np.asarray(result.restart_elbos, float)
+    final = final[np.isfinite(final)]
+    spread = final.max() - final.min() or max(abs(final.max()) * 0.01, 1.0)
+    axes.set_ylim(final.min() - 0.6 * spread, final.max() + 0.12 * spread)
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.set(xlabel="step (sweep over the data)", ylabel="ELBO, nats")
+    axes.legend(loc="lower right", fontsize=9)
+    return axes
+
+
+def score_curve(curve: Any, ax: Any = None) -> Any:
+    """Axes with the bound (left) and the held-out log likelihood (right) over the number of roles.
+
+    Parameters
+    ----------
+    curve : with `size`, `elbo` in nats and `heldout` in nats a step, as `ethogram.score_curve` gives it.
+    ax : axes to draw into; the right scale is a twin of them.
+    """
+    axes = _axes(ax, (6, 4))
+    order = np.argsort(np.asarray(curve.size))
+    size = np.asarray(curve.size)[order]
+    right = axes.twinx()
+    for scale, values, colour, label in (
+        (axes, curve.elbo, "C0", "ELBO of the training data, nats"),
+        (right, curve.heldout, "C1", "held-out log likelihood, nats a step"),
+    ):
+        scale.plot(size, np.asarray(values, float)[order], "o-", color=colour)
+        scale.set_ylabel(label, color=colour)
+        scale.tick_params(axis="y", colors=colour)
+        scale.ticklabel_format(axis="y", useOffset=False)
+    axes.set_xticks(size)
+    axes.set_xlabel("number of roles")
+    return axes
+
+
+def role_colours(num_roles: int) -> list[tuple[float, float, float]]:
+    """One colour a role, the same in every picture of this module."""
+    import matplotlib
+
+    if num_roles <= 10:
+        return [tuple(colour[:3]) for colour in matplotlib.colormaps["tab10"](np.arange(num_roles))]
+    return [tuple(colour[:3]) for colour in matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, num_roles))]
+
+
+def _axes(ax: Any, size: tuple[float, float]) -> Any:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1]

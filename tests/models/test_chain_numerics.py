@@ -1,0 +1,235 @@
+"""What the chain kernel promises at the ends of the number range, and that neighbours change nothing."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import digamma
+
+from ethogram.models.markov_chain import (
+    filter_states,
+    log_normalizer,
+    marginals,
+    most_likely_path,
+    sample_path,
+)
+
+NEVER = -np.inf
+NUM_STEPS, NUM_STATES = 24, 3
+
+
+@pytest.fixture(autouse=True)
+def strict_ranks():
+    with jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture(params=[False, True], ids=["float32", "float64"])
+def precision(request):
+    """A floating-point type with the log of the smallest number it holds, and tolerances."""
+    with jax.enable_x64(request.param):
+        if request.param:
+            yield np.float64, -708.0, {"rtol": 1e-12, "atol": 1e-9}
+        else:
+            yield np.float32, -87.0, {"rtol": 1e-6, "atol": 2e-3}
+
+
+close = np.testing.assert_allclose
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def kernel(log_initial, log_transition, log_likelihood, length=None, method="scan"):
+    return marginals(log_initial, log_transition, log_likelihood, length, method=method)
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def value_and_gradient(log_initial, log_transition, log_likelihood, method="scan"):
+    def value(*potentials):
+        each = log_normalizer(*potentials, method=method)
+        return jnp.sum(each), each
+
+    gradient, each = jax.grad(value, argnums=(0, 1, 2), has_aux=True)(
+        log_initial, log_transition, log_likelihood
+    )
+    return each, gradient
+
+
+STAY = np.where(np.eye(NUM_STATES, dtype=bool), 0.0, NEVER)
+RIGHT = np.eye(NUM_STATES, k=1, dtype=bool)
+
+
+def hard_chains(least):
+    """Chains by name on which probabilities smaller than ``exp(least)`` decide."""
+    chains = {}
+
+    def add(name, log_initial, log_transition, first=(), second=()):
+        """Likelihoods of states as ``{(start, stop): value}`` beside zeros; the third state's is the first's."""
+        steps = np.zeros((NUM_STEPS, NUM_STATES))
+        for states, parts in (([0, 2], first), ([1], second)):
+            for start, stop in parts:
+                steps[start:stop, states] = parts[start, stop]
+        chains[name] = np.array(log_initial, float), log_transition, steps
+        return steps
+
+    lost = [0, 1.3 * least, NEVER]
+    add("lost at the start, favoured at every step", lost, STAY, first={(0, 24): least / 8})
+    add("lost at the start, favoured at one step", lost, STAY, first={(17, 18): 2 * least})
+    sixth = {(t, t + 1): 0.6 * least for t in range(0, 24, 6)}
+    add("lost at the start, favoured at every sixth step", lost, STAY, first=sixth)
+    gone = {(20, 21): 1.5 * least}
+    add("lost at the start, favoured, then lost again", lost, STAY, first={(0, 9): least / 3}, second=gone)
+    between = {(3, 4): 1.2 * least, (12, 13): 1.2 * least}
+    add("lost between two steps", [0, 0, NEVER], STAY, first={(4, 12): 0.3 * least}, second=between)
+    add("what cannot be reached fits", [NEVER, 0, NEVER], STAY, second={(0, 24): 4 * least})
+    add("the only start is rare", [NEVER, -1e4, NEVER], STAY)
+
+    rare = np.where(RIGHT, 0.7 * least, STAY)
+    steps = add("left to right, two rare moves", [0, NEVER, NEVER], rare)
+    steps[:8, 1:] = steps[8:, 0] = steps[16:, 1] = 3 * least
+    steps = add("left to right, two rare moves in a row", [0, NEVER, NEVER], rare)
+    steps[:8, 1:] = steps[8:, 0] = steps[9:, 1] = 3 * least
+    add("left to right, pulled slowly", [0, NEVER, NEVER], rare)[12:, :2] = 0.4 * least
+    cycle = np.where(RIGHT, -2000, NEVER)
+    cycle[2, 0] = 0
+    add("the only moves are rare", [0, 0, 0], cycle)
+    counts = np.array([[40, 1e-4, 1e-4], [1e-4, 1e-4, 30], [1e-4, 20, 1e-4]])
+    expected = digamma(counts) - digamma(counts.sum(1, keepdims=True))
+    add("Dirichlet counts of 1e-4", expected[0], expected)[10:, 0] = -2000
+
+    add("impossible at a step", [0, 0, 0], STAY)[5] = NEVER
+    add("impossible by two steps", [0, 0, NEVER], STAY, first={(4, 5): NEVER}, second={(9, 10): NEVER})
+    return chains
+
+
+def random_hard_chains(least, number):
+    """Chains whose paths gain and lose more than the number range between any two steps."""
+    random = np.random.default_rng(0)
+    unit = least / -87
+
+    def draw(values, share, *shape):
+        return unit * random.choice(np.array(values, float), p=share, size=(number, 1, *shape))
+
+    log_initial = draw([0, -60, -110], [0.4, 0.3, 0.3], NUM_STATES)
+    log_transition = draw([-100, NEVER, -60, -3], [0.3, 0.4, 0.2, 0.1], NUM_STATES, NUM_STATES)
+    log_transition[..., np.arange(NUM_STATES), np.arange(NUM_STATES)] = 0
+    log_likelihood = 15 * unit * np.round(random.normal(size=(number, 1, NUM_STEPS, NUM_STATES)), 1)
+    log_likelihood[..., 2] = log_likelihood[..., 0]
+    return log_initial, log_transition, log_likelihood + draw([0, -100], [0.95, 0.05], NUM_STEPS, NUM_STATES)
+
+
+def test_the_guard_catches_every_loss(precision, chain_oracle):
+    dtype, least, tolerance = precision
+    hard = hard_chains(least)
+    named = (np.stack([chain[i] for chain in hard.values()])[:, None] for i in range(3))
+    log_initial, log_transition, log_likelihood = (
+        np.concatenate(pair) for pair in zip(named, random_hard_chains(least, 4000), strict=True)
+    )
+    names = [*hard, *("random" for _ in range(4000))]
+    truth = chain_oracle.log_space_recursion(log_initial, log_transition, log_likelihood)
+    result = kernel(*(x.astype(dtype) for x in (log_initial, log_transition, log_likelihood)))
+
+    good = np.isclose(result.log_normalizer, truth.log_normalizer, rtol=tolerance["rtol"], atol=1e-4)
+    for mine, exact in ((result.state, truth.state), (result.pair, truth.pair)):
+        error = np.max(np.abs(np.asarray(mine, float) - exact), axis=tuple(range(2, exact.ndim)))
+        good &= error < tolerance["atol"]
+    wrong = [
+        f"{names[r]}: {result.log_normalizer[r, 0]}, not {truth.log_normalizer[r, 0]}"
+        for r in np.argwhere(~good)[:, 0]
+    ]
+    assert not wrong, f"{len(wrong)} wrong, the first: {wrong[:8]}"
+    possible = truth.log_normalizer[: len(hard), 0] > -np.inf
+    assert possible.tolist() == [not name.startswith("impossible") for name in hard]
+
+
+def long_chain():
+    """Five thousand steps of four states with overlapping evidence."""
+    random = np.random.default_rng(1)
+    log_transition = np.log(random.dirichlet(np.ones(4), 4))
+    return np.log(random.dirichlet(np.ones(4))), log_transition, 2 * random.normal(size=(5000, 4)) - 3
+
+
+@pytest.fixture(scope="module")
+def long_chains(chain_oracle):
+    """A long chain as it is, and one that the scaled pass cannot do, each with its posterior."""
+    plain = long_chain()
+    lost = (np.array([0, -1e3, NEVER, NEVER]), np.where(np.eye(4, dtype=bool), -0.01, -70), plain[2].copy())
+    lost[2][:60, 0] -= 40
+    return {name: (x, chain_oracle.log_space_recursion(*x)) for name, x in (("plain", plain), ("lost", lost))}
+
+
+def test_a_long_chain_to_ten_digits_in_float64(long_chains):
+    potentials, truth = long_chains["plain"]
+    with jax.enable_x64(True):
+        value, gradient = value_and_gradient(*potentials)
+    close(value, truth.log_normalizer, rtol=1e-10)
+    # Unnormalised messages of the oracle are of size 1e4, and good to 1e-12 of that.
+    close(gradient[0], truth.state[0], atol=1e-8)
+    close(gradient[1], truth.pair.sum(0), rtol=1e-8)
+    close(gradient[2], truth.state, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["scan", "associative"])
+@pytest.mark.parametrize("name", ["plain", "lost"])
+def test_a_long_chain_in_float32(long_chains, name, method):
+    potentials, truth = long_chains[name]
+    value, gradient = value_and_gradient(*(x.astype(np.float32) for x in potentials), method=method)
+    close(value, truth.log_normalizer, rtol=1e-6)
+    assert value.dtype == np.float32
+    close(gradient[0], truth.state[0], atol=1e-4)
+    close(gradient[1], truth.pair.sum(0), rtol=1e-3, atol=1e-3)
+    close(gradient[2], truth.state, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["plain", "lost"])
+def test_paths_and_filter_of_a_long_chain_in_float32(long_chains, chain_oracle, name):
+    potentials, truth = long_chains[name]
+    single = [x.astype(np.float32) for x in potentials]
+    filtered = filter_states(*single)
+    close(filtered.log_evidence, truth.log_normalizer, rtol=1e-6)
+    close(filtered.state.sum(-1), np.ones(5000), atol=1e-5)
+    with jax.enable_x64(True):
+        best = most_likely_path(*potentials)
+    for path in (most_likely_path(*single), sample_path(jax.random.key(0), *single)):
+        weight = chain_oracle.weights_of(np.asarray(path.path)[None], *potentials)[0]
+        close(path.log_probability, weight, rtol=1e-6)
+    close(most_likely_path(*single).log_probability, best.log_probability, rtol=1e-6)
+    assert np.mean(most_likely_path(*single).path == best.path) > 0.999
+
+
+def ragged(number=70):
+    """Sequences of one easy chain, some of which only the log-space pass can do, and their lengths."""
+    random = np.random.default_rng(2)
+    log_initial, log_transition = np.log([0.5, 0.3, 0.2]), np.log(random.dirichlet(np.ones(3), 3))
+    log_likelihood = random.normal(size=(number, NUM_STEPS, NUM_STATES))
+    log_likelihood[1::10, :9] += 2000 * random.normal(size=(number // 10, 9, 3))
+    log_likelihood[2::10, 3] = NEVER
+    return log_initial, log_transition, log_likelihood, random.integers(1, NUM_STEPS, number)
+
+
+def test_batch_mates_order_and_padding_change_nothing():
+    log_initial, log_transition, log_likelihood, length = ragged()
+    kept = np.arange(len(length)) % 10 != 1
+    with jax.enable_x64(True):
+        alone = [kernel(log_initial, log_transition, log_likelihood[n], length[n]) for n in range(12)]
+        among = kernel(log_initial, log_transition, log_likelihood, length)
+        tame = np.where(kept[:, None, None], log_likelihood, 0)
+        among_others = kernel(log_initial, log_transition, tame, length)
+        order = np.random.default_rng(3).permutation(len(length))
+        moved = kernel(log_initial, log_transition, log_likelihood[order], length[order])
+        more = np.full((len(length), 7, NUM_STATES), 1e3)
+        padded = kernel(log_initial, log_transition, np.concatenate([log_likelihood, more], 1), length)
+
+    same = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
+    for n, result in enumerate(alone):
+        jax.tree.map(same, result, jax.tree.map(lambda x, n=n: x[n], among))
+    for mine, other in zip(among, among_others, strict=True):
+        np.testing.assert_array_equal(mine[kept], other[kept])
+    for mine, other in zip(among, moved, strict=True):
+        same(mine[order], other)
+    same(padded.log_normalizer, among.log_normalizer)
+    same(padded.state, np.pad(among.state, ((0, 0), (0, 7), (0, 0))))
+    same(padded.pair, np.pad(among.pair, ((0, 0), (0, 7), (0, 0), (0, 0))))
