@@ -56,12 +56,16 @@ def write_checkpoint(
     step_sizes : by step, some of those used so far.
     """
     steps, sizes = np.array(list(step_sizes), dtype=int), np.array(list(step_sizes.values()), dtype=float)
-    packed = state._replace(evaluated=np.array(state.evaluated, dtype=int), traces=_stack(state))
-    storage.write(path, {"signature": signature, "steps": steps, "step_sizes": sizes, "state": packed})
-
-
-def _stack(state: FitState) -> np.ndarray:
-    return np.stack(state.traces) if state.traces else np.zeros((0, *np.shape(state.latest)))
+    traces = np.stack(state.traces) if state.traces else np.zeros((0, *np.shape(state.latest)))
+    content = {
+        "signature": signature,
+        "steps": steps,
+        "step_sizes": sizes,
+        "traces": traces,
+        "evaluated": np.array(state.evaluated, dtype=int),
+        "state": state._replace(evaluated=[], traces=[]),
+    }
+    storage.write(path, content)
 
 
 def read_checkpoint(path: str | os.PathLike, signature: str, step_size_at: Any) -> FitState | None:
@@ -96,5 +100,4 @@ def read_checkpoint(path: str | os.PathLike, signature: str, step_size_at: Any) 
             f"{os.fspath(path)} is a checkpoint of a run whose step_size was {before[at]} at step {steps[at]}, "
             f"not {now[at]}: {cure}"
         )
-    state = content["state"]
-    return state._replace(evaluated=[int(step) for step in state.evaluated], traces=list(state.traces))
+    return content["state"]._replace(evaluated=content["evaluated"].tolist(), traces=list(content["traces"]))

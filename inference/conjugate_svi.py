@@ -118,7 +118,7 @@ class ConjugateSVI:
         step_size: Any = None,
         restarts: int = 8,
         init: Any = "mixed",
-        tol: float = 1e-6,
+        tol: float | int = 1e-6,
         evaluate_every: int | None = None,
         progress_bar: bool = True,
         checkpoint: str | os.PathLike | None = None,

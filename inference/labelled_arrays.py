@@ -44,8 +44,8 @@ class Layout:
         self.attributes: dict[str, Any] = {}
         if self.data is not None:
             names, self.attributes = metadata_variables(self.data.metadata)
-            self.labels = {name: label for name, label in names.items() if name != label[0]}
-            self.coords = {name: label[1] for name, label in names.items() if name == label[0]}
+            self.coords = {"feature": names.pop("feature")[1]} if "feature" in names else {}
+            self.labels = names
         self.coords |= {dim: list(values) for dim, values in (coords or {}).items()}
         for dim, other in SAME_NAMES.items():
             if other in self.coords:

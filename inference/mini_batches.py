@@ -80,12 +80,12 @@ def plan_batches(
     num_groups = layout.num_groups
     position = np.arange(start * batch_size, stop * batch_size)
     epoch = position // num_groups
-    chosen = np.empty(len(position), dtype=np.int64)
+    stream = np.empty(len(position), dtype=np.int64)
     for number in np.unique(epoch):
         order = np.random.default_rng([*entropy, int(number)]).permutation(num_groups)
         here = epoch == number
-        chosen[here] = order[position[here] % num_groups]
-    chosen = chosen.reshape(stop - start, batch_size)
+        stream[here] = order[position[here] % num_groups]
+    chosen = stream.reshape(stop - start, batch_size)
     width = np.searchsorted(layout.widths, layout.longest[chosen].max(axis=1))
     rows = layout.members[chosen].reshape(stop - start, -1)
     return BatchPlan(rows, width, num_groups / batch_size)

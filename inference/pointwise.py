@@ -129,13 +129,11 @@ class Pointwise:
                 f"align needs state probabilities, but the {type(self.example).__name__} of "
                 f"{type(self.model).__name__} has no method smooth: leave align out"
             )
-        reference = {name: jnp.asarray(value) for name, value in reference.items()}
-        anchor = _state_marginals(self.model, reference, self.arrays, self.labels, self.value)
-        if not bool(jnp.all(jnp.isfinite(anchor))) or float(jnp.sum(anchor)) == 0:
+        overlap = self._over_draws(_overlap, self.draws, self.value, reference)
+        if not np.isfinite(overlap).all() or not overlap.any():
             raise ValueError(
                 "align gives the data probability zero: take a reference under which they can occur"
             )
-        overlap = self._over_draws(_overlap, self.draws, self.value, anchor)
         return np.argsort(optimal_assignment(-overlap).role, axis=-1)
 
     def _num_draws(self) -> int:
@@ -162,16 +160,6 @@ def _distribution(model, parameters, arrays, labels: _Labels):
     return model.observation(parameters, arrays._replace(**restored))
 
 
-def _marginals(model, parameters, arrays, labels, value):
-    smoothed = _distribution(model, parameters, arrays, labels).smooth(value)
-    return getattr(smoothed, "state", smoothed)
-
-
-@functools.partial(jax.jit, static_argnames="labels")
-def _state_marginals(model, parameters, arrays, labels, value):
-    return _marginals(model, parameters, arrays, labels, value)
-
-
 @functools.partial(jax.jit, static_argnames="labels")
 def _log_likelihood(model, draws, arrays, labels, value):
     return jax.vmap(lambda one: _distribution(model, one, arrays, labels).log_prob(value))(draws)
@@ -195,12 +183,17 @@ def _sample(model, draws_and_keys, arrays, labels):
 
 
 @functools.partial(jax.jit, static_argnames="labels")
-def _overlap(model, draws, arrays, labels, value, anchor):
+def _overlap(model, draws, arrays, labels, value, reference):
     """Shared state probability (draw, state, reference state), a mean over all cells."""
 
-    def one(parameters):
-        state = _marginals(model, parameters, arrays, labels, value)
-        rows, columns = state.reshape(-1, state.shape[-1]), anchor.reshape(-1, anchor.shape[-1])
-        return jnp.matmul(rows.T, columns, precision="highest") / len(rows)
+    def marginals(parameters):
+        smoothed = _distribution(model, parameters, arrays, labels).smooth(value)
+        state = getattr(smoothed, "state", smoothed)
+        return state.reshape(-1, state.shape[-1])
 
-    return jax.vmap(one)(draws)
+    led = jax.tree.map(
+        lambda draw, one: jnp.concatenate([one[None].astype(draw.dtype), draw]), draws, reference
+    )
+    state = jax.vmap(marginals)(led)
+    anchor = state[0]
+    return jnp.einsum("dcj,ck->djk", state[1:], anchor, precision="highest") / len(anchor)

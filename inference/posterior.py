@@ -73,4 +73,4 @@ def _sample(posterior: Posterior, key: Array, num_draws: int) -> dict[str, Array
     return by_site({n: posterior.blocks[n].sample(k, (num_draws,)) for n, k in zip(names, keys, strict=True)})
 
 
-_sample = jax.jit(_sample, static_argnums=2)  # type: ignore[assignment]
+_sample = jax.jit(_sample, static_argnums=2)

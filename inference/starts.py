@@ -61,7 +61,8 @@ def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, Conjuga
         If the blocks are not those of a model like this one.
     """
     fault = "init is a result of another model"
-    if jax.tree.structure(blocks) != jax.tree.structure(prior):
+    structure: Any = jax.tree.structure(blocks)
+    if structure != jax.tree.structure(prior):
         raise ValueError(f"{fault}: its blocks are not those of this one")
     pairs = zip(jax.tree_util.tree_leaves_with_path(blocks), jax.tree.leaves(prior), strict=True)
     for (path, old), new in pairs:

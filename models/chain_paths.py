@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import ArrayLike, Float, Int
+from jaxtyping import ArrayLike, Float, Int32
 
 from ethogram.models.chain_filtering import log_filter
 from ethogram.models.chain_potentials import ChainPotentials, chain_potentials, into_step
@@ -18,7 +18,7 @@ __all__ = ["Path", "most_likely_path", "sample_path"]
 class Path(NamedTuple):
     """A path of states and its log weight."""
 
-    path: Int[Array, "*batch time"]  # -1 beyond the length, and everywhere where the data are impossible
+    path: Int32[Array, "*batch time"]  # -1 beyond the length, and everywhere where the data are impossible
     log_probability: Float[Array, "*batch"]
 
 
@@ -80,14 +80,15 @@ def _sampled(key: Array, potentials: ChainPotentials) -> Path:
         log_state, _, _ = log_filter(log_initial, log_transition, log_likelihood)
 
         def backward(following, step):
-            t, log_alpha, key = step
+            t, log_alpha, noise = step
             onward = into_step(log_transition, t + 1)[:, following]
-            state = jax.random.categorical(key, log_alpha + jnp.where(t + 1 < length, onward, 0))
+            state = jnp.argmax(log_alpha + jnp.where(t + 1 < length, onward, 0) + noise)
             return state, state
 
         steps = jnp.arange(log_likelihood.shape[0])
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, steps)
-        _, path = lax.scan(backward, jnp.zeros_like(steps, shape=()), (steps, log_state, keys), reverse=True)
+        # Maxima of log weights with Gumbel noise are draws; more random bits keep rare states in float32.
+        noise = jax.random.gumbel(key, log_likelihood.shape, log_likelihood.dtype, mode="high")
+        _, path = lax.scan(backward, jnp.zeros_like(steps, shape=()), (steps, log_state, noise), reverse=True)
         return _scored(path, log_initial, log_transition, log_likelihood, length)
 
     return potentials.over_sequences(one_sequence, key=key)
@@ -112,4 +113,5 @@ def _scored(
     visited = jnp.where(steps < length, log_likelihood[steps, path], 0)
     moved = jnp.where(steps[1:] < length, moves, 0)
     weight = jnp.where(length > 0, log_initial[path[0]], 0) + jnp.sum(visited) + jnp.sum(moved)
-    return Path(jnp.where((steps < length) & (weight > -jnp.inf), path, -1), weight)
+    masked = jnp.where((steps < length) & (weight > -jnp.inf), path, -1)
+    return Path(masked.astype(jnp.int32), weight)

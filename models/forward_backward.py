@@ -9,7 +9,8 @@ The scaled pass works on probabilities: with the normaliser ``c_t`` and the back
 ``future_t = beta_t / c_t``, the joint ``p_t = predicted_t * likelihood_t`` gives the marginal
 ``p_t * future_t``. A product that underflows loses at most ``tiny``. In ``p_t`` that is worth
 ``tiny * future_t``; in the matrix-vector product that follows, ``tiny * future_{t+1} / c_t``. The backward pass
-keeps the largest such factor. Where the bound it gives is not below rounding, or a normaliser vanishes, the
+keeps the largest such factor; nothing possible is ever less than ``tiny`` there, so that what is lost twice is
+seen too. Where the bound it gives is not below rounding, or a normaliser vanishes, the
 chunk is repeated in log space (one ``lax.cond``), and each sequence takes the pass that is right for it.
 
 What is fast on a CPU is decided by what XLA fuses. A slice of one state at one step, taken once, vectorises;
@@ -79,30 +80,35 @@ def log_space_e_step(log_initial: Array, log_transition: Array, log_likelihood: 
         return lax.dynamic_index_in_dim(log_transition, jnp.maximum(t - 1, 0), keepdims=False)
 
     pair_shape = (num_states, num_states, num_chains, num_sequences)
-    first = jnp.where(alive[0][None], log_initial + log_likelihood[0], 0)
+
+    def normalized(log_weight, t):
+        """Messages of a step with its increment taken off: rounding stays small however long the chain."""
+        increment = jnp.where(alive[t], logsumexp(log_weight, 0), 0)
+        return log_weight - _finite(increment)[None], increment
 
     def forward(alpha, t):
-        reached = logsumexp(alpha[:, None] + into(t), 0) + log_likelihood[t]
+        reached, increment = normalized(logsumexp(alpha[:, None] + into(t), 0) + log_likelihood[t], t)
         alpha = jnp.where(alive[t][None], reached, alpha)
-        return alpha, alpha
+        return alpha, (alpha, increment)
 
-    last, later = lax.scan(forward, first, jnp.arange(1, num_steps))
+    first, first_increment = normalized(jnp.where(alive[0][None], log_initial + log_likelihood[0], 0), 0)
+    _, (later, increments) = lax.scan(forward, first, jnp.arange(1, num_steps))
     alphas = jnp.concatenate([first[None], later])
-    log_normalizer = jnp.where(alive[0], logsumexp(last, 0), 0)
-    possible = alive[0] & (log_normalizer != -jnp.inf)
-    offset = jnp.where(possible, log_normalizer, 0)
+    increments = jnp.concatenate([first_increment[None], increments])
+    possible = jnp.all(increments > -jnp.inf, axis=0)
+    increments = jnp.where(possible[None], increments, 0)
+    log_normalizer = jnp.where(possible, jnp.sum(increments, axis=0), -jnp.inf)
 
     def probability(log_weight, where):
-        where = where & _like(possible, log_weight)
-        return jnp.where(
-            where, jnp.exp(jnp.where(where, log_weight - _like(offset, log_weight), -jnp.inf)), 0
-        )
+        return jnp.where(where, jnp.exp(jnp.where(where, log_weight, -jnp.inf)), 0)
 
     def backward(carry, t):
         beta, counts = carry
-        state = probability(alphas[t] + beta, alive[t][None])
-        entering = into(t) + (log_likelihood[t] + beta)[None]
-        moved = alive[t] & (t > 0)
+        beta = beta - _finite(logsumexp(alphas[t] + beta, 0))[None]
+        here = alive[t] & possible
+        moved = here & (t > 0)
+        state = probability(alphas[t] + beta, here[None])
+        entering = into(t) + (log_likelihood[t] + beta - increments[t][None])[None]
         previous = lax.dynamic_index_in_dim(alphas, jnp.maximum(t - 1, 0), keepdims=False)
         pair = probability(previous[:, None] + entering, moved[None, None])
         beta = jnp.where(moved[None], logsumexp(entering, 1), beta)
@@ -144,17 +150,19 @@ def chunk_e_step(
     # Inside, arrays are (time, chain, state, sequence): a step of one chain is a matrix for the product.
     by_chain = jnp.swapaxes(log_likelihood, 1, 2)
     top = _finite(jnp.max(by_chain, axis=2))
-    likelihood = jnp.where(alive[:, :, None], jnp.exp(by_chain - top[:, :, None]), 0)
+    likelihood = jnp.where(alive[:, :, None], _floored(by_chain - top[:, :, None]), 0)
     initial_shift = _finite(jnp.max(log_initial, axis=0))
     initial = jnp.swapaxes(jnp.exp(log_initial - initial_shift[None]), 0, 1)
     transition_shift = _finite(jnp.max(log_transition, axis=(1, 2) if driven else (0, 1)))
     if driven:
-        transition = jnp.transpose(jnp.exp(log_transition - transition_shift[:, None, None]), (0, 3, 1, 2, 4))
+        transition = jnp.transpose(
+            _floored(log_transition - transition_shift[:, None, None]), (0, 3, 1, 2, 4)
+        )
         transition = jnp.concatenate(
             [transition, jnp.ones_like(transition, shape=(1, *transition.shape[1:]))]
         )
     else:
-        transition = jnp.transpose(jnp.exp(log_transition - transition_shift[None, None]), (3, 2, 0, 1))[0]
+        transition = jnp.transpose(_floored(log_transition - transition_shift[None, None]), (3, 2, 0, 1))[0]
 
     joint, normalizer = _forward(initial, transition, likelihood, tiny)
     inverse = _inverse(normalizer, tiny)
@@ -250,6 +258,7 @@ def _backward(
     written_out = _written_out(transition, num_states)
     summing = written_out and not driven
     dead = 1 - alive.astype(likelihood.dtype)
+    least = 2 * num_states * float(jnp.finfo(likelihood.dtype).tiny)
 
     def step(carry, t):
         future, reach, counts = carry
@@ -266,7 +275,7 @@ def _backward(
             )
         else:
             earlier = transition @ entering
-        earlier = scale[:, None] * (earlier + _step(dead, t)[:, None])
+        earlier = scale[:, None] * jnp.maximum(earlier + _step(dead, t)[:, None], least)
         if summing:
             counts = counts + (_step(joint, t_before) * scale[:, None])[:, :, None] * entering[:, None]
         return (earlier, reach, counts), (state, None if summing else entering * scale[:, None])
@@ -334,3 +343,9 @@ def _finite(shift: Array) -> Array:
 def _like(mask: Array, array: Array) -> Array:
     """The (chain, sequence) mask with leading axes of one, to stand beside an array of higher rank."""
     return jnp.reshape(mask, (1,) * (array.ndim - 2) + mask.shape)
+
+
+def _floored(log_probability: Array) -> Array:
+    """Exponential that keeps what is possible possible: zero for ``-inf`` alone."""
+    least = jnp.finfo(log_probability.dtype).tiny
+    return jnp.where(log_probability > -jnp.inf, jnp.maximum(jnp.exp(log_probability), least), 0)

@@ -250,6 +250,7 @@ def chunk_size(num_chains: int, num_sequences: int, num_states: int = 1) -> int:
     return math.ceil(num_sequences / math.ceil(num_sequences / at_most))
 
 
+@jax.jit
 def _chunked_e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> EStep:
     num_chains, num_sequences, _, num_states = log_lik.shape
     size = chunk_size(num_chains, num_sequences, num_states)

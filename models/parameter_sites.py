@@ -76,7 +76,7 @@ def _sample_rows(name: str, block: Dirichlet, site: str | None = None) -> Array:
     """Probability rows; where entries are forbidden, the rest of a Dirichlet draw, which is Dirichlet again."""
     concentration = block.natural.concentration
     present = concentration > 0
-    if not is_concrete(concentration) or np.all(concentration > 0):
+    if not is_concrete(concentration) or (np.asarray(concentration) > 0).all():
         return _sample_plain(block, {name: site or name}, name)
     full = dist.Dirichlet(jnp.where(present, concentration, 1)).to_event(concentration.ndim - 1)
     free = jnp.where(present, numpyro.sample(f"{name}_free", full), 0)

@@ -34,7 +34,11 @@ ENOUGH_S = 15.0
 
 PEER = "import numpyro, optax"
 BARE = "import ethogram"
-USED = "from ethogram import ConjugateSVI, GaussianEmission, RoleHMM, Trajectories"
+USED = "import of names in use"
+STATEMENTS = {
+    BARE: BARE,
+    USED: "from ethogram import ConjugateSVI, GaussianEmission, RoleHMM, Trajectories",
+}
 
 IMPORT = """
 import time
@@ -75,14 +79,14 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     repeats = settings.rounds or (QUICK_REPEATS if settings.quick else REPEATS)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        rows = [_imports(scratch, statement, "filled", repeats) for statement in (BARE, USED)]
+        rows = [_imports(scratch, name, "filled", repeats) for name in STATEMENTS]
         if not settings.quick:
             rows.append(_imports(scratch, USED, "empty", 1))
         return rows + _first_elbos(scratch, settings.seed, repeats)
 
 
-def _imports(scratch: Path, statement: str, bytecode: str, repeats: int) -> dict[str, Any]:
-    ours, peer = IMPORT.format(statement=statement), IMPORT.format(statement=PEER)
+def _imports(scratch: Path, name: str, bytecode: str, repeats: int) -> dict[str, Any]:
+    ours, peer = IMPORT.format(statement=STATEMENTS[name]), IMPORT.format(statement=PEER)
     filled = scratch / "bytecode"
     taken: dict[str, list[tuple[float, float]]] = {ours: [], peer: []}
     if bytecode == "filled":
@@ -94,7 +98,7 @@ def _imports(scratch: Path, statement: str, bytecode: str, repeats: int) -> dict
             taken[code].append(_fresh(code, place))
     ratios = [mine[0] / other[0] for mine, other in zip(taken[ours], taken[peer], strict=True)]
     row = {
-        "measure": statement,
+        "measure": name,
         "peer": PEER,
         "bytecode": bytecode,
         "cache": None,
@@ -121,7 +125,7 @@ def _first_elbos(scratch: Path, seed: int, repeats: int) -> list[dict[str, Any]]
             taken.append(_fresh(code, filled, place))
         wall = [seconds for seconds, _ in taken]
         row = {
-            "measure": "tour role-hmm --quick: first ELBO",
+            "measure": "first ELBO of the tour",
             "bytecode": "filled",
             "cache": state,
             "processes": len(taken),

@@ -89,6 +89,7 @@ def role_ellipses(
         If the posterior has no means and covariances of at least two features.
     """
     from matplotlib.patches import Ellipse
+    from matplotlib.patheffects import withStroke
 
     new = ax is None
     average = posterior.mean()
@@ -115,18 +116,16 @@ def role_ellipses(
             axes.add_patch(
                 Ellipse(centre, width, height, angle=angle, fill=False, edgecolor=colours[role], **style)
             )
-    for role, centre in enumerate(np.asarray(average["mean"])[:, pick]):
-        label = {"boxstyle": "circle,pad=0.2", "facecolor": colours[role], "edgecolor": "none"}
-        axes.text(
-            *centre, str(role), color="white", ha="center", va="center", fontsize=8, bbox=label, zorder=5
-        )
+    for role, centre in enumerate(np.asarray(average["mean"], float)[:, pick]):
+        text = axes.text(*centre, str(role), color=colours[role], ha="center", va="center", zorder=5)
+        text.set(fontsize=11, fontweight="bold", path_effects=[withStroke(linewidth=2.5, foreground="white")])
     if new:
         axes.autoscale_view()
         axes.set_aspect("equal")
     if attack:
-        place = {"xycoords": "axes fraction", "textcoords": "axes fraction", "va": "center", "fontsize": 9}
-        arrow = {"arrowstyle": "->", "color": "0.3"}
-        axes.annotate("attack", (0.98, 0.05), (0.84, 0.05), **place, color="0.3", arrowprops=arrow)
+        place = {"xycoords": "axes fraction", "textcoords": "axes fraction", "ha": "right", "va": "center"}
+        arrow = {"arrowstyle": "-|>", "color": "0.3"}
+        axes.annotate("attack", (0.98, 0.05), (0.88, 0.05), **place, color="0.3", arrowprops=arrow)
     axes.set(xlabel=f"x from the team's centre, {unit}", ylabel=f"y from the team's centre, {unit}")
     return axes
 
@@ -134,7 +133,7 @@ def role_ellipses(
 def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, ax: Any = None) -> Any:
     """Axes with one row a player: its role by colour, the role's probability by opacity.
 
-    Groups (plays) follow one another along the time axis with a grey line between them; a black tick marks a
+    Groups (plays) follow one another along the time axis with a gap between them; a black tick marks a
     frame at which the most likely path changes role. Without agents every sequence has a row of its own.
 
     Parameters
@@ -182,11 +181,13 @@ def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, 
     at = (first[where] + before + 1) * scale
     axes.vlines(at, rows[where] - 0.45, rows[where] + 0.45, color="black", linewidth=0.9, zorder=3)
     for edge in np.unique(first)[1:]:
-        axes.axvline(edge * scale, color="0.4", linewidth=0.8, linestyle=":", zorder=4)
+        axes.axvline(edge * scale, color="white", linewidth=2.5, zorder=4)
     for edge in range(1, len(names)):
         axes.axhline(edge - 0.5, color="white", linewidth=2, zorder=2)
     axes.set_yticks(range(len(names)), labels=names)
-    axes.set(xlabel=f"time, {unit} (plays end to end)", ylabel="player" if data.agent is not None else "sequence")
+    axes.set(
+        xlabel=f"time, {unit} (plays end to end)", ylabel="player" if data.agent is not None else "sequence"
+    )
     handles = [Patch(color=colour, label=str(role)) for role, colour in enumerate(colours)]
     axes.legend(
         handles=handles,
@@ -219,7 +220,7 @@ def _timeline_places(data: Trajectories) -> tuple[np.ndarray, np.ndarray, list[s
     return starts[block], rows, names
 
 
-def transition_matrix(posterior: Any, ax: Any = None, *, mass: float = 0.9) -> Any:
+def transition_matrix(posterior: Any, ax: Any = None, *, mass: float | int = 0.9) -> Any:
     """Axes with the posterior mean of every transition probability, and its credible interval, in percent.
 
     The intervals are exact: an entry of a Dirichlet row is Beta distributed.
@@ -236,14 +237,16 @@ def transition_matrix(posterior: Any, ax: Any = None, *, mass: float = 0.9) -> A
         If there is no such block, or `mass` is not between 0 and 1.
     """
     if "transition" not in posterior.blocks:
-        raise ValueError(f"posterior has the blocks {sorted(posterior.blocks)}: there is no transition to draw")
+        raise ValueError(
+            f"posterior has the blocks {sorted(posterior.blocks)}: there is no transition to draw"
+        )
     if not 0 < mass < 1:
         raise ValueError(f"mass is {mass}: give a probability between 0 and 1")
     axes = _axes(ax, (6.5, 6))
     mean = np.asarray(posterior.mean()["transition"], float)
     low, high = (_transition_quantile(posterior, mean, end) for end in ((1 - mass) / 2, (1 + mass) / 2))
     picture = axes.imshow(100 * mean, cmap="Blues", vmin=0, vmax=100)
-    small = 6.5 if len(mean) > 6 else 9
+    small = 7 if len(mean) > 6 else 9
     for (before, after), share in np.ndenumerate(mean):
         ends = f"{100 * low[before, after]:.0f}–{100 * high[before, after]:.0f}"
         axes.text(
@@ -258,7 +261,7 @@ def transition_matrix(posterior: Any, ax: Any = None, *, mass: float = 0.9) -> A
     axes.set_xticks(range(len(mean)))
     axes.set_yticks(range(len(mean)))
     axes.set(xlabel="next role", ylabel="role")
-    axes.set_title(f"transition a frame, %: mean and {100 * mass:.0f} % interval", fontsize=10)
+    axes.set_title(f"transition a frame, %: mean and {100 * mass:.0f} % interval")
     axes.figure.colorbar(picture, ax=axes, label="transition probability, %", shrink=0.8)
     return axes
 
@@ -307,6 +310,7 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
     spread = final.max() - final.min() or max(abs(final.max()) * 0.01, 1.0)
     axes.set_ylim(final.min() - 0.6 * spread, final.max() + 0.12 * spread)
     axes.ticklabel_format(axis="y", useOffset=False)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="step (sweep over the data)", ylabel="ELBO, nats")
     axes.legend(loc="lower right", fontsize=9)
     return axes
@@ -346,7 +350,7 @@ def role_colours(num_roles: int) -> list[tuple[float, float, float]]:
     return [tuple(colour[:3]) for colour in matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, num_roles))]
 
 
-def _axes(ax: Any, size: tuple[float, float]) -> Any:
+def _axes(ax: Any, size: tuple[float | int, float | int]) -> Any:
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt

@@ -15,7 +15,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["SYSTEMS", "TourReport", "TourSettings", "format_table", "take_tour", "unknown_systems", "whole_file"]
+__all__ = [
+    "SYSTEMS",
+    "TourReport",
+    "TourSettings",
+    "format_table",
+    "take_tour",
+    "unknown_systems",
+    "whole_file",
+]
 
 SYSTEMS = {
     "role-hmm": "ethogram.tour_roles:tour",

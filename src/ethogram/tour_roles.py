@@ -90,7 +90,7 @@ def tour(settings: TourSettings, sizes: TourSizes | None = None) -> TourReport:
 
     picture = settings.out / "role-hmm.png"
     with whole_file(picture) as draft:
-        _draw(fits, key_draws, sizes.draws).savefig(draft, dpi=110)
+        _draw(fits, key_draws, sizes.draws).savefig(draft, dpi=90)
     # ArviZ has one fit in a file: the team that was seen for longer.
     chosen = max(fits, key=lambda fit: int(fit.plays.data.lengths.sum()))
     tree = to_arviz(
@@ -245,9 +245,7 @@ def _fit_games(key: jax.Array, settings: TourSettings, sizes: TourSizes) -> dict
     settings.say(f"predator-prey: {sizes.train_games} games to learn from, {sizes.test_games} to test on")
     data, games = predator_prey.simulate(key_play, num_games)
     learn = np.asarray(data.group) < sizes.train_games
-    model = RoleHMM(
-        predator_prey.NUM_PREDATORS, CategoricalEmission(NUM_SYMBOLS), exclusive="per_sequence"
-    )
+    model = RoleHMM(predator_prey.NUM_PREDATORS, CategoricalEmission(NUM_SYMBOLS), exclusive="per_sequence")
     # The cells and moves of the data are no roles: only the symbols are looked at.
     seen = data._replace(states=None, actions=None)
     result = ConjugateSVI(model).run(
@@ -312,19 +310,22 @@ def _draw(fits: list[TeamFit], key: jax.Array, num_draws: int) -> Any:
     """One row a team: ellipses on the pitch, timelines, transitions, traces."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(19, 6.2 * len(fits)), layout="constrained")
-    rows = figure.subfigures(len(fits), 1, squeeze=False)[:, 0]
-    for part, fit in zip(rows, fits, strict=True):
-        part.suptitle(f"{fit.name}: roles found without labels, one colour a role", fontsize=13)
+    figure = Figure(figsize=(20, 11 * len(fits)), layout="constrained")
+    parts = figure.subfigures(len(fits), 1, squeeze=False)[:, 0]
+    for part, fit in zip(parts, fits, strict=True):
+        part.suptitle(f"{fit.name}: roles found without labels, one colour a role", fontsize=15)
         layout = [["pitch", "matrix", "traces"], ["time", "time", "time"]]
-        axes = part.subplot_mosaic(layout, width_ratios=[1.5, 1.1, 1], height_ratios=[1.25, 1])
+        axes = part.subplot_mosaic(layout, width_ratios=[1.45, 1.2, 0.8], height_ratios=[1.35, 1])
         posterior = fit.result.posterior
         draws = {name: draw[:THIN_ELLIPSES] for name, draw in posterior.sample(key, num_draws).items()}
         plots.role_ellipses(posterior, plots.pitch(axes["pitch"]), draws=draws)
-        axes["pitch"].set_title("one standard deviation; thin: draws from the posterior", fontsize=10)
+        axes["pitch"].set(xlim=(-40, 40), ylim=(-30, 30))
+        axes["pitch"].set_title("one standard deviation; thin: draws from the posterior")
         plots.transition_matrix(posterior, axes["matrix"])
         plots.elbo_traces(fit.result, axes["traces"])
-        axes["traces"].set_title("ELBO of every restart", fontsize=10)
+        axes["traces"].set_title("ELBO of every restart")
         plots.role_timelines(*fit.roles, fit.plays.data, axes["time"])
-        axes["time"].set_title("most likely role of each player; black tick: change of role", fontsize=10)
+        axes["time"].set_title(
+            "most likely role of each player; opacity: its probability; black tick: change of role"
+        )
     return figure

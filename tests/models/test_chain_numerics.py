@@ -197,7 +197,7 @@ def test_paths_and_filter_of_a_long_chain_in_float32(long_chains, chain_oracle, 
         weight = chain_oracle.weights_of(np.asarray(path.path)[None], *potentials)[0]
         close(path.log_probability, weight, rtol=1e-6)
     close(most_likely_path(*single).log_probability, best.log_probability, rtol=1e-6)
-    assert np.mean(most_likely_path(*single).path == best.path) > 0.999
+    assert np.mean(np.asarray(most_likely_path(*single).path) == np.asarray(best.path)) > 0.999
 
 
 def ragged(number=70):

@@ -1,0 +1,96 @@
+"""The command: what it answers to good and bad arguments, and where compiled programs are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import ethogram
+from ethogram import command_line, tour
+
+
+def test_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as stop:
+        command_line.main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"ethogram {ethogram.__version__}\n"
+
+
+def test_without_a_command_help_is_printed(capsys):
+    assert command_line.main([]) == 0
+    assert "tour" in capsys.readouterr().out
+
+
+def test_an_unknown_system_is_refused_with_the_list(capsys, tmp_path):
+    assert command_line.main(["tour", "role-hmm", "ghost", "--out", str(tmp_path / "new")]) == 2
+    told = capsys.readouterr().err
+    assert "'ghost'" in told and all(name in told for name in tour.SYSTEMS)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("seed", ["-1", "4294967296", "two"])
+def test_a_seed_that_no_key_takes_is_refused(capsys, seed):
+    with pytest.raises(SystemExit) as stop:
+        command_line.main(["tour", "--seed", seed])
+    assert stop.value.code == 2
+    assert "--seed" in capsys.readouterr().err
+
+
+def test_a_file_where_the_folder_should_be_is_refused(capsys, tmp_path):
+    (tmp_path / "taken").write_text("")
+    assert command_line.main(["tour", "--out", str(tmp_path / "taken")]) == 2
+    assert "taken cannot be a folder" in capsys.readouterr().err
+
+
+def test_arguments_reach_the_tour(monkeypatch, tmp_path):
+    seen = {}
+    monkeypatch.setattr(command_line, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(tour, "take_tour", lambda *given, **named: seen.update(given=given, named=named))
+    out = tmp_path / "a" / "b"
+    assert command_line.main(["tour", "role-hmm", "--quick", "--seed", "7", "--out", str(out)]) == 0
+    assert seen == {"given": (["role-hmm"], out), "named": {"quick": True, "seed": 7}}
+    assert out.is_dir()
+
+
+PROBE = """
+import json, jax
+from ethogram.command_line import use_compilation_cache
+names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
+before = jax.config.jax_compilation_cache_dir
+folder = use_compilation_cache()
+if folder is not None:
+    jax.jit(lambda x: 2 * x)(1.0)
+print(json.dumps([before, folder and str(folder), *(getattr(jax.config, "jax_" + name) for name in names)]))
+"""
+
+
+def probe(**environment) -> list:
+    """Settings of a fresh process before and after the cache was asked for."""
+    kept = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    answer = subprocess.run(
+        [sys.executable, "-c", PROBE], capture_output=True, text=True, env=kept | environment
+    )
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def test_compiled_programs_are_kept_in_the_users_cache_folder(tmp_path):
+    folder = tmp_path / "ethogram" / "jax"
+    assert probe(XDG_CACHE_HOME=str(tmp_path)) == [None, str(folder), str(folder), 0, -1]
+    assert any(folder.iterdir())
+
+
+def test_a_cache_folder_of_the_users_own_stays(tmp_path):
+    own = str(tmp_path / "own")
+    before, used, folder, *_ = probe(JAX_COMPILATION_CACHE_DIR=own, XDG_CACHE_HOME=str(tmp_path / "other"))
+    assert before == used == folder == own
+    assert not (tmp_path / "other").exists()
+
+
+def test_where_no_folder_can_be_made_there_is_no_cache(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert probe(XDG_CACHE_HOME=str(tmp_path / "file"))[:3] == [None, None, None]

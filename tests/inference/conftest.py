@@ -1,0 +1,66 @@
+"""A tiny model and ragged data of one shape, which all fits in these tests share, so that few programs compile."""
+
+from __future__ import annotations
+
+import collections
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.models.emissions import CategoricalEmission
+from ethogram.models.role_hmm import RoleHMM
+from ethogram.models.trajectories import Trajectories
+
+LENGTHS = np.array([12, 5, 3, 0, 4, 11, 6, 2, 9], dtype=np.int32)
+GROUPS = np.array([3, 3, 0, 0, 0, 5, 9, 9, 4], dtype=np.int32)
+
+
+def make_symbols(seed=0, lengths=LENGTHS, group=GROUPS):
+    """Symbols of two sticky roles: ragged groups, missing frames, an empty sequence and one that is all missing."""
+    rng = np.random.default_rng(seed)
+    shape = (len(lengths), max(int(lengths.max()), 1))
+    roles = np.cumsum(rng.random(shape) < 0.2, axis=1) % 2
+    noise = rng.random(shape) < 0.3
+    x = np.where(noise, rng.integers(3, size=shape), 2 * roles)[..., None]
+    inside = np.arange(shape[1]) < lengths[:, None]
+    observed = inside & (rng.random(shape) < 0.9)
+    observed[2 % len(lengths)] = False
+    return Trajectories(np.where(inside[..., None], x, -1), None, None, lengths, observed, None, group)
+
+
+def make_model(concentration=1.0, sticky=2.0):
+    """Two roles that emit three symbols."""
+    return RoleHMM(2, CategoricalEmission(3, concentration=concentration), sticky=sticky)
+
+
+@pytest.fixture(scope="session")
+def symbols():
+    """The function `make_symbols`."""
+    return make_symbols
+
+
+@pytest.fixture(scope="session")
+def symbol_model():
+    """The function `make_model`."""
+    return make_model
+
+
+@pytest.fixture
+def float64():
+    """Double precision for one test."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def compiler_events():
+    """A counter of what the compiler did, by event."""
+    seen = collections.Counter()
+
+    def listen(event, duration, **details):
+        seen[event.rpartition("/")[2]] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield seen
+    jax.monitoring.unregister_event_duration_listener(listen)

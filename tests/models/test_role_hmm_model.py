@@ -1,0 +1,394 @@
+"""The role HMM as a numpyro model: sites, densities, NUTS, predictive draws, simulation, and what it refuses."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro.handlers import seed, trace
+from numpyro.infer import MCMC, NUTS, Predictive, log_likelihood
+from numpyro.infer.util import log_density
+from scipy import stats
+
+from ethogram.inference.conjugate_svi import ConjugateSVI
+from ethogram.models.emissions import (
+    BinomialEmission,
+    CategoricalEmission,
+    GaussianEmission,
+    GaussianMixtureEmission,
+    KnownCovarianceEmission,
+)
+from ethogram.models.exponential_family import Known, expected_statistics, total_kl
+from ethogram.models.role_hmm import RoleHMM
+from ethogram.models.trajectories import Trajectories, check
+
+FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
+NAN = float("nan")
+
+
+def close(actual, desired, rtol=1e-9, atol=1e-9):
+    np.testing.assert_allclose(actual, desired, rtol=rtol, atol=atol)
+
+
+@pytest.fixture
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def chain_evidence(chain_oracle, parameters, steps, lengths):
+    """Log evidence of each sequence at given parameters, by enumeration."""
+    log_initial, log_transition = np.log(parameters["initial"]), np.log(parameters["transition"])
+    return np.array(
+        [
+            chain_oracle.enumerate_chain(log_initial, log_transition, one, length).log_normalizer
+            for one, length in zip(steps, lengths, strict=True)
+        ]
+    )
+
+
+def test_log_density_is_prior_times_evidence(cases, chain_oracle, double):
+    """At parameters drawn from the prior; NaN at missing frames harms neither the value nor the gradient."""
+    case = cases.make("gaussian")
+    model, data = case.model, case.data
+    assert np.isnan(data.observations).any()
+    sites = trace(seed(model, 0)).get_trace(data, condition=False)
+    names = ("initial", "transition", "mean", "covariance")
+    assert set(sites) == {*names, "sequence", "observations"}
+    assert sites["observations"]["value"].shape == data.observations.shape
+    parameters = {name: sites[name]["value"] for name in names}
+    assert {name: len(model.site_dims()[name]) for name in names} == {
+        name: value.ndim for name, value in parameters.items()
+    }
+
+    def density(free):
+        return log_density(model, (data,), {}, {**parameters, **free})[0]
+
+    value, gradient = jax.value_and_grad(density)({"mean": parameters["mean"]})
+    at = {name: np.asarray(part) for name, part in parameters.items()}
+    prior = stats.dirichlet.logpdf(at["initial"], case.prior.initial)
+    rows = zip(at["transition"], case.prior.transition, strict=True)
+    prior += sum(stats.dirichlet.logpdf(row / row.sum(), concentration) for row, concentration in rows)
+    steps = np.zeros((*data.observed.shape, 3))
+    for k, (mean, covariance) in enumerate(zip(at["mean"], at["covariance"], strict=True)):
+        prior += stats.invwishart.logpdf(covariance, cases.DOF, cases.SCALE)
+        prior += stats.multivariate_normal.logpdf(mean, cases.MEAN, covariance / cases.STRENGTH)
+        inside = stats.multivariate_normal.logpdf(data.observations[data.observed], mean, covariance)
+        steps[data.observed, k] = inside
+    evidence = chain_evidence(chain_oracle, at, steps, data.lengths)
+    close(value, prior + evidence.sum(), rtol=1e-8)
+    assert np.isfinite(gradient["mean"]).all()
+    draws = {name: value[None] for name, value in parameters.items()}
+    each = log_likelihood(model, draws, data)["observations"]
+    close(each, evidence[None])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_predictive_keeps_shapes_and_lengths(cases, name):
+    """``condition=False`` samples what ``condition=True`` looks at, zero beyond a length."""
+    case = cases.make(name)
+    draws = Predictive(case.model, num_samples=3)(jax.random.key(0), case.data, condition=False)
+    shape = case.model.observed_value(case.data).shape
+    assert draws["observations"].shape == (3, *shape)
+    beyond = np.arange(shape[1]) >= case.data.lengths[:, None]
+    assert np.all(np.asarray(draws["observations"])[:, beyond] == 0)
+    assert np.issubdtype(draws["observations"].dtype, case.data.observations.dtype.type) or name not in (
+        "categorical",
+        "binomial",
+    )
+    parameters = {site: value for site, value in draws.items() if not site.startswith("observations")}
+    again = Predictive(case.model, parameters)(jax.random.key(1), case.data, condition=False)
+    assert again["observations"].shape == (3, *shape)
+    each = log_likelihood(case.model, parameters, case.data)["observations"]
+    assert each.shape == (3, 6)
+    assert np.isfinite(each).all()
+
+
+def test_nuts_agrees_with_the_enumerated_posterior(cases, oracle):
+    """Posterior means of the chain, within three Monte Carlo standard errors (2 x 1500 draws, fixed key)."""
+    initial, transition = np.array([6.0, 1.0]), np.array([[1.5, 4.0], [5.0, 1.0]])
+    x = np.array([[0, 1, 0, 1], [0, 2, 2, 0]])[..., None]
+    problem = oracle.Problem(x, np.ones((2, 4), bool), np.array([4, 4]), np.array([0, 1]))
+    concentration = np.array([1.0, 0.5, 2.0])
+    rows = {"concentration": np.tile(concentration, (2, 1))}
+    prior = oracle.Prior(initial, transition, rows, cases.role_families.Categorical())
+    exact = oracle.exact_evidence(prior, problem)
+    model = RoleHMM(2, CategoricalEmission(3, concentration), initial, transition)
+    sampler = MCMC(
+        NUTS(model), num_warmup=400, num_samples=1500, num_chains=2, chain_method="vectorized",
+        progress_bar=False,
+    )  # fmt: skip
+    sampler.run(jax.random.key(0), cases.trajectories(problem))
+    draws = sampler.get_samples(group_by_chain=True)
+    for name, mean in (("initial", exact.initial), ("transition", exact.transition)):
+        x = np.asarray(draws[name], float)
+        size = numpyro.diagnostics.effective_sample_size(x)
+        error = x.std(axis=(0, 1)) / np.sqrt(size)
+        assert (size > 300).all()
+        assert (np.abs(x.mean(axis=(0, 1)) - mean) < 3 * error).all()
+
+
+def known_model():
+    """Two roles of which all is known but the second row of the transitions."""
+    means, covariances = np.array([[0.0, 0.0], [2.0, 1.0]]), np.array([np.eye(2), 0.5 * np.eye(2)])
+    emission = GaussianEmission(2, known=Known((means, covariances)))
+    return RoleHMM(2, emission, Known(np.array([0.3, 0.7])), Known(np.array([[0.9, 0.1], [NAN, NAN]])), 1.0)
+
+
+def test_known_rows_stay_in_steps_and_sites(cases, double):
+    """In the prior, after a step, in the sites, and in predictive draws."""
+    model, data = known_model(), cases.make("gaussian").data
+    prior = model.prior()
+    result = cases.sweep(model, prior, prior, model.arrange(data), 1.0, 1.0)
+    sites = trace(seed(model, 0)).get_trace(data)
+    at = {name: site["value"] for name, site in sites.items()}
+    draws = {name: block.mean() for name, block in result.blocks.items()}
+    for initial, transition, mean, covariance in (
+        (draws["initial"], draws["transition"], *draws["mean_covariance"]),
+        (at["initial"], at["transition"], at["mean"], at["covariance"]),
+    ):
+        close(initial, [0.3, 0.7])
+        close(transition[0], [0.9, 0.1])
+        assert abs(float(transition[1].sum()) - 1) < 1e-9
+        close(mean, [[0.0, 0.0], [2.0, 1.0]])
+        close(covariance, [np.eye(2), 0.5 * np.eye(2)])
+    assert sites["transition"]["type"] == "deterministic"
+    assert sites["transition_free"]["type"] == "sample"
+    moved = (
+        result.blocks["transition"].block.natural.concentration
+        - prior["transition"].block.natural.concentration
+    )
+    assert (np.asarray(moved[0]) == 0).all()
+    assert (np.asarray(moved[1]) > 0).any()
+    row = prior["transition"].block.natural.concentration[1]
+    close(row, [1.0, 2.0], atol=1e-12)
+
+
+def test_where_all_is_known_the_bound_is_the_log_likelihood(cases, double):
+    """No divergence is left, and the potentials are the true ones."""
+    base, data = known_model(), cases.make("gaussian").data
+    transition = np.array([[0.9, 0.1], [0.4, 0.6]])
+    model = RoleHMM(2, base.emission, base.initial, Known(transition))
+    prior = model.prior()
+    assert float(total_kl(prior, prior)) == 0
+    parameters = {
+        "initial": jnp.array([0.3, 0.7]),
+        "transition": jnp.asarray(transition),
+        "mean": base.emission.known.value[0],
+        "covariance": base.emission.known.value[1],
+    }
+    value = model.log_normalizer(expected_statistics(prior), model.arrange(data))
+    exact = model.observation(parameters, data).log_prob(model.observed_value(data))
+    close(value, exact.sum())
+    assert exact[3] == 0, "a sequence that was never seen has evidence one"
+
+
+def test_forbidden_transitions_stay_forbidden(cases):
+    """A concentration of zero: in the sites, whose rest is the same Dirichlet, and in the blocks."""
+    case = cases.make("categorical")
+    concentration = np.array([[2.0, 3.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 4.0]])
+    model = RoleHMM(3, case.model.emission, transition=concentration)
+    draws = Predictive(model, num_samples=4000)(jax.random.key(2), case.data, condition=False)["transition"]
+    assert np.array_equal(np.asarray(draws == 0).all(0), concentration == 0)
+    assert np.asarray(draws[:, 2, 2] == 1).all()
+    assert stats.kstest(np.asarray(draws[:, 0, 0]), stats.beta(2, 3).cdf).pvalue > 1e-3
+    prior = model.prior()
+    moved = cases.sweep(model, prior, prior, model.arrange(case.data), 1.0, 1.0).blocks["transition"]
+    assert np.array_equal(np.asarray(moved.mean() == 0), concentration == 0)
+
+
+def test_sticky_is_added_to_staying():
+    """Once to every row's own entry, also beside known rows."""
+    model = RoleHMM(3, CategoricalEmission(2), transition=0.5, sticky=4.0)
+    close(model.prior()["transition"].natural.concentration, 0.5 + 4 * np.eye(3))
+    close(model.prior()["initial"].natural.concentration, np.ones(3))
+
+
+EMISSIONS = {
+    "gaussian": (lambda: GaussianEmission(2, scale=0.1, strength=0.01), np.floating),
+    "known covariance": (lambda: KnownCovarianceEmission(0.1 * np.eye(2), mean_covariance=9.0), np.floating),
+    "categorical": (lambda: CategoricalEmission(5, 0.3), np.integer),
+    "binomial": (lambda: BinomialEmission(np.array([3, 8]), num_features=2), np.integer),
+    "mixture": (lambda: GaussianMixtureEmission(2, 2, strength=0.01), np.floating),
+}
+
+
+@pytest.mark.parametrize("name", EMISSIONS)
+@pytest.mark.parametrize("exclusive", [None, "per_sequence"])
+def test_simulated_data_pass_the_checks(name, exclusive):
+    """Shapes, groups, lengths, and the truth behind them."""
+    make, kind = EMISSIONS[name]
+    model = RoleHMM(3, make(), exclusive=exclusive)
+    data, states, parameters = model.simulate(jax.random.key(4), 4, 2, np.array([3, 5, 2, 5]))
+    check(data)
+    model.check(data)
+    assert data.lengths.tolist() == [3, 3, 5, 5, 2, 2, 5, 5]
+    assert data.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert np.issubdtype(data.observations.dtype, kind)
+    states = np.asarray(states)
+    assert states.shape == (8, 5)
+    assert np.array_equal(states >= 0, data.observed)
+    assert set(parameters) == set(model.site_dims())
+    if exclusive:
+        assert all(len(set(states[data.group == group, 0])) == 2 for group in range(4))
+        assert np.array_equal(states, np.where(data.observed, states[:, :1], -1))
+
+
+def test_a_fit_recovers_simulated_parameters():
+    """Means within 0.2, transitions within 0.1, from 40 x 40 frames."""
+    model = RoleHMM(2, GaussianEmission(1, scale=1.0))
+    truth = {
+        "initial": jnp.array([0.5, 0.5]),
+        "transition": jnp.array([[0.9, 0.1], [0.3, 0.7]]),
+        "mean": jnp.array([[-2.0], [2.0]]),
+        "covariance": jnp.array([[[0.5]], [[1.0]]]),
+    }
+    data, states, parameters = model.simulate(jax.random.key(5), 40, lengths=40, parameters=truth)
+    assert parameters is truth
+    share = np.asarray(states == 1).mean()
+    assert abs(share - 0.25) < 0.08
+    fit = ConjugateSVI(model).run(jax.random.key(6), data, 60, restarts=2, progress_bar=False)
+    mean = {name: np.asarray(part) for name, part in fit.posterior.mean().items()}
+    order = np.argsort(mean["mean"][:, 0])
+    close(mean["mean"][order], truth["mean"], atol=0.2)
+    close(mean["covariance"][order], truth["covariance"], atol=0.2)
+    close(mean["transition"][order][:, order], truth["transition"], atol=0.1)
+
+
+def gaussian_data(**changes):
+    x = np.zeros((4, 3, 2))
+    data = Trajectories(
+        x, None, None, np.full(4, 3, np.int32), np.ones((4, 3), bool),
+        agent=np.array([0, 1, 0, 1]), group=np.array([0, 0, 1, 1]),
+    )  # fmt: skip
+    return data._replace(**changes)
+
+
+BAD_MODELS = {
+    "no roles": (lambda: RoleHMM(0, GaussianEmission(2)), ValueError, "num_roles must be an integer of at least 1"),
+    "roles not whole": (lambda: RoleHMM(2.0, GaussianEmission(2)), ValueError, "num_roles must be an integer"),
+    "no emission": (lambda: RoleHMM(2), TypeError, "emission must be one of"),
+    "unknown mode": (
+        lambda: RoleHMM(2, GaussianEmission(2), exclusive="always"), (ValueError, TypeError), "exclusive"
+    ),
+    "exclusive and initial": (
+        lambda: RoleHMM(2, GaussianEmission(2), initial=1.0, exclusive="per_sequence"),
+        ValueError,
+        "initial has no meaning with exclusive='per_sequence'",
+    ),
+    "exclusive and transition": (
+        lambda: RoleHMM(2, GaussianEmission(2), transition=1.0, exclusive="per_sequence"),
+        ValueError,
+        "transition has no meaning",
+    ),
+    "exclusive and sticky": (
+        lambda: RoleHMM(2, GaussianEmission(2), sticky=1.0, exclusive="per_sequence"),
+        ValueError,
+        "sticky has no meaning",
+    ),
+    "too many exclusive roles": (
+        lambda: RoleHMM(17, GaussianEmission(2), exclusive="per_sequence"), ValueError, "num_roles is 17"
+    ),
+    "negative stickiness": (lambda: RoleHMM(2, GaussianEmission(2), sticky=-1.0), ValueError, "sticky must be"),
+    "sticky and all known": (
+        lambda: RoleHMM(2, GaussianEmission(2), transition=Known(np.eye(2)), sticky=1.0),
+        ValueError,
+        "sticky has no meaning where every row of transition is Known",
+    ),
+    "negative concentration": (
+        lambda: RoleHMM(2, GaussianEmission(2), initial=-1.0), ValueError, "is negative"
+    ),
+    "a row of zeros": (
+        lambda: RoleHMM(2, GaussianEmission(2), transition=np.array([[1.0, 1.0], [0.0, 0.0]])),
+        ValueError,
+        "row of zeros",
+    ),
+    "a shape that does not broadcast": (
+        lambda: RoleHMM(2, GaussianEmission(2), transition=np.ones((3, 3))),
+        ValueError,
+        r"transition has shape \(3, 3\), which does not broadcast to \(2, 2\)",
+    ),
+    "whole numbers as concentrations": (
+        lambda: RoleHMM(2, GaussianEmission(2), initial=np.array([1, 2])), TypeError, "initial has dtype int64"
+    ),
+    "concentration not finite": (
+        lambda: RoleHMM(2, GaussianEmission(2), initial=np.array([1.0, NAN])), ValueError, "is not finite"
+    ),
+    "known of another shape": (
+        lambda: RoleHMM(2, GaussianEmission(2), initial=Known(np.array([1.0]))), ValueError, "initial is Known with"
+    ),
+    "known that does not sum to one": (
+        lambda: RoleHMM(2, GaussianEmission(2), transition=Known(np.array([[0.9, 0.2], [NAN, NAN]]))),
+        ValueError,
+        "is not 1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_MODELS)
+def test_bad_models_are_refused(name):
+    make, error, message = BAD_MODELS[name]
+    with pytest.raises(error, match=message):
+        make()
+
+
+PLAIN = dict(exclusive=None)
+EXCLUSIVE = dict(exclusive="per_sequence")
+WITH_NAN = np.zeros((4, 3, 2))
+WITH_NAN[1, 2, 0] = NAN
+EMPTY = Trajectories(
+    np.zeros((0, 3, 2)),
+    None,
+    None,
+    np.zeros(0, np.int32),
+    np.zeros((0, 3), bool),
+    group=np.zeros(0, np.int32),
+)
+BAD_DATA = {
+    "NaN where observed": (PLAIN, gaussian_data(observations=WITH_NAN), ValueError, r"observations\[1, 2, 0\]"),
+    "length beyond the padding": (
+        PLAIN, gaussian_data(lengths=np.array([3, 3, 4, 3])), ValueError, r"lengths\[2\] is 4, beyond the padding"
+    ),
+    "no sequences": (PLAIN, EMPTY, ValueError, "lengths is empty"),
+    "integers for a Gaussian": (
+        PLAIN, gaussian_data(observations=np.zeros((4, 3, 2), int)), TypeError, "a Gaussian emission needs floats"
+    ),
+    "three features": (
+        PLAIN, gaussian_data(observations=np.zeros((4, 3, 3))), ValueError, "has 3 features, the emission"
+    ),
+    "no observations": (
+        PLAIN, gaussian_data(observations=None, states=np.zeros((4, 3), int)), ValueError, "observations is None"
+    ),
+    "known roles, no states": (dict(known_roles=True), gaussian_data(), ValueError, "data.states is None"),
+    "a known role too many": (
+        dict(known_roles=True), gaussian_data(states=np.full((4, 3), 3)), ValueError, "but there are num_roles=3"
+    ),
+    "no groups": (EXCLUSIVE, gaussian_data(group=None), ValueError, "data.group is None"),
+    "ragged groups": (
+        EXCLUSIVE, gaussian_data(group=np.array([0, 0, 0, 1])), ValueError, "ragged groups: group 1 has 1 agents"
+    ),
+    "more agents than roles": (
+        EXCLUSIVE,
+        gaussian_data(group=np.zeros(4, int), agent=None),
+        ValueError,
+        "groups have 4 agents for num_roles=3",
+    ),
+    "an agent twice": (
+        EXCLUSIVE, gaussian_data(agent=np.array([0, 1, 1, 1])), ValueError, "agent 1 stands twice in group 1"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ["model", "engine"])
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_bad_data_are_refused(name, call):
+    """By the numpyro model and by the engine alike, before anything compiles."""
+    options, data, error, message = BAD_DATA[name]
+    model = RoleHMM(3, GaussianEmission(2), **options)
+    with pytest.raises(error, match=message):
+        if call == "model":
+            trace(seed(model, 0)).get_trace(data)
+        else:
+            ConjugateSVI(model).run(jax.random.key(0), data, 1, progress_bar=False)
