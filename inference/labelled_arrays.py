@@ -97,7 +97,7 @@ class Layout:
         import arviz
         import xarray
 
-        datasets = {}
+        datasets: dict[str, Any] = {}
         for group, variables in groups.items():
             if not variables:
                 continue

@@ -18,7 +18,7 @@ KINDS = (*ROUGH, "prior")
 
 
 def start_blocks(
-    key: Array, model: Any, prior: dict[str, ConjugateBlock], batches: list[Any], restarts: int, init: str
+    key: Array, model: Any, prior: dict[str, ConjugateBlock], batches: list[Any], restarts: int, init: Any
 ) -> dict[str, ConjugateBlock]:
     """Blocks with a leading axis of `restarts`: one update of the prior by the statistics of a first guess.
 

@@ -8,7 +8,7 @@ tracers or placeholders, does not.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 
@@ -22,6 +22,7 @@ def static_field(**options: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **options)
 
 
+@dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(static_field,))
 def model_object(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass without ``==``, registered as a pytree."""
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)

@@ -31,7 +31,7 @@ def by_site(draws: dict[str, Any]) -> dict[str, Array]:
     """Draws (or means) of blocks, a dict by block name, as a flat dict by site name."""
     sites: dict[str, Array] = {}
     for name, draw in draws.items():
-        sites.update(draw._asdict() if isinstance(draw, tuple) else {name: draw})
+        sites.update(draw._asdict() if hasattr(draw, "_asdict") else {name: draw})
     return sites
 
 
@@ -95,7 +95,7 @@ def _sample_partly_known(name: str, held: PartlyKnown) -> Any:
         rows = known.reshape(known.shape + (1,) * (value.ndim - known.ndim))
         return jnp.where(rows, value, part)
 
-    if isinstance(free, tuple):
+    if hasattr(free, "_asdict"):
         parts = type(free)(*(fix(*pair) for pair in zip(free, held.values, strict=True)))
         return type(free)(*(numpyro.deterministic(key, part) for key, part in parts._asdict().items()))
     return numpyro.deterministic(name, fix(free, held.values))

@@ -39,7 +39,7 @@ from ethogram.models.exponential_family import (
 from ethogram.models.hidden_markov import HiddenMarkov
 from ethogram.models.log_permanent import MAX_ROLES, log_permanent
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.parameter_sites import sample_parameters
+from ethogram.models.parameter_sites import by_site, sample_parameters
 from ethogram.models.start_states import label_frames
 from ethogram.models.trajectories import Trajectories
 
@@ -163,11 +163,11 @@ class RoleHMM:
             raise ValueError(
                 "data.states is None: known_roles=True needs roles (sequence, time), -1 where not known"
             )
-        if self.known_roles and is_concrete(data.states) and np.max(data.states) >= self.num_roles:
-            place = np.argwhere(np.asarray(data.states) >= self.num_roles)[0].tolist()
-            raise ValueError(
-                f"data.states{place} is {np.max(data.states)}, but there are num_roles={self.num_roles}"
-            )
+        if self.known_roles and is_concrete(data.states):
+            states = np.asarray(data.states)
+            if states.max() >= self.num_roles:
+                place = np.argwhere(states >= self.num_roles)[0].tolist()
+                raise ValueError(f"data.states{place} is {states.max()}, but there are num_roles={self.num_roles}")
         if self.exclusive is not None:
             self._agents_of_groups(data)
 
@@ -371,26 +371,37 @@ class RoleHMM:
         """
         key_parameters, key_data = jax.random.split(key)
         if parameters is None:
-            with numpyro.handlers.seed(rng_seed=key_parameters):
-                parameters = sample_parameters(self.prior())
+            parameters = _draw_parameters(key_parameters, self.prior())
         lengths = np.broadcast_to(np.asarray(lengths), (num_groups,))
         each = np.repeat(lengths, num_agents)
         observed = np.arange(lengths.max()) < each[:, None]
-        labels = {
+        labels: dict[str, Any] = {
             "agent": np.tile(np.arange(num_agents, dtype=np.int32), num_groups),
             "group": np.repeat(np.arange(num_groups, dtype=np.int32), num_agents),
         }
         empty = np.zeros((*observed.shape, 1), np.int32)
         data = Trajectories(empty, None, None, each.astype(np.int32), observed, **labels)
         distribution = self.observation(parameters, data)
-        if isinstance(distribution, HiddenMarkov):
-            x, states = distribution.sample_with_states(key_data)
-        else:
-            x, roles = distribution.sample_with_roles(key_data)
+        x, states = _draw_observations(key_data, distribution)
+        if isinstance(distribution, ExclusiveRoles):
             x = x.reshape(-1, *x.shape[2:])
-            states = jnp.where(observed, roles.reshape(-1, 1), -1)
+            states = jnp.where(observed, states.reshape(-1, 1), -1)
         x = np.asarray(x[..., None] if self.emission.event_dim == 0 else x)
         return Simulated(data._replace(observations=x), states, parameters)
+
+
+@jax.jit
+def _draw_parameters(key: Array, prior: dict[str, ConjugateBlock]) -> dict[str, Array]:
+    keys = jax.random.split(key, len(prior))
+    return by_site({name: prior[name].sample(k) for k, name in zip(keys, prior, strict=True)})
+
+
+@jax.jit
+def _draw_observations(key: Array, distribution: HiddenMarkov | ExclusiveRoles) -> tuple[Array, Array]:
+    """Observations, and the states or roles behind them."""
+    if isinstance(distribution, HiddenMarkov):
+        return distribution.sample_with_states(key)
+    return distribution.sample_with_roles(key)
 
 
 def read_reals_or_nan(**named: Any) -> list[Array]:

@@ -27,7 +27,10 @@ __all__ = ["measure"]
 
 SIZES = {"small": (20, 100, 5, 2), "medium": (100, 200, 10, 4), "large": (1000, 200, 10, 4)}
 TARGETS = {"small": 8.0, "medium": 12.0, "large": 12.0}
-LINEAR = {"sequences": [(n, 200) for n in (100, 1000, 5000)], "steps": [(100, t) for t in (200, 2000, 10_000)]}
+LINEAR = {
+    "sequences": [(n, 200) for n in (100, 1000, 5000)],
+    "steps": [(100, t) for t in (200, 2000, 10_000)],
+}
 PEER = "hmmlearn.VariationalGaussianHMM"
 
 
@@ -47,7 +50,9 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def simulated(shape: tuple[int, int, int, int], dtype: str, seed: int) -> tuple[RoleHMM, Any, Any, np.ndarray]:
+def simulated(
+    shape: tuple[int, int, int, int], dtype: str, seed: int
+) -> tuple[RoleHMM, Any, Any, np.ndarray]:
     """Model, arranged data, blocks after a first guess, and the raw observations."""
     num_sequences, num_steps, num_states, num_features = shape
     rng = np.random.default_rng(seed)
@@ -104,7 +109,9 @@ def _hmmlearn_iteration(x: np.ndarray, shape: tuple) -> Contender:
     from hmmlearn.vhmm import VariationalGaussianHMM
 
     num_sequences, num_steps, num_states, _ = shape
-    peer = VariationalGaussianHMM(num_states, covariance_type="full", implementation="scaling", random_state=0)
+    peer = VariationalGaussianHMM(
+        num_states, covariance_type="full", implementation="scaling", random_state=0
+    )
     flat, lengths = x.reshape(-1, x.shape[-1]), np.full(num_sequences, num_steps)
     peer._init(flat, lengths)
     peer._check()
@@ -132,7 +139,9 @@ def log_space_data_term(blocks: Any, x: np.ndarray) -> float:
         distance = np.einsum("nti,ij,ntj->nt", gap, np.linalg.inv(scale[k]), gap)
         log_precision = digamma((dof[k] + 1 - np.arange(1, size + 1)) / 2).sum() + size * np.log(2)
         log_precision -= np.linalg.slogdet(scale[k])[1]
-        steps[..., k] = -0.5 * (size * np.log(2 * np.pi) - log_precision + size / strength[k] + dof[k] * distance)
+        steps[..., k] = -0.5 * (
+            size * np.log(2 * np.pi) - log_precision + size / strength[k] + dof[k] * distance
+        )
     transition = expected_log(blocks["transition"].standard().concentration)
     alpha = expected_log(blocks["initial"].standard().concentration) + steps[:, 0]
     for t in range(1, x.shape[1]):

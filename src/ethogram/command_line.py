@@ -75,8 +75,9 @@ def use_compilation_cache() -> Path | None:
     """
     import jax
 
-    if jax.config.jax_compilation_cache_dir is not None:
-        return Path(jax.config.jax_compilation_cache_dir)
+    chosen = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if chosen is not None:
+        return Path(chosen)
     try:
         base = os.environ.get("XDG_CACHE_HOME")
         folder = (Path(base) if base else Path.home() / ".cache") / "ethogram" / "jax"

@@ -37,7 +37,7 @@ def pitch(ax: Any = None, length: float | int = 104.9, width: float | int = 67.8
     from matplotlib.patches import Arc, Circle, Rectangle
 
     axes = _axes(ax, (8, 5.5))
-    line = {"fill": False, "edgecolor": "0.75", "linewidth": 1, "zorder": 0}
+    line: dict[str, Any] = {"fill": False, "edgecolor": "0.75", "linewidth": 1, "zorder": 0}
     axes.add_patch(Rectangle((-length / 2, -width / 2), length, width, **line))
     axes.plot([0, 0], [-width / 2, width / 2], color="0.75", linewidth=1, zorder=0)
     axes.add_patch(Circle((0, 0), 9.15, **line))

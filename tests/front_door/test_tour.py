@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_t
 
-from ethogram import tour, tour_roles
+from ethogram import football_roles, tour, tour_roles
 from ethogram.domains import football
 from ethogram.models.trajectories import Trajectories
 
-TINY = tour_roles.TourSizes(restarts=1, sweeps=3, train_games=8, test_games=4, draws=6, predictive=False)
+TINY = tour_roles.TourSizes(
+    restarts=1, sweeps=3, train_games=8, test_games=4, draws=6, predictive=False, sides=("home",)
+)
 MEASURED = ("ELBO, nats", "consistency", "agreement", "held-out, nats/frame")
 
 
@@ -35,28 +37,29 @@ def second(tmp_path_factory):
     return small_tour(tmp_path_factory.mktemp("second"), 1)
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_a_fit(first):
     report, said = first
     assert [row["what was learned"] for row in report.rows] == [
         "home defence, plain",
         "home defence, plain + assignment",
-        "away defence, plain",
-        "away defence, plain + assignment",
         "predators, exclusive roles",
     ]
     plain, assigned = report.rows[:2]
     assert float(plain["duplicates"]) > 0.3 and float(assigned["duplicates"]) == 0
     assert float(plain["held-out, nats/frame"]) > float(plain["one role"])
-    assert all(0.2 < float(row["agreement"]) <= 1 for row in report.rows[:4])
+    assert all(0.2 < float(row["agreement"]) <= 1 for row in report.rows[:2])
     assert all(float(row["seconds"]) >= 0 for row in report.rows)
     assert "first ELBO" in said[1]
 
 
+@pytest.mark.slow
 def test_falling_short_of_convergence_is_said(first):
     report, _ = first
-    assert [report.rows[i]["sweeps"] for i in (0, 2)] == ["3, not converged"] * 2
+    assert report.rows[0]["sweeps"] == "3, not converged"
 
 
+@pytest.mark.slow
 def test_files_are_written_whole_and_can_be_read(first):
     import matplotlib.image
 
@@ -72,6 +75,7 @@ def test_files_are_written_whole_and_can_be_read(first):
     assert sorted(path.name for path in picture.parent.iterdir()) == ["role-hmm.nc", "role-hmm.png"]
 
 
+@pytest.mark.slow
 def test_two_seeds_differ(first, second):
     rows = [
         [tuple(row.get(name) for name in MEASURED) for row in report.rows] for report, _ in (first, second)
@@ -93,12 +97,12 @@ def test_the_score_of_one_gaussian_is_near_its_exact_predictive_density():
     spread = scale * (strength + count + 1) / ((strength + count) * (dof + count - 1))
     exact = multivariate_t(count * centre / (count + strength), spread, df=dof + count - 1)
     expected = exact.logpdf(np.asarray(test.observations, float).reshape(-1, 2)).mean()
-    assert tour_roles.gaussian_score(train, test) == pytest.approx(expected, abs=1e-3)
+    assert football_roles.gaussian_score(train, test) == pytest.approx(expected, abs=1e-3)
 
 
 def test_laying_out_changes_no_sequence_that_is_there():
     data = football.load("away").data
-    wide = tour_roles._laid_out(data, (data.num_sequences + 20, data.observed.shape[1] + 3))
+    wide = football_roles.laid_out(data, (data.num_sequences + 20, data.observed.shape[1] + 3))
     kept = wide.take(np.arange(data.num_sequences))
     for name in ("lengths", "agent", "group"):
         np.testing.assert_array_equal(getattr(kept, name), getattr(data, name))

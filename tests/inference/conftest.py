@@ -46,6 +46,19 @@ def symbol_model():
     return make_model
 
 
+@jax.jit
+def _gradient(model, expected, batch):
+    return jax.grad(lambda e: model.log_normalizer(e, batch))(expected)
+
+
+@pytest.fixture(scope="session")
+def sequence_statistics():
+    """Statistics of every sequence by itself, a list: one program for all of them."""
+    return lambda model, expected, data: [
+        _gradient(model, expected, model.arrange(data.take([row]))) for row in range(data.num_sequences)
+    ]
+
+
 @pytest.fixture
 def float64():
     """Double precision for one test."""

@@ -198,8 +198,13 @@ def numpy_bound(family, blocks, prior, data):
     return total
 
 
-@pytest.mark.parametrize("double", [True, False], ids=["float64", "float32"])
-@pytest.mark.parametrize("family", FAMILIES)
+SINGLE = [
+    pytest.param(family, False, marks=() if family in ("gaussian", "exclusive") else pytest.mark.slow)
+    for family in FAMILIES
+]
+
+
+@pytest.mark.parametrize(("family", "double"), [(family, True) for family in FAMILIES] + SINGLE)
 def test_the_bound_is_right_and_never_falls(family, double):
     allowed, agreement = (1e-9, 1e-10) if double else (1e-5, 2e-5)
     with jax.enable_x64(double):

@@ -189,3 +189,11 @@ def log_space_recursion(log_initial, log_transition, log_likelihood):
     entering = log_transition[..., None, :, :] + (log_likelihood + beta)[..., 1:, None, :]
     pair = np.exp(alpha[..., :-1, :, None] + entering - offset[..., None, None, None])
     return Recursion(log_normalizer, state, pair)
+
+
+def best_weight(log_initial, log_transition, log_likelihood):
+    """Log weight of the best path of one sequence with fixed transitions."""
+    best = log_initial + log_likelihood[0]
+    for step in log_likelihood[1:]:
+        best = np.max(best[:, None] + log_transition, 0) + step
+    return best.max()

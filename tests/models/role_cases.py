@@ -210,9 +210,9 @@ def family_of(model):
     return FAMILIES[kinds.index(type(model.emission))]
 
 
-def origin(model):
+def origin_of(emission):
     """What the oracle's sums need to know of the package's coordinates: an origin, or how many symbols."""
-    return len(SYMBOLS) if isinstance(model.emission, CategoricalEmission) else MEAN
+    return len(SYMBOLS) if isinstance(emission, CategoricalEmission) else MEAN
 
 
 @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # compiles faster

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -47,10 +46,14 @@ def filtered_by_prefix(oracle, log_initial, log_transition, log_likelihood, leng
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("kind", ["fixed", "driven"])
-def test_increments_are_conditional_densities(kind, dtype, chain_oracle):
+def test_increments_are_conditional_densities(kind, dtype, chain_oracle, compilations):
     chains = chain_oracle.random_chains(3, kind == "driven", num_chains=8, num_sequences=4)
     with jax.enable_x64(dtype == np.float64):
-        result = filter_states(*(x.astype(dtype) for x in chains[:3]), chains.length)
+        potentials = [x.astype(dtype) for x in chains[:3]]
+        result = filter_states(*potentials, chains.length)
+        compilations.clear()
+        filter_states(*potentials, chains.length)
+    assert compilations == [], "a second call of one shape compiles nothing"
     result = Filtered(*(np.asarray(x) for x in result))
     assert {x.dtype for x in result} == {np.dtype(dtype)}
     tolerance = DOUBLE if dtype == np.float64 else SINGLE
@@ -79,11 +82,14 @@ def normalized(log_weight):
     return log_weight - np.logaddexp.reduce(log_weight, -1, keepdims=True)
 
 
-def test_forecasts_are_matrix_powers(chain_oracle):
+def test_forecasts_are_matrix_powers(chain_oracle, compilations):
     chains = chain_oracle.random_chains(4, False, num_chains=8, num_sequences=7)
     initial, transition = normalized(chains.log_initial), normalized(chains.log_transition)
     with jax.enable_x64(True):
         result = forecast_states(initial, transition, chains.log_likelihood, 5, chains.length)
+        compilations.clear()
+        forecast_states(initial, transition, chains.log_likelihood, 5, chains.length)
+    assert compilations == [], "a second call of one shape compiles nothing"
     assert result.shape == (8, 7, 5, 3)
     for r, n in np.ndindex(chains.length.shape):
         matrix, length = np.exp(transition[r, 0]), chains.length[r, n]
@@ -126,21 +132,6 @@ def test_gradients_stay_finite_beside_zeros():
         parts = gradient(log_initial, log_transition, log_likelihood, of)
         assert all(np.all(np.isfinite(part)) for part in parts), of
         assert np.any(parts[1] != 0), of
-
-
-@pytest.mark.parametrize(
-    "call", [filter_states, functools.partial(forecast_states, steps=4)], ids=["filter", "forecast"]
-)
-def test_a_second_call_outside_jit_compiles_nothing(call, compilations):
-    random = np.random.default_rng(6)
-
-    def draw():
-        return jnp.asarray(random.normal(size=2)), random.normal(size=(2, 2)), random.normal(size=(3, 5, 2))
-
-    call(*draw())
-    compilations.clear()
-    call(*draw())
-    assert compilations == []
 
 
 def test_forecast_errors_name_the_cure():

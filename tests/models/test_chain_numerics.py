@@ -145,20 +145,22 @@ def test_the_guard_catches_every_loss(precision, chain_oracle):
     assert possible.tolist() == [not name.startswith("impossible") for name in hard]
 
 
-def long_chain():
-    """Five thousand steps of four states with overlapping evidence."""
-    random = np.random.default_rng(1)
-    log_transition = np.log(random.dirichlet(np.ones(4), 4))
-    return np.log(random.dirichlet(np.ones(4))), log_transition, 2 * random.normal(size=(5000, 4)) - 3
-
-
 @pytest.fixture(scope="module")
 def long_chains(chain_oracle):
-    """A long chain as it is, and one that the scaled pass cannot do, each with its posterior."""
-    plain = long_chain()
-    lost = (np.array([0, -1e3, NEVER, NEVER]), np.where(np.eye(4, dtype=bool), -0.01, -70), plain[2].copy())
-    lost[2][:60, 0] -= 40
-    return {name: (x, chain_oracle.log_space_recursion(*x)) for name, x in (("plain", plain), ("lost", lost))}
+    """Four states with overlapping evidence: as it is, and such that scaled probabilities cannot do it."""
+    random = np.random.default_rng(1)
+    log_transition = np.log(random.dirichlet(np.ones(4), 4))
+    log_initial, log_likelihood = np.log(random.dirichlet(np.ones(4))), 2 * random.normal(size=(5000, 4)) - 3
+    lost = log_likelihood.copy()
+    lost[:60, 0] -= 40
+    stay = np.where(np.eye(4, dtype=bool), -0.01, -70)
+    chains = {
+        "plain": (log_initial, log_transition, log_likelihood),
+        "lost": (np.array([0, -1e3, NEVER, NEVER]), stay, lost),
+        # Few steps compile fast in a tree; weights are as large as those of many.
+        "short": (log_initial, log_transition, log_likelihood[:250] - 80),
+    }
+    return {name: (chain, chain_oracle.log_space_recursion(*chain)) for name, chain in chains.items()}
 
 
 def test_a_long_chain_to_ten_digits_in_float64(long_chains):
@@ -172,8 +174,7 @@ def test_a_long_chain_to_ten_digits_in_float64(long_chains):
     close(gradient[2], truth.state, atol=1e-8)
 
 
-@pytest.mark.parametrize("method", ["scan", "associative"])
-@pytest.mark.parametrize("name", ["plain", "lost"])
+@pytest.mark.parametrize(("name", "method"), [("plain", "scan"), ("lost", "scan"), ("short", "associative")])
 def test_a_long_chain_in_float32(long_chains, name, method):
     potentials, truth = long_chains[name]
     value, gradient = value_and_gradient(*(x.astype(np.float32) for x in potentials), method=method)
@@ -191,13 +192,11 @@ def test_paths_and_filter_of_a_long_chain_in_float32(long_chains, chain_oracle, 
     filtered = filter_states(*single)
     close(filtered.log_evidence, truth.log_normalizer, rtol=1e-6)
     close(filtered.state.sum(-1), np.ones(5000), atol=1e-5)
-    with jax.enable_x64(True):
-        best = most_likely_path(*potentials)
-    for path in (most_likely_path(*single), sample_path(jax.random.key(0), *single)):
+    best, drawn = most_likely_path(*single), sample_path(jax.random.key(0), *single)
+    for path in (best, drawn):
         weight = chain_oracle.weights_of(np.asarray(path.path)[None], *potentials)[0]
         close(path.log_probability, weight, rtol=1e-6)
-    close(most_likely_path(*single).log_probability, best.log_probability, rtol=1e-6)
-    assert np.mean(np.asarray(most_likely_path(*single).path) == np.asarray(best.path)) > 0.999
+    close(best.log_probability, chain_oracle.best_weight(*potentials), rtol=1e-6)
 
 
 def ragged(number=70):

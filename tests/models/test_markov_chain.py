@@ -62,7 +62,6 @@ def everything(chains, cotangent, method):
         ("fixed", "associative", np.float64),
         ("driven", "associative", np.float64),
         ("fixed", "scan", np.float32),
-        ("driven", "associative", np.float32),
     ],
 )
 def test_every_quantity_equals_enumeration(problems, kind, method, dtype):
@@ -215,7 +214,7 @@ def test_one_shape_is_traced_once():
     assert traces == [(4, 5, 2)]
 
 
-@pytest.mark.parametrize("function", [log_normalizer, marginals, entropy])
+@pytest.mark.parametrize("function", [log_normalizer, entropy])
 def test_a_second_call_outside_jit_compiles_nothing(function, compilations):
     random = np.random.default_rng(4)
 
@@ -236,10 +235,13 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("lead", BATCHES.values(), ids=BATCHES)
-def test_batch_axes_broadcast(lead, chain_oracle):
+def test_batch_axes_broadcast(lead, chain_oracle, compilations):
     whole, given = chain_oracle.broadcast_chains(6, (4, 5), *lead)
     with jax.enable_x64(True):
-        result = posterior(*given)
+        result = marginals(*given)
+        compilations.clear()
+        marginals(*given)
+    assert compilations == [], "a second call of one shape compiles nothing"
     assert result.log_normalizer.shape == (4, 5)
     for place in np.ndindex(4, 5):
         truth = chain_oracle.enumerate_chain(*(x[place] for x in whole))

@@ -72,7 +72,7 @@ def test_local_step_equals_enumeration(case, cases, oracle):
     close(statistics["initial"].concentration, first)
     close(statistics["transition"].concentration, pairs)
     x, weight = problem.x[problem.observed].astype(float), oracle.frame_weights(prior, problem, local)
-    for name, sums in prior.family.sums(x, weight, cases.origin(model)).items():
+    for name, sums in prior.family.sums(x, weight, cases.origin_of(model.emission)).items():
         for actual, desired in zip(statistics[name], sums, strict=True):
             close(actual, desired)
 

@@ -268,7 +268,6 @@ def gaussian_data(**changes):
 
 BAD_MODELS = {
     "no roles": (lambda: RoleHMM(0, GaussianEmission(2)), ValueError, "num_roles must be an integer of at least 1"),
-    "roles not whole": (lambda: RoleHMM(2.0, GaussianEmission(2)), ValueError, "num_roles must be an integer"),
     "no emission": (lambda: RoleHMM(2), TypeError, "emission must be one of"),
     "unknown mode": (
         lambda: RoleHMM(2, GaussianEmission(2), exclusive="always"), (ValueError, TypeError), "exclusive"

@@ -1,0 +1,217 @@
+"""Roles of football players, learned without labels and scored: what the tour and the benchmark share.
+
+All football data of a study, and the parts of it that folds leave over, are laid out alike, with empty sequences
+where there is less: fits and scores of one shape are compiled once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ethogram.domains import football
+from ethogram.inference.alignment import consistency, duplicate_share, lineup_agreement
+from ethogram.inference.assignment import InferredRoles, assign_roles, infer_roles
+from ethogram.inference.conjugate_svi import ConjugateResult, ConjugateSVI
+from ethogram.models.emissions import GaussianEmission
+from ethogram.models.role_hmm import RoleHMM
+from ethogram.models.trajectories import Metadata, Trajectories, valid_steps
+
+__all__ = [
+    "NUM_PLAYERS",
+    "TeamScores",
+    "football_model",
+    "gaussian_score",
+    "laid_out",
+    "score_team",
+    "sweeps_done",
+]
+
+NUM_PLAYERS = 10
+
+
+class TeamScores(NamedTuple):
+    """What was learned about one team, and how good it is.
+
+    Attributes
+    ----------
+    result : the fit of all plays, the best of its restarts by the bound.
+    roles : paths and probabilities under it.
+    plain, assigned : of the paths, and of one role a player and play: ``duplicate_share`` of frames in which two
+        players are in one role, ``consistency``, ``lineup_agreement``.
+    heldout, one_role : log likelihood of a frame of ten players, in nats, over two folds of whole plays, at the
+        posterior means, and of one Gaussian for all players.
+    fit_seconds, assignment_seconds, fold_seconds : taken.
+    """
+
+    result: ConjugateResult
+    roles: InferredRoles
+    plain: dict[str, float]
+    assigned: dict[str, float]
+    heldout: float
+    one_role: float
+    fit_seconds: float
+    assignment_seconds: float
+    fold_seconds: float
+
+
+def score_team(
+    key: jax.Array,
+    plays: football.FootballPlays,
+    shape: tuple[int, ...],
+    *,
+    restarts: int,
+    sweeps: int,
+    progress_bar: bool = True,
+    say: Callable[[str], None] = lambda line: None,
+) -> TeamScores:
+    """Fit of a team, its roles, and their scores.
+
+    Parameters
+    ----------
+    shape : (sequence, time) to lay the data out in; at least their own.
+    restarts, sweeps : of every fit.
+    say : takes a line on how it goes.
+    """
+    start = time.perf_counter()
+    data, count = plays.data, plays.data.num_sequences
+    wide = laid_out(data, shape)
+    key_fit, key_folds, key_halves = jax.random.split(key, 3)
+    engine = ConjugateSVI(football_model())
+    options: dict[str, Any] = {"restarts": restarts, "progress_bar": progress_bar}
+
+    # One sweep first: the program is compiled either way, and the bound shows that all is well.
+    first = engine.run(key_fit, wide, 1, restarts=restarts, progress_bar=False)
+    say(f"  first ELBO {first.elbo[-1]:.1f} nats after {time.perf_counter() - start:.1f} s")
+    result = engine.run(key_fit, wide, sweeps, **options)
+    say(f"  ELBO {result.elbo[-1]:.1f} nats, the best of {restarts} restarts, {sweeps_done(result)} sweeps")
+    path, probability = infer_roles(result.posterior, wide)
+    roles = InferredRoles(*(part[:count, : data.observed.shape[1]] for part in (path, probability)))
+    fitted = time.perf_counter()
+    held = assign_roles(result.posterior, wide).role[:count]
+    one_each = np.where(valid_steps(data), held[:, None], -1)
+    assigned = time.perf_counter()
+    heldout, one_role = _heldout(key_folds, key_halves, wide, engine, sweeps, options, say)
+    return TeamScores(
+        result,
+        roles,
+        _measures(roles.path, plays),
+        _measures(one_each, plays),
+        heldout,
+        one_role,
+        fitted - start,
+        assigned - fitted,
+        time.perf_counter() - assigned,
+    )
+
+
+def football_model(num_roles: int = NUM_PLAYERS) -> RoleHMM:
+    """The model of a team: one Gaussian a role, in metres about the team's centre."""
+    return RoleHMM(num_roles, GaussianEmission(2, strength=0.01, dof=4.0, scale=25.0))
+
+
+def gaussian_score(train: Trajectories, test: Trajectories) -> float:
+    r"""Log likelihood of a test frame of one player under a single Gaussian, in nats: one role for all.
+
+    With one role nothing is hidden, and the posterior is a normal-inverse-Wishart in closed form; its means are
+    plugged in.
+
+    Parameters
+    ----------
+    train, test : trajectories; unobserved frames do not count.
+
+    References
+    ----------
+    Murphy (2007), Conjugate Bayesian analysis of the Gaussian distribution, section 9.
+    """
+    from scipy.stats import multivariate_normal
+
+    prior = football_model(1).prior()["mean_covariance"].standard()
+    mean, strength, dof, scale = (np.asarray(part, float)[0] for part in prior)
+    x = np.asarray(train.observations, float)[np.asarray(train.observed)]
+    centre, count = x.mean(axis=0), len(x)
+    scatter = (x - centre).T @ (x - centre)
+    shift = np.outer(centre - mean, centre - mean)
+    scale = scale + scatter + strength * count / (strength + count) * shift
+    mean = (strength * mean + count * centre) / (strength + count)
+    covariance = scale / (dof + count - len(mean) - 1)
+    y = np.asarray(test.observations, float)[np.asarray(test.observed)]
+    return float(multivariate_normal(mean, covariance).logpdf(y).mean())
+
+
+def sweeps_done(result: ConjugateResult) -> str:
+    """How many sweeps a fit took, and whether they sufficed."""
+    return f"{result.step}" if result.converged else f"{result.step}, not converged"
+
+
+def _heldout(
+    key: jax.Array,
+    key_halves: jax.Array,
+    data: Trajectories,
+    engine: ConjugateSVI,
+    sweeps: int,
+    options: dict[str, Any],
+    say: Callable[[str], None],
+) -> tuple[float, float]:
+    """Held-out score of the roles and of one Gaussian, in nats a frame of ten players."""
+    plays = np.unique(np.asarray(data.group)[np.asarray(data.lengths) > 0])
+    random = np.random.default_rng(np.asarray(jax.random.key_data(key_halves)))
+    half = np.isin(np.asarray(data.group), random.permutation(plays)[: len(plays) // 2])
+    scores, weights = [], []
+    for fold, (key_fold, test_plays) in enumerate(zip(jax.random.split(key), (half, ~half), strict=True)):
+        train, test = only(data, ~test_plays), only(data, test_plays)
+        result = engine.run(key_fold, train, sweeps, **options)
+        count = int(test.observed.sum())
+        total = _log_likelihood(engine.model, result.posterior.mean(), test._replace(metadata=Metadata()))
+        scores.append([float(total) / count, gaussian_score(train, test)])
+        weights.append(count)
+        say(
+            f"  fold {fold + 1} of 2: {NUM_PLAYERS * scores[-1][0]:.2f} nats a held-out frame, one role "
+            f"{NUM_PLAYERS * scores[-1][1]:.2f} ({sweeps_done(result)} sweeps)"
+        )
+    roles, one = NUM_PLAYERS * np.average(scores, axis=0, weights=weights)
+    return float(roles), float(one)
+
+
+@jax.jit
+def _log_likelihood(model: RoleHMM, parameters: dict[str, jax.Array], data: Trajectories) -> jax.Array:
+    """Log likelihood of all sequences together, compiled once for all folds of both teams."""
+    return jnp.sum(model.observation(parameters, data).log_prob(model.observed_value(data)))
+
+
+def _measures(roles: Int[np.ndarray, "sequence time"], plays: football.FootballPlays) -> dict[str, float]:
+    data = plays.data
+    return {
+        "duplicate_share": duplicate_share(roles, np.asarray(data.group), np.asarray(data.lengths)),
+        "consistency": consistency(roles, np.asarray(data.agent)),
+        "lineup_agreement": lineup_agreement(roles, np.asarray(data.agent), plays.formation_place),
+    }
+
+
+def laid_out(data: Trajectories, shape: tuple[int, ...]) -> Trajectories:
+    """The data with empty sequences, in groups of their own, and padding up to the shape (sequence, time)."""
+    spare = shape[0] - data.num_sequences
+    around = ((0, spare), (0, shape[1] - data.observed.shape[1]))
+    agent, group = np.asarray(data.agent), np.asarray(data.group)
+    empty = np.arange(spare, dtype=group.dtype)
+    return data._replace(
+        observations=np.pad(np.asarray(data.observations), (*around, (0, 0))),
+        observed=np.pad(data.observed, around),
+        lengths=np.pad(data.lengths, around[0]),
+        agent=np.append(agent, empty % NUM_PLAYERS),
+        group=np.append(group, group.max() + 1 + empty // NUM_PLAYERS),
+    )
+
+
+def only(data: Trajectories, chosen: Bool[np.ndarray, "sequence"]) -> Trajectories:
+    """The data with every sequence emptied that is not chosen."""
+    return data._replace(
+        lengths=np.where(chosen, data.lengths, 0).astype(data.lengths.dtype),
+        observed=data.observed & chosen[:, None],
+    )

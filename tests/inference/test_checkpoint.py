@@ -1,0 +1,222 @@
+"""Checkpoints: interrupted fits go on to the very same result, and only to their own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import jax
+import numpy as np
+import pytest
+import tqdm.auto
+
+from ethogram.inference import checkpoint as checkpoint_module
+from ethogram.inference import storage
+from ethogram.inference.conjugate_svi import ConjugateSVI
+from ethogram.inference.step_sizes import robbins_monro
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+ASCENT = {"tol": 0, "evaluate_every": 3}
+STOCHASTIC = {"batch_size": 2, "step_size": robbins_monro(delay=2.0)}
+BOTH = pytest.mark.parametrize("options", [ASCENT, STOCHASTIC], ids=["ascent", "stochastic"])
+
+
+def fit(model, data, num_steps=24, seed=0, **options):
+    options = {"restarts": 2, "progress_bar": False} | options
+    return ConjugateSVI(model).run(jax.random.key(seed), data, num_steps, **options)
+
+
+def contents(result):
+    """All numbers of a result."""
+    key = jax.random.key_data(result.key)
+    parts = (result._replace(key=key), result.posterior.blocks)
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(parts)]
+
+
+def assert_identical(one, other):
+    for a, b in zip(contents(one), contents(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def interrupt_after(monkeypatch, num_updates):
+    """A progress bar at whose given update the user presses Ctrl-C."""
+
+    class Interrupting(tqdm.auto.tqdm):
+        updates = 0
+
+        def update(self, n=1):
+            Interrupting.updates += 1
+            if Interrupting.updates == num_updates:
+                raise KeyboardInterrupt
+            return super().update(n)
+
+    monkeypatch.setattr(tqdm.auto, "tqdm", Interrupting)
+
+
+@BOTH
+def test_an_interrupted_fit_goes_on_to_the_same_bits(symbol_model, symbols, tmp_path, monkeypatch, options):
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    whole = fit(model, data, **options)
+    for num_updates, every in ((1, 50), (2, 7)):
+        path.unlink(missing_ok=True)
+        with monkeypatch.context() as patch:
+            interrupt_after(patch, num_updates)
+            with pytest.raises(KeyboardInterrupt):
+                fit(model, data, checkpoint=path, checkpoint_every=every, **options)
+        state = storage.read(path)["state"]
+        assert 0 < state.step < 24
+        assert_identical(whole, fit(model, data, checkpoint=path, checkpoint_every=every, **options))
+    assert_identical(whole, fit(model, data, checkpoint=path, **options))  # the finished one again
+    assert [file.name for file in tmp_path.iterdir()] == ["fit.ckpt"]
+
+
+@BOTH
+def test_a_longer_run_goes_on_beyond_a_finished_one(symbol_model, symbols, tmp_path, options):
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    fit(model, data, 10, checkpoint=path, **options)
+    assert_identical(fit(model, data, **options), fit(model, data, checkpoint=path, **options))
+
+
+def test_a_finished_run_that_had_not_converged_has_not_converged_when_read_again(
+    symbol_model, symbols, tmp_path
+):
+    path = tmp_path / "fit.ckpt"
+    for _ in range(3):
+        result = fit(symbol_model(), symbols(), 2, checkpoint=path, tol=1e-12)
+        assert not result.converged
+        assert result.step == 2
+
+
+def test_a_signal_loses_nothing(symbol_model, symbols, tmp_path):
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    schedule, armed = robbins_monro(delay=2.0), [True]
+
+    def interrupted(step):
+        if step == 17 and armed:
+            armed.clear()
+            signal.raise_signal(signal.SIGINT)
+        return schedule(step)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, data, checkpoint=path, batch_size=2, step_size=interrupted)
+    assert storage.read(path)["state"].step == 15  # evaluations come every 3 steps, and cut the blocks
+    assert_identical(fit(model, data, **STOCHASTIC), fit(model, data, checkpoint=path, **STOCHASTIC))
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(symbol_model, symbols, tmp_path):
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    schedule = robbins_monro(delay=2.0)
+
+    def killed(step):
+        if step == 17:
+            raise SystemExit
+        return schedule(step)
+
+    with pytest.raises(SystemExit):
+        fit(model, data, checkpoint=path, checkpoint_every=4, batch_size=2, step_size=killed)
+    assert storage.read(path)["state"].step == 14
+    assert_identical(
+        fit(model, data, **STOCHASTIC), fit(model, data, checkpoint=path, checkpoint_every=4, **STOCHASTIC)
+    )
+
+
+FRESH = """
+import sys
+import jax
+sys.path.insert(0, sys.argv[2])
+import numpy as np
+from conftest import make_model, make_symbols
+from ethogram.inference.conjugate_svi import ConjugateSVI
+from ethogram.inference.step_sizes import robbins_monro
+
+with jax.enable_x64(True):
+    result = ConjugateSVI(make_model()).run(
+        jax.random.key(0), make_symbols(), 24, restarts=2, progress_bar=False, batch_size=2,
+        step_size=robbins_monro(delay=2.0), checkpoint=sys.argv[1],
+    )
+    blocks = {k: np.asarray(b.natural.concentration) for k, b in result.posterior.blocks.items()}
+    np.savez(sys.argv[1] + ".npz", elbo=result.elbo, **blocks)
+"""
+
+
+def test_a_fresh_process_goes_on_to_the_same_bits(symbol_model, symbols, tmp_path, monkeypatch, request):
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            fit(model, data, checkpoint=path, **STOCHASTIC)
+    command = [sys.executable, "-c", textwrap.dedent(FRESH), str(path), str(request.path.parent)]
+    subprocess.run(command, check=True, timeout=300)
+    whole = fit(model, data, **STOCHASTIC)
+    with np.load(f"{path}.npz") as fresh:
+        np.testing.assert_array_equal(fresh["elbo"], whole.elbo)
+        for name, block in whole.posterior.blocks.items():
+            np.testing.assert_array_equal(fresh[name], block.natural.concentration)
+
+
+def test_the_checkpoint_of_another_run_is_refused(symbol_model, symbols, tmp_path):
+    path = tmp_path / "fit.ckpt"
+    model, data = symbol_model(), symbols()
+    fit(model, data, 6, checkpoint=path, **STOCHASTIC)
+    before = path.read_bytes()
+    other = r"fit\.ckpt is a checkpoint of another model, data, key or settings: remove it"
+    changes = [
+        {"model": symbol_model(concentration=2.0)},
+        {"data": symbols(seed=1)},
+        {"seed": 1},
+        {"restarts": 3},
+        {"init": "prior"},
+        {"tol": 1e-3},
+        {"batch_size": 3},
+        {"evaluate_every": 5},
+        {"batch_size": None},
+    ]
+    for change in changes:
+        arguments = {"model": model, "data": data, "num_steps": 12, "checkpoint": path} | STOCHASTIC | change
+        with pytest.raises(ValueError, match=other):
+            fit(**arguments)
+    with pytest.raises(ValueError, match=r"a run whose step_size was 0\.6.* at step 0, not 1\.0: remove it"):
+        fit(model, data, 12, checkpoint=path, batch_size=2, step_size=robbins_monro())
+    assert path.read_bytes() == before
+    start = fit(model, data, 3, batch_size=2)
+    assert fit(model, data, 6, checkpoint=tmp_path / "on.ckpt", init=start, batch_size=2).step == 9
+    another = fit(model, data, 3, batch_size=2, seed=5)
+    with pytest.raises(ValueError, match="checkpoint of another model"):
+        fit(model, data, 6, checkpoint=tmp_path / "on.ckpt", init=another, batch_size=2)
+
+
+def test_a_schedule_is_known_by_its_numbers(symbol_model, symbols, tmp_path):
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    fit(model, data, 6, checkpoint=path, batch_size=2, step_size=lambda step: 0.5)
+    fit(model, data, 9, checkpoint=path, batch_size=2, step_size=0.5)
+    table = [0.5] * 9 + [0.25] * 3
+    result = fit(model, data, 12, checkpoint=path, batch_size=2, step_size=lambda step: table[step])
+    assert_identical(result, fit(model, data, 12, batch_size=2, step_size=lambda step: table[step]))
+
+
+def test_arrays_may_live_anywhere(symbol_model, symbols, tmp_path):
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    first = fit(model, data, 6, checkpoint=path, tol=0)
+    on_device = data._replace(observations=jax.numpy.asarray(data.observations))
+    assert_identical(first, fit(model, on_device, 6, checkpoint=path, tol=0))
+
+
+def test_broken_files_and_bad_paths_are_named(symbol_model, symbols, tmp_path):
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    fit(model, data, 2, checkpoint=path)
+    good = path.read_bytes()
+    for size in (0, 1, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:size])
+        with pytest.raises(ValueError, match=r"fit\.ckpt cannot be read: truncated, or not written by"):
+            fit(model, data, 2, checkpoint=path)
+    storage.write(path, {"posterior": 3})
+    with pytest.raises(ValueError, match=r"fit\.ckpt is not a checkpoint of a fit: choose another file"):
+        fit(model, data, 2, checkpoint=path)
+    with pytest.raises(ValueError, match="which is a folder: name a file"):
+        fit(model, data, 2, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="there is no folder .*nowhere': make it first"):
+        fit(model, data, 2, checkpoint=tmp_path / "nowhere" / "fit.ckpt")
+    checkpoint_module.check_path("fit.ckpt")
