@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference.conjugate_svi import ConjugateResult
-from ethogram.inference.draws import flat_draws, read_draws
+from ethogram.inference.draws import Draws, flat_draws, read_draws
 from ethogram.inference.labelled_arrays import Layout
 from ethogram.inference.observed_sites import observed_sites, site_log_likelihood, site_predictive
 from ethogram.inference.pointwise import Pointwise
@@ -154,7 +154,17 @@ def _is_direct(model: Any) -> bool:
     return all(callable(getattr(model, part, None)) for part in ("observation", "observed_value"))
 
 
-def _ask_model(groups, layout, model, sites, data, key, log_likelihood, posterior_predictive, align):
+def _ask_model(
+    groups: dict[str, Variables],
+    layout: Layout,
+    model: Any,
+    sites: dict[str, np.ndarray],
+    data: Any,
+    key: Array,
+    log_likelihood: str | None,
+    posterior_predictive: bool,
+    align: Any,
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Fill the groups by the model's own distribution; sites, aligned, and labels of the entries."""
     if hasattr(model, "check"):
         model.check(data)
@@ -184,7 +194,16 @@ def _ask_model(groups, layout, model, sites, data, key, log_likelihood, posterio
     return sites, labels
 
 
-def _ask_numpyro(groups, layout, drawn, data, key, log_likelihood, posterior_predictive, align):
+def _ask_numpyro(
+    groups: dict[str, Variables],
+    layout: Layout,
+    drawn: Draws,
+    data: Any,
+    key: Array,
+    log_likelihood: str | None,
+    posterior_predictive: bool,
+    align: Any,
+) -> None:
     """Fill the groups by handlers of numpyro, for a model that is just a numpyro model."""
     for argument, asked in {
         'log_likelihood="step"': log_likelihood == "step",
@@ -213,7 +232,7 @@ def _ask_numpyro(groups, layout, drawn, data, key, log_likelihood, posterior_pre
     groups["observed_data"] = {name: layout.plain(name, site.value) for name, site in observed.items()}
 
 
-def _reference(align: Any, sites: dict[str, np.ndarray], layout: Any) -> dict[str, np.ndarray]:
+def _reference(align: Any, sites: dict[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:
     posterior = align.posterior if isinstance(align, ConjugateResult) else align
     given = posterior.mean() if isinstance(posterior, Posterior) else posterior
     if not isinstance(given, Mapping):

@@ -108,14 +108,15 @@ class Layout:
                 coords |= {name: label for name, label in labels.items() if name not in self.coords}
                 coords.pop("observation", None)
             if group in ("observed_data", "constant_data"):
-                coords |= {name: label for name, label in self.labels.items() if label[0] in (*sizes, name)}
+                near = (*sizes, "feature") if group == "constant_data" else sizes
+                coords |= {name: label for name, label in self.labels.items() if label[0] in (*near, name)}
             if group == "fit_stats" and "step" in variables:
                 coords["step"] = variables["step"]
                 variables = {name: variable for name, variable in variables.items() if name != "step"}
             own = self.attributes if group in ("observed_data", "constant_data") else {}
             datasets[group] = xarray.Dataset(variables, coords=coords, attrs=own)
         everything = {**self.attributes, **attributes}
-        if hasattr(arviz, "InferenceData"):
+        if arviz.__version__.startswith("0."):
             return arviz.InferenceData(attrs=everything, **datasets)
         return xarray.DataTree.from_dict({"/": xarray.Dataset(attrs=everything), **datasets})
 
@@ -140,7 +141,8 @@ class Layout:
             for dim, size in zip(dims, array.shape, strict=True):
                 if sizes.setdefault(dim, size) != size:
                     raise ValueError(
-                        f"dim {dim} has size {sizes[dim]} in one variable and {size} in {name}: name them apart by dims="
+                        f"dim {dim} has size {sizes[dim]} in one variable and {size} in {name}: "
+                        "name them apart by dims="
                     )
                 if dim in self.coords and len(self.coords[dim]) != size:
                     raise ValueError(

@@ -75,7 +75,7 @@ class GaussianEmission(Emission):
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Expected log density (..., state) of observations (..., feature)."""
-        return _expected_gaussian(expected["mean_covariance"], observations - self.mean)
+        return _expected_gaussian(expected["mean_covariance"], _plus_row(observations, -self.mean))
 
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
@@ -225,7 +225,7 @@ class GaussianMixtureEmission(Emission):
         """Log of summed expected component weights (..., state) of observations (..., feature)."""
         log_weight = expected["weight"].concentration
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), expected["mean_covariance"])
-        parts = _expected_gaussian(flat, observations - self.mean)
+        parts = _expected_gaussian(flat, _plus_row(observations, -self.mean))
         parts = parts.reshape(*parts.shape[:-1], *log_weight.shape)
         return logsumexp(parts + log_weight.reshape((1,) * (parts.ndim - 2) + log_weight.shape), -1)
 

@@ -167,7 +167,9 @@ class RoleHMM:
             states = np.asarray(data.states)
             if states.max() >= self.num_roles:
                 place = np.argwhere(states >= self.num_roles)[0].tolist()
-                raise ValueError(f"data.states{place} is {states.max()}, but there are num_roles={self.num_roles}")
+                raise ValueError(
+                    f"data.states{place} is {states.max()}, but there are num_roles={self.num_roles}"
+                )
         if self.exclusive is not None:
             self._agents_of_groups(data)
 

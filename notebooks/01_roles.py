@@ -52,7 +52,9 @@ QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plays = football.load("away")
 data = plays.data
 print(f"{len(np.unique(data.group))} spells of defending, {data.num_sequences} player sequences,")
-print(f"{int(data.lengths.sum())} player-frames, sequences of {data.lengths.min()} to {data.lengths.max()} frames")
+print(
+    f"{int(data.lengths.sum())} player-frames, sequences of {data.lengths.min()} to {data.lengths.max()} frames"
+)
 
 # %% [markdown]
 # ## The fit
@@ -81,7 +83,8 @@ plt.show()
 
 # %%
 fig, ax = plt.subplots(figsize=(8, 5.2))
-plots.role_ellipses(fit.posterior, ax=ax)
+plots.role_ellipses(fit.posterior, plots.pitch(ax))
+ax.set(xlim=(-36, 36), ylim=(-30, 30))
 plt.show()
 
 # %% [markdown]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,6 +64,8 @@ def _tour(arguments: argparse.Namespace) -> int:
     except OSError as error:
         return _refuse(f"--out {arguments.out} cannot be a folder ({error.strerror}): choose another place")
     use_compilation_cache()
+    # What ArviZ says about its own future at import is nothing to a user of the command.
+    warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
     take_tour(arguments.systems, arguments.out, quick=arguments.quick, seed=arguments.seed)
     return 0
 

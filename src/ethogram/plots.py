@@ -76,7 +76,7 @@ def role_ellipses(
     Parameters
     ----------
     posterior : with the sites ``mean`` and ``covariance``, such as that of a `RoleHMM` with Gaussian emissions.
-    ax : axes to draw into, such as those of `pitch`, whose limits are kept.
+    ax : axes to draw into, such as those of `pitch`; limits are kept where something is drawn already.
     draws : of ``posterior.sample``, one thin ellipse a role and draw; 20 are made where None.
     deviations : standard deviations from the centre to the line.
     features : which two features are drawn.
@@ -91,7 +91,7 @@ def role_ellipses(
     from matplotlib.patches import Ellipse
     from matplotlib.patheffects import withStroke
 
-    new = ax is None
+    bare = ax is None or not ax.has_data()
     average = posterior.mean()
     if not {"mean", "covariance"} <= set(average) or average["mean"].ndim != 2:
         raise ValueError(
@@ -119,7 +119,7 @@ def role_ellipses(
     for role, centre in enumerate(np.asarray(average["mean"], float)[:, pick]):
         text = axes.text(*centre, str(role), color=colours[role], ha="center", va="center", zorder=5)
         text.set(fontsize=11, fontweight="bold", path_effects=[withStroke(linewidth=2.5, foreground="white")])
-    if new:
+    if bare:
         axes.autoscale_view()
         axes.set_aspect("equal")
     if attack:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -51,7 +52,8 @@ def test_arguments_reach_the_tour(monkeypatch, tmp_path):
     monkeypatch.setattr(command_line, "use_compilation_cache", lambda: None)
     monkeypatch.setattr(tour, "take_tour", lambda *given, **named: seen.update(given=given, named=named))
     out = tmp_path / "a" / "b"
-    assert command_line.main(["tour", "role-hmm", "--quick", "--seed", "7", "--out", str(out)]) == 0
+    with warnings.catch_warnings():
+        assert command_line.main(["tour", "role-hmm", "--quick", "--seed", "7", "--out", str(out)]) == 0
     assert seen == {"given": (["role-hmm"], out), "named": {"quick": True, "seed": 7}}
     assert out.is_dir()
 

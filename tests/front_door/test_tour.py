@@ -50,7 +50,7 @@ def test_the_table_has_a_row_a_fit(first):
     assert float(plain["held-out, nats/frame"]) > float(plain["one role"])
     assert all(0.2 < float(row["agreement"]) <= 1 for row in report.rows[:2])
     assert all(float(row["seconds"]) >= 0 for row in report.rows)
-    assert "first ELBO" in said[1]
+    assert any("first ELBO" in line for line in said[:3])
 
 
 @pytest.mark.slow

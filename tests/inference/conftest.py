@@ -34,6 +34,15 @@ def make_model(concentration=1.0, sticky=2.0):
     return RoleHMM(2, CategoricalEmission(3, concentration=concentration), sticky=sticky)
 
 
+@pytest.fixture(autouse=True)
+def quick_compiler():
+    """Programs that run for milliseconds are compiled in less time, not to run faster."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(scope="session")
 def symbols():
     """The function `make_symbols`."""

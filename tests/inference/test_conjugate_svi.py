@@ -58,7 +58,7 @@ def test_step_one_with_all_groups_is_coordinate_ascent(symbol_model, symbols):
 def test_stochastic_steps_are_the_formula(symbol_model, symbols, sequence_statistics):
     model, data = symbol_model(), in_group_order(symbols())
     start = fit(model, data, 2, restarts=1)
-    result = fit(model, data, 4, init=start, batch_size=2, step_size=robbins_monro(delay=2.0))
+    result = fit(model, data, 4, init=start, batch_size=2, step_size=robbins_monro(delay=2.0, forgetting=0.7))
     key_plan = jax.random.split(jax.random.key(0), 3)[1]
     entropy = np.asarray(jax.random.key_data(key_plan)).ravel().tolist()
     plan = plan_batches(group_layout(data, 0.999), 2, 2, 6, entropy)
@@ -171,7 +171,7 @@ def test_convergence_is_reported_as_it_is(symbol_model, symbols):
     never = fit(model, data, 400, tol=0)
     assert never.step == 400
     assert not never.converged
-    np.testing.assert_array_equal(never.elbo[-1], never.elbo[-2])  # at rest, and still not called converged
+    np.testing.assert_allclose(never.elbo[-1], never.elbo[-2], rtol=1e-13)  # at rest, but not called so
     again = fit(model, data, 400, init=done, tol=1e-10)
     assert again.converged
     assert again.step > done.step
@@ -196,15 +196,15 @@ class Bowl:
         return {"row": Dirichlet.from_standard(jnp.ones(2))}
 
     def log_normalizer(self, expected, batch):
-        return -self.steepness * jnp.sum(jnp.exp(2 * expected["row"].concentration))
+        return -self.steepness * jnp.sum(expected["row"].concentration ** 2)
 
 
 def test_a_falling_bound_warns_and_any_model_will_do(symbols):
     with pytest.warns(RuntimeWarning, match=r"the bound fell by .* run in float64"):
-        result = fit(Bowl(-40.0), symbols(), 8, tol=0)
+        result = fit(Bowl(10.0), symbols(), 8, tol=0)
     assert isinstance(result.posterior.blocks["row"].natural, DirichletCoordinates)
     with pytest.raises(ValueError, match="Bowl has no start_statistics"):
-        fit(Bowl(-40.0), symbols(), init="sticky")
+        fit(Bowl(10.0), symbols(), init="sticky")
     with pytest.raises(ValueError, match="the bound is NaN at every restart"):
         fit(Bowl(np.nan), symbols())
     with pytest.raises(TypeError, match="int has no method prior: it is not a conjugate model"):
@@ -323,8 +323,9 @@ def rearranged(data, order):
 
 def test_order_padding_numbers_and_buckets_change_nothing(symbol_model, symbols, monkeypatch):
     model, data = symbol_model(), symbols()
-    ascent = {"init": "prior", "tol": 0}
-    stochastic = {"init": "prior", "batch_size": 2, "step_size": robbins_monro()}
+    start = fit(model, data, 1, restarts=1)
+    ascent = {"init": start, "tol": 0}
+    stochastic = {"init": start, "batch_size": 2, "step_size": robbins_monro()}
     reference = [fit(model, data, **options) for options in (ascent, stochastic)]
     order = np.array([4, 8, 0, 2, 7, 5, 3, 1, 6])
     moved = rearranged(data, order)
@@ -356,6 +357,7 @@ def test_thin_data_are_fitted(symbol_model, symbols):
     result = fit(model, empty)
     np.testing.assert_allclose(result.elbo[-1], 0, atol=1e-9)
     assert result.converged
+    assert not fit(model, empty, tol=0).converged
     alone = data._replace(group=np.full(9, -1, np.int32))
     assert np.isfinite(fit(model, alone).elbo).all()
     assert_same_fit(fit(model, alone), fit(model, data._replace(group=None)))
@@ -379,4 +381,3 @@ def test_exclusive_roles_by_mini_batches(symbols):
     model = RoleHMM(3, CategoricalEmission(3), exclusive="per_sequence")
     ascent, stochastic = fit(model, data, tol=0), fit(model, data, tol=0, batch_size=3, step_size=1.0)
     np.testing.assert_allclose(stochastic.elbo[-1], ascent.elbo[-1], rtol=1e-10)
-    assert np.isfinite(fit(model, data, 9, batch_size=2).elbo).all()

@@ -77,7 +77,7 @@ class Bare:
 
 
 def test_kinds_that_are_not_known_are_refused(symbol_model, symbols):
-    with pytest.raises(ValueError, match="init must be \"mixed\", one of .*not 'random'"):
+    with pytest.raises(ValueError, match=r"init must be \"mixed\", one of .*not 'random'"):
         starts(symbol_model(), symbols(), 2, "random")
     with pytest.raises(ValueError, match="Bare has no start_statistics"):
         start_blocks(jax.random.key(0), Bare(), symbol_model().prior(), [jnp.ones(2)], 2, "kmeans++")

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import role_families
 import role_oracle
+from scipy import stats
 
 from ethogram.models.emissions import (
     BinomialEmission,
@@ -160,6 +161,39 @@ def start(case, seed=1):
         prior.family.update(prior.emission, x, weight),
         prior.family,
     )
+
+
+def draw_emission(name, q, rng, size):
+    """Draws (size, state, ...) of the emission's parameters by site, from the oracle's q; by NumPy and scipy."""
+    if name == "categorical":
+        return {"probability": np.stack([rng.dirichlet(row, size) for row in q["concentration"]], 1)}
+    if name == "binomial":
+        return {"probability": rng.beta(q["a"], q["b"], (size, *q["a"].shape))}
+    if name == "known_covariance":
+        rows = zip(q["mean"], q["variance"], strict=True)
+        return {"mean": np.stack([rng.multivariate_normal(m, v, size) for m, v in rows], 1)}
+    lead = q["strength"].shape
+    covariance = np.empty((size, *lead, 2, 2))
+    for k in np.ndindex(lead):
+        covariance[(slice(None), *k)] = stats.invwishart.rvs(q["dof"][k], q["scale"][k], size, rng)
+    noise = rng.normal(size=(size, *lead, 2)) / np.sqrt(q["strength"])[..., None]
+    mean = q["mean"] + np.einsum("...ij,...j->...i", np.linalg.cholesky(covariance), noise)
+    drawn = {"mean": mean, "covariance": covariance}
+    if name == "mixture":
+        drawn["weight"] = np.stack([rng.dirichlet(row, size) for row in q["concentration"]], 1)
+    return drawn
+
+
+def draw(name, prior, rng, size):
+    """Draws (size, ...) of all parameters by site."""
+    rows = np.where(
+        prior.transition > 0, rng.gamma(prior.transition + 1e-9, size=(size, *prior.transition.shape)), 0
+    )
+    return {
+        "initial": rng.dirichlet(prior.initial, size),
+        "transition": rows / rows.sum(-1, keepdims=True),
+        **draw_emission(name, prior.emission, rng, size),
+    }
 
 
 def blocks(model, q):

@@ -21,7 +21,7 @@ import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
-from role_families import NIW, Categorical, Gaussian, dirichlet_kl, dirichlet_multinomial, expected_log
+from role_families import NIW, dirichlet_kl, dirichlet_multinomial, expected_log
 from scipy.special import logsumexp
 
 ERRORS = (

@@ -100,6 +100,8 @@ def test_wrong_types_are_named(index):
 
 @pytest.mark.parametrize("door", EVERY_DOOR.values(), ids=EVERY_DOOR)
 def test_every_door_checks_before_it_compiles(door, compilations):
+    jax.random.key(0)
+    compilations.clear()
     with pytest.raises(ValueError, match=r"log_transition\[1, 2\] is nan"):
         door(*WRONG_VALUES["NaN transition"][0])
     with pytest.raises(ValueError, match=r"length\[2\] is 6"):

@@ -16,7 +16,6 @@ from ethogram.models.emissions import (
     KnownCovarianceEmission,
 )
 from ethogram.models.exponential_family import Known, PartlyKnown, expected_statistics
-from ethogram.models.parameter_sites import by_site
 from ethogram.models.trajectories import Trajectories
 
 FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
@@ -50,7 +49,11 @@ def fitted(cases, oracle, name):
     """An emission, the oracle's q of it, and the same as blocks."""
     case = cases.make(name)
     q = cases.start(case)
-    own = {key: block for key, block in cases.blocks(case.model, q).items() if key not in ("initial", "transition")}
+    own = {
+        key: block
+        for key, block in cases.blocks(case.model, q).items()
+        if key not in ("initial", "transition")
+    }
     return case.model.emission, q, own
 
 
@@ -67,7 +70,9 @@ def test_expected_log_likelihood_and_its_gradient(cases, oracle, name, double):
         weight = np.random.default_rng(1).random((3, 4, num_states))
         given = read if read.dtype.kind == "i" else read.astype(np.float64 if double else np.float32)
         value, statistics = value_and_statistics(emission, blocks, given, weight)
-    assert {x.dtype for x in jax.tree.leaves((value, statistics))} == {np.dtype(np.float64 if double else np.float32)}
+    assert {x.dtype for x in jax.tree.leaves((value, statistics))} == {
+        np.dtype(np.float64 if double else np.float32)
+    }
     x = frames.reshape(12, -1).astype(float)
     each = q.family.log_likelihood(q.emission, x)
     flat = weight.reshape(12, num_states)
@@ -84,12 +89,10 @@ def test_expected_log_likelihood_is_the_mean_over_draws(cases, oracle, name):
     """Of log p(x | phi) over 4000 draws of q: equal (mixtures: below), within five standard errors."""
     emission, q, blocks = fitted(cases, oracle, name)
     _, read = frames_of(cases, name, (4,), seed=2)
-    keys = jax.random.split(jax.random.key(0), len(blocks))
-    draws = by_site({key: blocks[key].sample(k, (4000,)) for k, key in zip(keys, blocks, strict=True)})
+    draws = cases.draw_emission(name, q.emission, np.random.default_rng(8), 4000)
 
     def density(parameters):
-        x = read if name == "categorical" else read[:, None]
-        return emission.distribution(parameters).log_prob(x[:, None] if name == "categorical" else x)
+        return emission.distribution(parameters).log_prob(jnp.asarray(read)[:, None])
 
     each = np.asarray(jax.jit(jax.vmap(density))(draws), float)
     value = np.asarray(emission.expected_log_likelihood(expected_statistics(blocks), jnp.asarray(read)))
@@ -106,18 +109,15 @@ def test_distribution_is_scipys(cases, oracle, name):
         case = cases.make(name)
         emission, num_states = case.model.emission, case.model.num_roles
         frames, read = frames_of(cases, name, (5,), seed=3)
-        prior = emission.prior(num_states)
-        keys = jax.random.split(jax.random.key(1), len(prior))
-        at = by_site({key: prior[key].sample(k) for k, key in zip(keys, prior, strict=True)})
-        assert set(at) == set(emission.site_dims)
-        assert {key: value.ndim for key, value in at.items()} == {
+        p = cases.draw_emission(name, case.prior.emission, np.random.default_rng(9), 1)
+        p = {key: x[0] for key, x in p.items()}
+        assert {key: x.ndim for key, x in p.items()} == {
             key: len(dims) for key, dims in emission.site_dims.items()
         }
-        distribution = emission.distribution(at)
+        distribution = emission.distribution(jax.tree.map(jnp.asarray, p))
         assert distribution.batch_shape == (num_states,)
         assert len(distribution.event_shape) == emission.event_dim
-        actual = distribution.log_prob(jnp.expand_dims(read, 1))
-    p = {key: np.asarray(value) for key, value in at.items()}
+        actual = jax.jit(distribution.log_prob)(jnp.expand_dims(read, 1))
     normal = stats.multivariate_normal.logpdf
     scipys = {
         "gaussian": lambda k: normal(frames, p["mean"][k], p["covariance"][k]),
@@ -158,37 +158,56 @@ def test_starts_see_frames_as_points():
     assert np.array_equal(GaussianEmission(1).start_features(x, np.ones((1, 2), bool)), x)
     counts = np.array([[[1], [3]]])
     assert np.array_equal(BinomialEmission(4).start_features(counts, np.ones((1, 2), bool)), counts)
-    symbols, observed = np.array([[0, 0, 2, -1], [1, 1, 1, 1]]), np.array([[True, True, True, False], [True] * 4])
+    symbols, observed = (
+        np.array([[0, 0, 2, -1], [1, 1, 1, 1]]),
+        np.array([[True, True, True, False], [True] * 4]),
+    )
     share = CategoricalEmission(3).start_features(symbols, observed)
     assert share.shape == (2, 4, 3)
     close(share, np.broadcast_to([[[2 / 3, 0, 1 / 3]], [[0, 1, 0]]], (2, 4, 3)))
 
 
-def test_far_from_zero_in_single_precision(oracle):
+def test_far_from_zero_in_single_precision(cases):
     """The prior mean is the origin: pixels at 1e4 lose nothing that their own spacing keeps."""
     rng = np.random.default_rng(7)
     x = np.float32(1e4 + rng.normal(size=(200, 2)))
     emission = GaussianEmission(2, mean=1e4, strength=0.1, dof=4.0, scale=1.0)
-    q = oracle.Gaussian().update(
-        {"mean": np.full((1, 2), 1e4), "strength": np.array([0.1]), "dof": np.array([4.0]), "scale": np.eye(2)[None]},
+    gaussian = cases.role_families.Gaussian()
+    q = gaussian.update(
+        {
+            "mean": np.full((1, 2), 1e4),
+            "strength": np.array([0.1]),
+            "dof": np.array([4.0]),
+            "scale": np.eye(2)[None],
+        },
         x.astype(float),
         np.ones((200, 1)),
     )
     prior = emission.prior(1)
     _, statistics = value_and_statistics(emission, prior, x, jnp.ones((200, 1)))
-    blocks = {"mean_covariance": prior["mean_covariance"].step(prior["mean_covariance"], *statistics.values(), 1.0, 1.0)}
+    blocks = {
+        "mean_covariance": prior["mean_covariance"].step(
+            prior["mean_covariance"], *statistics.values(), 1.0, 1.0
+        )
+    }
     value, _ = value_and_statistics(emission, blocks, x, jnp.ones((200, 1)))
-    close(value, oracle.Gaussian().log_likelihood(q, x.astype(float)), 1e-3, 1e-3)
+    close(value, gaussian.log_likelihood(q, x.astype(float)), 1e-3, 1e-3)
 
 
 def test_defaults():
     """D + 2 degrees of freedom, numbers spread over features and matrices."""
-    mean, strength, dof, scale = GaussianEmission(3, mean=1.0, scale=2.0).prior(2)["mean_covariance"].standard()
+    mean, strength, dof, scale = (
+        GaussianEmission(3, mean=1.0, scale=2.0).prior(2)["mean_covariance"].standard()
+    )
     close(mean, np.ones((2, 3)))
     close(strength, [0.01, 0.01])
     close(dof, [5.0, 5.0], 1e-6)
     close(scale, np.stack([2 * np.eye(3)] * 2), 1e-6)
-    close(KnownCovarianceEmission(np.eye(2), mean_covariance=3.0).prior(1)["mean"].standard()[1], 3 * np.eye(2)[None], 1e-6)
+    close(
+        KnownCovarianceEmission(np.eye(2), mean_covariance=3.0).prior(1)["mean"].standard()[1],
+        3 * np.eye(2)[None],
+        1e-6,
+    )
     a, b = BinomialEmission(4, successes=2.0, num_features=3).prior(2)["probability"].standard()
     close(a, np.full((2, 3), 2.0))
     close(b, np.ones((2, 3)))
@@ -220,8 +239,12 @@ def test_known_rows():
     given = {
         "gaussian": GaussianEmission(2, known=Known((mean, covariance))).prior(2)["mean_covariance"],
         "known covariance": KnownCovarianceEmission(np.eye(2), known=Known(mean)).prior(2)["mean"],
-        "categorical": CategoricalEmission(2, known=Known(np.array([[0.2, 0.8], [NAN, NAN]]))).prior(2)["probability"],
-        "binomial": BinomialEmission(3, num_features=2, known=Known(np.array([[0.2, 0.8], [NAN, NAN]]))).prior(2)["probability"],
+        "categorical": CategoricalEmission(2, known=Known(np.array([[0.2, 0.8], [NAN, NAN]]))).prior(2)[
+            "probability"
+        ],
+        "binomial": BinomialEmission(
+            3, num_features=2, known=Known(np.array([[0.2, 0.8], [NAN, NAN]]))
+        ).prior(2)["probability"],
     }
     for name, block in given.items():
         assert isinstance(block, PartlyKnown), name
@@ -236,21 +259,39 @@ def data_of(x):
 SYMBOLS = np.array([[[0], [1], [2]]])
 BAD = {
     "covariance not positive definite": (
-        lambda: GaussianEmission(2, scale=np.array([[1.0, 2.0], [2.0, 1.0]])), ValueError, "scale is not positive definite"
+        lambda: GaussianEmission(2, scale=np.array([[1.0, 2.0], [2.0, 1.0]])),
+        ValueError,
+        "scale is not positive definite",
     ),
     "covariance not symmetric": (
-        lambda: KnownCovarianceEmission(np.array([[1.0, 0.5], [0.0, 1.0]])), ValueError, "covariance is not symmetric"
+        lambda: KnownCovarianceEmission(np.array([[1.0, 0.5], [0.0, 1.0]])),
+        ValueError,
+        "covariance is not symmetric",
     ),
     "known covariance not positive definite": (
-        lambda: KnownCovarianceEmission(-np.eye(2)), ValueError, "covariance is not positive definite"
+        lambda: KnownCovarianceEmission(-np.eye(2)),
+        ValueError,
+        "covariance is not positive definite",
     ),
-    "covariance not a matrix": (lambda: KnownCovarianceEmission(np.ones(2)), ValueError, "covariance must be a"),
+    "covariance not a matrix": (
+        lambda: KnownCovarianceEmission(np.ones(2)),
+        ValueError,
+        "covariance must be a",
+    ),
     "dof too small": (lambda: GaussianEmission(3, dof=2.0), ValueError, "dof is too small for 3 features"),
     "mixture dof too small": (lambda: GaussianMixtureEmission(3, 2, dof=1.0), ValueError, "dof is too small"),
     "strength of zero": (lambda: GaussianEmission(2, strength=0.0), ValueError, "strength is not positive"),
-    "mean of another size": (lambda: GaussianEmission(2, mean=np.zeros(3)), ValueError, "mean must be a number or have the 2"),
+    "mean of another size": (
+        lambda: GaussianEmission(2, mean=np.zeros(3)),
+        ValueError,
+        "mean must be a number or have the 2",
+    ),
     "scale of another size": (lambda: GaussianEmission(2, scale=np.eye(3)), ValueError, r"scale \(3, 3\)"),
-    "integers as mean": (lambda: GaussianEmission(2, mean=np.zeros(2, int)), TypeError, "mean has dtype int64, not a float"),
+    "integers as mean": (
+        lambda: GaussianEmission(2, mean=np.zeros(2, int)),
+        TypeError,
+        "mean has dtype int64, not a float",
+    ),
     "NaN as mean": (lambda: GaussianEmission(2, mean=NAN), ValueError, "mean is not finite"),
     "no features": (lambda: GaussianEmission(0), ValueError, "num_features must be at least 1"),
     "no components": (lambda: GaussianMixtureEmission(2, 0), ValueError, "num_components must be at least 1"),
@@ -258,31 +299,53 @@ BAD = {
     "negative concentration": (lambda: CategoricalEmission(2, -1.0), ValueError, "is negative"),
     "no trials": (lambda: BinomialEmission(0), ValueError, "total_count must hold integers of at least 1"),
     "trials not whole": (lambda: BinomialEmission(2.5), ValueError, "total_count must hold integers"),
-    "no failures": (lambda: BinomialEmission(2, failures=0.0), ValueError, "failures is not positive|failures"),
+    "no failures": (lambda: BinomialEmission(2, failures=0.0), ValueError, "failures is not positive"),
     "category too high": (
-        lambda: CategoricalEmission(2).read(data_of(SYMBOLS)), ValueError, r"observations\[0, 2\] lies outside the 2 categories"
+        lambda: CategoricalEmission(2).read(data_of(SYMBOLS)),
+        ValueError,
+        r"observations\[0, 2\] lies outside the 2 categories",
     ),
     "category below zero": (
-        lambda: CategoricalEmission(3).read(data_of(SYMBOLS - 1)), ValueError, r"observations\[0, 0\] lies outside"
+        lambda: CategoricalEmission(3).read(data_of(SYMBOLS - 1)),
+        ValueError,
+        r"observations\[0, 0\] lies outside",
     ),
     "two symbols a frame": (
-        lambda: CategoricalEmission(3).read(data_of(np.zeros((1, 3, 2), int))), ValueError, "has 2 features, the emission num_features=1"
+        lambda: CategoricalEmission(3).read(data_of(np.zeros((1, 3, 2), int))),
+        ValueError,
+        "has 2 features, the emission num_features=1",
     ),
     "floats as symbols": (
-        lambda: CategoricalEmission(3).read(data_of(SYMBOLS + 0.0)), TypeError, "CategoricalEmission needs integers"
+        lambda: CategoricalEmission(3).read(data_of(SYMBOLS + 0.0)),
+        TypeError,
+        "CategoricalEmission needs integers",
     ),
     "count above total_count": (
-        lambda: BinomialEmission(1).read(data_of(SYMBOLS)), ValueError, r"observations\[0, 2, 0\] lies outside total_count"
+        lambda: BinomialEmission(1).read(data_of(SYMBOLS)),
+        ValueError,
+        r"observations\[0, 2, 0\] lies outside total_count",
     ),
-    "floats as counts": (lambda: BinomialEmission(2).read(data_of(SYMBOLS + 0.0)), TypeError, "BinomialEmission needs integers"),
-    "integers as floats": (lambda: GaussianEmission(1).read(data_of(SYMBOLS)), TypeError, "a Gaussian emission needs floats"),
+    "floats as counts": (
+        lambda: BinomialEmission(2).read(data_of(SYMBOLS + 0.0)),
+        TypeError,
+        "BinomialEmission needs integers",
+    ),
+    "integers as floats": (
+        lambda: GaussianEmission(1).read(data_of(SYMBOLS)),
+        TypeError,
+        "a Gaussian emission needs floats",
+    ),
     "too few features": (
-        lambda: KnownCovarianceEmission(np.eye(2)).read(data_of(SYMBOLS + 0.0)), ValueError, "has 1 features, the emission num_features=2"
+        lambda: KnownCovarianceEmission(np.eye(2)).read(data_of(SYMBOLS + 0.0)),
+        ValueError,
+        "has 1 features, the emission num_features=2",
     ),
     "nothing to read": (
-        lambda: GaussianEmission(1).read(data_of(SYMBOLS)._replace(observations=None)), ValueError, "observations is None"
+        lambda: GaussianEmission(1).read(data_of(SYMBOLS)._replace(observations=None)),
+        ValueError,
+        "observations is None",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD)
