@@ -227,8 +227,13 @@ class _Run:
         self.everything = None if whole else self._on_device(stripped.trim(), spare=True)
 
     def _on_device(self, data, spare=False):
-        """The model's own arrangement; with `spare`, one empty sequence more, for empty slots of a batch."""
-        batch = jax.tree.map(jnp.asarray, self.arrange(data))
+        """The model's own arrangement, in its precision; with `spare`, one empty sequence more, for empty slots."""
+        dtype = float_type(self.prior)
+
+        def put(x):
+            return jnp.asarray(x, dtype if jnp.issubdtype(x.dtype, jnp.floating) else None)
+
+        batch = jax.tree.map(put, self.arrange(data))
         if not spare:
             return batch
         return jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), batch)

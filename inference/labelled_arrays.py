@@ -80,7 +80,8 @@ class Layout:
         if self.data is None:
             return observed, {}
         present = {name for name in Trajectories._fields[:-1] if getattr(self.data, name) is not None}
-        observed = observed or {name: self.field(name) for name in ("observations",) if name in present}
+        explained = [name for name in ("observations", "actions") if name in present][:1]
+        observed = observed or {name: self.field(name) for name in explained}
         return observed, {name: self.field(name) for name in sorted(present - set(observed))}
 
     def agent_label(self) -> dict[str, Any]:

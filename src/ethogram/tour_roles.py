@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -53,7 +54,7 @@ class TourSizes(NamedTuple):
 
 
 QUICK = TourSizes(restarts=3, sweeps=40, train_games=200, test_games=100, draws=100, predictive=False)
-FULL = TourSizes(restarts=8, sweeps=300, train_games=200, test_games=100, draws=500, predictive=True)
+FULL = TourSizes(restarts=8, sweeps=300, train_games=200, test_games=100, draws=100, predictive=True)
 
 
 class TeamFit(NamedTuple):
@@ -78,30 +79,28 @@ def tour(settings: TourSettings, sizes: TourSizes | None = None) -> TourReport:
     key_games, key_draws, *keys = jax.random.split(jax.random.key(settings.seed), 2 + len(sizes.sides))
     teams = {name: football.load(name) for name in sizes.sides}
     shape = tuple(max(team.data.observed.shape[axis] for team in teams.values()) for axis in (0, 1))
-    # Most of the time goes into compiling, on one core: the games have theirs compiled on another.
+    picture, record = settings.out / "role-hmm.png", settings.out / "role-hmm.nc"
+    # Most of the time goes into compiling, which takes one core: a second one works beside.
     with ThreadPoolExecutor(1) as beside:
         games = beside.submit(_fit_games, key_games, settings, sizes)
-        fits = [
-            _fit_team(key, name, plays, shape, settings, sizes)
-            for key, (name, plays) in zip(keys, teams.items(), strict=True)
-        ]
+        fits, draws = [], []
+        for key, (name, plays) in zip(keys, teams.items(), strict=True):
+            fits.append(_fit_team(key, name, plays, shape, settings, sizes))
+            draws.append(beside.submit(fits[-1].result.posterior.sample, key_draws, sizes.draws))
         rows = [*(row for fit in fits for row in fit.rows), games.result()]
-
-    picture = settings.out / "role-hmm.png"
-    with whole_file(picture) as draft:
-        _draw(fits, key_draws, sizes.draws).savefig(draft, dpi=90)
-    # ArviZ has one fit in a file: the team that was seen for longer.
-    chosen = max(fits, key=lambda fit: int(fit.plays.data.lengths.sum()))
-    tree = to_arviz(
-        chosen.result,
-        chosen.plays.data,
-        key=key_draws,
-        num_draws=sizes.draws,
-        posterior_predictive=sizes.predictive,
-    )
-    record = settings.out / "role-hmm.nc"
-    with whole_file(record) as draft:
-        tree.to_netcdf(str(draft), engine="h5netcdf")
+        drawn = beside.submit(_write_picture, picture, fits, [draw.result() for draw in draws])
+        # ArviZ has one fit in a file: the team that was seen for longer.
+        chosen = max(fits, key=lambda fit: int(fit.plays.data.lengths.sum()))
+        tree = to_arviz(
+            chosen.result,
+            chosen.plays.data,
+            key=key_draws,
+            num_draws=sizes.draws,
+            posterior_predictive=sizes.predictive,
+        )
+        with whole_file(record) as draft:
+            tree.to_netcdf(str(draft), engine="h5netcdf")
+        drawn.result()
     notes = [
         "duplicates: share of frames in which two players are in one role. consistency: share of a player's frames",
         "in the role that he holds most. held-out: log likelihood of a frame of ten players, whole plays, two folds;",
@@ -197,19 +196,19 @@ def _fit_games(key: jax.Array, settings: TourSettings, sizes: TourSizes) -> dict
     }
 
 
-def _draw(fits: list[TeamFit], key: jax.Array, num_draws: int) -> Any:
-    """One row a team: ellipses on the pitch, timelines, transitions, traces."""
+def _write_picture(path: Path, fits: list[TeamFit], draws: list[dict[str, jax.Array]]) -> None:
+    """One row a team: ellipses on the pitch, transitions, traces, and timelines below."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(20, 11 * len(fits)), layout="constrained")
     parts = figure.subfigures(len(fits), 1, squeeze=False)[:, 0]
-    for part, fit in zip(parts, fits, strict=True):
+    for part, fit, drawn in zip(parts, fits, draws, strict=True):
         part.suptitle(f"{fit.name}: roles found without labels, one colour a role", fontsize=15)
         layout = [["pitch", "matrix", "traces"], ["time", "time", "time"]]
         axes = part.subplot_mosaic(layout, width_ratios=[1.45, 1.2, 0.8], height_ratios=[1.35, 1])
         posterior = fit.result.posterior
-        draws = {name: draw[:THIN_ELLIPSES] for name, draw in posterior.sample(key, num_draws).items()}
-        plots.role_ellipses(posterior, plots.pitch(axes["pitch"]), draws=draws)
+        few = {name: draw[:THIN_ELLIPSES] for name, draw in drawn.items()}
+        plots.role_ellipses(posterior, plots.pitch(axes["pitch"]), draws=few)
         axes["pitch"].set(xlim=(-40, 40), ylim=(-30, 30))
         axes["pitch"].set_title("one standard deviation; thin: draws from the posterior")
         plots.transition_matrix(posterior, axes["matrix"])
@@ -219,4 +218,5 @@ def _draw(fits: list[TeamFit], key: jax.Array, num_draws: int) -> Any:
         axes["time"].set_title(
             "most likely role of each player; opacity: its probability; black tick: change of role"
         )
-    return figure
+    with whole_file(path) as draft:
+        figure.savefig(draft, dpi=90)

@@ -14,6 +14,7 @@ from ethogram.inference import conjugate_svi
 from ethogram.inference.conjugate_steps import bounds
 from ethogram.inference.conjugate_svi import ConjugateSVI
 from ethogram.inference.mini_batches import group_layout, in_group_order, plan_batches
+from ethogram.inference.starts import start_blocks
 from ethogram.inference.step_sizes import robbins_monro
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.exponential_family import (
@@ -57,15 +58,17 @@ def test_step_one_with_all_groups_is_coordinate_ascent(symbol_model, symbols):
 
 def test_stochastic_steps_are_the_formula(symbol_model, symbols, sequence_statistics):
     model, data = symbol_model(), in_group_order(symbols())
-    start = fit(model, data, 2, restarts=1)
-    result = fit(model, data, 4, init=start, batch_size=2, step_size=robbins_monro(delay=2.0, forgetting=0.7))
-    key_plan = jax.random.split(jax.random.key(0), 3)[1]
-    entropy = np.asarray(jax.random.key_data(key_plan)).ravel().tolist()
-    plan = plan_batches(group_layout(data, 0.999), 2, 2, 6, entropy)
-    assert plan.scale == 2.5
+    schedule = robbins_monro(delay=2.0, forgetting=0.7)
+    result = fit(model, data, 4, init="segments", batch_size=2, step_size=schedule)
+    key_start, key_plan, _ = jax.random.split(jax.random.key(0), 3)
     prior = model.prior()
-    concentration = {name: np.asarray(b.natural.concentration) for name, b in start.posterior.blocks.items()}
-    for step, rows in zip(range(2, 6), plan.rows, strict=True):
+    start = start_blocks(key_start, model, prior, [model.arrange(data)], 2, "segments")
+    best = int(np.argmax(result.restart_elbos))
+    entropy = np.asarray(jax.random.key_data(key_plan)).ravel().tolist()
+    plan = plan_batches(group_layout(data, 0.999), 2, 0, 4, entropy)
+    assert plan.scale == 2.5
+    concentration = {name: np.asarray(block.natural.concentration)[best] for name, block in start.items()}
+    for step, rows in zip(range(4), plan.rows, strict=True):
         expected = expected_statistics({k: Dirichlet.from_standard(c) for k, c in concentration.items()})
         each = sequence_statistics(model, expected, data)
         rho = (step + 2.0) ** -0.7
@@ -361,6 +364,17 @@ def test_thin_data_are_fitted(symbol_model, symbols):
     alone = data._replace(group=np.full(9, -1, np.int32))
     assert np.isfinite(fit(model, alone).elbo).all()
     assert_same_fit(fit(model, alone), fit(model, data._replace(group=None)))
+
+
+def test_a_model_in_single_precision_takes_data_in_double(symbols):
+    data = symbols()
+    data = data._replace(observations=np.repeat(data.observations, 2, axis=2).astype(float))
+    with jax.enable_x64(False):
+        model = RoleHMM(2, GaussianEmission(2))
+        reference = fit(model, data._replace(observations=data.observations.astype(np.float32)), 5, tol=0)
+    result = fit(model, data, 5, tol=0)
+    assert result.posterior.blocks["mean_covariance"].natural.scatter.dtype == np.float32
+    np.testing.assert_allclose(result.elbo, reference.elbo, rtol=1e-5)
 
 
 def test_known_roles_hold_in_empty_slots_of_a_batch(symbols):

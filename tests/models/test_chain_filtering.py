@@ -134,6 +134,12 @@ def test_gradients_stay_finite_beside_zeros():
         assert np.any(parts[1] != 0), of
 
 
+def test_one_step_needs_no_transition():
+    result = filter_states(np.log([0.2, 0.8]), np.zeros((0, 2, 2)), np.log([[0.9, 0.1]]))
+    close(result.state, np.array([[9 / 13, 4 / 13]]), rtol=1e-6)
+    close(result.log_evidence, np.log(0.26), rtol=1e-6)
+
+
 def test_forecast_errors_name_the_cure():
     half = np.log(np.full((2, 2), 0.5))
     with pytest.raises(ValueError, match="steps must be at least 1, not 0"):

@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma
 
-from ethogram.models.markov_chain import (
-    filter_states,
-    log_normalizer,
-    marginals,
-    most_likely_path,
-    sample_path,
-)
+from ethogram.models.markov_chain import filter_states, log_normalizer, marginals, most_likely_path
 
 NEVER = -np.inf
 NUM_STEPS, NUM_STATES = 24, 3
@@ -190,17 +184,15 @@ def test_a_long_chain_in_float32(long_chains, name, method):
 
 
 @pytest.mark.parametrize("name", ["plain", "lost"])
-def test_paths_and_filter_of_a_long_chain_in_float32(long_chains, chain_oracle, name):
+def test_path_and_filter_of_a_long_chain_in_float32(long_chains, chain_oracle, name):
     potentials, truth = long_chains[name]
     single = [x.astype(np.float32) for x in potentials]
     filtered = filter_states(*single)
     close(filtered.log_evidence, truth.log_normalizer, rtol=1e-6)
     close(filtered.state.sum(-1), np.ones(5000), atol=1e-5)
-    best, drawn = most_likely_path(*single), sample_path(jax.random.key(0), *single)
-    for path in (best, drawn):
-        weight = chain_oracle.weights_of(np.asarray(path.path)[None], *potentials)[0]
-        close(path.log_probability, weight, rtol=1e-6)
-    close(best.log_probability, chain_oracle.best_weight(*potentials), rtol=1e-6)
+    best = most_likely_path(*single)
+    weight = chain_oracle.weights_of(np.asarray(best.path)[None], *potentials)[0]
+    close((best.log_probability, weight), chain_oracle.best_weight(*potentials), rtol=1e-6)
 
 
 def ragged(number=70):
@@ -225,6 +217,7 @@ def test_batch_mates_order_and_padding_change_nothing():
         moved = kernel(log_initial, log_transition, log_likelihood[order], length[order])
         alone = [kernel(log_initial, log_transition, longer[n], length[n]) for n in range(12)]
 
+    among, among_others, moved, alone = jax.tree.map(np.asarray, (among, among_others, moved, alone))
     same = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
     for mine, tamed, elsewhere in zip(among, among_others, moved, strict=True):
         np.testing.assert_array_equal(mine[~hard], tamed[~hard])

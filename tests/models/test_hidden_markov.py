@@ -10,9 +10,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.contrib.control_flow import scan
-from numpyro.contrib.funsor import config_enumerate
-from numpyro.contrib.funsor import log_density as enumerated_log_density
 from numpyro.infer.util import log_density
 from scipy import stats
 
@@ -117,25 +114,21 @@ def test_known_states_restrict_the_paths(double, chain_oracle):
     assert all(np.isfinite(part).all() for part in gradient)
 
 
-def test_numpyro_enumerates_to_the_same(double):
-    """A scan over discrete sites, summed out by funsor."""
-    y = np.random.default_rng(1).normal(size=5)
+def test_numpyros_mixture_over_all_paths_is_the_same(double):
+    """A mixture of 243 independent Gaussians, one a path, as a density and as a site."""
+    paths = np.array(list(itertools.product(range(3), repeat=5)))
+    weight = INITIAL[paths[:, 0]] * np.prod(TRANSITION[paths[:, :-1], paths[:, 1:]], axis=1)
+    parts = dist.Normal(jnp.asarray(MEAN[paths]), jnp.asarray(SPREAD[paths])).to_event(1)
+    theirs = dist.MixtureSameFamily(dist.CategoricalProbs(jnp.asarray(weight)), parts)
+    ours = HiddenMarkov(INITIAL, TRANSITION, dist.Normal(jnp.asarray(MEAN), jnp.asarray(SPREAD)), num_steps=5)
+    y = jnp.asarray(np.random.default_rng(1).normal(size=(4, 5)))
+    close(ours.log_prob(y), theirs.log_prob(y))
 
-    def by_hand(y):
-        def step(before, now):
-            row = jnp.where(before[..., None] < 0, INITIAL, jnp.asarray(TRANSITION)[before])
-            state = numpyro.sample("state", dist.Categorical(row))
-            numpyro.sample("y", dist.Normal(jnp.asarray(MEAN)[state], jnp.asarray(SPREAD)[state]), obs=now)
-            return state, None
+    def model(hidden):
+        with numpyro.plate("sequence", 4):
+            numpyro.sample("y", hidden, obs=y)
 
-        scan(step, -1, y)
-
-    def by_us(y):
-        numpyro.sample("y", HiddenMarkov(INITIAL, TRANSITION, dist.Normal(MEAN, SPREAD), num_steps=5), obs=y)
-
-    theirs, _ = enumerated_log_density(config_enumerate(by_hand), (jnp.asarray(y),), {}, {})
-    ours, _ = log_density(by_us, (jnp.asarray(y),), {}, {})
-    close(ours, theirs)
+    close(log_density(model, (ours,), {}, {})[0], log_density(model, (theirs,), {}, {})[0])
 
 
 def coin(initial=FAIR, **options):
@@ -149,8 +142,8 @@ def test_draws_have_their_exact_frequencies():
     expected = np.exp(np.asarray(hidden.log_prob(every), float))
     close(expected.sum(), 1.0, 1e-5)
     draw = jax.jit(lambda key: hidden.sample(key, (20_000,)))
-    for seed in range(2):
-        counts = np.bincount(np.asarray(draw(jax.random.key(seed))) @ [4, 2, 1], minlength=8)
+    for number in range(2):
+        counts = np.bincount(np.asarray(draw(jax.random.key(number))) @ [4, 2, 1], minlength=8)
         assert stats.chisquare(counts, 20_000 * expected / expected.sum()).pvalue > 1e-3
 
 

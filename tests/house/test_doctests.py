@@ -1,0 +1,32 @@
+"""The examples in docstrings of the front door's objects run, and print what they say."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+MODULES = (
+    "ethogram",
+    "ethogram.inference.alignment",
+    "ethogram.inference.assignment",
+    "ethogram.inference.conjugate_svi",
+    "ethogram.inference.step_sizes",
+    "ethogram.models.exponential_family",
+    "ethogram.models.hidden_markov",
+    "ethogram.models.length_buckets",
+    "ethogram.models.log_permanent",
+    "ethogram.models.markov_chain",
+    "ethogram.models.partly_known",
+    "ethogram.models.role_hmm",
+    "ethogram.models.trajectories",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name):
+    results = doctest.testmod(import_module(name), optionflags=doctest.ELLIPSIS)
+    assert results.attempted > 0, f"{name} has no example: take it off the list"
+    assert results.failed == 0

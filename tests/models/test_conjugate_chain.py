@@ -1,0 +1,159 @@
+"""The conjugate log normaliser: many chains, many chunks, mapped axes; enumeration itself is in test_role_hmm."""
+
+from __future__ import annotations
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ethogram.models.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
+from ethogram.models.exponential_family import expected_statistics
+from ethogram.models.markov_chain import chunk_size
+
+
+def close(actual, desired, tolerance=1e-9):
+    np.testing.assert_allclose(actual, desired, rtol=tolerance, atol=tolerance)
+
+
+@pytest.fixture
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def problem(cases, double):
+    """An emission, expected statistics of two starts, and the data of six sequences."""
+    case = cases.make("gaussian")
+    expected = [expected_statistics(cases.blocks(case.model, cases.start(case, seed))) for seed in range(2)]
+    data = jax.tree.map(jnp.asarray, case.model.arrange(case.data))
+    return case.model.emission, expected, data
+
+
+gradient = jax.value_and_grad(conjugate_log_normalizer, argnums=1)
+one_gradient = jax.jit(gradient)
+
+
+def repeated(data, times):
+    return jax.tree.map(lambda x: jnp.concatenate([x] * times), data)
+
+
+def test_many_chunks_add_up(problem):
+    """Of 66 sequences, more than one chunk holds and no multiple of one: eleven times the six."""
+    emission, expected, data = problem
+    assert chunk_size(1, 66, 3) < 66
+    six, many = (one_gradient(emission, expected[0], one) for one in (data, repeated(data, 11)))
+    jax.tree.map(lambda x, y: close(x, 11 * y), many, six)
+
+
+def test_the_gradient_is_that_of_the_value(problem):
+    """Central differences along a random direction; forward mode gives the same number."""
+    emission, expected, data = problem
+    rng = np.random.default_rng(0)
+    direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), expected[0])
+    at = jax.jit(
+        lambda size: conjugate_log_normalizer(
+            emission, jax.tree.map(lambda x, d: x + size * d, expected[0], direction), data
+        )
+    )
+    numeric = (at(1e-5) - at(-1e-5)) / 2e-5
+    _, statistics = one_gradient(emission, expected[0], data)
+    along = sum(jax.tree.leaves(jax.tree.map(lambda s, d: jnp.sum(s * d), statistics, direction)))
+    close(along, numeric, 1e-6)
+    close(jax.jvp(at, (0.0,), (1.0,))[1], along)
+
+
+@pytest.mark.parametrize("mapped", ["expected", "expected, nested", "data"])
+def test_under_vmap(problem, mapped):
+    """Restarts by one batched pass, also nested; data sets of their own in turn."""
+    emission, expected, data = problem
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *expected)
+    if mapped == "expected":
+        result = jax.jit(jax.vmap(gradient, (None, 0, None)))(emission, stacked, data)
+        loop = [one_gradient(emission, one, data) for one in expected]
+    elif mapped == "expected, nested":
+        inner = jax.vmap(gradient, (None, 0, None))
+        nested = jax.tree.map(lambda x: x[:, None], stacked)
+        result = jax.jit(jax.vmap(inner, (None, 0, None)))(emission, nested, data)
+        result = jax.tree.map(lambda x: x[:, 0], result)
+        loop = [one_gradient(emission, one, data) for one in expected]
+    else:
+        sets = [data, jax.tree.map(lambda x: x[::-1], data)._replace(lengths=jnp.array([2, 2, 0, 1, 0, 3]))]
+        sets[1] = sets[1]._replace(
+            observed=sets[1].observed & (jnp.arange(6)[None] < sets[1].lengths[:, None])
+        )
+        both = jax.tree.map(lambda *x: jnp.stack(x), *sets)
+        result = jax.jit(jax.vmap(gradient, (None, None, 0)))(emission, expected[0], both)
+        loop = [one_gradient(emission, expected[0], one) for one in sets]
+    jax.tree.map(close, result, jax.tree.map(lambda *x: np.stack(x), *loop))
+
+
+def count_primitives(jaxpr, total):
+    for equation in jaxpr.eqns:
+        total[equation.primitive.name] += 1
+        inner = jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
+        )
+        for part in inner:
+            part = getattr(part, "jaxpr", part)
+            if hasattr(part, "eqns"):
+                count_primitives(part, total)
+    return total
+
+
+def test_restarts_do_not_run_both_branches(problem):
+    """The one cond of the kernel stays a cond when restarts are mapped."""
+    emission, expected, data = problem
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *expected)
+    plain = jax.make_jaxpr(lambda e: gradient(emission, e, data))(expected[0])
+    mapped = jax.make_jaxpr(jax.vmap(lambda e: gradient(emission, e, data)))(stacked)
+    counts = [count_primitives(one.jaxpr, collections.Counter())["cond"] for one in (plain, mapped)]
+    assert counts == [1, 1]
+
+
+def test_sequences_without_length_add_nothing(problem):
+    """Nor does what stands where nothing was observed."""
+    emission, expected, data = problem
+    empty = jnp.arange(6) > 3
+    rest = data._replace(
+        lengths=jnp.where(empty, 0, data.lengths),
+        observed=data.observed & ~empty[:, None],
+        observations=jnp.where(empty[:, None, None], jnp.nan, data.observations),
+    )
+    zero = rest._replace(observations=jnp.where(rest.observed[..., None], rest.observations, 0))
+    first, second = one_gradient(emission, expected[0], rest), one_gradient(emission, expected[0], zero)
+    jax.tree.map(np.testing.assert_array_equal, first, second)
+    short = jax.tree.map(lambda x: x[:4], data)
+    jax.tree.map(close, first, one_gradient(emission, expected[0], short))
+
+
+def test_impossible_data_say_so(problem):
+    """A label that contradicts a forbidden transition gives -inf, and no statistics but finite ones."""
+    emission, expected, data = problem
+    forbidden = expected[0]["transition"].concentration.at[0, 1].set(-jnp.inf)
+    parts = {**expected[0], "transition": expected[0]["transition"]._replace(concentration=forbidden)}
+    states = jnp.full(data.observed.shape, -1).at[0, :2].set(jnp.array([0, 1]))
+    value, statistics = one_gradient(emission, parts, data._replace(states=states))
+    assert value == -jnp.inf
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(statistics))
+
+
+def test_masks():
+    """Zero where nothing was seen, -inf off a known state, a known state at a missing frame included."""
+    each = jnp.arange(12.0).reshape(1, 4, 3)
+    observed = jnp.array([[True, True, False, False]])
+    states = jnp.array([[-1, 2, 0, -1]])
+    masked = masked_log_likelihood(each, observed, states)
+    none = -jnp.inf
+    np.testing.assert_array_equal(masked[0], [[0, 1, 2], [none, none, 5], [0, none, none], [0, 0, 0]])
+    np.testing.assert_array_equal(masked_log_likelihood(each, observed, None)[0, 1:3], [[3, 4, 5], [0, 0, 0]])
+
+
+def test_ranks_are_never_promoted(problem):
+    emission, expected, data = problem
+    with jax.numpy_rank_promotion("raise"):
+        jax.eval_shape(gradient, emission, expected[0], data)
+    assert isinstance(data, ChainData)
