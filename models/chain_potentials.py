@@ -32,7 +32,7 @@ class ChainPotentials:
 
     log_initial: Array  # (chain, state)
     log_transition: Array  # (chain, state, state) or (chain, sequence, time - 1, state, state)
-    log_likelihood: Array  # (chain, sequence, time, state)
+    log_likelihood: Array  # (chain, sequence, time, state), zero beyond the length
     length: Array  # (chain, sequence)
     batch_shape: tuple[int, ...]
 
@@ -66,10 +66,7 @@ class ChainPotentials:
         beyond the length; and ``length ()``. Where `key` is given, a key of the sequence's own comes first.
         """
         log_initial, log_transition, log_likelihood, length = self.arrays
-        num_chains, num_sequences, num_steps, _ = log_likelihood.shape
-        alive = jnp.arange(num_steps)[None, None] < length[..., None]
-        log_likelihood = jnp.where(alive[..., None], log_likelihood, 0)
-        keys = () if key is None else (jax.random.split(key, (num_chains, num_sequences)),)
+        keys = () if key is None else (jax.random.split(key, length.shape),)
         axes = (*(0 for _ in keys), None, 0 if self.driven else None, 0, 0)
         by_chain = jax.vmap(jax.vmap(function, in_axes=axes))
         return jax.tree.map(self.unfold, by_chain(*keys, log_initial, log_transition, log_likelihood, length))
@@ -136,12 +133,12 @@ def chain_potentials(
         x = jnp.broadcast_to(x, shape + x.shape[x.ndim - num_inner :])
         return x.reshape(num_chains, num_sequences, *x.shape[len(shape) :])
 
+    log_lik, counted = data(log_lik, 2), data(lengths, 0)
+    if length is not None:
+        alive = jnp.arange(num_steps)[None, None] < counted[..., None]
+        log_lik = jnp.where(alive[..., None], log_lik, 0)
     return ChainPotentials(
-        parameter(log_pi, 1),
-        data(log_a, 3) if driven else parameter(log_a, 2),
-        data(log_lik, 2),
-        data(lengths, 0),
-        shape,
+        parameter(log_pi, 1), data(log_a, 3) if driven else parameter(log_a, 2), log_lik, counted, shape
     )
 
 

@@ -74,7 +74,7 @@ class CategoricalEmission(Emission):
         np.add.at(counts, (labels, frames), 1)
         return {"probability": DirichletCoordinates(counts)}
 
-    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Categorical distributions at ``probability (state, category)``."""
         return dist.CategoricalProbs(parameters["probability"])
 
@@ -144,7 +144,7 @@ class BinomialEmission(Emission):
             "probability": BetaCoordinates(member @ frames, member @ (np.asarray(self.total_count) - frames))
         }
 
-    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Binomial distributions at ``probability (state, feature)``."""
         probability = parameters["probability"]
         return dist.BinomialProbs(

@@ -83,7 +83,7 @@ class GaussianEmission(Emission):
         """Statistics of labelled frames: sums of x and x x' of every state, and how many there are."""
         return {"mean_covariance": _gaussian_statistics(frames - np.asarray(self.mean), labels, num_states)}
 
-    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""
         return dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
 
@@ -158,7 +158,7 @@ class KnownCovarianceEmission(Emission):
             )
         }
 
-    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)``."""
         return dist.MultivariateNormal(parameters["mean"], self.covariance)
 
@@ -244,7 +244,7 @@ class GaussianMixtureEmission(Emission):
         components = type(both)(*(x.reshape(num_states, count, *x.shape[1:]) for x in both))
         return {"weight": DirichletCoordinates(components.strength), "mean_covariance": components}
 
-    def distribution(self, parameters: dict[str, Array]) -> dist.Distribution:
+    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Mixtures at ``weight (state, component)``, ``mean`` and ``covariance`` (state, component, ...)."""
         components = dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
         return dist.MixtureSameFamily(dist.CategoricalProbs(parameters["weight"]), components)

@@ -27,15 +27,15 @@ from ethogram.models.exponential_family import (
 __all__ = ["by_site", "sample_parameters"]
 
 
-def by_site(draws: dict[str, Any]) -> dict[str, Array]:
+def by_site(draws: dict[str, Any]) -> dict[str, Any]:
     """Draws (or means) of blocks, a dict by block name, as a flat dict by site name."""
-    sites: dict[str, Array] = {}
+    sites: dict[str, Any] = {}
     for name, draw in draws.items():
         sites.update(draw._asdict() if hasattr(draw, "_asdict") else {name: draw})
     return sites
 
 
-def sample_parameters(prior: dict[str, ConjugateBlock]) -> dict[str, Array]:
+def sample_parameters(prior: dict[str, ConjugateBlock]) -> dict[str, Any]:
     """Sample every block of a prior inside a numpyro model; parameters by site name.
 
     Where parts are known or forbidden, the free part is the latent site ``NAME_free``, and ``NAME`` a
@@ -72,7 +72,7 @@ def _sample_plain(block: ConjugateBlock, names: dict[str, str], name: str) -> An
     return numpyro.sample(names[name], prior.to_event(len(prior.batch_shape)))
 
 
-def _sample_rows(name: str, block: Dirichlet, site: str | None = None) -> Array:
+def _sample_rows(name: str, block: Dirichlet, site: str | None = None) -> Any:
     """Probability rows; where entries are forbidden, the rest of a Dirichlet draw, which is Dirichlet again."""
     concentration = block.natural.concentration
     present = concentration > 0

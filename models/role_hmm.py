@@ -51,7 +51,7 @@ class Simulated(NamedTuple):
 
     data: Trajectories
     states: Array  # (sequence, time): roles, -1 beyond the length
-    parameters: dict[str, Array]
+    parameters: dict[str, Any]
 
 
 @model_object
@@ -304,7 +304,7 @@ class RoleHMM:
             labels.append(np.take_along_axis(label, at, axis=1))
         return labels
 
-    def observation(self, parameters: dict[str, Array], data: Trajectories) -> HiddenMarkov | ExclusiveRoles:
+    def observation(self, parameters: dict[str, Any], data: Trajectories) -> HiddenMarkov | ExclusiveRoles:
         """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
         emission = self.emission.distribution(parameters)
         observed, states = jnp.asarray(data.observed), data.states if self.known_roles else None
@@ -361,7 +361,7 @@ class RoleHMM:
         num_agents: int = 1,
         lengths: Any = 50,
         *,
-        parameters: dict[str, Array] | None = None,
+        parameters: dict[str, Any] | None = None,
     ) -> Simulated:
         """Data from the model, with the roles and parameters behind them.
 
@@ -393,7 +393,7 @@ class RoleHMM:
 
 
 @jax.jit
-def _draw_parameters(key: Array, prior: dict[str, ConjugateBlock]) -> dict[str, Array]:
+def _draw_parameters(key: Array, prior: dict[str, ConjugateBlock]) -> dict[str, Any]:
     keys = jax.random.split(key, len(prior))
     return by_site({name: prior[name].sample(k) for k, name in zip(keys, prior, strict=True)})
 

@@ -19,7 +19,7 @@ from scipy.stats import multivariate_normal
 from ethogram.inference.arviz_export import to_arviz
 from ethogram.inference.conjugate_svi import ConjugateResult, ConjugateSVI
 from ethogram.inference.posterior import Posterior
-from ethogram.models.emissions import CategoricalEmission, GaussianEmission
+from ethogram.models.emissions import GaussianEmission
 from ethogram.models.exponential_family import Dirichlet, NormalInverseWishart
 from ethogram.models.role_hmm import RoleHMM
 from ethogram.models.trajectories import Metadata, Trajectories
@@ -347,28 +347,6 @@ def test_exclusive_roles_have_one_entry_a_group():
     assert (new[:, :, ~inside] == 0).all() and (new[:, :, inside] != 0).all()
     with pytest.raises(ValueError, match="no order in time"):
         to_arviz(STORED, data, model=model, guide=Stored(**draws), log_likelihood="step")
-
-
-def test_symbols_stay_integers_and_forbidden_transitions_zero():
-    transition = np.array([[1.0, 1.0], [0.0, 1.0]])
-    model = RoleHMM(2, CategoricalEmission(3), transition=transition)
-    data = Trajectories.from_list([[[0], [1], [2], [2]], [[1], [1], [0]], [[2], [0]]])
-    rng = np.random.default_rng(9)
-    rows = rng.dirichlet(np.ones(2), size=(5, 2))
-    guide = Stored(
-        initial=rng.dirichlet(np.ones(2), size=5),
-        transition_free=rows,
-        probability=rng.dirichlet(np.ones(3), (5, 2)),
-    )
-    tree = to_arviz(STORED, data, model=model, guide=guide, coords={"category": ["a", "b", "c"]})
-    posterior = tree["posterior"]
-    assert set(posterior.data_vars) == {"initial", "transition", "probability"}
-    expected = rows * (transition > 0)
-    expected /= expected.sum(-1, keepdims=True)
-    np.testing.assert_allclose(posterior["transition"].values[0], expected, rtol=1e-5)
-    assert posterior["probability"].coords["category"].values.tolist() == ["a", "b", "c"]
-    new = tree["posterior_predictive"]["observations"]
-    assert new.shape == (1, 5, 3, 4, 1) and new.dtype.kind == "i" and new.values.max() <= 2
 
 
 def test_without_data_there_are_draws_only(fit):

@@ -1,6 +1,8 @@
-"""Samplers and guides of numpyro on a model that is just a function, as ArviZ is given them."""
+"""Samplers and guides of numpyro as ArviZ is given them, on models that are just functions too."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import arviz as az
 import jax
@@ -11,9 +13,12 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.svi import SVIRunResult
 from scipy.stats import bernoulli
 
 from ethogram.inference.arviz_export import to_arviz
+from ethogram.models.emissions import CategoricalEmission
+from ethogram.models.role_hmm import RoleHMM
 from ethogram.models.trajectories import Metadata, Trajectories
 
 
@@ -94,3 +99,27 @@ def test_latent_sites_without_draws_are_refused(mcmc):
 
     with pytest.raises(ValueError, match="result has no draws of bias"):
         to_arviz(mcmc, COINS, model=other)
+
+
+def test_symbols_stay_integers_and_forbidden_transitions_zero():
+    transition = np.array([[1.0, 1.0], [0.0, 1.0]])
+    model = RoleHMM(2, CategoricalEmission(3), transition=transition)
+    data = Trajectories.from_list([[[0], [1], [2], [2]], [[1], [1], [0]], [[2], [0]]])
+    rng = np.random.default_rng(9)
+    rows = rng.dirichlet(np.ones(2), size=(5, 2))
+    draws = {
+        "initial": rng.dirichlet(np.ones(2), size=5),
+        "transition_free": rows,
+        "probability": rng.dirichlet(np.ones(3), (5, 2)),
+    }
+    guide = SimpleNamespace(sample_posterior=lambda *_, **__: draws)
+    result = SVIRunResult(params={}, state=None, losses=np.zeros(3))
+    tree = to_arviz(result, data, model=model, guide=guide, coords={"category": ["a", "b", "c"]})
+    posterior = tree["posterior"]
+    assert set(posterior.data_vars) == {"initial", "transition", "probability"}
+    expected = rows * (transition > 0)
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(posterior["transition"].values[0], expected, rtol=1e-5)
+    assert posterior["probability"].coords["category"].values.tolist() == ["a", "b", "c"]
+    new = tree["posterior_predictive"]["observations"]
+    assert new.shape == (1, 5, 3, 4, 1) and new.dtype.kind == "i" and new.values.max() <= 2

@@ -91,6 +91,15 @@ def test_a_finished_run_that_had_not_converged_has_not_converged_when_read_again
         assert result.step == 2
 
 
+@pytest.fixture
+def keyboard():
+    """Ctrl-C that raises KeyboardInterrupt, also where the tests were started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("keyboard")
 def test_a_signal_loses_nothing(symbol_model, symbols, tmp_path):
     model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
     schedule, armed = robbins_monro(delay=2.0, forgetting=0.7), [True]

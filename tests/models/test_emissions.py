@@ -299,7 +299,7 @@ BAD = {
     "negative concentration": (lambda: CategoricalEmission(2, -1.0), ValueError, "is negative"),
     "no trials": (lambda: BinomialEmission(0), ValueError, "total_count must hold integers of at least 1"),
     "trials not whole": (lambda: BinomialEmission(2.5), ValueError, "total_count must hold integers"),
-    "no failures": (lambda: BinomialEmission(2, failures=0.0), ValueError, "failures is not positive"),
+    "no failures": (lambda: BinomialEmission(2, failures=0.0), ValueError, r"failures\[0\] is not positive"),
     "category too high": (
         lambda: CategoricalEmission(2).read(data_of(SYMBOLS)),
         ValueError,

@@ -229,8 +229,8 @@ def test_roles_of_recorded_games_are_found():
 
 def test_roles_of_fresh_games_are_found():
     """The same of 200 simulated games, 60 of them held out."""
-    games = predator_prey.simulate(jax.random.key(1), 200)
-    data, truth = predator_prey.trajectories(games), np.asarray(games.roles).reshape(-1)
+    data, games = predator_prey.simulate(jax.random.key(1), 200)
+    truth = games.roles
     first = np.arange(data.num_sequences) < 4 * 140
     found = roles_of(data.take(first), data.take(~first), 0)
     assert accuracy(found, truth[~first]) >= 0.99

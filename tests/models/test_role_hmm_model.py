@@ -83,7 +83,7 @@ def test_predictive_keeps_shapes_and_lengths(cases, name):
     parameters = cases.draw(name, case.prior, np.random.default_rng(1), 3)
     parameters = {site: np.float32(x) for site, x in parameters.items()}
     draws = Predictive(case.model, parameters)(jax.random.key(0), case.data, condition=False)
-    assert set(draws) == {"observations"}
+    assert "observations" in draws
     value = np.asarray(draws["observations"])
     shape = case.model.observed_value(case.data).shape
     assert value.shape == (3, *shape)
@@ -199,9 +199,8 @@ def test_forbidden_transitions_stay_forbidden(cases):
     case = cases.make("categorical")
     concentration = np.array([[2.0, 3.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 4.0]])
     model = RoleHMM(3, case.model.emission, transition=concentration)
-    draw = jax.jit(
-        jax.vmap(lambda key: seed(sample_parameters, key)({"transition": model.prior()["transition"]}))
-    )
+    rows = {"transition": model.prior()["transition"]}
+    draw = jax.jit(jax.vmap(lambda key: seed(sample_parameters, key)(rows)))
     draws = draw(jax.random.split(jax.random.key(2), 4000))["transition"]
     assert np.array_equal(np.asarray(draws == 0).all(0), concentration == 0)
     close(draws[:, 2, 2], 1.0, rtol=1e-6)
