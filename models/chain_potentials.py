@@ -32,7 +32,7 @@ class ChainPotentials:
 
     log_initial: Array  # (chain, state)
     log_transition: Array  # (chain, state, state) or (chain, sequence, time - 1, state, state)
-    log_likelihood: Array  # (chain, sequence, time, state), zero beyond the length
+    log_likelihood: Array  # (chain, sequence, time, state); what varies by step is zero beyond the length
     length: Array  # (chain, sequence)
     batch_shape: tuple[int, ...]
 
@@ -113,8 +113,9 @@ def chain_potentials(
             f"log_transition {log_a.shape[:-inner]}, length {lengths.shape} (input-driven transitions need "
             "every batch axis of step_log_likelihood before their time axis)"
         ) from None
-    for name, x in named.items():
-        _check_values(name, x, lengths)
+    _check_values("log_initial", named["log_initial"])
+    _check_values("log_transition", named["log_transition"], lengths if driven else None, first_step=1)
+    _check_values("step_log_likelihood", named["step_log_likelihood"], lengths)
 
     own = log_pi.shape[:-1] if driven else np.broadcast_shapes(log_pi.shape[:-1], log_a.shape[:-2])
     own = (1,) * (len(shape) - len(own)) + tuple(own)
@@ -134,12 +135,12 @@ def chain_potentials(
         return x.reshape(num_chains, num_sequences, *x.shape[len(shape) :])
 
     log_lik, counted = data(log_lik, 2), data(lengths, 0)
+    log_a = data(log_a, 3) if driven else parameter(log_a, 2)
     if length is not None:
         alive = jnp.arange(num_steps)[None, None] < counted[..., None]
         log_lik = jnp.where(alive[..., None], log_lik, 0)
-    return ChainPotentials(
-        parameter(log_pi, 1), data(log_a, 3) if driven else parameter(log_a, 2), log_lik, counted, shape
-    )
+        log_a = jnp.where(alive[..., 1:, None, None], log_a, 0) if driven else log_a
+    return ChainPotentials(parameter(log_pi, 1), log_a, log_lik, counted, shape)
 
 
 def into_step(log_transition: Array, t: Array) -> Array:
@@ -195,8 +196,8 @@ def _check_lengths(lengths: Array, num_steps: int) -> None:
         )
 
 
-def _check_values(name: str, x: Array, lengths: Array) -> None:
-    """Refuse NaN and ``+inf``, except in the likelihood beyond a length; traced values cannot be read."""
+def _check_values(name: str, x: Array, lengths: Array | None = None, first_step: int = 0) -> None:
+    """Refuse NaN and ``+inf``; where steps have `lengths`, only before these. Traced values cannot be read."""
     if isinstance(x, jax.core.Tracer):
         return
     values = np.asarray(x)
@@ -204,12 +205,14 @@ def _check_values(name: str, x: Array, lengths: Array) -> None:
     if not wrong.any():
         return
     cure = "use -inf for the log of zero"
-    if name == "step_log_likelihood":
+    if lengths is not None:
         if isinstance(lengths, jax.core.Tracer):
             return
-        alive = np.arange(values.shape[-2]) < np.asarray(lengths)[..., None]
-        wrong = wrong & alive[..., None]
+        axis = -2 if first_step == 0 else -3
+        alive = first_step + np.arange(values.shape[axis]) < np.asarray(lengths)[..., None]
+        wrong = wrong & np.expand_dims(alive, tuple(range(axis + 1, 0)))
         values = np.broadcast_to(values, wrong.shape)
+    if name == "step_log_likelihood":
         cure = "give a row of zeros where nothing was observed"
     if wrong.any():
         place = np.argwhere(wrong)[0].tolist()

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax import Array
 
 from ethogram.models.conjugate_block import is_concrete
 from ethogram.models.exponential_family import (

@@ -124,6 +124,11 @@ def test_what_stands_beyond_a_length_is_not_read():
     assert shorter.batch_shape == (2,)
     with pytest.raises(ValueError, match=r"step_log_likelihood\[1, 3, 0\] is nan"):
         chain_potentials(np.zeros(3), np.zeros((3, 3)), log_likelihood, np.array([3, 4]))
+    driven = np.zeros((4, 3, 3))
+    driven[2] = np.nan
+    assert chain_potentials(np.zeros(3), driven, np.zeros((5, 3)), 3).driven
+    with pytest.raises(ValueError, match=r"log_transition\[2, 0, 0\] is nan: use -inf"):
+        chain_potentials(np.zeros(3), driven, np.zeros((5, 3)), 4)
 
 
 FOLDS = {

@@ -38,9 +38,12 @@ posterior = jax.jit(marginals, static_argnames="method")
 
 
 def beyond_length(chains, value):
-    """The same chains with that value as likelihood of every step beyond the length."""
+    """The same chains with that value in all that varies by step, beyond the length."""
     beyond = np.arange(chains.log_likelihood.shape[2]) >= chains.length[..., None]
-    return chains._replace(log_likelihood=np.where(beyond[..., None], value, chains.log_likelihood))
+    chains = chains._replace(log_likelihood=np.where(beyond[..., None], value, chains.log_likelihood))
+    if chains.log_transition.ndim < 5:
+        return chains
+    return chains._replace(log_transition=np.where(beyond[..., 1:, None, None], value, chains.log_transition))
 
 
 def finite_part(value):

@@ -12,7 +12,6 @@ from scipy import stats
 
 from ethogram.models.exponential_family import (
     Beta,
-    ConjugateBlock,
     Dirichlet,
     Known,
     MeanCovariance,
