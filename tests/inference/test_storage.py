@@ -59,7 +59,8 @@ def test_precision_survives_where_jax_has_it(tmp_path):
     with jax.enable_x64(True):
         storage.write(tmp_path / "double", [jnp.array([1 / 3])])
         assert storage.read(tmp_path / "double")[0].dtype == np.float64
-    (single,) = storage.read(tmp_path / "double")
+    with jax.enable_x64(False):
+        (single,) = storage.read(tmp_path / "double")
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, 1 / 3, rtol=1e-6)
 
