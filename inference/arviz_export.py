@@ -11,10 +11,10 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference.conjugate_svi import ConjugateResult
-from ethogram.inference.draws import Draws, flat_draws, read_draws
-from ethogram.inference.labelled_arrays import Layout
-from ethogram.inference.observed_sites import observed_sites, site_log_likelihood, site_predictive
-from ethogram.inference.pointwise import Pointwise
+from ethogram.inference.export.draws import Draws, flat_draws, read_draws
+from ethogram.inference.export.labelled_arrays import Layout
+from ethogram.inference.export.observed_sites import observed_sites, site_log_likelihood, site_predictive
+from ethogram.inference.export.pointwise import Pointwise
 from ethogram.inference.posterior import Posterior
 from ethogram.models import trajectories
 from ethogram.models.trajectories import Trajectories

@@ -35,7 +35,8 @@ from ethogram.inference.conjugate_steps import (
     settled,
     stochastic_steps,
 )
-from ethogram.inference.mini_batches import group_layout, in_group_order, plan_batches
+from ethogram.inference.impossible_data import impossible_sequences
+from ethogram.inference.mini_batches import group_layout, group_order, in_group_order, plan_batches
 from ethogram.inference.posterior import Posterior
 from ethogram.inference.starts import continued_blocks, start_blocks
 from ethogram.inference.step_sizes import check_step_size, robbins_monro, step_size_at
@@ -155,7 +156,7 @@ class ConjugateSVI:
         if hasattr(self.model, "check"):
             self.model.check(data)
         key_start, key_plan, key_next = jax.random.split(key, 3)
-        run = _Run(self.model, in_group_order(data), batch_size, step_size, evaluate_every, tol, key_plan)
+        run = _Run(self.model, data, batch_size, step_size, evaluate_every, tol, key_plan)
         step_size_at(run.step_size, _first_and_last(init, num_steps))
         signature, state = "", None
         if checkpoint is not None:
@@ -202,6 +203,7 @@ class _Run:
     """One fit: data on the device, settings, and the loop over compiled blocks of steps."""
 
     def __init__(self, model, data, batch_size, step_size, evaluate_every, tol, key_plan):
+        self.order, data = group_order(data), in_group_order(data)
         self.model, self.data, self.batch_size, self.tol = model, data, batch_size, float(tol)
         self.arrange = getattr(model, "arrange", lambda data: data)
         check_step_size(step_size)
@@ -286,7 +288,7 @@ class _Run:
         done = int(done)
         trace = np.asarray(trace)[:done]
         if not state.evaluated:
-            _refuse_impossible(trace[0])
+            self._refuse_impossible(trace[0], state.blocks)
         steps = range(state.step, state.step + done)
         kept = [i for i, step in enumerate(steps) if (step - state.first_step) % self.evaluate_every == 0]
         return state._replace(
@@ -340,12 +342,28 @@ class _Run:
             if (state.step - state.first_step) % self.evaluate_every == 0:  # fewer steps would move less
                 active = ~settled(elbo, state.latest, self.tol)
         values = np.asarray(elbo)
-        _refuse_impossible(values)
+        self._refuse_impossible(values, state.blocks)
         return state._replace(
             active=active,
             latest=elbo,
             evaluated=[*state.evaluated, state.step],
             traces=[*state.traces, values],
+        )
+
+    def _refuse_impossible(self, elbo: np.ndarray, blocks: Any) -> None:
+        if np.isfinite(elbo).any():
+            return
+        if np.isnan(elbo).any():
+            raise ValueError(
+                "the bound is NaN at every restart: look for infinite or huge values in the data and the prior"
+            )
+        batch = self._on_device(self.data._replace(metadata=PLAIN).trim())
+        one = jax.tree.map(lambda x: x[0], blocks)
+        found = self.order[impossible_sequences(self.model, one, batch, np.asarray(self.data.group))]
+        where = f", sequence {found.min()} first of {len(found)}" if found.size else ""
+        raise ValueError(
+            f"the data are impossible under every start{where}: "
+            "a forbidden transition or symbol, or a known state, contradicts them"
         )
 
 
@@ -359,18 +377,6 @@ def _check_count(name: str, count: Any) -> None:
         raise TypeError(f"{name} must be an integer, not {count!r}")
     if count < 1:
         raise ValueError(f"{name} must be at least 1, not {count}")
-
-
-def _refuse_impossible(elbo: np.ndarray) -> None:
-    if np.isfinite(elbo).any():
-        return
-    if np.isnan(elbo).any():
-        raise ValueError(
-            "the bound is NaN at every restart: look for infinite or huge values in the data and the prior"
-        )
-    raise ValueError(
-        "the data are impossible under every start: a forbidden transition or a known state contradicts them"
-    )
 
 
 def _result(model, state: FitState, key) -> ConjugateResult:

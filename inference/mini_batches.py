@@ -12,7 +12,7 @@ import numpy as np
 
 from ethogram.models.trajectories import Trajectories, bucket_indices
 
-__all__ = ["BatchPlan", "GroupLayout", "group_layout", "in_group_order", "plan_batches"]
+__all__ = ["BatchPlan", "GroupLayout", "group_layout", "group_order", "in_group_order", "plan_batches"]
 
 
 class GroupLayout(NamedTuple):
@@ -37,17 +37,26 @@ class BatchPlan(NamedTuple):
 
 
 def in_group_order(data: Trajectories) -> Trajectories:
-    """Sequences in order of their groups, stable, the groups numbered 0, 1, ...
+    """Sequences in order of their groups (see :func:`group_order`), the groups numbered 0, 1, ..."""
+    number = _group_numbers(data)
+    return data._replace(group=number).take(np.argsort(number, kind="stable"))
+
+
+def group_order(data: Trajectories) -> np.ndarray:
+    """Sequence numbers in order of their groups, stable.
 
     Without groups, and where a group is -1, a sequence is a group of its own; these come last.
     """
+    return np.argsort(_group_numbers(data), kind="stable")
+
+
+def _group_numbers(data: Trajectories) -> np.ndarray:
     if data.group is None:
-        return data._replace(group=np.arange(data.num_sequences, dtype=np.int32))
+        return np.arange(data.num_sequences, dtype=np.int32)
     group = np.asarray(data.group).astype(np.int64)
     alone = group < 0
     group[alone] = group.max() + 1 + np.arange(int(alone.sum()))
-    _, number = np.unique(group, return_inverse=True)
-    return data._replace(group=number.astype(np.int32)).take(np.argsort(number, kind="stable"))
+    return np.unique(group, return_inverse=True)[1].astype(np.int32)
 
 
 def group_layout(data: Trajectories, max_waste: float) -> GroupLayout:

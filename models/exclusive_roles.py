@@ -18,10 +18,19 @@ import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import constraints
 
-from ethogram.models.conjugate_chain import masked_log_likelihood
+from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood
 from ethogram.models.log_permanent import log_permanent, matching_marginals
+from ethogram.models.model_object import model_object, static_field
 
-__all__ = ["ExclusiveRoles", "log_num_maps"]
+__all__ = ["ExclusiveRoles", "GroupedChains", "log_num_maps"]
+
+
+@model_object
+class GroupedChains:
+    """Sequences in order of their groups, all of `num_agents` agents."""
+
+    chains: ChainData
+    num_agents: int = static_field()
 
 
 def log_num_maps(num_agents: int, num_roles: int) -> float:

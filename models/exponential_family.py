@@ -14,8 +14,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
 
-from ethogram.models.block_divergences import dirichlet_divergence
-from ethogram.models.conjugate_block import (
+from ethogram.models.blocks.conjugate_block import (
     ConjugateBlock,
     Reals,
     common_batch,
@@ -23,7 +22,8 @@ from ethogram.models.conjugate_block import (
     read_reals,
     require,
 )
-from ethogram.models.normal_inverse_wishart import (
+from ethogram.models.blocks.divergences import dirichlet_divergence
+from ethogram.models.blocks.normal_inverse_wishart import (
     MeanCovariance,
     Normal,
     NormalCoordinates,
@@ -31,7 +31,7 @@ from ethogram.models.normal_inverse_wishart import (
     NormalInverseWishartCoordinates,
     NormalInverseWishartParameters,
 )
-from ethogram.models.partly_known import Known, PartlyKnown
+from ethogram.models.blocks.partly_known import Known, PartlyKnown
 
 __all__ = [
     "Beta",

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from numpyro.distributions import constraints
 
 from ethogram.models import markov_chain
-from ethogram.models.conjugate_chain import masked_log_likelihood
+from ethogram.models.chains.conjugate_chain import masked_log_likelihood
 from ethogram.models.markov_chain import Filtered, Marginals, Path
 
 __all__ = ["Forecast", "HiddenMarkov", "safe_log"]

@@ -30,11 +30,11 @@ from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import ArrayLike, Float
 
-from ethogram.models.associative_chain import associative_e_step
-from ethogram.models.chain_filtering import Filtered, filter_states, forecast_states
-from ethogram.models.chain_paths import Path, most_likely_path, sample_path
-from ethogram.models.chain_potentials import chain_potentials
-from ethogram.models.forward_backward import EStep, chunk_e_step, log_space_e_step
+from ethogram.models.chains.associative_chain import associative_e_step
+from ethogram.models.chains.filtering import Filtered, filter_states, forecast_states
+from ethogram.models.chains.forward_backward import EStep, chunk_e_step, log_space_e_step
+from ethogram.models.chains.paths import Path, most_likely_path, sample_path
+from ethogram.models.chains.potentials import chain_potentials
 
 __all__ = [
     "Filtered",
@@ -278,7 +278,7 @@ def _chunked_e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array) 
 
 
 def _whole(kernel, log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> EStep:
-    """Call a kernel of :mod:`ethogram.models.forward_backward` in its own layout, and turn its results back."""
+    """Call a kernel of :mod:`ethogram.models.chains.forward_backward` in its own layout, and turn its results back."""
     num_chains, num_sequences, num_steps, num_states = log_lik.shape
     alive = jnp.arange(num_steps)[:, None, None] < length[None]
     log_pi = log_pi.T[..., None]

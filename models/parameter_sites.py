@@ -13,7 +13,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from ethogram.models.conjugate_block import is_concrete
+from ethogram.models.blocks.conjugate_block import is_concrete
 from ethogram.models.exponential_family import (
     Beta,
     ConjugateBlock,
@@ -23,7 +23,29 @@ from ethogram.models.exponential_family import (
     PartlyKnown,
 )
 
-__all__ = ["by_site", "sample_parameters"]
+__all__ = ["Zeros", "by_site", "sample_parameters", "zeros_of"]
+
+Zeros = tuple[tuple[str, Any], ...]
+"""Which entries of which Dirichlet blocks are forbidden: block name, and nested tuples of booleans."""
+
+
+def zeros_of(prior: dict[str, ConjugateBlock]) -> Zeros:
+    """Forbidden entries of a prior's Dirichlet blocks, those that have any; what is traced is taken to have none.
+
+    Structure, in a form that can be hashed: a model that keeps it can be an argument of a jitted function.
+    """
+    found = []
+    for name, block in prior.items():
+        block = block.block if isinstance(block, PartlyKnown) else block
+        if isinstance(block, Dirichlet) and is_concrete(block.natural.concentration):
+            forbidden = np.asarray(block.natural.concentration) == 0
+            if forbidden.any():
+                found.append((name, _nested_tuple(forbidden.tolist())))
+    return tuple(found)
+
+
+def _nested_tuple(values: Any) -> Any:
+    return tuple(map(_nested_tuple, values)) if isinstance(values, list) else values
 
 
 def by_site(draws: dict[str, Any]) -> dict[str, Any]:
@@ -34,20 +56,26 @@ def by_site(draws: dict[str, Any]) -> dict[str, Any]:
     return sites
 
 
-def sample_parameters(prior: dict[str, ConjugateBlock]) -> dict[str, Any]:
+def sample_parameters(prior: dict[str, ConjugateBlock], zeros: Zeros | None = None) -> dict[str, Any]:
     """Sample every block of a prior inside a numpyro model; parameters by site name.
 
     Where parts are known or forbidden, the free part is the latent site ``NAME_free``, and ``NAME`` a
     deterministic one.
+
+    Parameters
+    ----------
+    prior : blocks by name.
+    zeros : forbidden entries; those of :func:`zeros_of` where None, which must be given where `prior` is traced.
     """
-    return by_site({name: _sample_block(name, block) for name, block in prior.items()})
+    forbidden = dict(zeros_of(prior) if zeros is None else zeros)
+    return by_site({name: _sample_block(name, block, forbidden.get(name)) for name, block in prior.items()})
 
 
-def _sample_block(name: str, block: ConjugateBlock) -> Any:
+def _sample_block(name: str, block: ConjugateBlock, zeros: Any) -> Any:
     if isinstance(block, PartlyKnown):
-        return _sample_partly_known(name, block)
+        return _sample_partly_known(name, block, zeros)
     if isinstance(block, Dirichlet):
-        return _sample_rows(name, block)
+        return _sample_rows(name, block, zeros)
     return _sample_plain(block, {name: name, "mean": "mean", "covariance": "covariance"}, name)
 
 
@@ -71,21 +99,21 @@ def _sample_plain(block: ConjugateBlock, names: dict[str, str], name: str) -> An
     return numpyro.sample(names[name], prior.to_event(len(prior.batch_shape)))
 
 
-def _sample_rows(name: str, block: Dirichlet, site: str | None = None) -> Any:
+def _sample_rows(name: str, block: Dirichlet, zeros: Any, site: str | None = None) -> Any:
     """Probability rows; where entries are forbidden, the rest of a Dirichlet draw, which is Dirichlet again."""
-    concentration = block.natural.concentration
-    present = concentration > 0
-    if not is_concrete(concentration) or (np.asarray(concentration) > 0).all():
+    if zeros is None:
         return _sample_plain(block, {name: site or name}, name)
+    concentration, present = block.natural.concentration, ~np.asarray(zeros)
     full = dist.Dirichlet(jnp.where(present, concentration, 1)).to_event(concentration.ndim - 1)
     free = jnp.where(present, numpyro.sample(f"{name}_free", full), 0)
-    return numpyro.deterministic(name, free / jnp.sum(free, axis=-1, keepdims=True))
+    rows = free / jnp.sum(free, axis=-1, keepdims=True)
+    return rows if site else numpyro.deterministic(name, rows)
 
 
-def _sample_partly_known(name: str, held: PartlyKnown) -> Any:
+def _sample_partly_known(name: str, held: PartlyKnown, zeros: Any) -> Any:
     names = {part: f"{part}_free" for part in (name, "mean", "covariance")}
     if isinstance(held.block, Dirichlet):
-        free: Any = _sample_rows(name, held.block, site=f"{name}_free")
+        free: Any = _sample_rows(name, held.block, zeros, site=f"{name}_free")
     else:
         free = _sample_plain(held.block, names, name)
     known = jnp.asarray(held.known)

@@ -26,21 +26,20 @@ import numpyro
 from jax import Array
 
 from ethogram.models import trajectories
-from ethogram.models.conjugate_block import is_concrete, read_reals
-from ethogram.models.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
-from ethogram.models.exclusive_roles import ExclusiveRoles, log_num_maps
+from ethogram.models.blocks.conjugate_block import is_concrete, read_reals
+from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
+from ethogram.models.exclusive_roles import ExclusiveRoles, GroupedChains, log_num_maps
 from ethogram.models.exponential_family import (
     ConjugateBlock,
     Dirichlet,
-    DirichletCoordinates,
     Known,
     PartlyKnown,
 )
 from ethogram.models.hidden_markov import HiddenMarkov
 from ethogram.models.log_permanent import MAX_ROLES, log_permanent
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.parameter_sites import by_site, sample_parameters
-from ethogram.models.start_states import label_frames
+from ethogram.models.parameter_sites import Zeros, by_site, sample_parameters, zeros_of
+from ethogram.models.role_starts import start_statistics
 from ethogram.models.trajectories import Trajectories
 
 __all__ = ["RoleHMM", "Simulated"]
@@ -52,14 +51,6 @@ class Simulated(NamedTuple):
     data: Trajectories
     states: Array  # (sequence, time): roles, -1 beyond the length
     parameters: dict[str, Any]
-
-
-@model_object
-class GroupedChains:
-    """Sequences in order of their groups, all of `num_agents` agents."""
-
-    chains: ChainData
-    num_agents: int = static_field()
 
 
 @model_object
@@ -94,6 +85,7 @@ class RoleHMM:
     sticky: Any = None
     exclusive: Literal["per_sequence"] | None = static_field(default=None)
     known_roles: bool = static_field(default=False)
+    zeros: Zeros = static_field(init=False, default=())
 
     def __post_init__(self):
         count = self.num_roles
@@ -126,7 +118,8 @@ class RoleHMM:
                     raise ValueError(f"{name} has no meaning with exclusive={self.exclusive!r}: leave it out")
             if count > MAX_ROLES:
                 raise ValueError(f"num_roles is {count}: exclusive roles are summed over at most {MAX_ROLES}")
-        self.prior()
+        with jax.ensure_compile_time_eval():  # which entries are forbidden is structure, also inside jit
+            object.__setattr__(self, "zeros", zeros_of(self.prior()))
 
     @staticmethod
     def _concentration(name: str, value: Any, shape: tuple[int, ...]) -> Any:
@@ -190,6 +183,12 @@ class RoleHMM:
             raise ValueError("data.group is None: exclusive roles need the group of every sequence")
         if not is_concrete(data.group):
             raise TypeError("data.group is traced: exclusive roles need to know the groups before jit")
+        unknown = np.flatnonzero(np.asarray(data.group) < 0)
+        if unknown.size:
+            raise ValueError(
+                f"data.group[{unknown[0]}] is {data.group[unknown[0]]}: exclusive roles need the group of every "
+                "sequence; leave the others out"
+            )
         groups, counts = np.unique(np.asarray(data.group), return_counts=True)
         if (counts != counts[0]).any():
             odd = int(np.argmax(counts != counts[0]))
@@ -240,69 +239,8 @@ class RoleHMM:
         return jnp.sum(self.step_potentials(expected, chains), axis=1)
 
     def start_statistics(self, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
-        """Statistics of rough labels of every step, by which a fit may start; on the host, in float64.
-
-        Exclusive roles start from a random map a group, whatever the kind. Roles that are known stay.
-
-        Parameters
-        ----------
-        rng : source of randomness.
-        kind : one of ``"kmeans++"``, ``"sticky"``, ``"segments"``.
-        batches : data, as :meth:`arrange` gives them.
-        """
-        chains = [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]
-        if self.exclusive is not None:
-            labels = [self._random_map(rng, batch) for batch in batches]
-        else:
-            labels = self._rough_labels(rng, kind, chains)
-        for chain, label in zip(chains, labels, strict=True):
-            if chain.states is not None:
-                np.copyto(label, chain.states, where=np.asarray(chain.states) >= 0)
-        observed = [np.asarray(chain.observed) for chain in chains]
-        frames = np.concatenate(
-            [np.asarray(c.observations)[seen] for c, seen in zip(chains, observed, strict=True)]
-        )
-        held = np.concatenate([label[seen] for label, seen in zip(labels, observed, strict=True)])
-        statistics = self.emission.label_statistics(rng, frames, held, self.num_roles)
-        if self.exclusive is not None:
-            return statistics
-        initial, transition = np.zeros(self.num_roles), np.zeros((self.num_roles, self.num_roles))
-        for chain, label in zip(chains, labels, strict=True):
-            alive = np.arange(label.shape[1]) < np.asarray(chain.lengths)[:, None]
-            np.add.at(initial, label[:, 0][alive[:, 0]], 1)
-            np.add.at(transition, (label[:, :-1][alive[:, 1:]], label[:, 1:][alive[:, 1:]]), 1)
-        return {
-            "initial": DirichletCoordinates(initial),
-            "transition": DirichletCoordinates(transition),
-            **statistics,
-        }
-
-    def _random_map(self, rng: np.random.Generator, batch: GroupedChains) -> np.ndarray:
-        num_sequences, num_steps = batch.chains.observed.shape
-        noise = rng.random((num_sequences // batch.num_agents, self.num_roles))
-        roles = np.argsort(noise, axis=-1)[:, : batch.num_agents].reshape(-1, 1)
-        return np.repeat(roles, num_steps, axis=1)
-
-    def _rough_labels(self, rng: np.random.Generator, kind: str, chains: list[ChainData]) -> list[np.ndarray]:
-        """Labels of every step; a step that was not observed takes that of the one before."""
-        observed = [np.asarray(chain.observed) for chain in chains]
-        features, sequence, first = [], [], 0
-        for chain, seen in zip(chains, observed, strict=True):
-            features.append(self.emission.start_features(np.asarray(chain.observations), seen)[seen])
-            sequence.append(first + np.nonzero(seen)[0])
-            first += len(seen)
-        if sum(map(len, sequence)) == 0:
-            return [rng.integers(self.num_roles, size=seen.shape) for seen in observed]
-        held = label_frames(rng, kind, np.concatenate(features), np.concatenate(sequence), self.num_roles)
-        labels, start = [], 0
-        for seen in observed:
-            label = np.zeros(seen.shape, dtype=np.int64)
-            label[seen] = held[start : start + seen.sum()]
-            start += seen.sum()
-            last = np.maximum.accumulate(np.where(seen, np.arange(seen.shape[1]), -1), axis=1)
-            at = np.where(last < 0, np.argmax(seen, axis=1)[:, None], last)
-            labels.append(np.take_along_axis(label, at, axis=1))
-        return labels
+        """Statistics of rough labels of every step, as :func:`~ethogram.models.role_starts.start_statistics`."""
+        return start_statistics(self, rng, kind, batches)
 
     def observation(self, parameters: dict[str, Any], data: Trajectories) -> HiddenMarkov | ExclusiveRoles:
         """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
@@ -345,9 +283,7 @@ class RoleHMM:
         ``observations``, with one batch entry a sequence, or a group where roles are exclusive.
         """
         self.check(data)
-        with jax.ensure_compile_time_eval():  # which entries are forbidden must be known while tracing
-            prior = self.prior()
-        parameters = sample_parameters(prior)
+        parameters = sample_parameters(self.prior(), self.zeros)
         distribution = self.observation(parameters, data)
         name = "sequence" if self.exclusive is None else "group"
         with numpyro.plate(name, distribution.batch_shape[0]):

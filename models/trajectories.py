@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Num
 
-from ethogram.models.length_buckets import bucket_indices
-from ethogram.models.trajectory_metadata import SEQUENCE_LABELS, STEP_FIELDS, Metadata
+from ethogram.models.ragged.length_buckets import bucket_indices
+from ethogram.models.ragged.metadata import SEQUENCE_LABELS, STEP_FIELDS, Metadata
 
 __all__ = ["Metadata", "Trajectories", "bucket_indices", "check", "valid_steps"]
 
@@ -76,8 +76,8 @@ class Trajectories(NamedTuple):
         missing: str = "error",
         metadata: Metadata | None = None,
     ) -> "Trajectories":
-        """Trajectories of lists with one array a sequence, as `trajectory_sources.from_list` describes."""
-        from ethogram.models.trajectory_sources import from_list
+        """Trajectories of lists with one array a sequence, as `ragged.sources.from_list` describes."""
+        from ethogram.models.ragged.sources import from_list
 
         steps = {"states": states, "actions": actions, "stay": stay, "observed": observed}
         labels = {"agent": agent, "group": group, "subject": subject}
@@ -101,8 +101,8 @@ class Trajectories(NamedTuple):
         missing: str = "error",
         metadata: Metadata | None = None,
     ) -> "Trajectories":
-        """Trajectories of a table with a row a frame, as `trajectory_tables.from_table` describes."""
-        from ethogram.models.trajectory_tables import from_table
+        """Trajectories of a table with a row a frame, as `ragged.tables.from_table` describes."""
+        from ethogram.models.ragged.tables import from_table
 
         columns = {"states": states, "actions": actions, "stay": stay}
         labels = {"agent": agent, "group": group, "subject": subject}
@@ -125,8 +125,8 @@ class Trajectories(NamedTuple):
         missing: str = "error",
         metadata: Metadata | None = None,
     ) -> "Trajectories":
-        """Trajectories of Minari- or imitation-like objects, as `trajectory_sources.from_episodes` says."""
-        from ethogram.models.trajectory_sources import from_episodes
+        """Trajectories of Minari- or imitation-like objects, as `ragged.sources.from_episodes` says."""
+        from ethogram.models.ragged.sources import from_episodes
 
         reading: dict[str, Any] = {"last": last, "as_states": as_states, "with_actions": with_actions}
         labels = {"agent": agent, "group": group, "subject": subject}
@@ -134,14 +134,14 @@ class Trajectories(NamedTuple):
 
     @classmethod
     def from_xarray(cls, dataset: Any, *, missing: str = "error") -> "Trajectories":
-        """Trajectories of an xarray Dataset, as `trajectory_xarray.from_xarray` describes."""
-        from ethogram.models.trajectory_xarray import from_xarray
+        """Trajectories of an xarray Dataset, as `ragged.xarray_dataset.from_xarray` describes."""
+        from ethogram.models.ragged.xarray_dataset import from_xarray
 
         return from_xarray(dataset, missing=missing)
 
     def to_xarray(self) -> Any:
         """An xarray Dataset that :meth:`from_xarray` turns back into exactly these arrays and names."""
-        from ethogram.models.trajectory_xarray import to_xarray
+        from ethogram.models.ragged.xarray_dataset import to_xarray
 
         return to_xarray(self)
 
@@ -246,7 +246,7 @@ def check(data: Any) -> Trajectories:
         )
     if any(_is_hidden(leaf) for leaf in jax.tree.leaves(data)):
         return data
-    from ethogram.models.trajectory_checks import check_arrays
+    from ethogram.models.ragged.checks import check_arrays
 
     check_arrays(data)
     return data

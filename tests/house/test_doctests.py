@@ -15,10 +15,10 @@ MODULES = (
     "ethogram.inference.step_sizes",
     "ethogram.models.exponential_family",
     "ethogram.models.hidden_markov",
-    "ethogram.models.length_buckets",
+    "ethogram.models.ragged.length_buckets",
     "ethogram.models.log_permanent",
     "ethogram.models.markov_chain",
-    "ethogram.models.partly_known",
+    "ethogram.models.blocks.partly_known",
     "ethogram.models.role_hmm",
     "ethogram.models.trajectories",
 )

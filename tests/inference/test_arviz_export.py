@@ -21,9 +21,9 @@ from ethogram.inference.conjugate_svi import ConjugateResult, ConjugateSVI
 from ethogram.inference.posterior import Posterior
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.exponential_family import Dirichlet, NormalInverseWishart
+from ethogram.models.ragged.xarray_dataset import read_metadata
 from ethogram.models.role_hmm import RoleHMM
 from ethogram.models.trajectories import Metadata, Trajectories
-from ethogram.models.trajectory_xarray import read_metadata
 
 # ArviZ says so of a single influential sequence; that is its business, here the numbers are looked at.
 # ArviZ 0.23 calls pandas in a way that pandas 3 will drop.
@@ -360,7 +360,7 @@ def test_without_data_there_are_draws_only(fit):
 
 
 def test_the_same_draws_however_they_are_cut_into_chunks(fit, data, tree, monkeypatch):
-    monkeypatch.setattr("ethogram.inference.pointwise.BUDGET", 12 * 12 * 2 * 2 * 40)
+    monkeypatch.setattr("ethogram.inference.export.pointwise.BUDGET", 12 * 12 * 2 * 2 * 40)
     again = to_arviz(fit, data, num_draws=150, posterior_predictive=False)
     expected = tree["log_likelihood"]["observations"].values
     np.testing.assert_allclose(again["log_likelihood"]["observations"].values, expected, rtol=1e-5)

@@ -161,7 +161,7 @@ def write_by_hand(path, record):
         ("ethogram.inference.storage:os.stat_result", "which is no record"),
         ("ethogram.inference.storage:dataclasses.Field", "which is no record"),
         ("ethogram.inference.storage:write", "which is no record"),
-        ("ethogram.models.trajectory_checks:np.ndarray", "which is no record"),
+        ("ethogram.models.ragged.checks:np.ndarray", "which is no record"),
         ("ethogram.inference.alignment:NamedTuple", "which is no record"),
         ("ethogram.nowhere:Thing", "No module named"),
         ("ethogram.models.mdp_of_old:", "No module named"),

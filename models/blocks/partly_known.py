@@ -9,7 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from ethogram.models.conjugate_block import ConjugateBlock, is_concrete, require, require_reals
+from ethogram.models.blocks.conjugate_block import ConjugateBlock, is_concrete, require, require_reals
 
 __all__ = ["Known", "PartlyKnown"]
 

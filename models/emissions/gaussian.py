@@ -11,8 +11,16 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.models.conjugate_block import is_concrete, read_reals, require_covariance
-from ethogram.models.emission import Emission, one_hot, real_observations, repeat_rows, rows_of, whole_number
+from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require_covariance
+from ethogram.models.chains.forward_backward import logsumexp
+from ethogram.models.emissions.emission import (
+    Emission,
+    one_hot,
+    real_observations,
+    repeat_rows,
+    rows_of,
+    whole_number,
+)
 from ethogram.models.exponential_family import (
     ConjugateBlock,
     Dirichlet,
@@ -23,7 +31,6 @@ from ethogram.models.exponential_family import (
     NormalInverseWishart,
     NormalInverseWishartCoordinates,
 )
-from ethogram.models.forward_backward import logsumexp
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.trajectories import Trajectories
 

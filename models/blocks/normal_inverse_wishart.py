@@ -12,13 +12,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
 
-from ethogram.models.block_divergences import (
-    cholesky_divergence,
-    excess,
-    half_dofs,
-    wishart_dof_divergence,
-)
-from ethogram.models.conjugate_block import (
+from ethogram.models.blocks.conjugate_block import (
     ConjugateBlock,
     Reals,
     broadcast_batch,
@@ -27,6 +21,12 @@ from ethogram.models.conjugate_block import (
     read_reals,
     require,
     require_covariance,
+)
+from ethogram.models.blocks.divergences import (
+    cholesky_divergence,
+    excess,
+    half_dofs,
+    wishart_dof_divergence,
 )
 
 __all__ = [

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from ethogram.models.block_divergences import (
+from ethogram.models.blocks.divergences import (
     cholesky_divergence,
     dirichlet_divergence,
     gamma_remainder_divergence,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
+from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
 from ethogram.models.exponential_family import expected_statistics
 from ethogram.models.markov_chain import chunk_size
 

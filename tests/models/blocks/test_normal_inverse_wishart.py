@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from ethogram.models.normal_inverse_wishart import (
+from ethogram.models.blocks.normal_inverse_wishart import (
     MeanCovariance,
     Normal,
     NormalCoordinates,

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ethogram.models.ragged.metadata import SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
 from ethogram.models.trajectories import HostOrDevice, Trajectories, valid_steps
-from ethogram.models.trajectory_metadata import SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
 
 __all__ = ["check_arrays", "first_place"]
 

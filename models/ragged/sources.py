@@ -6,9 +6,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ethogram.models.ragged.metadata import Metadata
+from ethogram.models.ragged.rows import Column, FrameRows, pad_rows, read_column
 from ethogram.models.trajectories import Trajectories
-from ethogram.models.trajectory_metadata import Metadata
-from ethogram.models.trajectory_rows import Column, FrameRows, pad_rows, read_column
 
 __all__ = ["from_episodes", "from_list"]
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ethogram.models.conjugate_block import is_concrete, require
+from ethogram.models.blocks.conjugate_block import is_concrete, require
 from ethogram.models.exponential_family import ConjugateBlock, Known, PartlyKnown
 from ethogram.models.trajectories import Trajectories
 

@@ -9,8 +9,8 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ethogram.models.ragged.xarray_dataset import metadata_variables, read_metadata
 from ethogram.models.trajectories import Metadata, Trajectories
-from ethogram.models.trajectory_xarray import metadata_variables, read_metadata
 
 QUICK = settings(max_examples=15, deadline=None, derandomize=True)
 NAMES = st.one_of(

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
-from ethogram.models.forward_backward import chunk_e_step
+from ethogram.models.chains.forward_backward import chunk_e_step
 from ethogram.models.markov_chain import chunk_size, fold_axis, unfold_axis
 
 __all__ = ["ChainData", "conjugate_log_normalizer", "masked_log_likelihood"]

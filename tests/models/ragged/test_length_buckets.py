@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ethogram.models.length_buckets import bucket_indices
+from ethogram.models.ragged.length_buckets import bucket_indices
 
 
 def fewest_by_enumeration(lengths: list[int], max_waste: float) -> tuple[int, int]:

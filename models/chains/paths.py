@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float, Int32
 
-from ethogram.models.chain_filtering import log_filter
-from ethogram.models.chain_potentials import ChainPotentials, chain_potentials, into_step
+from ethogram.models.chains.filtering import log_filter
+from ethogram.models.chains.potentials import ChainPotentials, chain_potentials, into_step
 
 __all__ = ["Path", "most_likely_path", "sample_path"]
 

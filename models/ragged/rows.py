@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from ethogram.models.ragged.checks import first_place
+from ethogram.models.ragged.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
 from ethogram.models.trajectories import Trajectories, check
-from ethogram.models.trajectory_checks import first_place
-from ethogram.models.trajectory_metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
 
 __all__ = ["Column", "FrameRows", "pad_rows", "read_column"]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.ragged.metadata import SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
 from ethogram.models.trajectories import Trajectories, check
-from ethogram.models.trajectory_metadata import SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
 
 __all__ = ["from_xarray", "metadata_variables", "read_metadata", "to_xarray"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.ragged.metadata import STEP_FIELDS
+from ethogram.models.ragged.xarray_dataset import metadata_variables
 from ethogram.models.trajectories import Trajectories
-from ethogram.models.trajectory_metadata import STEP_FIELDS
-from ethogram.models.trajectory_xarray import metadata_variables
 
 __all__ = ["Layout"]
 

@@ -10,8 +10,15 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.special import gammaln
 
-from ethogram.models.conjugate_block import read_reals
-from ethogram.models.emission import Emission, in_range, integer_observations, one_hot, rows_of, whole_number
+from ethogram.models.blocks.conjugate_block import read_reals
+from ethogram.models.emissions.emission import (
+    Emission,
+    in_range,
+    integer_observations,
+    one_hot,
+    rows_of,
+    whole_number,
+)
 from ethogram.models.exponential_family import (
     Beta,
     BetaCoordinates,

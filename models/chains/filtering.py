@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float
 
-from ethogram.models.chain_potentials import ChainPotentials, chain_potentials, into_step
-from ethogram.models.forward_backward import logsumexp
+from ethogram.models.chains.forward_backward import logsumexp
+from ethogram.models.chains.potentials import ChainPotentials, chain_potentials, into_step
 
 __all__ = ["Filtered", "filter_states", "forecast_states", "log_filter"]
 
@@ -101,7 +101,7 @@ def log_filter(
 ) -> tuple[Array, Array, Array]:
     """Logs of one sequence's filtered states, predicted states, both (time, state), and increments (time,).
 
-    The arguments are those that :meth:`~ethogram.models.chain_potentials.ChainPotentials.over_sequences` hands
+    The arguments are those that :meth:`~ethogram.models.chains.potentials.ChainPotentials.over_sequences` hands
     on.
     """
     num_steps, num_states = log_likelihood.shape

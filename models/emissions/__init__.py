@@ -11,8 +11,8 @@ Formulas: Le, Yue, Carr, Lucey (2017), supplement, whose count in eq. 4 must be 
 (2007) for the normal-inverse-Wishart.
 """
 
-from ethogram.models.discrete_emissions import BinomialEmission, CategoricalEmission
-from ethogram.models.gaussian_emissions import (
+from ethogram.models.emissions.discrete import BinomialEmission, CategoricalEmission
+from ethogram.models.emissions.gaussian import (
     GaussianEmission,
     GaussianMixtureEmission,
     KnownCovarianceEmission,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.chain_potentials import chain_potentials
+from ethogram.models.chains.potentials import chain_potentials
 from ethogram.models.markov_chain import (
     entropy,
     filter_states,

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.time_grid import SortedRows, frame_numbers, step_length
+from ethogram.models.ragged.metadata import Metadata
+from ethogram.models.ragged.rows import Column, FrameRows, pad_rows, read_column
+from ethogram.models.ragged.time_grid import SortedRows, frame_numbers, step_length
 from ethogram.models.trajectories import ColumnName, Trajectories
-from ethogram.models.trajectory_metadata import Metadata
-from ethogram.models.trajectory_rows import Column, FrameRows, pad_rows, read_column
 
 __all__ = ["from_table"]
 

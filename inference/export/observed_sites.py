@@ -1,6 +1,6 @@
 """What any numpyro model says of its observed sites at many draws, by numpyro's own means.
 
-For models that are not asked more directly, by :mod:`ethogram.inference.pointwise`. The model is called as
+For models that are not asked more directly, by :mod:`ethogram.inference.export.pointwise`. The model is called as
 ``model(data)``, and ``model(data, condition=False)`` for new data.
 """
 
