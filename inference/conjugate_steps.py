@@ -23,7 +23,7 @@ BLOCK = 10
 
 def settled(elbo: Any, latest: Any, tol: Any) -> Array:
     """Whether bounds (restart,) have moved by at most `tol` of their size; never with a `tol` of 0."""
-    return (tol > 0) & (jnp.abs(elbo - latest) <= tol * jnp.abs(elbo))
+    return (tol > 0) & (abs(elbo - latest) <= tol * abs(elbo))
 
 
 @jax.jit

@@ -155,7 +155,7 @@ class ConjugateSVI:
         trajectories.check(data)
         if hasattr(self.model, "check"):
             self.model.check(data)
-        key_start, key_plan, key_next = jax.random.split(key, 3)
+        key_start, key_plan, key_next = _three_keys(key)
         run = _Run(self.model, data, batch_size, step_size, evaluate_every, tol, key_plan)
         step_size_at(run.step_size, _first_and_last(init, num_steps))
         signature, state = "", None
@@ -253,8 +253,8 @@ class _Run:
             blocks, restarts, step = continued_blocks(init.posterior.blocks, self.prior), 1, init.step
         else:
             blocks, step = start_blocks(key, self.model, self.prior, self.buckets, restarts, init), 0
-        nowhere = jnp.full(restarts, -jnp.inf, float_type(blocks))
-        return FitState(blocks, step, step, jnp.ones(restarts, bool), nowhere, [], [])
+        nowhere = np.full(restarts, -np.inf, float_type(blocks))
+        return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [])
 
     def advance(self, state, num_steps, progress_bar, save, save_every) -> FitState:
         from tqdm.auto import tqdm
@@ -264,7 +264,7 @@ class _Run:
         done = state.step - state.first_step
         try:
             with tqdm(total=num_steps, initial=done, disable=not progress_bar, desc="fit") as bar:
-                while state.step < stop and (not self.ascent or bool(jnp.any(state.active))):
+                while state.step < stop and (not self.ascent or state.active.any()):
                     before = state.step
                     until = min(stop, (state.step // save_every + 1) * save_every)
                     state = self._ascend(state, until) if self.ascent else self._stochastic(state, until)
@@ -294,8 +294,8 @@ class _Run:
         return state._replace(
             blocks=blocks,
             step=state.step + done,
-            active=active,
-            latest=latest,
+            active=np.asarray(active),
+            latest=np.asarray(latest),
             evaluated=state.evaluated + [steps[i] for i in kept],
             traces=state.traces + [trace[i] for i in kept],
         )
@@ -332,23 +332,30 @@ class _Run:
     def _evaluate(self, state: FitState) -> FitState:
         """Bounds of all restarts where they stand, and whether they have settled."""
         if self.ascent:  # the block that is compiled already; what it moves is dropped
-            everyone = jnp.ones_like(state.active)
+            everyone = np.ones_like(state.active)
             _, _, elbo, _, _ = ascent_block(
                 self.model, state.blocks, self.prior, self.buckets, everyone, state.latest, 1, self.tol
             )
-            active = state.active & jnp.isfinite(elbo) & ~settled(elbo, state.latest, self.tol)
+            elbo = np.asarray(elbo)
+            active = state.active & np.isfinite(elbo) & ~self._settled(elbo, state)
         else:
-            elbo, active = bounds(self.model, state.blocks, self.prior, self.buckets), state.active
+            elbo, active = (
+                np.asarray(bounds(self.model, state.blocks, self.prior, self.buckets)),
+                state.active,
+            )
             if (state.step - state.first_step) % self.evaluate_every == 0:  # fewer steps would move less
-                active = ~settled(elbo, state.latest, self.tol)
-        values = np.asarray(elbo)
-        self._refuse_impossible(values, state.blocks)
+                active = ~self._settled(elbo, state)
+        self._refuse_impossible(elbo, state.blocks)
         return state._replace(
             active=active,
             latest=elbo,
             evaluated=[*state.evaluated, state.step],
-            traces=[*state.traces, values],
+            traces=[*state.traces, elbo],
         )
+
+    def _settled(self, elbo: np.ndarray, state: FitState) -> np.ndarray:
+        with np.errstate(invalid="ignore"):  # bounds of -inf have no difference
+            return settled(elbo, state.latest, self.tol)
 
     def _refuse_impossible(self, elbo: np.ndarray, blocks: Any) -> None:
         if np.isfinite(elbo).any():
@@ -365,6 +372,11 @@ class _Run:
             f"the data are impossible under every start{where}: "
             "a forbidden transition or symbol, or a known state, contradicts them"
         )
+
+
+@jax.jit
+def _three_keys(key):
+    return tuple(jax.random.split(key, 3))
 
 
 def _first_and_last(init, num_steps: int) -> np.ndarray:
@@ -384,7 +396,7 @@ def _result(model, state: FitState, key) -> ConjugateResult:
     final = np.where(np.isnan(final), -np.inf, final)
     best = int(np.argmax(final))
     traces = np.stack(state.traces, axis=1)
-    posterior = Posterior(model, jax.tree.map(lambda x: x[best], state.blocks))
+    posterior = Posterior(model, jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[best]), state.blocks))
     converged = not bool(state.active[best])
     evaluated = np.asarray(state.evaluated)
     return ConjugateResult(posterior, traces[best], final, converged, state.step, key, evaluated, traces)

@@ -46,8 +46,8 @@ def start_blocks(
         model.start_statistics(np.random.default_rng([*entropy, i]), kind, batches)
         for i, kind in enumerate(kinds)
     ]
-    statistics = jax.tree.map(lambda *x: jnp.asarray(np.stack(x), dtype=jnp.result_type(float)), *each)
-    return jax.vmap(lambda one: natural_step(prior, prior, one, 1.0, 1.0))(statistics)
+    dtype = jnp.result_type(float)
+    return _updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each))
 
 
 def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Any:
@@ -73,6 +73,11 @@ def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, Conjuga
         if not moves and not np.array_equal(old, new, equal_nan=new.dtype != bool):
             raise ValueError(f"{fault}: blocks{name} differ, which no fit moves; start afresh")
     return jax.tree.map(lambda old, new: jnp.asarray(old, dtype=new.dtype)[None], blocks, prior)
+
+
+@jax.jit
+def _updated(prior, statistics):
+    return jax.vmap(lambda one: natural_step(prior, prior, one, 1.0, 1.0))(statistics)
 
 
 @jax.jit

@@ -18,6 +18,7 @@ from ethogram.models.blocks.conjugate_block import (
     ConjugateBlock,
     Reals,
     common_batch,
+    concretely,
     is_concrete,
     read_reals,
     require,
@@ -198,7 +199,9 @@ class Beta(ConjugateBlock):
                 require(np.asarray(count) > 0, name, count, "is not positive", "give a positive pseudo-count")
         came = f"successes has shape {pair[0].shape} and failures {pair[1].shape}"
         shape = common_batch(came, pair[0].shape, pair[1].shape)
-        return cls(BetaCoordinates(*(jnp.broadcast_to(count, shape) for count in pair)))
+        return cls(
+            BetaCoordinates(*(concretely(lambda xp, x: xp.broadcast_to(x, shape), count) for count in pair))
+        )
 
     def _counts(self) -> Array:
         """Both counts on a last axis."""

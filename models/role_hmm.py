@@ -26,7 +26,7 @@ import numpyro
 from jax import Array
 
 from ethogram.models import trajectories
-from ethogram.models.blocks.conjugate_block import is_concrete, read_reals
+from ethogram.models.blocks.conjugate_block import concretely, is_concrete, read_reals
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
 from ethogram.models.exclusive_roles import ExclusiveRoles, GroupedChains, log_num_maps
 from ethogram.models.exponential_family import (
@@ -130,7 +130,7 @@ class RoleHMM:
             return Known(rows)
         (concentration,) = read_reals(**{name: value})
         try:
-            return jnp.broadcast_to(concentration, shape)
+            return concretely(lambda xp, x: xp.broadcast_to(x, shape), concentration)
         except ValueError:
             raise ValueError(
                 f"{name} has shape {concentration.shape}, which does not broadcast to {shape}"
@@ -141,10 +141,9 @@ class RoleHMM:
         blocks = self.emission.prior(self.num_roles)
         if self.exclusive is not None:
             return blocks
-        diagonal = self.sticky * jnp.eye(self.num_roles, dtype=self.sticky.dtype)
         return {
-            "initial": _rows("initial", self.initial, 0),
-            "transition": _rows("transition", self.transition, diagonal),
+            "initial": _rows("initial", self.initial, None),
+            "transition": _rows("transition", self.transition, self.sticky),
             **blocks,
         }
 
@@ -350,8 +349,15 @@ def read_reals_or_nan(**named: Any) -> list[Array]:
     return [jnp.asarray(value, dtype=jnp.result_type(float)) for value in named.values()]
 
 
-def _rows(name: str, value: Any, added: Any) -> ConjugateBlock:
-    if not isinstance(value, Known):
-        return Dirichlet.from_standard(value + added)
-    block = Dirichlet.from_standard(jnp.ones_like(value.value) + added)
-    return PartlyKnown.from_known(block, value)
+def _rows(name: str, value: Any, sticky: Any) -> ConjugateBlock:
+    """Block of probability rows, with more weight on staying; ones stand in where rows are known."""
+
+    def add_staying(xp, rows, sticky):
+        return rows + sticky * xp.eye(len(rows), dtype=rows.dtype)
+
+    known = isinstance(value, Known)
+    rows = concretely(lambda xp, x: xp.ones_like(x), value.value) if known else value
+    if sticky is not None:
+        rows = concretely(add_staying, rows, sticky)
+    block = Dirichlet.from_standard(rows)
+    return PartlyKnown.from_known(block, value) if known else block

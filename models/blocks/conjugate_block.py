@@ -7,7 +7,7 @@ kept in natural coordinates, where a conjugate update is an addition. The blocks
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ __all__ = [
     "Reals",
     "broadcast_batch",
     "common_batch",
+    "concretely",
     "is_concrete",
     "read_reals",
     "require",
@@ -108,9 +109,9 @@ class ConjugateBlock(abc.ABC):
         """Raise ValueError unless the concrete ``value`` can be drawn from the block, in the given rows."""
 
 
-def broadcast_batch(leading: Array, ndim: int) -> Array:
+def broadcast_batch(leading: Any, ndim: int) -> Any:
     """``leading`` with axes of length 1 put before its last one, to ``ndim`` axes: its batch axes lead."""
-    return jnp.expand_dims(leading, tuple(range(leading.ndim - 1, ndim - 1)))
+    return leading.reshape(leading.shape[:-1] + (1,) * (ndim - leading.ndim) + leading.shape[-1:])
 
 
 def common_batch(came: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -124,6 +125,17 @@ def common_batch(came: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 def is_concrete(*values: Any) -> bool:
     """True unless a value is being traced."""
     return not any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def concretely(function: Callable[..., Any], *values: Any) -> Any:
+    """``function(numpy, *values)`` as JAX arrays where all values are concrete, else ``function(jax.numpy, ...)``.
+
+    What a constructor works out of a few small arrays is worth no compilation: NumPy needs none.
+    """
+    if not is_concrete(*jax.tree.leaves(values)):
+        return function(jnp, *values)
+    with jax.ensure_compile_time_eval():  # what is known stays known, inside jit too
+        return jax.tree.map(jnp.asarray, function(np, *jax.tree.map(np.asarray, values)))
 
 
 def require_reals(name: str, value: Any) -> None:
@@ -156,7 +168,7 @@ def read_reals(**parameters: Any) -> list[Array]:
             require(np.isfinite(np.asarray(value)), name, value, "is not finite", "remove or impute it")
     typed = [jnp.asarray(value) for value in parameters.values() if hasattr(value, "dtype")]
     dtype = jnp.result_type(*typed) if typed else jnp.result_type(float)
-    return [jnp.asarray(value, dtype=dtype) for value in parameters.values()]
+    return [concretely(lambda xp, x: xp.asarray(x, dtype=dtype), value) for value in parameters.values()]
 
 
 def require(good: Any, name: str, value: Any, fault: str, cure: str) -> None:

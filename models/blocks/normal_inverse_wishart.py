@@ -1,6 +1,7 @@
 """Conjugate blocks of a Gaussian's parameters: Normal for its mean, NormalInverseWishart for both."""
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from ethogram.models.blocks.conjugate_block import (
     Reals,
     broadcast_batch,
     common_batch,
+    concretely,
     is_concrete,
     read_reals,
     require,
@@ -79,12 +81,7 @@ class Normal(ConjugateBlock):
         batch = common_batch(came, m.shape[:-1], v.shape[:-2])
         if is_concrete(v):
             require_covariance("covariance", v)
-        m = jnp.broadcast_to(m, (*batch, *m.shape[-1:]))
-        v = jnp.broadcast_to(v, (*batch, *v.shape[-2:]))
-        factor = jnp.linalg.cholesky(v)
-        precision = _inverse(factor)
-        precision_mean = cho_solve((factor, True), m[..., None])[..., 0]
-        return cls(NormalCoordinates(precision_mean, precision))
+        return cls(concretely(functools.partial(_normal_coordinates, batch), m, v))
 
     def _moments(self) -> tuple[Array, Array]:
         """Means, and lower Cholesky factors of the precisions."""
@@ -224,7 +221,7 @@ class NormalInverseWishart(ConjugateBlock):
         if dimension == 0 or psi.shape[-2:] != (dimension, dimension):
             raise ValueError(f"{came}: give mean (*batch, feature) and scale (*batch, feature, feature)")
         batch = common_batch(came, m.shape[:-1], kappa.shape, nu.shape, psi.shape[:-2])
-        centre = rest[0] if rest else jnp.zeros((dimension,), dtype=m.dtype)
+        centre = rest[0] if rest else jnp.asarray(np.zeros((dimension,), dtype=m.dtype))
         if centre.ndim < 1 or centre.shape != (*batch[: centre.ndim - 1], dimension):
             raise ValueError(f"origin has shape {centre.shape}: give it one entry a feature, ({dimension},)")
         if is_concrete(kappa):
@@ -234,20 +231,15 @@ class NormalInverseWishart(ConjugateBlock):
             require(np.asarray(nu) > dimension - 1, "dof", nu, f"is too small for {dimension} features", cure)
         if is_concrete(psi):
             require_covariance("scale", psi)
-        m = jnp.broadcast_to(m, (*batch, dimension)) - broadcast_batch(centre, len(batch) + 1)
-        kappa, nu = jnp.broadcast_to(kappa, batch), jnp.broadcast_to(nu, batch)
-        psi = jnp.broadcast_to(psi, (*batch, dimension, dimension))
-        location = kappa[..., None] * m
-        scatter = 0.5 * (psi + psi.mT) + location[..., :, None] * m[..., None, :]
-        natural = NormalInverseWishartCoordinates(location, kappa, nu + dimension + 2, scatter)
+        natural = concretely(functools.partial(_natural, batch), m, kappa, nu, psi, centre)
         block = cls(natural, centre)
-        if is_concrete(scatter):
-            block._require_kept_scale(np.asarray(psi))
+        if is_concrete(natural.scatter):
+            block._require_kept_scale(np.broadcast_to(np.asarray(psi), natural.scatter.shape))
         return block
 
     def _require_kept_scale(self, scale: np.ndarray) -> None:
         """Raise ValueError where rounding has eaten the scale or the degrees of freedom."""
-        _, _, nu, psi = (np.asarray(part) for part in self._relative())
+        _, _, nu, psi = _relative(jax.tree.map(np.asarray, self.natural))
         cure = "give origin=mean, or use float64 (jax_enable_x64)"
         given, kept = (np.diagonal(part, axis1=-2, axis2=-1) for part in (scale, psi))
         near = np.abs(kept - given) <= 0.01 * given
@@ -256,10 +248,7 @@ class NormalInverseWishart(ConjugateBlock):
 
     def _relative(self) -> NormalInverseWishartParameters:
         """Usual parameters, the mean relative to the origin."""
-        location, kappa, dof, scatter = self.natural
-        m = location / kappa[..., None]
-        psi = scatter - location[..., :, None] * m[..., None, :]
-        return NormalInverseWishartParameters(m, kappa, dof - (m.shape[-1] + 2), 0.5 * (psi + psi.mT))
+        return _relative(self.natural)
 
     def _factored(self) -> tuple[Array, Array, Array, Array]:
         """Mean relative to the origin, kappa, nu, and the lower Cholesky factor of Psi."""
@@ -385,6 +374,40 @@ class NormalInverseWishart(ConjugateBlock):
     def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
         """Raise ValueError unless the covariances of the given rows are symmetric positive definite."""
         require_covariance(f"{name}.covariance", value[1], [tuple(at) for at in np.argwhere(rows).tolist()])
+
+
+def _normal_coordinates(batch: tuple[int, ...], xp: Any, m: Any, v: Any) -> NormalCoordinates:
+    """Natural coordinates of a mean and a covariance, by the array module ``xp``."""
+    m = xp.broadcast_to(m, (*batch, *m.shape[-1:]))
+    v = xp.broadcast_to(v, (*batch, *v.shape[-2:]))
+    if xp is np:  # in double precision while it costs nothing
+        precision = np.linalg.inv(v.astype(float))
+        precision = 0.5 * (precision + precision.mT)
+        precision_mean = (precision @ m[..., None].astype(float))[..., 0]
+        return NormalCoordinates(precision_mean.astype(m.dtype), precision.astype(v.dtype))
+    factor = jnp.linalg.cholesky(v)
+    return NormalCoordinates(cho_solve((factor, True), m[..., None])[..., 0], _inverse(factor))
+
+
+def _natural(
+    batch: tuple[int, ...], xp: Any, m: Any, kappa: Any, nu: Any, psi: Any, centre: Any
+) -> NormalInverseWishartCoordinates:
+    """Natural coordinates of usual parameters, by the array module ``xp``."""
+    dimension = m.shape[-1]
+    m = xp.broadcast_to(m, (*batch, dimension)) - broadcast_batch(centre, len(batch) + 1)
+    kappa, nu = xp.broadcast_to(kappa, batch), xp.broadcast_to(nu, batch)
+    psi = xp.broadcast_to(psi, (*batch, dimension, dimension))
+    location = kappa[..., None] * m
+    scatter = 0.5 * (psi + psi.mT) + location[..., :, None] * m[..., None, :]
+    return NormalInverseWishartCoordinates(location, kappa, nu + dimension + 2, scatter)
+
+
+def _relative(natural: NormalInverseWishartCoordinates) -> NormalInverseWishartParameters:
+    """Usual parameters, the mean relative to the origin; of NumPy or JAX arrays."""
+    location, kappa, dof, scatter = natural
+    m = location / kappa[..., None]
+    psi = scatter - location[..., :, None] * m[..., None, :]
+    return NormalInverseWishartParameters(m, kappa, dof - (m.shape[-1] + 2), 0.5 * (psi + psi.mT))
 
 
 def _half_log_det(factor: Float[Array, "*batch feature feature"]) -> Float[Array, "*batch"]:

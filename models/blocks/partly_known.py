@@ -9,7 +9,13 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from ethogram.models.blocks.conjugate_block import ConjugateBlock, is_concrete, require, require_reals
+from ethogram.models.blocks.conjugate_block import (
+    ConjugateBlock,
+    concretely,
+    is_concrete,
+    require,
+    require_reals,
+)
 
 __all__ = ["Known", "PartlyKnown"]
 
@@ -57,28 +63,31 @@ class PartlyKnown(ConjugateBlock):
             (probabilities that do not sum to one, a covariance that is not positive definite).
         TypeError : an array of integers.
         """
-        point = block.inner_point()
-        ndim = block.log_partition().ndim
+        point = jax.eval_shape(block.inner_point)
+        ndim = jax.eval_shape(block.log_partition).ndim
         parts = known.value if isinstance(known.value, tuple) else (known.value,)
         shapes = point if isinstance(point, tuple) else (point,)
         if len(parts) != len(shapes):
             raise ValueError(f"known has {len(parts)} parts, not the {len(shapes)} of a draw of {block!r}")
-        values, missing = [], []
+        values = []
         for part, shape in zip(parts, shapes, strict=True):
             require_reals("known", part)
-            array = jnp.asarray(part, dtype=shape.dtype)
+            array = concretely(lambda xp, x, dtype=shape.dtype: xp.asarray(x, dtype=dtype), part)
             if array.shape != shape.shape:
                 cure = f"give it the shape {shape.shape}, with rows of NaN where not known"
                 raise ValueError(f"known has shape {array.shape}: {cure}")
             if is_concrete(array):
-                require(~np.isinf(array), "known", array, "is infinite", "give a finite value")
+                require(~np.isinf(np.asarray(array)), "known", array, "is infinite", "give a finite value")
             values.append(array)
-            missing.append(jnp.isnan(array).reshape(*array.shape[:ndim], -1))
-        holes = jnp.concatenate(missing, axis=-1)
-        rows = ~jnp.any(holes, axis=-1)
+
+        def missing(xp, *values):
+            return xp.concatenate([xp.isnan(x).reshape(*x.shape[:ndim], -1) for x in values], axis=-1)
+
+        holes = concretely(missing, *values)
+        rows = concretely(lambda xp, x: ~xp.any(x, axis=-1), holes)
         value = type(point)(*values) if isinstance(point, tuple) else values[0]
         if is_concrete(rows, holes):
-            partial = np.argwhere(np.asarray(jnp.any(holes, axis=-1) & ~jnp.all(holes, axis=-1)))
+            partial = np.argwhere(np.asarray(holes).any(axis=-1) & ~np.asarray(holes).all(axis=-1))
             if len(partial):
                 place = ", ".join(map(str, partial[0]))
                 raise ValueError(f"known[{place}] is NaN in part: a row is known as a whole or not at all")

@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.special import gammaln
 
-from ethogram.models.blocks.conjugate_block import read_reals
+from ethogram.models.blocks.conjugate_block import concretely, read_reals
 from ethogram.models.emissions.emission import (
     Emission,
     in_range,
@@ -53,7 +53,7 @@ class CategoricalEmission(Emission):
     def __post_init__(self):
         whole_number("num_categories", self.num_categories, 1)
         (concentration,) = read_reals(concentration=self.concentration)
-        concentration = jnp.broadcast_to(concentration, (self.num_categories,))
+        concentration = concretely(lambda xp, x: xp.broadcast_to(x, (self.num_categories,)), concentration)
         object.__setattr__(self, "concentration", concentration)
         Dirichlet.from_standard(concentration)
 
@@ -119,9 +119,9 @@ class BinomialEmission(Emission):
             raise ValueError(f"total_count must hold integers of at least 1, not {self.total_count!r}")
         a, b = read_reals(successes=self.successes, failures=self.failures)
         shape = (self.num_features,)
-        object.__setattr__(self, "total_count", jnp.broadcast_to(jnp.asarray(total), shape))
-        object.__setattr__(self, "successes", jnp.broadcast_to(a, shape))
-        object.__setattr__(self, "failures", jnp.broadcast_to(b, shape))
+        for name, value in {"total_count": total, "successes": a, "failures": b}.items():
+            every = concretely(lambda xp, x: xp.broadcast_to(x, shape), value)
+            object.__setattr__(self, name, every)
         Beta.from_standard(self.successes, self.failures)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:

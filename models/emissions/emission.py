@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ethogram.models.blocks.conjugate_block import is_concrete, require
+from ethogram.models.blocks.conjugate_block import concretely, is_concrete, require
 from ethogram.models.exponential_family import ConjugateBlock, Known, PartlyKnown
 from ethogram.models.trajectories import Trajectories
 
@@ -43,7 +43,9 @@ def one_hot(labels: np.ndarray, num_states: int) -> np.ndarray:
 
 def repeat_rows(block: Any, count: int) -> Any:
     """The block with a new leading batch axis of `count` equal rows."""
-    return jax.tree.map(lambda x: jnp.broadcast_to(x[None], (count, *x.shape)), block)
+    return jax.tree.map(
+        lambda x: concretely(lambda xp, x: xp.broadcast_to(x[None], (count, *x.shape)), x), block
+    )
 
 
 def rows_of(block: ConjugateBlock, num_states: int, known: Known | None) -> ConjugateBlock:

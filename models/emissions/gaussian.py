@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require_covariance
+from ethogram.models.blocks.conjugate_block import concretely, is_concrete, read_reals, require_covariance
 from ethogram.models.chains.forward_backward import logsumexp
 from ethogram.models.emissions.emission import (
     Emission,
@@ -131,7 +131,7 @@ class KnownCovarianceEmission(Emission):
             require_covariance("covariance", covariance)
         size = covariance.shape[0]
         object.__setattr__(self, "covariance", covariance)
-        object.__setattr__(self, "mean", jnp.broadcast_to(mean, (size,)))
+        object.__setattr__(self, "mean", _of_every(size, mean))
         object.__setattr__(self, "mean_covariance", _matrix(spread, size))
         self._block()
 
@@ -205,7 +205,7 @@ class GaussianMixtureEmission(Emission):
         whole_number("num_components", self.num_components, 1)
         mean, strength, dof, scale = _niw_parameters(self)
         (concentration,) = read_reals(concentration=self.concentration)
-        concentration = jnp.broadcast_to(concentration, (self.num_components,)).astype(mean.dtype)
+        concentration = _of_every(self.num_components, concentration).astype(mean.dtype)
         parameters = {
             "mean": mean,
             "strength": strength,
@@ -290,9 +290,16 @@ def _plus_row(x: Array, row: Array) -> Array:
     return x + row.reshape((1,) * (x.ndim - 1) + row.shape)
 
 
+def _of_every(size: int, value: Array) -> Array:
+    """A number once a feature, or what was given for every one."""
+    return concretely(lambda xp, x: xp.broadcast_to(x, (size,)), value)
+
+
 def _matrix(value: Array, size: int) -> Array:
     """A number times the identity, or the matrix that was given."""
-    return value * jnp.eye(size, dtype=value.dtype) if value.ndim == 0 else value
+    if value.ndim:
+        return value
+    return concretely(lambda xp, x: x * xp.eye(size, dtype=x.dtype), value)
 
 
 def _niw_parameters(emission: Any) -> tuple[Array, Array, Array, Array]:
@@ -306,4 +313,4 @@ def _niw_parameters(emission: Any) -> tuple[Array, Array, Array, Array]:
         raise ValueError(
             f"mean must be a number or have the {size} features of num_features, not shape {mean.shape}"
         )
-    return jnp.broadcast_to(mean, (size,)), strength, dof, _matrix(scale, size)
+    return _of_every(size, mean), strength, dof, _matrix(scale, size)
