@@ -70,55 +70,60 @@ def log_space_e_step(log_initial: Array, log_transition: Array, log_likelihood: 
     num_steps, num_states, num_chains, num_sequences = log_likelihood.shape
     driven = is_driven(log_transition)
     alive = jnp.broadcast_to(alive, (num_steps, num_chains, num_sequences))
-
-    def into(t):
-        """Log transition into step t; at t = 0 any matrix, whose use is masked."""
-        if not driven:
-            return log_transition
-        if num_steps == 1:
-            return jnp.zeros_like(log_likelihood, shape=pair_shape)
-        return lax.dynamic_index_in_dim(log_transition, jnp.maximum(t - 1, 0), keepdims=False)
-
     pair_shape = (num_states, num_states, num_chains, num_sequences)
 
-    def normalized(log_weight, t):
-        """Messages of a step with its increment taken off: rounding stays small however long the chain."""
-        increment = jnp.where(alive[t], logsumexp(log_weight, 0), 0)
-        return log_weight - _finite(increment)[None], increment
+    def into(t):
+        """Log transition into step t."""
+        if not driven:
+            return log_transition
+        if num_steps == 1:  # traced, never run
+            return jnp.zeros_like(log_likelihood, shape=pair_shape)
+        return lax.dynamic_index_in_dim(log_transition, t - 1, keepdims=False)
+
+    def lowered(log_weight, here):
+        """Messages of a step with their maximum taken off: rounding stays small however long the chain."""
+        top = jnp.where(here, lax.stop_gradient(jnp.max(log_weight, axis=0)), 0)
+        return log_weight - _finite(top)[None], top
 
     def forward(alpha, t):
-        reached, increment = normalized(logsumexp(alpha[:, None] + into(t), 0) + log_likelihood[t], t)
+        reached, top = lowered(logsumexp(alpha[:, None] + into(t), 0) + log_likelihood[t], alive[t])
         alpha = jnp.where(alive[t][None], reached, alpha)
-        return alpha, (alpha, increment)
+        return alpha, (alpha, top)
 
-    first, first_increment = normalized(jnp.where(alive[0][None], log_initial + log_likelihood[0], 0), 0)
-    _, (later, increments) = lax.scan(forward, first, jnp.arange(1, num_steps))
+    first, first_top = lowered(jnp.where(alive[0][None], log_initial + log_likelihood[0], 0), alive[0])
+    last, (later, tops) = lax.scan(forward, first, jnp.arange(1, num_steps))
     alphas = jnp.concatenate([first[None], later])
-    increments = jnp.concatenate([first_increment[None], increments])
-    possible = jnp.all(increments > -jnp.inf, axis=0)
-    increments = jnp.where(possible[None], increments, 0)
-    log_normalizer = jnp.where(possible, jnp.sum(increments, axis=0), -jnp.inf)
+    tops = jnp.concatenate([first_top[None], tops])
+    possible = jnp.all(tops > -jnp.inf, axis=0)
+    rest = jnp.where(alive[0], logsumexp(last, 0), 0)
+    log_normalizer = jnp.where(possible, jnp.sum(jnp.where(possible, tops, 0), axis=0) + rest, -jnp.inf)
 
-    def probability(log_weight, where):
-        return jnp.where(where, jnp.exp(jnp.where(where, log_weight, -jnp.inf)), 0)
+    def posterior(log_weight, here):
+        """Shares of the states: exponentials divided by their sum, zero where there is nothing to share."""
+        weight = jnp.exp(lowered(jnp.where(here[None], log_weight, -jnp.inf), here)[0])
+        return weight / jnp.where(here, jnp.sum(weight, axis=0), 1)[None]
 
     def backward(carry, t):
+        """The message to step t - 1, its state marginals, and the pairs of steps t - 1 and t."""
         beta, counts = carry
-        beta = beta - _finite(logsumexp(alphas[t] + beta, 0))[None]
-        here = alive[t] & possible
-        moved = here & (t > 0)
-        state = probability(alphas[t] + beta, here[None])
-        entering = into(t) + (log_likelihood[t] + beta - increments[t][None])[None]
-        previous = lax.dynamic_index_in_dim(alphas, jnp.maximum(t - 1, 0), keepdims=False)
-        pair = probability(previous[:, None] + entering, moved[None, None])
-        beta = jnp.where(moved[None], logsumexp(entering, 1), beta)
+        moved = alive[t] & possible
+        entering = into(t) + (log_likelihood[t] + beta)[None]
+        top = _finite(lax.stop_gradient(jnp.max(entering, axis=1)))
+        weight = jnp.where(moved[None, None], jnp.exp(entering - top[:, None]), 0)
+        total = jnp.sum(weight, axis=1)
+        some = total > 0
+        reached = jnp.where(some, jnp.log(jnp.where(some, total, 1)) + top, -jnp.inf)
+        beta = jnp.where(moved[None], lowered(reached, moved)[0], beta)
+        state = posterior(alphas[t - 1] + beta, alive[t - 1] & possible)
+        pair = weight * (state / jnp.where(some, total, 1))[:, None]
         return (beta, counts if driven else counts + pair), (state, pair if driven else None)
 
-    counts = jnp.zeros_like(log_likelihood, shape=pair_shape)
-    (_, counts), (state, pairs) = lax.scan(
-        backward, (jnp.zeros_like(first), counts), jnp.arange(num_steps), reverse=True
+    nothing = jnp.zeros_like(log_likelihood, shape=pair_shape)
+    (_, counts), (earlier, pairs) = lax.scan(
+        backward, (jnp.zeros_like(first), nothing), jnp.arange(1, num_steps), reverse=True
     )
-    return EStep(log_normalizer, state, pairs[1:] if driven else counts)
+    final = posterior(last, alive[-1] & possible)
+    return EStep(log_normalizer, jnp.concatenate([earlier, final[None]]), pairs if driven else counts)
 
 
 def chunk_e_step(
