@@ -23,7 +23,7 @@ from ethogram.models.blocks.conjugate_block import (
     read_reals,
     require,
 )
-from ethogram.models.blocks.divergences import dirichlet_divergence
+from ethogram.models.blocks.divergences import Divergence, dirichlet_divergence
 from ethogram.models.blocks.normal_inverse_wishart import (
     MeanCovariance,
     Normal,
@@ -127,8 +127,8 @@ class Dirichlet(ConjugateBlock):
         present, safe, total = self._present()
         return jnp.sum(jnp.where(present, gammaln(safe), 0), axis=-1) - gammaln(jnp.squeeze(total, axis=-1))
 
-    def kl(self, other: "Dirichlet") -> Float[Array, "*batch"]:
-        """KL(self || other) of each row; infinite where the structural zeros differ."""
+    def divergence(self, other: "Dirichlet") -> Divergence:
+        """KL(self || other) of each row, in parts; infinite where the structural zeros differ."""
         own = self.natural.concentration
         return dirichlet_divergence(own, jnp.broadcast_to(other.natural.concentration, own.shape))
 
@@ -227,8 +227,8 @@ class Beta(ConjugateBlock):
         a, b = self.natural
         return gammaln(a) + gammaln(b) - gammaln(a + b)
 
-    def kl(self, other: "Beta") -> Float[Array, "*batch"]:
-        """KL(self || other) of each entry."""
+    def divergence(self, other: "Beta") -> Divergence:
+        """KL(self || other) of each entry, in parts."""
         own = self._counts()
         return dirichlet_divergence(own, jnp.broadcast_to(other._counts(), own.shape))
 
@@ -294,5 +294,7 @@ def natural_step(blocks: Any, prior: Any, statistics: Any, scale: Any, step_size
 
 def total_kl(blocks: Any, prior: Any) -> Float[Array, ""]:
     """Sum of KL(q || p) over all rows of all blocks of a pytree, in nats."""
-    parts = jax.tree.map(lambda block, start: jnp.sum(block.kl(start)), blocks, prior, is_leaf=_is_block)
-    return jax.tree.reduce(jnp.add, parts)
+    parts = jax.tree.map(lambda block, start: block.divergence(start), blocks, prior, is_leaf=_is_block)
+    columns = zip(*jax.tree.leaves(parts, is_leaf=lambda part: isinstance(part, Divergence)), strict=True)
+    rest, weight, p, q = (jnp.concatenate([part.ravel() for part in column]) for column in columns)
+    return jnp.sum(rest) + Divergence(jnp.zeros((), rest.dtype), weight, p, q).total()

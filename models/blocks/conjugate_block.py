@@ -16,6 +16,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ethogram.models.blocks.divergences import Divergence
+
 __all__ = [
     "ConjugateBlock",
     "Reals",
@@ -28,6 +30,7 @@ __all__ = [
     "require_covariance",
     "require_reals",
 ]
+
 
 Reals = ArrayLike | Sequence[Any]
 
@@ -81,8 +84,12 @@ class ConjugateBlock(abc.ABC):
         """A(natural), one a row; the log density is <natural, statistics> - A plus the base measure."""
 
     @abc.abstractmethod
+    def divergence(self, other: Any) -> Divergence:
+        """KL(self || other), one a row, with its Gamma functions still to be evaluated."""
+
     def kl(self, other: Any) -> Float[Array, "*batch"]:
         """KL(self || other), one a row, in nats."""
+        return self.divergence(other).total()
 
     @abc.abstractmethod
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:

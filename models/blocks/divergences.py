@@ -5,7 +5,7 @@ taken on paper, so that float32 keeps them, and equal blocks have divergence 0.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax.scipy.special import digamma, gammaln, xlogy
 from jaxtyping import Array, Float
 
 __all__ = [
+    "Divergence",
     "cholesky_divergence",
     "dirichlet_divergence",
     "excess",
@@ -20,6 +21,22 @@ __all__ = [
     "half_dofs",
     "wishart_dof_divergence",
 ]
+
+
+class Divergence(NamedTuple):
+    """A KL divergence as ``rest + sum(weight * gamma_remainder_divergence(p, q), -1)``.
+
+    So that many blocks can share one evaluation of the Gamma functions, which are slow to compile.
+    """
+
+    rest: Any  # (*batch,)
+    weight: Any  # (*batch, term)
+    p: Any  # (*batch, term)
+    q: Any  # (*batch, term)
+
+    def total(self) -> Array:
+        """The divergence (*batch,), in nats."""
+        return self.rest + jnp.sum(self.weight * gamma_remainder_divergence(self.p, self.q), axis=-1)
 
 
 def excess(ratio: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -74,7 +91,7 @@ def gamma_remainder_divergence(
 
 def dirichlet_divergence(
     q: Float[Array, "*batch category"], p: Float[Array, "*batch category"]
-) -> Float[Array, "*batch"]:
+) -> Divergence:
     r"""KL(Dir(q) || Dir(p)) of each row, exactly 0 where the rows are equal.
 
     .. math:: P\,\mathrm{KL}\Bigl(\frac{p}{P} \Big\| \frac{q}{Q}\Bigr) + \sum_i d(p_i, q_i) - d(P, Q),
@@ -91,11 +108,11 @@ def dirichlet_divergence(
     q, p = jnp.where(present, q, 1), jnp.where(present, p, 1)
     q_share, ratio = q / q_total, (p / p_total) / (q / q_total)
     shape_part = p_total * q_share * (xlogy(ratio, ratio) - (ratio - 1))
-    remainder = gamma_remainder_divergence(
-        jnp.concatenate([p, p_total], axis=-1), jnp.concatenate([q, q_total], axis=-1)
+    rest = jnp.where(mismatch, jnp.inf, jnp.sum(jnp.where(present, shape_part, 0), axis=-1))
+    weight = jnp.concatenate([present.astype(p.dtype), -jnp.ones_like(p_total)], axis=-1)
+    return Divergence(
+        rest, weight, jnp.concatenate([p, p_total], axis=-1), jnp.concatenate([q, q_total], axis=-1)
     )
-    parts = jnp.where(present, shape_part + remainder[..., :-1], 0)
-    return jnp.where(mismatch, jnp.inf, jnp.sum(parts, axis=-1) - remainder[..., -1])
 
 
 def cholesky_divergence(
@@ -129,7 +146,7 @@ def _log_shrink(x: Float[Array, "*shape"], shift: Float[Array, "*shape"]) -> Flo
 
 def wishart_dof_divergence(
     dof: Float[Array, "*batch"], other: Float[Array, "*batch"], dimension: int
-) -> Float[Array, "*batch"]:
+) -> Divergence:
     r"""Part of KL(IW(nu Psi, nu) || IW(nu_0 Psi, nu_0)) that depends on the degrees of freedom alone.
 
     .. math:: \sum_{d=1}^{D} B(p - c_d,\, q - c_d) - b(p, q), \qquad b(p, q) = p \ln\frac{p}{q} - (p - q),
@@ -140,4 +157,4 @@ def wishart_dof_divergence(
     shift = 0.5 * jnp.broadcast_to(jnp.arange(dimension, dtype=dof.dtype), own.shape)
     shrink = _log_shrink(others, shift) - _log_shrink(own, shift)
     leading = (others + shift) * shrink - shift * jnp.log(others / own)
-    return jnp.sum(leading + gamma_remainder_divergence(others, own), axis=-1)
+    return Divergence(jnp.sum(leading, axis=-1), jnp.ones_like(own), others, own)

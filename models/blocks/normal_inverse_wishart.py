@@ -25,6 +25,7 @@ from ethogram.models.blocks.conjugate_block import (
     require_covariance,
 )
 from ethogram.models.blocks.divergences import (
+    Divergence,
     cholesky_divergence,
     excess,
     half_dofs,
@@ -105,14 +106,15 @@ class Normal(ConjugateBlock):
         log_det = 2 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
         return 0.5 * (quadratic - log_det + mean.shape[-1] * math.log(2 * math.pi))
 
-    def kl(self, other: "Normal") -> Float[Array, "*batch"]:
-        """KL(self || other) of each entry."""
+    def divergence(self, other: "Normal") -> Divergence:
+        """KL(self || other) of each entry; no Gamma functions are in it."""
         mean, factor = self._moments()
         other_mean, other_factor = other._moments()
         other_factor = jnp.broadcast_to(other_factor, factor.shape)
         gap = mean - jnp.broadcast_to(other_mean, mean.shape)
         distance = jnp.sum(jnp.einsum("...ij,...i->...j", other_factor, gap) ** 2, axis=-1)
-        return 0.5 * (cholesky_divergence(factor, other_factor) + distance)
+        none = jnp.zeros_like(distance, shape=(*distance.shape, 0))
+        return Divergence(0.5 * (cholesky_divergence(factor, other_factor) + distance), none, none, none)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*shape feature"]:
         """Means (*sample_shape, *batch, feature)."""
@@ -308,8 +310,8 @@ class NormalInverseWishart(ConjugateBlock):
         wishart = log_gamma + 0.5 * dimension * (nu * math.log(2) + 0.5 * (dimension - 1) * math.log(math.pi))
         return gaussian + wishart - nu * _half_log_det(factor)
 
-    def kl(self, other: "NormalInverseWishart") -> Float[Array, "*batch"]:
-        """KL(self || other) of each entry; the origins may differ."""
+    def divergence(self, other: "NormalInverseWishart") -> Divergence:
+        """KL(self || other) of each entry, in parts; the origins may differ."""
         own = self._factored_and_centred()
         m, kappa, nu, factor, centre = own
         pairs = zip(other._factored_and_centred(), own, strict=True)
@@ -319,7 +321,8 @@ class NormalInverseWishart(ConjugateBlock):
         mean_part = m.shape[-1] * excess(kappa0 / kappa) + kappa0 * nu * jnp.sum(whitened**2, axis=-1)
         # Psi / nu is compared, not Psi; wishart_dof_divergence undoes that where the large terms cancel.
         shape_part = nu0 * cholesky_divergence(factor, factor0, nu / nu0)
-        return 0.5 * (mean_part + shape_part) + wishart_dof_divergence(nu, nu0, m.shape[-1])
+        dof_part = wishart_dof_divergence(nu, nu0, m.shape[-1])
+        return dof_part._replace(rest=0.5 * (mean_part + shape_part) + dof_part.rest)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> MeanCovariance:
         """Means (*sample_shape, *batch, feature) and covariances (..., feature, feature).

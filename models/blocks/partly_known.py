@@ -16,6 +16,7 @@ from ethogram.models.blocks.conjugate_block import (
     require,
     require_reals,
 )
+from ethogram.models.blocks.divergences import Divergence
 
 __all__ = ["Known", "PartlyKnown"]
 
@@ -132,10 +133,12 @@ class PartlyKnown(ConjugateBlock):
         beneath = self.block.log_partition()
         return self._choose(jnp.zeros_like(beneath), beneath)
 
-    def kl(self, other: Any) -> Float[Array, "*batch"]:
-        """KL(self || other) of the rows that are not known, 0 for the others."""
-        beneath = self.block.kl(other.block if isinstance(other, PartlyKnown) else other)
-        return self._choose(jnp.zeros_like(beneath), beneath)
+    def divergence(self, other: Any) -> Divergence:
+        """KL(self || other) of the rows that are not known, 0 for the others, in parts."""
+        beneath = self.block.divergence(other.block if isinstance(other, PartlyKnown) else other)
+        one = jnp.ones_like(beneath.p)
+        nothing = Divergence(jnp.zeros_like(beneath.rest), jnp.zeros_like(one), one, one)
+        return self._choose(nothing, beneath)
 
     def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> "PartlyKnown":
         """Block after one natural-gradient step (see `ConjugateBlock.step`); known rows stay."""
