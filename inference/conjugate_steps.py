@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 
 from ethogram.models.exponential_family import expected_statistics, natural_step, total_kl
 
@@ -21,7 +21,7 @@ BLOCK = 10
 """Steps in one compiled call: progress, checkpoints and interrupts come between calls."""
 
 
-def settled(elbo: Any, latest: Any, tol: Any) -> Array:
+def settled(elbo: Any, latest: Any, tol: Any) -> Any:
     """Whether bounds (restart,) have moved by at most `tol` of their size; never with a `tol` of 0."""
     return (tol > 0) & (abs(elbo - latest) <= tol * abs(elbo))
 

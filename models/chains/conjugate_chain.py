@@ -129,27 +129,18 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
     num_chunks = math.ceil(num_sequences / size)
 
     def one_chunk(chunk: ChainData):
-        observed = chunk.observed.T
-        observations = jnp.swapaxes(chunk.observations, 0, 1)
-        missing = ~observed.reshape(observed.shape + (1,) * (observations.ndim - 2))
-        observations = jnp.where(missing, 0, observations)
-        states = None if chunk.states is None else chunk.states.T
-
-        def log_likelihood(statistics):
-            one = masked_log_likelihood(
-                emission.expected_log_likelihood(statistics, observations), observed, states
-            )
-            return jnp.transpose(one, (0, 2, 1))
-
-        steps, pullback = jax.vjp(jax.vmap(log_likelihood, out_axes=2), expected)
-        alive = jnp.arange(observed.shape[0])[:, None, None] < chunk.lengths[None, None]
-        weight = jnp.ones_like(steps, shape=(1, chunk.lengths.shape[0]))
-        result = chunk_e_step(log_initial, log_transition, steps, alive, weight)
+        steps, statistics_of = _step_potentials(emission, expected, chunk)
+        dtype = jnp.result_type(steps, log_initial)
+        alive = jnp.arange(steps.shape[0])[:, None, None] < chunk.lengths[None, None]
+        weight = jnp.ones((1, chunk.lengths.shape[0]), dtype)
+        result = chunk_e_step(
+            log_initial.astype(dtype), log_transition.astype(dtype), steps.astype(dtype), alive, weight
+        )
         counts = {
             "initial": initial._replace(concentration=jnp.sum(result.state[0], axis=-1).T),
             "transition": transition._replace(concentration=jnp.transpose(result.pair, (2, 0, 1))),
         }
-        return jnp.sum(result.log_normalizer, axis=-1), {**counts, **pullback(result.state)[0]}
+        return jnp.sum(result.log_normalizer, axis=-1), {**counts, **statistics_of(result.state)}
 
     if num_chunks == 1:
         return one_chunk(data)
@@ -166,3 +157,56 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
         lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one_chunk, jax.tree.map(lambda x: x[0], chunks))
     )
     return lax.scan(add_chunk, nothing, chunks)[0]
+
+
+def _step_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Array, Any]:
+    """Expected log likelihood (time, state, chain, sequence), and statistics by block as a function of marginals.
+
+    Where it is linear in features of the data, both are matrix products with them; elsewhere the statistics are
+    the pullback of the marginals through it.
+    """
+    if not hasattr(emission, "chain_features"):
+        return _general_potentials(emission, expected, chunk)
+    features = emission.chain_features(chunk.observations, chunk.observed)
+    weights, pullback = jax.vjp(jax.vmap(emission.chain_weights), expected)
+    num_chains, num_states, num_features = weights.shape
+    num_steps, _, num_sequences = features.shape
+    # A product a step, rather than one for all of them: the result has the layout that the messages want.
+    rows = jnp.broadcast_to(
+        weights.reshape(1, -1, num_features), (num_steps, num_chains * num_states, num_features)
+    )
+    steps = (rows @ features).reshape(num_steps, num_chains, num_states, num_sequences)
+    steps = _only_known(jnp.swapaxes(steps, 1, 2), chunk.states)
+
+    def statistics_of(marginals: Array) -> dict[str, Any]:
+        flat = jnp.swapaxes(marginals, 1, 2).reshape(num_steps, -1, num_sequences)
+        total = jnp.sum(flat.astype(features.dtype) @ features.mT, axis=0)
+        return pullback(total.reshape(weights.shape).astype(weights.dtype))[0]
+
+    return steps, statistics_of
+
+
+def _only_known(steps: Array, states: Array | None) -> Array:
+    """Potentials (time, state, chain, sequence), ``-inf`` off a known state."""
+    if states is None:
+        return steps
+    states = states.T[:, None, None]
+    allowed = (states < 0) | (states == jnp.arange(steps.shape[1]).reshape(1, -1, 1, 1))
+    return jnp.where(allowed, steps, -jnp.inf)
+
+
+def _general_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Array, Any]:
+    observed = chunk.observed.T
+    observations = jnp.swapaxes(chunk.observations, 0, 1)
+    missing = ~observed.reshape(observed.shape + (1,) * (observations.ndim - 2))
+    observations = jnp.where(missing, 0, observations)
+    states = None if chunk.states is None else chunk.states.T
+
+    def log_likelihood(statistics):
+        one = masked_log_likelihood(
+            emission.expected_log_likelihood(statistics, observations), observed, states
+        )
+        return jnp.transpose(one, (0, 2, 1))
+
+    steps, pullback = jax.vjp(jax.vmap(log_likelihood, out_axes=2), expected)
+    return steps, lambda marginals: pullback(marginals.astype(steps.dtype))[0]

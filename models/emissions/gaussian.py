@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax import Array
+from jax import Array, lax
 
 from ethogram.models.blocks.conjugate_block import concretely, is_concrete, read_reals, require_covariance
 from ethogram.models.chains.forward_backward import logsumexp
@@ -83,6 +83,16 @@ class GaussianEmission(Emission):
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Expected log density (..., state) of observations (..., feature)."""
         return _expected_gaussian(expected["mean_covariance"], _plus_row(observations, -self.mean))
+
+    def chain_features(self, observations: Array, observed: Array) -> Array:
+        """Features (time, feature, sequence) of observations (sequence, time, feature), zero where missing."""
+        x = jnp.transpose(_plus_row(observations, -self.mean), (1, 2, 0))
+        observed = observed.T[:, None]
+        return _quadratic_features(jnp.where(observed, x, 0), observed.astype(x.dtype), 1)
+
+    def chain_weights(self, expected: dict[str, Any]) -> Array:
+        """Weights (state, feature) of :meth:`chain_features` in the expected log density."""
+        return _quadratic_weights(expected["mean_covariance"])
 
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
@@ -273,17 +283,30 @@ def _gaussian_statistics(
     return NormalInverseWishartCoordinates(total, count, count, scatter)
 
 
+def _quadratic_features(x: Array, one: Array, axis: int) -> Array:
+    """One, x, and the products of its entries on and above the diagonal, side by side along `axis`."""
+    size = x.shape[axis]
+    entries = [lax.slice_in_dim(x, i, size, axis=axis) for i in range(size)]
+    products = [lax.slice_in_dim(rest, 0, 1, axis=axis) * rest for rest in entries]
+    return jnp.concatenate([one, x, *products], axis=axis)
+
+
+def _quadratic_weights(expected: Any) -> Array:
+    """E ln N(x) (..., feature) as a linear form of :func:`_quadratic_features`."""
+    size = expected.location.shape[-1]
+    rows, columns = np.triu_indices(size)
+    twice = expected.scatter + expected.scatter.mT
+    halved = np.where(rows == columns, 0.5, 1.0).astype(twice.dtype).reshape((1,) * (twice.ndim - 2) + (-1,))
+    constant = expected.strength + expected.dof - 0.5 * size * math.log(2 * math.pi)
+    return jnp.concatenate(
+        [constant[..., None], expected.location, twice[..., rows, columns] * halved], axis=-1
+    )
+
+
 def _expected_gaussian(expected: Any, x: Array) -> Array:
     """E ln N(x) (..., state) from expected normal-inverse-Wishart statistics: one matrix product of features."""
-    size = x.shape[-1]
-    rows, columns = np.triu_indices(size)
-    products = x[..., rows] * x[..., columns]
-    twice = expected.scatter + jnp.swapaxes(expected.scatter, -1, -2)
-    halved = np.where(rows == columns, 0.5, 1.0).astype(x.dtype)
-    weights = jnp.concatenate([expected.location, twice[..., rows, columns] * halved[None]], -1)
-    features = jnp.concatenate([x, products], -1)
-    constant = expected.strength + expected.dof - 0.5 * size * math.log(2 * math.pi)
-    return _plus_row(features @ weights.T, constant)
+    features = _quadratic_features(x, jnp.ones_like(x[..., :1]), -1)
+    return features @ _quadratic_weights(expected).T
 
 
 def _plus_row(x: Array, row: Array) -> Array:

@@ -55,7 +55,7 @@ def test_the_guide_has_a_model_and_its_test(root):
 
 @pytest.mark.slow
 def test_the_model_passes_its_test(guide):
-    code, output = run(guide, "pytest", "-q", "-p", "no:cacheprovider")
+    code, output = run(guide, "pytest", "-q", "-n", "0", "-p", "no:cacheprovider")
     assert code == 0, output
     assert re.search(r"^[5-9] passed", output, re.MULTILINE), output
 
@@ -72,6 +72,6 @@ def test_a_wrong_model_fails_its_test(guide):
     wrong = right.replace("num_repeats * log_repeat", "num_repeats * log_change")
     assert wrong != right
     path.write_text(wrong, encoding="utf-8")
-    code, output = run(guide, "pytest", "-q", "-p", "no:cacheprovider", "-k", "sum_to_one")
+    code, output = run(guide, "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "sum_to_one")
     assert code == 1, output
     assert "1 failed" in output, output
