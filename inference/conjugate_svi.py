@@ -366,7 +366,7 @@ class _Run:
             )
         batch = self._on_device(self.data._replace(metadata=PLAIN).trim())
         one = jax.tree.map(lambda x: x[0], blocks)
-        found = self.order[impossible_sequences(self.model, one, batch, np.asarray(self.data.group))]
+        found = self.order[impossible_sequences(self.model, one, batch)]
         where = f", sequence {found.min()} first of {len(found)}" if found.size else ""
         raise ValueError(
             f"the data are impossible under every start{where}: "

@@ -14,20 +14,18 @@ from ethogram.models.exponential_family import ConjugateBlock, expected_statisti
 __all__ = ["impossible_sequences"]
 
 
-def impossible_sequences(
-    model: Any, blocks: dict[str, ConjugateBlock], batch: Any, group: np.ndarray
-) -> np.ndarray:
-    """Numbers of the sequences whose own log normaliser is ``-inf``; of all agents of such a group.
+def impossible_sequences(model: Any, blocks: dict[str, ConjugateBlock], batch: Any) -> np.ndarray:
+    """Numbers of the sequences whose own log normaliser is ``-inf``.
+
+    Where the model joins the agents of a group, all of an impossible group's.
 
     Parameters
     ----------
     model : a conjugate model.
     blocks : one q(theta), without an axis of restarts.
     batch : all data as the model arranges them, in order of their groups.
-    group : (sequence,) group of each. Groups of one size are looked at whole, otherwise each sequence alone.
     """
-    _, counts = np.unique(group, return_counts=True)
-    size = int(counts[0]) if (counts == counts[0]).all() else 1
+    size = getattr(batch, "num_agents", 1)
     units = jax.tree.map(lambda x: jnp.reshape(x, (-1, size, *x.shape[1:])), batch)
     values = np.asarray(_log_normalizers(model, expected_statistics(blocks), units))
     return np.flatnonzero(np.repeat(np.isneginf(values), size))

@@ -15,6 +15,7 @@ import os
 import secrets
 import struct
 import zipfile
+import zlib
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ FORMAT = "ethogram 1"
 UNREADABLE = (
     zipfile.BadZipFile,
     struct.error,
+    zlib.error,
     AttributeError,
     EOFError,
     ImportError,

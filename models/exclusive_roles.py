@@ -19,7 +19,7 @@ from jax import Array
 from numpyro.distributions import constraints
 
 from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood
-from ethogram.models.log_permanent import log_permanent, matching_marginals
+from ethogram.models.log_permanent import log_permanent, matching_marginals, sample_matching
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["ExclusiveRoles", "GroupedChains", "log_num_maps"]
@@ -85,21 +85,26 @@ class ExclusiveRoles(dist.Distribution):
         """How many roles there are; at least as many as agents."""
         return self.emission.batch_shape[-1]
 
-    def _known(self) -> Array:
+    def _alive(self) -> Array:
         steps = jnp.arange(self.event_shape[1])
         lengths = jnp.asarray(self.lengths)
-        return jnp.asarray(self.observed) & (steps.reshape((1,) * lengths.ndim + (-1,)) < lengths[..., None])
+        return steps.reshape((1,) * lengths.ndim + (-1,)) < lengths[..., None]
+
+    def _restricted(self, each: Array, observed: Array) -> Array:
+        """Log likelihood (..., agent, time, role) summed over steps, ``-inf`` off an agent's known role."""
+        states = None if self.states is None else jnp.where(self._alive(), jnp.asarray(self.states), -1)
+        return jnp.sum(masked_log_likelihood(each, observed, states), axis=-2)
 
     def role_potentials(self, value: Any) -> Array:
         """Summed log likelihood of every agent in every role, W (..., agent, role)."""
-        known = self._known()
+        known = jnp.asarray(self.observed) & self._alive()
         event = self.emission.event_dim
         value = jnp.where(known.reshape(known.shape + (1,) * event), jnp.asarray(value), 0)
         each = self.emission.log_prob(jnp.expand_dims(value, value.ndim - event))
-        return jnp.sum(masked_log_likelihood(each, known, self.states), axis=-2)
+        return self._restricted(each, known)
 
     def log_prob(self, value: Any) -> Array:
-        """Log evidence, one entry a group."""
+        """Log evidence, one entry a group; jointly with the roles that are known."""
         return log_permanent(self.role_potentials(value)) - log_num_maps(self.event_shape[0], self.num_roles)
 
     def smooth(self, value: Any) -> Array:
@@ -115,14 +120,16 @@ class ExclusiveRoles(dist.Distribution):
         shape = (*sample_shape, *self.batch_shape)
         num_agents, num_steps = self.event_shape[:2]
         key_roles, key_observations = jax.random.split(key)
-        order = jnp.argsort(jax.random.uniform(key_roles, (*shape, self.num_roles)), axis=-1)
-        roles = order[..., :num_agents]
+        observed = jnp.asarray(self.observed)
+        nothing_seen = jnp.zeros((*observed.shape, self.num_roles))
+        potentials = self._restricted(nothing_seen, jnp.ones_like(observed))
+        potentials = jnp.broadcast_to(potentials, (*shape, num_agents, self.num_roles))
+        roles = jnp.maximum(sample_matching(key_roles, potentials), 0)
         every = self.emission.sample(key_observations, (*shape, num_agents, num_steps))
         axis = len(shape) + 2
         index = roles.reshape(*roles.shape, *(1,) * (every.ndim - roles.ndim))
         observations = jnp.take_along_axis(every, index, axis=axis).squeeze(axis)
-        alive = jnp.arange(num_steps) < jnp.asarray(self.lengths)[..., None]
-        inside = jnp.broadcast_to(alive, (*shape, num_agents, num_steps))
+        inside = jnp.broadcast_to(self._alive(), (*shape, num_agents, num_steps))
         return jnp.where(
             inside.reshape(inside.shape + (1,) * self.emission.event_dim), observations, 0
         ), roles

@@ -151,7 +151,7 @@ class HiddenMarkov(dist.Distribution):
         return self._log_initial, self._log_transition, likelihood, lengths
 
     def log_prob(self, value: Any) -> Array:
-        r"""Log evidence :math:`\ln p(y)`, one entry a sequence."""
+        r"""Log evidence :math:`\ln p(y)`, one entry a sequence; :math:`\ln p(y, z)` of the states z that are known."""
         return markov_chain.log_normalizer(*self._chain(value))
 
     def filter(self, value: Any) -> Filtered:
@@ -187,10 +187,21 @@ class HiddenMarkov(dist.Distribution):
         """Observations and the states behind them (*sample_shape, ..., time), -1 beyond a length."""
         shape = (*sample_shape, *self.batch_shape)
         key_first, key_walk, key_observations = jax.random.split(key, 3)
-        first = jax.random.categorical(
-            key_first, jnp.broadcast_to(self._log_initial, (*shape, self.initial.shape[-1]))
-        )
-        states = self._walk(key_walk, first, self.num_steps)
+        num_states = self.initial.shape[-1]
+        if self.states is None:
+            first = jax.random.categorical(
+                key_first, jnp.broadcast_to(self._log_initial, (*shape, num_states))
+            )
+            states = self._walk(key_walk, first, self.num_steps)
+        else:  # given what is known, before and after
+            nothing_seen = jnp.zeros((*shape, self.num_steps, num_states), self._log_initial.dtype)
+            known = jnp.broadcast_to(self.states, nothing_seen.shape[:-1])
+            likelihood = masked_log_likelihood(nothing_seen, jnp.ones_like(known, bool), known)
+            lengths = jnp.broadcast_to(jnp.sum(self._alive(), axis=-1), shape)
+            path = markov_chain.sample_path(
+                key_walk, self._log_initial, self._log_transition, likelihood, lengths
+            )
+            states = jnp.maximum(path.path, 0)
         alive = jnp.broadcast_to(self._alive(), states.shape)
         observations = self._emit(key_observations, states)
         inside = alive.reshape(alive.shape + (1,) * self.emission.event_dim)

@@ -28,6 +28,7 @@ from jax import Array
 from ethogram.models import trajectories
 from ethogram.models.blocks.conjugate_block import concretely, is_concrete, read_reals
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
+from ethogram.models.emissions.emission import whole_number
 from ethogram.models.exclusive_roles import ExclusiveRoles, GroupedChains, log_num_maps
 from ethogram.models.exponential_family import (
     ConjugateBlock,
@@ -64,7 +65,7 @@ class RoleHMM:
     initial : concentration alpha_0, a number or (role,), or ``Known(pi)``; 1 where None.
     transition : concentrations of the transition rows, a number, (role,) or (role, next_role), exact zeros
         forbidding a transition; or ``Known(A)`` with rows of NaN where not known; 1 where None.
-    sticky : s >= 0, added to the concentration of staying; 0 where None.
+    sticky : s >= 0, added to the concentration of staying, where that is not forbidden; 0 where None.
     exclusive : None, or ``"per_sequence"``: one role a demonstration, held by one agent at most; ``initial``,
         ``transition`` and ``sticky`` then have no meaning and may not be given.
     known_roles : whether ``data.states`` holds roles, known where not -1, and held there; otherwise
@@ -102,16 +103,7 @@ class RoleHMM:
             object.__setattr__(
                 self, "transition", self._concentration("transition", transition, (count, count))
             )
-            (sticky,) = read_reals(sticky=0.0 if self.sticky is None else self.sticky)
-            if is_concrete(sticky) and (np.asarray(sticky) < 0).any():
-                raise ValueError(f"sticky must be at least 0, not {sticky}")
-            if (
-                isinstance(self.transition, Known)
-                and self.sticky is not None
-                and np.isfinite(self.transition.value).all()
-            ):
-                raise ValueError("sticky has no meaning where every row of transition is Known: leave it out")
-            object.__setattr__(self, "sticky", sticky)
+            self._check_sticky()
         else:
             for name in ("initial", "transition", "sticky"):
                 if getattr(self, name) is not None:
@@ -120,6 +112,18 @@ class RoleHMM:
                 raise ValueError(f"num_roles is {count}: exclusive roles are summed over at most {MAX_ROLES}")
         with jax.ensure_compile_time_eval():  # which entries are forbidden is structure, also inside jit
             object.__setattr__(self, "zeros", zeros_of(self.prior()))
+
+    def _check_sticky(self) -> None:
+        if isinstance(self.transition, Known) and np.isfinite(np.asarray(self.transition.value)).all():
+            if self.sticky is not None:
+                raise ValueError("sticky has no meaning where every row of transition is Known: leave it out")
+            return
+        (sticky,) = read_reals(sticky=0.0 if self.sticky is None else self.sticky)
+        if sticky.ndim:
+            raise ValueError(f"sticky must be a number, not of shape {sticky.shape}")
+        if is_concrete(sticky) and sticky < 0:
+            raise ValueError(f"sticky must be at least 0, not {sticky}")
+        object.__setattr__(self, "sticky", sticky)
 
     @staticmethod
     def _concentration(name: str, value: Any, shape: tuple[int, ...]) -> Any:
@@ -155,8 +159,8 @@ class RoleHMM:
             raise ValueError(
                 "data.states is None: known_roles=True needs roles (sequence, time), -1 where not known"
             )
-        if self.known_roles and is_concrete(data.states):
-            states = np.asarray(data.states)
+        if self.known_roles and is_concrete(data.states, data.lengths):
+            states = np.asarray(self._roles(data))
             if states.max() >= self.num_roles:
                 place = np.argwhere(states >= self.num_roles)[0].tolist()
                 raise ValueError(
@@ -170,11 +174,19 @@ class RoleHMM:
 
         Exclusive roles need the sequences in order of their groups.
         """
-        states = jnp.asarray(data.states) if self.known_roles else None
-        chains = ChainData(
-            self.emission.read(data), jnp.asarray(data.observed), jnp.asarray(data.lengths), states
-        )
+        observed, lengths = jnp.asarray(data.observed), jnp.asarray(data.lengths)
+        chains = ChainData(self.emission.read(data), observed, lengths, self._roles(data))
         return chains if self.exclusive is None else GroupedChains(chains, self._agents_of_groups(data))
+
+    def _roles(self, data: Trajectories) -> Array | None:
+        """Known roles (sequence, time), -1 where not known; nothing is known beyond a length."""
+        if not self.known_roles:
+            return None
+
+        def inside(xp, states, lengths):
+            return xp.where(xp.arange(states.shape[1]) < lengths[:, None], states, -1)
+
+        return concretely(inside, data.states, data.lengths)
 
     def _agents_of_groups(self, data: Trajectories) -> int:
         """How many agents every group has."""
@@ -244,13 +256,13 @@ class RoleHMM:
     def observation(self, parameters: dict[str, Any], data: Trajectories) -> HiddenMarkov | ExclusiveRoles:
         """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
         emission = self.emission.distribution(parameters)
-        observed, states = jnp.asarray(data.observed), data.states if self.known_roles else None
+        observed, states = jnp.asarray(data.observed), self._roles(data)
         if self.exclusive is None:
             initial, transition = parameters["initial"], parameters["transition"]
             return HiddenMarkov(initial, transition, emission, jnp.asarray(data.lengths), observed, states)
         shape, order = self.group_shape(data), self.group_order(data)
         lengths = jnp.asarray(data.lengths)[order].reshape(shape)
-        states = None if states is None else jnp.asarray(states)[order].reshape(*shape, -1)
+        states = None if states is None else states[order].reshape(*shape, -1)
         return ExclusiveRoles(emission, lengths, observed[order].reshape(*shape, -1), states)
 
     def observed_value(self, data: Trajectories) -> Array:
@@ -306,6 +318,8 @@ class RoleHMM:
         lengths : steps of a demonstration, a number or (group,).
         parameters : by site; drawn from the prior where None.
         """
+        for name, count in {"num_groups": num_groups, "num_agents": num_agents}.items():
+            whole_number(name, count, 1)
         key_parameters, key_data = jax.random.split(key)
         if parameters is None:
             parameters = _draw_parameters(key_parameters, self.prior())
@@ -353,7 +367,7 @@ def _rows(name: str, value: Any, sticky: Any) -> ConjugateBlock:
     """Block of probability rows, with more weight on staying; ones stand in where rows are known."""
 
     def add_staying(xp, rows, sticky):
-        return rows + sticky * xp.eye(len(rows), dtype=rows.dtype)
+        return xp.where(rows > 0, rows + sticky * xp.eye(len(rows), dtype=rows.dtype), 0)
 
     known = isinstance(value, Known)
     rows = concretely(lambda xp, x: xp.ones_like(x), value.value) if known else value

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Who plays where, and when do they swap?
 #
-# Twenty football players, six minutes, positions five times a second. A line-up sheet says where each of them
-# is *meant* to be. The tracking data say where they are. Can a model that has never seen the sheet find the
-# roles, say who holds which, notice when two players swap, and say how sure it is?
+# Ten outfield players of one team, six minutes of defending, positions five times a second. A line-up sheet says
+# where each of them is *meant* to be. The tracking data say where they are. Can a model that has never seen the
+# sheet find the roles, say who holds which, notice when two players swap, and say how sure it is?
 #
 # The model is a hidden Markov model of roles: every player is in one of ten roles at every moment, a role is a
 # Gaussian place relative to the team's centre, and players sometimes change role. All parameters have priors,

@@ -87,7 +87,9 @@ def _against_hmmlearn(name: str, shape: tuple, dtype: str, rounds: int, seed: in
         contenders["peer"] = _hmmlearn_iteration(x.astype(float), shape)
     except ImportError:
         pass
-    timings = compare(contenders, rounds=rounds)  # before anything else calls ours, so that its compiling is seen
+    timings = compare(
+        contenders, rounds=rounds
+    )  # before anything else calls ours, so that its compiling is seen
     local = float(iteration(model, blocks, batch)[2])
     reference = log_space_data_term(blocks, x)
     error = abs(local - reference) / abs(reference)

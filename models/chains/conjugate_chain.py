@@ -175,12 +175,14 @@ def _step_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) 
     rows = jnp.broadcast_to(
         weights.reshape(1, -1, num_features), (num_steps, num_chains * num_states, num_features)
     )
-    steps = (rows @ features).reshape(num_steps, num_chains, num_states, num_sequences)
+    steps = jnp.matmul(rows, features, precision="highest")
+    steps = steps.reshape(num_steps, num_chains, num_states, num_sequences)
     steps = _only_known(jnp.swapaxes(steps, 1, 2), chunk.states)
 
     def statistics_of(marginals: Array) -> dict[str, Any]:
         flat = jnp.swapaxes(marginals, 1, 2).reshape(num_steps, -1, num_sequences)
-        total = jnp.sum(flat.astype(features.dtype) @ features.mT, axis=0)
+        each = jnp.matmul(flat.astype(features.dtype), features.mT, precision="highest")
+        total = jnp.sum(each, axis=0)
         return pullback(total.reshape(weights.shape).astype(weights.dtype))[0]
 
     return steps, statistics_of

@@ -154,11 +154,17 @@ def chunk_e_step(
 
     # Inside, arrays are (time, chain, state, sequence): a step of one chain is a matrix for the product.
     by_chain = jnp.swapaxes(log_likelihood, 1, 2)
-    top = _finite(jnp.max(by_chain, axis=2))
+    best = jnp.max(by_chain, axis=2)
+    top = _finite(best)
     likelihood = jnp.where(alive[:, :, None], _floored(by_chain - top[:, :, None]), 0)
-    initial_shift = _finite(jnp.max(log_initial, axis=0))
+    best_initial = jnp.max(log_initial, axis=0)
+    initial_shift = _finite(best_initial)
     initial = jnp.swapaxes(jnp.exp(log_initial - initial_shift[None]), 0, 1)
-    transition_shift = _finite(jnp.max(log_transition, axis=(1, 2) if driven else (0, 1)))
+    best_transition = jnp.max(log_transition, axis=(1, 2) if driven else (0, 1))
+    transition_shift = _finite(best_transition)
+    unknown = jnp.any(alive & jnp.isnan(best), axis=0) | jnp.isnan(best_initial)
+    unknown |= jnp.any(alive[1:] & jnp.isnan(best_transition if driven else best_transition[None]), axis=0)
+    unknown &= jnp.any(alive, axis=0)
     if driven:
         transition = jnp.transpose(
             _floored(log_transition - transition_shift[:, None, None]), (0, 3, 1, 2, 4)
@@ -170,7 +176,7 @@ def chunk_e_step(
         transition = jnp.transpose(_floored(log_transition - transition_shift[None, None]), (3, 2, 0, 1))[0]
 
     joint, normalizer = _forward(initial, transition, likelihood, tiny)
-    inverse = _inverse(normalizer, tiny)
+    inverse = jnp.where(unknown[None], jnp.nan, _inverse(normalizer, tiny))  # NaN is handed on, never hidden
     before = jnp.concatenate([jnp.zeros_like(inverse[:1]), inverse[:-1]])
     state, counts, entering, reach = _backward(transition, likelihood, joint, inverse, before, alive)
 
@@ -178,9 +184,11 @@ def chunk_e_step(
     log_c = jnp.log(jnp.where(kept, normalizer, 1)) + jnp.where(alive, top, 0)
     shifts = jnp.where(alive[1:], transition_shift if driven else transition_shift[None], 0)
     log_normalizer = jnp.sum(log_c, axis=0) + jnp.sum(shifts, axis=0) + jnp.where(alive[0], initial_shift, 0)
+    log_normalizer = jnp.where(unknown, jnp.nan, log_normalizer)
 
     limit = jnp.finfo(dtype).eps / (tiny * num_states**2 * num_steps)
     redo = jnp.any(alive & ~kept, axis=0) | (~(reach < limit) & jnp.any(alive, axis=0))
+    redo &= ~unknown
 
     def pairs(weight, without=None):
         """Pair statistics of the scaled pass, ``without`` the sequences that it cannot be trusted with."""
@@ -195,11 +203,13 @@ def chunk_e_step(
             each = jnp.transpose(trusted(counts, (1, 2)) * transition[..., None], (1, 2, 0, 3))
             return each if weight is None else jnp.sum(each * weight[None, None], axis=-1)
         if weight is None:
-            each = jnp.einsum("trjn,trkn->rnjk", joint[:-1], trusted(entering, (0, 2))[1:])
+            each = jnp.einsum(
+                "trjn,trkn->rnjk", joint[:-1], trusted(entering, (0, 2))[1:], precision="highest"
+            )
             return jnp.transpose(each * transition[:, None], (2, 3, 0, 1))
         left = jnp.transpose(joint[:-1], (1, 2, 0, 3)).reshape(num_chains, num_states, -1)
         right = jnp.transpose(trusted(entering, (0, 2))[1:] * weight[None, :, None], (1, 0, 3, 2))
-        total = left @ right.reshape(num_chains, -1, num_states)
+        total = jnp.matmul(left, right.reshape(num_chains, -1, num_states), precision="highest")
         return jnp.transpose(total * transition, (1, 2, 0))
 
     def keep():
@@ -232,7 +242,7 @@ def _forward(initial: Array, transition: Array, likelihood: Array, tiny: float) 
 
         def step(reached, b):
             joint = reached[:, :-1] * _inverse(reached[:, -1:], tiny) * b
-            reached = with_sum @ joint
+            reached = jnp.matmul(with_sum, joint, precision="highest")
             return reached, (joint, reached[:, -1])
 
         first = jnp.concatenate([initial, jnp.ones_like(initial[:, :1])], axis=1)
@@ -279,7 +289,7 @@ def _backward(
                 [_entering(transition, t_before, k) * each[k][:, None] for k in range(num_states)]
             )
         else:
-            earlier = transition @ entering
+            earlier = jnp.matmul(transition, entering, precision="highest")
         earlier = scale[:, None] * jnp.maximum(earlier + _step(dead, t)[:, None], least)
         if summing:
             counts = counts + (_step(joint, t_before) * scale[:, None])[:, :, None] * entering[:, None]

@@ -10,11 +10,12 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.special import gammaln
 
-from ethogram.models.blocks.conjugate_block import concretely, read_reals
+from ethogram.models.blocks.conjugate_block import read_reals
 from ethogram.models.emissions.emission import (
     Emission,
     in_range,
     integer_observations,
+    of_every,
     one_hot,
     rows_of,
     whole_number,
@@ -53,7 +54,7 @@ class CategoricalEmission(Emission):
     def __post_init__(self):
         whole_number("num_categories", self.num_categories, 1)
         (concentration,) = read_reals(concentration=self.concentration)
-        concentration = concretely(lambda xp, x: xp.broadcast_to(x, (self.num_categories,)), concentration)
+        concentration = of_every("concentration", concentration, self.num_categories)
         object.__setattr__(self, "concentration", concentration)
         Dirichlet.from_standard(concentration)
 
@@ -117,11 +118,10 @@ class BinomialEmission(Emission):
         total = np.asarray(self.total_count)
         if not np.issubdtype(total.dtype, np.integer) or (total < 1).any():
             raise ValueError(f"total_count must hold integers of at least 1, not {self.total_count!r}")
+        whole_number("num_features", self.num_features, 1)
         a, b = read_reals(successes=self.successes, failures=self.failures)
-        shape = (self.num_features,)
         for name, value in {"total_count": total, "successes": a, "failures": b}.items():
-            every = concretely(lambda xp, x: xp.broadcast_to(x, shape), value)
-            object.__setattr__(self, name, every)
+            object.__setattr__(self, name, of_every(name, value, self.num_features))
         Beta.from_standard(self.successes, self.failures)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
@@ -136,11 +136,13 @@ class BinomialEmission(Emission):
         x = observations.astype(log_p.dtype)
         n = jnp.broadcast_to(self.total_count.astype(log_p.dtype), x.shape)
         choose = jnp.sum(gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1), axis=-1)
-        return (
-            jnp.einsum("...d,kd->...k", x, log_p)
-            + jnp.einsum("...d,kd->...k", n - x, log_not)
-            + choose[..., None]
-        )
+
+        def times(count, log_probability):  # 0 ln 0 is 0: a probability may be known to be 0 or 1
+            count = count[..., None, :]
+            log_probability = log_probability.reshape((1,) * (x.ndim - 1) + log_probability.shape)
+            return jnp.sum(jnp.where(count > 0, count * log_probability, 0), axis=-1)
+
+        return times(x, log_p) + times(n - x, log_not) + choose[..., None]
 
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int

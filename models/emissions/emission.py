@@ -17,6 +17,7 @@ __all__ = [
     "Emission",
     "in_range",
     "integer_observations",
+    "of_every",
     "one_hot",
     "real_observations",
     "repeat_rows",
@@ -39,6 +40,13 @@ class Emission:
 def one_hot(labels: np.ndarray, num_states: int) -> np.ndarray:
     """Labels (frame,) as rows of an identity matrix."""
     return (labels[:, None] == np.arange(num_states)).astype(float)
+
+
+def of_every(name: str, value: Any, count: int) -> Array:
+    """A number once a feature (category, component), or what was given for every one."""
+    if value.shape not in ((), (count,)):
+        raise ValueError(f"{name} has shape {value.shape}: give a number, or {count} of them")
+    return concretely(lambda xp, x: xp.broadcast_to(x, (count,)), value)
 
 
 def repeat_rows(block: Any, count: int) -> Any:

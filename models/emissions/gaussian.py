@@ -15,6 +15,7 @@ from ethogram.models.blocks.conjugate_block import concretely, is_concrete, read
 from ethogram.models.chains.forward_backward import logsumexp
 from ethogram.models.emissions.emission import (
     Emission,
+    of_every,
     one_hot,
     real_observations,
     repeat_rows,
@@ -30,6 +31,7 @@ from ethogram.models.exponential_family import (
     NormalCoordinates,
     NormalInverseWishart,
     NormalInverseWishartCoordinates,
+    PartlyKnown,
 )
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.trajectories import Trajectories
@@ -141,7 +143,7 @@ class KnownCovarianceEmission(Emission):
             require_covariance("covariance", covariance)
         size = covariance.shape[0]
         object.__setattr__(self, "covariance", covariance)
-        object.__setattr__(self, "mean", _of_every(size, mean))
+        object.__setattr__(self, "mean", of_every("mean", mean, size))
         object.__setattr__(self, "mean_covariance", _matrix(spread, size))
         self._block()
 
@@ -196,6 +198,8 @@ class GaussianMixtureEmission(Emission):
     num_features, num_components : D and M.
     concentration : c; a number or (component,).
     mean, strength, dof, scale : as in `GaussianEmission`.
+    known : ``Known((weight (state, component), mean (state, component, feature), covariance (state, component,
+        feature, feature)))``, NaN rows where not known.
     """
 
     num_features: int = static_field()
@@ -205,6 +209,7 @@ class GaussianMixtureEmission(Emission):
     strength: Any = 0.01
     dof: Any = None
     scale: Any = 1.0
+    known: Known | None = None
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "weight": ("state", "component"),
         "mean": ("state", "component", "feature"),
@@ -215,7 +220,7 @@ class GaussianMixtureEmission(Emission):
         whole_number("num_components", self.num_components, 1)
         mean, strength, dof, scale = _niw_parameters(self)
         (concentration,) = read_reals(concentration=self.concentration)
-        concentration = _of_every(self.num_components, concentration).astype(mean.dtype)
+        concentration = of_every("concentration", concentration, self.num_components).astype(mean.dtype)
         parameters = {
             "mean": mean,
             "strength": strength,
@@ -225,18 +230,25 @@ class GaussianMixtureEmission(Emission):
         }
         for name, value in parameters.items():
             object.__setattr__(self, name, value)
-        self.prior(1)
+        self._components(1)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
         """Blocks ``weight`` (state, component) and ``mean_covariance``, a row a state and component."""
+        weight, components = Dirichlet.from_standard(self.concentration), self._components(num_states)
+        if self.known is None:
+            return {"weight": rows_of(weight, num_states, None), "mean_covariance": components}
+        if not isinstance(self.known.value, tuple) or len(self.known.value) != 3:
+            raise ValueError("known must be Known((weight, mean, covariance)), with NaN rows where not known")
+        return {
+            "weight": rows_of(weight, num_states, Known(self.known.value[0])),
+            "mean_covariance": PartlyKnown.from_known(components, Known(self.known.value[1:])),
+        }
+
+    def _components(self, num_states: int) -> NormalInverseWishart:
         block = NormalInverseWishart.from_standard(
             self.mean, self.strength, self.dof, self.scale, origin=self.mean
         )
-        components = repeat_rows(repeat_rows(block, self.num_components), num_states)
-        return {
-            "weight": rows_of(Dirichlet.from_standard(self.concentration), num_states, None),
-            "mean_covariance": components,
-        }
+        return repeat_rows(repeat_rows(block, self.num_components), num_states)
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Log of summed expected component weights (..., state) of observations (..., feature)."""
@@ -306,16 +318,11 @@ def _quadratic_weights(expected: Any) -> Array:
 def _expected_gaussian(expected: Any, x: Array) -> Array:
     """E ln N(x) (..., state) from expected normal-inverse-Wishart statistics: one matrix product of features."""
     features = _quadratic_features(x, jnp.ones_like(x[..., :1]), -1)
-    return features @ _quadratic_weights(expected).T
+    return jnp.matmul(features, _quadratic_weights(expected).T, precision="highest")
 
 
 def _plus_row(x: Array, row: Array) -> Array:
     return x + row.reshape((1,) * (x.ndim - 1) + row.shape)
-
-
-def _of_every(size: int, value: Array) -> Array:
-    """A number once a feature, or what was given for every one."""
-    return concretely(lambda xp, x: xp.broadcast_to(x, (size,)), value)
 
 
 def _matrix(value: Array, size: int) -> Array:
@@ -332,8 +339,9 @@ def _niw_parameters(emission: Any) -> tuple[Array, Array, Array, Array]:
     mean, strength, dof, scale = read_reals(
         mean=emission.mean, strength=emission.strength, dof=dof, scale=emission.scale
     )
-    if mean.ndim > 1 or (mean.ndim == 1 and mean.shape[0] != size):
-        raise ValueError(
-            f"mean must be a number or have the {size} features of num_features, not shape {mean.shape}"
-        )
-    return _of_every(size, mean), strength, dof, _matrix(scale, size)
+    for name, value in {"strength": strength, "dof": dof}.items():
+        if value.ndim:
+            raise ValueError(f"{name} must be a number, the same for every state, not of shape {value.shape}")
+    if scale.shape not in ((), (size, size)):
+        raise ValueError(f"scale must be a number or of shape ({size}, {size}), not {scale.shape}")
+    return of_every("mean", mean, size), strength, dof, _matrix(scale, size)

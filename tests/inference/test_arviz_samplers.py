@@ -17,7 +17,7 @@ from numpyro.infer.svi import SVIRunResult
 from scipy.stats import bernoulli
 
 from ethogram.inference.arviz_export import to_arviz
-from ethogram.models.emissions import CategoricalEmission
+from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.role_hmm import RoleHMM
 from ethogram.models.trajectories import Metadata, Trajectories
 
@@ -123,3 +123,21 @@ def test_symbols_stay_integers_and_forbidden_transitions_zero():
     assert posterior["probability"].coords["category"].values.tolist() == ["a", "b", "c"]
     new = tree["posterior_predictive"]["observations"]
     assert new.shape == (1, 5, 3, 4, 1) and new.dtype.kind == "i" and new.values.max() <= 2
+
+
+def test_numpyros_svi_takes_a_role_hmm():
+    """With a forbidden transition and full covariances: the guide's draws keep both, and the loss falls."""
+    x = np.random.default_rng(1).normal(size=(4, 12, 1)) + np.repeat([0.0, 4.0], 6)[None, :, None]
+    data = Trajectories.from_list(list(x.astype(np.float32)))
+    model = RoleHMM(2, GaussianEmission(1, dof=4.0), transition=np.array([[2.0, 1.0], [0.0, 1.0]]))
+    guide = AutoNormal(model)
+    svi = SVI(model, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
+    result = svi.run(jax.random.key(0), 150, data, progress_bar=False)
+    assert result.losses[-20:].mean() < result.losses[:20].mean() - 10
+    tree = to_arviz(result, data, model=model, guide=guide, num_draws=20)
+    transition = tree["posterior"]["transition"].values
+    assert (transition[..., 1, 0] == 0).all()
+    np.testing.assert_allclose(transition.sum(-1), 1, rtol=1e-5)
+    assert (tree["posterior"]["covariance"].values > 0).all()
+    scores = tree["log_likelihood"]["observations"]
+    assert scores.sizes["sequence"] == 4 and np.isfinite(scores.values).all()

@@ -292,6 +292,11 @@ def test_impossible_data_are_named(symbol_model, symbols):
     model = symbol_model(concentration=np.array([1.0, 0.0, 1.0]))
     data = symbols()
     possible = data._replace(observations=np.zeros((9, 12, 1), int))
+    pairs = possible.take(np.arange(8))._replace(group=np.repeat(np.arange(4), 2).astype(np.int32))
+    odd = pairs.observations.copy()
+    odd[5, 0] = 1
+    with pytest.raises(ValueError, match="under every start, sequence 5 first of 1:"):
+        fit(model, pairs._replace(observations=odd, observed=pairs.observed | (np.arange(12) < 1)))
     shown = data.observed & (np.arange(12) < data.lengths[:, None])
     with_one = np.flatnonzero(((data.observations[..., 0] == 1) & shown).any(axis=1))
     place = f"under every start, sequence {with_one[0]} first of {len(with_one)}"

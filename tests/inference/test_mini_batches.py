@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ethogram.inference import conjugate_svi
+from ethogram.inference.conjugate_steps import BLOCK, full_steps, stochastic_steps
 from ethogram.inference.mini_batches import group_layout, in_group_order, plan_batches
 from ethogram.models.exponential_family import expected_statistics
 
@@ -80,3 +83,30 @@ def test_statistics_are_unbiased(symbol_model, symbols, sequence_statistics, all
     times = np.bincount(plan.rows[plan.rows >= 0], minlength=9) * plan.scale / len(plan.rows)
     mean = jax.tree.map(lambda *parts: sum(t * p for t, p in zip(times, parts, strict=True)), *each)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), mean, full)
+
+
+def test_compiled_steps_see_every_group_alike(symbol_model, symbols, monkeypatch):
+    """Targets of one step, undone from q' = q + rho (prior + b t - q), average over an epoch to those of all data."""
+    monkeypatch.setattr(conjugate_svi, "SMALL_CELLS", 0)
+    monkeypatch.setattr(conjugate_svi, "MAX_WASTE", 0.2)
+    model = symbol_model()
+    run = conjugate_svi._Run(model, symbols(), 1, None, None, 0.0, jax.random.key(0))
+    blocks = jax.tree.map(lambda x: jnp.asarray(x)[None], model.prior())
+    step_size, num_groups, empty = 0.5, run.layout.num_groups, run.data.num_sequences
+    assert len(run.layout.widths) > 1
+    targets = []
+    for group in range(num_groups):
+        members, sizes = run.layout.members[group], np.zeros(BLOCK)
+        rows = np.full((BLOCK, len(members)), empty)
+        rows[0], sizes[0] = np.where(members < 0, empty, members), step_size
+        width = np.zeros(BLOCK, int)
+        width[0] = np.searchsorted(run.layout.widths, run.layout.longest[group])
+        moved = stochastic_steps(
+            model, blocks, run.prior, run.everything, rows, width, sizes, num_groups, run.layout.widths
+        )
+        targets.append(
+            jax.tree.map(lambda new, old: (new - (1 - step_size) * old) / step_size, moved, blocks)
+        )
+    mean = jax.tree.map(lambda *parts: sum(parts) / num_groups, *targets)
+    whole = full_steps(model, blocks, run.prior, run.buckets, np.eye(BLOCK)[0])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5), mean, whole)

@@ -36,6 +36,14 @@ def true_parameters(rng):
     return rng.dirichlet([1, 1]), transition, mean, np.sqrt(variance)
 
 
+@jax.jit
+def replicates(key, posterior, one):
+    """A new sequence (draw, time) from the model at every posterior draw."""
+    draws = posterior.sample(key, NUM_DRAWS)
+    keys = jax.random.split(key, NUM_DRAWS)
+    return jax.vmap(lambda key, at: posterior.model.observation(at, one).sample(key))(keys, draws)[:, 0, :, 0]
+
+
 @pytest.mark.slow
 def test_intervals_of_ninety_percent_hold_ninety_percent():
     lengths = np.full(NUM_SEQUENCES, NUM_STEPS, np.int32)
@@ -50,9 +58,7 @@ def test_intervals_of_ninety_percent_hold_ninety_percent():
             train, new = x[:NUM_SEQUENCES, :, None], x[NUM_SEQUENCES:]
             data = Trajectories(train, None, None, lengths, np.ones(train.shape[:2], bool))
             fit = engine.run(jax.random.key(replicate), data, 60, restarts=4, progress_bar=False)
-            draws = {k: np.asarray(v) for k, v in fit.posterior.sample(jax.random.key(0), NUM_DRAWS).items()}
-            deviation = np.sqrt(draws["covariance"][..., 0, 0])
-            each = simulate(rng, draws["initial"], draws["transition"], draws["mean"][..., 0], deviation)
+            each = replicates(jax.random.key(replicate), fit.posterior, data.take([0]))
             low, high = np.quantile(each, [0.05, 0.95], axis=0)
             held[replicate] = ((new > low) & (new < high)).mean()
     assert 0.85 <= held.mean() <= 0.95, held.mean()

@@ -284,9 +284,9 @@ BAD = {
     "mean of another size": (
         lambda: GaussianEmission(2, mean=np.zeros(3)),
         ValueError,
-        "mean must be a number or have the 2",
+        r"mean has shape \(3,\): give a number, or 2",
     ),
-    "scale of another size": (lambda: GaussianEmission(2, scale=np.eye(3)), ValueError, r"scale \(3, 3\)"),
+    "scale of another size": (lambda: GaussianEmission(2, scale=np.eye(3)), ValueError, r"not \(3, 3\)"),
     "integers as mean": (
         lambda: GaussianEmission(2, mean=np.zeros(2, int)),
         TypeError,
@@ -360,3 +360,49 @@ def test_missing_frames_may_hold_anything():
     data = data_of(SYMBOLS * 100 - 50)._replace(observed=np.zeros((1, 3), bool))
     assert CategoricalEmission(2).read(data).shape == (1, 3)
     assert BinomialEmission(2).read(data).shape == (1, 3, 1)
+
+
+def test_a_probability_known_to_be_zero_or_one():
+    """Counts that it allows have the limit of small probabilities; others are impossible, never NaN."""
+    counts = jnp.array([[0], [3], [5]])
+
+    def values(p):
+        emission = BinomialEmission(5, known=Known(np.array([[p], [1 - p], [NAN]])))
+        return emission.expected_log_likelihood(expected_statistics(emission.prior(3)), counts)
+
+    got, near = values(0.0), values(1e-6)
+    assert np.isneginf(got).tolist() == [[False, True, False], [True, True, False], [True, False, False]]
+    np.testing.assert_allclose(got[0, 0], near[0, 0], atol=1e-4)
+    np.testing.assert_allclose(got[2, 1], near[2, 1], atol=1e-4)
+
+
+def test_known_components_of_a_mixture_are_held():
+    """One component of one state, and another state's weights."""
+    weight = np.array([[NAN, NAN], [0.25, 0.75]])
+    mean = np.array([[[1.0], [NAN]], [[NAN], [NAN]]])
+    covariance = np.where(np.isnan(mean), NAN, 2.0)[..., None]
+    emission = GaussianMixtureEmission(1, 2, known=Known((weight, mean, covariance)))
+    means = {name: block.mean() for name, block in emission.prior(2).items()}
+    np.testing.assert_allclose(means["weight"][1], [0.25, 0.75])
+    np.testing.assert_allclose(means["mean_covariance"].mean[0, 0], [1.0])
+    np.testing.assert_allclose(means["mean_covariance"].covariance[0, 0], [[2.0]])
+    with pytest.raises(ValueError, match="weight, mean, covariance"):
+        GaussianMixtureEmission(1, 2, known=Known(weight)).prior(2)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: GaussianEmission(2, strength=np.array([1.0, 2.0])), "strength must be a number"),
+        (lambda: GaussianEmission(2, dof=np.array([5.0, 6.0])), "dof must be a number"),
+        (lambda: GaussianEmission(2, scale=np.eye(3)), r"scale must be a number or of shape \(2, 2\)"),
+        (lambda: GaussianEmission(2, mean=[0.0, 0.0, 0.0]), r"mean has shape \(3,\): give a number, or 2"),
+        (lambda: BinomialEmission([5, 5, 5]), r"total_count has shape \(3,\): give a number, or 1"),
+        (lambda: KnownCovarianceEmission(np.eye(2), mean=[0.0, 0.0, 0.0]), "mean has shape"),
+        (lambda: CategoricalEmission(3, concentration=[1.0, 1.0]), "concentration has shape"),
+        (lambda: BinomialEmission(5, num_features=0), "num_features must be at least 1"),
+    ],
+)
+def test_parameters_of_a_wrong_shape_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

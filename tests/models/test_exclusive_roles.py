@@ -93,6 +93,7 @@ def test_log_prob_equals_enumeration_of_all_maps(double, num_agents):
 def test_known_roles_leave_fewer_maps(double):
     """Maps still count as uniform over all; two agents known in one role are impossible, without NaN."""
     y, lengths, observed = groups(3)
+    lengths = np.maximum(lengths, 2)
     states = np.full((2, 3, 3), -1)
     states[0, 1, 0] = 2
     states[1, :2, 1] = 3

@@ -8,7 +8,7 @@ import pytest
 from numpyro.handlers import seed, trace
 
 from ethogram.inference.conjugate_svi import ConjugateSVI
-from ethogram.models.emissions import GaussianEmission
+from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.exponential_family import Known
 from ethogram.models.role_hmm import RoleHMM
 from ethogram.models.trajectories import Trajectories
@@ -26,6 +26,16 @@ def gaussian_data(**changes):
 
 
 BAD_MODELS = {
+    "a sticky for every role": (
+        lambda: RoleHMM(2, CategoricalEmission(2), sticky=[1.0, 2.0]),
+        ValueError,
+        "sticky must be a number",
+    ),
+    "a simulation of nothing": (
+        lambda: RoleHMM(2, CategoricalEmission(2)).simulate(jax.random.key(0), 0),
+        ValueError,
+        "num_groups must be at least 1",
+    ),
     "no roles": (
         lambda: RoleHMM(0, GaussianEmission(2)),
         ValueError,

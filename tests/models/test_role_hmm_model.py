@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +16,10 @@ from scipy import stats
 
 from ethogram.inference.conjugate_svi import ConjugateSVI
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
-from ethogram.models.exponential_family import Known, total_kl
+from ethogram.models.exponential_family import Known, expected_statistics, total_kl
 from ethogram.models.parameter_sites import sample_parameters
 from ethogram.models.role_hmm import RoleHMM
-from ethogram.models.trajectories import check
+from ethogram.models.trajectories import Trajectories, check
 
 FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
 NAN = float("nan")
@@ -288,3 +290,61 @@ def test_a_fit_recovers_simulated_parameters():
     close(mean["mean"][order], truth["mean"], atol=0.2)
     close(mean["covariance"][order], truth["covariance"], atol=0.2)
     close(mean["transition"][order][:, order], truth["transition"], atol=0.1)
+
+
+@pytest.mark.parametrize("exclusive", [None, "per_sequence"])
+def test_known_roles_in_the_padding_mean_nothing(exclusive):
+    """For the bound, the evidence and the checks alike, whatever number stands there."""
+    x = np.random.default_rng(0).integers(2, size=(2, 5, 1))
+    inside = np.arange(5) < np.array([[3], [5]])
+    labels = {"agent": np.array([0, 1]), "group": np.array([0, 0])}
+    known = np.where(inside, -1, 0)
+    known[1, 4] = 1
+
+    def data(padding):
+        states = np.where(inside, known, padding)
+        return Trajectories(x, states, None, np.array([3, 5], np.int32), inside, **labels)
+
+    model = RoleHMM(2, CategoricalEmission(2), exclusive=exclusive, known_roles=True)
+    expected = expected_statistics(model.prior())
+    parameters = {"initial": np.full(2, 0.5), "transition": np.full((2, 2), 0.5)}
+    parameters["probability"] = np.array([[0.7, 0.3], [0.4, 0.6]])
+    results = []
+    for padding in (-1, 0, 1, 7):
+        one = data(padding)
+        evidence = model.observation(parameters, one).log_prob(model.observed_value(one))
+        results.append((model.log_normalizer(expected, one), evidence.sum()))
+        model.check(one)
+    assert np.isfinite(results).all()
+    np.testing.assert_array_equal(results, [results[0]] * 4)
+
+
+@pytest.mark.parametrize("exclusive", [None, "per_sequence"])
+def test_replicates_keep_the_known_roles(exclusive):
+    """Role 0 speaks 0, role 1 speaks 1: what is drawn shows the roles that are known, and only these are fixed."""
+    states = np.array([[0, 0, -1, 0], [-1, -1, -1, -1]])
+    labels = {"agent": np.array([0, 1]), "group": np.array([0, 0])}
+    data = Trajectories(
+        np.zeros((2, 4, 1), int), states, None, np.full(2, 4, np.int32), np.ones((2, 4), bool), **labels
+    )
+    model = RoleHMM(2, CategoricalEmission(2), exclusive=exclusive, known_roles=True)
+    parameters = {"initial": np.full(2, 0.5), "transition": np.full((2, 2), 0.5), "probability": np.eye(2)}
+    draws = np.asarray(model.observation(parameters, data).sample(jax.random.key(0), (200,)))
+    draws = draws.reshape(200, 2, 4)
+    assert (draws[:, 0, [0, 1, 3]] == 0).all()
+    if exclusive:
+        assert (draws[:, 0] == 0).all() and (draws[:, 1] == 1).all()
+    else:  # four standard errors of 200 fair coins
+        assert (np.abs(draws[:, 1].mean(axis=0) - 0.5) < 0.15).all()
+        assert abs(draws[:, 0, 2].mean() - 0.5) < 0.15
+
+
+def test_sticky_makes_nothing_possible_that_is_forbidden():
+    model = RoleHMM(2, CategoricalEmission(2), transition=np.array([[0.0, 1.0], [1.0, 2.0]]), sticky=5.0)
+    np.testing.assert_array_equal(model.prior()["transition"].natural.concentration, [[0, 1], [1, 7]])
+
+
+def test_a_model_can_be_changed_in_part():
+    model = RoleHMM(2, CategoricalEmission(2), transition=Known(np.eye(2)))
+    other = dataclasses.replace(model, emission=CategoricalEmission(3))
+    assert other.emission.num_categories == 3 and isinstance(other.transition, Known)

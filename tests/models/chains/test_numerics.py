@@ -226,3 +226,23 @@ def test_batch_mates_order_and_padding_change_nothing():
         same(result.log_normalizer, among.log_normalizer[n])
         same(result.state, np.pad(among.state[n], ((0, 7), (0, 0))))
         same(result.pair, np.pad(among.pair[n], ((0, 7), (0, 0), (0, 0))))
+
+
+@pytest.mark.parametrize("driven", [False, True], ids=["fixed", "driven"])
+def test_nan_inside_jit_is_handed_on_and_touches_no_batch_mate(driven):
+    """In a likelihood of one sequence, in the transitions; not where it stands beyond a length."""
+    half = np.log(np.full(2, 0.5))
+    transition = np.broadcast_to(half, (3, 2, 2) if driven else (2, 2))
+    likelihood = np.zeros((3, 4, 2))
+    broken = likelihood.copy()
+    broken[1, 2, 0] = np.nan
+    value = jax.jit(lambda *args: log_normalizer(*args))
+    good = value(half, transition, likelihood, np.array([4, 4, 4]))
+    got = value(half, transition, broken, np.array([4, 4, 4]))
+    assert np.isnan(got).tolist() == [False, True, False]
+    np.testing.assert_array_equal(np.delete(got, 1), np.delete(good, 1))
+    np.testing.assert_allclose(value(half, transition, broken, np.array([4, 2, 4])), 0, atol=1e-6)
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(log_normalizer(half, transition, x))))(broken)
+    assert np.isnan(gradient[1]).all() and np.isfinite(gradient[0]).all() and np.isfinite(gradient[2]).all()
+    spoilt = np.where(np.eye(2, dtype=bool), np.nan, transition)
+    assert np.isnan(value(half, spoilt, likelihood, np.array([4, 4, 1]))).tolist() == [True, True, False]
