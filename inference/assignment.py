@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from ethogram.inference.posterior import Posterior
 from ethogram.models.log_permanent import matching_marginals
 from ethogram.models.markov_chain import e_step, most_likely_path
-from ethogram.models.trajectories import Trajectories, valid_steps
+from ethogram.models.trajectories import Trajectories, group_labels, valid_steps
 
 __all__ = ["Assignment", "InferredRoles", "assign_roles", "infer_roles", "optimal_assignment"]
 
@@ -74,7 +74,7 @@ def assign_roles(posterior: Posterior, data: Trajectories) -> Assignment:
     model.check(data)
     potentials = _role_potentials(model, posterior.expected_statistics(), _chains(model, data))
     cost = -np.asarray(potentials, dtype=float)
-    numbers, unit, counts = _groups(data)
+    numbers, unit, counts = np.unique(group_labels(data), return_inverse=True, return_counts=True)
     if counts.max() > cost.shape[1]:
         raise ValueError(
             f"group {numbers[counts.argmax()]} has {counts.max()} agents, the model num_roles={cost.shape[1]}: "
@@ -120,19 +120,6 @@ def infer_roles(posterior: Posterior, data: Trajectories) -> InferredRoles:
     roles = assign_roles(posterior, data).role
     path = np.where(inside, roles[:, None], -1)
     return InferredRoles(path.astype(np.int32), np.where(inside[..., None], probability[:, None], 0))
-
-
-def _groups(data: Trajectories) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers of the groups, ascending, the place of each sequence's among them, and their sizes.
-
-    A sequence without a group, or in group -1, is a group of its own; the numbers of these come last.
-    """
-    if data.group is None:
-        group = np.arange(data.num_sequences)
-    else:
-        group = np.asarray(data.group).astype(np.int64)
-        group = np.where(group < 0, group.max() + 1 + np.arange(len(group)), group)
-    return np.unique(group, return_inverse=True, return_counts=True)
 
 
 def _chains(model: Any, data: Trajectories) -> Any:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ethogram.models.trajectories import Trajectories, bucket_indices
+from ethogram.models.trajectories import Trajectories, bucket_indices, group_labels
 
 __all__ = ["BatchPlan", "GroupLayout", "group_layout", "group_order", "in_group_order", "plan_batches"]
 
@@ -51,12 +51,7 @@ def group_order(data: Trajectories) -> np.ndarray:
 
 
 def _group_numbers(data: Trajectories) -> np.ndarray:
-    if data.group is None:
-        return np.arange(data.num_sequences, dtype=np.int32)
-    group = np.asarray(data.group).astype(np.int64)
-    alone = group < 0
-    group[alone] = group.max() + 1 + np.arange(int(alone.sum()))
-    return np.unique(group, return_inverse=True)[1].astype(np.int32)
+    return np.unique(group_labels(data), return_inverse=True)[1].astype(np.int32)
 
 
 def group_layout(data: Trajectories, max_waste: float) -> GroupLayout:

@@ -56,8 +56,13 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
                 f"the posterior mean of {site} does not exist: give its prior more weight "
                 "(a covariance has a mean from dof > num_features + 1 on)"
             )
-    distribution = posterior.model.observation(mean, test)
-    return float(jnp.sum(distribution.log_prob(posterior.model.observed_value(test)))) / steps
+    value = posterior.model.observed_value(test)
+    return float(_total(posterior.model.observation(mean, test), value)) / steps
+
+
+@jax.jit
+def _total(distribution, value):
+    return jnp.sum(distribution.log_prob(value))
 
 
 def score_curve(

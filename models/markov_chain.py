@@ -49,7 +49,7 @@ __all__ = [
     "sample_path",
 ]
 
-CHUNKS = {10: 64, 32: 32}
+CHUNKS = {10: 100, 32: 32}
 """Sequences worked on at once, by the largest number of states for which this is best (more states: 16).
 
 Wide enough to fill vector units, small enough for a few steps to stay in the innermost cache.

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Int, Num
 from ethogram.models.ragged.length_buckets import bucket_indices
 from ethogram.models.ragged.metadata import SEQUENCE_LABELS, STEP_FIELDS, Metadata
 
-__all__ = ["Metadata", "Trajectories", "bucket_indices", "check", "valid_steps"]
+__all__ = ["Metadata", "Trajectories", "bucket_indices", "check", "group_labels", "valid_steps"]
 
 HostOrDevice = np.ndarray | Array
 ColumnName = str | int
@@ -281,6 +281,11 @@ def _sequence_numbers(indices: Any, num_sequences: int) -> np.ndarray:
         worst = int(outside.argmax())
         raise ValueError(f"indices[{worst}] is {chosen[worst]}, but there are {num_sequences} sequences")
     return chosen
+
+
+def group_labels(data: Trajectories) -> np.ndarray:
+    """Label of each sequence's group; without groups, and where it is -1, one of its own, beyond all others."""
+    return np.arange(data.num_sequences) if data.group is None else _units(data, "group")
 
 
 def _units(data: Trajectories, by: str, complete: bool = False) -> np.ndarray:

@@ -18,10 +18,9 @@ import numpy as np
 
 from benchmarks import report
 from ethogram.domains import football
+from ethogram.football_roles import football_model
 from ethogram.inference.conjugate_svi import ConjugateSVI
 from ethogram.inference.step_sizes import constant_then_average
-from ethogram.models.emissions import GaussianEmission
-from ethogram.models.role_hmm import RoleHMM
 
 __all__ = ["measure"]
 
@@ -38,7 +37,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     groups = len(np.unique(data.group))
     frames = int(np.sum(data.observed))
     steps = -(-groups * EPOCHS // BATCH)
-    engine = ConjugateSVI(RoleHMM(10, GaussianEmission(2, strength=0.01, dof=4.0, scale=25.0)))
+    engine = ConjugateSVI(football_model())
     common: dict[str, Any] = {"restarts": 1, "init": "kmeans++", "progress_bar": False}
     schedule = constant_then_average(0.4, steps // 2)
     rows = []

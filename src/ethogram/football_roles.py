@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
@@ -19,9 +18,10 @@ from ethogram.domains import football
 from ethogram.inference.alignment import consistency, duplicate_share, lineup_agreement
 from ethogram.inference.assignment import InferredRoles, assign_roles, infer_roles
 from ethogram.inference.conjugate_svi import ConjugateResult, ConjugateSVI
+from ethogram.inference.score_curve import heldout_log_likelihood
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.role_hmm import RoleHMM
-from ethogram.models.trajectories import Metadata, Trajectories, valid_steps
+from ethogram.models.trajectories import Trajectories, valid_steps
 
 __all__ = [
     "NUM_PLAYERS",
@@ -168,8 +168,7 @@ def _heldout(
         train, test = only(data, ~test_plays), only(data, test_plays)
         result = engine.run(key_fold, train, sweeps, **options)
         count = int(test.observed.sum())
-        total = _log_likelihood(engine.model, result.posterior.mean(), test._replace(metadata=Metadata()))
-        scores.append([float(total) / count, gaussian_score(train, test)])
+        scores.append([heldout_log_likelihood(result, test), gaussian_score(train, test)])
         weights.append(count)
         say(
             f"  fold {fold + 1} of 2: {NUM_PLAYERS * scores[-1][0]:.2f} nats a held-out frame, one role "
@@ -177,12 +176,6 @@ def _heldout(
         )
     roles, one = NUM_PLAYERS * np.average(scores, axis=0, weights=weights)
     return float(roles), float(one)
-
-
-@jax.jit
-def _log_likelihood(model: RoleHMM, parameters: dict[str, jax.Array], data: Trajectories) -> jax.Array:
-    """Log likelihood of all sequences together, compiled once for all folds of both teams."""
-    return jnp.sum(model.observation(parameters, data).log_prob(model.observed_value(data)))
 
 
 def _measures(roles: Int[np.ndarray, "sequence time"], plays: football.FootballPlays) -> dict[str, float]:
