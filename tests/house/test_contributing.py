@@ -66,6 +66,7 @@ def test_the_model_is_in_the_house_style(guide):
         assert code == 0, output
 
 
+@pytest.mark.slow
 def test_a_wrong_model_fails_its_test(guide):
     path = guide / FILES[0]
     right = path.read_text(encoding="utf-8")

@@ -263,9 +263,9 @@ def test_aligned_nuts_can_be_compared_with_coordinate_ascent(model, data):
     }
     start = {name: dist.biject_to(supports[name]).inv(value) for name, value in start.items()}
     sampler = MCMC(
-        NUTS(model),
-        num_warmup=60,
-        num_samples=60,
+        NUTS(model, max_tree_depth=5),
+        num_warmup=40,
+        num_samples=40,
         num_chains=2,
         chain_method="vectorized",
         progress_bar=False,

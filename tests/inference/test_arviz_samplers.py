@@ -59,6 +59,7 @@ def test_mcmc_keeps_its_chains_and_statistics(mcmc):
     np.testing.assert_allclose(scores.values[..., 0], np.log(x**2 * (1 - x)), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_draws_of_a_guide_and_plates_of_any_numpyro_model_are_read():
     guide = AutoNormal(coin)
     svi = SVI(coin, guide, numpyro.optim.Adam(0.1), Trace_ELBO())
@@ -125,6 +126,7 @@ def test_symbols_stay_integers_and_forbidden_transitions_zero():
     assert new.shape == (1, 5, 3, 4, 1) and new.dtype.kind == "i" and new.values.max() <= 2
 
 
+@pytest.mark.slow
 def test_numpyros_svi_takes_a_role_hmm():
     """With a forbidden transition and full covariances: the guide's draws keep both, and the loss falls."""
     x = np.random.default_rng(1).normal(size=(4, 12, 1)) + np.repeat([0.0, 4.0], 6)[None, :, None]

@@ -85,6 +85,7 @@ def test_statistics_are_unbiased(symbol_model, symbols, sequence_statistics, all
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), mean, full)
 
 
+@pytest.mark.slow
 def test_compiled_steps_see_every_group_alike(symbol_model, symbols, monkeypatch):
     """Targets of one step, undone from q' = q + rho (prior + b t - q), average over an epoch to those of all data."""
     monkeypatch.setattr(conjugate_svi, "SMALL_CELLS", 0)

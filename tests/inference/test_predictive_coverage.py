@@ -11,7 +11,7 @@ from ethogram.models.emissions import GaussianEmission
 from ethogram.models.role_hmm import RoleHMM
 from ethogram.models.trajectories import Trajectories
 
-NUM_REPLICATES, NUM_DRAWS = 200, 400
+NUM_REPLICATES, NUM_DRAWS = 120, 400
 NUM_SEQUENCES, NUM_STEPS, NUM_NEW = 8, 12, 20
 STRENGTH, DOF, SCALE, STICKY = 0.2, 6.0, 4.0, 3.0
 

@@ -104,6 +104,7 @@ def test_log_partition_has_the_expected_statistics_as_gradient(precision):
     assert_trees_close(naturals(gradient), expect(blocks), rtol=20 * precision, atol=20 * precision)
 
 
+@pytest.mark.slow
 def test_draws_have_the_expected_statistics_and_the_kl_divergence():
     with jax.enable_x64(True), jax.numpy_rank_promotion("raise"):
         blocks, others = make_all(0), make_all(1)
@@ -132,6 +133,7 @@ def test_kl_of_equal_blocks_is_zero(precision):
         np.testing.assert_allclose(divergence, 0, atol=precision * 1e-2, err_msg=kind)
 
 
+@pytest.mark.slow
 def test_natural_step_is_the_natural_gradient():
     """The gradient of E<t, statistics> - KL is the Fisher information times (prior + t - q)."""
     with jax.enable_x64(True):

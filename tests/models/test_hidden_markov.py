@@ -114,6 +114,7 @@ def test_known_states_restrict_the_paths(double, chain_oracle):
     assert all(np.isfinite(part).all() for part in gradient)
 
 
+@pytest.mark.slow
 def test_numpyros_mixture_over_all_paths_is_the_same(double):
     """A mixture of 243 independent Gaussians, one a path, as a density and as a site."""
     paths = np.array(list(itertools.product(range(3), repeat=5)))
@@ -198,6 +199,7 @@ def test_forecasts_go_on_from_each_length():
             assert abs(share - one) < 4.5 * np.sqrt(one * (1 - one) / 2500)
 
 
+@pytest.mark.slow
 def test_batches_plates_vmap_and_pytrees():
     """One batch entry a sequence; draws of parameters by vmap; the object travels through jit."""
     y = np.random.default_rng(2).integers(0, 2, (4, 6))

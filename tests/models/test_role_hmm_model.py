@@ -46,6 +46,7 @@ def chain_evidence(chain_oracle, parameters, steps, lengths):
     )
 
 
+@pytest.mark.slow
 def test_log_density_is_prior_times_evidence(cases, chain_oracle, double):
     """At parameters drawn from the prior; NaN at missing frames harms neither the value nor the gradient."""
     case = cases.make("gaussian")
@@ -94,6 +95,7 @@ def test_predictive_keeps_shapes_and_lengths(cases, name):
     assert np.all(value[:, beyond] == 0)
 
 
+@pytest.mark.slow
 def test_predictive_draws_from_the_prior_too(cases):
     """All sites, and one pointwise log likelihood a sequence at each draw."""
     case = cases.make("known_covariance")
@@ -112,7 +114,7 @@ def test_predictive_draws_from_the_prior_too(cases):
 
 @pytest.mark.slow
 def test_nuts_agrees_with_the_enumerated_posterior(cases, oracle):
-    """Posterior means of the chain, within three Monte Carlo standard errors (2 x 1500 draws, fixed key)."""
+    """Posterior means of the chain, within three Monte Carlo standard errors (2 x 800 draws, fixed key)."""
     initial, transition = np.array([6.0, 1.0]), np.array([[1.5, 4.0], [5.0, 1.0]])
     x = np.array([[0, 1, 0, 1], [0, 2, 2, 0]])[..., None]
     problem = oracle.Problem(x, np.ones((2, 4), bool), np.array([4, 4]), np.array([0, 1]))
@@ -122,7 +124,7 @@ def test_nuts_agrees_with_the_enumerated_posterior(cases, oracle):
     exact = oracle.exact_evidence(prior, problem)
     model = RoleHMM(2, CategoricalEmission(3, concentration), initial, transition)
     sampler = MCMC(
-        NUTS(model), num_warmup=400, num_samples=1500, num_chains=2, chain_method="vectorized",
+        NUTS(model), num_warmup=300, num_samples=800, num_chains=2, chain_method="vectorized",
         progress_bar=False,
     )  # fmt: skip
     sampler.run(jax.random.key(0), cases.trajectories(problem))
@@ -142,6 +144,7 @@ def known_model():
     return RoleHMM(2, emission, Known(np.array([0.3, 0.7])), Known(np.array([[0.9, 0.1], [NAN, NAN]])), 1.0)
 
 
+@pytest.mark.slow
 def test_known_rows_stay_in_steps_and_sites(cases, double):
     """In the prior, after a step, in the sites, and in predictive draws."""
     model, data = known_model(), cases.make("gaussian").data
@@ -177,6 +180,7 @@ def test_known_rows_stay_in_steps_and_sites(cases, double):
     close(row, [1.0, 2.0], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_where_all_is_known_the_bound_is_the_log_likelihood(cases, double):
     """No divergence is left, and the potentials are the true ones."""
     base, data = known_model(), cases.make("gaussian").data
@@ -212,6 +216,7 @@ def test_forbidden_transitions_stay_forbidden(cases):
     assert np.array_equal(np.asarray(moved.mean() == 0), concentration == 0)
 
 
+@pytest.mark.slow
 def test_a_model_as_argument_of_jit_keeps_what_is_forbidden(cases):
     """The same density from a traced model as from a concrete one, at sites of the same names."""
     case = cases.make("categorical")
@@ -271,6 +276,7 @@ def test_simulated_data_pass_the_checks(cases, name, exclusive):
         assert np.array_equal(states, np.where(data.observed, states[:, :1], -1))
 
 
+@pytest.mark.slow
 def test_a_fit_recovers_simulated_parameters():
     """Means within 0.2, transitions within 0.1, from 40 x 40 frames."""
     model = RoleHMM(2, GaussianEmission(1, scale=1.0))
