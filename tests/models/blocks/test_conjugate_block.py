@@ -9,7 +9,8 @@ from ethogram.models.exponential_family import Beta, Dirichlet, Normal, NormalIn
 
 
 def test_types_of_arguments():
-    assert Dirichlet.from_standard([1, 2, 3]).natural.concentration.dtype == jnp.float32
+    with jax.enable_x64(False):
+        assert Dirichlet.from_standard([1, 2, 3]).natural.concentration.dtype == jnp.float32
     assert not Dirichlet.from_standard([1, 2]).natural.concentration.weak_type
     assert Beta.from_standard(1, np.array([1.0, 2.0])).natural.successes.shape == (2,)
     with jax.enable_x64(True):

@@ -48,7 +48,8 @@ def test_kinds_of_numbers_are_kept_and_arrays_are_numpy():
             isinstance(part, np.ndarray) for part in batch if part is not None and part is not batch.metadata
         )
     assert Trajectories.from_list([np.ones((2, 1), np.uint8)]).observations.dtype == np.int32
-    assert Trajectories.from_list([jnp.ones((2, 3)), jnp.ones((1, 3))]).observations.dtype == np.float32
+    single = [jnp.ones((2, 3), np.float32), jnp.ones((1, 3), np.float32)]
+    assert Trajectories.from_list(single).observations.dtype == np.float32
     assert Trajectories.from_list(np.zeros((4, 3, 2))).observations.shape == (4, 3, 2)
 
 
