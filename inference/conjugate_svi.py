@@ -16,8 +16,7 @@ natural coordinates. The bound holds right after the local step, and is only eve
 from __future__ import annotations
 
 import os
-import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +25,7 @@ from jax import Array
 
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import FitState, check_path, read_checkpoint, write_checkpoint
+from ethogram.inference.conjugate_result import ConjugateResult, best_restart, warn_of_falls
 from ethogram.inference.conjugate_steps import (
     BLOCK,
     ascent_block,
@@ -37,7 +37,6 @@ from ethogram.inference.conjugate_steps import (
 )
 from ethogram.inference.impossible_data import impossible_sequences
 from ethogram.inference.mini_batches import group_layout, group_order, in_group_order, plan_batches
-from ethogram.inference.posterior import Posterior
 from ethogram.inference.starts import continued_blocks, start_blocks
 from ethogram.inference.step_sizes import check_step_size, robbins_monro, step_size_at
 from ethogram.models import trajectories
@@ -55,31 +54,6 @@ MAX_PROBES = 100
 """Step sizes kept in a checkpoint at most, by which the schedule is known again."""
 
 PLAIN = Metadata()
-
-
-class ConjugateResult(NamedTuple):
-    """What a conjugate fit gives back: the best restart, and how all of them went.
-
-    Attributes
-    ----------
-    posterior : of the restart with the highest final bound.
-    elbo : (evaluation,) its bound in nats, on all data, at the steps ``evaluated``; the last is the posterior's.
-    restart_elbos : (restart,) final bounds; ``-inf`` where a start made the data impossible.
-    converged : whether the best restart met `tol`.
-    step : steps done, those of earlier runs included.
-    key : to go on with.
-    evaluated : (evaluation,) steps at which bounds were taken.
-    restart_traces : (restart, evaluation) bounds of all restarts.
-    """
-
-    posterior: Posterior
-    elbo: np.ndarray
-    restart_elbos: np.ndarray
-    converged: bool
-    step: int
-    key: Array
-    evaluated: np.ndarray
-    restart_traces: np.ndarray
 
 
 class ConjugateSVI:
@@ -180,9 +154,9 @@ class ConjugateSVI:
                 write_checkpoint(checkpoint, signature, state, run.used_step_sizes(state))
 
         state = run.advance(state, num_steps, progress_bar, save, checkpoint_every)
-        result = _result(self.model, state, key_next)
+        result = best_restart(self.model, state, key_next)
         if run.ascent:
-            _warn_of_falls(result.elbo)
+            warn_of_falls(result.elbo)
         return result
 
     @staticmethod
@@ -225,7 +199,10 @@ class _Run:
         self.entropy = [int(word) for word in np.asarray(jax.random.key_data(key_plan)).ravel()]
         self.prior = model.prior()
         stripped = data._replace(metadata=PLAIN)
-        self.buckets = [self._on_device(bucket) for bucket in stripped.buckets(max_waste, by="group")]
+        # Small data keep the shape they came in: fits of data that are laid out alike are compiled once.
+        small = data.observed.size < SMALL_CELLS
+        buckets = [stripped] if small else stripped.buckets(max_waste, by="group")
+        self.buckets = [self._on_device(bucket) for bucket in buckets]
         self.everything = None if whole else self._on_device(stripped.trim(), spare=True)
 
     def _on_device(self, data, spare=False):
@@ -389,27 +366,3 @@ def _check_count(name: str, count: Any) -> None:
         raise TypeError(f"{name} must be an integer, not {count!r}")
     if count < 1:
         raise ValueError(f"{name} must be at least 1, not {count}")
-
-
-def _result(model, state: FitState, key) -> ConjugateResult:
-    final = np.asarray(state.latest, dtype=float)
-    final = np.where(np.isnan(final), -np.inf, final)
-    best = int(np.argmax(final))
-    traces = np.stack(state.traces, axis=1)
-    posterior = Posterior(model, jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[best]), state.blocks))
-    converged = not bool(state.active[best])
-    evaluated = np.asarray(state.evaluated)
-    return ConjugateResult(posterior, traces[best], final, converged, state.step, key, evaluated, traces)
-
-
-def _warn_of_falls(trace: np.ndarray) -> None:
-    """Coordinate ascent never falls, but for rounding."""
-    allowed = 1e-5 if trace.dtype == np.float32 else 1e-9
-    falls = -np.diff(trace) / np.maximum(np.maximum(np.abs(trace[1:]), np.abs(trace[:-1])), 1)
-    if falls.size and falls.max() > allowed:
-        warnings.warn(
-            f"the bound fell by {falls.max():.1e} of its size at evaluation {int(falls.argmax()) + 1}, more than "
-            "rounding explains: run in float64 (jax.enable_x64), or scale the features to unit spread",
-            RuntimeWarning,
-            stacklevel=3,
-        )
