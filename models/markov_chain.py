@@ -37,10 +37,12 @@ from ethogram.models.chains.paths import Path, most_likely_path, sample_path
 from ethogram.models.chains.potentials import chain_potentials
 
 __all__ = [
+    "ExpectedCounts",
     "Filtered",
     "Marginals",
     "Path",
     "entropy",
+    "expected_counts",
     "filter_states",
     "forecast_states",
     "log_normalizer",
@@ -49,11 +51,11 @@ __all__ = [
     "sample_path",
 ]
 
-CHUNKS = {10: 100, 32: 32}
-"""Sequences worked on at once, by the largest number of states for which this is best (more states: 16).
+CHUNK_WIDTHS = (16, 100)
+"""Sequences worked on at once: at least and at most. Fewer leave vector units empty, more gain nothing."""
 
-Wide enough to fill vector units, small enough for a few steps to stay in the innermost cache.
-"""
+CHUNK_CELLS = 250_000
+"""Sequences times steps times states of a chunk, between those widths: its messages stay in the second cache."""
 
 Method = Literal["scan", "associative"]
 
@@ -64,6 +66,14 @@ class Marginals(NamedTuple):
     log_normalizer: Float[Array, "*batch"]
     state: Float[Array, "*batch time state"]
     pair: Float[Array, "*batch pair_time state state"]
+
+
+class ExpectedCounts(NamedTuple):
+    """What one E-step hands to an update of the parameters; zero where the data are impossible."""
+
+    log_normalizer: Float[Array, "*batch"]
+    state: Float[Array, "*batch time state"]
+    transition: Float[Array, "*chain state state"]
 
 
 def log_normalizer(
@@ -119,6 +129,32 @@ def marginals(
     driven = potentials.every_step()
     result = e_step(*driven.arrays, _known(method))
     return Marginals(*(potentials.unfold(part) for part in result))
+
+
+def expected_counts(
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    step_log_likelihood: ArrayLike,
+    length: ArrayLike | None = None,
+) -> ExpectedCounts:
+    r"""One E-step: log normaliser, state marginals, and expected transition counts summed over the sequences.
+
+    The quick way to what expectation maximisation needs: pair marginals are added up as they are made. Counts
+    ``transition (*chain, state, state)`` have the leading batch axes along which a parameter changes; those that
+    follow, the sequences, are summed. ``state (*batch, time, state)`` is zero beyond each length; its first step
+    holds the counts of initial states. Transitions must be fixed (:func:`marginals` takes input-driven ones);
+    other parameters and errors as for :func:`log_normalizer`. Rabiner (1989), eq. 27, 37 and 40.
+    """
+    potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
+    if potentials.driven:
+        raise ValueError(
+            f"log_transition {potentials.log_transition.shape} changes along the chain: counts are summed over "
+            "time for one matrix (..., state, state); marginals() gives the pairs of every step"
+        )
+    result = e_step(*potentials.arrays, "scan", True)
+    state = potentials.unfold(result.state)
+    counts = result.pair.reshape(*potentials.chain_shape, *result.pair.shape[1:])
+    return ExpectedCounts(potentials.unfold(result.log_normalizer), state, counts)
 
 
 def entropy(
@@ -190,33 +226,44 @@ def _log_normalizer_jvp(method, primals, tangents):
 _log_normalizer.defjvp(_log_normalizer_jvp, symbolic_zeros=True)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(4,))
-def e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array, method: str = "scan") -> EStep:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(4, 5))
+def e_step(
+    log_pi: Array, log_a: Array, log_lik: Array, length: Array, method: str = "scan", summed: bool = False
+) -> EStep:
     """Evidence (chain, sequence), state marginals (chain, sequence, time, state) and pair statistics.
 
-    Fixed transitions give each sequence's expected counts (chain, sequence, state, state), driven ones the
-    pair marginals of every step (chain, sequence, time - 1, state, state).
+    Fixed transitions give each sequence's expected counts (chain, sequence, state, state), with `summed` those of
+    all (chain, state, state); driven ones the pair marginals of every step (chain, sequence, time - 1, state,
+    state).
     """
-    return EStep(*_folding(method)(log_pi, log_a, log_lik, length))
+    return EStep(*_folding(method, summed)(log_pi, log_a, log_lik, length))
 
 
 @e_step.defjvp
-def _e_step_jvp(method, primals, tangents):
+def _e_step_jvp(method, summed, primals, tangents):
     """Second derivatives: through the log-space recursions, whose own derivatives are plain."""
     *potentials, length = primals
-    _, along = jax.jvp(
-        lambda *args: _whole(log_space_e_step, *args, length), tuple(potentials), tuple(tangents[:3])
-    )
-    return e_step(*primals, method), along
+
+    def in_log_space(log_pi, log_a, by_step, alive):
+        return log_space_e_step(log_pi, log_a, by_step(), alive)
+
+    def exact(*args):
+        result = _whole(in_log_space, *args, length)
+        return result._replace(pair=jnp.sum(result.pair, 1)) if summed else result
+
+    _, along = jax.jvp(exact, tuple(potentials), tuple(tangents[:3]))
+    return e_step(*primals, method, summed), along
 
 
 @functools.cache
-def _folding(method: str):
+def _folding(method: str, summed: bool):
     """The E-step under a batching rule of its own, which makes a mapped axis a part of the chain axis.
 
     The one ``lax.cond`` of the kernel then stays a ``cond`` under vmap; JAX's own rule would run both branches.
     """
-    e_step_of = associative_e_step if method == "associative" else _chunked_e_step
+    e_step_of = (
+        associative_e_step if method == "associative" else functools.partial(_chunked_e_step, summed=summed)
+    )
 
     @custom_vmap
     def folded(log_pi, log_a, log_lik, length):
@@ -228,7 +275,8 @@ def _folding(method: str):
         out = folded(*args)
         return tuple(unfold_axis(x, axis_size) for x in out), (True,) * len(out)
 
-    return folded
+    # Inlined into what calls it: a call of its own would copy whole arrays in and out.
+    return jax.jit(folded, inline=True)
 
 
 def fold_axis(x: Array, axis_size: int, batched: bool) -> Array:
@@ -243,37 +291,45 @@ def unfold_axis(x: Array, axis_size: int) -> Array:
     return x.reshape(axis_size, -1, *x.shape[1:])
 
 
-def chunk_size(num_chains: int, num_sequences: int, num_states: int = 1) -> int:
-    """Sequences a chunk, so that chunks are even and chains times sequences is near :data:`CHUNKS`."""
-    best = next((size for most, size in CHUNKS.items() if num_states <= most), 16)
-    at_most = max(1, best // num_chains)
+def chunk_size(num_chains: int, num_sequences: int, num_steps: int, num_states: int) -> int:
+    """Sequences a chunk: even chunks, whose chains times sequences keep to the widths and cells above."""
+    least, most = CHUNK_WIDTHS
+    width = min(max(CHUNK_CELLS // (num_steps * num_states), least), most)
+    at_most = max(1, width // num_chains)
     return math.ceil(num_sequences / math.ceil(num_sequences / at_most))
 
 
-@jax.jit
-def _chunked_e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> EStep:
-    num_chains, num_sequences, _, num_states = log_lik.shape
-    size = chunk_size(num_chains, num_sequences, num_states)
+def _chunked_e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array, *, summed: bool) -> EStep:
+    num_chains, num_sequences, num_steps, num_states = log_lik.shape
+    size = chunk_size(num_chains, num_sequences, num_steps, num_states)
     num_chunks = math.ceil(num_sequences / size)
     if num_chunks == 1:
-        return _whole(chunk_e_step, log_pi, log_a, log_lik, length)
+        weight = jnp.ones_like(log_lik, shape=(1, num_sequences)) if summed else None
+        return _whole(functools.partial(chunk_e_step, weight=weight), log_pi, log_a, log_lik, length)
     driven = log_a.ndim == 5
 
     def take(x, start):
         return lax.dynamic_slice_in_dim(x, start, size, axis=1)
 
-    def e_step_from(start):
+    def e_step_from(start, first):
+        weight = (start + jnp.arange(size) >= first).astype(log_lik.dtype)[None] if summed else None
         matrices = take(log_a, start) if driven else log_a
-        return _whole(chunk_e_step, log_pi, matrices, take(log_lik, start), take(length, start))
+        kernel = functools.partial(chunk_e_step, weight=weight)
+        return _whole(kernel, log_pi, matrices, take(log_lik, start), take(length, start))
 
     def add_chunk(i, whole):
         # The last chunk overlaps the one before, and writes the same there: nothing has to be padded.
         start = jnp.minimum(i * size, num_sequences - size)
         put = functools.partial(lax.dynamic_update_slice_in_dim, start_index=start, axis=1)
-        return jax.tree.map(put, whole, e_step_from(start))
+        part = e_step_from(start, i * size)
+        pair = whole.pair + part.pair if summed else put(whole.pair, part.pair)
+        return EStep(put(whole.log_normalizer, part.log_normalizer), put(whole.state, part.state), pair)
 
-    shapes = jax.eval_shape(e_step_from, 0)
-    empty = jax.tree.map(lambda x: jnp.zeros((num_chains, num_sequences, *x.shape[2:]), x.dtype), shapes)
+    def nothing(x, over_sequences):
+        return jnp.zeros((num_chains, num_sequences, *x.shape[2:]) if over_sequences else x.shape, x.dtype)
+
+    shapes = jax.eval_shape(e_step_from, 0, 0)
+    empty = jax.tree.map(nothing, shapes, EStep(True, True, not summed))
     return lax.fori_loop(0, num_chunks, add_chunk, empty)
 
 
@@ -287,12 +343,17 @@ def _whole(kernel, log_pi: Array, log_a: Array, log_lik: Array, length: Array) -
         if log_a.ndim == 5
         else jnp.transpose(log_a, (1, 2, 0))[..., None]
     )
-    # Turned over as a matrix: XLA does this several times faster than with three or four axes.
-    log_lik = log_lik.reshape(num_chains * num_sequences, num_steps * num_states).T
-    log_lik = log_lik.reshape(num_steps, num_states, num_chains, num_sequences)
-    result = kernel(log_pi, log_a, log_lik, alive)
+
+    def by_step():
+        # Turned over as a matrix: XLA does this several times faster than with three or four axes.
+        turned = log_lik.reshape(num_chains * num_sequences, num_steps * num_states).T
+        return turned.reshape(num_steps, num_states, num_chains, num_sequences)
+
+    result = kernel(log_pi, log_a, by_step, alive)
     return EStep(
         result.log_normalizer,
         jnp.transpose(result.state, (2, 3, 0, 1)),
-        jnp.moveaxis(result.pair, (-2, -1), (0, 1)),
+        jnp.moveaxis(result.pair, -1, 0)
+        if result.pair.ndim == 3
+        else jnp.moveaxis(result.pair, (-2, -1), (0, 1)),
     )

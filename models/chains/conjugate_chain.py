@@ -124,8 +124,8 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
     log_initial = jnp.transpose(initial.concentration, (1, 0))[..., None]
     log_transition = jnp.transpose(transition.concentration, (1, 2, 0))[..., None]
     num_chains = log_initial.shape[1]
-    num_sequences = data.lengths.shape[0]
-    size = chunk_size(num_chains, num_sequences, log_initial.shape[0])
+    num_sequences, num_steps = data.observed.shape
+    size = chunk_size(num_chains, num_sequences, num_steps, log_initial.shape[0])
     num_chunks = math.ceil(num_sequences / size)
 
     def one_chunk(chunk: ChainData):
@@ -134,7 +134,11 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
         alive = jnp.arange(steps.shape[0])[:, None, None] < chunk.lengths[None, None]
         weight = jnp.ones((1, chunk.lengths.shape[0]), dtype)
         result = chunk_e_step(
-            log_initial.astype(dtype), log_transition.astype(dtype), steps.astype(dtype), alive, weight
+            log_initial.astype(dtype),
+            log_transition.astype(dtype),
+            lambda: steps.astype(dtype),
+            alive,
+            weight,
         )
         counts = {
             "initial": initial._replace(concentration=jnp.sum(result.state[0], axis=-1).T),

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -129,7 +129,7 @@ def log_space_e_step(log_initial: Array, log_transition: Array, log_likelihood: 
 def chunk_e_step(
     log_initial: Array,
     log_transition: Array,
-    log_likelihood: Array,
+    make_log_likelihood: Callable[[], Array],
     alive: Array,
     weight: Array | None = None,
 ) -> EStep:
@@ -139,11 +139,13 @@ def chunk_e_step(
     ----------
     log_initial : (state, chain, 1).
     log_transition : (state, next_state, chain, 1), or driven (time - 1, state, next_state, chain, sequence).
-    log_likelihood : (time, state, chain, sequence); what stands at dead steps is ignored.
+    make_log_likelihood : gives (time, state, chain, sequence); what stands at dead steps is ignored. Each pass
+        makes its own: one array for both would be written out for the sake of the pass that hardly ever runs.
     alive : (time, chain or 1, sequence) bool.
     weight : (chain or 1, sequence), with fixed transitions only: sum the counts over the sequences with these
         weights. None keeps each sequence's own.
     """
+    log_likelihood = make_log_likelihood()
     num_steps, num_states, num_chains, num_sequences = log_likelihood.shape
     driven = is_driven(log_transition)
     dtype = log_likelihood.dtype
@@ -178,7 +180,7 @@ def chunk_e_step(
     joint, normalizer = _forward(initial, transition, likelihood, tiny)
     inverse = jnp.where(unknown[None], jnp.nan, _inverse(normalizer, tiny))  # NaN is handed on, never hidden
     before = jnp.concatenate([jnp.zeros_like(inverse[:1]), inverse[:-1]])
-    state, counts, entering, reach = _backward(transition, likelihood, joint, inverse, before, alive)
+    state, counts, entering, reach = _backward(transition, likelihood, joint, inverse, before, alive, weight)
 
     kept = alive & (normalizer >= tiny)
     log_c = jnp.log(jnp.where(kept, normalizer, 1)) + jnp.where(alive, top, 0)
@@ -190,40 +192,32 @@ def chunk_e_step(
     redo = jnp.any(alive & ~kept, axis=0) | (~(reach < limit) & jnp.any(alive, axis=0))
     redo &= ~unknown
 
-    def pairs(weight, without=None):
-        """Pair statistics of the scaled pass, ``without`` the sequences that it cannot be trusted with."""
-
-        def trusted(x, axes):
-            return x if without is None else jnp.where(jnp.expand_dims(without, axes), 0, x)
-
+    def pairs():
+        """Pair statistics of the scaled pass."""
         if driven:
-            each = joint[:-1, :, :, None] * transition[:-1] * trusted(entering, (0, 2))[1:, :, None]
+            each = joint[:-1, :, :, None] * transition[:-1] * entering[1:, :, None]
             return jnp.transpose(each, (0, 2, 3, 1, 4))
-        if counts is not None:
-            each = jnp.transpose(trusted(counts, (1, 2)) * transition[..., None], (1, 2, 0, 3))
-            return each if weight is None else jnp.sum(each * weight[None, None], axis=-1)
-        if weight is None:
-            each = jnp.einsum(
-                "trjn,trkn->rnjk", joint[:-1], trusted(entering, (0, 2))[1:], precision="highest"
-            )
+        if counts is None:
+            each = jnp.einsum("trjn,trkn->rnjk", joint[:-1], entering[1:], precision="highest")
             return jnp.transpose(each * transition[:, None], (2, 3, 0, 1))
-        left = jnp.transpose(joint[:-1], (1, 2, 0, 3)).reshape(num_chains, num_states, -1)
-        right = jnp.transpose(trusted(entering, (0, 2))[1:] * weight[None, :, None], (1, 0, 3, 2))
-        total = jnp.matmul(left, right.reshape(num_chains, -1, num_states), precision="highest")
-        return jnp.transpose(total * transition, (1, 2, 0))
+        if counts.ndim == 3:
+            return jnp.transpose(counts * transition, (1, 2, 0))
+        each = jnp.transpose(counts * transition[..., None], (1, 2, 0, 3))
+        return each if weight is None else jnp.sum(each * weight[None, None], axis=-1)
 
     def keep():
-        return EStep(log_normalizer, jnp.swapaxes(state, 1, 2), pairs(weight))
+        return EStep(log_normalizer, jnp.swapaxes(state, 1, 2), pairs())
 
     def repair():
         exact = log_space_e_step(
-            log_initial, log_transition, jnp.where(alive[:, None], log_likelihood, 0), alive
+            log_initial, log_transition, jnp.where(alive[:, None], make_log_likelihood(), 0), alive
         )
-        pair = pairs(weight, without=redo)
         if weight is None:
-            pair = jnp.where(_like(redo, pair), exact.pair, pair)
-        else:
-            pair += jnp.sum(exact.pair * jnp.where(redo, weight, 0)[None, None], axis=-1)
+            own = pairs()
+            pair = jnp.where(_like(redo, own), exact.pair, own)
+        else:  # the sum over sequences has to be made anew; both passes are right for those that either fits
+            each = jnp.where(unknown[None, None], jnp.nan, exact.pair)
+            pair = jnp.sum(each * weight[None, None], axis=-1)
         return EStep(
             jnp.where(redo, exact.log_normalizer, log_normalizer),
             jnp.where(_like(redo, exact.state), exact.state, jnp.swapaxes(state, 1, 2)),
@@ -260,18 +254,25 @@ def _forward(initial: Array, transition: Array, likelihood: Array, tiny: float) 
 
 
 def _backward(
-    transition: Array, likelihood: Array, joint: Array, inverse: Array, before: Array, alive: Array
+    transition: Array,
+    likelihood: Array,
+    joint: Array,
+    inverse: Array,
+    before: Array,
+    alive: Array,
+    weight: Array | None,
 ) -> tuple[Array, Array | None, Array | None, Array]:
     """State marginals, what pair statistics are made of, and the reach of the smallest number that is kept.
 
     Pair statistics are ``joint_{t-1}(j) A(j, k) entering_t(k)`` with ``entering_t = likelihood_t * future_t /
-    c_{t-1}``: with few states and fixed transitions their sums are returned (chain, state, next_state,
-    sequence), otherwise ``entering``.
+    c_{t-1}``. With fixed transitions their sums over time are returned: with few states (chain, state, next_state,
+    sequence), with more the weighted sum over the sequences too, a matrix product a step. Otherwise ``entering``.
     """
     num_steps, num_chains, num_states, num_sequences = likelihood.shape
     driven = transition.ndim == 5
     written_out = _written_out(transition, num_states)
-    summing = written_out and not driven
+    multiplying = not written_out and weight is not None
+    summing = (written_out and not driven) or multiplying
     dead = 1 - alive.astype(likelihood.dtype)
     least = 2 * num_states * float(jnp.finfo(likelihood.dtype).tiny)
 
@@ -291,14 +292,18 @@ def _backward(
         else:
             earlier = jnp.matmul(transition, entering, precision="highest")
         earlier = scale[:, None] * jnp.maximum(earlier + _step(dead, t)[:, None], least)
-        if summing:
+        if multiplying:
+            after = entering * (scale * weight)[:, None]
+            counts = counts + jnp.matmul(_step(joint, t_before), after.mT, precision="highest")
+        elif summing:
             counts = counts + (_step(joint, t_before) * scale[:, None])[:, :, None] * entering[:, None]
         return (earlier, reach, counts), (state, None if summing else entering * scale[:, None])
 
     last = jnp.broadcast_to(inverse[-1][:, None], (num_chains, num_states, num_sequences))
     no_reach = jnp.zeros_like(inverse[0])
+    shape = (num_chains, num_states, num_states)
     no_counts = (
-        jnp.zeros_like(last, shape=(num_chains, num_states, num_states, num_sequences)) if summing else None
+        jnp.zeros_like(last, shape=shape if multiplying else (*shape, num_sequences)) if summing else None
     )
     (_, reach, counts), (state, entering) = lax.scan(
         step, (last, no_reach, no_counts), jnp.arange(num_steps), reverse=True

@@ -20,7 +20,7 @@ __all__ = ["ChainPotentials", "chain_potentials", "into_step"]
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("log_initial", "log_transition", "log_likelihood", "length"),
-    meta_fields=("batch_shape",),
+    meta_fields=("batch_shape", "chain_shape"),
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class ChainPotentials:
@@ -35,6 +35,7 @@ class ChainPotentials:
     log_likelihood: Array  # (chain, sequence, time, state); what varies by step is zero beyond the length
     length: Array  # (chain, sequence)
     batch_shape: tuple[int, ...]
+    chain_shape: tuple[int, ...]  # the leading batch axes along which a parameter changes
 
     @property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
@@ -140,7 +141,7 @@ def chain_potentials(
         alive = jnp.arange(num_steps)[None, None] < counted[..., None]
         log_lik = jnp.where(alive[..., None], log_lik, 0)
         log_a = jnp.where(alive[..., 1:, None, None], log_a, 0) if driven else log_a
-    return ChainPotentials(parameter(log_pi, 1), log_a, log_lik, counted, shape)
+    return ChainPotentials(parameter(log_pi, 1), log_a, log_lik, counted, shape, shape[:shared])
 
 
 def into_step(log_transition: Array, t: Array) -> Array:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.markov_chain import entropy, log_normalizer, marginals
+from ethogram.models.markov_chain import entropy, expected_counts, log_normalizer, marginals
 
 METHODS = ("scan", "associative")
 DOUBLE = {"rtol": 1e-11, "atol": 1e-11}
@@ -53,14 +53,15 @@ def finite_part(value):
 
 @functools.partial(jax.jit, static_argnames="method")
 def everything(chains, cotangent, method):
-    """Value, gradient under the cotangent, marginals and entropy, in one compilation."""
+    """Value, gradient under the cotangent, marginals, entropy and summed counts, in one compilation."""
 
     def weighted(*potentials):
         value = log_normalizer(*potentials, chains.length, method=method)
         return jnp.sum(cotangent * value), value
 
     gradient, value = jax.grad(weighted, argnums=(0, 1, 2), has_aux=True)(*chains[:3])
-    return value, gradient, marginals(*chains, method=method), entropy(*chains, method=method)
+    summed = expected_counts(*chains) if method == "scan" and chains.log_transition.ndim < 5 else None
+    return value, gradient, marginals(*chains, method=method), entropy(*chains, method=method), summed
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_every_quantity_equals_enumeration(problems, kind, method, dtype):
         given = padded._replace(**{name: getattr(padded, name).astype(dtype) for name in padded._fields[:3]})
         result = everything(given, cotangent.astype(dtype), method)
 
-    value, gradient, posterior, spread = result
+    value, gradient, posterior, spread, summed = result
     assert {x.dtype for x in jax.tree.leaves(result)} == {np.dtype(dtype)}
     close(value, truth.log_normalizer, **tolerance)
     close(tuple(posterior), (truth.log_normalizer, truth.state, truth.pair), **tolerance)
@@ -92,6 +93,8 @@ def test_every_quantity_equals_enumeration(problems, kind, method, dtype):
     state, pair = cotangent[..., None, None] * truth.state, cotangent[..., None, None, None] * truth.pair
     counts = pair if kind == "driven" else pair.sum((1, 2))[:, None]
     close(gradient, (state[:, :, 0].sum(1, keepdims=True), counts, state), **tolerance)
+    if summed is not None:
+        close(tuple(summed), (truth.log_normalizer, truth.state, truth.pair.sum((1, 2))), **tolerance)
 
 
 @pytest.mark.parametrize(("method", "outer"), [("scan", jax.jacrev), ("associative", jax.jacfwd)])
@@ -225,7 +228,39 @@ def test_one_shape_is_traced_once():
     assert traces == [(4, 5, 2)]
 
 
-@pytest.mark.parametrize("function", [log_normalizer, entropy])
+@pytest.mark.parametrize("num_sequences", [6, 230], ids=["one chunk", "many chunks"])
+def test_counts_are_the_summed_pairs_and_can_be_mapped_and_differentiated(num_sequences):
+    """Twelve states take the matrix product; one sequence is impossible, one lost to scaling, one empty."""
+    random = np.random.default_rng(7)
+    log_pi, log_a = (np.log(random.dirichlet(np.ones(12), size)) for size in (2, (2, 12)))
+    log_lik = random.normal(size=(num_sequences, 9, 12))
+    log_lik[1, 3] = -np.inf
+    log_lik[2, 4, 1:] = -900.0
+    log_a[:, 0, :] = np.where(np.arange(12) == 0, -1e3, log_a[:, 0, :])
+    length = np.where(np.arange(num_sequences) == 3, 0, 9)
+    with jax.enable_x64(True):
+        for one in range(2):
+            truth = marginals(log_pi[one], log_a[one], log_lik, length)
+            summed = jax.vmap(expected_counts, in_axes=(0, 0, None, None))(log_pi, log_a, log_lik, length)
+            close(summed.log_normalizer[one], truth.log_normalizer, **DOUBLE)
+            close(summed.state[one], truth.state, **DOUBLE)
+            close(summed.transition[one], truth.pair.sum((0, 1)), **DOUBLE)
+
+        def weighted(log_a):
+            return jnp.sum(expected_counts(log_pi[0], log_a, log_lik, length).transition ** 2)
+
+        direction = random.normal(size=(12, 12))
+        step = 1e-5 * direction
+        slope = (weighted(log_a[0] + step) - weighted(log_a[0] - step)) / 2e-5
+        close(np.sum(jax.grad(weighted)(log_a[0]) * direction), slope, rtol=1e-6)
+
+
+def test_counts_want_one_matrix():
+    with pytest.raises(ValueError, match=r"log_transition .* changes along the chain.*marginals\(\)"):
+        expected_counts(np.zeros(2), np.zeros((4, 2, 2)), np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize("function", [log_normalizer, entropy, expected_counts])
 def test_a_second_call_outside_jit_compiles_nothing(function, compilations):
     random = np.random.default_rng(4)
 

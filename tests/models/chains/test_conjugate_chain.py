@@ -44,7 +44,7 @@ def repeated(data, times):
 def test_many_chunks_add_up(problem):
     """Of 306 sequences, more than one chunk holds and no multiple of one: 51 times the six."""
     emission, expected, data = problem
-    assert 306 % chunk_size(1, 306, 3) > 0
+    assert 306 % chunk_size(1, 306, 6, 3) > 0
     six, many = (one_gradient(emission, expected[0], one) for one in (data, repeated(data, 51)))
     jax.tree.map(lambda x, y: close(x, 51 * y), many, six)
 
