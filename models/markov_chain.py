@@ -51,7 +51,7 @@ __all__ = [
     "sample_path",
 ]
 
-CHUNK_WIDTHS = (16, 100)
+CHUNK_WIDTHS = (20, 100)
 """Sequences worked on at once: at least and at most. Fewer leave vector units empty, more gain nothing."""
 
 CHUNK_CELLS = 250_000

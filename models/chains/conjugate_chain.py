@@ -70,12 +70,16 @@ def _conjugate_log_normalizer_jvp(primals, tangents):
 
 
 @custom_vmap
-def _value_and_statistics(emission, expected, data):
+def _one_chain(emission, expected, data):
     value, statistics = _many_chains(emission, jax.tree.map(lambda x: x[None], expected), data)
     return value[0], jax.tree.map(lambda x: x[0], statistics)
 
 
-@_value_and_statistics.def_vmap
+# One compilation where it is called outside jit, and no call of its own inside.
+_value_and_statistics = jax.jit(_one_chain, inline=True)
+
+
+@_one_chain.def_vmap
 def _(axis_size, in_batched, emission, expected, data):
     emission_batched, expected_batched, data_batched = in_batched
     if any(jax.tree.leaves((emission_batched, data_batched))):

@@ -284,6 +284,7 @@ def test_aligned_nuts_can_be_compared_with_coordinate_ascent(model, data):
     np.testing.assert_allclose(tight["transition"].values.mean(1), close, atol=0.15)
 
 
+@pytest.mark.slow
 def test_alignment_recovers_permuted_labels_exactly():
     model = RoleHMM(3, GaussianEmission(1, dof=4.0, scale=1.0))
     rng = np.random.default_rng(4)
@@ -311,6 +312,7 @@ def test_alignment_recovers_permuted_labels_exactly():
     np.testing.assert_array_equal(tree["fit_stats"]["elbo"].values, [-5, -4, -3])
 
 
+@pytest.mark.slow
 def test_exclusive_roles_have_one_entry_a_group():
     model = RoleHMM(3, GaussianEmission(1, dof=4.0, scale=1.0), exclusive="per_sequence")
     rng = np.random.default_rng(11)

@@ -102,6 +102,7 @@ def test_latent_sites_without_draws_are_refused(mcmc):
         to_arviz(mcmc, COINS, model=other)
 
 
+@pytest.mark.slow
 def test_symbols_stay_integers_and_forbidden_transitions_zero():
     transition = np.array([[1.0, 1.0], [0.0, 1.0]])
     model = RoleHMM(2, CategoricalEmission(3), transition=transition)

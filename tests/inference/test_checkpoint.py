@@ -152,6 +152,7 @@ with jax.enable_x64(True):
 """
 
 
+@pytest.mark.slow
 def test_a_fresh_process_goes_on_to_the_same_bits(symbol_model, symbols, tmp_path, monkeypatch, request):
     model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
     with monkeypatch.context() as patch:

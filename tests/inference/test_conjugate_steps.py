@@ -203,6 +203,7 @@ SINGLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "double"), [(family, True) for family in FAMILIES] + SINGLE)
 def test_the_bound_is_right_and_never_falls(family, double):
     allowed, agreement = (1e-9, 1e-10) if double else (1e-5, 2e-5)

@@ -57,6 +57,7 @@ def test_step_one_with_all_groups_is_coordinate_ascent(symbol_model, symbols):
     np.testing.assert_array_equal(ascent.evaluated, np.arange(11))
 
 
+@pytest.mark.slow
 def test_stochastic_steps_are_the_formula(symbol_model, symbols, sequence_statistics):
     model, data = symbol_model(), in_group_order(symbols())
     schedule = robbins_monro(delay=2.0, forgetting=0.7)
@@ -129,6 +130,7 @@ def test_ascent_goes_on_as_if_never_stopped(symbol_model, symbols):
     np.testing.assert_allclose(rest.elbo, whole.elbo[4:], rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["mixed", "kmeans++", "sticky", "segments", "prior"])
 def test_every_start_is_a_start(symbol_model, symbols, init):
     result = fit(symbol_model(), symbols(), 60, init=init, seed=1)
@@ -288,6 +290,7 @@ def test_bad_data_are_refused(symbol_model, symbols):
         fit(symbol_model(), none)
 
 
+@pytest.mark.slow
 def test_impossible_data_are_named(symbol_model, symbols):
     """By the first of the sequences that no state can emit, in the caller's own order."""
     model = symbol_model(concentration=np.array([1.0, 0.0, 1.0]))
@@ -381,6 +384,7 @@ def test_thin_data_are_fitted(symbol_model, symbols):
     assert_same_fit(fit(model, alone), fit(model, data._replace(group=None)))
 
 
+@pytest.mark.slow
 def test_a_model_in_single_precision_takes_data_in_double(symbols):
     data = symbols()
     data = data._replace(observations=np.repeat(data.observations, 2, axis=2).astype(float))
@@ -392,6 +396,7 @@ def test_a_model_in_single_precision_takes_data_in_double(symbols):
     np.testing.assert_allclose(result.elbo, reference.elbo, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_known_roles_hold_in_empty_slots_of_a_batch(symbols):
     data = symbols()
     roles = np.where(data.observed & (data.observations[..., 0] == 0), 1, -1).astype(np.int32)

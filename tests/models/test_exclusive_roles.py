@@ -113,6 +113,7 @@ def test_number_of_maps(num_agents):
     close(log_num_maps(num_agents, 4), np.log(math.perm(4, num_agents)))
 
 
+@pytest.mark.slow
 def test_draws_are_uniform_over_maps():
     """All 24 maps of three agents to four roles (chi-square, p > 1e-3); observations follow their role."""
     emission = dist.Normal(jnp.arange(4.0) * 100, 1.0)
@@ -177,6 +178,7 @@ def test_updates_equal_enumeration_and_stay_below_the_evidence(cases, oracle, do
         q = q._replace(emission=prior.family.update(prior.emission, x, weight))
 
 
+@pytest.mark.slow
 def test_as_a_numpyro_model(cases, oracle, double):
     """Only the emission's sites; groups in any order; one log likelihood a group."""
     model, data, _, problem = exclusive_case(cases, oracle, "known_covariance")

@@ -76,6 +76,7 @@ def everything(hidden, y):
     return hidden.log_prob(y), gradient, hidden.filter(y), hidden.smooth(y), hidden.most_likely_path(y)
 
 
+@pytest.mark.slow
 def test_log_prob_and_decoding_equal_enumeration(double, chain_oracle):
     """NaN at missing frames and in padding harms neither values nor gradients."""
     y, _ = ragged()

@@ -64,6 +64,7 @@ def everything(chains, cotangent, method):
     return value, gradient, marginals(*chains, method=method), entropy(*chains, method=method), summed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method", "dtype"),
     [

@@ -56,6 +56,7 @@ def potentials(model, q, chains):
 marginals_of = jax.jit(marginals)
 
 
+@pytest.mark.slow
 def test_local_step_equals_enumeration(case, cases, oracle):
     """Log evidence, marginals and statistics."""
     model, data, prior, problem = case

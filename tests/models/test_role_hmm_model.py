@@ -79,6 +79,7 @@ def test_log_density_is_prior_times_evidence(cases, chain_oracle, double):
     close(each, evidence[None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_predictive_keeps_shapes_and_lengths(cases, name):
     """``condition=False`` samples what ``condition=True`` looks at, zero beyond a length."""
@@ -200,6 +201,7 @@ def test_where_all_is_known_the_bound_is_the_log_likelihood(cases, double):
     close(exact[3], 0.0)  # never seen: evidence one
 
 
+@pytest.mark.slow
 def test_forbidden_transitions_stay_forbidden(cases):
     """A concentration of zero: in the sites, whose rest is the same Dirichlet, and in the blocks."""
     case = cases.make("categorical")
@@ -241,6 +243,7 @@ def test_sticky_is_added_to_staying():
     close(model.prior()["initial"].natural.concentration, np.ones(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "exclusive"),
     [
@@ -298,6 +301,7 @@ def test_a_fit_recovers_simulated_parameters():
     close(mean["transition"][order][:, order], truth["transition"], atol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exclusive", [None, "per_sequence"])
 def test_known_roles_in_the_padding_mean_nothing(exclusive):
     """For the bound, the evidence and the checks alike, whatever number stands there."""
@@ -325,6 +329,7 @@ def test_known_roles_in_the_padding_mean_nothing(exclusive):
     np.testing.assert_array_equal(results, [results[0]] * 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exclusive", [None, "per_sequence"])
 def test_replicates_keep_the_known_roles(exclusive):
     """Role 0 speaks 0, role 1 speaks 1: what is drawn shows the roles that are known, and only these are fixed."""

@@ -76,6 +76,7 @@ def test_draws_of_known_rows_are_the_values():
     assert isinstance(shape, MeanCovariance) and shape.mean.shape == (3, 2, 2)
 
 
+@pytest.mark.slow
 def test_known_mean_and_covariance_under_jit_vmap_and_grad():
     with jax.enable_x64(True):
         partly = gaussian()

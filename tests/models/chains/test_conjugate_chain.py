@@ -41,6 +41,7 @@ def repeated(data, times):
     return jax.tree.map(lambda x: jnp.concatenate([x] * times), data)
 
 
+@pytest.mark.slow
 def test_many_chunks_add_up(problem):
     """Of 306 sequences, more than one chunk holds and no multiple of one: 51 times the six."""
     emission, expected, data = problem
@@ -67,6 +68,7 @@ def test_the_gradient_is_that_of_the_value(problem):
     close(jax.jvp(at, (0.0,), (1.0,))[1], along)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapped", ["expected", "expected, nested", "data"])
 def test_under_vmap(problem, mapped):
     """Restarts by one batched pass, also nested; data sets of their own in turn."""

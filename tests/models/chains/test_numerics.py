@@ -205,6 +205,7 @@ def ragged(number=70):
     return log_initial, log_transition, log_likelihood, random.integers(1, NUM_STEPS, number)
 
 
+@pytest.mark.slow
 def test_batch_mates_order_and_padding_change_nothing():
     log_initial, log_transition, log_likelihood, length = ragged()
     hard = np.arange(len(length)) % 10 == 1

@@ -103,6 +103,7 @@ def test_sampled_paths_come_as_often_as_they_should(kind, chain_oracle, compilat
     )
 
 
+@pytest.mark.slow
 def test_sampled_paths_are_possible_and_marked(problems, chain_oracle):
     """Every sort of zero, ragged lengths and impossible data; padding does not change the draw."""
     chains, truth = problems["fixed"]
