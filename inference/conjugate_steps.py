@@ -31,7 +31,7 @@ def bounds(model, blocks, prior, batches):
     """Bound (restart,) on all data, in nats, right after a local step."""
 
     def bound(one):
-        return _local_bound(model, expected_statistics(one), batches) - total_kl(one, prior)
+        return _local_bound(model, expected_statistics(one), batches) - _divergence(model, one, prior)
 
     return jax.vmap(bound)(blocks)
 
@@ -44,7 +44,7 @@ def ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
     sweeps were made. A resting restart stays at the blocks whose bound was the last taken.
     """
     sweep = jax.vmap(lambda one: _bound_and_statistics(model, one, prior, batches))
-    update = jax.vmap(lambda one, statistics: natural_step(one, prior, statistics, 1.0, 1.0))
+    update = jax.vmap(lambda one, statistics: _moved(model, one, prior, statistics, 1.0, 1.0))
 
     def go_on(carry):
         done, _, active, _, _ = carry
@@ -70,7 +70,7 @@ def full_steps(model, blocks, prior, batches, step_sizes):
     def step(blocks, step_size):
         def one(block):
             _, statistics = _bound_and_statistics(model, block, prior, batches)
-            return natural_step(block, prior, statistics, 1.0, step_size)
+            return _moved(model, block, prior, statistics, 1.0, step_size)
 
         return _choose(step_size > 0, jax.vmap(one)(blocks), blocks), None
 
@@ -109,7 +109,7 @@ def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, 
     def step(blocks, now):
         rows, width, step_size = now
         statistics = lax.switch(width, branches, rows, blocks)
-        move = jax.vmap(lambda block, one: natural_step(block, prior, one, scale, step_size))
+        move = jax.vmap(lambda block, one: _moved(model, block, prior, one, scale, step_size))
         return _choose(step_size > 0, move(blocks, statistics), blocks), None
 
     step_sizes = jnp.asarray(step_sizes, float_type(blocks))
@@ -123,7 +123,19 @@ def _local_bound(model, expected, batches):
 def _bound_and_statistics(model, blocks, prior, batches):
     expected = expected_statistics(blocks)
     local, statistics = jax.value_and_grad(lambda e: _local_bound(model, e, batches))(expected)
-    return local - total_kl(blocks, prior), statistics
+    return local - _divergence(model, blocks, prior), statistics
+
+
+def _divergence(model, blocks, prior):
+    """KL(q || prior), or what the model puts in its place: one whose prior moves with q knows better."""
+    return model.divergence(blocks) if hasattr(model, "divergence") else total_kl(blocks, prior)
+
+
+def _moved(model, blocks, prior, statistics, scale, step_size):
+    """Blocks after one step: the model's own where its blocks hang together, else a natural-gradient step of each."""
+    if hasattr(model, "update"):
+        return model.update(blocks, statistics, scale, step_size)
+    return natural_step(blocks, prior, statistics, scale, step_size)
 
 
 def _choose(where, new, old):

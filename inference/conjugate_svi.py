@@ -62,8 +62,10 @@ class ConjugateSVI:
     Parameters
     ----------
     model : an object with ``prior()`` and ``log_normalizer(expected, batch)``, and optionally ``check(data)``,
-        ``arrange(data)`` (data as a pytree whose arrays lead with the sequence axis, then time), and
-        ``start_statistics(rng, kind, batches)`` (statistics of a rough first labelling).
+        ``arrange(data)`` (data as a pytree whose arrays lead with the sequence axis, then time),
+        ``start_statistics(rng, kind, batches)`` (statistics of a rough first labelling, of the ``start_kinds``),
+        ``bind(data)`` (the model with what it has to know of the data), and, where the blocks hang together,
+        ``divergence(blocks)`` and ``update(blocks, statistics, scale, step_size)``.
 
     Examples
     --------
@@ -129,8 +131,9 @@ class ConjugateSVI:
         trajectories.check(data)
         if hasattr(self.model, "check"):
             self.model.check(data)
+        model = self.model.bind(data) if hasattr(self.model, "bind") else self.model
         key_start, key_plan, key_next = _three_keys(key)
-        run = _Run(self.model, data, batch_size, step_size, evaluate_every, tol, key_plan)
+        run = _Run(model, data, batch_size, step_size, evaluate_every, tol, key_plan)
         step_size_at(run.step_size, _first_and_last(init, num_steps))
         signature, state = "", None
         if checkpoint is not None:
@@ -138,7 +141,7 @@ class ConjugateSVI:
             settings = [batch_size, run.ascent, restarts, run.evaluate_every, tol]
             origin = init.posterior.blocks if isinstance(init, ConjugateResult) else init
             parts = [
-                self.model,
+                model,
                 jax.random.key_data(key),
                 run.data._replace(metadata=PLAIN),
                 settings,
@@ -154,7 +157,7 @@ class ConjugateSVI:
                 write_checkpoint(checkpoint, signature, state, run.used_step_sizes(state))
 
         state = run.advance(state, num_steps, progress_bar, save, checkpoint_every)
-        result = best_restart(self.model, state, key_next)
+        result = best_restart(model, state, key_next)
         if run.ascent:
             warn_of_falls(result.elbo)
         return result

@@ -23,31 +23,39 @@ def start_blocks(
     """Blocks with a leading axis of `restarts`: one update of the prior by the statistics of a first guess.
 
     ``"kmeans++"``, ``"sticky"`` and ``"segments"`` take the model's ``start_statistics`` of rough labels;
-    ``"mixed"`` takes these in turn. ``"prior"`` takes a local step at parameters drawn from the prior, and is
-    all that a model without ``start_statistics`` knows.
+    ``"prior"`` takes a local step at parameters drawn from the prior, and is all that a model without
+    ``start_statistics`` knows. ``"mixed"`` takes the model's ``start_kinds`` in turn, or the three rough ones.
 
     Raises
     ------
     ValueError
         If `init` is not a kind of start, or not one the model knows.
     """
-    known = ROUGH if hasattr(model, "start_statistics") else ("prior",)
+    known = getattr(model, "start_kinds", ROUGH if hasattr(model, "start_statistics") else ("prior",))
     if not isinstance(init, str) or init not in ("mixed", *KINDS):
         raise ValueError(f'init must be "mixed", one of {KINDS}, or an earlier result, not {init!r}')
-    if init in ROUGH and init not in known:
-        raise ValueError(
-            f'{type(model).__name__} has no start_statistics: its starts are "prior" (or "mixed")'
-        )
+    if init not in ("mixed", "prior", *known):
+        raise ValueError(f"{type(model).__name__} does not know the start {init!r}: its starts are {known}")
     kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
-    if kinds[0] == "prior":
-        return _from_prior(jax.random.split(key, restarts), model, prior, batches)
+    keys = jax.random.split(key, restarts)
     entropy = np.asarray(jax.random.key_data(key)).ravel().tolist()
-    each = [
-        model.start_statistics(np.random.default_rng([*entropy, i]), kind, batches)
-        for i, kind in enumerate(kinds)
-    ]
     dtype = jnp.result_type(float)
-    return _updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each))
+    parts, places = [], []
+    rough = [i for i, kind in enumerate(kinds) if kind != "prior"]
+    if rough:
+        each = [
+            model.start_statistics(np.random.default_rng([*entropy, i]), kinds[i], batches) for i in rough
+        ]
+        parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
+        places += rough
+    if len(rough) < restarts:
+        drawn = [i for i, kind in enumerate(kinds) if kind == "prior"]
+        parts.append(_from_prior(keys[np.asarray(drawn)], model, prior, batches))
+        places += drawn
+    if len(parts) == 1:
+        return parts[0]
+    order = np.argsort(places)
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
 
 
 def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Any:

@@ -32,7 +32,8 @@ from jaxtyping import ArrayLike, Float
 
 from ethogram.models.chains.associative_chain import associative_e_step
 from ethogram.models.chains.filtering import Filtered, filter_states, forecast_states
-from ethogram.models.chains.forward_backward import EStep, chunk_e_step, log_space_e_step
+from ethogram.models.chains.forward_backward import chunk_e_step
+from ethogram.models.chains.log_space import EStep, log_space_e_step
 from ethogram.models.chains.paths import Path, most_likely_path, sample_path
 from ethogram.models.chains.potentials import chain_potentials
 
@@ -325,11 +326,12 @@ def _chunked_e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array, 
         pair = whole.pair + part.pair if summed else put(whole.pair, part.pair)
         return EStep(put(whole.log_normalizer, part.log_normalizer), put(whole.state, part.state), pair)
 
-    def nothing(x, over_sequences):
-        return jnp.zeros((num_chains, num_sequences, *x.shape[2:]) if over_sequences else x.shape, x.dtype)
+    def nothing(x, lead=(num_chains, num_sequences)):
+        return jnp.zeros((*lead, *x.shape[len(lead) :]), x.dtype)
 
     shapes = jax.eval_shape(e_step_from, 0, 0)
-    empty = jax.tree.map(nothing, shapes, EStep(True, True, not summed))
+    pair = nothing(shapes.pair, (num_chains,)) if summed else nothing(shapes.pair)
+    empty = EStep(nothing(shapes.log_normalizer), nothing(shapes.state), pair)
     return lax.fori_loop(0, num_chunks, add_chunk, empty)
 
 

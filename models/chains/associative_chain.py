@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ethogram.models.chains.forward_backward import EStep, logsumexp
+from ethogram.models.chains.log_space import EStep, logsumexp
 
 __all__ = ["associative_e_step"]
 

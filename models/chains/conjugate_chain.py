@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
-from ethogram.models.chains.forward_backward import chunk_e_step
+from ethogram.models.chains.forward_backward import RowTransitions, chunk_e_step
 from ethogram.models.markov_chain import chunk_size, fold_axis, unfold_axis
 
 __all__ = ["ChainData", "conjugate_log_normalizer", "masked_log_likelihood"]
@@ -34,6 +34,7 @@ class ChainData(NamedTuple):
     observed: Array  # (sequence, time) bool
     lengths: Array  # (sequence,)
     states: Array | None = None  # (sequence, time): known states, -1 where not known
+    rows: Array | None = None  # (sequence, time): row of the transition table by which each step is left
 
 
 def masked_log_likelihood(log_likelihood: Array, observed: Array, states: Array | None) -> Array:
@@ -55,8 +56,9 @@ def conjugate_log_normalizer(emission: Any, expected: dict[str, Any], data: Chai
     Parameters
     ----------
     emission : an emission of :mod:`ethogram.models.emissions`.
-    expected : expected statistics by block: ``initial`` and ``transition`` (of Dirichlet blocks), and those of
-        the emission's own blocks.
+    expected : expected statistics by block: ``initial`` and ``transition`` (of Dirichlet blocks; the latter a
+        table with a leading axis of rows where the data name the row of each step), and those of the emission's
+        own blocks.
     data : sequences; those of length zero add nothing.
     """
     return _value_and_statistics(emission, expected, data)[0]
@@ -126,7 +128,7 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
     expected = dict(expected)
     initial, transition = expected.pop("initial"), expected.pop("transition")
     log_initial = jnp.transpose(initial.concentration, (1, 0))[..., None]
-    log_transition = jnp.transpose(transition.concentration, (1, 2, 0))[..., None]
+    log_transition = jnp.moveaxis(transition.concentration, 0, -1)
     num_chains = log_initial.shape[1]
     num_sequences, num_steps = data.observed.shape
     size = chunk_size(num_chains, num_sequences, num_steps, log_initial.shape[0])
@@ -137,16 +139,17 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
         dtype = jnp.result_type(steps, log_initial)
         alive = jnp.arange(steps.shape[0])[:, None, None] < chunk.lengths[None, None]
         weight = jnp.ones((1, chunk.lengths.shape[0]), dtype)
+        table = log_transition.astype(dtype)
         result = chunk_e_step(
             log_initial.astype(dtype),
-            log_transition.astype(dtype),
+            table[..., None] if chunk.rows is None else RowTransitions(table, chunk.rows[:, :-1].T),
             lambda: steps.astype(dtype),
             alive,
             weight,
         )
         counts = {
             "initial": initial._replace(concentration=jnp.sum(result.state[0], axis=-1).T),
-            "transition": transition._replace(concentration=jnp.transpose(result.pair, (2, 0, 1))),
+            "transition": transition._replace(concentration=jnp.moveaxis(result.pair, -1, 0)),
         }
         return jnp.sum(result.log_normalizer, axis=-1), {**counts, **statistics_of(result.state)}
 

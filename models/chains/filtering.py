@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float
 
-from ethogram.models.chains.forward_backward import logsumexp
+from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.chains.potentials import ChainPotentials, chain_potentials, into_step
 
 __all__ = ["Filtered", "filter_states", "forecast_states", "log_filter"]

@@ -28,107 +28,31 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-__all__ = ["EStep", "chunk_e_step", "log_space_e_step", "logsumexp"]
+from ethogram.models.chains.log_space import EStep, finite, is_driven, log_space_e_step
+
+__all__ = ["RowTransitions", "chunk_e_step"]
 
 UNROLLED_STATES = 10
 """Up to this many states a matrix-vector product is written out, which fuses; above, a matrix product wins."""
 
 
-class EStep(NamedTuple):
-    """Evidence and posterior marginals in the kernel's layout."""
+class RowTransitions(NamedTuple):
+    """Log transitions of an input-driven chain whose steps share the rows of one table."""
 
-    log_normalizer: Array  # (chain, sequence): -inf for an impossible sequence
-    state: Array  # (time, state, chain, sequence): zero at dead steps and for impossible sequences
-    pair: Array  # (state, next_state, chain, sequence), summed over time; (time - 1, ...) where driven;
-    # (state, next_state, chain) where weights were given: summed over sequences too
+    table: Array  # (row, state, next_state, chain)
+    row: Array  # (time - 1, sequence): the row by which each step is left; any row at dead steps
 
 
-def logsumexp(x: Array, axis: int) -> Array:
-    """Log of summed exponentials; a slice of ``-inf`` gives ``-inf`` with zero gradient."""
-    top = lax.stop_gradient(jnp.max(x, axis=axis, keepdims=True))
-    top = jnp.where(jnp.isfinite(top), top, 0)
-    total = jnp.sum(jnp.exp(x - top), axis=axis)
-    empty = total == 0
-    return jnp.where(empty, -jnp.inf, jnp.log(jnp.where(empty, 1, total)) + jnp.squeeze(top, axis))
+class _Rows(NamedTuple):
+    """The same as probabilities, the rows on the fast axis: a step gathers one number for each sequence."""
 
-
-def is_driven(log_transition: Array) -> bool:
-    """Whether transitions change along the chain: ``(time - 1, state, state, chain, sequence)``."""
-    return log_transition.ndim == 5
-
-
-def log_space_e_step(log_initial: Array, log_transition: Array, log_likelihood: Array, alive: Array) -> EStep:
-    """E-step by logsumexp recursions: several times slower than the scaled pass, exact at any magnitude.
-
-    Parameters
-    ----------
-    log_initial : (state, chain, sequence or 1).
-    log_transition : (state, next_state, chain, sequence or 1), or with a leading ``time - 1`` axis.
-    log_likelihood : (time, state, chain, sequence); entries of dead steps must be zero.
-    alive : (time, chain or 1, sequence) bool, the steps before each sequence's length.
-    """
-    num_steps, num_states, num_chains, num_sequences = log_likelihood.shape
-    driven = is_driven(log_transition)
-    alive = jnp.broadcast_to(alive, (num_steps, num_chains, num_sequences))
-    pair_shape = (num_states, num_states, num_chains, num_sequences)
-
-    def into(t):
-        """Log transition into step t."""
-        if not driven:
-            return log_transition
-        if num_steps == 1:  # traced, never run
-            return jnp.zeros_like(log_likelihood, shape=pair_shape)
-        return lax.dynamic_index_in_dim(log_transition, t - 1, keepdims=False)
-
-    def lowered(log_weight, here):
-        """Messages of a step with their maximum taken off: rounding stays small however long the chain."""
-        top = jnp.where(here, lax.stop_gradient(jnp.max(log_weight, axis=0)), 0)
-        return log_weight - _finite(top)[None], top
-
-    def forward(alpha, t):
-        reached, top = lowered(logsumexp(alpha[:, None] + into(t), 0) + log_likelihood[t], alive[t])
-        alpha = jnp.where(alive[t][None], reached, alpha)
-        return alpha, (alpha, top)
-
-    first, first_top = lowered(jnp.where(alive[0][None], log_initial + log_likelihood[0], 0), alive[0])
-    last, (later, tops) = lax.scan(forward, first, jnp.arange(1, num_steps))
-    alphas = jnp.concatenate([first[None], later])
-    tops = jnp.concatenate([first_top[None], tops])
-    possible = jnp.all(tops > -jnp.inf, axis=0)
-    rest = jnp.where(alive[0], logsumexp(last, 0), 0)
-    log_normalizer = jnp.where(possible, jnp.sum(jnp.where(possible, tops, 0), axis=0) + rest, -jnp.inf)
-
-    def posterior(log_weight, here):
-        """Shares of the states: exponentials divided by their sum, zero where there is nothing to share."""
-        weight = jnp.exp(lowered(jnp.where(here[None], log_weight, -jnp.inf), here)[0])
-        return weight / jnp.where(here, jnp.sum(weight, axis=0), 1)[None]
-
-    def backward(carry, t):
-        """The message to step t - 1, its state marginals, and the pairs of steps t - 1 and t."""
-        beta, counts = carry
-        moved = alive[t] & possible
-        entering = into(t) + (log_likelihood[t] + beta)[None]
-        top = _finite(lax.stop_gradient(jnp.max(entering, axis=1)))
-        weight = jnp.where(moved[None, None], jnp.exp(entering - top[:, None]), 0)
-        total = jnp.sum(weight, axis=1)
-        some = total > 0
-        reached = jnp.where(some, jnp.log(jnp.where(some, total, 1)) + top, -jnp.inf)
-        beta = jnp.where(moved[None], lowered(reached, moved)[0], beta)
-        state = posterior(alphas[t - 1] + beta, alive[t - 1] & possible)
-        pair = weight * (state / jnp.where(some, total, 1))[:, None]
-        return (beta, counts if driven else counts + pair), (state, pair if driven else None)
-
-    nothing = jnp.zeros_like(log_likelihood, shape=pair_shape)
-    (_, counts), (earlier, pairs) = lax.scan(
-        backward, (jnp.zeros_like(first), nothing), jnp.arange(1, num_steps), reverse=True
-    )
-    final = posterior(last, alive[-1] & possible)
-    return EStep(log_normalizer, jnp.concatenate([earlier, final[None]]), pairs if driven else counts)
+    probability: Array  # (chain, state, next_state, row)
+    row: Array  # (time, sequence); the last step is left by row 0, to no effect
 
 
 def chunk_e_step(
     log_initial: Array,
-    log_transition: Array,
+    log_transition: Array | RowTransitions,
     make_log_likelihood: Callable[[], Array],
     alive: Array,
     weight: Array | None = None,
@@ -138,16 +62,18 @@ def chunk_e_step(
     Parameters
     ----------
     log_initial : (state, chain, 1).
-    log_transition : (state, next_state, chain, 1), or driven (time - 1, state, next_state, chain, sequence).
+    log_transition : (state, next_state, chain, 1), or driven (time - 1, state, next_state, chain, sequence), or a
+        table with the row of each step; pair statistics are then those of the table, (row, state, next_state,
+        chain), and weights must be given.
     make_log_likelihood : gives (time, state, chain, sequence); what stands at dead steps is ignored. Each pass
         makes its own: one array for both would be written out for the sake of the pass that hardly ever runs.
     alive : (time, chain or 1, sequence) bool.
-    weight : (chain or 1, sequence), with fixed transitions only: sum the counts over the sequences with these
-        weights. None keeps each sequence's own.
+    weight : (chain or 1, sequence), with fixed transitions or a table only: sum the counts over the sequences
+        with these weights. None keeps each sequence's own.
     """
     log_likelihood = make_log_likelihood()
     num_steps, num_states, num_chains, num_sequences = log_likelihood.shape
-    driven = is_driven(log_transition)
+    driven = isinstance(log_transition, RowTransitions) or is_driven(log_transition)
     dtype = log_likelihood.dtype
     tiny = float(jnp.finfo(dtype).tiny)
     alive = jnp.broadcast_to(alive, (num_steps, num_chains, num_sequences))
@@ -157,23 +83,31 @@ def chunk_e_step(
     # Inside, arrays are (time, chain, state, sequence): a step of one chain is a matrix for the product.
     by_chain = jnp.swapaxes(log_likelihood, 1, 2)
     best = jnp.max(by_chain, axis=2)
-    top = _finite(best)
+    top = finite(best)
     likelihood = jnp.where(alive[:, :, None], _floored(by_chain - top[:, :, None]), 0)
     best_initial = jnp.max(log_initial, axis=0)
-    initial_shift = _finite(best_initial)
+    initial_shift = finite(best_initial)
     initial = jnp.swapaxes(jnp.exp(log_initial - initial_shift[None]), 0, 1)
-    best_transition = jnp.max(log_transition, axis=(1, 2) if driven else (0, 1))
-    transition_shift = _finite(best_transition)
+    if isinstance(log_transition, RowTransitions):
+        best_of_row = jnp.max(log_transition.table, axis=(1, 2))
+        shifted = _floored(log_transition.table - finite(best_of_row)[:, None, None])
+        best_transition = jnp.swapaxes(best_of_row[log_transition.row], 1, 2)
+    else:
+        best_transition = jnp.max(log_transition, axis=(1, 2) if driven else (0, 1))
+    transition_shift = finite(best_transition)
     unknown = jnp.any(alive & jnp.isnan(best), axis=0) | jnp.isnan(best_initial)
     unknown |= jnp.any(alive[1:] & jnp.isnan(best_transition if driven else best_transition[None]), axis=0)
     unknown &= jnp.any(alive, axis=0)
-    if driven:
-        transition = jnp.transpose(
-            _floored(log_transition - transition_shift[:, None, None]), (0, 3, 1, 2, 4)
+    transition: Array | _Rows
+    if isinstance(log_transition, RowTransitions):
+        row = jnp.concatenate(
+            [log_transition.row, jnp.zeros_like(log_transition.row, shape=(1, num_sequences))]
         )
-        transition = jnp.concatenate(
-            [transition, jnp.ones_like(transition, shape=(1, *transition.shape[1:]))]
-        )
+        transition = _Rows(jnp.transpose(shifted, (3, 1, 2, 0)), row)
+    elif driven:
+        each = _floored(log_transition - transition_shift[:, None, None])
+        each = jnp.transpose(each, (0, 3, 1, 2, 4))
+        transition = jnp.concatenate([each, jnp.ones_like(each, shape=(1, *each.shape[1:]))])
     else:
         transition = jnp.transpose(_floored(log_transition - transition_shift[None, None]), (3, 2, 0, 1))[0]
 
@@ -194,6 +128,8 @@ def chunk_e_step(
 
     def pairs():
         """Pair statistics of the scaled pass."""
+        if isinstance(transition, _Rows):
+            return jnp.transpose(counts * jnp.transpose(transition.probability, (3, 0, 1, 2)), (0, 2, 3, 1))
         if driven:
             each = joint[:-1, :, :, None] * transition[:-1] * entering[1:, :, None]
             return jnp.transpose(each, (0, 2, 3, 1, 4))
@@ -210,14 +146,17 @@ def chunk_e_step(
 
     def repair():
         exact = log_space_e_step(
-            log_initial, log_transition, jnp.where(alive[:, None], make_log_likelihood(), 0), alive
+            log_initial,
+            _every_step(log_transition),
+            jnp.where(alive[:, None], make_log_likelihood(), 0),
+            alive,
         )
         if weight is None:
             own = pairs()
             pair = jnp.where(_like(redo, own), exact.pair, own)
         else:  # the sum over sequences has to be made anew; both passes are right for those that either fits
-            each = jnp.where(unknown[None, None], jnp.nan, exact.pair)
-            pair = jnp.sum(each * weight[None, None], axis=-1)
+            each = jnp.where(_like(unknown, exact.pair), jnp.nan, exact.pair) * _like(weight, exact.pair)
+            pair = _added_up(log_transition, each)
         return EStep(
             jnp.where(redo, exact.log_normalizer, log_normalizer),
             jnp.where(_like(redo, exact.state), exact.state, jnp.swapaxes(state, 1, 2)),
@@ -227,10 +166,27 @@ def chunk_e_step(
     return lax.cond(jnp.any(redo), repair, keep)
 
 
-def _forward(initial: Array, transition: Array, likelihood: Array, tiny: float) -> tuple[Array, Array]:
+def _every_step(log_transition: Array | RowTransitions) -> Array:
+    """Transitions as the log-space pass takes them: rows of a table written out for every step."""
+    if not isinstance(log_transition, RowTransitions):
+        return log_transition
+    return jnp.transpose(log_transition.table[log_transition.row], (0, 2, 3, 4, 1))
+
+
+def _added_up(log_transition: Array | RowTransitions, pair: Array) -> Array:
+    """Pair statistics of the log-space pass summed over sequences, and over the steps of each row of a table."""
+    if not isinstance(log_transition, RowTransitions):
+        return jnp.sum(pair, axis=-1)
+    each = jnp.moveaxis(pair, -1, 1)
+    return jnp.zeros_like(log_transition.table, dtype=pair.dtype).at[log_transition.row].add(each)
+
+
+def _forward(
+    initial: Array, transition: Array | _Rows, likelihood: Array, tiny: float
+) -> tuple[Array, Array]:
     """Joint ``predicted * likelihood`` of every step (time, chain, state, sequence) and its sum over states."""
     num_steps, num_chains, num_states, num_sequences = likelihood.shape
-    if not _written_out(transition, num_states):
+    if not isinstance(transition, _Rows) and not _written_out(transition, num_states):
         with_sum = jnp.concatenate([transition, jnp.ones_like(transition[..., :1])], axis=-1)
         with_sum = jnp.swapaxes(with_sum, 1, 2)
 
@@ -254,7 +210,7 @@ def _forward(initial: Array, transition: Array, likelihood: Array, tiny: float) 
 
 
 def _backward(
-    transition: Array,
+    transition: Array | _Rows,
     likelihood: Array,
     joint: Array,
     inverse: Array,
@@ -266,13 +222,13 @@ def _backward(
 
     Pair statistics are ``joint_{t-1}(j) A(j, k) entering_t(k)`` with ``entering_t = likelihood_t * future_t /
     c_{t-1}``. With fixed transitions their sums over time are returned: with few states (chain, state, next_state,
-    sequence), with more the weighted sum over the sequences too, a matrix product a step. Otherwise ``entering``.
+    sequence), with more the weighted sum over the sequences too, a matrix product a step. With a table the
+    weighted sums of its rows (row, chain, state, next_state). Otherwise ``entering``.
     """
     num_steps, num_chains, num_states, num_sequences = likelihood.shape
-    driven = transition.ndim == 5
     written_out = _written_out(transition, num_states)
     multiplying = not written_out and weight is not None
-    summing = (written_out and not driven) or multiplying
+    summing = isinstance(transition, _Rows) or multiplying or (written_out and transition.ndim == 3)
     dead = 1 - alive.astype(likelihood.dtype)
     least = 2 * num_states * float(jnp.finfo(likelihood.dtype).tiny)
 
@@ -295,24 +251,30 @@ def _backward(
         if multiplying:
             after = entering * (scale * weight)[:, None]
             counts = counts + jnp.matmul(_step(joint, t_before), after.mT, precision="highest")
+        elif isinstance(transition, _Rows):
+            left = (_step(joint, t_before) * (scale * weight)[:, None])[:, :, None]
+            here = _step(transition.row, t_before)
+            counts = counts.at[here].add(jnp.transpose(left * entering[:, None], (3, 0, 1, 2)), mode="clip")
         elif summing:
             counts = counts + (_step(joint, t_before) * scale[:, None])[:, :, None] * entering[:, None]
         return (earlier, reach, counts), (state, None if summing else entering * scale[:, None])
 
     last = jnp.broadcast_to(inverse[-1][:, None], (num_chains, num_states, num_sequences))
     no_reach = jnp.zeros_like(inverse[0])
-    shape = (num_chains, num_states, num_states)
-    no_counts = (
-        jnp.zeros_like(last, shape=shape if multiplying else (*shape, num_sequences)) if summing else None
-    )
+    shape: tuple[int, ...] = (num_chains, num_states, num_states)
+    if isinstance(transition, _Rows):
+        shape = (transition.probability.shape[-1], *shape)
+    elif not multiplying:
+        shape = (*shape, num_sequences)
+    no_counts = jnp.zeros_like(last, shape=shape) if summing else None
     (_, reach, counts), (state, entering) = lax.scan(
         step, (last, no_reach, no_counts), jnp.arange(num_steps), reverse=True
     )
     return state, counts, entering, reach
 
 
-def _written_out(transition: Array, num_states: int) -> bool:
-    return transition.ndim == 5 or num_states <= UNROLLED_STATES
+def _written_out(transition: Array | _Rows, num_states: int) -> bool:
+    return isinstance(transition, _Rows) or transition.ndim == 5 or num_states <= UNROLLED_STATES
 
 
 def _step(x: Array, t: Array) -> Array:
@@ -326,8 +288,10 @@ def _one_state(x: Array, t: Array, k: int) -> Array:
     return lax.dynamic_slice(x, (t, 0, k, 0), (1, num_chains, 1, num_sequences))[0, :, 0]
 
 
-def _leaving(transition: Array, t: Array, j: int) -> Array:
+def _leaving(transition: Array | _Rows, t: Array, j: int) -> Array:
     """Transitions out of state j, (chain, next_state, sequence or 1)."""
+    if isinstance(transition, _Rows):
+        return transition.probability[:, j].at[:, :, _step(transition.row, t)].get(mode="clip")
     if transition.ndim == 3:
         return transition[:, j, :, None]
     num_chains, _, num_states, num_sequences = transition.shape[1:]
@@ -336,8 +300,10 @@ def _leaving(transition: Array, t: Array, j: int) -> Array:
     ]
 
 
-def _entering(transition: Array, t: Array, k: int) -> Array:
+def _entering(transition: Array | _Rows, t: Array, k: int) -> Array:
     """Transitions into state k, (chain, state, sequence or 1)."""
+    if isinstance(transition, _Rows):
+        return transition.probability[:, :, k].at[:, :, _step(transition.row, t)].get(mode="clip")
     if transition.ndim == 3:
         return transition[:, :, k, None]
     num_chains, num_states, _, num_sequences = transition.shape[1:]
@@ -353,11 +319,6 @@ def _total(terms: Sequence[Array]) -> Array:
 def _inverse(c: Array, tiny: float) -> Array:
     """Reciprocal of the normaliser, zero at dead steps and where the log-space pass must decide."""
     return jnp.where(c >= tiny, 1 / c, 0)
-
-
-def _finite(shift: Array) -> Array:
-    """The shift, or zero where everything is impossible."""
-    return jnp.where(jnp.isfinite(shift), shift, 0)
 
 
 def _like(mask: Array, array: Array) -> Array:

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from jax import Array, lax
 
 from ethogram.models.blocks.conjugate_block import concretely, is_concrete, read_reals, require_covariance
-from ethogram.models.chains.forward_backward import logsumexp
+from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.emissions.emission import (
     Emission,
     of_every,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ethogram.inference.score_curve import score_curve
     from ethogram.inference.step_sizes import robbins_monro
     from ethogram.models import markov_chain
+    from ethogram.models.agent_markov import AgentMarkov
     from ethogram.models.emissions import (
         BinomialEmission,
         CategoricalEmission,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ethogram.models.trajectories import Metadata, Trajectories
 
 _HOMES = {
+    "AgentMarkov": "ethogram.models.agent_markov",
     "BinomialEmission": "ethogram.models.emissions",
     "CategoricalEmission": "ethogram.models.emissions",
     "ConjugateSVI": "ethogram.inference.conjugate_svi",
@@ -56,6 +58,7 @@ _HOMES = {
 __version__ = "0.1.0"
 
 __all__ = [
+    "AgentMarkov",
     "BinomialEmission",
     "CategoricalEmission",
     "ConjugateSVI",

@@ -38,6 +38,12 @@ def cases(oracle):
     return neighbour("role_cases")
 
 
+@pytest.fixture(scope="session")
+def trace_oracle():
+    """Agent Markov models by enumeration of every path of intents."""
+    return neighbour("trace_oracle")
+
+
 @pytest.fixture
 def compilations():
     """A list that grows by one entry with every compilation."""

@@ -1,0 +1,391 @@
+r"""The agent Markov model: an agent whose intent, hidden and of unknown variety, drives what it does.
+
+.. math:: x_0 \sim b, \quad a_t \sim \pi_{x_t, s_t}, \quad x_{t+1} \sim T_{x_t, s_t, a_t}, \\
+          b, T_{x,s,a} \sim Dir(\alpha\beta), \quad \pi_{x,s} \sim Dir(\rho_s), \quad \beta \sim GEM(\gamma)
+
+States s of the world are seen, and how they come about is taken as known; actions a are seen, or missing. Rows
+over intents have K + 1 entries, the last for all intents beyond the truncation: no step is ever assigned there,
+and messages use the first K columns, which sum to less than one. What an observer says about a step, that the
+intent stayed or changed, has an accuracy.
+
+Unhelkar and Shah (2019), "Learning models of sequential decision-making with partial specification of agent
+behavior". What is printed there and built otherwise here: q(x) has :math:`\ln\tilde\pi(a_N \mid x_N, s_N)` (eq. 6
+leaves it out); counts of a row are those of its own state and action, over all traces (eq. 10); the initial count
+is :math:`F_0 B_0 / Z` (eq. 13 lacks :math:`F_0`); evidence of a change has the complements :math:`1 - p_c`, and a
+step of which nothing is said has factor 1 (eq. 15); the weights maximise the bound over the simplex (printed:
+minimise), under the density of the sticks, see :mod:`ethogram.models.blocks.stick_weights`. Rows of states and
+actions that never occur are marginalised, not carried.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ethogram.models import trajectories
+from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require
+from ethogram.models.blocks.stick_weights import StickWeights, fit_to_counts, fit_to_rows
+from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer
+from ethogram.models.emissions.emission import whole_number
+from ethogram.models.exponential_family import (
+    ConjugateBlock,
+    Dirichlet,
+    DirichletCoordinates,
+    expected_statistics,
+    total_kl,
+)
+from ethogram.models.model_object import model_object, static_field
+from ethogram.models.trajectories import Trajectories
+
+__all__ = ["AgentMarkov", "Visited"]
+
+
+class Visited(NamedTuple):
+    """The rows that a fit carries: what occurs in its data, in order."""
+
+    states: Array  # (visited state,)
+    pairs: Array  # (pair,): state * (num_actions + 1) + action, the action after the last for a missing one
+    row_pair: Array  # (row,): the pair of every kind of step, by what was said of it
+    row_stay: Array  # (row,): 1 the intent stayed, 0 it changed, -1 nothing said
+
+
+@model_object
+class _Policy:
+    """Actions as symbols of a table (intent, visited state, action), at observations (state, action)."""
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        table = expected["policy"].concentration
+        return jnp.moveaxis(table[:, observations[..., 0], observations[..., 1]], 0, -1)
+
+
+@model_object
+class AgentMarkov:
+    """Bayesian model of an agent with latent intent; a conjugate model for :class:`ConjugateSVI`.
+
+    Parameters
+    ----------
+    num_states, num_actions : of the world.
+    truncation : K >= 1, intents that q may use.
+    alpha : > 0, concentration of the rows over intents around the shared weights.
+    gamma : > 1 with ``"stick"``, > 0 otherwise: how much weight intents beyond the first are worth a priori.
+    rho : > 0, concentration of the policies, a number, (action,) or (state, action).
+    beta_prior : ``"stick"``; ``"gem"``, the paper's, which is unbounded in a block step and therefore only taken
+        with ``beta_step="coordinate"``; or ``"fixed"``, equal weights.
+    beta_step : ``"block"`` moves the weights with q of all rows profiled out, ``"coordinate"`` with q held.
+    rows : ``"visited"``, or ``"all"`` to carry the row of every state and action, as the paper does.
+    stay_accuracy : p in (0, 1]: how often what ``data.stay`` says of a step (1 stayed, 0 changed, -1 nothing) is
+        right; None leaves ``data.stay`` out.
+
+    Examples
+    --------
+    >>> model = AgentMarkov(5, 3, truncation=10)
+    >>> sorted(model.prior())
+    ['initial', 'policy', 'transition', 'weights']
+    """
+
+    num_states: int = static_field()
+    num_actions: int = static_field()
+    truncation: int = static_field(default=10)
+    alpha: Any = 3.0
+    gamma: Any = 3.0
+    rho: Any = 1.0
+    beta_prior: str = static_field(default="stick")
+    beta_step: str = static_field(default="block")
+    rows: str = static_field(default="visited")
+    stay_accuracy: Any = None
+    visited: Visited | None = None
+    start_kinds: ClassVar[tuple[str, ...]] = ("sticky", "segments", "prior")
+
+    def __post_init__(self):
+        for name in ("num_states", "num_actions", "truncation"):
+            whole_number(name, getattr(self, name), 1)
+        choices = {
+            "beta_prior": ("stick", "gem", "fixed"),
+            "beta_step": ("block", "coordinate"),
+            "rows": ("visited", "all"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+        if self.beta_prior == "gem" and self.beta_step == "block":
+            raise ValueError(
+                'beta_prior="gem" is unbounded in a block step: give beta_step="coordinate", or "stick"'
+            )
+        alpha, gamma, rho = read_reals(alpha=self.alpha, gamma=self.gamma, rho=self.rho)
+        for name, value in {"alpha": alpha, "gamma": gamma}.items():
+            if value.ndim:
+                raise ValueError(f"{name} must be a number, not of shape {value.shape}")
+        least = 1 if self.beta_prior == "stick" else 0
+        for name, value, bound in (("alpha", alpha, 0), ("gamma", gamma, least), ("rho", rho, 0)):
+            if is_concrete(value):
+                require(np.asarray(value) > bound, name, value, f"is not above {bound}", "give a larger one")
+        shape = (self.num_states, self.num_actions)
+        if rho.shape not in ((), shape[1:], shape):
+            raise ValueError(f"rho must be a number, or of shape {shape[1:]} or {shape}, not {rho.shape}")
+        for name, value in {"alpha": alpha, "gamma": gamma, "rho": rho}.items():
+            object.__setattr__(self, name, value)
+        if self.stay_accuracy is not None:
+            (accuracy,) = read_reals(stay_accuracy=self.stay_accuracy)
+            if accuracy.ndim or (is_concrete(accuracy) and not 0 < accuracy <= 1):
+                raise ValueError(f"stay_accuracy must be a number in (0, 1], not {self.stay_accuracy!r}")
+            object.__setattr__(self, "stay_accuracy", accuracy)
+
+    def bind(self, data: Trajectories) -> AgentMarkov:
+        """The model that carries the rows that these data need."""
+        steps = self._steps(data)
+        states, pairs = self._all_rows()
+        if self.rows == "visited":
+            states, pairs = np.unique(steps.state[steps.inside]), np.unique(steps.pair[steps.leaving])
+        kinds = np.unique(np.stack([steps.pair, steps.stay], axis=-1)[steps.leaving], axis=0)
+        if not len(pairs):  # traces of one step have no transition: one row, that no step is left by
+            pairs, kinds = (
+                steps.pair[steps.inside][:1],
+                np.stack([steps.pair[steps.inside][:1], [-1]], axis=-1),
+            )
+        row_pair = np.searchsorted(pairs, kinds[:, 0])
+        visited = Visited(*(jnp.asarray(x) for x in (states, pairs, row_pair, kinds[:, 1])))
+        return dataclasses.replace(self, visited=visited)
+
+    def _all_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        states = np.arange(self.num_states)
+        pairs = states[:, None] * (self.num_actions + 1) + np.arange(self.num_actions)
+        return states, pairs.ravel()
+
+    def _rows_carried(self) -> Visited:
+        if self.visited is not None:
+            return self.visited
+        states, pairs = self._all_rows()
+        stay = np.full(len(pairs), -1)
+        return Visited(*(jnp.asarray(x) for x in (states, pairs, np.arange(len(pairs)), stay)))
+
+    def prior(self) -> dict[str, ConjugateBlock]:
+        """Blocks ``weights``, ``initial``, ``transition`` (a row a pair and intent), ``policy``.
+
+        Rows over intents stand at equal weights; :meth:`prior_at` has them at those of a fit.
+        """
+        rows = self._rows_carried()
+        weights = StickWeights.uniform(self.truncation, self.gamma, self.beta_prior)
+        shape = (self.num_states, self.num_actions)
+        rho = jnp.broadcast_to(self.rho, shape)[rows.states]
+        policy = jnp.broadcast_to(rho, (self.truncation, *rho.shape))
+        return self._around(weights, len(rows.pairs), Dirichlet.from_standard(policy))
+
+    def prior_at(self, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
+        """The prior given the weights among these blocks."""
+        num_pairs = blocks["transition"].natural.concentration.shape[-3]
+        rho = self.prior()["policy"]
+        return self._around(blocks["weights"], num_pairs, rho)
+
+    def _around(self, weights: Any, num_pairs: int, policy: ConjugateBlock) -> dict[str, ConjugateBlock]:
+        row = self.alpha * weights.natural
+        rows = jnp.broadcast_to(row, (num_pairs, self.truncation, self.truncation + 1))
+        return {
+            "weights": weights,
+            "initial": Dirichlet(DirichletCoordinates(row)),
+            "transition": Dirichlet(DirichletCoordinates(rows)),
+            "policy": policy,
+        }
+
+    def divergence(self, blocks: dict[str, ConjugateBlock]) -> Array:
+        """KL(q || p) of all rows, less the log prior density of the weights, in nats."""
+        return total_kl(blocks, self.prior_at(blocks))
+
+    def update(self, blocks: dict[str, Any], statistics: dict[str, Any], scale: Any, step_size: Any) -> Any:
+        """Blocks after a natural-gradient step of the counts, and of the weights with them."""
+        before = self.prior_at(blocks)
+        initial = blocks["initial"].step(before["initial"], statistics["initial"], scale, step_size)
+        transition = blocks["transition"].step(
+            before["transition"], statistics["transition"], scale, step_size
+        )
+        policy = blocks["policy"].step(before["policy"], statistics["policy"], scale, step_size)
+        weights = blocks["weights"]
+        row = before["initial"].natural.concentration
+
+        def counts(block):  # what stands above the prior
+            return block.natural.concentration - row
+
+        if self.beta_step == "block":
+            above = [counts(block).reshape(-1, len(row))[:, :-1] for block in (initial, transition)]
+            moved = fit_to_counts(weights, self.alpha, jnp.maximum(jnp.concatenate(above), 0))
+        else:
+            held = expected_statistics({name: blocks[name] for name in ("initial", "transition")})
+            logs = [held[name].concentration.reshape(-1, len(row)) for name in held]
+            moved = fit_to_rows(weights, self.alpha, jnp.concatenate(logs))
+        new = self.alpha * moved.natural
+
+        def around(block):
+            return Dirichlet(DirichletCoordinates(new + counts(block)))
+
+        return {
+            "weights": moved,
+            "initial": around(initial),
+            "transition": around(transition),
+            "policy": policy,
+        }
+
+    def log_normalizer(self, expected: dict[str, Any], batch: ChainData | Trajectories) -> Array:
+        r"""Summed :math:`\ln \tilde Z` of a batch of traces under expected log potentials, a scalar.
+
+        Eq. 6-8 and 15-18 of the paper, as the module corrects them.
+        """
+        if isinstance(batch, Trajectories):
+            batch = self.arrange(batch)
+        rows, count = self._rows_carried(), self.truncation
+        table = expected["transition"].concentration[rows.row_pair, :, :count]
+        if self.stay_accuracy is not None:
+            table = table + self._log_evidence()[rows.row_stay]
+        chain = {
+            "initial": DirichletCoordinates(expected["initial"].concentration[:count]),
+            "transition": DirichletCoordinates(table),
+            "policy": expected["policy"],
+        }
+        return conjugate_log_normalizer(_Policy(), chain, batch)
+
+    def _log_evidence(self) -> Array:
+        """Log factor (said, intent, next intent) of what was said: 0 changed, 1 stayed, -1 (the last) nothing."""
+        right, wrong = jnp.log(self.stay_accuracy), _log_or_never(1 - self.stay_accuracy)
+        same = jnp.eye(self.truncation, dtype=bool)
+        said = [
+            jnp.where(same, wrong, right),
+            jnp.where(same, right, wrong),
+            jnp.zeros_like(right, shape=same.shape),
+        ]
+        return jnp.stack(said)
+
+    def arrange(self, data: Trajectories) -> ChainData:
+        """Data as :meth:`log_normalizer` reads them; states and rows are numbered as the model carries them."""
+        steps, rows = self._steps(data), self._rows_carried()
+        states, pairs = np.asarray(rows.states), np.asarray(rows.pairs)
+        kinds = pairs[np.asarray(rows.row_pair)] * 3 + np.asarray(rows.row_stay) + 1
+        sought = steps.pair * 3 + steps.stay + 1
+        order = np.argsort(kinds, kind="stable")
+        place = np.minimum(np.searchsorted(kinds[order], sought), len(kinds) - 1)
+        row = order[place]
+        state = np.minimum(np.searchsorted(states, steps.state), len(states) - 1)
+        lost = (steps.inside & (states[state] != steps.state)) | (steps.leaving & (kinds[row] != sought))
+        if lost.any():
+            at = np.argwhere(lost)[0].tolist()
+            raise ValueError(
+                f"data{at} has a state, action or evidence that the model was not bound to: bind it to these data"
+            )
+        known = steps.action >= 0
+        observations = np.stack([np.where(steps.inside, state, 0), np.maximum(steps.action, 0)], axis=-1)
+        row = np.where(steps.leaving, row, 0)
+        return ChainData(
+            jnp.asarray(observations.astype(np.int32)),
+            jnp.asarray(steps.inside & known),
+            jnp.asarray(data.lengths),
+            rows=jnp.asarray(row.astype(np.int32)),
+        )
+
+    def check(self, data: Trajectories) -> None:
+        """Raise ValueError or TypeError unless the traces have states, actions and evidence in range."""
+        trajectories.check(data)
+        self._steps(data)
+
+    def _steps(self, data: Trajectories) -> _Steps:
+        for name in ("states", "actions"):
+            if getattr(data, name) is None:
+                raise ValueError(f"data.{name} is None: an agent Markov model needs {name} (sequence, time)")
+            if not is_concrete(getattr(data, name), data.lengths):
+                raise TypeError(f"data.{name} is traced: rows are counted before jit; use arrange")
+        states, actions, lengths = (np.asarray(x) for x in (data.states, data.actions, data.lengths))
+        inside = np.arange(states.shape[1]) < lengths[:, None]
+        checks = (("states", states, self.num_states, 0), ("actions", actions, self.num_actions, -1))
+        for name, values, count, least in checks:
+            wrong = inside & ((values < least) | (values >= count))
+            if wrong.any():
+                at = np.argwhere(wrong)[0].tolist()
+                raise ValueError(
+                    f"data.{name}{at} is {values[tuple(at)]}, outside {least}..{count - 1}"
+                    + (": a trace cannot miss a state; cut it there" if least == 0 else " (-1 is missing)")
+                )
+        leaving = inside & (np.arange(states.shape[1]) + 1 < lengths[:, None])
+        stay = self._stay(data, leaving)
+        pair = np.where(inside, states * (self.num_actions + 1), 0)
+        pair = pair + np.where(inside, np.where(actions < 0, self.num_actions, actions), 0)
+        return _Steps(states, np.where(inside, actions, -1), pair, stay, inside, leaving)
+
+    def _stay(self, data: Trajectories, leaving: np.ndarray) -> np.ndarray:
+        """What was said of each step that is left: 1, 0, or -1."""
+        if self.stay_accuracy is None:
+            return np.full(leaving.shape, -1)
+        if data.stay is None:
+            raise ValueError(
+                "data.stay is None: stay_accuracy needs what was said (sequence, time), -1 for nothing"
+            )
+        stay = np.asarray(data.stay)
+        wrong = (stay < -1) | (stay > 1)
+        if wrong.any():
+            at = np.argwhere(wrong)[0].tolist()
+            raise ValueError(f"data.stay{at} is {stay[tuple(at)]}: 1 stayed, 0 changed, -1 nothing said")
+        late = (stay >= 0) & ~leaving
+        if late.any():
+            at = np.argwhere(late)[0].tolist()
+            raise ValueError(
+                f"data.stay{at} says something of a step that is not left: the trace has {data.lengths[at[0]]} "
+                "steps, and evidence is of the change to the next one"
+            )
+        return np.where(leaving, stay, -1)
+
+    def start_statistics(
+        self, rng: np.random.Generator, kind: str, batches: list[ChainData]
+    ) -> dict[str, Any]:
+        """Counts of a first guess at the intents of all steps.
+
+        ``"sticky"`` deals the visits of each state and action to the intents at random and adds one stay to every
+        row; ``"segments"`` cuts every trace into pieces of one intent each.
+        """
+        rows, count = self._rows_carried(), self.truncation
+        initial = np.zeros(count + 1)
+        transition = np.zeros((len(rows.pairs), count, count + 1))
+        policy = np.zeros((count, len(rows.states), self.num_actions))
+        row_pair = np.asarray(rows.row_pair)
+        if kind == "sticky":
+            transition[:, np.arange(count), np.arange(count)] = 1
+            visits = np.zeros(policy.shape[1:])
+            for batch in batches:
+                state, action = np.asarray(batch.observations)[np.asarray(batch.observed)].T
+                np.add.at(visits, (state, action), 1)
+            policy[:] = np.moveaxis(rng.dirichlet(np.ones(count), visits.shape), -1, 0) * visits
+            initial[:count] = sum(len(batch.lengths) for batch in batches) / count
+        for batch in batches if kind == "segments" else ():
+            lengths, observed = np.asarray(batch.lengths), np.asarray(batch.observed)
+            steps = np.arange(observed.shape[1])
+            cut = rng.random(observed.shape) < 4 / np.maximum(lengths[:, None], 4)
+            piece = np.cumsum(cut, axis=1)
+            labels = rng.integers(count, size=(len(lengths), piece.max() + 1))
+            intent = np.take_along_axis(labels, piece, axis=1)
+            inside, leaving = steps < lengths[:, None], steps + 1 < lengths[:, None]
+            state, action = np.moveaxis(np.asarray(batch.observations), -1, 0)
+            np.add.at(policy, (intent[observed], state[observed], action[observed]), 1)
+            pair = row_pair[np.asarray(batch.rows)]
+            following = np.roll(intent, -1, axis=1)
+            np.add.at(transition, (pair[leaving], intent[leaving], following[leaving]), 1)
+            np.add.at(initial, intent[:, 0][inside[:, 0]], 1)
+        return {
+            "weights": (),
+            "initial": DirichletCoordinates(initial),
+            "transition": DirichletCoordinates(transition),
+            "policy": DirichletCoordinates(policy),
+        }
+
+
+class _Steps(NamedTuple):
+    """Checked traces, step by step (sequence, time)."""
+
+    state: np.ndarray
+    action: np.ndarray  # -1 where missing or beyond the length
+    pair: np.ndarray
+    stay: np.ndarray
+    inside: np.ndarray
+    leaving: np.ndarray  # steps that a transition leaves: all but the last
+
+
+def _log_or_never(probability: Array) -> Array:
+    positive = probability > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, probability, 1)), -jnp.inf)

@@ -1,0 +1,234 @@
+r"""Shared weights of a truncated hierarchical Dirichlet process, and the step of a fit that moves them.
+
+.. math:: v_k \sim Beta(1, \gamma), \quad \beta_k = v_k \prod_{l<k} (1 - v_l), \quad
+          \theta_r \mid \beta \sim Dir(\alpha\beta), \qquad k = 1..K,
+
+with one more entry, :math:`\beta_{K+1} = 1 - \beta_1 - \dots - \beta_K`, for all states beyond the truncation. In
+q the weights are a point. Unhelkar and Shah (2019) take the *density of beta* there, which is unbounded above as
+soon as :math:`K > \gamma` (all weight on one state gives :math:`-(K - \gamma) \ln \epsilon \to \infty`); the
+density of the sticks, :math:`\ln p(v) = K \ln\gamma + (\gamma - 1) \ln \beta_{K+1}`, is bounded, and does not care
+how states are numbered. The paper's is offered as ``"gem"``, for comparison.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.special import digamma, gammaln, polygamma
+
+from ethogram.models.blocks.conjugate_block import ConjugateBlock
+from ethogram.models.blocks.divergences import Divergence
+
+__all__ = ["SMALLEST_WEIGHT", "StickWeights", "fit_to_counts", "fit_to_rows"]
+
+SMALLEST_WEIGHT = 1e-8
+"""No weight falls below this: a state that holds nothing would go to 0, where its rows have no density."""
+
+SWEEPS = 4
+"""Newton sweeps of one step, from where the last step ended: more gain nothing that the next step does not."""
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("natural", "gamma"), meta_fields=("density",)
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class StickWeights(ConjugateBlock):
+    """A point mass on weights beta, which enters the bound by the log of their prior density."""
+
+    natural: Any  # (state + 1,), sums to one
+    gamma: Any  # ()
+    density: str
+
+    @classmethod
+    def uniform(cls, truncation: int, gamma: Array, density: str) -> StickWeights:
+        """Equal weights for `truncation` states and the rest."""
+        weights = jnp.full(truncation + 1, 1 / (truncation + 1), gamma.dtype)
+        return cls(weights, gamma, density)
+
+    def log_density(self) -> Array:
+        """Log prior density of the weights, in nats: of the sticks, of beta, or 0 where these are fixed."""
+        return _log_density(self.natural, self.gamma, self.density)
+
+    def expected_statistics(self) -> tuple[()]:
+        """Nothing: potentials see the weights through the rows that they are the prior of."""
+        return ()
+
+    def statistics(self, *value: Any) -> tuple[()]:
+        """Nothing, as above."""
+        return ()
+
+    def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> StickWeights:
+        """Itself: the model moves the weights together with their rows."""
+        return self
+
+    def log_partition(self) -> Array:
+        """Zero, that of a point mass."""
+        return jnp.zeros_like(self.gamma)
+
+    def divergence(self, other: Any) -> Divergence:
+        """What the point costs in the bound, minus its log prior density."""
+        nothing = jnp.ones_like(self.gamma, shape=(0,))
+        return Divergence(-self.log_density(), nothing, nothing, nothing)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
+        """The weights themselves (*sample_shape, state + 1)."""
+        return jnp.broadcast_to(self.natural, (*sample_shape, *self.natural.shape))
+
+    def mean(self) -> Array:
+        """The weights."""
+        return self.natural
+
+    def predictive(self, *arguments: Any) -> Any:
+        """Not defined for weights alone."""
+        raise NotImplementedError(
+            "weights have observations only through the rows that they are the prior of"
+        )
+
+    def standard(self) -> Array:
+        """The weights."""
+        return self.natural
+
+    def inner_point(self) -> Array:
+        """The weights."""
+        return self.natural
+
+    def check_point(self, name: str, value: Any, rows: Any) -> None:
+        """Nothing is held known here."""
+
+
+def _log_density(weights: Array, gamma: Array, density: str) -> Array:
+    if density == "fixed":
+        return jnp.zeros_like(gamma)
+    count = weights.shape[-1] - 1
+    value = count * jnp.log(gamma) + (gamma - 1) * jnp.log(weights[-1])
+    if density == "gem":
+        value -= jnp.sum(jnp.log1p(-jnp.cumsum(weights)[: count - 1]))
+    return value
+
+
+class _Terms(NamedTuple):
+    """A concave function of each weight: its value, slope and curvature."""
+
+    value: Array  # (state + 1,)
+    slope: Array
+    curvature: Array
+
+
+def fit_to_counts(block: StickWeights, alpha: Any, counts: Array) -> StickWeights:
+    r"""Weights that maximise the bound with q of all rows profiled out: the exact block step.
+
+    .. math:: \ln p(\beta) + \sum_r \big[\ln B(\alpha\beta + n_r) - \ln B(\alpha\beta)\big]
+
+    for counts n (row, state) of rows whose prior is :math:`Dir(\alpha\beta)`; state K+1 has none.
+    """
+    if block.density == "fixed":
+        return block
+    shape = (counts.shape[0], counts.shape[1] + 1)
+    counts = jnp.zeros_like(counts, shape=shape).at[:, :-1].set(counts)
+
+    def terms(weights):
+        prior, after = alpha * weights, alpha * weights + counts
+        return _Terms(
+            jnp.sum(gammaln(after) - gammaln(prior), axis=0),
+            alpha * jnp.sum(digamma(after) - digamma(prior), axis=0),
+            alpha**2 * jnp.sum(polygamma(1, after) - polygamma(1, prior), axis=0),
+        )
+
+    return _maximised(block, terms)
+
+
+def fit_to_rows(block: StickWeights, alpha: Any, log_rows: Array) -> StickWeights:
+    r"""Weights that maximise the bound with q of the rows held: the coordinate step.
+
+    .. math:: \ln p(\beta) + \sum_r \big[-\ln B(\alpha\beta) + \alpha \beta \cdot E \ln\theta_r\big]
+
+    for expected logs (row, state + 1) of rows whose prior is :math:`Dir(\alpha\beta)`. Unhelkar and Shah (2019)
+    minimise here; the bound is maximised.
+    """
+    if block.density == "fixed":
+        return block
+    num_rows, total = log_rows.shape[0], jnp.sum(log_rows, axis=0)
+
+    def terms(weights):
+        prior = alpha * weights
+        return _Terms(
+            prior * total - num_rows * gammaln(prior),
+            alpha * (total - num_rows * digamma(prior)),
+            -num_rows * alpha**2 * polygamma(1, prior),
+        )
+
+    return _maximised(block, terms)
+
+
+def _maximised(block: StickWeights, terms_of: Callable[[Array], _Terms]) -> StickWeights:
+    """Weights at which the terms and the log prior density are larger than at the block's, or as large.
+
+    A Newton step in which each concave term is matched by ``m ln b + d b`` keeps weights positive and ends on the
+    simplex; the density of beta, which is convex but for its last entry, is taken by its tangent. A step that
+    does not gain is halved.
+    """
+
+    def objective(weights):
+        return jnp.sum(terms_of(weights).value) + _log_density(weights, block.gamma, block.density)
+
+    def tangent(weights):
+        whole = jax.grad(_log_density)(weights, block.gamma, block.density)
+        return whole.at[-1].add(-(block.gamma - 1) / weights[-1])
+
+    def sweep(_, weights):
+        terms = terms_of(weights)
+        strength = -terms.curvature * weights**2
+        drift = terms.slope - strength / weights + tangent(weights)
+        strength = strength.at[-1].add(block.gamma - 1)
+        target = _on_simplex(jnp.maximum(strength, 0), drift)
+        before = objective(weights)
+        # What rounding hides is no loss: at the maximum, steps that cannot be told apart still draw nearer to it.
+        enough = before - 16 * jnp.finfo(before.dtype).eps * jnp.abs(before)
+
+        def mixed(share):
+            return weights + share * (target - weights)
+
+        def gains(share):
+            return objective(mixed(share)) >= enough
+
+        # Whether a share gains is carried, not asked again: rounded otherwise, the loop would turn for ever.
+        share, gained = lax.while_loop(
+            lambda tried: ~tried[1] & (tried[0] > 1e-3),
+            lambda tried: (tried[0] / 2, gains(tried[0] / 2)),
+            (jnp.ones_like(before), gains(jnp.ones_like(before))),
+        )
+        return jnp.where(gained, mixed(share), weights)
+
+    return dataclasses.replace(block, natural=lax.fori_loop(0, SWEEPS, sweep, block.natural))
+
+
+def _on_simplex(strength: Array, drift: Array) -> Array:
+    """Maximum of ``sum(strength * log b + drift * b)`` over weights b that sum to one, none below the smallest.
+
+    The multiplier nu of the sum has ``b = strength / (nu - drift)``; it is found by bisection, since the sum falls
+    as nu grows.
+    """
+    least = SMALLEST_WEIGHT
+
+    def weights_at(nu):
+        gap = nu - drift
+        return jnp.where(gap > 0, jnp.maximum(strength / jnp.where(gap > 0, gap, 1), least), jnp.inf)
+
+    low = jnp.max(drift)
+    high = low + 2 * jnp.sum(strength) + jnp.abs(low) * 1e-6 + 1
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = 0.5 * (low + high)
+        above = jnp.sum(weights_at(middle)) > 1
+        return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+    _, high = lax.fori_loop(0, 100, halve, (low, high))
+    weights = jnp.minimum(weights_at(high), 1)
+    return weights / jnp.sum(weights)
