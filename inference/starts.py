@@ -35,7 +35,10 @@ def start_blocks(
     if not isinstance(init, str) or init not in ("mixed", *KINDS):
         raise ValueError(f'init must be "mixed", one of {KINDS}, or an earlier result, not {init!r}')
     if init not in ("mixed", "prior", *known):
-        raise ValueError(f"{type(model).__name__} does not know the start {init!r}: its starts are {known}")
+        own = (
+            "starts other than" if hasattr(model, "start_statistics") else "start_statistics: its starts are"
+        )
+        raise ValueError(f'{type(model).__name__} has no {own} {", ".join(known)} (or "mixed"), not {init!r}')
     kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
     keys = jax.random.split(key, restarts)
     entropy = np.asarray(jax.random.key_data(key)).ravel().tolist()

@@ -24,9 +24,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 from jax import Array
 
 from ethogram.models import trajectories
+from ethogram.models.agent_starts import start_statistics
+from ethogram.models.agent_trace import AgentTrace, evidence_of_stay
 from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require
 from ethogram.models.blocks.stick_weights import StickWeights, fit_to_counts, fit_to_rows
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer
@@ -155,7 +159,8 @@ class AgentMarkov:
         pairs = states[:, None] * (self.num_actions + 1) + np.arange(self.num_actions)
         return states, pairs.ravel()
 
-    def _rows_carried(self) -> Visited:
+    def rows_carried(self) -> Visited:
+        """The rows that the model was bound to; all, with nothing said, before that."""
         if self.visited is not None:
             return self.visited
         states, pairs = self._all_rows()
@@ -167,7 +172,7 @@ class AgentMarkov:
 
         Rows over intents stand at equal weights; :meth:`prior_at` has them at those of a fit.
         """
-        rows = self._rows_carried()
+        rows = self.rows_carried()
         weights = StickWeights.uniform(self.truncation, self.gamma, self.beta_prior)
         shape = (self.num_states, self.num_actions)
         rho = jnp.broadcast_to(self.rho, shape)[rows.states]
@@ -205,12 +210,12 @@ class AgentMarkov:
         weights = blocks["weights"]
         row = before["initial"].natural.concentration
 
-        def counts(block):  # what stands above the prior
-            return block.natural.concentration - row
+        def counts(block):  # what stands above the prior; rounding may put it below
+            return jnp.maximum(block.natural.concentration - row, 0)
 
         if self.beta_step == "block":
             above = [counts(block).reshape(-1, len(row))[:, :-1] for block in (initial, transition)]
-            moved = fit_to_counts(weights, self.alpha, jnp.maximum(jnp.concatenate(above), 0))
+            moved = fit_to_counts(weights, self.alpha, jnp.concatenate(above))
         else:
             held = expected_statistics({name: blocks[name] for name in ("initial", "transition")})
             logs = [held[name].concentration.reshape(-1, len(row)) for name in held]
@@ -234,10 +239,10 @@ class AgentMarkov:
         """
         if isinstance(batch, Trajectories):
             batch = self.arrange(batch)
-        rows, count = self._rows_carried(), self.truncation
+        rows, count = self.rows_carried(), self.truncation
         table = expected["transition"].concentration[rows.row_pair, :, :count]
         if self.stay_accuracy is not None:
-            table = table + self._log_evidence()[rows.row_stay]
+            table = table + evidence_of_stay(self.stay_accuracy, count)[rows.row_stay]
         chain = {
             "initial": DirichletCoordinates(expected["initial"].concentration[:count]),
             "transition": DirichletCoordinates(table),
@@ -245,20 +250,9 @@ class AgentMarkov:
         }
         return conjugate_log_normalizer(_Policy(), chain, batch)
 
-    def _log_evidence(self) -> Array:
-        """Log factor (said, intent, next intent) of what was said: 0 changed, 1 stayed, -1 (the last) nothing."""
-        right, wrong = jnp.log(self.stay_accuracy), _log_or_never(1 - self.stay_accuracy)
-        same = jnp.eye(self.truncation, dtype=bool)
-        said = [
-            jnp.where(same, wrong, right),
-            jnp.where(same, right, wrong),
-            jnp.zeros_like(right, shape=same.shape),
-        ]
-        return jnp.stack(said)
-
     def arrange(self, data: Trajectories) -> ChainData:
         """Data as :meth:`log_normalizer` reads them; states and rows are numbered as the model carries them."""
-        steps, rows = self._steps(data), self._rows_carried()
+        steps, rows = self._steps(data), self.rows_carried()
         states, pairs = np.asarray(rows.states), np.asarray(rows.pairs)
         kinds = pairs[np.asarray(rows.row_pair)] * 3 + np.asarray(rows.row_stay) + 1
         sought = steps.pair * 3 + steps.stay + 1
@@ -281,6 +275,67 @@ class AgentMarkov:
             jnp.asarray(data.lengths),
             rows=jnp.asarray(row.astype(np.int32)),
         )
+
+    def observation(self, parameters: dict[str, Any], data: Trajectories) -> AgentTrace:
+        """Distribution of the actions at given parameters, one batch entry a trace.
+
+        Rows that the model does not carry, and intents beyond the truncation, stand at their prior means.
+        """
+        rows, count = self.rows_carried(), self.truncation
+        weights, shape = parameters["weights"], (self.num_states, self.num_actions)
+        carried = jnp.asarray(parameters["transition"])
+        table = jnp.broadcast_to(weights, (len(rows.pairs) + 1, count + 1, count + 1))
+        table = table.at[:-1, :-1].set(carried)
+        rho = jnp.broadcast_to(self.rho, shape)
+        policy = jnp.broadcast_to(rho / jnp.sum(rho, axis=-1, keepdims=True), (count + 1, *shape))
+        policy = policy.at[:-1, rows.states].set(parameters["policy"])
+        row_of = jnp.full(self.num_states * (self.num_actions + 1), len(rows.pairs), jnp.int32)
+        row_of = row_of.at[rows.pairs].set(jnp.arange(len(rows.pairs), dtype=jnp.int32))
+        stay = None if self.stay_accuracy is None else jnp.asarray(data.stay)
+        return AgentTrace(
+            parameters["initial"],
+            table,
+            policy,
+            jnp.asarray(data.states),
+            row_of.reshape(self.num_states, self.num_actions + 1),
+            jnp.asarray(data.lengths),
+            stay,
+            self.stay_accuracy,
+        )
+
+    def observed_value(self, data: Trajectories) -> Array:
+        """The actions as the value of :meth:`observation`: -1 where missing or beyond a length."""
+        actions = jnp.asarray(data.actions)
+        return jnp.where(jnp.arange(actions.shape[1]) < jnp.asarray(data.lengths)[:, None], actions, -1)
+
+    def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
+        """The numpyro model; ``condition=False`` keeps states, lengths and evidence and samples the actions.
+
+        Sites: ``sticks`` (not where the weights are fixed), ``weights``, ``initial``, ``transition``, ``policy``,
+        and ``actions``, one batch entry a trace.
+        """
+        self.check(data)
+        model = self.bind(data) if self.visited is None else self
+        prior = model.prior()
+        weights = prior["weights"].natural
+        if self.beta_prior != "fixed":
+            unit = jnp.ones(self.truncation, weights.dtype)
+            sticks = numpyro.sample("sticks", dist.Beta(unit, self.gamma * unit).to_event(1))
+            left = jnp.concatenate([unit[:1], jnp.cumprod(1 - sticks)])
+            weights = jnp.concatenate([sticks * left[:-1], left[-1:]])
+        weights = numpyro.deterministic("weights", weights)
+        rows = jnp.broadcast_to(self.alpha * weights, prior["transition"].natural.concentration.shape)
+        parameters = {
+            "weights": weights,
+            "initial": numpyro.sample("initial", dist.Dirichlet(self.alpha * weights)),
+            "transition": numpyro.sample("transition", dist.Dirichlet(rows).to_event(2)),
+            "policy": numpyro.sample(
+                "policy", dist.Dirichlet(prior["policy"].natural.concentration).to_event(2)
+            ),
+        }
+        distribution = model.observation(parameters, data)
+        with numpyro.plate("sequence", distribution.batch_shape[0]):
+            numpyro.sample("actions", distribution, obs=self.observed_value(data) if condition else None)
 
     def check(self, data: Trajectories) -> None:
         """Raise ValueError or TypeError unless the traces have states, actions and evidence in range."""
@@ -335,44 +390,8 @@ class AgentMarkov:
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[ChainData]
     ) -> dict[str, Any]:
-        """Counts of a first guess at the intents of all steps.
-
-        ``"sticky"`` deals the visits of each state and action to the intents at random and adds one stay to every
-        row; ``"segments"`` cuts every trace into pieces of one intent each.
-        """
-        rows, count = self._rows_carried(), self.truncation
-        initial = np.zeros(count + 1)
-        transition = np.zeros((len(rows.pairs), count, count + 1))
-        policy = np.zeros((count, len(rows.states), self.num_actions))
-        row_pair = np.asarray(rows.row_pair)
-        if kind == "sticky":
-            transition[:, np.arange(count), np.arange(count)] = 1
-            visits = np.zeros(policy.shape[1:])
-            for batch in batches:
-                state, action = np.asarray(batch.observations)[np.asarray(batch.observed)].T
-                np.add.at(visits, (state, action), 1)
-            policy[:] = np.moveaxis(rng.dirichlet(np.ones(count), visits.shape), -1, 0) * visits
-            initial[:count] = sum(len(batch.lengths) for batch in batches) / count
-        for batch in batches if kind == "segments" else ():
-            lengths, observed = np.asarray(batch.lengths), np.asarray(batch.observed)
-            steps = np.arange(observed.shape[1])
-            cut = rng.random(observed.shape) < 4 / np.maximum(lengths[:, None], 4)
-            piece = np.cumsum(cut, axis=1)
-            labels = rng.integers(count, size=(len(lengths), piece.max() + 1))
-            intent = np.take_along_axis(labels, piece, axis=1)
-            inside, leaving = steps < lengths[:, None], steps + 1 < lengths[:, None]
-            state, action = np.moveaxis(np.asarray(batch.observations), -1, 0)
-            np.add.at(policy, (intent[observed], state[observed], action[observed]), 1)
-            pair = row_pair[np.asarray(batch.rows)]
-            following = np.roll(intent, -1, axis=1)
-            np.add.at(transition, (pair[leaving], intent[leaving], following[leaving]), 1)
-            np.add.at(initial, intent[:, 0][inside[:, 0]], 1)
-        return {
-            "weights": (),
-            "initial": DirichletCoordinates(initial),
-            "transition": DirichletCoordinates(transition),
-            "policy": DirichletCoordinates(policy),
-        }
+        """Counts of a first guess at the intents, as :func:`~ethogram.models.agent_starts.start_statistics`."""
+        return start_statistics(self, rng, kind, batches)
 
 
 class _Steps(NamedTuple):
@@ -384,8 +403,3 @@ class _Steps(NamedTuple):
     stay: np.ndarray
     inside: np.ndarray
     leaving: np.ndarray  # steps that a transition leaves: all but the last
-
-
-def _log_or_never(probability: Array) -> Array:
-    positive = probability > 0
-    return jnp.where(positive, jnp.log(jnp.where(positive, probability, 1)), -jnp.inf)

@@ -1,0 +1,58 @@
+"""First guesses at the intents of an agent, from which fits of an agent Markov model start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.chains.conjugate_chain import ChainData
+from ethogram.models.exponential_family import DirichletCoordinates
+
+__all__ = ["start_statistics"]
+
+PIECES = 4
+"""Pieces of one intent each that a trace of a ``"segments"`` start has on average."""
+
+
+def start_statistics(
+    model: Any, rng: np.random.Generator, kind: str, batches: list[ChainData]
+) -> dict[str, Any]:
+    """Counts of a first guess at the intents of all steps.
+
+    ``"sticky"`` deals the visits of each state and action to the intents at random and adds one stay to every
+    row; ``"segments"`` cuts every trace into pieces of one intent each.
+    """
+    rows, count = model.rows_carried(), model.truncation
+    initial = np.zeros(count + 1)
+    transition = np.zeros((len(rows.pairs), count, count + 1))
+    policy = np.zeros((count, len(rows.states), model.num_actions))
+    row_pair = np.asarray(rows.row_pair)
+    if kind == "sticky":
+        transition[:, np.arange(count), np.arange(count)] = 1
+        visits = np.zeros(policy.shape[1:])
+        for batch in batches:
+            state, action = np.asarray(batch.observations)[np.asarray(batch.observed)].T
+            np.add.at(visits, (state, action), 1)
+        policy[:] = np.moveaxis(rng.dirichlet(np.ones(count), visits.shape), -1, 0) * visits
+        initial[:count] = sum(len(batch.lengths) for batch in batches) / count
+    for batch in batches if kind == "segments" else ():
+        lengths, observed = np.asarray(batch.lengths), np.asarray(batch.observed)
+        steps = np.arange(observed.shape[1])
+        cut = rng.random(observed.shape) < PIECES / np.maximum(lengths[:, None], PIECES)
+        piece = np.cumsum(cut, axis=1)
+        labels = rng.integers(count, size=(len(lengths), piece.max() + 1))
+        intent = np.take_along_axis(labels, piece, axis=1)
+        inside, leaving = steps < lengths[:, None], steps + 1 < lengths[:, None]
+        state, action = np.moveaxis(np.asarray(batch.observations), -1, 0)
+        np.add.at(policy, (intent[observed], state[observed], action[observed]), 1)
+        pair = row_pair[np.asarray(batch.rows)]
+        following = np.roll(intent, -1, axis=1)
+        np.add.at(transition, (pair[leaving], intent[leaving], following[leaving]), 1)
+        np.add.at(initial, intent[:, 0][inside[:, 0]], 1)
+    return {
+        "weights": (),
+        "initial": DirichletCoordinates(initial),
+        "transition": DirichletCoordinates(transition),
+        "policy": DirichletCoordinates(policy),
+    }
