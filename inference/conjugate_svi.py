@@ -37,7 +37,7 @@ from ethogram.inference.conjugate_steps import (
 )
 from ethogram.inference.impossible_data import impossible_sequences
 from ethogram.inference.mini_batches import group_layout, group_order, in_group_order, plan_batches
-from ethogram.inference.starts import continued_blocks, start_blocks
+from ethogram.inference.starts import continued_blocks, require_same_rows, start_blocks
 from ethogram.inference.step_sizes import check_step_size, robbins_monro, step_size_at
 from ethogram.models import trajectories
 from ethogram.models.trajectories import Metadata, Trajectories
@@ -230,6 +230,7 @@ class _Run:
 
     def start(self, key, restarts, init) -> FitState:
         if isinstance(init, ConjugateResult):
+            require_same_rows(init.posterior.model, self.model)
             blocks, restarts, step = continued_blocks(init.posterior.blocks, self.prior), 1, init.step
         else:
             blocks, step = start_blocks(key, self.model, self.prior, self.buckets, restarts, init), 0

@@ -141,15 +141,18 @@ class AgentMarkov:
     def bind(self, data: Trajectories) -> AgentMarkov:
         """The model that carries the rows that these data need."""
         steps = self._steps(data)
-        states, pairs = self._all_rows()
-        if self.rows == "visited":
-            states, pairs = np.unique(steps.state[steps.inside]), np.unique(steps.pair[steps.leaving])
-        kinds = np.unique(np.stack([steps.pair, steps.stay], axis=-1)[steps.leaving], axis=0)
+        if not steps.inside.any():
+            raise ValueError("data have no steps: there is nothing to carry rows of")
+        occurring = np.unique(steps.pair[steps.leaving])
+        states, pairs = np.unique(steps.state[steps.inside]), occurring
+        if self.rows == "all":
+            states, pairs = self._all_rows()
+            pairs = np.union1d(pairs, occurring)  # the rows of missing actions, where some are
         if not len(pairs):  # traces of one step have no transition: one row, that no step is left by
-            pairs, kinds = (
-                steps.pair[steps.inside][:1],
-                np.stack([steps.pair[steps.inside][:1], [-1]], axis=-1),
-            )
+            pairs = steps.pair[steps.inside][:1]
+        kinds = np.unique(np.stack([steps.pair, steps.stay], axis=-1)[steps.leaving], axis=0)
+        if not len(kinds):
+            kinds = np.array([[pairs[0], -1]])
         row_pair = np.searchsorted(pairs, kinds[:, 0])
         visited = Visited(*(jnp.asarray(x) for x in (states, pairs, row_pair, kinds[:, 1])))
         return dataclasses.replace(self, visited=visited)
@@ -306,7 +309,8 @@ class AgentMarkov:
     def observed_value(self, data: Trajectories) -> Array:
         """The actions as the value of :meth:`observation`: -1 where missing or beyond a length."""
         actions = jnp.asarray(data.actions)
-        return jnp.where(jnp.arange(actions.shape[1]) < jnp.asarray(data.lengths)[:, None], actions, -1)
+        inside = jnp.arange(actions.shape[1]) < jnp.asarray(data.lengths)[:, None]
+        return jnp.where(inside & jnp.asarray(data.observed), actions, -1)
 
     def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` keeps states, lengths and evidence and samples the actions.
@@ -314,7 +318,8 @@ class AgentMarkov:
         Sites: ``sticks`` (not where the weights are fixed), ``weights``, ``initial``, ``transition``, ``policy``,
         and ``actions``, one batch entry a trace.
         """
-        self.check(data)
+        if self.visited is None or is_concrete(data.states, data.actions, data.lengths):
+            self.check(data)
         model = self.bind(data) if self.visited is None else self
         prior = model.prior()
         weights = prior["weights"].natural
@@ -348,8 +353,9 @@ class AgentMarkov:
                 raise ValueError(f"data.{name} is None: an agent Markov model needs {name} (sequence, time)")
             if not is_concrete(getattr(data, name), data.lengths):
                 raise TypeError(f"data.{name} is traced: rows are counted before jit; use arrange")
-        states, actions, lengths = (np.asarray(x) for x in (data.states, data.actions, data.lengths))
-        inside = np.arange(states.shape[1]) < lengths[:, None]
+        states, actions = (np.asarray(x).astype(np.int64) for x in (data.states, data.actions))
+        inside = np.arange(states.shape[1]) < np.asarray(data.lengths)[:, None]
+        actions = np.where(inside & np.asarray(data.observed), actions, -1)
         checks = (("states", states, self.num_states, 0), ("actions", actions, self.num_actions, -1))
         for name, values, count, least in checks:
             wrong = inside & ((values < least) | (values >= count))
@@ -359,13 +365,13 @@ class AgentMarkov:
                     f"data.{name}{at} is {values[tuple(at)]}, outside {least}..{count - 1}"
                     + (": a trace cannot miss a state; cut it there" if least == 0 else " (-1 is missing)")
                 )
-        leaving = inside & (np.arange(states.shape[1]) + 1 < lengths[:, None])
-        stay = self._stay(data, leaving)
+        leaving = np.pad(inside[:, 1:], ((0, 0), (0, 1)))
+        stay = self._stay(data, inside, leaving)
         pair = np.where(inside, states * (self.num_actions + 1), 0)
         pair = pair + np.where(inside, np.where(actions < 0, self.num_actions, actions), 0)
-        return _Steps(states, np.where(inside, actions, -1), pair, stay, inside, leaving)
+        return _Steps(states, actions, pair, stay, inside, leaving)
 
-    def _stay(self, data: Trajectories, leaving: np.ndarray) -> np.ndarray:
+    def _stay(self, data: Trajectories, inside: np.ndarray, leaving: np.ndarray) -> np.ndarray:
         """What was said of each step that is left: 1, 0, or -1."""
         if self.stay_accuracy is None:
             return np.full(leaving.shape, -1)
@@ -373,7 +379,7 @@ class AgentMarkov:
             raise ValueError(
                 "data.stay is None: stay_accuracy needs what was said (sequence, time), -1 for nothing"
             )
-        stay = np.asarray(data.stay)
+        stay = np.where(inside, np.asarray(data.stay), -1)
         wrong = (stay < -1) | (stay > 1)
         if wrong.any():
             at = np.argwhere(wrong)[0].tolist()

@@ -111,7 +111,7 @@ class AgentTrace(Distribution):
         rows = self.row_of[states, jnp.where(known, value, num_actions)][..., :-1]
         matrices = safe_log(self.transition[:, :count, :count])[rows]
         if self.stay is not None:
-            said = jnp.broadcast_to(jnp.asarray(self.stay), batch)[..., :-1]
+            said = jnp.where(inside, jnp.broadcast_to(jnp.asarray(self.stay), batch), -1)[..., :-1]
             matrices = matrices + evidence_of_stay(self.accuracy, count)[said]
         return safe_log(self.initial[:count]), matrices, jnp.where(known[..., None], each, 0), lengths
 

@@ -92,3 +92,14 @@ def test_all_traces_at_step_one_are_the_batch_step():
     for name, block in ascent.posterior.blocks.items():
         other = stochastic.posterior.blocks[name]
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-9), block, other)
+
+
+@pytest.mark.slow
+def test_a_fit_goes_on_only_with_the_rows_it_has():
+    """Data of equal shape in which other states occur are refused, though every block has the right shape."""
+    model = AgentMarkov(2 * CELLS, 3, truncation=2)
+    data, _ = line_walks(5, num_traces=2, num_steps=8)
+    first = ConjugateSVI(model).run(jax.random.key(0), data, 2, restarts=1, progress_bar=False)
+    moved = data._replace(states=data.states + CELLS)
+    with pytest.raises(ValueError, match="init is a result of data with other states"):
+        ConjugateSVI(model).run(jax.random.key(0), moved, 2, init=first, progress_bar=False)

@@ -205,3 +205,30 @@ def test_bad_traces_are_named(trace_oracle):
             model.check(data)
     with pytest.raises(ValueError, match="not bound to"):
         model.bind(good).arrange(trajectories([trace_oracle.Trace([2, 2], [1, 1], [-1])]))
+
+
+def test_rows_of_wide_worlds_narrow_integers_and_missing_actions_are_told_apart(trace_oracle):
+    """Small integers do not overflow; all rows of the paper grow by those of missing actions; one step is enough."""
+    wide = trajectories([trace_oracle.Trace([0, 16384, 3], [0, 0, 1], [])])
+    wide = wide._replace(states=np.minimum(wide.states, 20_000).astype(np.int16))
+    assert len(AgentMarkov(20_000, 3, 2).bind(wide).visited.pairs) == 2
+    missing = trajectories([trace_oracle.Trace([0, 1, 0], [0, -1, 1], [])])
+    model = AgentMarkov(S, A, 2, rows="all").bind(missing)
+    assert len(model.visited.pairs) == S * A + 1
+    assert np.isfinite(model.log_normalizer(expected_statistics(model.prior()), model.arrange(missing)))
+    single = trajectories([trace_oracle.Trace([0], [0], []), trace_oracle.Trace([1], [1], [])])
+    for rows in ("all", "visited"):
+        model = AgentMarkov(S, A, 2, rows=rows).bind(single)
+        assert np.isfinite(model.log_normalizer(expected_statistics(model.prior()), model.arrange(single)))
+
+
+def test_what_is_not_observed_or_padding_means_nothing(trace_oracle):
+    data = trajectories([trace_oracle.Trace([0, 1, 2], [0, 1, 1], [1, 0])], padding=2)
+    hidden = data._replace(
+        observed=np.array([[True, False, True, False, False]]), stay=np.array([[1, 0, -1, 0, 1]])
+    )
+    missing = data._replace(actions=np.array([[0, -1, 1, 0, 0]]))
+    model = AgentMarkov(S, A, 2, stay_accuracy=0.9)
+    one, other = (model.bind(x).arrange(x) for x in (hidden, missing))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+    np.testing.assert_array_equal(model.bind(hidden).observed_value(hidden)[0], [0, -1, 1, -1, -1])
