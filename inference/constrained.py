@@ -33,9 +33,7 @@ class Projection(NamedTuple):
     """Constrained rows, and what the constraints did to them."""
 
     concentration: Array  # (row, entry)
-    inflation: (
-        Array  # (row,): sum of a row over that of its free posterior; above 10 the constraint invents data
-    )
+    inflation: Array  # (row,): sum of a row over that of its free posterior; far above one it invents data
     converged: Array  # (row,) bool
 
 

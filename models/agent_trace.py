@@ -14,11 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import constraints
 
-from ethogram.models import markov_chain
 from ethogram.models.hidden_markov import safe_log
-from ethogram.models.markov_chain import Filtered, Marginals, Path
+from ethogram.models.latent_chain import LatentChain
 
 __all__ = ["AgentTrace", "evidence_of_stay"]
 
@@ -32,7 +31,7 @@ def evidence_of_stay(accuracy: Any, num_intents: int) -> Array:
     return jnp.stack([jnp.where(same, wrong, right), jnp.where(same, right, wrong), nothing])
 
 
-class AgentTrace(Distribution):
+class AgentTrace(LatentChain):
     r"""Distribution of the actions (..., time) of traces, -1 where missing or beyond a length.
 
     ``log_prob`` is :math:`\ln p(a \mid s)`, with evidence :math:`\ln p(a, c \mid s)`. Draws are of actions alone.
@@ -115,30 +114,10 @@ class AgentTrace(Distribution):
             matrices = matrices + evidence_of_stay(self.accuracy, count)[said]
         return safe_log(self.initial[:count]), matrices, jnp.where(known[..., None], each, 0), lengths
 
-    def log_prob(self, value: Any) -> Array:
-        """Log evidence of the actions, one entry a trace."""
-        return markov_chain.log_normalizer(*self._chain(value))
-
-    def filter(self, value: Any) -> Filtered:
-        r"""Filtered and predicted intents; ``log_increment`` is :math:`\ln p(a_t \mid a_{<t})`."""
-        return markov_chain.filter_states(*self._chain(value))
-
-    def smooth(self, value: Any) -> Marginals:
-        """Posterior marginals of intents and of pairs of intents: off the diagonal a pair is a change."""
-        return markov_chain.marginals(*self._chain(value))
-
     def change_probability(self, value: Any) -> Array:
         """Posterior probability (..., time - 1) that the intent changes after each step; 0 after the last."""
         pair = self.smooth(value).pair
         return jnp.sum(pair, (-2, -1)) - jnp.trace(pair, axis1=-2, axis2=-1)
-
-    def most_likely_path(self, value: Any) -> Path:
-        """Most likely intents; -1 beyond the length."""
-        return markov_chain.most_likely_path(*self._chain(value))
-
-    def sample_path(self, key: Array, value: Any) -> Path:
-        """One exact posterior draw of the intents; -1 beyond the length."""
-        return markov_chain.sample_path(key, *self._chain(value))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Actions (*sample_shape, ..., time) in the given states, -1 beyond a length."""

@@ -19,7 +19,7 @@ from numpyro.distributions import constraints
 
 from ethogram.models import markov_chain
 from ethogram.models.chains.conjugate_chain import masked_log_likelihood
-from ethogram.models.markov_chain import Filtered, Marginals, Path
+from ethogram.models.latent_chain import LatentChain
 
 __all__ = ["Forecast", "HiddenMarkov", "safe_log"]
 
@@ -37,7 +37,7 @@ def safe_log(probability: Array) -> Array:
     return jnp.where(positive, jnp.log(jnp.where(positive, probability, 1)), -jnp.inf)
 
 
-class HiddenMarkov(dist.Distribution):
+class HiddenMarkov(LatentChain):
     r"""Distribution of the observations of a hidden Markov chain, one batch entry a sequence.
 
     Values are ``(..., time, *event)`` arrays with the event of the emission; what stands beyond a length, or
@@ -149,26 +149,6 @@ class HiddenMarkov(dist.Distribution):
         likelihood = self.step_log_likelihood(value)
         lengths = jnp.sum(self._alive(), axis=-1)
         return self._log_initial, self._log_transition, likelihood, lengths
-
-    def log_prob(self, value: Any) -> Array:
-        r"""Log evidence :math:`\ln p(y)`, one entry a sequence; :math:`\ln p(y, z)` of the states z that are known."""
-        return markov_chain.log_normalizer(*self._chain(value))
-
-    def filter(self, value: Any) -> Filtered:
-        r"""Filtered and predicted state probabilities; ``log_increment`` is :math:`\ln p(y_t \mid y_{<t})`."""
-        return markov_chain.filter_states(*self._chain(value))
-
-    def smooth(self, value: Any) -> Marginals:
-        """Posterior state and pair marginals given the whole sequence."""
-        return markov_chain.marginals(*self._chain(value))
-
-    def most_likely_path(self, value: Any) -> Path:
-        """Viterbi path; -1 beyond the length."""
-        return markov_chain.most_likely_path(*self._chain(value))
-
-    def sample_path(self, key: Array, value: Any) -> Path:
-        """One exact posterior draw of the states; -1 beyond the length."""
-        return markov_chain.sample_path(key, *self._chain(value))
 
     def forecast(self, key: Array, value: Any, steps: int) -> Forecast:
         """State probabilities of the `steps` steps after each length, and one draw of their observations."""
