@@ -37,7 +37,7 @@ from ethogram.inference.conjugate_steps import (
 )
 from ethogram.inference.impossible_data import impossible_sequences
 from ethogram.inference.mini_batches import group_layout, group_order, in_group_order, plan_batches
-from ethogram.inference.starts import continued_blocks, require_same_rows, start_blocks
+from ethogram.inference.starts import continued_blocks, start_blocks
 from ethogram.inference.step_sizes import check_step_size, robbins_monro, step_size_at
 from ethogram.models import trajectories
 from ethogram.models.trajectories import Metadata, Trajectories
@@ -64,8 +64,9 @@ class ConjugateSVI:
     model : an object with ``prior()`` and ``log_normalizer(expected, batch)``, and optionally ``check(data)``,
         ``arrange(data)`` (data as a pytree whose arrays lead with the sequence axis, then time),
         ``start_statistics(rng, kind, batches)`` (statistics of a rough first labelling, of the ``start_kinds``),
-        ``bind(data)`` (the model with what it has to know of the data), and, where the blocks hang together,
-        ``divergence(blocks)`` and ``update(blocks, statistics, scale, step_size)``.
+        ``bind(data)`` (the model with what it has to know of the data) and ``check_continues(earlier_model)``,
+        and, where the blocks hang together, ``divergence(blocks)`` and ``update(blocks, statistics, scale,
+        step_size)``.
 
     Examples
     --------
@@ -230,7 +231,8 @@ class _Run:
 
     def start(self, key, restarts, init) -> FitState:
         if isinstance(init, ConjugateResult):
-            require_same_rows(init.posterior.model, self.model)
+            if hasattr(self.model, "check_continues"):
+                self.model.check_continues(init.posterior.model)
             blocks, restarts, step = continued_blocks(init.posterior.blocks, self.prior), 1, init.step
         else:
             blocks, step = start_blocks(key, self.model, self.prior, self.buckets, restarts, init), 0

@@ -11,7 +11,7 @@ from jax import Array
 
 from ethogram.models.exponential_family import ConjugateBlock, natural_step
 
-__all__ = ["KINDS", "continued_blocks", "require_same_rows", "start_blocks"]
+__all__ = ["KINDS", "continued_blocks", "start_blocks"]
 
 ROUGH = ("kmeans++", "sticky", "segments")
 KINDS = (*ROUGH, "prior")
@@ -35,10 +35,10 @@ def start_blocks(
     if not isinstance(init, str) or init not in ("mixed", *KINDS):
         raise ValueError(f'init must be "mixed", one of {KINDS}, or an earlier result, not {init!r}')
     if init not in ("mixed", "prior", *known):
-        own = (
-            "starts other than" if hasattr(model, "start_statistics") else "start_statistics: its starts are"
+        missing = "such start" if hasattr(model, "start_statistics") else "start_statistics"
+        raise ValueError(
+            f'{type(model).__name__} has no {missing} for {init!r}: its starts are {", ".join(known)} (or "mixed")'
         )
-        raise ValueError(f'{type(model).__name__} has no {own} {", ".join(known)} (or "mixed"), not {init!r}')
     kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
     keys = jax.random.split(key, restarts)
     entropy = np.asarray(jax.random.key_data(key)).ravel().tolist()
@@ -84,23 +84,6 @@ def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, Conjuga
         if not moves and not np.array_equal(old, new, equal_nan=new.dtype != bool):
             raise ValueError(f"{fault}: blocks{name} differ, which no fit moves; start afresh")
     return jax.tree.map(lambda old, new: jnp.asarray(old, dtype=new.dtype)[None], blocks, prior)
-
-
-def require_same_rows(old: Any, new: Any) -> None:
-    """Raise ValueError where two models were bound to data in which different states or actions occur.
-
-    Blocks of such models have rows of different meaning, even where their shapes agree.
-    """
-    pair = [getattr(model, "visited", None) for model in (old, new)]
-    if pair[0] is None or pair[1] is None:
-        return
-    for name in ("states", "pairs"):
-        one, other = (np.asarray(getattr(rows, name)) for rows in pair)
-        if not np.array_equal(one, other):
-            raise ValueError(
-                f"init is a result of data with other {name} than these: its rows are not those of this fit; give "
-                'rows="all", or start afresh'
-            )
 
 
 @jax.jit

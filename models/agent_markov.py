@@ -30,6 +30,7 @@ from jax import Array
 
 from ethogram.models import trajectories
 from ethogram.models.agent_starts import start_statistics
+from ethogram.models.agent_steps import AgentSteps, read_steps
 from ethogram.models.agent_trace import AgentTrace, evidence_of_stay
 from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require
 from ethogram.models.blocks.stick_weights import StickWeights, fit_to_counts, fit_to_rows
@@ -156,6 +157,18 @@ class AgentMarkov:
         row_pair = np.searchsorted(pairs, kinds[:, 0])
         visited = Visited(*(jnp.asarray(x) for x in (states, pairs, row_pair, kinds[:, 1])))
         return dataclasses.replace(self, visited=visited)
+
+    def check_continues(self, earlier: Any) -> None:
+        """Raise ValueError where another model's blocks have rows of other states or actions, whatever their shapes."""
+        if not isinstance(earlier, AgentMarkov):
+            raise ValueError(f"init is a result of {type(earlier).__name__}, not of AgentMarkov")
+        rows, others = self.rows_carried(), earlier.rows_carried()
+        for name in ("states", "pairs"):
+            if not np.array_equal(getattr(rows, name), getattr(others, name)):
+                raise ValueError(
+                    f"init is a result of data with other {name} than these: its rows are not those of this fit; "
+                    'give rows="all", or start afresh'
+                )
 
     def _all_rows(self) -> tuple[np.ndarray, np.ndarray]:
         states = np.arange(self.num_states)
@@ -347,65 +360,11 @@ class AgentMarkov:
         trajectories.check(data)
         self._steps(data)
 
-    def _steps(self, data: Trajectories) -> _Steps:
-        for name in ("states", "actions"):
-            if getattr(data, name) is None:
-                raise ValueError(f"data.{name} is None: an agent Markov model needs {name} (sequence, time)")
-            if not is_concrete(getattr(data, name), data.lengths):
-                raise TypeError(f"data.{name} is traced: rows are counted before jit; use arrange")
-        states, actions = (np.asarray(x).astype(np.int64) for x in (data.states, data.actions))
-        inside = np.arange(states.shape[1]) < np.asarray(data.lengths)[:, None]
-        actions = np.where(inside & np.asarray(data.observed), actions, -1)
-        checks = (("states", states, self.num_states, 0), ("actions", actions, self.num_actions, -1))
-        for name, values, count, least in checks:
-            wrong = inside & ((values < least) | (values >= count))
-            if wrong.any():
-                at = np.argwhere(wrong)[0].tolist()
-                raise ValueError(
-                    f"data.{name}{at} is {values[tuple(at)]}, outside {least}..{count - 1}"
-                    + (": a trace cannot miss a state; cut it there" if least == 0 else " (-1 is missing)")
-                )
-        leaving = np.pad(inside[:, 1:], ((0, 0), (0, 1)))
-        stay = self._stay(data, inside, leaving)
-        pair = np.where(inside, states * (self.num_actions + 1), 0)
-        pair = pair + np.where(inside, np.where(actions < 0, self.num_actions, actions), 0)
-        return _Steps(states, actions, pair, stay, inside, leaving)
-
-    def _stay(self, data: Trajectories, inside: np.ndarray, leaving: np.ndarray) -> np.ndarray:
-        """What was said of each step that is left: 1, 0, or -1."""
-        if self.stay_accuracy is None:
-            return np.full(leaving.shape, -1)
-        if data.stay is None:
-            raise ValueError(
-                "data.stay is None: stay_accuracy needs what was said (sequence, time), -1 for nothing"
-            )
-        stay = np.where(inside, np.asarray(data.stay), -1)
-        wrong = (stay < -1) | (stay > 1)
-        if wrong.any():
-            at = np.argwhere(wrong)[0].tolist()
-            raise ValueError(f"data.stay{at} is {stay[tuple(at)]}: 1 stayed, 0 changed, -1 nothing said")
-        late = (stay >= 0) & ~leaving
-        if late.any():
-            at = np.argwhere(late)[0].tolist()
-            raise ValueError(
-                f"data.stay{at} says something of a step that is not left: the trace has {data.lengths[at[0]]} "
-                "steps, and evidence is of the change to the next one"
-            )
-        return np.where(leaving, stay, -1)
+    def _steps(self, data: Trajectories) -> AgentSteps:
+        return read_steps(data, self.num_states, self.num_actions, self.stay_accuracy is not None)
 
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[ChainData]
     ) -> dict[str, Any]:
         """Counts of a first guess at the intents, as :func:`~ethogram.models.agent_starts.start_statistics`."""
         return start_statistics(self, rng, kind, batches)
-
-
-class _Steps(NamedTuple):
-    """Checked traces, step by step (sequence, time)."""
-
-    state: np.ndarray
-    action: np.ndarray  # -1 where missing or beyond the length
-    pair: np.ndarray
-    stay: np.ndarray
-    inside: np.ndarray
-    leaving: np.ndarray  # steps that a transition leaves: all but the last

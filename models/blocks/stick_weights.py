@@ -108,9 +108,8 @@ def _log_density(weights: Array, gamma: Array, density: str) -> Array:
     count = weights.shape[-1] - 1
     value = count * jnp.log(gamma) + (gamma - 1) * jnp.log(weights[-1])
     if density == "gem":
-        left = jnp.cumsum(weights[::-1])[
-            ::-1
-        ]  # summed from the small end: what is left is not lost to rounding
+        # Summed from the small end: what is left is not lost to rounding.
+        left = jnp.cumsum(weights[::-1])[::-1]
         value -= jnp.sum(jnp.log(left[1:count]))
     return value
 
