@@ -1,0 +1,230 @@
+"""Highway: a police car among two civilian cars, on patrol until they race and then in pursuit.
+
+There are four lanes: left shoulder 0, driving lanes 1 and 2, right shoulder 3. In each driving lane one civilian
+car is ahead by a gap of 0..4 cells, where 0 is level and 4 is far. The state is (lane of the police, gap_1, gap_2,
+racing flag), 200 in all; the flag is 1 where the gaps differed by at most 1 one step ago. The actions are left,
+stay and right; a step beyond a shoulder leaves the lane as it is.
+
+Each gap closes by one cell with probability `p_fast`, independently of the other and of the action. A car that is
+level is passed with the next step, and another one appears in its lane 3 or 4 cells ahead, with equal probability.
+
+The cars are racing where the flag is 1, the gaps differ by at most 1 and both lie in 1..3. Intent 0 is the patrol,
+intent 1 the pursuit. The step taken where the cars are racing turns the patrol into a pursuit, the step taken
+level with the car of the own lane turns a pursuit into the patrol; no other step changes the intent. The action
+does not matter. In 48 states one of the two intents changes, in 152 neither does.
+
+On patrol the police keeps its lane. Where the car of its lane is level or one cell ahead, the lane is not free:
+then the police takes the other lane if that is free, else the shoulder beside its own lane; from a shoulder it
+returns to the lane beside it once that is free. In pursuit it goes, one lane a step, to the lane of the car with
+the smaller gap and stays there; where the gaps are equal it goes to, or stays in, the driving lane nearest to it.
+With probability `eps` it takes one of the two other actions, with equal probability. A trace begins on patrol, in
+lane 1 or 2, with any gaps and the flag 0.
+
+From the paper are the number of states, the two intents and a police car that is faster than the others; it prints
+neither the encoding of the states nor the tables, which are decided here. With `eps` 0.01, ln 3 less the entropy
+of a row of the policy is 1.04, what the paper reports for a policy of maximum entropy.
+
+References
+----------
+Unhelkar and Shah (2019), Learning Models of Sequential Decision-Making with Partial Specification of Agent Behavior.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ethogram.models.intent_agent import IntentAgent, Life, roll_out
+from ethogram.models.trajectories import Metadata
+
+__all__ = [
+    "ACTION_NAMES", "NUM_ACTIONS", "NUM_STATES", "HighwayState", "random_region", "simulate", "state_number",
+    "state_parts", "transitions", "true_agent",
+]  # fmt: skip
+
+NUM_LANES, NUM_GAPS = 4, 5
+SHAPE = (NUM_LANES, NUM_GAPS, NUM_GAPS, 2)
+NUM_STATES = 200
+ACTION_NAMES = ("left", "stay", "right")
+NUM_ACTIONS = 3
+
+
+class HighwayState(NamedTuple):
+    """What a state number stands for, integers of one shape.
+
+    Attributes
+    ----------
+    lane : of the police: 0 left shoulder, 1, 2, 3 right shoulder.
+    gap_1, gap_2 : cells to the next car ahead in lane 1 and in lane 2, 0..4.
+    racing_flag : 1 where the gaps differed by at most 1 one step ago.
+    """
+
+    lane: Int[np.ndarray, "..."]
+    gap_1: Int[np.ndarray, "..."]
+    gap_2: Int[np.ndarray, "..."]
+    racing_flag: Int[np.ndarray, "..."]
+
+
+def state_number(lane: Any, gap_1: Any, gap_2: Any, racing_flag: Any) -> Int[np.ndarray, "..."]:
+    """Number of a state, ``((lane * 5 + gap_1) * 5 + gap_2) * 2 + racing_flag``.
+
+    Parameters
+    ----------
+    lane, gap_1, gap_2, racing_flag : integers or arrays of them that broadcast, as in `HighwayState`.
+
+    Raises
+    ------
+    ValueError : a part that is no integer or out of range.
+
+    Examples
+    --------
+    >>> int(state_number(1, 4, 0, 1)), int(state_parts(91).gap_1)
+    (91, 4)
+    """
+    parts = HighwayState(*(np.asarray(part) for part in (lane, gap_1, gap_2, racing_flag)))
+    for name, part, size in zip(HighwayState._fields, parts, SHAPE, strict=True):
+        _check_integers(name, part, size)
+    return np.asarray(np.ravel_multi_index(np.broadcast_arrays(*parts), SHAPE))
+
+
+def state_parts(state: Any) -> HighwayState:
+    """Lane, gaps and flag of a state number or an array of them: the inverse of `state_number`.
+
+    Raises
+    ------
+    ValueError : a number that is no integer or not in 0..199.
+    """
+    numbers = np.asarray(state)
+    _check_integers("state", numbers, NUM_STATES)
+    return HighwayState(*(np.asarray(part) for part in np.unravel_index(numbers, SHAPE)))
+
+
+def transitions(p_fast: float | int = 0.9) -> Float[np.ndarray, "state action next"]:
+    """Probability of the next state for every state and action.
+
+    Parameters
+    ----------
+    p_fast : probability that a gap closes by one cell.
+
+    Raises
+    ------
+    ValueError : `p_fast` is no probability.
+    """
+    _check_probability("p_fast", p_fast)
+    lane, gap_1, gap_2, _ = state_parts(np.arange(NUM_STATES))
+    closing = p_fast * np.eye(NUM_GAPS, k=-1) + (1 - p_fast) * np.eye(NUM_GAPS)
+    closing[0] = [0, 0, 0, 0.5, 0.5]
+    lanes = np.eye(NUM_LANES)[np.clip(lane[:, None] + [-1, 0, 1], 0, NUM_LANES - 1)]
+    flags = np.eye(2)[(abs(gap_1 - gap_2) <= 1).astype(int)]
+    table = np.einsum("sal,sg,sh,sf->salghf", lanes, closing[gap_1], closing[gap_2], flags)
+    return table.reshape(NUM_STATES, NUM_ACTIONS, NUM_STATES)
+
+
+def true_agent(eps: float | int = 0.01) -> IntentAgent:
+    """Tables of the police car: intent 0 is the patrol, intent 1 the pursuit.
+
+    Parameters
+    ----------
+    eps : probability of an action other than the one intended.
+
+    Raises
+    ------
+    ValueError : `eps` is no probability.
+    """
+    _check_probability("eps", eps)
+    parts = state_parts(np.arange(NUM_STATES))
+    intended = np.eye(NUM_ACTIONS)[1 + np.stack([_patrol(parts), _pursuit(parts)])]
+    policy = (1 - eps) * intended + eps / (NUM_ACTIONS - 1) * (1 - intended)
+    following = np.eye(2)[np.stack([_racing(parts), ~_level(parts)]).astype(int)]
+    transition = np.repeat(following[:, :, None], NUM_ACTIONS, axis=2)
+    return IntentAgent(np.array([1.0, 0.0]), transition, policy)
+
+
+def simulate(
+    key: Array,
+    num_traces: int = 5,
+    length: int = 40,
+    *,
+    p_fast: float | int = 0.9,
+    eps: float | int = 0.01,
+) -> Life:
+    """Traces of the police car, and its intents.
+
+    Parameters
+    ----------
+    key : a typed key, ``jax.random.key(seed)``.
+    num_traces : number of traces.
+    length : steps of a trace, each with its state and action.
+    p_fast, eps : as in `transitions` and `true_agent`.
+
+    Raises
+    ------
+    ValueError : a number of traces or a length below 1, or an argument that is no probability.
+    """
+    for name, value in (("num_traces", num_traces), ("length", length)):
+        if value < 1:
+            raise ValueError(f"{name} is {value}: give at least 1")
+    key_first, key_walk = jax.random.split(key)
+    starts = state_number(*np.ix_([1, 2], range(NUM_GAPS), range(NUM_GAPS), [0])).ravel()
+    first_states = starts[np.asarray(jax.random.randint(key_first, (num_traces,), 0, len(starts)))]
+    life = roll_out(key_walk, true_agent(eps), transitions(p_fast), first_states, length)
+    metadata = Metadata(name="Highway", action_names=ACTION_NAMES, time_unit="step")
+    return life._replace(data=life.data._replace(metadata=metadata))
+
+
+def random_region(key: Array) -> Bool[np.ndarray, "state"]:
+    """A random half of the states in which neither intent ever changes.
+
+    Parameters
+    ----------
+    key : a typed key.
+    """
+    parts = state_parts(np.arange(NUM_STATES))
+    quiet = np.flatnonzero(~_racing(parts) & ~_level(parts))
+    region = np.zeros(NUM_STATES, bool)
+    region[np.asarray(jax.random.permutation(key, quiet))[: len(quiet) // 2]] = True
+    return region
+
+
+def _patrol(parts: HighwayState) -> np.ndarray:
+    """Intended change of lane on patrol, -1, 0 or 1."""
+    lane, on_the_left = parts.lane, parts.lane <= 1
+    own_is_free = np.where(on_the_left, parts.gap_1, parts.gap_2) > 1
+    other_is_free = np.where(on_the_left, parts.gap_2, parts.gap_1) > 1
+    inwards = np.where(on_the_left, 1, -1)
+    on_shoulder = (lane == 0) | (lane == NUM_LANES - 1)
+    # On the road a lane that is not free is left, on a shoulder one that is free is taken.
+    change = np.where(on_shoulder | other_is_free, inwards, -inwards)
+    return np.where(own_is_free == on_shoulder, change, 0)
+
+
+def _pursuit(parts: HighwayState) -> np.ndarray:
+    """Intended change of lane in pursuit, -1, 0 or 1."""
+    nearest = np.where(parts.lane <= 1, 1, 2)
+    target = np.select([parts.gap_1 < parts.gap_2, parts.gap_2 < parts.gap_1], [1, 2], nearest)
+    return np.sign(target - parts.lane)
+
+
+def _racing(parts: HighwayState) -> np.ndarray:
+    """Whether the two cars are seen to race."""
+    near = np.minimum(parts.gap_1, parts.gap_2) >= 1
+    not_far = np.maximum(parts.gap_1, parts.gap_2) <= 3
+    return near & not_far & (abs(parts.gap_1 - parts.gap_2) <= 1) & (parts.racing_flag == 1)
+
+
+def _level(parts: HighwayState) -> np.ndarray:
+    """Whether the police is level with the car of its own lane."""
+    return ((parts.lane == 1) & (parts.gap_1 == 0)) | ((parts.lane == 2) & (parts.gap_2 == 0))
+
+
+def _check_integers(name: str, values: np.ndarray, size: int) -> None:
+    """Raise where a value is no integer from 0 to ``size - 1``."""
+    if values.dtype.kind not in "iu" or (values.size and (values.min() < 0 or values.max() >= size)):
+        raise ValueError(f"{name} is {values}: give integers from 0 to {size - 1}")
+
+
+def _check_probability(name: str, value: float | int) -> None:
+    """Raise where a number is no probability."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} is {value}: a probability lies in [0, 1]")
