@@ -8,7 +8,15 @@ from numpy.typing import ArrayLike
 
 from ethogram.inference.assignment import optimal_assignment
 
-__all__ = ["Alignment", "align_states", "consistency", "duplicate_share", "lineup_agreement", "relabel"]
+__all__ = [
+    "Alignment",
+    "align_states",
+    "consistency",
+    "duplicate_share",
+    "lineup_agreement",
+    "matched_hamming",
+    "relabel",
+]
 
 
 class Alignment(NamedTuple):
@@ -59,13 +67,7 @@ def align_states(reference: ArrayLike, estimate: ArrayLike, *, num_states: int =
     Alignment(permutation=array([ 1, -1,  0]), hamming=0.25)
     """
     true, learned = _labels("reference", reference), _labels("estimate", estimate)
-    if true.shape != learned.shape:
-        raise ValueError(
-            f"reference has shape {true.shape}, estimate {learned.shape}: give one label each a step"
-        )
-    valid = (true >= 0) & (learned >= 0)
-    if not valid.any():
-        raise ValueError("no step has a label in both reference and estimate: nothing can be matched")
+    valid = _both(true, learned)
     shape = (max(num_states, int(learned.max()) + 1), max(num_states, int(true.max()) + 1))
     counts = _confusion(learned[valid], true[valid], shape)
     permutation = _match(counts)
@@ -94,6 +96,16 @@ def relabel(labels: ArrayLike, permutation: ArrayLike) -> Int[np.ndarray, "..."]
             f"align with num_states={old.max() + 1}"
         )
     return np.append(new, -1)[old]
+
+
+def matched_hamming(reference: ArrayLike, estimate: ArrayLike, permutation: ArrayLike) -> float:
+    """Share of the labelled steps that are wrong under a given matching: of test data, under that of training data.
+
+    Labels without a match are wrong. Errors are those of `align_states` and `relabel`.
+    """
+    true, learned = _labels("reference", reference), _labels("estimate", estimate)
+    valid = _both(true, learned)
+    return float(np.mean(relabel(learned, permutation)[valid] != true[valid]))
 
 
 def consistency(roles: ArrayLike, agent: ArrayLike) -> float:
@@ -195,6 +207,17 @@ def _match(counts: Int[np.ndarray, "row column"]) -> Int[np.ndarray, "row"]:
 def _matched(counts: Int[np.ndarray, "row column"], columns: Int[np.ndarray, "row"]) -> int:
     rows = np.nonzero(columns >= 0)[0]
     return int(counts[rows, columns[rows]].sum())
+
+
+def _both(true: np.ndarray, learned: np.ndarray) -> Bool[np.ndarray, "..."]:
+    if true.shape != learned.shape:
+        raise ValueError(
+            f"reference has shape {true.shape}, estimate {learned.shape}: give one label each a step"
+        )
+    valid = (true >= 0) & (learned >= 0)
+    if not valid.any():
+        raise ValueError("no step has a label in both reference and estimate: nothing can be matched")
+    return valid
 
 
 def _labels(name: str, labels: ArrayLike) -> Int[np.ndarray, "..."]:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ethogram.inference.constrained import constrain
 from ethogram.models.exponential_family import expected_statistics, natural_step, total_kl
 
 __all__ = ["BLOCK", "ascent_block", "bounds", "float_type", "full_steps", "settled", "stochastic_steps"]
@@ -132,10 +133,13 @@ def _divergence(model, blocks, prior):
 
 
 def _moved(model, blocks, prior, statistics, scale, step_size):
-    """Blocks after one step: the model's own where its blocks hang together, else a natural-gradient step of each."""
+    """Blocks after one step: the model's own where its blocks hang together, else a natural-gradient step of each.
+
+    Rows with bounds are projected on them last.
+    """
     if hasattr(model, "update"):
-        return model.update(blocks, statistics, scale, step_size)
-    return natural_step(blocks, prior, statistics, scale, step_size)
+        return constrain(model.update(blocks, statistics, scale, step_size))
+    return constrain(natural_step(blocks, prior, statistics, scale, step_size))
 
 
 def _choose(where, new, old):

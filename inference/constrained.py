@@ -1,32 +1,46 @@
-r"""Dirichlet rows under constraints on their means: the projection that a constrained sweep makes.
+r"""Dirichlet rows whose means are bounded: the projection that a constrained sweep makes of its free rows.
 
-For a row whose free posterior is :math:`Dir(\eta)`, an observer who knows the means of some entries,
-:math:`E[\theta_k] = t_k`, asks for
+For a row whose free posterior is :math:`Dir(\eta)`, an observer who knows bounds of the means of some entries asks for
 
 .. math:: \max_\lambda \; \ln B(\eta) - KL(Dir(\lambda) \,\|\, Dir(\eta)) \quad
-          \text{with } \lambda_k = t_k \sum_i \lambda_i .
+          \text{with } l_k \sum_i \lambda_i \le \lambda_k \le u_k \sum_i \lambda_i .
 
-Unhelkar and Shah (2019), eq. 11 and 19, solve it by SLSQP, row by row. With the constrained entries written as
-:math:`\lambda_k = t_k n`, the Hessian in the logs of the free entries is diagonal plus rank one for any number of
-equalities, so that a Newton step costs O(K), and all rows are one compiled call. The objective is not concave: two
+Unhelkar and Shah (2019), eq. 11 and 19, know equalities, and solve it by SLSQP, row by row. A row that is feasible
+as it stands is its own answer; otherwise some violated bound holds with equality, and an active set of bounds is
+built up, one violated bound at a time, and thinned where a multiplier has the wrong sign. With the active entries
+written as :math:`\lambda_k = t_k n`, the Hessian in the logs of the others is diagonal plus rank one for any number
+of bounds, so that a Newton step costs O(K), and all rows are one compiled call. The objective is not concave: two
 starts are taken, and the better end is kept.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.scipy.special import digamma, gammaln, polygamma
+from jax.scipy.special import digamma, gammaln
 
-__all__ = ["Projection", "check_targets", "project_rows", "row_objective"]
+from ethogram.models.blocks.constrained_dirichlet import ConstrainedDirichlet
+from ethogram.models.blocks.polygamma import trigamma_and_tetragamma
+from ethogram.models.exponential_family import ConjugateBlock
 
-MAX_STEPS = 100
+__all__ = ["Projection", "constrain", "project_rows", "row_objective", "warn_of_inflation"]
+
+MAX_TRIALS = 200
+"""Points at which Newton's method may look, halved steps included."""
+
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 """Size of the gradient in log coordinates, relative to that of its terms, at which a row has converged."""
+
+CHUNK = 256
+"""Rows that are projected side by side."""
+
+LARGE_INFLATION = 10
+"""Sum of a constrained row over that of its free posterior from which a fit warns."""
 
 
 class Projection(NamedTuple):
@@ -37,153 +51,275 @@ class Projection(NamedTuple):
     converged: Array  # (row,) bool
 
 
+class _Held(NamedTuple):
+    """Rows of which some entries have given means: a problem of equalities."""
+
+    free: Array  # eta (row, entry); 0 at structural zeros
+    fixed: Array  # (row, entry) bool: the mean is given, or the entry is a structural zero
+    mean: Array  # (row, entry), 0 where not given
+
+
+class _Point(NamedTuple):
+    """Where Newton's method stands, and its next step."""
+
+    logs: Array  # (row, entry): of the loose entries; the first also of the sum where none is loose
+    value: Array  # (row,)
+    step: Array  # (row, entry)
+    slope: Array  # (row,): of the objective along the step
+    size: Array  # (row,): of the gradient, beside that of its terms
+    price: Array  # (row, entry): derivative of the maximum by the given means, 0 at the others
+
+
 def row_objective(concentration: Array, free: Array) -> Array:
-    r""":math:`\ln B(\eta) - KL(Dir(\lambda) \| Dir(\eta))` of every row (..., entry), in nats."""
-    total = jnp.sum(concentration, -1)
-    away = jnp.sum((concentration - free) * (digamma(concentration) - digamma(total)[..., None]), -1)
-    return jnp.sum(gammaln(concentration), -1) - gammaln(total) - away
+    r""":math:`\ln B(\eta) - KL(Dir(\lambda) \| Dir(\eta))` of every row (..., entry), in nats.
 
-
-def check_targets(name: str, target: Any) -> None:
-    """Raise ValueError naming the first row of means (row, entry), NaN where free, that no Dirichlet has.
-
-    Means lie strictly between 0 and 1; those given leave something to the free entries, or sum to one.
+    An entry that is 0 in both is left out.
     """
-    target = np.asarray(target, float)
-    held = ~np.isnan(target)
-    total = np.where(held, target, 0).sum(-1)
-    whole = held.all(-1)
-    faults = {
-        "has a mean that is not strictly between 0 and 1 (to forbid an entry, leave it out of the support)": (
-            held & ~((target > 0) & (target < 1))
-        ).any(-1),
-        "leaves nothing to its free entries": ~whole & (total >= 1),
-        "gives all means, which do not sum to one": whole & (np.abs(total - 1) > 1e-6),
-    }
-    for fault, where in faults.items():
-        if where.any():
-            row = np.argwhere(where)[0].tolist()
-            raise ValueError(f"{name}{row} {fault}: {target[tuple(row)]}")
+    present = free > 0
+    row, free = jnp.where(present, concentration, 1), jnp.where(present, free, 1)
+    total = jnp.sum(jnp.where(present, row, 0), -1)
+    away = jnp.sum((row - free) * (digamma(row) - digamma(total)[..., None]), -1)
+    return jnp.sum(gammaln(row), -1) - gammaln(total) - away
 
 
-@jax.jit
-def project_rows(free: Array, target: Array) -> Projection:
-    """Concentrations that maximise the objective with these means.
+def project_rows(free: Any, lower: Any, upper: Any) -> Projection:
+    """Concentrations that maximise the objective with means within the bounds.
 
     Parameters
     ----------
-    free : eta (row, entry), > 0.
-    target : means (row, entry), NaN where free; :func:`check_targets` tells whether a row has them.
+    free : eta (row, entry); 0 at structural zeros.
+    lower, upper : of the means (row, entry), 0 and 1 where there is none; equal where the mean is given. Each row
+        must have a mean between them: :class:`~ethogram.models.agents.constraints.Constraints` sees to that.
 
-    Unhelkar and Shah (2019), eq. 19; Newton's method in place of their SLSQP.
+    Unhelkar and Shah (2019), eq. 11 and 19; Newton's method in place of their SLSQP.
     """
-
-    def one(free, target):
-        row, converged = _with_equalities(free, ~jnp.isnan(target), jnp.nan_to_num(target))
-        return Projection(row, jnp.sum(row) / jnp.sum(free), converged & jnp.all(jnp.isfinite(row)))
-
-    return jax.vmap(one)(free, target)
+    return _in_chunks(*(jnp.asarray(x) for x in (free, lower, upper)))
 
 
-def _with_equalities(free: Array, held: Array, target: Array) -> tuple[Array, Array]:
-    """The best row whose held entries have exactly these means, and whether Newton's method converged."""
-    target = jnp.where(held, target, 0)
-    rest = 1 - jnp.sum(target)
-    loose = jnp.where(held, 0, free)
-    # Free entries as they stand; or as many in all as the largest held entry wants, the surplus on the largest.
-    wanted = jnp.max(jnp.where(held, free / jnp.where(held, target, 1), 0))
-    size = jnp.maximum(jnp.sum(free), wanted)
-    largest = jnp.argmax(loose)
-    surplus = jnp.maximum(size * rest - jnp.sum(loose), 0)
-    starts = jnp.stack([jnp.where(held, 1, free), jnp.where(held, 1, free).at[largest].add(surplus)])
-    ends, converged = jax.vmap(lambda start: _newton(free, held, target, rest, start))(starts)
-    scores = row_objective(ends, free[None])
-    best = jnp.argmax(jnp.where(jnp.isnan(scores), -jnp.inf, scores))
-    ray, on_ray = _along_ray(free, target)
-    everything = jnp.all(held)
-    return jnp.where(everything, ray, ends[best]), jnp.where(everything, on_ray, converged[best])
+@jax.jit
+def _in_chunks(free, lower, upper):
+    """Rows by chunks: those of one chunk wait for its slowest, not for the slowest of all."""
+    count, size = free.shape
+    if count <= CHUNK:
+        return _projected_rows(free, lower, upper)
+    chunks = -(-count // CHUNK)
+    spare = ((0, chunks * CHUNK - count), (0, 0))
+    padded = (
+        jnp.pad(free, spare, constant_values=1),
+        jnp.pad(lower, spare),
+        jnp.pad(upper, spare, constant_values=1),
+    )
+    found = lax.map(lambda rows: _projected_rows(*rows), [x.reshape(chunks, CHUNK, size) for x in padded])
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
 
 
-def _slopes(row: Array, free: Array) -> tuple[Array, Array, Array, Array]:
-    """Gradient of the objective, and what its Hessian is made of."""
-    total, away = jnp.sum(row), free - row
-    curve, curve_total = polygamma(1, row), polygamma(1, total)
-    gradient = curve * away - curve_total * jnp.sum(away)
-    return gradient, curve, curve_total, away
-
-
-def _newton(free: Array, held: Array, target: Array, rest: Array, start: Array) -> tuple[Array, Array]:
-    """Newton's method in the logs of the free entries."""
+def _projected_rows(free, lower, upper):
+    present = free > 0
+    given = present & (lower >= upper)
     tolerance = TOLERANCE[str(free.dtype)]
+    slack = 8 * jnp.finfo(free.dtype).eps
 
-    def row_at(logs):
-        entries = jnp.where(held, 0, jnp.exp(logs))
-        return jnp.where(held, target * jnp.sum(entries) / rest, entries)
+    def excess(row):
+        """How far means lie below (first) and above (second) their bounds."""
+        mean = row / jnp.sum(row, -1, keepdims=True)
+        below, above = lower * (1 - slack) - mean, mean - upper * (1 + slack)
+        return jnp.where(present & ~given, jnp.stack([below, above]), -1)
 
-    def step_at(logs):
-        """Step, slope along it, and the gradient beside the size of its terms."""
-        row = row_at(logs)
-        gradient, curve, curve_total, away = _slopes(row, free)
-        loose = jnp.where(held, 0, row)
-        shared = jnp.sum(target * gradient) / rest
-        g = jnp.where(held, 0, (gradient + shared) * loose)
-        scale = jnp.sum(jnp.abs(curve * away * row)) + 1
+    def add_worst(active, beyond):
+        """Active bounds (2, row, entry) with the most violated one; alone, where those before leave it no room."""
+        new = _worst(beyond)
+        chosen = active | new
+        # A new bound on an entry takes the place of the opposite one.
+        chosen = chosen & ~(new[::-1] & active)
+        total = jnp.sum(target_of(chosen), -1)
+        full = jnp.all(jnp.any(chosen, 0) | given | ~present, -1)
+        crowded = (total > 1 + slack) | (~full & (total >= 1 - slack)) | (full & (jnp.abs(total - 1) > 1e-6))
+        return jnp.where(crowded[:, None], new, chosen)
 
-        def solved(diagonal, total, own):
-            delta = jnp.where(held, 1, diagonal * loose**2 - own)
-            kappa = (total - jnp.sum(jnp.where(held, diagonal * target**2, 0))) / rest**2
-            share = jnp.sum(loose**2 / delta)
-            step = g / delta + kappa * (loose / delta) * jnp.sum(loose * g / delta) / (1 - kappa * share)
-            return step, jnp.all(delta > 0) & (1 - kappa * share > 0)
+    def target_of(active):
+        return jnp.where(given | active[0], lower, jnp.where(active[1], upper, 0))
 
-        exact, right = solved(
-            curve - polygamma(2, row) * away, curve_total - polygamma(2, jnp.sum(row)) * jnp.sum(away), g
-        )
-        fisher, _ = solved(curve, curve_total, 0.0)
-        step = jnp.clip(jnp.where(right, exact, fisher), -4, 4)
-        return jnp.where(held, 0, step), jnp.sum(g * step), jnp.max(jnp.abs(g)) / scale
+    def solved(active):
+        fixed = given | jnp.any(active, 0) | ~present
+        return _Held(free, fixed, target_of(active))
 
     def go_on(state):
-        count, _, done, _ = state
-        return (count < MAX_STEPS) & ~done
+        count, _, _, settled, _ = state
+        return (count < 4 * free.shape[-1]) & ~jnp.all(settled)
 
-    def move(state):
-        count, logs, _, _ = state
-        step, slope, size = step_at(logs)
-        before = row_objective(row_at(logs), free)
-        least = 1e-14 if free.dtype == jnp.float64 else 1e-6
+    def body(state):
+        count, active, row, settled, converged = state
+        held = solved(active)
+        new, gain, close = _best_of_two(held, settled)
+        row = jnp.where(settled[:, None], row, new)
+        converged = jnp.where(settled, converged, close)
+        beyond = excess(row)
+        violated = jnp.any(beyond > 0, (0, 2))
+        scale = jnp.sum(jnp.abs(gain), -1, keepdims=True) + 1
+        wrong = jnp.where(active, jnp.stack([gain, -gain]) / scale, -1) - 1e2 * tolerance
+        loosen = jnp.any(wrong > 0, (0, 2))
+        more = jnp.where(violated[:, None], add_worst(active, beyond), active & ~_worst(wrong))
+        change = ~settled & (violated | loosen)
+        return count + 1, jnp.where(change[:, None], more, active), row, settled | ~change, converged
 
-        def gains(share):
-            after = row_objective(row_at(logs + share * step), free)
-            return after >= before + 1e-4 * share * slope - least * jnp.abs(before)
-
-        share, gained = lax.while_loop(
-            lambda tried: ~tried[1] & (tried[0] > 1e-6),
-            lambda tried: (tried[0] / 2, gains(tried[0] / 2)),
-            (jnp.ones_like(slope), gains(jnp.ones_like(slope))),
-        )
-        small = size <= tolerance
-        logs = jnp.where(gained & ~small, logs + share * step, logs)
-        return count + 1, logs, small | ~gained, size <= 1e3 * tolerance  # stalled by rounding, but close
-
-    never = jnp.zeros((), bool)
-    _, logs, _, close = lax.while_loop(go_on, move, (jnp.zeros((), int), jnp.log(start), never, never))
-    return row_at(logs), close
+    beyond = excess(free)
+    none = jnp.zeros((2, *free.shape), bool)
+    settled = ~jnp.any(beyond > 0, (0, 2)) & ~jnp.any(given, -1)
+    active = jnp.where(jnp.any(given, -1)[:, None], none, add_worst(none, beyond))
+    state = (0, active, free, settled, settled)
+    _, _, row, settled, converged = lax.while_loop(go_on, body, state)
+    good = settled & converged & jnp.all(jnp.isfinite(row), -1)
+    return Projection(row, jnp.sum(row, -1) / jnp.sum(free, -1), good)
 
 
-def _along_ray(free: Array, target: Array) -> tuple[Array, Array]:
-    """The best row with all means given, by bisection of the slope in its sum."""
-    target = jnp.maximum(target, jnp.finfo(free.dtype).tiny)
+def _worst(amount: Array) -> Array:
+    """Mask (2, row, entry) of the largest amount of each row, where that is above 0."""
+    side, rows, entries = amount.shape
+    flat = jnp.moveaxis(amount, 0, 1).reshape(rows, side * entries)
+    chosen = jax.nn.one_hot(jnp.argmax(flat, -1), side * entries, dtype=bool) & (flat > 0)
+    return jnp.moveaxis(chosen.reshape(rows, side, entries), 1, 0)
 
-    def slope(log_size):
-        return jnp.sum(target * _slopes(target * jnp.exp(log_size), free)[0])
 
-    def halve(_, bounds):
-        low, high = bounds
-        middle = 0.5 * (low + high)
-        rising = slope(middle) > 0
-        return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
+def _best_of_two(held: _Held, settled: Array) -> tuple[Array, Array, Array]:
+    """The better end of two starts, its prices, and whether Newton's method converged; settled rows rest."""
+    free, fixed, mean = held
+    rest = 1 - jnp.sum(mean, -1)
+    loose = jnp.where(fixed, 0, free)
+    none = jnp.all(fixed, -1)
+    # Free entries as they stand; or as many in all as the largest held entry wants, the surplus on the largest.
+    wanted = jnp.max(jnp.where(fixed & (mean > 0), free / jnp.where(mean > 0, mean, 1), 0), -1)
+    size = jnp.maximum(jnp.sum(free, -1), wanted)
+    surplus = jnp.maximum(size * rest - jnp.sum(loose, -1), 0)
+    largest = jax.nn.one_hot(jnp.argmax(loose, -1), free.shape[-1], dtype=free.dtype)
+    base = jnp.where(fixed, 1, free)
+    starts = jnp.concatenate([base, base + surplus[:, None] * largest])
+    first = jnp.arange(free.shape[-1]) == 0
+    total = jnp.tile(jnp.sum(free, -1), 2)[:, None]
+    starts = jnp.where(jnp.tile(none, 2)[:, None] & first, total, starts)
+    twice = _Held(*(jnp.concatenate([x, x]) for x in held))
+    point = _newton(twice, jnp.log(starts), jnp.tile(settled, 2))
+    one = jax.tree.map(lambda x: x[: len(free)], point)
+    other = jax.tree.map(lambda x: x[len(free) :], point)
+    second = ~jnp.isfinite(one.value) | (other.value > one.value)
+    point = _choose(second, other, one)
+    close = point.size <= 1e3 * TOLERANCE[str(free.dtype)]  # converged, or stalled by rounding
+    return _row_at(held, point.logs), point.price, close
 
-    around = jnp.log(jnp.sum(free))
-    low, high = lax.fori_loop(0, 80, halve, (around - 20, around + 20))
-    return target * jnp.exp(0.5 * (low + high)), jnp.ones((), bool)
+
+def _choose(where: Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(
+        lambda x, y: jnp.where(where.reshape(where.shape + (1,) * (y.ndim - 1)), x, y), new, old
+    )
+
+
+def _newton(held: _Held, logs: Array, settled: Array) -> _Point:
+    """Where Newton's method in the logs of the loose entries ends.
+
+    One loop for all rows: each looks at one point a turn, goes there if the objective gains, else halves its step.
+    """
+    tolerance = TOLERANCE[str(logs.dtype)]
+    noise = 1e-14 if logs.dtype == jnp.float64 else 1e-6
+
+    def go_on(state):
+        count, _, _, done = state
+        return (count < MAX_TRIALS) & ~jnp.all(done)
+
+    def look(state):
+        count, point, share, done = state
+        trial = _look_at(held, point.logs + share[:, None] * point.step)
+        least = point.value + 1e-4 * share * point.slope - noise * jnp.abs(point.value)
+        gains = ~done & (trial.value >= least)
+        point = _choose(gains, trial, point)
+        share = jnp.where(gains, 1, share / 2)
+        return count + 1, point, share, done | (point.size <= tolerance) | (share < 1e-6)
+
+    nothing, nowhere = jnp.zeros_like(logs), jnp.full_like(logs[:, 0], -jnp.inf)
+    start = _Point(logs, nowhere, nothing, nothing[:, 0], -nowhere, nothing)
+    return lax.while_loop(go_on, look, (0, start, jnp.ones_like(nowhere), settled))[1]
+
+
+def _row_at(held: _Held, logs: Array) -> Array:
+    entries = jnp.where(held.fixed, 0, jnp.exp(logs))
+    none = jnp.all(held.fixed, -1)
+    rest = jnp.where(none, 1, 1 - jnp.sum(held.mean, -1))
+    total = jnp.where(none, jnp.exp(logs[:, 0]), jnp.sum(entries, -1) / rest)
+    return jnp.where(held.fixed, held.mean * total[:, None], entries)
+
+
+def _look_at(held: _Held, logs: Array) -> _Point:
+    """Value, step and slope at a point."""
+    free, fixed, mean = held
+    row, present = _row_at(held, logs), free > 0
+    total = jnp.sum(row, -1)
+    curves, bends = trigamma_and_tetragamma(jnp.concatenate([jnp.where(present, row, 1), total[:, None]], -1))
+    curve, bend, curve_total, bend_total = curves[:, :-1], bends[:, :-1], curves[:, -1], bends[:, -1]
+    away = jnp.where(present, free - row, 0)
+    away_total = jnp.sum(away, -1)
+    gradient = curve * away - (curve_total * away_total)[:, None]  # of the objective by the entries
+    none = jnp.all(fixed, -1)
+    rest = jnp.where(none, 1, 1 - jnp.sum(mean, -1))
+    loose = jnp.where(fixed, 0, row)
+    shared = jnp.sum(mean * gradient, -1) / rest
+    slope = jnp.where(fixed, 0, (gradient + shared[:, None]) * loose)
+    along_ray = total * jnp.sum(mean * gradient, -1)
+    price = jnp.where(fixed & present, (gradient + jnp.where(none, 0, shared)[:, None]) * total[:, None], 0)
+
+    def solved(diagonal, across, own, own_ray):
+        delta = jnp.where(fixed, 1, diagonal * loose**2 - own)
+        held_part = jnp.sum(jnp.where(fixed, diagonal * mean**2, 0), -1)
+        kappa = (across - held_part) / rest**2
+        share = jnp.sum(loose**2 / delta, -1)
+        ahead = jnp.sum(loose * slope / delta, -1)
+        step = slope / delta + (kappa * ahead / (1 - kappa * share))[:, None] * loose / delta
+        right = jnp.all(delta > 0, -1) & (1 - kappa * share > 0)
+        stiff = total**2 * (held_part - across) - own_ray
+        ray = along_ray / jnp.where(stiff > 0, stiff, 1)
+        return step, right, ray, stiff > 0
+
+    exact = solved(curve - bend * away, curve_total - bend_total * away_total, slope, along_ray)
+    fisher = solved(curve, curve_total, 0.0, 0.0)
+    step = jnp.where(exact[1][:, None], exact[0], fisher[0])
+    ray = jnp.where(exact[3], exact[2], fisher[2])
+    first = jnp.arange(row.shape[-1]) == 0
+    step = jnp.where(none[:, None], jnp.where(first, ray[:, None], 0), jnp.where(fixed, 0, step))
+    slope = jnp.where(none[:, None], jnp.where(first, along_ray[:, None], 0), slope)
+    step = jnp.clip(step, -4, 4)
+    scale = jnp.sum(jnp.abs(curve * away * row), -1) + 1
+    size = jnp.max(jnp.abs(slope), -1) / scale
+    return _Point(logs, row_objective(row, free), step, jnp.sum(slope * step, -1), size, price)
+
+
+def constrain(blocks: Any) -> Any:
+    """Blocks with their constrained rows projected: the last step of a sweep.
+
+    A row stays as it was where that is better, or where Newton's method fails: the bound never falls.
+    """
+    return jax.tree.map(
+        lambda block: _projected(block) if isinstance(block, ConstrainedDirichlet) else block,
+        blocks,
+        is_leaf=lambda node: isinstance(node, ConjugateBlock),
+    )
+
+
+def _projected(block: ConstrainedDirichlet) -> ConstrainedDirichlet:
+    free = block.free_rows()
+    found = project_rows(free, block.lower, block.upper)
+    new, old = row_objective(jnp.stack([found.concentration, block.held]), free)
+    better = found.converged & ~(new < old)
+    return block.with_rows(jnp.where(better[:, None], found.concentration, block.held))
+
+
+def warn_of_inflation(blocks: dict[str, ConjugateBlock]) -> None:
+    """Warn where constraints left rows far more certain than data and prior make them."""
+    for name, block in blocks.items():
+        if isinstance(block, ConstrainedDirichlet):
+            inflation = np.asarray(block.inflation())
+            large = inflation > LARGE_INFLATION
+            if large.any():
+                warnings.warn(
+                    f"constraints make {large.sum()} of {len(large)} constrained rows of {name} up to "
+                    f"{inflation.max():.0f} times as certain as data and prior do: bounds near 0 or 1, or against "
+                    "the data, invent counts; never_switch says never, and looser bounds invent fewer",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ethogram.inference.constrained import constrain
 from ethogram.models.exponential_family import ConjugateBlock, natural_step
 
 __all__ = ["KINDS", "continued_blocks", "start_blocks"]
@@ -24,7 +25,8 @@ def start_blocks(
 
     ``"kmeans++"``, ``"sticky"`` and ``"segments"`` take the model's ``start_statistics`` of rough labels;
     ``"prior"`` takes a local step at parameters drawn from the prior, and is all that a model without
-    ``start_statistics`` knows. ``"mixed"`` takes the model's ``start_kinds`` in turn, or the three rough ones.
+    ``start_statistics`` knows; a model that counts it among its ``start_kinds`` makes its own. ``"mixed"`` takes the
+    model's ``start_kinds`` in turn, or the three rough ones.
 
     Raises
     ------
@@ -44,7 +46,8 @@ def start_blocks(
     entropy = np.asarray(jax.random.key_data(key)).ravel().tolist()
     dtype = jnp.result_type(float)
     parts, places = [], []
-    rough = [i for i, kind in enumerate(kinds) if kind != "prior"]
+    own = {*known} if hasattr(model, "start_statistics") else set()
+    rough = [i for i, kind in enumerate(kinds) if kind in own]
     if rough:
         each = [
             model.start_statistics(np.random.default_rng([*entropy, i]), kinds[i], batches) for i in rough
@@ -52,13 +55,12 @@ def start_blocks(
         parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
         places += rough
     if len(rough) < restarts:
-        drawn = [i for i, kind in enumerate(kinds) if kind == "prior"]
+        drawn = [i for i in range(restarts) if i not in rough]
         parts.append(_from_prior(keys[np.asarray(drawn)], model, prior, batches))
         places += drawn
-    if len(parts) == 1:
-        return parts[0]
     order = np.argsort(places)
-    return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
+    blocks = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
+    return _constrained(blocks)
 
 
 def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Any:
@@ -80,10 +82,15 @@ def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, Conjuga
         name = jax.tree_util.keystr(path)
         if old.shape != new.shape:
             raise ValueError(f"{fault}: its blocks{name} has shape {old.shape}, not {new.shape}")
-        moves = any(getattr(part, "name", None) == "natural" for part in path)
+        moves = any(getattr(part, "name", None) in ("natural", "held") for part in path)
         if not moves and not np.array_equal(old, new, equal_nan=new.dtype != bool):
             raise ValueError(f"{fault}: blocks{name} differ, which no fit moves; start afresh")
     return jax.tree.map(lambda old, new: jnp.asarray(old, dtype=new.dtype)[None], blocks, prior)
+
+
+@jax.jit
+def _constrained(blocks):
+    return jax.vmap(constrain)(blocks)
 
 
 @jax.jit

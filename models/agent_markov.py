@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -29,33 +30,23 @@ import numpyro.distributions as dist
 from jax import Array
 
 from ethogram.models import trajectories
-from ethogram.models.agent_starts import start_statistics
-from ethogram.models.agent_steps import AgentSteps, read_steps
 from ethogram.models.agent_trace import AgentTrace, evidence_of_stay
+from ethogram.models.agents import sweep
+from ethogram.models.agents.constraints import Constraints, check_constraints
+from ethogram.models.agents.rows import Visited, arranged, carried_rows, refuse_changes
+from ethogram.models.agents.starts import start_statistics
+from ethogram.models.agents.steps import AgentSteps, read_steps
+from ethogram.models.agents.tables import agent_tables, drawn_parameters
 from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require
-from ethogram.models.blocks.stick_weights import StickWeights, fit_to_counts, fit_to_rows
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer
 from ethogram.models.emissions.emission import whole_number
-from ethogram.models.exponential_family import (
-    ConjugateBlock,
-    Dirichlet,
-    DirichletCoordinates,
-    expected_statistics,
-    total_kl,
-)
+from ethogram.models.exponential_family import ConjugateBlock, DirichletCoordinates
+from ethogram.models.intent_agent import IntentAgent, roll_out, said_of_stay
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.parameter_sites import sample_parameters
 from ethogram.models.trajectories import Trajectories
 
-__all__ = ["AgentMarkov", "Visited"]
-
-
-class Visited(NamedTuple):
-    """The rows that a fit carries: what occurs in its data, in order."""
-
-    states: Array  # (visited state,)
-    pairs: Array  # (pair,): state * (num_actions + 1) + action, the action after the last for a missing one
-    row_pair: Array  # (row,): the pair of every kind of step, by what was said of it
-    row_stay: Array  # (row,): 1 the intent stayed, 0 it changed, -1 nothing said
+__all__ = ["AgentMarkov", "Constraints", "SimulatedAgent"]
 
 
 @model_object
@@ -65,6 +56,21 @@ class _Policy:
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         table = expected["policy"].concentration
         return jnp.moveaxis(table[:, observations[..., 0], observations[..., 1]], 0, -1)
+
+
+class SimulatedAgent(NamedTuple):
+    """Simulated traces and what was behind them.
+
+    Attributes
+    ----------
+    data : states and actions, and what was said of each step where the model has evidence.
+    intents : (sequence, time) integers, -1 beyond a length; the last, K, stands for all beyond the truncation.
+    parameters : by site.
+    """
+
+    data: Trajectories
+    intents: np.ndarray
+    parameters: dict[str, Any]
 
 
 @model_object
@@ -84,6 +90,7 @@ class AgentMarkov:
     rows : ``"visited"``, or ``"all"`` to carry the row of every state and action, as the paper does.
     stay_accuracy : p in (0, 1]: how often what ``data.stay`` says of a step (1 stayed, 0 changed, -1 nothing) is
         right; None leaves ``data.stay`` out.
+    constraints : what is known of the agent, :class:`~ethogram.models.agents.constraints.Constraints`.
 
     Examples
     --------
@@ -102,6 +109,7 @@ class AgentMarkov:
     beta_step: str = static_field(default="block")
     rows: str = static_field(default="visited")
     stay_accuracy: Any = None
+    constraints: Any = None
     visited: Visited | None = None
     start_kinds: ClassVar[tuple[str, ...]] = ("sticky", "segments", "prior")
 
@@ -138,24 +146,17 @@ class AgentMarkov:
             if accuracy.ndim or (is_concrete(accuracy) and not 0 < accuracy <= 1):
                 raise ValueError(f"stay_accuracy must be a number in (0, 1], not {self.stay_accuracy!r}")
             object.__setattr__(self, "stay_accuracy", accuracy)
+        if self.constraints is not None:
+            checked = check_constraints(self.constraints, self.num_states, self.num_actions, self.truncation)
+            object.__setattr__(self, "constraints", checked)
 
     def bind(self, data: Trajectories) -> AgentMarkov:
         """The model that carries the rows that these data need."""
         steps = self._steps(data)
         if not steps.inside.any():
             raise ValueError("data have no steps: there is nothing to carry rows of")
-        occurring = np.unique(steps.pair[steps.leaving])
-        states, pairs = np.unique(steps.state[steps.inside]), occurring
-        if self.rows == "all":
-            states, pairs = self._all_rows()
-            pairs = np.union1d(pairs, occurring)  # the rows of missing actions, where some are
-        if not len(pairs):  # traces of one step have no transition: one row, that no step is left by
-            pairs = steps.pair[steps.inside][:1]
-        kinds = np.unique(np.stack([steps.pair, steps.stay], axis=-1)[steps.leaving], axis=0)
-        if not len(kinds):
-            kinds = np.array([[pairs[0], -1]])
-        row_pair = np.searchsorted(pairs, kinds[:, 0])
-        visited = Visited(*(jnp.asarray(x) for x in (states, pairs, row_pair, kinds[:, 1])))
+        visited = carried_rows(self, steps)
+        refuse_changes(self, steps, visited)
         return dataclasses.replace(self, visited=visited)
 
     def check_continues(self, earlier: Any) -> None:
@@ -169,84 +170,32 @@ class AgentMarkov:
                     f"init is a result of data with other {name} than these: its rows are not those of this fit; "
                     'give rows="all", or start afresh'
                 )
-
-    def _all_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        states = np.arange(self.num_states)
-        pairs = states[:, None] * (self.num_actions + 1) + np.arange(self.num_actions)
-        return states, pairs.ravel()
+        for name in ("never", "forbidden"):
+            if not np.array_equal(getattr(rows, name), getattr(others, name)):
+                raise ValueError("init is a result under other constraints than these: start afresh")
 
     def rows_carried(self) -> Visited:
         """The rows that the model was bound to; all, with nothing said, before that."""
-        if self.visited is not None:
-            return self.visited
-        states, pairs = self._all_rows()
-        stay = np.full(len(pairs), -1)
-        return Visited(*(jnp.asarray(x) for x in (states, pairs, np.arange(len(pairs)), stay)))
+        return self.visited if self.visited is not None else carried_rows(self, None)
 
     def prior(self) -> dict[str, ConjugateBlock]:
         """Blocks ``weights``, ``initial``, ``transition`` (a row a pair and intent), ``policy``.
 
         Rows over intents stand at equal weights; :meth:`prior_at` has them at those of a fit.
         """
-        rows = self.rows_carried()
-        weights = StickWeights.uniform(self.truncation, self.gamma, self.beta_prior)
-        shape = (self.num_states, self.num_actions)
-        rho = jnp.broadcast_to(self.rho, shape)[rows.states]
-        policy = jnp.broadcast_to(rho, (self.truncation, *rho.shape))
-        return self._around(weights, len(rows.pairs), Dirichlet.from_standard(policy))
+        return sweep.around(self, sweep.start_weights(self))
 
     def prior_at(self, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
         """The prior given the weights among these blocks."""
-        num_pairs = blocks["transition"].natural.concentration.shape[-3]
-        rho = self.prior()["policy"]
-        return self._around(blocks["weights"], num_pairs, rho)
-
-    def _around(self, weights: Any, num_pairs: int, policy: ConjugateBlock) -> dict[str, ConjugateBlock]:
-        row = self.alpha * weights.natural
-        rows = jnp.broadcast_to(row, (num_pairs, self.truncation, self.truncation + 1))
-        return {
-            "weights": weights,
-            "initial": Dirichlet(DirichletCoordinates(row)),
-            "transition": Dirichlet(DirichletCoordinates(rows)),
-            "policy": policy,
-        }
+        return sweep.around(self, blocks["weights"])
 
     def divergence(self, blocks: dict[str, ConjugateBlock]) -> Array:
-        """KL(q || p) of all rows, less the log prior density of the weights, in nats."""
-        return total_kl(blocks, self.prior_at(blocks))
+        """KL(q || p) of the rows of data, less the log prior density of the weights, in nats."""
+        return sweep.divergence(self, blocks)
 
     def update(self, blocks: dict[str, Any], statistics: dict[str, Any], scale: Any, step_size: Any) -> Any:
         """Blocks after a natural-gradient step of the counts, and of the weights with them."""
-        before = self.prior_at(blocks)
-        initial = blocks["initial"].step(before["initial"], statistics["initial"], scale, step_size)
-        transition = blocks["transition"].step(
-            before["transition"], statistics["transition"], scale, step_size
-        )
-        policy = blocks["policy"].step(before["policy"], statistics["policy"], scale, step_size)
-        weights = blocks["weights"]
-        row = before["initial"].natural.concentration
-
-        def counts(block):  # what stands above the prior; rounding may put it below
-            return jnp.maximum(block.natural.concentration - row, 0)
-
-        if self.beta_step == "block":
-            above = [counts(block).reshape(-1, len(row))[:, :-1] for block in (initial, transition)]
-            moved = fit_to_counts(weights, self.alpha, jnp.concatenate(above))
-        else:
-            held = expected_statistics({name: blocks[name] for name in ("initial", "transition")})
-            logs = [held[name].concentration.reshape(-1, len(row)) for name in held]
-            moved = fit_to_rows(weights, self.alpha, jnp.concatenate(logs))
-        new = self.alpha * moved.natural
-
-        def around(block):
-            return Dirichlet(DirichletCoordinates(new + counts(block)))
-
-        return {
-            "weights": moved,
-            "initial": around(initial),
-            "transition": around(transition),
-            "policy": policy,
-        }
+        return sweep.update(self, blocks, statistics, scale, step_size)
 
     def log_normalizer(self, expected: dict[str, Any], batch: ChainData | Trajectories) -> Array:
         r"""Summed :math:`\ln \tilde Z` of a batch of traces under expected log potentials, a scalar.
@@ -268,56 +217,61 @@ class AgentMarkov:
 
     def arrange(self, data: Trajectories) -> ChainData:
         """Data as :meth:`log_normalizer` reads them; states and rows are numbered as the model carries them."""
-        steps, rows = self._steps(data), self.rows_carried()
-        states, pairs = np.asarray(rows.states), np.asarray(rows.pairs)
-        kinds = pairs[np.asarray(rows.row_pair)] * 3 + np.asarray(rows.row_stay) + 1
-        sought = steps.pair * 3 + steps.stay + 1
-        order = np.argsort(kinds, kind="stable")
-        place = np.minimum(np.searchsorted(kinds[order], sought), len(kinds) - 1)
-        row = order[place]
-        state = np.minimum(np.searchsorted(states, steps.state), len(states) - 1)
-        lost = (steps.inside & (states[state] != steps.state)) | (steps.leaving & (kinds[row] != sought))
-        if lost.any():
-            at = np.argwhere(lost)[0].tolist()
-            raise ValueError(
-                f"data{at} has a state, action or evidence that the model was not bound to: bind it to these data"
-            )
-        known = steps.action >= 0
-        observations = np.stack([np.where(steps.inside, state, 0), np.maximum(steps.action, 0)], axis=-1)
-        row = np.where(steps.leaving, row, 0)
-        return ChainData(
-            jnp.asarray(observations.astype(np.int32)),
-            jnp.asarray(steps.inside & known),
-            jnp.asarray(data.lengths),
-            rows=jnp.asarray(row.astype(np.int32)),
-        )
+        return arranged(self._steps(data), self.rows_carried(), data.lengths)
 
     def observation(self, parameters: dict[str, Any], data: Trajectories) -> AgentTrace:
         """Distribution of the actions at given parameters, one batch entry a trace.
 
         Rows that the model does not carry, and intents beyond the truncation, stand at their prior means.
         """
-        rows, count = self.rows_carried(), self.truncation
-        weights, shape = parameters["weights"], (self.num_states, self.num_actions)
-        carried = jnp.asarray(parameters["transition"])
-        table = jnp.broadcast_to(weights, (len(rows.pairs) + 1, count + 1, count + 1))
-        table = table.at[:-1, :-1].set(carried)
-        rho = jnp.broadcast_to(self.rho, shape)
-        policy = jnp.broadcast_to(rho / jnp.sum(rho, axis=-1, keepdims=True), (count + 1, *shape))
-        policy = policy.at[:-1, rows.states].set(parameters["policy"])
-        row_of = jnp.full(self.num_states * (self.num_actions + 1), len(rows.pairs), jnp.int32)
-        row_of = row_of.at[rows.pairs].set(jnp.arange(len(rows.pairs), dtype=jnp.int32))
+        table, policy, row_of = agent_tables(self, parameters)
         stay = None if self.stay_accuracy is None else jnp.asarray(data.stay)
+        states, lengths = jnp.asarray(data.states), jnp.asarray(data.lengths)
         return AgentTrace(
-            parameters["initial"],
-            table,
-            policy,
-            jnp.asarray(data.states),
-            row_of.reshape(self.num_states, self.num_actions + 1),
-            jnp.asarray(data.lengths),
-            stay,
-            self.stay_accuracy,
+            parameters["initial"], table, policy, states, row_of, lengths, stay, self.stay_accuracy
         )
+
+    def agent(self, parameters: dict[str, Any]) -> IntentAgent:
+        """Tables of the agent at given parameters, such as ``posterior.mean()``, for all states and actions.
+
+        Intents are those within the truncation; rows over intents have one more entry, for all beyond it.
+        """
+        table, policy, row_of = agent_tables(self, parameters)
+        transition = jnp.moveaxis(table[row_of[:, : self.num_actions], : self.truncation], 2, 0)
+        return IntentAgent(parameters["initial"], transition, policy[: self.truncation])
+
+    def simulate(
+        self,
+        key: Array,
+        world: Any,
+        first_states: Any,
+        lengths: Any,
+        *,
+        parameters: dict[str, Any] | None = None,
+    ) -> SimulatedAgent:
+        """Traces from the model, with the intents and parameters behind them.
+
+        Parameters
+        ----------
+        world : what follows a state and action: states (state, action), integers, or their probabilities (state,
+            action, next state).
+        first_states : (sequence,) integers.
+        lengths : steps of a trace, a number or (sequence,).
+        parameters : by site; drawn from the prior, with rows for all states and actions, where None.
+        """
+        key_parameters, key_lives, key_said = jax.random.split(key, 3)
+        model = self if parameters is not None else dataclasses.replace(self, visited=None)
+        if parameters is None:
+            parameters = drawn_parameters(model, key_parameters)
+        table, policy, row_of = agent_tables(model, parameters)
+        agent = IntentAgent(
+            parameters["initial"], jnp.moveaxis(table[row_of[:, : self.num_actions]], 2, 0), policy
+        )
+        life = roll_out(key_lives, agent, world, first_states, lengths)
+        data = life.data
+        if self.stay_accuracy is not None:
+            data = data._replace(stay=said_of_stay(key_said, life.intents, float(self.stay_accuracy)))
+        return SimulatedAgent(data, life.intents, parameters)
 
     def observed_value(self, data: Trajectories) -> Array:
         """The actions as the value of :meth:`observation`: -1 where missing or beyond a length."""
@@ -334,23 +288,30 @@ class AgentMarkov:
         if self.visited is None or is_concrete(data.states, data.actions, data.lengths):
             self.check(data)
         model = self.bind(data) if self.visited is None else self
-        prior = model.prior()
-        weights = prior["weights"].natural
+        rows = model.rows_carried()
+        if rows.pair_bounds is not None or rows.policy_bounds is not None:
+            raise ValueError(
+                "constraints on means are on q, not on the model, and have no density to sample: leave out stay, entry "
+                "and action but equal=0, or fit by ConjugateSVI"
+            )
+        weights = sweep.start_weights(model).natural
         if self.beta_prior != "fixed":
             unit = jnp.ones(self.truncation, weights.dtype)
             sticks = numpyro.sample("sticks", dist.Beta(unit, self.gamma * unit).to_event(1))
             left = jnp.concatenate([unit[:1], jnp.cumprod(1 - sticks)])
             weights = jnp.concatenate([sticks * left[:-1], left[-1:]])
         weights = numpyro.deterministic("weights", weights)
-        rows = jnp.broadcast_to(self.alpha * weights, prior["transition"].natural.concentration.shape)
-        parameters = {
-            "weights": weights,
-            "initial": numpyro.sample("initial", dist.Dirichlet(self.alpha * weights)),
-            "transition": numpyro.sample("transition", dist.Dirichlet(rows).to_event(2)),
-            "policy": numpyro.sample(
-                "policy", dist.Dirichlet(prior["policy"].natural.concentration).to_event(2)
-            ),
-        }
+        free = jnp.broadcast_to(self.alpha * weights, (rows.num_rows, self.truncation, len(weights)))
+        initial = numpyro.sample("initial", dist.Dirichlet(self.alpha * weights))
+        if self.constraints:
+            drawn = numpyro.sample("transition_free", dist.Dirichlet(free).to_event(2))
+            own = jnp.eye(self.truncation, self.truncation + 1, dtype=drawn.dtype)
+            transition = numpyro.deterministic("transition", jnp.where(rows.never[:, None, None], own, drawn))
+        else:
+            transition = numpyro.sample("transition", dist.Dirichlet(free).to_event(2))
+        parameters = {"weights": weights, "initial": initial, "transition": transition}
+        zeros = () if rows.forbidden is None else (("policy", np.asarray(rows.forbidden)),)
+        parameters |= sample_parameters({"policy": model.prior()["policy"]}, zeros)
         distribution = model.observation(parameters, data)
         with numpyro.plate("sequence", distribution.batch_shape[0]):
             numpyro.sample("actions", distribution, obs=self.observed_value(data) if condition else None)
@@ -366,5 +327,5 @@ class AgentMarkov:
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[ChainData]
     ) -> dict[str, Any]:
-        """Counts of a first guess at the intents, as :func:`~ethogram.models.agent_starts.start_statistics`."""
+        """Counts of a first guess at the intents, as :func:`~ethogram.models.agents.starts.start_statistics`."""
         return start_statistics(self, rng, kind, batches)

@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.scipy.special import digamma, gammaln, polygamma
+from jax.scipy.special import digamma, gammaln
 
 from ethogram.models.blocks.conjugate_block import ConjugateBlock
 from ethogram.models.blocks.divergences import Divergence
+from ethogram.models.blocks.polygamma import trigamma
 
 __all__ = ["SMALLEST_WEIGHT", "StickWeights", "fit_to_counts", "fit_to_rows"]
 
@@ -122,50 +123,60 @@ class _Terms(NamedTuple):
     curvature: Array
 
 
-def fit_to_counts(block: StickWeights, alpha: Any, counts: Array) -> StickWeights:
-    r"""Weights that maximise the bound with q of all rows profiled out: the exact block step.
+def fit_to_counts(
+    block: StickWeights, alpha: Any, counts: Array, log_rows: Array | None = None, taken: Any = None
+) -> StickWeights:
+    r"""Weights that maximise the bound with q of all free rows profiled out: the exact block step.
 
     .. math:: \ln p(\beta) + \sum_r \big[\ln B(\alpha\beta + n_r) - \ln B(\alpha\beta)\big]
 
-    for counts n (row, state) of rows whose prior is :math:`Dir(\alpha\beta)`; state K+1 has none.
+    for counts n (row, state) of rows whose prior is :math:`Dir(\alpha\beta)`; state K+1 has none. Rows that q holds
+    elsewhere, such as constrained ones, enter as in :func:`fit_to_rows`.
     """
     if block.density == "fixed":
         return block
     shape = (counts.shape[0], counts.shape[1] + 1)
     counts = jnp.zeros_like(counts, shape=shape).at[:, :-1].set(counts)
+    held = None if log_rows is None else _terms_of_rows(alpha, log_rows, taken)
 
     def terms(weights):
         prior, after = alpha * weights, alpha * weights + counts
-        return _Terms(
+        free = _Terms(
             jnp.sum(gammaln(after) - gammaln(prior), axis=0),
             alpha * jnp.sum(digamma(after) - digamma(prior), axis=0),
-            alpha**2 * jnp.sum(polygamma(1, after) - polygamma(1, prior), axis=0),
+            alpha**2 * jnp.sum(trigamma(after) - trigamma(prior), axis=0),
         )
+        return free if held is None else jax.tree.map(jnp.add, free, held(weights))
 
     return _maximised(block, terms)
 
 
-def fit_to_rows(block: StickWeights, alpha: Any, log_rows: Array) -> StickWeights:
+def fit_to_rows(block: StickWeights, alpha: Any, log_rows: Array, taken: Any = None) -> StickWeights:
     r"""Weights that maximise the bound with q of the rows held: the coordinate step.
 
     .. math:: \ln p(\beta) + \sum_r \big[-\ln B(\alpha\beta) + \alpha \beta \cdot E \ln\theta_r\big]
 
-    for expected logs (row, state + 1) of rows whose prior is :math:`Dir(\alpha\beta)`. Unhelkar and Shah (2019)
-    minimise here; the bound is maximised.
+    for expected logs (row, state + 1) of rows whose prior is :math:`Dir(\alpha\beta)`, those that are `taken` (row,).
+    Unhelkar and Shah (2019) minimise here; the bound is maximised.
     """
     if block.density == "fixed":
         return block
-    num_rows, total = log_rows.shape[0], jnp.sum(log_rows, axis=0)
+    return _maximised(block, _terms_of_rows(alpha, log_rows, taken))
+
+
+def _terms_of_rows(alpha: Any, log_rows: Array, taken: Any) -> Callable[[Array], _Terms]:
+    taken = jnp.ones(len(log_rows), bool) if taken is None else taken
+    num_rows, total = jnp.sum(taken), jnp.sum(jnp.where(taken[:, None], log_rows, 0), axis=0)
 
     def terms(weights):
         prior = alpha * weights
         return _Terms(
             prior * total - num_rows * gammaln(prior),
             alpha * (total - num_rows * digamma(prior)),
-            -num_rows * alpha**2 * polygamma(1, prior),
+            -num_rows * alpha**2 * trigamma(prior),
         )
 
-    return _maximised(block, terms)
+    return terms
 
 
 def _maximised(block: StickWeights, terms_of: Callable[[Array], _Terms]) -> StickWeights:
@@ -191,7 +202,8 @@ def _maximised(block: StickWeights, terms_of: Callable[[Array], _Terms]) -> Stic
         target = _on_simplex(jnp.maximum(strength, 0), drift)
         before = objective(weights)
         # What rounding hides is no loss: at the maximum, steps that cannot be told apart still draw nearer to it.
-        enough = before - 16 * jnp.finfo(before.dtype).eps * jnp.abs(before)
+        terms_size = 1 + jnp.sum(jnp.abs(terms.value)) + jnp.abs(before)
+        enough = before - 64 * jnp.finfo(before.dtype).eps * terms_size
 
         def mixed(share):
             return weights + share * (target - weights)

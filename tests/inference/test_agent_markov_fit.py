@@ -91,7 +91,7 @@ def test_all_traces_at_step_one_are_the_batch_step():
     )
     for name, block in ascent.posterior.blocks.items():
         other = stochastic.posterior.blocks[name]
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-9), block, other)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12), block, other)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from ethogram.inference.alignment import (
     consistency,
     duplicate_share,
     lineup_agreement,
+    matched_hamming,
     relabel,
 )
 
@@ -53,6 +54,23 @@ def test_unmatched_labels_count_as_wrong():
     assert list(permutation) == [0, -1, -1, -1]
     assert hamming == 0.75
     assert isinstance(hamming, float)
+
+
+def test_a_matching_of_training_data_judges_test_data():
+    """Labels 0 and 1 swapped, 2 without a match: of five labelled steps the first and the last are wrong."""
+    permutation = align_states([0, 0, 1, 1, 1], [1, 1, 0, 0, 2]).permutation
+    assert list(permutation) == [1, 0, -1]
+    test = np.array([[0, 1, 0], [1, 0, -1]]), np.array([[0, 0, 1], [0, 2, 1]])
+    assert matched_hamming(*test, permutation) == 0.4
+    train = np.random.default_rng(0).integers(0, 4, (2, 3, 8))
+    permutation, hamming = align_states(*train)
+    assert matched_hamming(*train, permutation) == pytest.approx(hamming, abs=1e-15)
+    with pytest.raises(ValueError, match=r"reference has shape \(2,\), estimate \(1,\)"):
+        matched_hamming([0, 1], [0], permutation)
+    with pytest.raises(ValueError, match="no step has a label"):
+        matched_hamming([-1], [0], permutation)
+    with pytest.raises(ValueError, match="labels has 4, permutation ends at 3"):
+        matched_hamming([0], [4], permutation)
 
 
 def test_num_states_completes_the_permutation():

@@ -11,6 +11,9 @@ from ethogram.models.exponential_family import DirichletCoordinates
 
 __all__ = ["start_statistics"]
 
+SMALLEST_SHARE = 1e-3
+"""Draws below this count as this much: entries of nearly no concentration would never be left."""
+
 PIECES = 4
 """Pieces of one intent each that a trace of a ``"segments"`` start has on average."""
 
@@ -21,11 +24,20 @@ def start_statistics(
     """Counts of a first guess at the intents of all steps.
 
     ``"sticky"`` deals the visits of each state and action to the intents at random and adds one stay to every
-    row; ``"segments"`` cuts every trace into pieces of one intent each.
+    row; ``"segments"`` cuts every trace into pieces of one intent each; ``"prior"`` puts q at draws from the prior, as
+    concentrated as the prior is: statistics that lead there, negative ones among them.
     """
+    if kind == "prior":
+        prior = {
+            name: np.asarray(block.natural.concentration, float)
+            for name, block in model.prior().items()
+            if name != "weights"
+        }
+        drawn = {name: DirichletCoordinates(_drawn(rng, rows) - rows) for name, rows in prior.items()}
+        return {"weights": (), **drawn}
     rows, count = model.rows_carried(), model.truncation
     initial = np.zeros(count + 1)
-    transition = np.zeros((len(rows.pairs), count, count + 1))
+    transition = np.zeros((rows.num_rows, count, count + 1))
     policy = np.zeros((count, len(rows.states), model.num_actions))
     row_pair = np.asarray(rows.row_pair)
     if kind == "sticky":
@@ -56,3 +68,9 @@ def start_statistics(
         "transition": DirichletCoordinates(transition),
         "policy": DirichletCoordinates(policy),
     }
+
+
+def _drawn(rng: np.random.Generator, concentration: np.ndarray) -> np.ndarray:
+    """A draw of every row (..., entry), times the sum of its concentrations; zeros stay."""
+    draw = np.maximum(rng.standard_gamma(concentration), np.where(concentration > 0, SMALLEST_SHARE, 0))
+    return draw / draw.sum(-1, keepdims=True) * concentration.sum(-1, keepdims=True)

@@ -1,0 +1,187 @@
+"""The rows of an agent Markov model that a fit carries, and what constraints say of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ethogram.models.agents.constraints import bounds_of_pairs, bounds_of_policies
+from ethogram.models.agents.steps import AgentSteps
+from ethogram.models.blocks.constrained_dirichlet import mean_within
+from ethogram.models.chains.conjugate_chain import ChainData
+
+__all__ = ["RowBounds", "Visited", "arranged", "carried_rows", "every_pair", "refuse_changes"]
+
+
+class RowBounds(NamedTuple):
+    """Rows of a table whose means have bounds."""
+
+    rows: Array  # (bounded row,): number in the table, its batch axes flattened
+    lower: Array  # (bounded row, entry)
+    upper: Array
+    mean: Array  # some mean within the bounds
+
+
+class Visited(NamedTuple):
+    """The rows that a fit carries: what occurs in its data, in order.
+
+    A pair is a state and an action, ``state * (num_actions + 1) + action``, the action after the last for a missing
+    one. Behind the rows of the pairs stand spare ones, one for each kind of bounds that pairs without data have.
+    """
+
+    states: Array  # (visited state,)
+    pairs: Array  # (pair,)
+    row_pair: Array  # (row,): the pair of every kind of step, by what was said of it
+    row_stay: Array  # (row,): 1 the intent stayed, 0 it changed, -1 nothing said
+    never: Array  # (pair + spare,): whether the intent never changes there
+    row_of: Array  # (state, action + 1): pair or spare; -1 the prior's row, -2 no change
+    pair_bounds: RowBounds | None = None
+    policy_bounds: RowBounds | None = None
+    forbidden: Array | None = None  # (intent, visited state, action): never taken there
+
+    @property
+    def num_rows(self) -> int:
+        """Pairs and spares."""
+        return self.never.shape[0]
+
+
+def every_pair(num_states: int, num_actions: int) -> np.ndarray:
+    """All pairs with an action."""
+    return (np.arange(num_states)[:, None] * (num_actions + 1) + np.arange(num_actions)).ravel()
+
+
+def carried_rows(model: Any, steps: AgentSteps | None) -> Visited:
+    """The rows that `model` carries for some steps; all of them, with nothing said, where None."""
+    num_states, num_actions = model.num_states, model.num_actions
+    said = np.array([-1]) if model.stay_accuracy is None or steps is None else np.array([-1, 0, 1])
+    states, pairs = np.arange(num_states), every_pair(num_states, num_actions)
+    if steps is not None:
+        occurring = np.unique(steps.pair[steps.leaving])
+        if model.rows == "all":
+            pairs = np.union1d(pairs, occurring)  # the rows of missing actions, where some are
+        else:
+            states, pairs = np.unique(steps.state[steps.inside]), occurring
+        if not len(pairs):  # traces of one step have no transition: one row, that no step is left by
+            pairs = steps.pair[steps.inside][:1]
+    if steps is None or model.rows == "all":
+        kinds = np.stack([x.ravel() for x in np.meshgrid(pairs, said, indexing="ij")], axis=-1)
+    else:
+        kinds = np.unique(np.stack([steps.pair, steps.stay], axis=-1)[steps.leaving], axis=0)
+        if not len(kinds):
+            kinds = np.array([[pairs[0], -1]])
+    row_of = np.full(num_states * (num_actions + 1), -1)
+    never = np.zeros(len(pairs), bool)
+    pair_bounds = policy_bounds = forbidden = None
+    if model.constraints:
+        never, pair_bounds = _bounded_pairs(model, pairs, row_of)
+        policy_bounds, forbidden = _bounded_policies(model, states)
+    row_of[pairs] = np.arange(len(pairs))
+    return Visited(
+        states=jnp.asarray(states),
+        pairs=jnp.asarray(pairs),
+        row_pair=jnp.asarray(np.searchsorted(pairs, kinds[:, 0])),
+        row_stay=jnp.asarray(kinds[:, 1]),
+        never=jnp.asarray(never),
+        row_of=jnp.asarray(row_of.reshape(num_states, num_actions + 1).astype(np.int32)),
+        pair_bounds=pair_bounds,
+        policy_bounds=policy_bounds,
+        forbidden=forbidden,
+    )
+
+
+def _bounded_pairs(model: Any, pairs: np.ndarray, row_of: np.ndarray) -> tuple[np.ndarray, RowBounds | None]:
+    """Which rows never change, bounds of the others, and rows for the pairs without data, put into `row_of`."""
+    count = model.truncation
+    never, lower, upper = bounds_of_pairs(model.constraints, np.arange(len(row_of)), model.num_actions, count)
+    bounded = ((lower > 0) | (upper < 1)).any((1, 2)) & ~never
+    row_of[never] = -2
+    away = np.flatnonzero(bounded & ~np.isin(np.arange(len(row_of)), pairs))
+    if len(away):  # pairs without data and with the same bounds are equal, and share a row
+        kinds = np.concatenate([lower[away], upper[away]], axis=1).reshape(len(away), -1)
+        _, first, which = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+        row_of[away] = len(pairs) + which.reshape(-1)
+        away = away[first]
+    cells = np.concatenate([pairs, away])
+    rows = np.flatnonzero(bounded[cells])
+    if not len(rows):
+        return never[cells], None
+    flat = (rows[:, None] * count + np.arange(count)).ravel()
+    start = np.full((len(flat), count + 1), 1 / (count + 1))
+    return never[cells], _row_bounds(flat, lower[cells[rows]], upper[cells[rows]], start)
+
+
+def _bounded_policies(model: Any, states: np.ndarray) -> tuple[RowBounds | None, Array | None]:
+    count, num_actions = model.truncation, model.num_actions
+    _, lower, upper = (
+        np.moveaxis(x, 0, 1) if x.ndim > 1 else x
+        for x in bounds_of_policies(model.constraints, states, num_actions, count)
+    )
+    never = upper == 0
+    bounded = ((lower > 0) | ((upper < 1) & ~never)).any(-1)
+    forbidden = jnp.asarray(never) if never.any() else None
+    if not bounded.any():
+        return None, forbidden
+    rho = np.broadcast_to(np.asarray(model.rho), (model.num_states, num_actions))[states]
+    rho = np.where(never, 0, rho)
+    mean = rho / rho.sum(-1, keepdims=True)
+    return _row_bounds(
+        np.flatnonzero(bounded.ravel()), lower[bounded], upper[bounded], mean[bounded]
+    ), forbidden
+
+
+def _row_bounds(rows: np.ndarray, lower: np.ndarray, upper: np.ndarray, base: np.ndarray) -> RowBounds:
+    lower, upper = (x.reshape(len(rows), -1) for x in (lower, upper))
+    return RowBounds(
+        jnp.asarray(rows), *(jnp.asarray(x) for x in (lower, upper, mean_within(base, lower, upper)))
+    )
+
+
+def arranged(steps: AgentSteps, rows: Visited, lengths: Any) -> ChainData:
+    """Traces as the chain kernel reads them; states and rows are numbered as they are carried.
+
+    Raises
+    ------
+    ValueError
+        If a state, action or evidence occurs that is not carried.
+    """
+    states, pairs = np.asarray(rows.states), np.asarray(rows.pairs)
+    kinds = pairs[np.asarray(rows.row_pair)] * 3 + np.asarray(rows.row_stay) + 1
+    sought = steps.pair * 3 + steps.stay + 1
+    order = np.argsort(kinds, kind="stable")
+    place = np.minimum(np.searchsorted(kinds[order], sought), len(kinds) - 1)
+    row = order[place]
+    state = np.minimum(np.searchsorted(states, steps.state), len(states) - 1)
+    lost = (steps.inside & (states[state] != steps.state)) | (steps.leaving & (kinds[row] != sought))
+    if lost.any():
+        at = np.argwhere(lost)[0].tolist()
+        raise ValueError(
+            f"data{at} has a state, action or evidence that the model was not bound to: bind it to these data"
+        )
+    known = steps.action >= 0
+    observations = np.stack([np.where(steps.inside, state, 0), np.maximum(steps.action, 0)], axis=-1)
+    row = np.where(steps.leaving, row, 0)
+    return ChainData(
+        jnp.asarray(observations.astype(np.int32)),
+        jnp.asarray(steps.inside & known),
+        jnp.asarray(lengths),
+        rows=jnp.asarray(row.astype(np.int32)),
+    )
+
+
+def refuse_changes(model: Any, steps: AgentSteps, rows: Visited) -> None:
+    """Raise ValueError where certain evidence says that an intent changed, and it cannot."""
+    if model.stay_accuracy is None or float(model.stay_accuracy) < 1:
+        return
+    place = np.minimum(np.searchsorted(rows.pairs, steps.pair), len(rows.pairs) - 1)
+    alone = model.truncation == 1
+    wrong = steps.leaving & (steps.stay == 0) & (np.asarray(rows.never)[place] | alone)
+    if wrong.any():
+        trace, step = np.argwhere(wrong)[0].tolist()
+        why = "there is one intent" if alone else "constraints say that it never does"
+        raise ValueError(
+            f"data.stay[{trace}, {step}] says that the intent changed at state {steps.state[trace, step]}, where "
+            f"{why}: with stay_accuracy=1 this has probability 0"
+        )

@@ -1,0 +1,94 @@
+r"""Dirichlet rows of which some have bounds on their means.
+
+The natural coordinates are those of the free posterior, prior plus counts, which is what steps move; the rows with
+bounds stand in q at other concentrations, those of a projection that the engine makes at the end of each step. A
+stochastic fit therefore averages free coordinates, and a full step on all data is the batch step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ethogram.models.blocks.divergences import Divergence
+from ethogram.models.exponential_family import Dirichlet, DirichletCoordinates
+
+__all__ = ["ConstrainedDirichlet", "mean_within"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class ConstrainedDirichlet(Dirichlet):
+    """Distribution of probability rows, some of which have bounds on their means."""
+
+    natural: DirichletCoordinates  # free concentrations (*batch, category)
+    held: Any  # (bounded row, category): where the rows with bounds stand
+    rows: Any  # (bounded row,): their numbers, batch axes flattened
+    lower: Any  # (bounded row, category)
+    upper: Any
+
+    def effective(self) -> Dirichlet:
+        """The rows as they stand in q."""
+        free = self.natural.concentration
+        flat = free.reshape(-1, free.shape[-1]).at[self.rows].set(self.held.astype(free.dtype))
+        return Dirichlet(DirichletCoordinates(flat.reshape(free.shape)))
+
+    def free_rows(self) -> Array:
+        """Free concentrations of the rows with bounds."""
+        free = self.natural.concentration
+        return free.reshape(-1, free.shape[-1])[self.rows]
+
+    def with_rows(self, held: Array) -> ConstrainedDirichlet:
+        """The block with its bounded rows at other concentrations."""
+        return dataclasses.replace(self, held=held.astype(self.natural.concentration.dtype))
+
+    def inflation(self) -> Array:
+        """Sum of every bounded row over that of its free posterior."""
+        return jnp.sum(self.held, -1) / jnp.sum(self.free_rows(), -1)
+
+    def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> ConstrainedDirichlet:
+        """Block after one natural-gradient step of the free coordinates; bounded rows are then to be projected."""
+        moved = Dirichlet(self.natural).step(prior, statistics, scale, step_size)
+        return dataclasses.replace(self, natural=moved.natural)
+
+    def expected_statistics(self) -> DirichletCoordinates:
+        """E log p of the rows as they stand."""
+        return self.effective().expected_statistics()
+
+    def log_partition(self) -> Array:
+        """Of the rows as they stand."""
+        return self.effective().log_partition()
+
+    def divergence(self, other: Any) -> Divergence:
+        """KL(self || other) of each row, `other` taken without bounds."""
+        return self.effective().divergence(Dirichlet(other.natural))
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Probability rows (*sample_shape, *batch, category)."""
+        return self.effective().sample(key, sample_shape)
+
+    def mean(self) -> Array:
+        """Means of the rows as they stand; those with bounds keep them."""
+        return self.effective().mean()
+
+    def standard(self) -> DirichletCoordinates:
+        """Concentrations of the rows as they stand."""
+        return self.effective().natural
+
+
+def mean_within(base: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Means (row, category) within bounds that allow one: `base`, scaled and clipped to them."""
+    low, high = np.zeros(len(base)), np.full(len(base), 1.0)
+    while (np.clip(base * high[:, None], lower, upper).sum(-1) < 1 - 1e-12).any() and high.max() < 1e18:
+        high = high * 4
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        under = np.clip(base * middle[:, None], lower, upper).sum(-1) < 1
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    means = np.clip(base * high[:, None], lower, upper)
+    return means / means.sum(-1, keepdims=True)
