@@ -109,7 +109,12 @@ def world_of(name: str) -> World:
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of all settings, of MaxEnt, and of the tests."""
+    """Rows of all settings, of MaxEnt, and of the tests, in double precision."""
+    with jax.enable_x64(True):
+        return _measure(settings)
+
+
+def _measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     num_trials = 3 if settings.quick else 25
     chosen = SETTINGS[:2] if settings.quick else SETTINGS
     rows: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ from ethogram.models.exponential_family import DirichletCoordinates
 
 __all__ = ["start_statistics"]
 
-SMALLEST_SHARE = 1e-3
+SMALLEST_SHARE = 1e-10
 """Draws below this count as this much: entries of nearly no concentration would never be left."""
 
 PIECES = 4
