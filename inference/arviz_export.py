@@ -12,7 +12,7 @@ from jax import Array
 
 from ethogram.inference.conjugate_svi import ConjugateResult
 from ethogram.inference.export.draws import Draws, flat_draws, read_draws
-from ethogram.inference.export.labelled_arrays import Layout
+from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.observed_sites import observed_sites, site_log_likelihood, site_predictive
 from ethogram.inference.export.pointwise import Pointwise
 from ethogram.inference.posterior import Posterior
@@ -105,6 +105,8 @@ def to_arviz(
     key = jax.random.key(0) if key is None else key
     key_draws, key_new = jax.random.split(key)
     drawn = read_draws(key_draws, result, data, model, guide, num_draws)
+    if data is not None and hasattr(drawn.model, "bound_to"):
+        drawn = drawn._replace(model=drawn.model.bound_to(data))
     layout = Layout(drawn.model, data, coords, dims)
     sites = {name: site for name, site in drawn.sites.items() if not _is_free_part(name, drawn.sites)}
     layout.check_sites(sites)
@@ -175,7 +177,10 @@ def _ask_model(
     if align is not None:
         reference = _reference(align, sites, layout)
         order = asked.state_order(reference).reshape(chains, draws, -1)
-        sites = {site: _relabel(value, layout.site_dims(site, value), order) for site, value in sites.items()}
+        sites = {
+            site: relabel(value, layout.site_dims(site, value), layout.label_dims, order)
+            for site, value in sites.items()
+        }
     if log_likelihood == "sequence":
         entries = asked.log_likelihood()
         unit = "group" if asked.by_group else "sequence"
@@ -239,10 +244,16 @@ def _reference(align: Any, sites: dict[str, np.ndarray], layout: Layout) -> dict
         raise TypeError(
             f"align is {type(align).__name__}: give parameters by site, a Posterior or a ConjugateResult"
         )
-    if not any("state" in layout.site_dims(name, site) for name, site in sites.items()):
-        raise ValueError("align permutes axes named state, and no site has one: name them by dims=")
+    word = layout.label_dims[0]
+    labelled = {
+        name for name, site in sites.items() if {*layout.label_dims} & {*layout.site_dims(name, site)}
+    }
+    if not labelled:
+        raise ValueError(f"align permutes axes named {word}, and no site has one: name them by dims=")
     reference = {}
     for name, site in sites.items():
+        if name not in given and name not in labelled:
+            continue  # not a parameter that labels have a say in, such as the sticks behind weights
         if name not in given:
             raise ValueError(f"align has no site {name}: it has {', '.join(sorted(given))}")
         value = np.asarray(given[name])
@@ -256,13 +267,3 @@ def _reference(align: Any, sites: dict[str, np.ndarray], layout: Layout) -> dict
             )
         reference[name] = value
     return reference
-
-
-def _relabel(site: np.ndarray, dims: Sequence[str], order: np.ndarray) -> np.ndarray:
-    """A site (chain, draw, ...) with its state axes in a new order (chain, draw, state)."""
-    for axis, dim in enumerate(dims, start=2):
-        if dim in ("state", "next_state"):
-            shape = [*order.shape[:2], *[1] * (site.ndim - 2)]
-            shape[axis] = order.shape[2]
-            site = np.take_along_axis(site, order.reshape(shape), axis=axis)
-    return site

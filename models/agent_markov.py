@@ -111,6 +111,8 @@ class AgentMarkov:
     stay_accuracy: Any = None
     constraints: Any = None
     visited: Visited | None = None
+    observed_site: ClassVar[str] = "actions"
+    label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
     start_kinds: ClassVar[tuple[str, ...]] = ("sticky", "segments", "prior")
 
     def __post_init__(self):
@@ -158,6 +160,10 @@ class AgentMarkov:
         visited = carried_rows(self, steps)
         refuse_changes(self, steps, visited)
         return dataclasses.replace(self, visited=visited)
+
+    def bound_to(self, data: Trajectories) -> AgentMarkov:
+        """The model with the rows that it carries; those of these data where it carries none yet."""
+        return self if self.visited is not None else self.bind(data)
 
     def check_continues(self, earlier: Any) -> None:
         """Raise ValueError where another model's blocks have rows of other states or actions, whatever their shapes."""
@@ -279,6 +285,24 @@ class AgentMarkov:
         inside = jnp.arange(actions.shape[1]) < jnp.asarray(data.lengths)[:, None]
         return jnp.where(inside & jnp.asarray(data.observed), actions, -1)
 
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Names of the axes of every parameter site; ``next_intent`` has the rest beyond the truncation last."""
+        return {
+            "weights": ("next_intent",),
+            "initial": ("next_intent",),
+            "transition": ("pair", "intent", "next_intent"),
+            "policy": ("intent", "visited_state", "action"),
+            "sticks": ("stick",),
+        }
+
+    def site_coords(self) -> dict[str, list[Any]]:
+        """What stands on the axes of the sites: pairs as ``"state,action"``, ``"-"`` for a missing action."""
+        rows = self.rows_carried()
+        states, actions = np.divmod(np.asarray(rows.pairs), self.num_actions + 1)
+        named = [f"{s},{'-' if a == self.num_actions else a}" for s, a in zip(states, actions, strict=True)]
+        spare = [f"spare {number}" for number in range(rows.num_rows - len(named))]
+        return {"pair": named + spare, "visited_state": np.asarray(rows.states).tolist()}
+
     def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` keeps states, lengths and evidence and samples the actions.
 
@@ -287,7 +311,7 @@ class AgentMarkov:
         """
         if self.visited is None or is_concrete(data.states, data.actions, data.lengths):
             self.check(data)
-        model = self.bind(data) if self.visited is None else self
+        model = self.bound_to(data)
         rows = model.rows_carried()
         if rows.pair_bounds is not None or rows.policy_bounds is not None:
             raise ValueError(

@@ -9,7 +9,7 @@ these stays a draw. Unhelkar and Shah (2019), eq. 1 and 7.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,10 @@ from jax import Array, lax
 from numpyro.distributions import constraints
 
 from ethogram.models.hidden_markov import safe_log
+from ethogram.models.intent_agent import IntentAgent, walk
 from ethogram.models.latent_chain import LatentChain
 
-__all__ = ["AgentTrace", "evidence_of_stay"]
+__all__ = ["AgentForecast", "AgentTrace", "evidence_of_stay"]
 
 
 def evidence_of_stay(accuracy: Any, num_intents: int) -> Array:
@@ -29,6 +30,14 @@ def evidence_of_stay(accuracy: Any, num_intents: int) -> Array:
     same = jnp.eye(num_intents, dtype=bool)
     nothing = jnp.zeros_like(right, shape=same.shape)
     return jnp.stack([jnp.where(same, wrong, right), jnp.where(same, right, wrong), nothing])
+
+
+class AgentForecast(NamedTuple):
+    """What may follow (..., step); intents beyond the truncation are the last."""
+
+    states: Array
+    actions: Array
+    intents: Array
 
 
 class AgentTrace(LatentChain):
@@ -114,10 +123,48 @@ class AgentTrace(LatentChain):
             matrices = matrices + evidence_of_stay(self.accuracy, count)[said]
         return safe_log(self.initial[:count]), matrices, jnp.where(known[..., None], each, 0), lengths
 
+    def informative(self, value: Any) -> Array:
+        """Whether a step (..., time) has an action, or something was said of the way to it."""
+        known = jnp.asarray(value) >= 0
+        if self.stay is not None:
+            said = jnp.broadcast_to(jnp.asarray(self.stay), known.shape)[..., :-1] >= 0
+            known = known.at[..., 1:].set(known[..., 1:] | said)
+        return known & (jnp.arange(known.shape[-1]) < jnp.asarray(self.lengths)[..., None])
+
     def change_probability(self, value: Any) -> Array:
         """Posterior probability (..., time - 1) that the intent changes after each step; 0 after the last."""
         pair = self.smooth(value).pair
         return jnp.sum(pair, (-2, -1)) - jnp.trace(pair, axis1=-2, axis2=-1)
+
+    def forecast(self, key: Array, value: Any, steps: int, world: Any) -> AgentForecast:
+        """One draw of what follows each trace, for so many steps: states, actions, and the intents behind them.
+
+        Parameters
+        ----------
+        value : actions (..., time); those missing at the last step are drawn.
+        world : what follows a state and action: states (state, action), integers, or their probabilities (state,
+            action, next state).
+        """
+        value = jnp.asarray(value)
+        last = jnp.broadcast_to(self.lengths, value.shape[:-1])[..., None] - 1
+        now = jnp.take_along_axis(self.smooth(value).state, last[..., None], axis=-2)[..., 0, :]
+        key_intent, key_action, key_step, key_walk = jax.random.split(key, 4)
+        intent = jax.random.categorical(key_intent, safe_log(now))
+        state = jnp.take_along_axis(jnp.broadcast_to(self.states, value.shape), last, axis=-1)[..., 0]
+        drawn = jax.random.categorical(key_action, safe_log(self.policy)[intent, state])
+        action = jnp.take_along_axis(value, last, axis=-1)[..., 0]
+        action = jnp.where(action < 0, drawn.astype(action.dtype), action)
+        world = jnp.asarray(world)
+        key_state, key_next = jax.random.split(key_step)
+        after = world[state, action]
+        if world.ndim == 3:
+            after = jax.random.categorical(key_state, safe_log(after))
+        num_actions = self.policy.shape[-1]
+        rows = self.transition[self.row_of[:, :num_actions]]
+        following = jax.random.categorical(key_next, safe_log(rows[state, action, intent]))
+        agent = IntentAgent(self.initial, jnp.moveaxis(rows, 2, 0), self.policy)
+        start = (after.astype(jnp.int32), following.astype(jnp.int32))
+        return AgentForecast(*walk(key_walk, agent, world, start, steps))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Actions (*sample_shape, ..., time) in the given states, -1 beyond a length."""

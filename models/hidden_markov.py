@@ -145,6 +145,12 @@ class HiddenMarkov(LatentChain):
         states = None if self.states is None else jnp.broadcast_to(self.states, known.shape)
         return masked_log_likelihood(each, known, states)
 
+    def informative(self, value: Any) -> Array:
+        """Whether a step (..., time) is observed, or its state known."""
+        alive = self._alive()
+        known = alive if self.observed is None else alive & jnp.asarray(self.observed)
+        return known if self.states is None else known | (alive & (jnp.asarray(self.states) >= 0))
+
     def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
         likelihood = self.step_log_likelihood(value)
         lengths = jnp.sum(self._alive(), axis=-1)

@@ -19,7 +19,7 @@ from jax import Array, lax
 from ethogram.models.hidden_markov import safe_log
 from ethogram.models.trajectories import Trajectories
 
-__all__ = ["IntentAgent", "Life", "roll_out", "said_of_stay"]
+__all__ = ["IntentAgent", "Life", "roll_out", "said_of_stay", "walk"]
 
 
 class IntentAgent(NamedTuple):
@@ -87,9 +87,10 @@ def roll_out(key: Array, agent: IntentAgent, world: Any, first_states: Any, leng
     steps = np.broadcast_to(np.asarray(lengths), first.shape).astype(np.int32)
     if steps.min() < 1:
         raise ValueError(f"lengths has {steps.min()}: a trace has at least one step")
-    states, actions, intents = (
-        np.asarray(x).astype(np.int32) for x in _walk(key, agent, jnp.asarray(world), first, int(steps.max()))
-    )
+    key_first, key_walk = jax.random.split(key)
+    intent = jax.random.categorical(key_first, safe_log(agent.initial), shape=first.shape)
+    lived = walk(key_walk, agent, jnp.asarray(world), (jnp.asarray(first), intent), int(steps.max()))
+    states, actions, intents = (np.asarray(x).astype(np.int32) for x in lived)
     inside = np.arange(states.shape[1]) < steps[:, None]
     states, actions, intents = (np.where(inside, x, -1) for x in (states, actions, intents))
     return Life(Trajectories(None, states, actions, steps, inside), intents)
@@ -113,10 +114,11 @@ def said_of_stay(key: Array, intents: Any, accuracy: float) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnums=4)
-def _walk(key, agent, world, first_states, num_steps):
+def walk(
+    key: Array, agent: IntentAgent, world: Array, start: tuple[Array, Array], num_steps: int
+) -> tuple[Array, ...]:
+    """States, actions and intents (..., time) from `start`, a state and an intent each."""
     logs = IntentAgent(*(safe_log(table) for table in agent))
-    key_first, key_walk = jax.random.split(key)
-    intent = jax.random.categorical(key_first, logs.initial, shape=first_states.shape)
     log_world = None if world.ndim == 2 else safe_log(world)
 
     def step(now, key):
@@ -130,6 +132,5 @@ def _walk(key, agent, world, first_states, num_steps):
         following = jax.random.categorical(key_intent, logs.transition[intent, state, action])
         return (after.astype(state.dtype), following.astype(intent.dtype)), (state, action, intent)
 
-    start = (jnp.asarray(first_states), intent)
-    _, lived = lax.scan(step, start, jax.random.split(key_walk, num_steps))
+    _, lived = lax.scan(step, start, jax.random.split(key, num_steps))
     return tuple(jnp.moveaxis(x, 0, -1) for x in lived)

@@ -21,6 +21,10 @@ class LatentChain(Distribution):
     def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
         """Log potentials and lengths given a value: the arguments of `markov_chain.log_normalizer`."""
 
+    @abc.abstractmethod
+    def informative(self, value: Any) -> Array:
+        """Whether a step (..., time) tells anything, by the value or by what is known beside it."""
+
     def log_prob(self, value: Any) -> Array:
         r"""Log evidence :math:`\ln p(y)`, one entry a sequence; with what is known of the states z, of both."""
         return markov_chain.log_normalizer(*self._chain(value))

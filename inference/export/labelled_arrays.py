@@ -11,10 +11,13 @@ from ethogram.models.ragged.metadata import STEP_FIELDS
 from ethogram.models.ragged.xarray_dataset import metadata_variables
 from ethogram.models.trajectories import Trajectories
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "relabel"]
 
 SAME_NAMES = {"next_state": "state", "next_feature": "feature"}
 """Dims whose coordinates are those of another one."""
+
+LABELS = ("state", "next_state")
+"""Dims along which a model without ``label_dims`` may permute the names of its states."""
 
 
 class Layout:
@@ -22,7 +25,8 @@ class Layout:
 
     Parameters
     ----------
-    model : whose optional ``site_dims``, a dict or a method that gives one, names the axes of its sites.
+    model : whose optional ``site_dims``, a dict or a method that gives one, names the axes of its sites, whose
+        ``site_coords()`` what stands on them, and whose ``label_dims`` those along which states may change names.
     data : trajectories, other data, or None.
     coords, dims : the user's own, which go first.
     """
@@ -46,6 +50,9 @@ class Layout:
             names, self.attributes = metadata_variables(self.data.metadata)
             self.coords = {"feature": names.pop("feature")[1]} if "feature" in names else {}
             self.labels = names
+        named: Mapping[str, Any] = model.site_coords() if hasattr(model, "site_coords") else {}
+        self.coords |= {dim: list(values) for dim, values in named.items()}
+        self.label_dims: tuple[str, ...] = getattr(model, "label_dims", LABELS)
         self.coords |= {dim: list(values) for dim, values in (coords or {}).items()}
         for dim, other in SAME_NAMES.items():
             if other in self.coords:
@@ -150,3 +157,20 @@ class Layout:
                         f"coords[{dim!r}] has {len(self.coords[dim])} entries, {name} has {size}: give one for each"
                     )
         return sizes
+
+
+def relabel(
+    site: np.ndarray, dims: Sequence[str], label_dims: Sequence[str], order: np.ndarray
+) -> np.ndarray:
+    """A site (chain, draw, ...) with its labelled axes in a new order (chain, draw, state).
+
+    What stands behind the states on an axis, such as the rest of a truncation, stays there.
+    """
+    for axis, dim in enumerate(dims, start=2):
+        if dim in label_dims:
+            rest = np.arange(order.shape[2], site.shape[axis])
+            whole = np.concatenate([order, np.broadcast_to(rest, (*order.shape[:2], len(rest)))], axis=-1)
+            shape = [*order.shape[:2], *[1] * (site.ndim - 2)]
+            shape[axis] = site.shape[axis]
+            site = np.take_along_axis(site, whole.reshape(shape), axis=axis)
+    return site

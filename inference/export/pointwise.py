@@ -85,12 +85,7 @@ class Pointwise:
                 f'log_likelihood="step" needs a chain, but the observations of {type(self.model).__name__} are a '
                 f'{type(self.example).__name__}, which has no order in time: choose "sequence"'
             )
-        known = np.asarray(self.data.observed)
-        states = getattr(self.example, "states", None)
-        if states is not None:
-            known = known | (np.asarray(states) >= 0)
-        lengths = np.asarray(self.data.lengths)
-        sequence, time = np.nonzero(known & (np.arange(known.shape[1]) < lengths[:, None]))
+        sequence, time = np.nonzero(np.asarray(self.example.informative(self.value)))
         increment = self._over_draws(_increments, self.draws, self.value, sequence, time)
         return Steps(increment, sequence, time)
 
@@ -122,7 +117,7 @@ class Pointwise:
 
         Parameters
         ----------
-        reference : parameters by site, without a draw axis.
+        reference : parameters by site, without a draw axis; those that the model's observations depend on.
         """
         if not hasattr(self.example, "smooth"):
             raise ValueError(
