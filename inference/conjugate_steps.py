@@ -21,15 +21,39 @@ __all__ = ["BLOCK", "ascent_block", "bounds", "float_type", "full_steps", "settl
 BLOCK = 10
 """Steps in one compiled call: progress, checkpoints and interrupts come between calls."""
 
+LARGEST = 2**24
+"""Numbers in the blocks of the restarts that run side by side, at most: a sweep needs several times as many."""
+
 
 def settled(elbo: Any, latest: Any, tol: Any) -> Any:
     """Whether bounds (restart,) have moved by at most `tol` of their size; never with a `tol` of 0."""
     return (tol > 0) & (abs(elbo - latest) <= tol * abs(elbo))
 
 
-@jax.jit
+def restart_slices(blocks: Any) -> list[slice]:
+    """Which restarts run side by side: all of them, unless their blocks are too large; slices of one size."""
+    leaves = jax.tree.leaves(blocks)
+    restarts = leaves[0].shape[0]
+    each = sum(leaf.size for leaf in leaves) // restarts
+    size = min(max(LARGEST // max(each, 1), 1), restarts)
+    while restarts % size:
+        size -= 1
+    return [slice(start, start + size) for start in range(0, restarts, size)]
+
+
+def _by_slices(function, blocks):
+    """Results of `function(blocks of some restarts)`, joined along the restarts."""
+    parts = [function(jax.tree.map(lambda x, part=part: x[part], blocks)) for part in restart_slices(blocks)]
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+
 def bounds(model, blocks, prior, batches):
     """Bound (restart,) on all data, in nats, right after a local step."""
+    return _by_slices(lambda some: _bounds(model, some, prior, batches), blocks)
+
+
+@jax.jit
+def _bounds(model, blocks, prior, batches):
 
     def bound(one):
         return _local_bound(model, expected_statistics(one), batches) - _divergence(model, one, prior)
@@ -37,13 +61,37 @@ def bounds(model, blocks, prior, batches):
     return jax.vmap(bound)(blocks)
 
 
-@jax.jit
 def ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
     """At most `limit` sweeps of coordinate ascent; a restart that has settled, or has no bound, rests.
 
     Returns blocks, active, latest bounds, the trace (BLOCK, restart) of bounds before each sweep, and how many
     sweeps were made. A resting restart stays at the blocks whose bound was the last taken.
     """
+    slices = restart_slices(blocks)
+    parts = [
+        _ascent_block(
+            model,
+            jax.tree.map(lambda x, part=part: x[part], blocks),
+            prior,
+            batches,
+            active[part],
+            latest[part],
+            limit,
+            tol,
+        )
+        for part in slices
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    done = max(int(part[-1]) for part in parts)
+    # Restarts that all rested before the others keep the bound that they rest at.
+    traces = [jnp.where(jnp.arange(BLOCK)[:, None] < part[-1], part[3], part[2]) for part in parts]
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x), *(part[:3] for part in parts))
+    return (*joined, jnp.concatenate(traces, axis=1), done)
+
+
+@jax.jit
+def _ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
     sweep = jax.vmap(lambda one: _bound_and_statistics(model, one, prior, batches))
     update = jax.vmap(lambda one, statistics: _moved(model, one, prior, statistics, 1.0, 1.0))
 
@@ -64,9 +112,13 @@ def ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
     return blocks, active, latest, trace, done
 
 
-@jax.jit
 def full_steps(model, blocks, prior, batches, step_sizes):
     """A natural-gradient step on all data for each of `step_sizes` (BLOCK,); a size of zero stays."""
+    return _by_slices(lambda some: _full_steps(model, some, prior, batches, step_sizes), blocks)
+
+
+@jax.jit
+def _full_steps(model, blocks, prior, batches, step_sizes):
 
     def step(blocks, step_size):
         def one(block):
@@ -78,7 +130,6 @@ def full_steps(model, blocks, prior, batches, step_sizes):
     return lax.scan(step, blocks, jnp.asarray(step_sizes, float_type(blocks)))[0]
 
 
-@functools.partial(jax.jit, static_argnames="widths")
 def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, scale, widths):
     """BLOCK natural-gradient steps on mini-batches of whole groups; a size of zero stays.
 
@@ -89,6 +140,12 @@ def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, 
     width : (BLOCK,) index into `widths`, the padded lengths at which batches may run.
     scale : how many groups of the data a group of a batch stands for.
     """
+    rest = (prior, everything, rows, width, step_sizes, scale)
+    return _by_slices(lambda some: _stochastic_steps(model, some, *rest, widths), blocks)
+
+
+@functools.partial(jax.jit, static_argnames="widths")
+def _stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, scale, widths):
     num_steps = max(x.shape[1] for x in jax.tree.leaves(everything) if x.ndim > 1)
 
     def statistics_at(size):

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from ethogram.models.agents.constraints import bounds_of_pairs, bounds_of_policies
 from ethogram.models.agents.steps import AgentSteps
@@ -17,30 +16,30 @@ __all__ = ["RowBounds", "Visited", "arranged", "carried_rows", "every_pair", "re
 
 
 class RowBounds(NamedTuple):
-    """Rows of a table whose means have bounds."""
+    """Rows of a table whose means have bounds, on the host."""
 
-    rows: Array  # (bounded row,): number in the table, its batch axes flattened
-    lower: Array  # (bounded row, entry)
-    upper: Array
-    mean: Array  # some mean within the bounds
+    rows: Any  # (bounded row,): number in the table, its batch axes flattened
+    lower: Any  # (bounded row, entry)
+    upper: Any
+    mean: Any  # some mean within the bounds
 
 
 class Visited(NamedTuple):
-    """The rows that a fit carries: what occurs in its data, in order.
+    """The rows that a fit carries: what occurs in its data, in order, on the host.
 
     A pair is a state and an action, ``state * (num_actions + 1) + action``, the action after the last for a missing
     one. Behind the rows of the pairs stand spare ones, one for each kind of bounds that pairs without data have.
     """
 
-    states: Array  # (visited state,)
-    pairs: Array  # (pair,)
-    row_pair: Array  # (row,): the pair of every kind of step, by what was said of it
-    row_stay: Array  # (row,): 1 the intent stayed, 0 it changed, -1 nothing said
-    never: Array  # (pair + spare,): whether the intent never changes there
-    row_of: Array  # (state, action + 1): pair or spare; -1 the prior's row, -2 no change
+    states: Any  # (visited state,)
+    pairs: Any  # (pair,)
+    row_pair: Any  # (row,): the pair of every kind of step, by what was said of it
+    row_stay: Any  # (row,): 1 the intent stayed, 0 it changed, -1 nothing said
+    never: Any  # (pair + spare,): whether the intent never changes there
+    row_of: Any  # (state, action + 1): pair or spare; -1 the prior's row, -2 no change
     pair_bounds: RowBounds | None = None
     policy_bounds: RowBounds | None = None
-    forbidden: Array | None = None  # (intent, visited state, action): never taken there
+    forbidden: Any = None  # (intent, visited state, action): never taken there
 
     @property
     def num_rows(self) -> int:
@@ -80,12 +79,12 @@ def carried_rows(model: Any, steps: AgentSteps | None) -> Visited:
         policy_bounds, forbidden = _bounded_policies(model, states)
     row_of[pairs] = np.arange(len(pairs))
     return Visited(
-        states=jnp.asarray(states),
-        pairs=jnp.asarray(pairs),
-        row_pair=jnp.asarray(np.searchsorted(pairs, kinds[:, 0])),
-        row_stay=jnp.asarray(kinds[:, 1]),
-        never=jnp.asarray(never),
-        row_of=jnp.asarray(row_of.reshape(num_states, num_actions + 1).astype(np.int32)),
+        states=states,
+        pairs=pairs,
+        row_pair=np.searchsorted(pairs, kinds[:, 0]),
+        row_stay=kinds[:, 1],
+        never=never,
+        row_of=row_of.reshape(num_states, num_actions + 1).astype(np.int32),
         pair_bounds=pair_bounds,
         policy_bounds=policy_bounds,
         forbidden=forbidden,
@@ -113,7 +112,7 @@ def _bounded_pairs(model: Any, pairs: np.ndarray, row_of: np.ndarray) -> tuple[n
     return never[cells], _row_bounds(flat, lower[cells[rows]], upper[cells[rows]], start)
 
 
-def _bounded_policies(model: Any, states: np.ndarray) -> tuple[RowBounds | None, Array | None]:
+def _bounded_policies(model: Any, states: np.ndarray) -> tuple[RowBounds | None, np.ndarray | None]:
     count, num_actions = model.truncation, model.num_actions
     _, lower, upper = (
         np.moveaxis(x, 0, 1) if x.ndim > 1 else x
@@ -121,7 +120,7 @@ def _bounded_policies(model: Any, states: np.ndarray) -> tuple[RowBounds | None,
     )
     never = upper == 0
     bounded = ((lower > 0) | ((upper < 1) & ~never)).any(-1)
-    forbidden = jnp.asarray(never) if never.any() else None
+    forbidden = never if never.any() else None
     if not bounded.any():
         return None, forbidden
     rho = np.broadcast_to(np.asarray(model.rho), (model.num_states, num_actions))[states]
@@ -134,9 +133,7 @@ def _bounded_policies(model: Any, states: np.ndarray) -> tuple[RowBounds | None,
 
 def _row_bounds(rows: np.ndarray, lower: np.ndarray, upper: np.ndarray, base: np.ndarray) -> RowBounds:
     lower, upper = (x.reshape(len(rows), -1) for x in (lower, upper))
-    return RowBounds(
-        jnp.asarray(rows), *(jnp.asarray(x) for x in (lower, upper, mean_within(base, lower, upper)))
-    )
+    return RowBounds(rows, lower, upper, mean_within(base, lower, upper))
 
 
 def arranged(steps: AgentSteps, rows: Visited, lengths: Any) -> ChainData:

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from ethogram.inference.arviz_export import to_arviz
     from ethogram.inference.assignment import assign_roles, infer_roles
     from ethogram.inference.conjugate_svi import ConjugateSVI
+    from ethogram.inference.intent_errors import intent_errors
+    from ethogram.inference.max_entropy import fit_max_entropy
     from ethogram.inference.posterior import Posterior, load
     from ethogram.inference.score_curve import score_curve
     from ethogram.inference.step_sizes import robbins_monro
     from ethogram.models import markov_chain
-    from ethogram.models.agent_markov import AgentMarkov
+    from ethogram.models.agent_markov import AgentMarkov, Constraints
+    from ethogram.models.agent_trace import AgentTrace
     from ethogram.models.emissions import (
         BinomialEmission,
         CategoricalEmission,
@@ -27,26 +30,32 @@ if TYPE_CHECKING:
     )
     from ethogram.models.exponential_family import Known
     from ethogram.models.hidden_markov import HiddenMarkov
+    from ethogram.models.mdp import MDP
     from ethogram.models.role_hmm import RoleHMM
     from ethogram.models.trajectories import Metadata, Trajectories
 
 _HOMES = {
     "AgentMarkov": "ethogram.models.agent_markov",
+    "AgentTrace": "ethogram.models.agent_trace",
     "BinomialEmission": "ethogram.models.emissions",
     "CategoricalEmission": "ethogram.models.emissions",
     "ConjugateSVI": "ethogram.inference.conjugate_svi",
+    "Constraints": "ethogram.models.agent_markov",
     "GaussianEmission": "ethogram.models.emissions",
     "GaussianMixtureEmission": "ethogram.models.emissions",
     "HiddenMarkov": "ethogram.models.hidden_markov",
     "Known": "ethogram.models.exponential_family",
     "KnownCovarianceEmission": "ethogram.models.emissions",
+    "MDP": "ethogram.models.mdp",
     "Metadata": "ethogram.models.trajectories",
     "Posterior": "ethogram.inference.posterior",
     "RoleHMM": "ethogram.models.role_hmm",
     "Trajectories": "ethogram.models.trajectories",
     "align_states": "ethogram.inference.alignment",
     "assign_roles": "ethogram.inference.assignment",
+    "fit_max_entropy": "ethogram.inference.max_entropy",
     "infer_roles": "ethogram.inference.assignment",
+    "intent_errors": "ethogram.inference.intent_errors",
     "load": "ethogram.inference.posterior",
     "markov_chain": "ethogram.models",
     "robbins_monro": "ethogram.inference.step_sizes",
@@ -58,10 +67,13 @@ _HOMES = {
 __version__ = "0.1.0"
 
 __all__ = [
+    "MDP",
     "AgentMarkov",
+    "AgentTrace",
     "BinomialEmission",
     "CategoricalEmission",
     "ConjugateSVI",
+    "Constraints",
     "GaussianEmission",
     "GaussianMixtureEmission",
     "HiddenMarkov",
@@ -73,7 +85,9 @@ __all__ = [
     "Trajectories",
     "align_states",
     "assign_roles",
+    "fit_max_entropy",
     "infer_roles",
+    "intent_errors",
     "load",
     "markov_chain",
     "robbins_monro",

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from ethogram.inference import conjugate_svi
-from ethogram.inference.conjugate_steps import bounds
+from ethogram.inference.conjugate_steps import bounds, restart_slices
 from ethogram.inference.conjugate_svi import ConjugateSVI
 from ethogram.inference.mini_batches import group_layout, in_group_order, plan_batches
 from ethogram.inference.starts import start_blocks
@@ -415,3 +415,15 @@ def test_exclusive_roles_by_mini_batches(symbols):
     model = RoleHMM(3, CategoricalEmission(3), exclusive="per_sequence")
     ascent, stochastic = fit(model, data, tol=0), fit(model, data, tol=0, batch_size=3, step_size=1.0)
     np.testing.assert_allclose(stochastic.elbo[-1], ascent.elbo[-1], rtol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 2, "step_size": 0.5}, {"step_size": 0.5}])
+def test_restarts_in_slices_are_the_same_restarts(symbol_model, symbols, monkeypatch, settings):
+    """Restarts whose blocks are too large to stand side by side run one slice after another."""
+    data, options = symbols(), {"restarts": 4, "tol": 1e-3, **settings}
+    whole = fit(symbol_model(), data, 25, **options)
+    monkeypatch.setattr("ethogram.inference.conjugate_steps.LARGEST", 40)
+    four = jax.tree.map(lambda x: jnp.stack([x] * 4), symbol_model().prior())
+    assert len(restart_slices(four)) == 2
+    assert_same_fit(whole, fit(symbol_model(), data, 25, **options), rtol=1e-9)
