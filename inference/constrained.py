@@ -28,7 +28,7 @@ from ethogram.models.blocks.constrained_dirichlet import ConstrainedDirichlet
 from ethogram.models.blocks.polygamma import trigamma_and_tetragamma
 from ethogram.models.exponential_family import ConjugateBlock
 
-__all__ = ["Projection", "constrain", "project_rows", "row_objective", "warn_of_inflation"]
+__all__ = ["Projection", "constrain", "may_not_fall", "project_rows", "row_objective", "warn_of_inflation"]
 
 MAX_TRIALS = 200
 """Points at which Newton's method may look, halved steps included."""
@@ -292,7 +292,8 @@ def _look_at(held: _Held, logs: Array) -> _Point:
 def constrain(blocks: Any) -> Any:
     """Blocks with their constrained rows projected: the last step of a sweep.
 
-    A row stays as it was where that is better, or where Newton's method fails: the bound never falls.
+    A row stays as it was where that is better, or where Newton's method fails: the bound never falls. Rows that keep
+    their sum take the mean of their projection.
     """
     return jax.tree.map(
         lambda block: _projected(block) if isinstance(block, ConstrainedDirichlet) else block,
@@ -304,9 +305,16 @@ def constrain(blocks: Any) -> Any:
 def _projected(block: ConstrainedDirichlet) -> ConstrainedDirichlet:
     free = block.free_rows()
     found = project_rows(free, block.lower, block.upper)
+    if block.keep:
+        return block.with_rows(found.concentration / found.inflation[:, None])
     new, old = row_objective(jnp.stack([found.concentration, block.held]), free)
     better = found.converged & ~(new < old)
     return block.with_rows(jnp.where(better[:, None], found.concentration, block.held))
+
+
+def may_not_fall(blocks: dict[str, ConjugateBlock]) -> bool:
+    """Whether every sweep raises the bound: unless rows keep their certainty, and so stand below their maximum."""
+    return not any(isinstance(block, ConstrainedDirichlet) and block.keep for block in blocks.values())
 
 
 def warn_of_inflation(blocks: dict[str, ConjugateBlock]) -> None:

@@ -3,7 +3,8 @@ r"""The agent Markov model: an agent whose intent, hidden and of unknown variety
 .. math:: x_0 \sim b, \quad a_t \sim \pi_{x_t, s_t}, \quad x_{t+1} \sim T_{x_t, s_t, a_t}, \\
           b, T_{x,s,a} \sim Dir(\alpha\beta), \quad \pi_{x,s} \sim Dir(\rho_s), \quad \beta \sim GEM(\gamma)
 
-States s of the world are seen, and how they come about is taken as known; actions a are seen, or missing. Rows
+States s of the world are seen, and how they come about is taken as known: it would add a constant to every bound, and
+is left out. Actions a are seen, or missing. Rows
 over intents have K + 1 entries, the last for all intents beyond the truncation: no step is ever assigned there,
 and messages use the first K columns, which sum to less than one. What an observer says about a step, that the
 intent stayed or changed, has an accuracy.
@@ -155,8 +156,6 @@ class AgentMarkov:
     def bind(self, data: Trajectories) -> AgentMarkov:
         """The model that carries the rows that these data need."""
         steps = self._steps(data)
-        if not steps.inside.any():
-            raise ValueError("data have no steps: there is nothing to carry rows of")
         visited = carried_rows(self, steps)
         refuse_changes(self, steps, visited)
         return dataclasses.replace(self, visited=visited)
@@ -346,7 +345,11 @@ class AgentMarkov:
         self._steps(data)
 
     def _steps(self, data: Trajectories) -> AgentSteps:
-        return read_steps(data, self.num_states, self.num_actions, self.stay_accuracy is not None)
+        steps = read_steps(data, self.num_states, self.num_actions, self.stay_accuracy is not None)
+        empty = np.flatnonzero(~steps.inside.any(axis=1))
+        if len(empty):
+            raise ValueError(f"data.lengths[{empty[0]}] is 0: an empty trace says nothing; leave it out")
+        return steps
 
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[ChainData]

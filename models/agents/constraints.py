@@ -73,6 +73,13 @@ class Constraints:
     Regions of states, and sets of actions, are masks or lists of numbers; None means all. Statements without an
     intent hold for every intent alike, and are all that can be said before intents have numbers.
 
+    Parameters
+    ----------
+    rules : what was said; made by the methods.
+    concentration : a row with bounds stands where the bound of the fit is largest, ``"maximise"``, and may then be far
+        more certain than its data; with ``"keep"`` it has the mean of that row and the sum of its free posterior. The
+        bound of the fit is then lower, and may fall from sweep to sweep.
+
     Examples
     --------
     >>> known = Constraints.never_switch(states=[1, 2]).stay(states=[3], at_least=0.9)
@@ -81,6 +88,11 @@ class Constraints:
     """
 
     rules: tuple[_Rule, ...] = ()
+    concentration: str = dataclasses.field(default="maximise", metadata={"static": True})
+
+    def __post_init__(self):
+        if self.concentration not in ("maximise", "keep"):
+            raise ValueError(f'concentration must be "maximise" or "keep", not {self.concentration!r}')
 
     @_Statement
     def never_switch(self, states: Any = None, actions: Any = None) -> Constraints:
@@ -202,7 +214,7 @@ def check_constraints(constraints: Any, num_states: int, num_actions: int, trunc
         # A step whose action is missing may be by any: what holds for all actions holds for it.
         actions = np.append(actions, actions.all()) if len(actions) == num_actions else actions
         rules.append(dataclasses.replace(rule, states=states, actions=actions))
-    checked = Constraints(tuple(rules))
+    checked = dataclasses.replace(constraints, rules=tuple(rules))
     _refuse_contradictions(checked, num_states, num_actions, truncation)
     return checked
 

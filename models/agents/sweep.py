@@ -40,15 +40,16 @@ def around(model: Any, weights: Any) -> Blocks:
     policy = jnp.broadcast_to(policy, (count, *policy.shape))
     if rows.forbidden is not None:
         policy = jnp.where(rows.forbidden, 0, policy)
+    keep = model.constraints is not None and model.constraints.concentration == "keep"
     return {
         "weights": weights,
         "initial": Dirichlet(DirichletCoordinates(row)),
-        "transition": _bounded(transition, rows.pair_bounds),
-        "policy": _bounded(policy, rows.policy_bounds),
+        "transition": _bounded(transition, rows.pair_bounds, keep),
+        "policy": _bounded(policy, rows.policy_bounds, keep),
     }
 
 
-def _bounded(concentration: Array, bounds: RowBounds | None) -> Dirichlet:
+def _bounded(concentration: Array, bounds: RowBounds | None, keep: bool) -> Dirichlet:
     """A block of rows; those with bounds start at a mean within them."""
     natural = DirichletCoordinates(concentration)
     if bounds is None:
@@ -57,7 +58,7 @@ def _bounded(concentration: Array, bounds: RowBounds | None) -> Dirichlet:
     lower, upper, held = (
         x.astype(concentration.dtype) for x in (bounds.lower, bounds.upper, bounds.mean * total)
     )
-    return ConstrainedDirichlet(natural, held, bounds.rows, lower, upper)
+    return ConstrainedDirichlet(natural, held, bounds.rows, lower, upper, keep)
 
 
 def divergence(model: Any, blocks: Blocks) -> Array:
@@ -90,7 +91,7 @@ def update(model: Any, blocks: Blocks, statistics: Blocks, scale: Any, step_size
     def counts(name):  # what stands above the prior; rounding may put it below
         return jnp.maximum(moved[name].natural.concentration - before[name].natural.concentration, 0)
 
-    weights = _moved_weights(model, blocks, counts("initial"), counts("transition"))
+    weights = _moved_weights(model, {**blocks, **moved}, counts("initial"), counts("transition"))
     after = around(model, weights)
     for name in ("initial", "transition"):
         natural = DirichletCoordinates(after[name].natural.concentration + counts(name))

@@ -8,6 +8,7 @@ stochastic fit therefore averages free coordinates, and a full step on all data 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -21,7 +22,11 @@ from ethogram.models.exponential_family import Dirichlet, DirichletCoordinates
 __all__ = ["ConstrainedDirichlet", "mean_within"]
 
 
-@jax.tree_util.register_dataclass
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("natural", "held", "rows", "lower", "upper"),
+    meta_fields=("keep",),
+)
 @dataclasses.dataclass(frozen=True, eq=False)
 class ConstrainedDirichlet(Dirichlet):
     """Distribution of probability rows, some of which have bounds on their means."""
@@ -31,6 +36,7 @@ class ConstrainedDirichlet(Dirichlet):
     rows: Any  # (bounded row,): their numbers, batch axes flattened
     lower: Any  # (bounded row, category)
     upper: Any
+    keep: bool = False  # whether a bounded row keeps the sum of its free concentrations
 
     def effective(self) -> Dirichlet:
         """The rows as they stand in q."""

@@ -9,6 +9,7 @@ from scipy.special import digamma, gammaln
 
 from ethogram.domains import line_world
 from ethogram.inference.conjugate_svi import ConjugateSVI
+from ethogram.inference.posterior import load
 from ethogram.models.agent_markov import AgentMarkov, Constraints
 from ethogram.models.exponential_family import expected_statistics
 from ethogram.models.intent_agent import said_of_stay
@@ -65,7 +66,7 @@ def test_the_bound_never_falls(data, name, settings):
 
 def mean_of_rows(fit, states, actions=range(A)):
     """Mean rows (state, action, intent, next intent) of an agent's tables."""
-    transition = np.asarray(fit.posterior.model.agent(fit.posterior.mean()).transition)
+    transition = np.asarray(model_agent(fit).transition)
     return np.moveaxis(transition, 0, 2)[np.ix_(list(states), list(actions))]
 
 
@@ -173,3 +174,43 @@ def test_bounds_are_on_q_and_nuts_says_so(data):
     model = AgentMarkov(S, A, 3, constraints=KNOWN["equal"])
     with pytest.raises(ValueError, match="constraints on means are on q"):
         jax.eval_shape(lambda: model(data))
+
+
+@pytest.mark.slow
+def test_rows_may_keep_their_certainty(data):
+    """The mean is kept to, and the sum of a row is that of its free posterior."""
+    known = Constraints(concentration="keep").stay([1, 2, 3], equal=0.95)
+    block = fitted(known, data, steps=3).posterior.blocks["transition"]
+    np.testing.assert_allclose(block.inflation(), 1, rtol=1e-12)
+    held = np.asarray(block.held)
+    own = (np.asarray(block.lower) > 0) & (held > 0)
+    np.testing.assert_allclose((held / held.sum(-1, keepdims=True))[own], 0.95, rtol=1e-9)
+    with pytest.raises(ValueError, match='concentration must be "maximise" or "keep"'):
+        Constraints(concentration="more")
+
+
+@pytest.mark.slow
+def test_a_constrained_fit_is_kept_and_goes_on(data, tmp_path):
+    """By a checkpoint, as if never stopped, and by a file; under other constraints it is refused."""
+    model = AgentMarkov(S, A, 3, constraints=KNOWN["all"])
+
+    def run(steps, model=model, **options):
+        options = {"restarts": 2, "tol": 0.0, "progress_bar": False} | options
+        return ConjugateSVI(model).run(jax.random.key(1), data, steps, **options)
+
+    run(11, checkpoint=tmp_path / "half")
+    went_on, whole = run(20, checkpoint=tmp_path / "half"), run(20)
+    np.testing.assert_array_equal(went_on.elbo, whole.elbo)
+    whole.posterior.save(tmp_path / "whole")
+    read = load(tmp_path / "whole")
+    for one, other in zip(read.model.agent(read.mean()), model_agent(whole), strict=True):
+        np.testing.assert_array_equal(one, other)
+    other = AgentMarkov(S, A, 3, constraints=KNOWN["bounds"])
+    with pytest.raises(ValueError, match="checkpoint of another model"):
+        run(20, model=other, checkpoint=tmp_path / "half")
+    with pytest.raises(ValueError, match="init is a result"):
+        run(2, model=other, init=whole)
+
+
+def model_agent(fit):
+    return fit.posterior.model.agent(fit.posterior.mean())

@@ -103,3 +103,24 @@ def test_a_fit_goes_on_only_with_the_rows_it_has():
     moved = data._replace(states=data.states + CELLS)
     with pytest.raises(ValueError, match="init is a result of data with other states"):
         ConjugateSVI(model).run(jax.random.key(0), moved, 2, init=first, progress_bar=False)
+
+
+@pytest.mark.slow
+def test_rows_without_data_change_nothing_in_block_steps():
+    """Carried or marginalised, they leave the same bound and the same weights; by coordinates they hold these back."""
+    data, _ = line_walks(6)
+    assert set(np.unique(data.states)) == set(range(CELLS))
+    whole, visited = (
+        ConjugateSVI(AgentMarkov(CELLS, 3, 4, rows=rows)).run(
+            jax.random.key(6), data, 30, restarts=2, init="sticky", tol=0.0, progress_bar=False
+        )
+        for rows in ("all", "visited")
+    )
+    assert len(whole.posterior.blocks["transition"].mean()) > len(
+        visited.posterior.blocks["transition"].mean()
+    )
+    # From the first step on: the start has a stay in every row that is carried.
+    np.testing.assert_allclose(whole.restart_traces[:, 1:], visited.restart_traces[:, 1:], rtol=1e-9)
+    np.testing.assert_allclose(
+        *(fit.posterior.blocks["weights"].mean() for fit in (whole, visited)), rtol=1e-6
+    )
