@@ -36,7 +36,7 @@ MAX_TRIALS = 200
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 """Size of the gradient in log coordinates, relative to that of its terms, at which a row has converged."""
 
-CHUNK = 256
+CHUNK = 64
 """Rows that are projected side by side."""
 
 LARGE_INFLATION = 10
@@ -229,9 +229,11 @@ def _newton(held: _Held, logs: Array, settled: Array) -> _Point:
         trial = _look_at(held, point.logs + share[:, None] * point.step)
         least = point.value + 1e-4 * share * point.slope - noise * jnp.abs(point.value)
         gains = ~done & (trial.value >= least)
+        # A step that promises no more than rounding is the last: the next ones would be accepted for ever.
+        last = gains & jnp.isfinite(point.value) & (point.slope <= noise * (1 + jnp.abs(point.value)))
         point = _choose(gains, trial, point)
         share = jnp.where(gains, 1, share / 2)
-        return count + 1, point, share, done | (point.size <= tolerance) | (share < 1e-6)
+        return count + 1, point, share, done | last | (point.size <= tolerance) | (share < 1e-6)
 
     nothing, nowhere = jnp.zeros_like(logs), jnp.full_like(logs[:, 0], -jnp.inf)
     start = _Point(logs, nowhere, nothing, nothing[:, 0], -nowhere, nothing)
@@ -264,26 +266,30 @@ def _look_at(held: _Held, logs: Array) -> _Point:
     along_ray = total * jnp.sum(mean * gradient, -1)
     price = jnp.where(fixed & present, (gradient + jnp.where(none, 0, shared)[:, None]) * total[:, None], 0)
 
-    def solved(diagonal, across, own, own_ray):
-        delta = jnp.where(fixed, 1, diagonal * loose**2 - own)
-        held_part = jnp.sum(jnp.where(fixed, diagonal * mean**2, 0), -1)
-        kappa = (across - held_part) / rest**2
+    def solved(delta, kappa):
         share = jnp.sum(loose**2 / delta, -1)
         ahead = jnp.sum(loose * slope / delta, -1)
-        step = slope / delta + (kappa * ahead / (1 - kappa * share))[:, None] * loose / delta
-        right = jnp.all(delta > 0, -1) & (1 - kappa * share > 0)
-        stiff = total**2 * (held_part - across) - own_ray
-        ray = along_ray / jnp.where(stiff > 0, stiff, 1)
-        return step, right, ray, stiff > 0
+        return slope / delta + (kappa * ahead / (1 - kappa * share))[:, None] * loose / delta
 
-    exact = solved(curve - bend * away, curve_total - bend_total * away_total, slope, along_ray)
-    fisher = solved(curve, curve_total, 0.0, 0.0)
-    step = jnp.where(exact[1][:, None], exact[0], fisher[0])
-    ray = jnp.where(exact[3], exact[2], fisher[2])
+    def ray_step(diagonal, across, own):
+        stiff = total**2 * (jnp.sum(jnp.where(fixed, diagonal * mean**2, 0), -1) - across) - own
+        return along_ray / jnp.where(stiff > 0, stiff, 1), stiff > 0
+
+    # Minus the Hessian is diag(delta) - kappa m m'; where that is not positive, its parts are made so, one by one.
+    diagonal, across = curve - bend * away, curve_total - bend_total * away_total
+    delta = jnp.where(fixed, 1, diagonal * loose**2 - slope)
+    kappa = (across - jnp.sum(jnp.where(fixed, diagonal * mean**2, 0), -1)) / rest**2
+    right = jnp.all(delta > 0, -1) & (kappa * jnp.sum(loose**2 / delta, -1) < 1)
+    firm = jnp.maximum(jnp.abs(delta), 1e-3 * jnp.where(fixed, 1, curve * loose**2))
+    delta = jnp.where(right[:, None], delta, firm)
+    kappa = jnp.where(right, kappa, jnp.minimum(kappa, 0.5 / jnp.sum(loose**2 / firm, -1)))
+    step = solved(delta, kappa)
+    exact, fisher = ray_step(diagonal, across, along_ray), ray_step(curve, curve_total, 0.0)
+    ray = jnp.where(exact[1], exact[0], fisher[0])
     first = jnp.arange(row.shape[-1]) == 0
     step = jnp.where(none[:, None], jnp.where(first, ray[:, None], 0), jnp.where(fixed, 0, step))
     slope = jnp.where(none[:, None], jnp.where(first, along_ray[:, None], 0), slope)
-    step = jnp.clip(step, -4, 4)
+    step = step * jnp.minimum(1, 4 / jnp.maximum(jnp.max(jnp.abs(step), -1, keepdims=True), 4))
     scale = jnp.sum(jnp.abs(curve * away * row), -1) + 1
     size = jnp.max(jnp.abs(slope), -1) / scale
     return _Point(logs, row_objective(row, free), step, jnp.sum(slope * step, -1), size, price)

@@ -27,6 +27,7 @@ __all__ = [
 
 SYSTEMS = {
     "role-hmm": "ethogram.tour_roles:tour",
+    "agent-markov": "ethogram.tour_agents:tour",
 }
 """Name of each system, and where its tour is; imported when it is taken."""
 

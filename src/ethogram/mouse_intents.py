@@ -1,0 +1,107 @@
+"""The intents of mice in a labyrinth, as a fit sees them: what the tour and the notebook share."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ethogram.domains import labyrinth
+from ethogram.inference.conjugate_svi import ConjugateResult
+from ethogram.models.markov_chain import Marginals
+from ethogram.models.trajectories import Trajectories
+
+__all__ = ["USED", "InferredIntents", "draw_windows", "infer_intents", "typical_trace", "where_moves_lead"]
+
+USED = 0.01
+"""Share of the steps from which an intent counts as used."""
+
+
+class InferredIntents(NamedTuple):
+    """What a fit says of the intents of traces.
+
+    Attributes
+    ----------
+    probability : (sequence, time, intent), given the whole trace, zero beyond a length.
+    change : (sequence, time - 1) probability that the intent changes after each step.
+    visits : (intent, state) expected steps.
+    used : numbers of the intents that hold more than `USED` of the steps, the most used first.
+    """
+
+    probability: np.ndarray
+    change: np.ndarray
+    visits: np.ndarray
+    used: np.ndarray
+
+
+def infer_intents(result: ConjugateResult, data: Trajectories) -> InferredIntents:
+    """Posterior of the intents of traces, at the posterior means of the parameters."""
+    model = result.posterior.model
+    marginals = _smoothed(model, result.posterior.mean(), data)
+    probability, pair = np.asarray(marginals.state), np.asarray(marginals.pair)
+    inside = np.arange(probability.shape[1]) < np.asarray(data.lengths)[:, None]
+    probability = np.where(inside[..., None], probability, 0)
+    visits = np.zeros((model.truncation, model.num_states))
+    np.add.at(visits.T, np.asarray(data.states)[inside], probability[inside])
+    share = visits.sum(-1) / visits.sum()
+    order = np.argsort(-share)
+    change = pair.sum((-2, -1)) - np.trace(pair, axis1=-2, axis2=-1)
+    return InferredIntents(probability, change, visits, order[share[order] > USED])
+
+
+@jax.jit
+def _smoothed(model: Any, parameters: dict[str, Any], data: Trajectories) -> Marginals:
+    return model.observation(parameters, data).smooth(model.observed_value(data))
+
+
+def where_moves_lead(policy: ArrayLike, visits: ArrayLike) -> tuple[float, float]:
+    """Shares of an intent's steps from which its most probable moves lead to the water, and out to the home cage.
+
+    Whichever comes first counts; from the rest the moves go round in a circle.
+
+    Parameters
+    ----------
+    policy : (node, action) probabilities.
+    visits : (node,) steps at each node.
+    """
+    action, steps = np.asarray(policy).argmax(-1), np.asarray(visits, float)
+    after = labyrinth.next_state()[np.arange(labyrinth.NUM_NODES), action]
+    out = action[labyrinth.HOME] == labyrinth.ACTION_NAMES.index("out right")
+    place, end = np.arange(labyrinth.NUM_NODES), np.zeros(labyrinth.NUM_NODES, int)
+    for _ in range(labyrinth.NUM_NODES):
+        end = np.where((end == 0) & (place == labyrinth.HOME) & out, 2, end)
+        place = after[place]
+        end = np.where((end == 0) & (place == labyrinth.WATER), 1, end)
+    water, home = (float(steps[end == which].sum() / steps.sum()) for which in (1, 2))
+    return water, home
+
+
+def draw_windows(key: jax.Array, num_train: int, num_test: int) -> tuple[Trajectories, Trajectories]:
+    """Windows of the mice to learn from, and others to test on, drawn at random.
+
+    Parameters
+    ----------
+    num_train, num_test : windows of each, together no more than there are.
+    """
+    data, count = labyrinth.load(), num_train + num_test
+    if min(num_train, num_test) < 1 or count > data.num_sequences:
+        raise ValueError(
+            f"num_train is {num_train}, num_test {num_test}: give at least 1 of each, {data.num_sequences} in all"
+        )
+    key_chosen, key_split = jax.random.split(key)
+    chosen = np.sort(np.asarray(jax.random.permutation(key_chosen, data.num_sequences))[:count])
+    return data.take(chosen).split(key_split, test_fraction=num_test / count)
+
+
+def typical_trace(probability: ArrayLike) -> int:
+    """Number of the trace whose shares of intents are nearest to those of all.
+
+    Parameters
+    ----------
+    probability : (sequence, time, intent), zero beyond a length.
+    """
+    held = np.asarray(probability, float).sum(1)
+    share = held / np.maximum(held.sum(-1, keepdims=True), 1)
+    return int(np.argmin(((share - held.sum(0) / held.sum()) ** 2).sum(-1)))

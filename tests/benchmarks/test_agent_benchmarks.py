@@ -1,0 +1,113 @@
+"""Benchmarks of the agent Markov model: the plain reference against the package, and rows with their columns."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.papers import intent_data
+from benchmarks.speed import agent_markov
+from benchmarks.speed import agent_markov_reference as plain
+from ethogram.inference.conjugate_result import ConjugateResult
+from ethogram.inference.constrained import project_rows
+from ethogram.inference.posterior import Posterior
+from ethogram.models.blocks.stick_weights import StickWeights, fit_to_counts
+from ethogram.models.exponential_family import Dirichlet, expected_statistics
+
+COLUMNS = {
+    "size", "peer", "dtype", "ours_ms", "peer_ms", "ours_wall_ms", "peer_wall_ms", "ratio", "ratio_low", "ratio_high",
+    "compile_s", "peak_mb", "error",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def test_reference_has_the_local_step_and_the_bound_of_the_package():
+    fit = agent_markov.bind(3, (4, 3, 3), (5, 8))
+    model, random = fit.model, np.random.default_rng(4)
+    one = {
+        name: block
+        if name == "weights"
+        else Dirichlet.from_standard(random.gamma(1.0, 2.0, block.natural.concentration.shape))
+        for name, block in model.prior().items()
+    }
+    fit = fit._replace(blocks=jax.tree.map(lambda x: jnp.asarray(x)[None], one))
+    tables = agent_markov.tables_of(fit)
+    value, counts = plain.local_step(tables, fit.traces)
+    found = agent_markov.found_by(fit, expected_statistics(one))
+    assert plain.relative_error(found, (value, counts)) < 1e-10
+    assert counts.initial.sum() == pytest.approx(5) and counts.policy.sum() == pytest.approx(40)
+    ours = float(found[0] - jax.jit(lambda model, blocks: model.divergence(blocks))(model, one))
+    assert plain.bound(value, tables, *agent_markov.PRIOR) == pytest.approx(ours, rel=1e-10)
+
+
+def test_weights_of_the_reference_are_where_the_package_ends():
+    counts = np.random.default_rng(1).gamma(0.3, 10, (12, 3))
+    start = StickWeights.uniform(3, jnp.asarray(3.0), "stick")
+    step = jax.jit(lambda weights: fit_to_counts(weights, 3.0, jnp.asarray(counts)))
+    weights = start
+    for _ in range(20):
+        weights = step(weights)
+    theirs = plain.fit_weights(np.asarray(start.natural), 3.0, 3.0, counts)
+    np.testing.assert_allclose(theirs, weights.natural, atol=1e-4)
+
+
+def test_no_row_of_the_reference_is_better():
+    free, lower, upper = plain.draw_rows(2, 8, ("equal", "least"), size=5)
+    theirs = plain.project_rows(free, lower, upper)
+    kept = plain.keeps_to(theirs, lower, upper)
+    assert kept.sum() >= 5
+    ours = plain.row_objective(np.asarray(project_rows(free, lower, upper).concentration), free)
+    assert (ours >= plain.row_objective(theirs, free) - 1e-8 * (1 + abs(ours)))[kept].all()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the peer's, at import
+def test_rows_of_projections_and_e_steps_have_their_columns():
+    (row,) = agent_markov.measure_projection("projection-equal", ("equal",), 8, "float64", 1, 0)
+    assert row.keys() >= COLUMNS | {"correct", "case", "bounded_rows"} and row["correct"]
+    pytest.importorskip("dynamax")
+    rows = agent_markov.measure_e_step("small", (3, 6, 2, 3, 2), "float64", 1, 0)
+    assert [row["peer"] for row in rows] == ["dynamax two-filter", "dynamax smoother"]
+    for row in rows:
+        assert row.keys() >= COLUMNS | {"correct", "target", "reached", "peer_error"}
+        assert row["correct"] and row["peer_error"] < 1e-8
+
+
+@pytest.mark.slow
+def test_rows_of_sweeps_have_their_columns():
+    (row,) = agent_markov.measure_sweep("tiny", 5, 2, (6, 20), "float64", 1, 0)
+    assert row.keys() >= COLUMNS | {"correct", "visited_rows", "bounded_rows", "peer_slsqp_ms"}
+    assert row["correct"] and row["error"] < 1e-8
+    rows = agent_markov.measure_memory(100, 2, 1000, "float64", 0)
+    assert rows[0]["visited_rows"] < rows[1]["visited_rows"] and rows[0]["blocks_mb"] < rows[1]["blocks_mb"]
+    assert "reached" in rows[0]
+
+
+@pytest.mark.slow
+def test_rows_of_public_data_have_their_columns(monkeypatch):
+    """With the prior in place of fits, which are tested elsewhere and take their time to compile."""
+
+    def unfitted(model, data, sizes, number):
+        model = model.bind(data)
+        nothing = np.zeros(1)
+        posterior = Posterior(model, model.prior())
+        key = jax.random.key(0)
+        return ConjugateResult(posterior, nothing, nothing, False, 0, key, np.zeros(1, int), nothing[None])
+
+    monkeypatch.setattr(intent_data, "_fit", unfitted)
+    sizes = intent_data.Sizes(1, 1, 2, board=(5, 30), maze=(4, 2, 30), intents=(1, 3))
+    board = intent_data.rows_of_gridworld5(sizes, 0)
+    fits = {row["version"]: row for row in board if row["kind"] == "fit"}
+    assert list(fits) == list(intent_data.VERSIONS)
+    assert fits["K=1"]["hamming_test"] is None and 0 <= fits["CVI-LG"]["hamming_test"] <= 1
+    assert fits["VI"]["reference_heldout_log_likelihood_per_step"] == -1.53
+    assert sum("reached" in row for row in board) == 4
+    maze = intent_data.rows_of_labyrinth(sizes, 0)
+    assert [row["version"] for row in maze[:-1]] == ["K=1", "K=3"] and "reached" in maze[-1]
+    assert np.isfinite(maze[0]["heldout_log_likelihood_per_step"])
