@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ethogram.models.chains.conjugate_chain import ChainData
@@ -11,8 +12,8 @@ from ethogram.models.exponential_family import DirichletCoordinates
 
 __all__ = ["start_statistics"]
 
-SMALLEST_SHARE = 1e-10
-"""Draws below this count as this much: entries of nearly no concentration would never be left."""
+SMALLEST_DRAW = 1e-10
+"""Draws below this count as this much: entries of no concentration at all would be zeros of the model."""
 
 PIECES = 4
 """Pieces of one intent each that a trace of a ``"segments"`` start has on average."""
@@ -71,6 +72,10 @@ def start_statistics(
 
 
 def _drawn(rng: np.random.Generator, concentration: np.ndarray) -> np.ndarray:
-    """A draw of every row (..., entry), times the sum of its concentrations; zeros stay."""
-    draw = np.maximum(rng.standard_gamma(concentration), np.where(concentration > 0, SMALLEST_SHARE, 0))
+    """A draw of every row (..., entry), times the sum of its concentrations; zeros stay.
+
+    What is left of an entry must survive rounding when the step from the prior is taken in the fit's precision.
+    """
+    least = np.maximum(SMALLEST_DRAW, 100 * np.finfo(jnp.result_type(float)).eps * concentration)
+    draw = np.maximum(rng.standard_gamma(concentration), np.where(concentration > 0, least, 0))
     return draw / draw.sum(-1, keepdims=True) * concentration.sum(-1, keepdims=True)

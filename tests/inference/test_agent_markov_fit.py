@@ -124,3 +124,14 @@ def test_rows_without_data_change_nothing_in_block_steps():
     np.testing.assert_allclose(
         *(fit.posterior.blocks["weights"].mean() for fit in (whole, visited)), rtol=1e-6
     )
+
+
+@pytest.mark.slow
+def test_starts_from_the_prior_are_possible_in_single_precision():
+    """Draws of nearly nothing are no zeros, though the step to them cancels most of the prior."""
+    data, _ = line_walks(7)
+    with jax.enable_x64(False):
+        fit = ConjugateSVI(AgentMarkov(CELLS, 3, 10, alpha=0.5)).run(
+            jax.random.key(7), data, 3, restarts=20, init="prior", progress_bar=False
+        )
+    assert np.isfinite(fit.restart_traces).all()
