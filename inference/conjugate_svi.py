@@ -35,7 +35,7 @@ from ethogram.inference.conjugate_steps import (
     settled,
     stochastic_steps,
 )
-from ethogram.inference.constrained import may_not_fall, warn_of_inflation
+from ethogram.inference.constrained import may_not_fall, warn_of_rows
 from ethogram.inference.impossible_data import impossible_sequences
 from ethogram.inference.mini_batches import group_layout, group_order, in_group_order, plan_batches
 from ethogram.inference.starts import continued_blocks, start_blocks
@@ -162,7 +162,7 @@ class ConjugateSVI:
         result = best_restart(model, state, key_next)
         if run.ascent and may_not_fall(result.posterior.blocks):
             warn_of_falls(result.elbo)
-        warn_of_inflation(result.posterior.blocks)
+        warn_of_rows(result.posterior.blocks)
         return result
 
     @staticmethod

@@ -28,7 +28,7 @@ from ethogram.models.blocks.constrained_dirichlet import ConstrainedDirichlet
 from ethogram.models.blocks.polygamma import trigamma_and_tetragamma
 from ethogram.models.exponential_family import ConjugateBlock
 
-__all__ = ["Projection", "constrain", "may_not_fall", "project_rows", "row_objective", "warn_of_inflation"]
+__all__ = ["Projection", "constrain", "may_not_fall", "project_rows", "row_objective", "warn_of_rows"]
 
 MAX_TRIALS = 200
 """Points at which Newton's method may look, halved steps included."""
@@ -312,10 +312,12 @@ def _projected(block: ConstrainedDirichlet) -> ConstrainedDirichlet:
     free = block.free_rows()
     found = project_rows(free, block.lower, block.upper)
     if block.keep:
-        return block.with_rows(found.concentration / found.inflation[:, None])
+        kept = found.concentration / found.inflation[:, None]
+        stayed = block.held / block.inflation()[:, None]
+        return block.with_rows(jnp.where(found.converged[:, None], kept, stayed), found.converged)
     new, old = row_objective(jnp.stack([found.concentration, block.held]), free)
     better = found.converged & ~(new < old)
-    return block.with_rows(jnp.where(better[:, None], found.concentration, block.held))
+    return block.with_rows(jnp.where(better[:, None], found.concentration, block.held), found.converged)
 
 
 def may_not_fall(blocks: dict[str, ConjugateBlock]) -> bool:
@@ -323,12 +325,19 @@ def may_not_fall(blocks: dict[str, ConjugateBlock]) -> bool:
     return not any(isinstance(block, ConstrainedDirichlet) and block.keep for block in blocks.values())
 
 
-def warn_of_inflation(blocks: dict[str, ConjugateBlock]) -> None:
-    """Warn where constraints left rows far more certain than data and prior make them."""
+def warn_of_rows(blocks: dict[str, ConjugateBlock]) -> None:
+    """Warn where constraints left rows far more certain than data and prior make them, or could not be met at best."""
     for name, block in blocks.items():
         if isinstance(block, ConstrainedDirichlet):
             inflation = np.asarray(block.inflation())
-            large = inflation > LARGE_INFLATION
+            large, solved = inflation > LARGE_INFLATION, np.asarray(block.solved)
+            if not solved.all():
+                warnings.warn(
+                    f"{(~solved).sum()} of {len(solved)} constrained rows of {name} could not be projected and stand "
+                    "where they stood, within their bounds: give the prior more weight, or looser bounds",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
             if large.any():
                 warnings.warn(
                     f"constraints make {large.sum()} of {len(large)} constrained rows of {name} up to "

@@ -36,7 +36,9 @@ class ScoreCurve(NamedTuple):
 def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float:
     """Log likelihood of test data at the posterior-mean parameters, in nats an observed step.
 
-    The parameters are plugged in: it is the score of one normalised model, to be compared with others.
+    The parameters are plugged in: it is the score of one normalised model, to be compared with others. What else
+    the model is told of the test data, such as evidence in ``stay``, is scored with them: say nothing (-1) to score
+    actions alone.
 
     Raises
     ------
@@ -46,9 +48,6 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
     """
     posterior = result.posterior
     posterior.model.check(test)
-    steps = int(np.sum(np.asarray(test.observed)))
-    if steps == 0:
-        raise ValueError("test data have no observed step")
     mean = posterior.mean()
     for site, value in mean.items():
         if not np.isfinite(np.asarray(value)).all():
@@ -57,7 +56,12 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
                 "(a covariance has a mean from dof > num_features + 1 on)"
             )
     value = posterior.model.observed_value(test)
-    return float(_total(posterior.model.observation(mean, test), value)) / steps
+    distribution = posterior.model.observation(mean, test)
+    known = distribution.informative(value) if hasattr(distribution, "informative") else test.observed
+    steps = int(np.sum(np.asarray(known)))
+    if steps == 0:
+        raise ValueError("test data have no observed step")
+    return float(_total(distribution, value)) / steps
 
 
 @jax.jit

@@ -82,7 +82,7 @@ def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, Conjuga
         name = jax.tree_util.keystr(path)
         if old.shape != new.shape:
             raise ValueError(f"{fault}: its blocks{name} has shape {old.shape}, not {new.shape}")
-        moves = any(getattr(part, "name", None) in ("natural", "held") for part in path)
+        moves = any(getattr(part, "name", None) in ("natural", "held", "solved") for part in path)
         if not moves and not np.array_equal(old, new, equal_nan=new.dtype != bool):
             raise ValueError(f"{fault}: blocks{name} differ, which no fit moves; start afresh")
     return jax.tree.map(lambda old, new: jnp.asarray(old, dtype=new.dtype)[None], blocks, prior)

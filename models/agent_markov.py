@@ -4,7 +4,8 @@ r"""The agent Markov model: an agent whose intent, hidden and of unknown variety
           b, T_{x,s,a} \sim Dir(\alpha\beta), \quad \pi_{x,s} \sim Dir(\rho_s), \quad \beta \sim GEM(\gamma)
 
 States s of the world are seen, and how they come about is taken as known: it would add a constant to every bound, and
-is left out. Actions a are seen, or missing. Rows
+is left out. Actions a are seen, or missing; a step with a missing action has a row over intents of its own, as if
+missing were one more action. Rows
 over intents have K + 1 entries, the last for all intents beyond the truncation: no step is ever assigned there,
 and messages use the first K columns, which sum to less than one. What an observer says about a step, that the
 intent stayed or changed, has an accuracy.
@@ -181,7 +182,11 @@ class AgentMarkov:
 
     def rows_carried(self) -> Visited:
         """The rows that the model was bound to; all, with nothing said, before that."""
-        return self.visited if self.visited is not None else carried_rows(self, None)
+        if self.visited is not None:
+            return self.visited
+        if not is_concrete(*jax.tree.leaves(self.constraints)):
+            raise TypeError("the constraints of an unbound model are traced: bind it to data before jit")
+        return carried_rows(self, None)
 
     def prior(self) -> dict[str, ConjugateBlock]:
         """Blocks ``weights``, ``initial``, ``transition`` (a row a pair and intent), ``policy``.

@@ -17,7 +17,7 @@ from jax import Array, lax
 from numpyro.distributions import constraints
 
 from ethogram.models.hidden_markov import safe_log
-from ethogram.models.intent_agent import IntentAgent, walk
+from ethogram.models.intent_agent import IntentAgent, check_world, walk
 from ethogram.models.latent_chain import LatentChain
 
 __all__ = ["AgentForecast", "AgentTrace", "evidence_of_stay"]
@@ -145,6 +145,7 @@ class AgentTrace(LatentChain):
         world : what follows a state and action: states (state, action), integers, or their probabilities (state,
             action, next state).
         """
+        check_world(world, *self.policy.shape[1:])
         value = jnp.asarray(value)
         last = jnp.broadcast_to(self.lengths, value.shape[:-1])[..., None] - 1
         now = jnp.take_along_axis(self.smooth(value).state, last[..., None], axis=-2)[..., 0, :]

@@ -19,7 +19,7 @@ from jax import Array, lax
 from ethogram.models.hidden_markov import safe_log
 from ethogram.models.trajectories import Trajectories
 
-__all__ = ["IntentAgent", "Life", "roll_out", "said_of_stay", "walk"]
+__all__ = ["IntentAgent", "Life", "check_world", "roll_out", "said_of_stay", "walk"]
 
 
 class IntentAgent(NamedTuple):
@@ -72,13 +72,13 @@ def roll_out(key: Array, agent: IntentAgent, world: Any, first_states: Any, leng
     shapes = {
         "agent.initial": (agent.initial.shape, (num_intents,)),
         "agent.transition": (agent.transition.shape, (num_intents, num_states, num_actions, num_intents)),
-        "world": (world.shape, (num_states, num_actions, num_states)[: max(world.ndim, 2)]),
     }
     for name, (came, expected) in shapes.items():
         if came != expected:
             raise ValueError(
                 f"{name} has shape {came}: the agent's policy, {agent.policy.shape}, asks for {expected}"
             )
+    check_world(world, num_states, num_actions)
     first = np.asarray(first_states)
     if first.ndim != 1 or not first.size or first.min() < 0 or first.max() >= num_states:
         raise ValueError(
@@ -94,6 +94,28 @@ def roll_out(key: Array, agent: IntentAgent, world: Any, first_states: Any, leng
     inside = np.arange(states.shape[1]) < steps[:, None]
     states, actions, intents = (np.where(inside, x, -1) for x in (states, actions, intents))
     return Life(Trajectories(None, states, actions, steps, inside), intents)
+
+
+def check_world(world: Any, num_states: int, num_actions: int) -> None:
+    """Raise ValueError unless `world` has a state, or probabilities of all states, after every state and action."""
+    world = np.asarray(world)
+    expected = (num_states, num_actions, num_states)[: max(min(world.ndim, 3), 2)]
+    if world.shape != expected:
+        raise ValueError(
+            f"world has shape {world.shape}, not {expected}: give what follows every state and action"
+        )
+    if world.ndim == 2:
+        if not np.issubdtype(world.dtype, np.integer) or world.min() < 0 or world.max() >= num_states:
+            raise ValueError(
+                f"world must hold states, integers from 0 to {num_states - 1}, or probabilities of each"
+            )
+        return
+    wrong = (world < 0).any(-1) | (np.abs(world.sum(-1) - 1) > 1e-4)
+    if wrong.any():
+        at = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            f"world{at} is {world[tuple(at)]}, no probabilities that sum to 1: divide each row by its sum"
+        )
 
 
 def said_of_stay(key: Array, intents: Any, accuracy: float) -> np.ndarray:

@@ -173,6 +173,8 @@ def _read_bounds(
             f"{kind} needs equal=, or at_least= and at_most=, or one of these; it has {said or 'none'}"
         )
     for name, value in said.items():
+        if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
+            raise TypeError(f"{kind}: {name} must be a number, not {value!r}")
         if zero and name == "equal" and value == 0:
             continue
         if not 0 < value < 1:

@@ -95,7 +95,8 @@ def _bounded_pairs(model: Any, pairs: np.ndarray, row_of: np.ndarray) -> tuple[n
     """Which rows never change, bounds of the others, and rows for the pairs without data, put into `row_of`."""
     count = model.truncation
     never, lower, upper = bounds_of_pairs(model.constraints, np.arange(len(row_of)), model.num_actions, count)
-    bounded = ((lower > 0) | (upper < 1)).any((1, 2)) & ~never
+    each = ((lower > 0) | (upper < 1)).any(2) & ~never[:, None]  # (pair, intent)
+    bounded = each.any(1)
     row_of[never] = -2
     away = np.flatnonzero(bounded & ~np.isin(np.arange(len(row_of)), pairs))
     if len(away):  # pairs without data and with the same bounds are equal, and share a row
@@ -104,12 +105,11 @@ def _bounded_pairs(model: Any, pairs: np.ndarray, row_of: np.ndarray) -> tuple[n
         row_of[away] = len(pairs) + which.reshape(-1)
         away = away[first]
     cells = np.concatenate([pairs, away])
-    rows = np.flatnonzero(bounded[cells])
-    if not len(rows):
+    here = each[cells]
+    if not here.any():
         return never[cells], None
-    flat = (rows[:, None] * count + np.arange(count)).ravel()
-    start = np.full((len(flat), count + 1), 1 / (count + 1))
-    return never[cells], _row_bounds(flat, lower[cells[rows]], upper[cells[rows]], start)
+    start = np.full((here.sum(), count + 1), 1 / (count + 1))
+    return never[cells], _row_bounds(np.flatnonzero(here), lower[cells][here], upper[cells][here], start)
 
 
 def _bounded_policies(model: Any, states: np.ndarray) -> tuple[RowBounds | None, np.ndarray | None]:

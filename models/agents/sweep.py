@@ -22,6 +22,9 @@ __all__ = ["around", "divergence", "start_weights", "update"]
 
 Blocks = dict[str, Any]
 
+LEAST = 1e-3
+"""Share of its prior that a concentration keeps at least, where the prior falls below what a start lacked."""
+
 
 def start_weights(model: Any) -> StickWeights:
     """Equal weights."""
@@ -58,7 +61,8 @@ def _bounded(concentration: Array, bounds: RowBounds | None, keep: bool) -> Diri
     lower, upper, held = (
         x.astype(concentration.dtype) for x in (bounds.lower, bounds.upper, bounds.mean * total)
     )
-    return ConstrainedDirichlet(natural, held, bounds.rows, lower, upper, keep)
+    solved = jnp.ones(len(bounds.rows), bool)
+    return ConstrainedDirichlet(natural, held, solved, bounds.rows, lower, upper, keep)
 
 
 def divergence(model: Any, blocks: Blocks) -> Array:
@@ -88,13 +92,15 @@ def update(model: Any, blocks: Blocks, statistics: Blocks, scale: Any, step_size
     names = ("initial", "transition", "policy")
     moved = {name: blocks[name].step(before[name], statistics[name], scale, step_size) for name in names}
 
-    def counts(name):  # what stands above the prior; rounding may put it below
-        return jnp.maximum(moved[name].natural.concentration - before[name].natural.concentration, 0)
+    def gained(name):  # counts, but for small steps from starts that lie below the prior
+        return moved[name].natural.concentration - before[name].natural.concentration
 
-    weights = _moved_weights(model, {**blocks, **moved}, counts("initial"), counts("transition"))
+    counts = (jnp.maximum(gained(name), 0) for name in ("initial", "transition"))
+    weights = _moved_weights(model, {**blocks, **moved}, *counts)
     after = around(model, weights)
     for name in ("initial", "transition"):
-        natural = DirichletCoordinates(after[name].natural.concentration + counts(name))
+        rows = after[name].natural.concentration
+        natural = DirichletCoordinates(jnp.maximum(rows + gained(name), LEAST * rows))
         moved[name] = dataclasses.replace(moved[name], natural=natural)
     return {"weights": weights, **moved}
 

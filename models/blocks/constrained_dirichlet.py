@@ -24,7 +24,7 @@ __all__ = ["ConstrainedDirichlet", "mean_within"]
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=("natural", "held", "rows", "lower", "upper"),
+    data_fields=("natural", "held", "solved", "rows", "lower", "upper"),
     meta_fields=("keep",),
 )
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,6 +33,7 @@ class ConstrainedDirichlet(Dirichlet):
 
     natural: DirichletCoordinates  # free concentrations (*batch, category)
     held: Any  # (bounded row, category): where the rows with bounds stand
+    solved: Any  # (bounded row,) bool: whether the last projection found where they are to stand
     rows: Any  # (bounded row,): their numbers, batch axes flattened
     lower: Any  # (bounded row, category)
     upper: Any
@@ -49,9 +50,9 @@ class ConstrainedDirichlet(Dirichlet):
         free = self.natural.concentration
         return free.reshape(-1, free.shape[-1])[self.rows]
 
-    def with_rows(self, held: Array) -> ConstrainedDirichlet:
+    def with_rows(self, held: Array, solved: Array) -> ConstrainedDirichlet:
         """The block with its bounded rows at other concentrations."""
-        return dataclasses.replace(self, held=held.astype(self.natural.concentration.dtype))
+        return dataclasses.replace(self, held=held.astype(self.natural.concentration.dtype), solved=solved)
 
     def inflation(self) -> Array:
         """Sum of every bounded row over that of its free posterior."""

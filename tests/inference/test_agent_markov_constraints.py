@@ -10,6 +10,7 @@ from scipy.special import digamma, gammaln
 from ethogram.domains import line_world
 from ethogram.inference.conjugate_svi import ConjugateSVI
 from ethogram.inference.posterior import load
+from ethogram.inference.score_curve import heldout_log_likelihood
 from ethogram.models.agent_markov import AgentMarkov, Constraints
 from ethogram.models.exponential_family import expected_statistics
 from ethogram.models.intent_agent import said_of_stay
@@ -214,3 +215,21 @@ def test_a_constrained_fit_is_kept_and_goes_on(data, tmp_path):
 
 def model_agent(fit):
     return fit.posterior.model.agent(fit.posterior.mean())
+
+
+def test_only_rows_that_are_spoken_of_are_bounded(data):
+    """A word on the entries of one intent leaves the rows of the others to the exact step."""
+    model = AgentMarkov(S, A, 3, constraints=Constraints.entry(0, 1, [1], at_least=0.2)).bind(data)
+    rows = np.asarray(model.visited.pair_bounds.rows)
+    assert len(rows) and (rows % 3 == 0).all()
+
+
+def test_held_out_scores_count_the_actions(data):
+    """A missing action adds no step to the score."""
+    fit = fitted(KNOWN["never"], data, steps=5)
+    actions = np.array(data.actions)
+    actions[:, 1::2] = -1
+    score = heldout_log_likelihood(fit, data._replace(actions=actions))
+    trace = fit.posterior.model.observation(fit.posterior.mean(), data)
+    total = float(np.sum(trace.log_prob(np.where(np.arange(12) % 2 == 1, -1, np.asarray(data.actions)))))
+    np.testing.assert_allclose(score, total / (actions >= 0).sum(), rtol=1e-12)

@@ -85,3 +85,14 @@ def test_what_does_not_fit_is_named(change, message):
         roll_out(jax.random.key(0), **settings)
     with pytest.raises(ValueError, match="accuracy must be in"):
         said_of_stay(jax.random.key(0), np.zeros((1, 2), int), 0.0)
+
+
+def test_a_world_of_other_states_or_no_probabilities_is_named():
+    agent, world = drawn_agent(0)
+    table = np.array([[1, 2], [2, 7], [0, 1]])
+    for wrong, message in (
+        (table, "world must hold states, integers from 0 to 2"),
+        (2 * world, r"world\[0, 0\] is"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            roll_out(jax.random.key(0), agent, wrong, [0], 3)

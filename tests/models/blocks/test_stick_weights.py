@@ -109,3 +109,23 @@ def test_fixed_weights_stay():
     assert fit_to_counts(start, ALPHA, jnp.ones((2, 3))) is start
     assert fit_to_rows(start, ALPHA, jnp.ones((2, 4))) is start
     assert start.log_density() == 0
+
+
+def test_rows_held_and_rows_profiled_out_count_together():
+    """Some rows by their counts, some where q holds them, one of these not taken: many steps end at the maximum."""
+    random = np.random.default_rng(5)
+    counts = random.gamma(0.5, 4, size=(6, 3))
+    logs = np.log(random.dirichlet(np.ones(4), size=5))
+    taken = np.array([True, True, False, True, True])
+
+    def objective(weights):
+        return (
+            counts_objective(weights, "stick", counts)
+            + rows_objective(weights, "stick", logs[taken])
+            - (log_density(weights, "stick"))
+        )
+
+    moved = block(np.full(4, 0.25), "stick")
+    for _ in range(30):
+        moved = fit_to_counts(moved, ALPHA, jnp.asarray(counts), jnp.asarray(logs), jnp.asarray(taken))
+    np.testing.assert_allclose(objective(np.asarray(moved.natural)), best(objective, 4), rtol=1e-7)
