@@ -41,9 +41,13 @@ def restart_slices(blocks: Any) -> list[slice]:
     return [slice(start, start + size) for start in range(0, restarts, size)]
 
 
+def _some(blocks, part):
+    return jax.tree.map(lambda x: x[part], blocks)
+
+
 def _by_slices(function, blocks):
     """Results of `function(blocks of some restarts)`, joined along the restarts."""
-    parts = [function(jax.tree.map(lambda x, part=part: x[part], blocks)) for part in restart_slices(blocks)]
+    parts = [function(_some(blocks, part)) for part in restart_slices(blocks)]
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
 
 
@@ -54,7 +58,6 @@ def bounds(model, blocks, prior, batches):
 
 @jax.jit
 def _bounds(model, blocks, prior, batches):
-
     def bound(one):
         return _local_bound(model, expected_statistics(one), batches) - _divergence(model, one, prior)
 
@@ -67,19 +70,9 @@ def ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
     Returns blocks, active, latest bounds, the trace (BLOCK, restart) of bounds before each sweep, and how many
     sweeps were made. A resting restart stays at the blocks whose bound was the last taken.
     """
-    slices = restart_slices(blocks)
     parts = [
-        _ascent_block(
-            model,
-            jax.tree.map(lambda x, part=part: x[part], blocks),
-            prior,
-            batches,
-            active[part],
-            latest[part],
-            limit,
-            tol,
-        )
-        for part in slices
+        _ascent_block(model, _some(blocks, part), prior, batches, active[part], latest[part], limit, tol)
+        for part in restart_slices(blocks)
     ]
     if len(parts) == 1:
         return parts[0]
@@ -119,7 +112,6 @@ def full_steps(model, blocks, prior, batches, step_sizes):
 
 @jax.jit
 def _full_steps(model, blocks, prior, batches, step_sizes):
-
     def step(blocks, step_size):
         def one(block):
             _, statistics = _bound_and_statistics(model, block, prior, batches)

@@ -266,11 +266,6 @@ def _look_at(held: _Held, logs: Array) -> _Point:
     along_ray = total * jnp.sum(mean * gradient, -1)
     price = jnp.where(fixed & present, (gradient + jnp.where(none, 0, shared)[:, None]) * total[:, None], 0)
 
-    def solved(delta, kappa):
-        share = jnp.sum(loose**2 / delta, -1)
-        ahead = jnp.sum(loose * slope / delta, -1)
-        return slope / delta + (kappa * ahead / (1 - kappa * share))[:, None] * loose / delta
-
     def ray_step(diagonal, across, own):
         stiff = total**2 * (jnp.sum(jnp.where(fixed, diagonal * mean**2, 0), -1) - across) - own
         return along_ray / jnp.where(stiff > 0, stiff, 1), stiff > 0
@@ -283,7 +278,8 @@ def _look_at(held: _Held, logs: Array) -> _Point:
     firm = jnp.maximum(jnp.abs(delta), 1e-3 * jnp.where(fixed, 1, curve * loose**2))
     delta = jnp.where(right[:, None], delta, firm)
     kappa = jnp.where(right, kappa, jnp.minimum(kappa, 0.5 / jnp.sum(loose**2 / firm, -1)))
-    step = solved(delta, kappa)
+    ahead = kappa * jnp.sum(loose * slope / delta, -1) / (1 - kappa * jnp.sum(loose**2 / delta, -1))
+    step = slope / delta + ahead[:, None] * loose / delta
     exact, fisher = ray_step(diagonal, across, along_ray), ray_step(curve, curve_total, 0.0)
     ray = jnp.where(exact[1], exact[0], fisher[0])
     first = jnp.arange(row.shape[-1]) == 0

@@ -5,10 +5,9 @@ r"""The agent Markov model: an agent whose intent, hidden and of unknown variety
 
 States s of the world are seen, and how they come about is taken as known: it would add a constant to every bound, and
 is left out. Actions a are seen, or missing; a step with a missing action has a row over intents of its own, as if
-missing were one more action. Rows
-over intents have K + 1 entries, the last for all intents beyond the truncation: no step is ever assigned there,
-and messages use the first K columns, which sum to less than one. What an observer says about a step, that the
-intent stayed or changed, has an accuracy.
+missing were one more action. Rows over intents have K + 1 entries, the last for all intents beyond the truncation: no
+step is ever assigned there, and messages use the first K columns, which sum to less than one. What an observer says
+about a step, that the intent stayed or changed, has an accuracy.
 
 Unhelkar and Shah (2019), "Learning models of sequential decision-making with partial specification of agent
 behavior". What is printed there and built otherwise here: q(x) has :math:`\ln\tilde\pi(a_N \mid x_N, s_N)` (eq. 6
@@ -40,6 +39,7 @@ from ethogram.models.agents.starts import start_statistics
 from ethogram.models.agents.steps import AgentSteps, read_steps
 from ethogram.models.agents.tables import agent_tables, drawn_parameters
 from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require
+from ethogram.models.blocks.stick_weights import weights_of_sticks
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer
 from ethogram.models.emissions.emission import whole_number
 from ethogram.models.exponential_family import ConjugateBlock, DirichletCoordinates
@@ -191,13 +191,9 @@ class AgentMarkov:
     def prior(self) -> dict[str, ConjugateBlock]:
         """Blocks ``weights``, ``initial``, ``transition`` (a row a pair and intent), ``policy``.
 
-        Rows over intents stand at equal weights; :meth:`prior_at` has them at those of a fit.
+        Rows over intents stand at equal weights; in a fit they follow the weights.
         """
         return sweep.around(self, sweep.start_weights(self))
-
-    def prior_at(self, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
-        """The prior given the weights among these blocks."""
-        return sweep.around(self, blocks["weights"])
 
     def divergence(self, blocks: dict[str, ConjugateBlock]) -> Array:
         """KL(q || p) of the rows of data, less the log prior density of the weights, in nats."""
@@ -247,8 +243,8 @@ class AgentMarkov:
         Intents are those within the truncation; rows over intents have one more entry, for all beyond it.
         """
         table, policy, row_of = agent_tables(self, parameters)
-        transition = jnp.moveaxis(table[row_of[:, : self.num_actions], : self.truncation], 2, 0)
-        return IntentAgent(parameters["initial"], transition, policy[: self.truncation])
+        within = slice(self.truncation)
+        return IntentAgent.of_rows(parameters["initial"], table[:, within], row_of, policy[within])
 
     def simulate(
         self,
@@ -274,9 +270,7 @@ class AgentMarkov:
         if parameters is None:
             parameters = drawn_parameters(model, key_parameters)
         table, policy, row_of = agent_tables(model, parameters)
-        agent = IntentAgent(
-            parameters["initial"], jnp.moveaxis(table[row_of[:, : self.num_actions]], 2, 0), policy
-        )
+        agent = IntentAgent.of_rows(parameters["initial"], table, row_of, policy)
         life = roll_out(key_lives, agent, world, first_states, lengths)
         data = life.data
         if self.stay_accuracy is not None:
@@ -326,8 +320,7 @@ class AgentMarkov:
         if self.beta_prior != "fixed":
             unit = jnp.ones(self.truncation, weights.dtype)
             sticks = numpyro.sample("sticks", dist.Beta(unit, self.gamma * unit).to_event(1))
-            left = jnp.concatenate([unit[:1], jnp.cumprod(1 - sticks)])
-            weights = jnp.concatenate([sticks * left[:-1], left[-1:]])
+            weights = weights_of_sticks(sticks)
         weights = numpyro.deterministic("weights", weights)
         free = jnp.broadcast_to(self.alpha * weights, (rows.num_rows, self.truncation, len(weights)))
         initial = numpyro.sample("initial", dist.Dirichlet(self.alpha * weights))

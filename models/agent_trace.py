@@ -160,10 +160,8 @@ class AgentTrace(LatentChain):
         after = world[state, action]
         if world.ndim == 3:
             after = jax.random.categorical(key_state, safe_log(after))
-        num_actions = self.policy.shape[-1]
-        rows = self.transition[self.row_of[:, :num_actions]]
-        following = jax.random.categorical(key_next, safe_log(rows[state, action, intent]))
-        agent = IntentAgent(self.initial, jnp.moveaxis(rows, 2, 0), self.policy)
+        agent = IntentAgent.of_rows(self.initial, self.transition, self.row_of, self.policy)
+        following = jax.random.categorical(key_next, safe_log(agent.transition[intent, state, action]))
         start = (after.astype(jnp.int32), following.astype(jnp.int32))
         return AgentForecast(*walk(key_walk, agent, world, start, steps))
 

@@ -36,6 +36,15 @@ class IntentAgent(NamedTuple):
     transition: Any
     policy: Any
 
+    @classmethod
+    def of_rows(cls, initial: Array, rows: Array, row_of: Array, policy: Array) -> IntentAgent:
+        """The agent whose transitions are rows of a table (row, intent, next intent), numbered by (state, action).
+
+        Numbers of missing actions, in a last column of `row_of`, are left out.
+        """
+        numbered = rows[row_of[:, : policy.shape[-1]]]
+        return cls(initial, jnp.moveaxis(numbered, 2, 0), policy)
+
 
 class Life(NamedTuple):
     """What an agent did, and what it was after.

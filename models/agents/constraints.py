@@ -213,8 +213,6 @@ def check_constraints(constraints: Any, num_states: int, num_actions: int, trunc
                 raise ValueError(f"constraints: {rule.describe()}: {number} is outside 0..{size - 1}")
         states = _mask(rule, "states", rule.states, num_states)
         actions = _mask(rule, "actions", rule.actions, num_actions)
-        # A step whose action is missing may be by any: what holds for all actions holds for it.
-        actions = np.append(actions, actions.all()) if len(actions) == num_actions else actions
         rules.append(dataclasses.replace(rule, states=states, actions=actions))
     checked = dataclasses.replace(constraints, rules=tuple(rules))
     _refuse_contradictions(checked, num_states, num_actions, truncation)
@@ -226,7 +224,7 @@ def _mask(rule: _Rule, name: str, region: Any, size: int) -> np.ndarray:
         return np.ones(size, bool)
     values = np.asarray(region)
     if values.dtype == bool:
-        if values.shape not in ((size,), (size + 1,) if name == "actions" else (size,)):
+        if values.shape != (size,):
             raise ValueError(
                 f"constraints: {rule.describe()}: {name} is a mask of shape {values.shape}, not ({size},)"
             )
@@ -243,10 +241,8 @@ def _mask(rule: _Rule, name: str, region: Any, size: int) -> np.ndarray:
 
 def bounds_of_pairs(constraints: Constraints, pairs: np.ndarray, num_actions: int, truncation: int) -> Bounds:
     """Bounds of the rows over intents (cell, intent, next intent) of some pairs, state * (num_actions + 1) + action."""
-    rules = [rule for rule in constraints.rules if rule.kind != "action"]
-    states, actions = np.divmod(pairs, num_actions + 1)
-    holds = [np.asarray(rule.states)[states] & np.asarray(rule.actions)[actions] for rule in rules]
-    tables, which, _ = _distinct(rules, holds, len(pairs), (truncation, truncation + 1))
+    rules, holds = _rules_of_pairs(constraints, pairs, num_actions)
+    tables, which, _ = _distinct(rules, holds, (truncation, truncation + 1))
     return Bounds(*(part[which] for part in tables))
 
 
@@ -254,21 +250,38 @@ def bounds_of_policies(
     constraints: Constraints, states: np.ndarray, num_actions: int, truncation: int
 ) -> Bounds:
     """Bounds of the rows over actions (cell, intent, action) of some states; ``never`` says nothing here."""
-    rules = [rule for rule in constraints.rules if rule.kind == "action"]
-    holds = [np.asarray(rule.states)[states] for rule in rules]
-    tables, which, _ = _distinct(rules, holds, len(states), (truncation, num_actions))
+    rules, holds = _rules_of_policies(constraints, states)
+    tables, which, _ = _distinct(rules, holds, (truncation, num_actions))
     return Bounds(*(part[which] for part in tables))
 
 
+def _rules_of_pairs(
+    constraints: Constraints, pairs: np.ndarray, num_actions: int
+) -> tuple[list[_Rule], np.ndarray]:
+    """What is said of rows over intents, and where each of it holds (rule, cell).
+
+    A step whose action is missing may be by any: what holds for all actions holds for it.
+    """
+    rules = [rule for rule in constraints.rules if rule.kind != "action"]
+    states, actions = np.divmod(pairs, num_actions + 1)
+    holds = [rule.states[states] & np.append(rule.actions, rule.actions.all())[actions] for rule in rules]
+    return rules, np.array(holds, bool).reshape(len(rules), len(pairs))
+
+
+def _rules_of_policies(constraints: Constraints, states: np.ndarray) -> tuple[list[_Rule], np.ndarray]:
+    """What is said of rows over actions, and where each of it holds (rule, cell)."""
+    rules = [rule for rule in constraints.rules if rule.kind == "action"]
+    return rules, np.array([rule.states[states] for rule in rules], bool).reshape(len(rules), len(states))
+
+
 def _distinct(
-    rules: list[_Rule], holds: list[np.ndarray], num_cells: int, shape: tuple[int, int]
+    rules: list[_Rule], holds: np.ndarray, shape: tuple[int, int]
 ) -> tuple[Bounds, np.ndarray, np.ndarray]:
     """Bounds of each distinct set of rules that holds somewhere, which of them each cell has, and a cell that has it.
 
     Bounds are not yet narrowed by ``never``, and are crossed where rules contradict each other.
     """
-    held = np.array(holds, bool).reshape(len(rules), num_cells)
-    signature, first, which = np.unique(held, axis=1, return_index=True, return_inverse=True)
+    signature, first, which = np.unique(holds, axis=1, return_index=True, return_inverse=True)
     count = signature.shape[1]
     never = np.zeros(count, bool)
     lower, upper = np.zeros((count, *shape)), np.ones((count, *shape))
@@ -299,26 +312,21 @@ def _place(rule: _Rule, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]
 def _refuse_contradictions(
     constraints: Constraints, num_states: int, num_actions: int, truncation: int
 ) -> None:
-    for over, shape in (("intents", (truncation, truncation + 1)), ("actions", (truncation, num_actions))):
-        rules = [rule for rule in constraints.rules if (rule.kind == "action") == (over == "actions")]
-        width = num_actions + 1 if over == "intents" else 1
-        cells = np.arange(num_states * width)
-        states, actions = np.divmod(cells, width)
-        holds = [
-            rule.states[states] & (rule.actions[actions] if over == "intents" else True) for rule in rules
-        ]
-        tables, _, first = _distinct(rules, holds, len(cells), shape)
+    states, pairs = np.arange(num_states), np.arange(num_states * (num_actions + 1))
+    for over, (rules, holds) in {
+        "intents": _rules_of_pairs(constraints, pairs, num_actions),
+        "actions": _rules_of_policies(constraints, states),
+    }.items():
+        shape = (truncation, truncation + 1 if over == "intents" else num_actions)
+        tables, _, first = _distinct(rules, holds, shape)
         for number, cell in enumerate(first):
-            here = [rule for rule, held in zip(rules, holds, strict=True) if held[cell]]
+            here = [rule for rule, held in zip(rules, holds[:, cell], strict=True) if held]
             fault = _fault(Bounds(*(part[number] for part in tables)), here, shape)
             if fault:
-                action = (
-                    f", action {actions[cell]}" if over == "intents" and actions[cell] < num_actions else ""
-                )
+                state, action = divmod(cell, num_actions + 1) if over == "intents" else (cell, num_actions)
+                where = f"state {state}" + (f", action {action}" if action < num_actions else "")
                 said = "; ".join(rule.describe() for rule in here)
-                raise ValueError(
-                    f"constraints contradict each other at state {states[cell]}{action} ({said}): {fault}"
-                )
+                raise ValueError(f"constraints contradict each other at {where} ({said}): {fault}")
 
 
 def _fault(bounds: Bounds, rules: list[_Rule], shape: tuple[int, int]) -> str:

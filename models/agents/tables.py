@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ethogram.models.agents import sweep
+from ethogram.models.blocks.stick_weights import weights_of_sticks
 
 __all__ = ["agent_tables", "drawn_parameters"]
 
@@ -38,8 +39,7 @@ def drawn_parameters(model: Any, key: Array) -> dict[str, Array]:
     weights = start.natural
     if model.beta_prior != "fixed":
         sticks = jax.random.beta(key_sticks, 1.0, model.gamma, (model.truncation,))
-        left = jnp.concatenate([jnp.ones(1), jnp.cumprod(1 - sticks)])
-        weights = jnp.concatenate([sticks * left[:-1], left[-1:]])
+        weights = weights_of_sticks(sticks)
     blocks = sweep.around(model, dataclasses.replace(start, natural=weights))
     parts = {name: block for name, block in blocks.items() if name != "weights"}
     drawn = {name: block.sample(one) for one, (name, block) in zip(keys, parts.items(), strict=True)}

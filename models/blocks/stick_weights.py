@@ -26,7 +26,7 @@ from ethogram.models.blocks.conjugate_block import ConjugateBlock
 from ethogram.models.blocks.divergences import Divergence
 from ethogram.models.blocks.polygamma import trigamma
 
-__all__ = ["SMALLEST_WEIGHT", "StickWeights", "fit_to_counts", "fit_to_rows"]
+__all__ = ["SMALLEST_WEIGHT", "StickWeights", "fit_to_counts", "fit_to_rows", "weights_of_sticks"]
 
 SMALLEST_WEIGHT = 1e-8
 """No weight falls below this: a state that holds nothing would go to 0, where its rows have no density."""
@@ -86,10 +86,8 @@ class StickWeights(ConjugateBlock):
         return self.natural
 
     def predictive(self, *arguments: Any) -> Any:
-        """Not defined for weights alone."""
-        raise NotImplementedError(
-            "weights have observations only through the rows that they are the prior of"
-        )
+        """Raise TypeError: weights have no observations of their own."""
+        raise TypeError("weights have observations only through the rows that they are the prior of")
 
     def standard(self) -> Array:
         """The weights."""
@@ -113,6 +111,12 @@ def _log_density(weights: Array, gamma: Array, density: str) -> Array:
         left = jnp.cumsum(weights[::-1])[::-1]
         value -= jnp.sum(jnp.log(left[1:count]))
     return value
+
+
+def weights_of_sticks(sticks: Array) -> Array:
+    """Weights (state + 1,) of sticks (state,): each takes its share of what those before left, and the rest is last."""
+    left = jnp.concatenate([jnp.ones_like(sticks[:1]), jnp.cumprod(1 - sticks)])
+    return jnp.concatenate([sticks * left[:-1], left[-1:]])
 
 
 class _Terms(NamedTuple):

@@ -82,6 +82,11 @@ def test_entries_and_actions_have_their_own_rows():
             ValueError,
             r"states is a mask of shape \(3,\), not \(4,\)",
         ),
+        (
+            lambda: Constraints.never_switch([0], [True] * 3),
+            ValueError,
+            r"actions is a mask of shape \(3,\), not \(2,\)",
+        ),
         (lambda: Constraints.never_switch([0.5]), TypeError, "states must be a mask or numbers"),
         (
             lambda: Constraints.entry(0, 3, equal=0.5),
