@@ -53,11 +53,11 @@ __all__ = ["AgentMarkov", "Constraints", "SimulatedAgent"]
 
 @model_object
 class _Policy:
-    """Actions as symbols of a table (intent, visited state, action), at observations (state, action)."""
+    """Actions as symbols, state * num_actions + action, of a table (intent, visited state, action)."""
 
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+    def symbol_table(self, expected: dict[str, Any]) -> Array:
         table = expected["policy"].concentration
-        return jnp.moveaxis(table[:, observations[..., 0], observations[..., 1]], 0, -1)
+        return table.reshape(len(table), -1).T
 
 
 class SimulatedAgent(NamedTuple):
@@ -223,7 +223,7 @@ class AgentMarkov:
 
     def arrange(self, data: Trajectories) -> ChainData:
         """Data as :meth:`log_normalizer` reads them; states and rows are numbered as the model carries them."""
-        return arranged(self._steps(data), self.rows_carried(), data.lengths)
+        return arranged(self._steps(data), self.rows_carried(), self.num_actions, data.lengths)
 
     def observation(self, parameters: dict[str, Any], data: Trajectories) -> AgentTrace:
         """Distribution of the actions at given parameters, one batch entry a trace.

@@ -99,7 +99,7 @@ def bind(seed: int, world: tuple[int, int, int], walks: tuple[int, int], **optio
     num_states = options.pop("num_states", num_states)
     model = AgentMarkov(num_states, num_actions, intents, *PRIOR, **options).bind(data)
     batch = _on_device(model.arrange(data))
-    state, action = np.moveaxis(np.asarray(batch.observations), -1, 0)
+    state, action = np.divmod(np.asarray(batch.observations), num_actions)
     pair = np.asarray(model.rows_carried().row_pair)[np.asarray(batch.rows)[:, :-1]]
     return Fit(model, None, batch, plain.Traces(state, action, pair))
 

@@ -136,7 +136,7 @@ def _row_bounds(rows: np.ndarray, lower: np.ndarray, upper: np.ndarray, base: np
     return RowBounds(rows, lower, upper, mean_within(base, lower, upper))
 
 
-def arranged(steps: AgentSteps, rows: Visited, lengths: Any) -> ChainData:
+def arranged(steps: AgentSteps, rows: Visited, actions: int, lengths: Any) -> ChainData:
     """Traces as the chain kernel reads them; states and rows are numbered as they are carried.
 
     Raises
@@ -158,10 +158,10 @@ def arranged(steps: AgentSteps, rows: Visited, lengths: Any) -> ChainData:
             f"data{at} has a state, action or evidence that the model was not bound to: bind it to these data"
         )
     known = steps.action >= 0
-    observations = np.stack([np.where(steps.inside, state, 0), np.maximum(steps.action, 0)], axis=-1)
+    symbol = np.where(steps.inside & known, state * actions + steps.action, 0)
     row = np.where(steps.leaving, row, 0)
     return ChainData(
-        jnp.asarray(observations.astype(np.int32)),
+        jnp.asarray(symbol.astype(np.int32)),
         jnp.asarray(steps.inside & known),
         jnp.asarray(lengths),
         rows=jnp.asarray(row.astype(np.int32)),

@@ -45,7 +45,8 @@ def start_statistics(
         transition[:, np.arange(count), np.arange(count)] = 1
         visits = np.zeros(policy.shape[1:])
         for batch in batches:
-            state, action = np.asarray(batch.observations)[np.asarray(batch.observed)].T
+            symbol = np.asarray(batch.observations)[np.asarray(batch.observed)]
+            state, action = np.divmod(symbol, model.num_actions)
             np.add.at(visits, (state, action), 1)
         policy[:] = np.moveaxis(rng.dirichlet(np.ones(count), visits.shape), -1, 0) * visits
         initial[:count] = sum(len(batch.lengths) for batch in batches) / count
@@ -57,7 +58,7 @@ def start_statistics(
         labels = rng.integers(count, size=(len(lengths), piece.max() + 1))
         intent = np.take_along_axis(labels, piece, axis=1)
         inside, leaving = steps < lengths[:, None], steps + 1 < lengths[:, None]
-        state, action = np.moveaxis(np.asarray(batch.observations), -1, 0)
+        state, action = np.divmod(np.asarray(batch.observations), model.num_actions)
         np.add.at(policy, (intent[observed], state[observed], action[observed]), 1)
         pair = row_pair[np.asarray(batch.rows)]
         following = np.roll(intent, -1, axis=1)

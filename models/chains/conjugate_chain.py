@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
-from ethogram.models.chains.forward_backward import RowTransitions, chunk_e_step
+from ethogram.models.chains.forward_backward import RowTransitions, SymbolLikelihoods, chunk_e_step
 from ethogram.models.markov_chain import chunk_size, fold_axis, unfold_axis
 
 __all__ = ["ChainData", "conjugate_log_normalizer", "masked_log_likelihood"]
@@ -136,14 +136,14 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
 
     def one_chunk(chunk: ChainData):
         steps, statistics_of = _step_potentials(emission, expected, chunk)
-        dtype = jnp.result_type(steps, log_initial)
-        alive = jnp.arange(steps.shape[0])[:, None, None] < chunk.lengths[None, None]
+        dtype = jnp.result_type(jax.eval_shape(steps), log_initial)
+        alive = jnp.arange(num_steps)[:, None, None] < chunk.lengths[None, None]
         weight = jnp.ones((1, chunk.lengths.shape[0]), dtype)
         table = log_transition.astype(dtype)
         result = chunk_e_step(
             log_initial.astype(dtype),
             table[..., None] if chunk.rows is None else RowTransitions(table, chunk.rows[:, :-1].T),
-            lambda: steps.astype(dtype),
+            steps,
             alive,
             weight,
         )
@@ -170,12 +170,14 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
     return lax.scan(add_chunk, nothing, chunks)[0]
 
 
-def _step_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Array, Any]:
-    """Expected log likelihood (time, state, chain, sequence), and statistics by block as a function of marginals.
+def _step_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:
+    """What gives expected log likelihoods (time, state, chain, sequence), and statistics of marginals by block.
 
     Where it is linear in features of the data, both are matrix products with them; elsewhere the statistics are
     the pullback of the marginals through it.
     """
+    if hasattr(emission, "symbol_table") and chunk.states is None:
+        return _symbol_potentials(emission, expected, chunk)
     if not hasattr(emission, "chain_features"):
         return _general_potentials(emission, expected, chunk)
     features = emission.chain_features(chunk.observations, chunk.observed)
@@ -196,7 +198,21 @@ def _step_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) 
         total = jnp.sum(each, axis=0)
         return pullback(total.reshape(weights.shape).astype(weights.dtype))[0]
 
-    return steps, statistics_of
+    return lambda: steps, statistics_of
+
+
+def _symbol_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:
+    """The same where steps share the rows of a table: counts of its rows are added up by symbol."""
+    table, pullback = jax.vjp(jax.vmap(emission.symbol_table, out_axes=-1), expected)
+    nothing = table.shape[0]  # the last row, of zeros: a step where nothing was observed
+    symbol = jnp.where(chunk.observed, chunk.observations, nothing).T
+
+    def statistics_of(marginals: Array) -> dict[str, Any]:
+        counts = jnp.zeros((nothing + 1, *table.shape[1:]), table.dtype)
+        counts = counts.at[symbol].add(jnp.transpose(marginals, (0, 3, 1, 2)).astype(table.dtype))
+        return pullback(counts[:nothing])[0]
+
+    return SymbolLikelihoods(jnp.pad(table, ((0, 1), (0, 0), (0, 0))), symbol), statistics_of
 
 
 def _only_known(steps: Array, states: Array | None) -> Array:
@@ -208,7 +224,7 @@ def _only_known(steps: Array, states: Array | None) -> Array:
     return jnp.where(allowed, steps, -jnp.inf)
 
 
-def _general_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Array, Any]:
+def _general_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:
     observed = chunk.observed.T
     observations = jnp.swapaxes(chunk.observations, 0, 1)
     missing = ~observed.reshape(observed.shape + (1,) * (observations.ndim - 2))
@@ -222,4 +238,4 @@ def _general_potentials(emission: Any, expected: dict[str, Any], chunk: ChainDat
         return jnp.transpose(one, (0, 2, 1))
 
     steps, pullback = jax.vjp(jax.vmap(log_likelihood, out_axes=2), expected)
-    return steps, lambda marginals: pullback(marginals.astype(steps.dtype))[0]
+    return lambda: steps, lambda marginals: pullback(marginals.astype(steps.dtype))[0]

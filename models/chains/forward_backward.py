@@ -43,6 +43,17 @@ class RowTransitions(NamedTuple):
     row: Array  # (time - 1, sequence): the row by which each step is left; any row at dead steps
 
 
+class SymbolLikelihoods(NamedTuple):
+    """Log likelihoods of a chain whose steps share the rows of one table."""
+
+    table: Array  # (symbol, state, chain)
+    symbol: Array  # (time, sequence): the row of each step; any row at dead steps
+
+    def __call__(self) -> Array:
+        """The rows written out for every step (time, state, chain, sequence)."""
+        return jnp.transpose(self.table[self.symbol], (0, 2, 3, 1))
+
+
 class _Rows(NamedTuple):
     """The same as probabilities, the rows on the fast axis: a step gathers one number for each sequence."""
 
@@ -67,24 +78,24 @@ def chunk_e_step(
         chain), and weights must be given.
     make_log_likelihood : gives (time, state, chain, sequence); what stands at dead steps is ignored. Each pass
         makes its own: one array for both would be written out for the sake of the pass that hardly ever runs.
+        From :class:`SymbolLikelihoods` the scaled pass takes exponentials of the table, not of every step.
     alive : (time, chain or 1, sequence) bool.
     weight : (chain or 1, sequence), with fixed transitions or a table only: sum the counts over the sequences
         with these weights. None keeps each sequence's own.
     """
-    log_likelihood = make_log_likelihood()
-    num_steps, num_states, num_chains, num_sequences = log_likelihood.shape
+    num_steps, num_sequences = alive.shape[0], alive.shape[2]
+    num_states, num_chains = log_initial.shape[:2]
     driven = isinstance(log_transition, RowTransitions) or is_driven(log_transition)
-    dtype = log_likelihood.dtype
+    dtype = log_initial.dtype
     tiny = float(jnp.finfo(dtype).tiny)
     alive = jnp.broadcast_to(alive, (num_steps, num_chains, num_sequences))
     if weight is not None:
         weight = jnp.broadcast_to(weight, (num_chains, num_sequences))
 
     # Inside, arrays are (time, chain, state, sequence): a step of one chain is a matrix for the product.
-    by_chain = jnp.swapaxes(log_likelihood, 1, 2)
-    best = jnp.max(by_chain, axis=2)
+    likelihood, best = _scaled_likelihood(make_log_likelihood)
+    likelihood, best = jnp.where(alive[:, :, None], likelihood, 0).astype(dtype), best.astype(dtype)
     top = finite(best)
-    likelihood = jnp.where(alive[:, :, None], _floored(by_chain - top[:, :, None]), 0)
     best_initial = jnp.max(log_initial, axis=0)
     initial_shift = finite(best_initial)
     initial = jnp.swapaxes(jnp.exp(log_initial - initial_shift[None]), 0, 1)
@@ -148,7 +159,7 @@ def chunk_e_step(
         exact = log_space_e_step(
             log_initial,
             _every_step(log_transition),
-            jnp.where(alive[:, None], make_log_likelihood(), 0),
+            jnp.where(alive[:, None], make_log_likelihood(), 0).astype(dtype),
             alive,
         )
         if weight is None:
@@ -164,6 +175,18 @@ def chunk_e_step(
         )
 
     return lax.cond(jnp.any(redo), repair, keep)
+
+
+def _scaled_likelihood(make_log_likelihood: Callable[[], Array]) -> tuple[Array, Array]:
+    """Likelihood (time, chain, state, sequence) over its largest in each step, and the log of that."""
+    if isinstance(make_log_likelihood, SymbolLikelihoods):
+        table, symbol = make_log_likelihood
+        best = jnp.max(table, axis=1)
+        scaled = _floored(table - finite(best)[:, None])
+        return jnp.transpose(scaled[symbol], (0, 3, 2, 1)), jnp.swapaxes(best[symbol], 1, 2)
+    by_chain = jnp.swapaxes(make_log_likelihood(), 1, 2)
+    best = jnp.max(by_chain, axis=2)
+    return _floored(by_chain - finite(best)[:, :, None]), best
 
 
 def _every_step(log_transition: Array | RowTransitions) -> Array:

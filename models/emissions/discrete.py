@@ -64,7 +64,11 @@ class CategoricalEmission(Emission):
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         r"""Expected log probability (..., state): :math:`\psi(c_{kv}) - \psi(\sum_v c_{kv})`."""
-        return expected["probability"].concentration.T[observations]
+        return self.symbol_table(expected)[observations]
+
+    def symbol_table(self, expected: dict[str, Any]) -> Array:
+        """Expected log probability (symbol, state)."""
+        return expected["probability"].concentration.T
 
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
         """How often each symbol occurs in the frame's sequence: single symbols are all equally far apart."""
