@@ -38,7 +38,7 @@ with warnings.catch_warnings():
 import ethogram
 from ethogram import plots, plots_agents
 from ethogram.domains import labyrinth
-from ethogram.mouse_intents import draw_windows, infer_intents, typical_trace, where_moves_lead
+from ethogram.mouse_intents import draw_windows, typical_trace, where_moves_lead
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 
@@ -96,7 +96,7 @@ plt.show()
 
 # %%
 fit = curve.fits[-1]
-inferred = infer_intents(fit, train)
+inferred = ethogram.infer_intents(fit, train)
 weights = np.asarray(fit.posterior.mean()["weights"])
 share = inferred.visits.sum(-1) / inferred.visits.sum()
 for intent in np.argsort(-share):

@@ -31,11 +31,11 @@ from ethogram.domains import highway, line_world
 from ethogram.inference.alignment import align_states, matched_hamming
 from ethogram.inference.conjugate_svi import ConjugateSVI
 from ethogram.inference.intent_errors import intent_errors
+from ethogram.inference.intents import infer_intents
 from ethogram.inference.max_entropy import fit_max_entropy
 from ethogram.models.agent_markov import AgentMarkov, Constraints
 from ethogram.models.intent_agent import IntentAgent, Life, said_of_stay
 from ethogram.models.mdp import MDP
-from ethogram.models.trajectories import Trajectories
 
 __all__ = ["measure"]
 
@@ -162,7 +162,7 @@ def _fit(setting: Setting, version: str, trial: Trial, number: int) -> Any:
         num_actions,
         setting.truncation,
         rows="all",
-        stay_accuracy=ACCURACY if version.endswith("L") or version.endswith("LG") else None,
+        stay_accuracy=ACCURACY if "L" in version else None,
         constraints=known,
         **setting.model,
     )
@@ -181,19 +181,11 @@ def _fit(setting: Setting, version: str, trial: Trial, number: int) -> Any:
         )
 
 
-def _labels(result: Any, data: Trajectories) -> np.ndarray:
-    """Most probable intent of each step."""
-    model = result.posterior.model
-    trace = model.observation(result.posterior.mean(), data)
-    state = np.asarray(trace.smooth(model.observed_value(data)).state)
-    return np.where(np.arange(state.shape[1]) < np.asarray(data.lengths)[:, None], state.argmax(-1), -1)
-
-
 def _score(setting: Setting, version: str, trial: Trial, number: int) -> list[float]:
     """The metrics of a fit, then the number of intents it uses and its bound."""
     result = _fit(setting, version, trial, number)
     learned = result.posterior.model.agent(result.posterior.mean())
-    train, test = (_labels(result, life.data) for life in (trial.train, trial.test))
+    train, test = (infer_intents(result, life.data).labels for life in (trial.train, trial.test))
     matching = align_states(trial.train.intents, train, num_states=setting.truncation)
     errors = intent_errors(
         world_of(setting.domain).agent, learned, trial.train.data, trial.train.intents, matching.permutation

@@ -22,10 +22,11 @@ import jax
 import numpy as np
 
 from benchmarks import report
-from benchmarks.papers.agent_markov_table1 import ACCURACY, _labels
+from benchmarks.papers.agent_markov_table1 import ACCURACY
 from ethogram.domains import gridworld5, labyrinth
 from ethogram.inference.alignment import align_states, matched_hamming
 from ethogram.inference.conjugate_svi import ConjugateSVI
+from ethogram.inference.intents import infer_intents
 from ethogram.inference.score_curve import heldout_log_likelihood
 from ethogram.models.agent_markov import AgentMarkov, Constraints
 from ethogram.models.intent_agent import Life, said_of_stay
@@ -177,8 +178,9 @@ def _score_board(version: str, train: Life, test: Life, sizes: Sizes, number: in
     others = _without_truth(result, train.data, test.data)
     if intents == 1:
         return [np.nan, np.nan, *others]
-    matching = align_states(train.intents, _labels(result, train.data), num_states=intents)
-    heldout = matched_hamming(test.intents, _labels(result, test.data), matching.permutation)
+    learned, guessed = (infer_intents(result, life.data).labels for life in (train, test))
+    matching = align_states(train.intents, learned, num_states=intents)
+    heldout = matched_hamming(test.intents, guessed, matching.permutation)
     return [matching.hamming, heldout, *others]
 
 
@@ -186,7 +188,7 @@ def _without_truth(result: Any, train: Trajectories, test: Trajectories) -> list
     """Held-out log likelihood a step, intents that some training step has, and the bound."""
     used = 1
     if result.posterior.model.truncation > 1:
-        labels = _labels(result, train)
+        labels = infer_intents(result, train).labels
         used = len(np.unique(labels[labels >= 0]))
     return [heldout_log_likelihood(result, test), used, float(result.elbo[-1])]
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ethogram.inference.assignment import assign_roles, infer_roles
     from ethogram.inference.conjugate_svi import ConjugateSVI
     from ethogram.inference.intent_errors import intent_errors
+    from ethogram.inference.intents import infer_intents
     from ethogram.inference.max_entropy import fit_max_entropy
     from ethogram.inference.posterior import Posterior, load
     from ethogram.inference.score_curve import score_curve
@@ -54,6 +55,7 @@ _HOMES = {
     "align_states": "ethogram.inference.alignment",
     "assign_roles": "ethogram.inference.assignment",
     "fit_max_entropy": "ethogram.inference.max_entropy",
+    "infer_intents": "ethogram.inference.intents",
     "infer_roles": "ethogram.inference.assignment",
     "intent_errors": "ethogram.inference.intent_errors",
     "load": "ethogram.inference.posterior",
@@ -86,6 +88,7 @@ __all__ = [
     "align_states",
     "assign_roles",
     "fit_max_entropy",
+    "infer_intents",
     "infer_roles",
     "intent_errors",
     "load",

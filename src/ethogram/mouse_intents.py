@@ -1,59 +1,15 @@
-"""The intents of mice in a labyrinth, as a fit sees them: what the tour and the notebook share."""
+"""Mice in a labyrinth: windows to learn from, and what their intents are about, for the tour and the notebook."""
 
 from __future__ import annotations
-
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.domains import labyrinth
-from ethogram.inference.conjugate_svi import ConjugateResult
-from ethogram.models.markov_chain import Marginals
 from ethogram.models.trajectories import Trajectories
 
-__all__ = ["USED", "InferredIntents", "draw_windows", "infer_intents", "typical_trace", "where_moves_lead"]
-
-USED = 0.01
-"""Share of the steps from which an intent counts as used."""
-
-
-class InferredIntents(NamedTuple):
-    """What a fit says of the intents of traces.
-
-    Attributes
-    ----------
-    probability : (sequence, time, intent), given the whole trace, zero beyond a length.
-    change : (sequence, time - 1) probability that the intent changes after each step.
-    visits : (intent, state) expected steps.
-    used : numbers of the intents that hold more than `USED` of the steps, the most used first.
-    """
-
-    probability: np.ndarray
-    change: np.ndarray
-    visits: np.ndarray
-    used: np.ndarray
-
-
-def infer_intents(result: ConjugateResult, data: Trajectories) -> InferredIntents:
-    """Posterior of the intents of traces, at the posterior means of the parameters."""
-    model = result.posterior.model
-    marginals = _smoothed(model, result.posterior.mean(), data)
-    probability, pair = np.asarray(marginals.state), np.asarray(marginals.pair)
-    inside = np.arange(probability.shape[1]) < np.asarray(data.lengths)[:, None]
-    probability = np.where(inside[..., None], probability, 0)
-    visits = np.zeros((model.truncation, model.num_states))
-    np.add.at(visits.T, np.asarray(data.states)[inside], probability[inside])
-    share = visits.sum(-1) / visits.sum()
-    order = np.argsort(-share)
-    change = pair.sum((-2, -1)) - np.trace(pair, axis1=-2, axis2=-1)
-    return InferredIntents(probability, change, visits, order[share[order] > USED])
-
-
-@jax.jit
-def _smoothed(model: Any, parameters: dict[str, Any], data: Trajectories) -> Marginals:
-    return model.observation(parameters, data).smooth(model.observed_value(data))
+__all__ = ["draw_windows", "typical_trace", "where_moves_lead"]
 
 
 def where_moves_lead(policy: ArrayLike, visits: ArrayLike) -> tuple[float, float]:

@@ -16,7 +16,9 @@ from ethogram.models.exponential_family import PartlyKnown
 from ethogram.models.trajectories import Trajectories, valid_steps
 
 __all__ = [
+    "axes_or_new",
     "elbo_traces",
+    "legend_beside",
     "pitch",
     "role_colours",
     "role_ellipses",
@@ -36,7 +38,7 @@ def pitch(ax: Any = None, length: float | int = 104.9, width: float | int = 67.8
     """
     from matplotlib.patches import Arc, Circle, Rectangle
 
-    axes = _axes(ax, (8, 5.5))
+    axes = axes_or_new(ax, (8, 5.5))
     line: dict[str, Any] = {"fill": False, "edgecolor": "0.75", "linewidth": 1, "zorder": 0}
     axes.add_patch(Rectangle((-length / 2, -width / 2), length, width, **line))
     axes.plot([0, 0], [-width / 2, width / 2], color="0.75", linewidth=1, zorder=0)
@@ -99,7 +101,7 @@ def role_ellipses(
         )
     if average["mean"].shape[1] <= max(features):
         raise ValueError(f"features is {features}, the posterior has {average['mean'].shape[1]} features")
-    axes = _axes(ax, (8, 5.5))
+    axes = axes_or_new(ax, (8, 5.5))
     pick = list(features)
     colours = role_colours(average["mean"].shape[0])
     places = [(average["mean"], average["covariance"], {"linewidth": 2.0, "zorder": 4})]
@@ -156,7 +158,7 @@ def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, 
             f"path has shape {roles.shape}, probability {chance.shape}, the data {np.shape(data.observed)}: "
             "give (sequence, time) and (sequence, time, role) of these data"
         )
-    axes = _axes(ax, (10, 4))
+    axes = axes_or_new(ax, (10, 4))
     first, rows, names = _timeline_places(data)
     inside = np.asarray(valid_steps(data)) & (roles >= 0)
     sequence, time = np.nonzero(inside)
@@ -189,15 +191,7 @@ def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, 
         xlabel=f"time, {unit} (plays end to end)", ylabel="player" if data.agent is not None else "sequence"
     )
     handles = [Patch(color=colour, label=str(role)) for role, colour in enumerate(colours)]
-    axes.legend(
-        handles=handles,
-        title="role",
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.02),
-        fontsize=8,
-        title_fontsize=8,
-        frameon=False,
-    )
+    legend_beside(axes, "role", handles)
     return axes
 
 
@@ -242,7 +236,7 @@ def transition_matrix(posterior: Any, ax: Any = None, *, mass: float | int = 0.9
         )
     if not 0 < mass < 1:
         raise ValueError(f"mass is {mass}: give a probability between 0 and 1")
-    axes = _axes(ax, (6.5, 6))
+    axes = axes_or_new(ax, (6.5, 6))
     mean = np.asarray(posterior.mean()["transition"], float)
     low, high = (_transition_quantile(posterior, mean, end) for end in ((1 - mass) / 2, (1 + mass) / 2))
     picture = axes.imshow(100 * mean, cmap="Blues", vmin=0, vmax=100)
@@ -291,7 +285,7 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
     result : of `ConjugateSVI.run`.
     ax : axes to draw into.
     """
-    axes = _axes(ax, (6, 4))
+    axes = axes_or_new(ax, (6, 4))
     traces = np.asarray(result.restart_traces, float)
     best = int(np.argmax(result.restart_elbos))
     for number, trace in enumerate(traces):
@@ -324,7 +318,7 @@ def score_curve(curve: Any, ax: Any = None) -> Any:
     curve : with `size`, `elbo` in nats and `heldout` in nats a step, as `ethogram.score_curve` gives it.
     ax : axes to draw into; the right scale is a twin of them.
     """
-    axes = _axes(ax, (6, 4))
+    axes = axes_or_new(ax, (6, 4))
     order = np.argsort(np.asarray(curve.size))
     size = np.asarray(curve.size)[order]
     right = axes.twinx()
@@ -350,7 +344,15 @@ def role_colours(num_roles: int) -> list[tuple[float, float, float]]:
     return [tuple(colour[:3]) for colour in matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, num_roles))]
 
 
-def _axes(ax: Any, size: tuple[float | int, float | int]) -> Any:
+def legend_beside(axes: Any, title: str, handles: Any = None) -> None:
+    """Draw a legend to the right of the axes, of what is drawn there or of the handles."""
+    given = {} if handles is None else {"handles": handles}
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02), "frameon": False}
+    axes.legend(**given, **place, title=title, fontsize=8, title_fontsize=8)
+
+
+def axes_or_new(ax: Any, size: tuple[float | int, float | int]) -> Any:
+    """The axes given, or those of a new figure of some size in inches where None."""
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.domains import labyrinth
-from ethogram.plots import role_colours
+from ethogram.plots import axes_or_new, legend_beside, role_colours
 
 __all__ = ["intent_colours", "intent_shares", "intent_timeline", "maze_occupancy"]
 
@@ -64,7 +64,7 @@ def maze_occupancy(
             f"visits has shape {steps.shape} and sum {steps.sum():g}: give ({labyrinth.NUM_NODES},) numbers from 0 up, "
             "not all of them 0"
         )
-    axes = labyrinth.draw_maze(ax if ax is not None else _new_axes((5, 5)))
+    axes = labyrinth.draw_maze(axes_or_new(ax, (5, 5)))
     places = labyrinth.node_positions()
     share = steps / steps.sum()
     axes.scatter(*places.T, s=LARGEST * share, color=[colour], alpha=0.75, linewidth=0, zorder=2)
@@ -128,7 +128,7 @@ def intent_timeline(
     chance = np.asarray(probability, float)
     if chance.ndim != 2 or not len(chance) or np.abs(chance.sum(-1) - 1).max() > 1e-3:
         raise ValueError(f"probability has shape {chance.shape}: give (time, intent), rows that sum to one")
-    axes = ax if ax is not None else _new_axes((11, 3))
+    axes = axes_or_new(ax, (11, 3))
     num_steps, num_intents = chance.shape
     colours = intent_colours(num_intents) if colours is None else colours
     edges = np.arange(num_steps + 1) - 0.5
@@ -154,14 +154,7 @@ def intent_timeline(
         xlim=(-0.5, num_steps - 0.5), ylim=(bottom, 1.04 + 0.13 * len(marks or {})), xlabel=f"time, {unit}s"
     )
     axes.set_ylabel("probability of intent")
-    axes.legend(
-        title="intent",
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.02),
-        fontsize=8,
-        title_fontsize=8,
-        frameon=False,
-    )
+    legend_beside(axes, "intent")
     return axes
 
 
@@ -177,7 +170,7 @@ def intent_shares(probability: ArrayLike, ax: Any = None, *, least: float | int 
     chance = np.asarray(probability, float)
     if chance.ndim != 3 or not chance.sum() > 0:
         raise ValueError(f"probability has shape {chance.shape}: give (sequence, time, intent), not all zero")
-    axes = ax if ax is not None else _new_axes((4, 3))
+    axes = axes_or_new(ax, (4, 3))
     held = chance.sum(1)
     each = 100 * held / np.maximum(held.sum(-1, keepdims=True), 1)
     intents = np.arange(chance.shape[-1])
@@ -188,9 +181,3 @@ def intent_shares(probability: ArrayLike, ax: Any = None, *, least: float | int 
     axes.set_xticks(intents)
     axes.set(xlabel="intent", ylabel="share of steps, %", ylim=(0, None))
     return axes
-
-
-def _new_axes(size: tuple[float | int, float | int]) -> Any:
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=size, layout="constrained")[1]

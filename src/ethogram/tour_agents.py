@@ -23,18 +23,12 @@ from ethogram.inference.alignment import align_states, matched_hamming
 from ethogram.inference.arviz_export import to_arviz
 from ethogram.inference.conjugate_svi import ConjugateResult, ConjugateSVI
 from ethogram.inference.intent_errors import intent_errors
+from ethogram.inference.intents import USED, InferredIntents, infer_intents
 from ethogram.inference.score_curve import heldout_log_likelihood
 from ethogram.models.agent_markov import AgentMarkov, Constraints
 from ethogram.models.intent_agent import said_of_stay
 from ethogram.models.trajectories import Trajectories
-from ethogram.mouse_intents import (
-    USED,
-    InferredIntents,
-    draw_windows,
-    infer_intents,
-    typical_trace,
-    where_moves_lead,
-)
+from ethogram.mouse_intents import draw_windows, typical_trace, where_moves_lead
 from ethogram.tour import TourReport, TourSettings, whole_file
 
 __all__ = ["FULL", "QUICK", "TourSizes", "tour"]
@@ -172,8 +166,8 @@ def _line_world(key: jax.Array, settings: TourSettings, sizes: TourSizes) -> lis
         result = ConjugateSVI(model).run(
             key_fit, data, sizes.sweeps, restarts=sizes.restarts, init="sticky", progress_bar=False
         )
-        learned = infer_intents(result, data).probability.argmax(-1)
-        guessed = infer_intents(result, test.data._replace(stay=silence)).probability.argmax(-1)
+        learned = infer_intents(result, data).labels
+        guessed = infer_intents(result, test.data._replace(stay=silence)).labels
         matching = align_states(train.intents, learned, num_states=sizes.truncation)
         missed = matched_hamming(test.intents, guessed, matching.permutation)
         errors = intent_errors(
@@ -188,7 +182,7 @@ def _line_world(key: jax.Array, settings: TourSettings, sizes: TourSizes) -> lis
                 "what was learned": f"Line World, {version}",
                 "ELBO, nats": f"{result.elbo[-1]:.1f}",
                 "sweeps": sweeps_done(result),
-                "intents used": len(np.unique(learned)),
+                "intents used": len(np.unique(learned[learned >= 0])),
                 "Hamming train; test": f"{matching.hamming:.2f}; {missed:.2f}",
                 "wKL of policy": f"{errors.wkl_policy:.2f}",
                 "seconds": f"{time.perf_counter() - start:.1f}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from importlib import import_module
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -19,22 +18,7 @@ TINY = tour_roles.TourSizes(
     restarts=1, sweeps=3, train_games=8, test_games=4, draws=6, predictive=False, sides=("home",)
 )
 MEASURED = ("ELBO, nats", "consistency", "agreement", "held-out, nats/frame")
-
-
-def small_tour(out: Path, seed: int) -> tuple[tour.TourReport, list[str]]:
-    said: list[str] = []
-    report = tour_roles.tour(tour.TourSettings(out, True, seed, False, said.append), TINY)
-    return report, said
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    return small_tour(tmp_path_factory.mktemp("first"), 0)
-
-
-@pytest.fixture(scope="module")
-def second(tmp_path_factory):
-    return small_tour(tmp_path_factory.mktemp("second"), 1)
+TOUR = tour_roles.tour
 
 
 @pytest.mark.slow

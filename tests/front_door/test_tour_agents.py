@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from ethogram import mouse_intents, tour, tour_agents
+from ethogram import mouse_intents, tour_agents
 from ethogram.domains import labyrinth, line_world
-from ethogram.inference.conjugate_svi import ConjugateResult, ConjugateSVI
-from ethogram.inference.posterior import Posterior
+from ethogram.inference.conjugate_svi import ConjugateSVI
 from ethogram.inference.score_curve import heldout_log_likelihood
 from ethogram.models.agent_markov import AgentMarkov, Constraints
-from ethogram.models.exponential_family import Dirichlet
 
 TINY = tour_agents.TourSizes(
     traces=4,
@@ -31,22 +28,7 @@ TINY = tour_agents.TourSizes(
     scores=True,
 )
 VERSIONS = ["VI", "VI-L", "CVI-G", "CVI-LG"]
-
-
-def small_tour(out: Path, seed: int) -> tuple[tour.TourReport, list[str]]:
-    said: list[str] = []
-    report = tour_agents.tour(tour.TourSettings(out, True, seed, False, said.append), TINY)
-    return report, said
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    return small_tour(tmp_path_factory.mktemp("first"), 0)
-
-
-@pytest.fixture(scope="module")
-def second(tmp_path_factory):
-    return small_tour(tmp_path_factory.mktemp("second"), 1)
+TOUR = tour_agents.tour
 
 
 @pytest.mark.slow
@@ -150,28 +132,6 @@ def test_moves_lead_to_water_home_or_nowhere():
     nowhere = np.where(to_home == labyrinth.ACTION_NAMES.index("out right"), 0, to_home)
     nowhere[labyrinth.HOME] = 0
     assert mouse_intents.where_moves_lead(np.eye(4)[nowhere], visits)[1] == 0
-
-
-def test_visits_and_changes_add_up():
-    data = line_world.simulate(jax.random.key(5), 4, 12).data
-    model = AgentMarkov(5, 3, 2).bind(data)
-    counts = np.random.default_rng(7).gamma(1.0, size=(2, 5, 3)) + 0.1
-    blocks = {**model.prior(), "policy": Dirichlet.from_standard(counts)}
-    posterior, nothing = Posterior(model, blocks), np.zeros(1)
-    fit = ConjugateResult(
-        posterior, nothing, nothing, True, 0, jax.random.key(0), nothing.astype(int), nothing[None]
-    )
-    inferred = mouse_intents.infer_intents(fit, data)
-    np.testing.assert_allclose(inferred.probability.sum(-1), 1, rtol=1e-4)
-    np.testing.assert_allclose(
-        inferred.visits.sum(0), np.bincount(data.states.ravel(), minlength=5), rtol=1e-4
-    )
-    trace = model.observation(posterior.mean(), data)
-    expected = trace.change_probability(model.observed_value(data))
-    np.testing.assert_allclose(inferred.change, expected, atol=1e-5)
-    share = inferred.visits.sum(-1) / inferred.visits.sum()
-    assert set(inferred.used) == set(np.flatnonzero(share > mouse_intents.USED))
-    assert (np.diff(share[inferred.used]) <= 0).all()
 
 
 def test_the_typical_trace_is_nearest_to_all():
