@@ -58,7 +58,7 @@ class ProbitChoice(dist.Distribution):
     >>> import jax.numpy as jnp
     >>> choice = ProbitChoice(jnp.array([0.0, 1.0, -2.0]))
     >>> [round(float(p), 3) for p in choice.probs]
-    [0.233, 0.749, 0.018]
+    [0.237, 0.756, 0.007]
     """
 
     arg_constraints: ClassVar[dict] = {"utilities": constraints.real_vector}
@@ -190,10 +190,9 @@ def _log_probability_jvp(num_nodes, primals, tangents):
 
 def _integrand(gaps: Array, others: Array, num_nodes: int) -> tuple[Array, Array, Array]:
     """Logs of the weighted integrand (..., node), its curvature at the mode (...), and x + d (..., node, option)."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
-    nodes, log_weights = (
-        jnp.asarray(x, gaps.dtype) for x in (nodes, nodes**2 / 2 + np.log(weights) - _LOG_ROOT_TWO_PI)
-    )
+    points, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
+    log_weights = jnp.asarray(points**2 / 2 + np.log(weights) - _LOG_ROOT_TWO_PI, gaps.dtype)
+    nodes = jnp.asarray(points, gaps.dtype)
     mode, curvature = lax.stop_gradient(_mode(gaps, others))
     x = mode[..., None] + nodes / jnp.sqrt(curvature)[..., None]
     at = jnp.where(others[..., None, :], x[..., None] + gaps[..., None, :], 0)
@@ -258,5 +257,5 @@ def _beyond(x: Array, far: Array) -> Array:
     """The same far out, by the asymptotic series of Mills' ratio."""
     inverse = 1 / jnp.where(far, -x, 1)
     square = inverse**2
-    terms = (1.0, -2.0, 10.0, -74.0, 706.0, -8162.0, 110410.0)
-    return inverse * functools.reduce(lambda rest, term: term + square * rest, reversed(terms))
+    terms = jnp.array([110410.0, -8162.0, 706.0, -74.0, 10.0, -2.0, 1.0], x.dtype)
+    return inverse * jnp.polyval(terms, square)

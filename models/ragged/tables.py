@@ -1,13 +1,14 @@
 """Trajectories of a table with one row a frame: pandas, polars, or a dictionary of columns."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from ethogram.models.ragged.columns import Columns, as_names, number_groups
 from ethogram.models.ragged.metadata import Metadata
-from ethogram.models.ragged.rows import Column, FrameRows, pad_rows, read_column
+from ethogram.models.ragged.rows import Column, FrameRows, pad_rows
 from ethogram.models.ragged.time_grid import SortedRows, frame_numbers, step_length
 from ethogram.models.trajectories import ColumnName, Trajectories
 
@@ -64,19 +65,19 @@ def from_table(
     >>> data.observed.tolist(), data.metadata.frame_rate
     ([[True, False, True], [True, False, False]], 10.0)
     """
-    feature_names = _as_names(features)
+    feature_names = as_names(features)
     if not feature_names and states is None and actions is None:
         raise ValueError(
             "features, states and actions are all None: name the columns that hold the behaviour"
         )
     if time is None and step is not None:
         raise ValueError(f"step is {step} without time: name the column of times")
-    columns = _Columns(table)
+    columns = Columns(table)
     metadata = Metadata() if metadata is None else metadata
     if feature_names and metadata.feature_names is None:
         metadata = dataclasses.replace(metadata, feature_names=tuple(map(str, feature_names)))
-    keys = {name: columns.complete(name) for name in _as_names(sequence)}
-    number, first_row = _number_sequences(keys, columns.num_rows)
+    keys = {name: columns.complete(name) for name in as_names(sequence)}
+    number, first_row = number_groups(keys, columns.num_rows)
 
     def place(index: int) -> str:
         label = ", ".join(str(values[first_row[index]]) for values in keys.values())
@@ -107,69 +108,8 @@ def from_table(
     return pad_rows(rows, labels, missing, metadata, place)
 
 
-class _Columns:
-    """Columns by name, read once."""
-
-    def __init__(self, table: Any) -> None:
-        if hasattr(table, "collect"):
-            raise TypeError(f"table is {type(table).__name__}: call its collect() first")
-        if not isinstance(table, Mapping) and not hasattr(table, "columns"):
-            raise TypeError(f"table is {type(table).__name__}: give a DataFrame or a mapping of columns")
-        self.table = table
-        self.names = list(table) if isinstance(table, Mapping) else list(table.columns)
-        self.read: dict[ColumnName, Column] = {}
-        self.num_rows = len(table[self.names[0]]) if self.names else 0
-        if self.num_rows == 0:
-            raise ValueError("table has no rows: it needs one at least")
-
-    def __getitem__(self, name: ColumnName) -> Column:
-        if name not in self.names:
-            raise ValueError(f"table has no column {name!r}: its columns are {self.names}")
-        if name not in self.read:
-            column = read_column(self.table[name], f"column {name!r}")
-            if column.null.shape != (self.num_rows,):
-                raise ValueError(
-                    f"column {name!r} has shape {column.null.shape}, not ({self.num_rows},), one entry a row"
-                )
-            self.read[name] = column
-        return self.read[name]
-
-    def complete(self, name: ColumnName) -> np.ndarray:
-        """Values of a column that may not have nulls."""
-        values, null = self[name]
-        if null.any():
-            raise ValueError(
-                f"column {name!r} is null in row {int(null.argmax())}: every row needs its value"
-            )
-        return values
-
-    def features(self, names: list[ColumnName], order: np.ndarray) -> Column:
-        for name in names:
-            if self[name].values.dtype.kind not in "biuf":
-                raise TypeError(f"column {name!r} holds {self[name].values.dtype}: features are numbers")
-        values, nulls = zip(*(self[name] for name in names), strict=True)
-        return Column(np.stack(values, axis=1)[order], np.stack(nulls, axis=1)[order])
-
-
-def _as_names(names: ColumnName | Iterable[ColumnName] | None) -> list[ColumnName]:
-    return [] if names is None else [names] if isinstance(names, ColumnName) else list(names)
-
-
 def _take(column: Column, order: np.ndarray) -> Column:
     return Column(column.values[order], column.null[order])
-
-
-def _number_sequences(keys: dict[ColumnName, np.ndarray], num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Number of each row's sequence, in the order of first rows, and each sequence's first row."""
-    code = np.zeros(num_rows, dtype=np.int64)
-    for values in keys.values():
-        distinct, inverse = np.unique(values, return_inverse=True)
-        _, code = np.unique(code * len(distinct) + inverse, return_inverse=True)
-    _, first_row, code = np.unique(code, return_index=True, return_inverse=True)
-    by_first = np.argsort(first_row)
-    number = np.empty_like(by_first)
-    number[by_first] = np.arange(len(by_first))
-    return number[code], first_row[by_first]
 
 
 def _constant(

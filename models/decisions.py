@@ -1,0 +1,274 @@
+"""Decisions among sets of options that change: the padded container that choice models read, and its checks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ethogram.models.mdp import MDP
+from ethogram.models.ragged.metadata import Metadata
+
+__all__ = ["Decisions", "check_decisions"]
+
+HostOrDevice = np.ndarray | Array
+ColumnName = str | int
+
+
+class Decisions(NamedTuple):
+    """What somebody chose, and from which options: a pytree whose leaves are the arrays.
+
+    Options stand in slots, as many as the largest set has; what stands in a slot that is not legal is not looked at.
+    Where the same option has the same slot in all decisions, models can give options constants of their own. The
+    constructors return NumPy arrays on the host and write zeros where there is no option.
+
+    Parameters
+    ----------
+    features : (decision, option, feature) floats.
+    legal : (decision, option) booleans: which slots hold an option that could be chosen.
+    choice : (decision,) integers, the slot of what was chosen; -1 where that is not known, or to be predicted.
+    subject : (decision,) integers, who decided; None for one subject.
+    metadata : names of features (``feature_names``), slots (``action_names``) and subjects (``subject_names``).
+
+    Examples
+    --------
+    >>> data = Decisions.from_list([[[1.0], [0.5]], [[0.2], [0.1], [0.7]]], choice=[0, 2])
+    >>> data.features.shape, data.legal.sum(1).tolist(), data.num_decisions
+    ((2, 3, 1), [2, 3], 2)
+    """
+
+    features: Float[HostOrDevice, "decision option feature"]
+    legal: Bool[HostOrDevice, "decision option"]
+    choice: Int[HostOrDevice, "decision"]
+    subject: Int[HostOrDevice, "decision"] | None = None
+    metadata: Metadata = Metadata()
+
+    @property
+    def num_decisions(self) -> int:
+        """Number of decisions (``len`` counts the fields of the tuple)."""
+        return self.choice.shape[0]
+
+    @classmethod
+    def from_list(
+        cls,
+        features: Iterable[Any],
+        choice: Any = None,
+        *,
+        subject: Any = None,
+        metadata: Metadata | None = None,
+    ) -> Decisions:
+        """Decisions of option sets of any size.
+
+        Parameters
+        ----------
+        features : an array (option, feature) a decision.
+        choice : (decision,) integers, the row of what was chosen; -1 everywhere where None.
+        subject : (decision,) integers.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a set of options is empty or of another number of features, or as for :func:`check_decisions`.
+        """
+        sets = [np.asarray(one, float) for one in features]
+        if not sets:
+            raise ValueError("features has no decisions: give one at least")
+        for row, one in enumerate(sets):
+            if one.ndim != 2 or not len(one) or one.shape[1] != sets[0].shape[1]:
+                raise ValueError(
+                    f"features[{row}] has shape {one.shape}: give (option, {sets[0].shape[-1]}), one option at least"
+                )
+        counts = np.array([len(one) for one in sets])
+        padded = np.zeros((len(sets), counts.max(), sets[0].shape[1]))
+        legal = np.arange(counts.max()) < counts[:, None]
+        padded[legal] = np.concatenate(sets)
+        chosen = np.full(len(sets), -1) if choice is None else np.asarray(choice)
+        who = None if subject is None else np.asarray(subject)
+        return check_decisions(cls(padded, legal, chosen, who, metadata or Metadata()))
+
+    @classmethod
+    def from_mdp(
+        cls,
+        mdp: MDP,
+        states: Any,
+        actions: Any = None,
+        *,
+        legal: Any = None,
+        features: Any = None,
+        subject: Any = None,
+        metadata: Metadata | None = None,
+    ) -> Decisions:
+        """Decisions of an agent in a world: an option is an action, its features those expected one step ahead.
+
+        Parameters
+        ----------
+        mdp : S states, A actions; its discount is not used: values are what the next state is worth.
+        states, actions : (decision,) integers; actions -1 everywhere where None.
+        legal : (state, action) booleans; None for all.
+        features : phi (state, feature), expected as sum_s' P(s' | s, a) phi(s'); None for one feature a state, so
+            that an option's features are the probabilities of the next states.
+        subject : (decision,) integers.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a state or action is outside the world, `legal` or `features` have another shape, or as for
+            :func:`check_decisions`.
+        """
+        where = _indices("states", states, mdp.num_states)
+        basis = np.eye(mdp.num_states) if features is None else np.asarray(features, float)
+        if basis.ndim != 2 or len(basis) != mdp.num_states:
+            raise ValueError(f"features has shape {basis.shape}, not ({mdp.num_states}, feature)")
+        allowed = np.ones((mdp.num_states, mdp.num_actions), bool) if legal is None else np.asarray(legal)
+        if allowed.shape != (mdp.num_states, mdp.num_actions) or allowed.dtype != bool:
+            raise ValueError(
+                f"legal is {allowed.dtype} {allowed.shape}, not booleans ({mdp.num_states}, {mdp.num_actions})"
+            )
+        ahead = np.moveaxis(np.asarray(mdp.expect(jnp.asarray(basis.T))), 0, -1)
+        names = metadata or Metadata()
+        if features is None and names.feature_names is None and names.state_names is not None:
+            names = dataclasses.replace(names, feature_names=names.state_names)
+        chosen = np.full(len(where), -1) if actions is None else np.asarray(actions)
+        who = None if subject is None else np.asarray(subject)
+        return check_decisions(cls(ahead[where], allowed[where], chosen, who, names))
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        *,
+        decision: ColumnName | Iterable[ColumnName],
+        features: ColumnName | Iterable[ColumnName],
+        chosen: ColumnName | None = None,
+        option: ColumnName | None = None,
+        subject: ColumnName | None = None,
+        metadata: Metadata | None = None,
+    ) -> Decisions:
+        """Decisions of a long table, one row an option, as `ragged.choice_tables.from_long` describes."""
+        from ethogram.models.ragged.choice_tables import from_long
+
+        columns = {"chosen": chosen, "option": option, "subject": subject}
+        return from_long(table, decision=decision, features=features, **columns, metadata=metadata)
+
+    @classmethod
+    def from_wide(
+        cls,
+        table: Any,
+        *,
+        features: dict[str, Any],
+        choice: ColumnName | None = None,
+        legal: Any = None,
+        subject: ColumnName | None = None,
+        metadata: Metadata | None = None,
+    ) -> Decisions:
+        """Decisions of a wide table, one row a decision, as `ragged.choice_tables.from_wide` describes."""
+        from ethogram.models.ragged.choice_tables import from_wide
+
+        return from_wide(
+            table, features=features, choice=choice, legal=legal, subject=subject, metadata=metadata
+        )
+
+    def take(self, indices: Any) -> Decisions:
+        """The decisions with these numbers, or where booleans are true, in this order."""
+        chosen = np.asarray(indices)
+        return jax.tree.map(lambda leaf: leaf[chosen], self)
+
+    def split(self, key: Array, test_fraction: float | int = 0.25) -> tuple[Decisions, Decisions]:
+        """Decisions to learn from and others to test on, drawn at random, in their old order.
+
+        Raises
+        ------
+        ValueError
+            If the fraction is not in (0, 1), or there are fewer than two decisions.
+        """
+        count = self.num_decisions
+        if not 0 < test_fraction < 1 or count < 2:
+            raise ValueError(
+                f"test_fraction is {test_fraction}, of {count} decisions: choose a share between 0 and 1 of two or more"
+            )
+        num_test = min(max(round(test_fraction * count), 1), count - 1)
+        tested = np.isin(np.arange(count), np.asarray(jax.random.permutation(key, count))[:num_test])
+        return self.take(~tested), self.take(tested)
+
+
+def check_decisions(data: Any) -> Decisions:
+    """The decisions themselves, once their shapes, choices and numbers have been found in order.
+
+    Arrays under a JAX transformation are let through unseen.
+
+    Raises
+    ------
+    TypeError
+        If the data are no ``Decisions``, or an array has the wrong kind of number.
+    ValueError
+        If shapes disagree, a decision has no legal option, its choice is not legal, or a legal option has a feature
+        that is NaN or infinite. The message names the decision.
+    """
+    if not isinstance(data, Decisions):
+        raise TypeError(f"data is {type(data).__name__}, not Decisions: build them with Decisions.from_list")
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(data)):
+        return data
+    features, legal, choice = (np.asarray(x) for x in data[:3])
+    kinds = {"features": (features, "f", "floats"), "legal": (legal, "b", "booleans")}
+    kinds["choice"] = (choice, "iu", "integers")
+    if data.subject is not None:
+        kinds["subject"] = (np.asarray(data.subject), "iu", "integers")
+    for name, (array, kind, what) in kinds.items():
+        if array.dtype.kind not in kind:
+            raise TypeError(f"{name} holds {array.dtype}: give {what}")
+    if features.ndim != 3 or 0 in features.shape[:2] or legal.shape != features.shape[:2]:
+        raise ValueError(
+            f"features has shape {features.shape}, legal {legal.shape}: give (decision, option, feature) and "
+            "(decision, option), one decision and one option at least"
+        )
+    for name in ("choice", "subject"):
+        if name in kinds and kinds[name][0].shape != legal.shape[:1]:
+            raise ValueError(
+                f"{name} has shape {kinds[name][0].shape}, not ({len(legal)},), one entry a decision"
+            )
+    _check_options(features, legal, choice)
+    if data.subject is not None and (np.asarray(data.subject) < 0).any():
+        worst = int((np.asarray(data.subject) < 0).argmax())
+        raise ValueError(f"subject[{worst}] is {data.subject[worst]}: subjects are numbered from 0")
+    return data
+
+
+def _check_options(features: np.ndarray, legal: np.ndarray, choice: np.ndarray) -> None:
+    stuck = ~legal.any(-1)
+    if stuck.any():
+        raise ValueError(f"legal[{int(stuck.argmax())}]: no option is legal; leave such decisions out")
+    outside = (choice < -1) | (choice >= legal.shape[1])
+    if outside.any():
+        worst = int(outside.argmax())
+        raise ValueError(
+            f"choice[{worst}] is {choice[worst]}, outside 0..{legal.shape[1] - 1} (-1 is not known)"
+        )
+    illegal = (choice >= 0) & ~np.take_along_axis(legal, np.maximum(choice, 0)[:, None], 1)[:, 0]
+    if illegal.any():
+        worst = int(illegal.argmax())
+        raise ValueError(
+            f"choice[{worst}] is option {choice[worst]}, which is not legal there: the legal ones are "
+            f"{np.flatnonzero(legal[worst]).tolist()}"
+        )
+    wrong = np.argwhere(legal[..., None] & ~np.isfinite(features))
+    if len(wrong):
+        at = tuple(wrong[0].tolist())
+        raise ValueError(
+            f"features{list(at)} is {features[at]} (decision, option, feature): features of legal options are finite"
+        )
+
+
+def _indices(name: str, values: Any, count: int) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TypeError(f"{name} is {array.dtype} {array.shape}: give integers (decision,)")
+    outside = (array < 0) | (array >= count)
+    if outside.any():
+        worst = int(outside.argmax())
+        raise ValueError(f"{name}[{worst}] is {array[worst]}, outside 0..{count - 1}")
+    return array
