@@ -207,7 +207,7 @@ def _codes(labels: np.ndarray, names: Any, column: ColumnName, field: str) -> np
     unknown = [row for row, label in enumerate(labels) if label not in code]
     if unknown:
         raise ValueError(
-            f"column {column!r} is {labels[unknown[0]]!r} in row {unknown[0]}: metadata.{field} has {list(names)}"
+            f"column {column!r} is {str(labels[unknown[0]])!r} in row {unknown[0]}: metadata.{field} has {list(names)}"
         )
     return np.array([code[label] for label in labels])
 

@@ -17,7 +17,7 @@ OPTIONS = 40
 
 
 def by_trapezoid(utilities, legal, chosen):
-    """Log probability on a fine grid about the mode: for an entire integrand with Gaussian tails this converges fast."""
+    """Log probability on a fine grid about the mode, which converges fast for entire integrands with Gaussian tails."""
     others = [j for j in range(len(utilities)) if legal[j] and j != chosen]
     gaps = utilities[chosen] - utilities[others]
     mode, curvature = 0.0, 1.0

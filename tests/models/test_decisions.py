@@ -1,0 +1,191 @@
+"""Decisions among changing sets of options: how they are built, checked, taken and split."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from ethogram.models.decisions import Decisions, check_decisions
+from ethogram.models.mdp import MDP
+from ethogram.models.trajectories import Metadata
+
+
+def example(**changes):
+    random = np.random.default_rng(0)
+    legal = np.array([[True, True, False], [True, True, True], [False, True, True]])
+    parts = {"features": random.normal(size=(3, 3, 2)), "legal": legal, "choice": np.array([1, 0, 2])}
+    return Decisions(**(parts | changes))
+
+
+def test_sets_of_any_size_are_padded():
+    sets = [np.ones((2, 3)), 2 * np.ones((4, 3)), 3 * np.ones((1, 3))]
+    data = Decisions.from_list(sets, [1, 3, 0], subject=[0, 1, 0])
+    assert data.features.shape == (3, 4, 3) and data.legal.sum(1).tolist() == [2, 4, 1]
+    for row, one in enumerate(sets):
+        np.testing.assert_array_equal(data.features[row][data.legal[row]], one)
+    assert (data.features[~data.legal] == 0).all()
+    assert Decisions.from_list(sets).choice.tolist() == [-1, -1, -1]
+
+
+def test_options_of_a_world_are_expected_next_features():
+    random = np.random.default_rng(1)
+    world = MDP.dense(random.dirichlet(np.ones(4), size=(4, 3)))
+    table, basis = np.asarray(world.transitions.probabilities), random.normal(size=(4, 2))
+    legal = np.array([[True, True, False]] * 4)
+    plain = Decisions.from_mdp(world, [2, 0], [1, 0])
+    np.testing.assert_allclose(plain.features, table[[2, 0]], rtol=1e-6)
+    assert plain.legal.all()
+    based = Decisions.from_mdp(world, [2, 0], [1, 0], features=basis, legal=legal)
+    np.testing.assert_allclose(based.features, (table @ basis)[[2, 0]], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(based.legal, legal[[2, 0]])
+
+
+def long_table():
+    return {
+        "person": ["ann", "ann", "ann", "bob", "bob", "ann"],
+        "trip": [1, 1, 2, 1, 1, 2],
+        "mode": ["car", "bus", "walk", "bus", "car", "bus"],
+        "hours": [1.0, 2.0, 3.0, 0.5, 0.6, 1.5],
+        "cost": [9, 2, 0, 2, 5, 2],
+        "taken": [True, False, False, True, False, True],
+    }
+
+
+@pytest.mark.parametrize("make", [dict, pd.DataFrame, pl.DataFrame])
+def test_long_tables(make):
+    data = Decisions.from_table(
+        make(long_table()),
+        decision=["person", "trip"], features=["hours", "cost"], chosen="taken", option="mode", subject="person",
+    )  # fmt: skip
+    assert data.metadata.action_names == ("bus", "car", "walk")
+    assert data.metadata.subject_names == ("ann", "bob") and data.subject.tolist() == [0, 0, 1]
+    assert data.legal.tolist() == [[True, True, False], [True, False, True], [True, True, False]]
+    assert data.choice.tolist() == [1, 0, 0]
+    assert data.features[1].tolist() == [[1.5, 2.0], [0.0, 0.0], [3.0, 0.0]]
+
+
+def test_long_tables_without_names_take_rows_in_order():
+    data = Decisions.from_table(long_table(), decision=["person", "trip"], features="hours", chosen="taken")
+    assert data.features[..., 0].tolist() == [[1.0, 2.0], [3.0, 1.5], [0.5, 0.6]]
+    assert data.choice.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("make", [dict, pd.DataFrame, pl.DataFrame])
+def test_wide_tables_are_the_same_decisions(make):
+    table = make(
+        {
+            "hours bus": [2.0, 1.5, 0.5], "hours car": [1.0, None, 0.6], "hours walk": [None, 3.0, None],
+            "cost bus": [2.0, 2.0, 2.0], "cost car": [9.0, None, 5.0],
+            "taken": ["car", "bus", "bus"],
+        }
+    )  # fmt: skip
+    wide = Decisions.from_wide(
+        table,
+        features={"hours": ["hours bus", "hours car", "hours walk"], "cost": ["cost bus", "cost car", None]},
+        choice="taken",
+        metadata=Metadata(action_names=["bus", "car", "walk"]),
+    )
+    long = Decisions.from_table(
+        long_table(), decision=["person", "trip"], features=["hours", "cost"], chosen="taken", option="mode"
+    )
+    for one, other in zip(jax.tree.leaves(wide), jax.tree.leaves(long), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_wide_tables_with_columns_of_what_is_legal():
+    table = {"a": [1.0, 2.0], "b": [3.0, np.nan], "has a": [1, 1], "has b": [1, 0], "taken": [1, None]}
+    data = Decisions.from_wide(table, features={"x": ["a", "b"]}, legal=["has a", "has b"], choice="taken")
+    assert data.legal.tolist() == [[True, True], [True, False]] and data.choice.tolist() == [1, -1]
+    with pytest.raises(ValueError, match="column 'b' is null in row 1"):
+        Decisions.from_wide(table, features={"x": ["a", "b"]}, legal=["has a", "has a"])
+
+
+def test_splits_share_nothing():
+    data = Decisions.from_list([[[float(i)], [0.0]] for i in range(10)], np.zeros(10, int))
+    train, test = data.split(jax.random.key(0), 0.3)
+    assert (train.num_decisions, test.num_decisions) == (7, 3)
+    assert sorted([*train.features[:, 0, 0], *test.features[:, 0, 0]]) == list(range(10))
+    with pytest.raises(ValueError, match="test_fraction is 1"):
+        data.split(jax.random.key(0), 1.0)
+
+
+def test_unknown_choices_and_what_is_not_legal_are_let_through():
+    features = example().features.copy()
+    features[0, 2] = np.nan
+    check_decisions(example(features=features, choice=np.array([-1, 0, 2])))
+    jax.jit(lambda data: check_decisions(data).choice)(example())
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: example(choice=np.arange(3)[::-1]), ValueError, r"choice\[0\] is option 2, .*the legal ones are \[0, 1\]"),
+        (lambda: example(choice=np.array([1, 0, 3])), ValueError, r"choice\[2\] is 3, outside 0\.\.2"),
+        (lambda: example(choice=np.array([1, 0])), ValueError, r"choice has shape \(2,\), not \(3,\)"),
+        (lambda: example(choice=np.array([1.0, 0, 2])), TypeError, "choice holds float64: give integers"),
+        (lambda: example(legal=np.eye(3)), TypeError, "legal holds float64: give booleans"),
+        (lambda: example(legal=np.tile([[True], [False], [True]], 3)), ValueError, r"legal\[1\]: no option is legal"),
+        (lambda: example(features=np.full((3, 3, 2), np.inf)), ValueError, r"features\[0, 0, 0\] is inf"),
+        (lambda: example(features=np.zeros((3, 2, 2))), ValueError, r"features has shape \(3, 2, 2\), legal \(3, 3\)"),
+        (lambda: example(subject=np.array([0, -1, 0])), ValueError, r"subject\[1\] is -1"),
+        (lambda: "choices", TypeError, "data is str, not Decisions"),
+    ],
+)  # fmt: skip
+def test_bad_decisions_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        check_decisions(make())
+
+
+def long(changes=None, **options):
+    options = {"decision": ["person", "trip"], "features": "hours"} | options
+    return lambda: Decisions.from_table(long_table() | (changes or {}), **options)
+
+
+def wide(*names, **options):
+    features = {"x": ["a"], "y": ["a", "a"] if options.pop("uneven", False) else ["a"]}
+    metadata = Metadata(action_names=names or None)
+    return lambda: Decisions.from_wide(
+        {"a": [1.0], "c": ["b"]}, features=features, metadata=metadata, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: Decisions.from_list([]), ValueError, "no decisions"),
+        (
+            lambda: Decisions.from_list([[[1.0]], [[1.0, 2.0]]]),
+            ValueError,
+            r"features\[1\] has shape \(1, 2\)",
+        ),
+        (
+            lambda: Decisions.from_mdp(MDP.deterministic([[0], [1]]), [2]),
+            ValueError,
+            r"states\[0\] is 2, outside 0",
+        ),
+        (lambda: Decisions.from_mdp(MDP.deterministic([[0], [1]]), [1.0]), TypeError, "states is float64"),
+        (
+            long({"taken": [1] * 6}, chosen="taken"),
+            ValueError,
+            r"decision 0 \(ann, 1\) has more than one row",
+        ),
+        (
+            long({"mode": ["bus"] * 6}, option="mode"),
+            ValueError,
+            r"decision 0 \(ann, 1\) has option 'bus' twice",
+        ),
+        (long(decision="trip", subject="person"), ValueError, "'person' changes in row 3, within decision 0"),
+        (long(features="mode"), TypeError, "column 'mode' holds"),
+        (long(features="speed"), ValueError, "no column 'speed'"),
+        (long(chosen="cost"), TypeError, "column 'cost' must hold true and false"),
+        (wide(choice="c"), TypeError, "column 'c' holds"),
+        (wide("a", choice="c"), ValueError, "column 'c' is 'b' in row 0"),
+        (wide(uneven=True), ValueError, "features have"),
+    ],
+)
+def test_bad_sources_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
