@@ -1,0 +1,171 @@
+r"""Latent utilities of probit choices: draws given who won.
+
+Arrays are ``(option, decision, chain)`` with the chosen option first. Given its utility :math:`w_0` the others are
+independent normals below it; the chosen one, given the others, is a normal above the largest of them. Marginally it has
+the log density :math:`g(w) = -(w - \mu_0)^2 / 2 + \sum_j \ln \Phi(w - \mu_j)`, concave with curvature between 1 and the
+number of options, and flatter to the right: a normal of unit variance right of the mode, and one of the variance at the
+mode left of it, lie above it everywhere, and touch it at the mode.
+
+Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", section 7; printed there, and
+lighter in the right tail than what it proposes for: the normal of the curvature at the mode on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.scipy.special import log_ndtr, ndtr, ndtri
+
+from ethogram.models.choice import hazard
+
+__all__ = ["draw_latents", "normal_below"]
+
+_SAFE = {np.dtype(np.float32): -11.0, np.dtype(np.float64): -36.0}
+"""Down to here the smallest uniform number times Phi(bound) is no subnormal number, and inversion is sound."""
+
+NEWTON_STEPS = 8
+
+
+def normal_below(bound: Array, uniform: Array) -> Array:
+    """Standard normals below a bound, by inversion of uniform numbers in (0, 1); right in the far tail too."""
+    safe = bound > _SAFE[bound.dtype]
+    near = jnp.where(safe, bound, 0)
+    middle = jnp.minimum(ndtri(uniform * ndtr(near)), near)
+
+    def with_tail():
+        return jnp.where(safe, middle, _tail(jnp.where(safe, -1, bound), uniform))
+
+    return lax.cond(jnp.all(safe), lambda: middle, with_tail)
+
+
+def _tail(bound: Array, uniform: Array) -> Array:
+    """The same where ln Phi(-t) is its asymptotic series: three steps of a fixed point for t."""
+
+    def rest(t):
+        square = 1 / (t * t)
+        return 2 * jnp.log(t) - 2 * jnp.log1p(square * (-1 + 3 * square))
+
+    target = bound**2 + rest(-bound) - 2 * jnp.log(uniform)
+    t = -bound
+    for _ in range(3):
+        t = jnp.sqrt(target - rest(t))
+    return jnp.minimum(-t, bound)
+
+
+def open_uniform(bits: Array, dtype: Any) -> Array:
+    """Numbers in (0, 1), both ends open, of 32 random bits: all of them in double, 23 in single precision."""
+    if dtype == jnp.float64:
+        return (bits.astype(dtype) + 0.5) * 2.0**-32
+    return ((bits >> 9).astype(dtype) + 0.5) * jnp.asarray(2.0**-23, dtype)
+
+
+def draw_latents(
+    key: Array, mean: Array, legal: Array, utilities: Array, winner: str, proposals: int
+) -> tuple[Array, Array]:
+    """Latent utilities (option, decision, chain) given the means and who won, and how often proposals were taken.
+
+    Parameters
+    ----------
+    mean : (option, decision, chain), the chosen option first.
+    legal : (option, decision, 1) booleans; what is not legal is drawn as zero.
+    utilities : the latent utilities before, which ``"gibbs"`` and ``"mh"`` start from.
+    winner : ``"gibbs"``, the chosen utility given the others; ``"rejection"``, an exact draw from its marginal;
+        ``"mh"``, independence proposals for it under the same envelope; ``"paper"``, those that the paper prints.
+    proposals : how many of ``"mh"`` and ``"paper"``.
+    """
+    dtype = mean.dtype
+    key_bits, key_winner = jax.random.split(key)
+    uniform = open_uniform(jax.random.bits(key_bits, mean.shape, jnp.uint32), dtype)
+    others = jnp.where(legal[1:], utilities[1:], -jnp.inf)
+    taken = jnp.ones(mean.shape[1:], dtype)
+    if winner == "gibbs":
+        top = jnp.max(others, axis=0)
+        top = jnp.where(
+            top > -jnp.inf, top, mean[0]
+        )  # padding: a decision without others is one of weight zero
+        best = mean[0] - normal_below(mean[0] - top, uniform[0])
+    elif winner == "rejection":
+        best = _by_rejection(key_winner, mean, legal)
+    else:
+        best, taken = _by_metropolis(key_winner, mean, legal, utilities[0], proposals, winner == "paper")
+    below = mean[1:] + normal_below(best - mean[1:], uniform[1:])
+    below = jnp.minimum(below, best)
+    return jnp.where(legal, jnp.concatenate([best[None], below]), 0), taken
+
+
+def _log_density(w: Array, mean: Array, legal: Array) -> Array:
+    return -0.5 * (w - mean[0]) ** 2 + jnp.sum(jnp.where(legal[1:], log_ndtr(w - mean[1:]), 0), axis=0)
+
+
+def _mode(mean: Array, legal: Array) -> tuple[Array, Array]:
+    """Mode of the winner's utility and the curvature there, by Newton's method from its mean, from below."""
+
+    def slopes(w):
+        at = jnp.where(legal[1:], w - mean[1:], 0)
+        rate = jnp.where(legal[1:], hazard(at), 0)
+        return jnp.sum(rate, 0) - (w - mean[0]), 1 + jnp.sum(rate * jnp.maximum(at + rate, 0), 0)
+
+    w = mean[0]
+    for _ in range(NEWTON_STEPS):
+        slope, curvature = slopes(w)
+        w = w + slope / curvature
+    return w, slopes(w)[1]
+
+
+def _propose(key: Array, mode: Array, curvature: Array) -> tuple[Array, Array]:
+    """A draw of the two-sided envelope, and the log of the envelope there beside that at the mode."""
+    key_side, key_size = jax.random.split(key)
+    spread = 1 / jnp.sqrt(curvature)
+    left = jax.random.uniform(key_side, mode.shape, mode.dtype) < spread / (1 + spread)
+    size = jnp.abs(jax.random.normal(key_size, mode.shape, mode.dtype))
+    return mode + jnp.where(left, -size * spread, size), -0.5 * size**2
+
+
+def _by_rejection(key: Array, mean: Array, legal: Array) -> Array:
+    mode, curvature = _mode(mean, legal)
+    top = _log_density(mode, mean, legal)
+
+    def attempt(carry):
+        key, found, done = carry
+        key, key_draw, key_take = jax.random.split(key, 3)
+        proposed, envelope = _propose(key_draw, mode, curvature)
+        ratio = _log_density(proposed, mean, legal) - top - envelope
+        take = ~done & (jnp.log(jax.random.uniform(key_take, mode.shape, mode.dtype)) < ratio)
+        return key, jnp.where(take, proposed, found), done | take
+
+    start = (key, mode, jnp.zeros(mode.shape, bool))
+    return lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)[1]
+
+
+def _by_metropolis(
+    key: Array, mean: Array, legal: Array, before: Array, proposals: int, as_printed: bool
+) -> tuple[Array, Array]:
+    mode, curvature = _mode(mean, legal)
+    root = jnp.sqrt(curvature)
+
+    def two_sided(w: Array) -> Array:
+        return -0.5 * jnp.where(w < mode, curvature, 1) * (w - mode) ** 2
+
+    def as_in_paper(w: Array) -> Array:
+        return -0.5 * curvature * (w - mode) ** 2
+
+    envelope: Callable[[Array], Array] = as_in_paper if as_printed else two_sided
+    # The target knows only w below which no other may lie: independence draws forget where the others were.
+    w, taken = before, jnp.zeros(mode.shape, mode.dtype)
+    weight = _log_density(w, mean, legal) - envelope(w)
+    for key_one in jax.random.split(key, proposals):
+        key_draw, key_take = jax.random.split(key_one)
+        if as_printed:
+            proposed = mode + jax.random.normal(key_draw, mode.shape, mode.dtype) / root
+        else:
+            proposed = _propose(key_draw, mode, curvature)[0]
+        ratio = _log_density(proposed, mean, legal) - envelope(proposed)
+        take = jnp.log(jax.random.uniform(key_take, mode.shape, mode.dtype)) < ratio - weight
+        w, weight = jnp.where(take, proposed, w), jnp.where(take, ratio, weight)
+        taken = taken + take
+    return w, taken / proposals

@@ -1,0 +1,219 @@
+r"""One sweep of data augmentation for the multinomial probit, with its expansions of the parameters.
+
+Latent utilities w given theta, then theta given w, by way of a scale :math:`z_1` and translations :math:`z_2` that
+change no choice, :math:`y = \sqrt{z_1}\,(w + z_2)`. Under an improper prior of both the move is right for the Haar
+measure of the group only, which gives the scale its shape (n - g) / 2, with n legal options in all and g translations:
+none, one, or one a decision.
+
+Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", section 3 and Algorithm 2. Printed
+there and built otherwise: "omit the terms" of an improper prior leaves n / 2 or n / 2 - 1 for the shape, which is wrong
+as soon as the sweep translates too (eq. 20 and section 5.1); under sets of options n counts the legal ones (17-19). One
+translation a decision ("local") is not in the paper. Why any such move leaves the posterior alone: Liu and Wu (1999),
+"Parameter expansion for data augmentation", theorem 2; Hobert and Marchev (2008).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import cholesky, solve_triangular
+
+from ethogram.inference.probit_latents import draw_latents
+
+__all__ = ["MOVES", "Move", "ProbitProblem", "draw_parameters", "probit_problem", "sweep", "with_prior"]
+
+
+class Move(NamedTuple):
+    """What a sweep does beside plain data augmentation."""
+
+    scale: bool = False
+    translations: str = "none"  # "one" for all, or "local": one a decision
+    proper: bool = False
+
+
+MOVES = {
+    "da": Move(),
+    "scale": Move(True),
+    "translate": Move(False, "one"),
+    "scale+translate": Move(True, "one"),
+    "local": Move(False, "local"),
+    "local+scale": Move(True, "local"),
+    "scale_proper": Move(True, proper=True),
+    "scale+translate_proper": Move(True, "one", proper=True),
+}
+
+
+class ProbitProblem(NamedTuple):
+    """Decisions as a sweep reads them: the chosen option first, those with a single option left out.
+
+    Attributes
+    ----------
+    design : (option * decision, parameter), rows of what is not legal zero; centred in each decision for "local"; with
+        a last column of ones for one translation.
+    legal : (option, decision, 1) booleans.
+    counts : (decision, 1) legal options.
+    gram : design' design.
+    factor : lower Cholesky factor of the gram plus the prior precision.
+    """
+
+    design: Array
+    legal: Array
+    counts: Array
+    gram: Array
+    factor: Array
+
+
+def probit_problem(design: np.ndarray, legal: np.ndarray, choice: np.ndarray, move: Move) -> ProbitProblem:
+    """The decisions in the order of a sweep, on the host and in double precision; without a prior yet.
+
+    Parameters
+    ----------
+    design : (decision, option, parameter).
+    legal : (decision, option) booleans.
+    choice : (decision,) integers; decisions of unknown choice (-1) are left out.
+    """
+    kept = (legal.sum(-1) > 1) & (choice >= 0)
+    design, legal, choice = np.asarray(design, float)[kept], legal[kept], choice[kept]
+    order = np.argsort(np.arange(legal.shape[1]) != choice[:, None], axis=1, kind="stable")
+    legal = np.take_along_axis(legal, order, 1)
+    design = np.where(legal[..., None], np.take_along_axis(design, order[..., None], 1), 0)
+    counts = legal.sum(-1)
+    if move.translations == "local":
+        mean = design.sum(1, keepdims=True) / np.maximum(counts, 1)[:, None, None]
+        design = np.where(legal[..., None], design - mean, 0)
+    elif move.translations == "one":
+        design = np.concatenate([design, legal[..., None].astype(float)], axis=-1)
+    rows = np.swapaxes(design, 0, 1).reshape(-1, design.shape[-1])
+    gram = rows.T @ rows
+    return ProbitProblem(
+        jnp.asarray(rows.astype(jnp.result_type(float))),
+        jnp.asarray(legal.T[..., None]),
+        jnp.asarray(counts[:, None]),
+        jnp.asarray(gram.astype(jnp.result_type(float))),
+        jnp.eye(len(gram)),
+    )
+
+
+def with_prior(problem: ProbitProblem, precision: Array) -> ProbitProblem:
+    """The problem under a prior of some precision (parameter,), zero where flat; the translation's included."""
+    return problem._replace(factor=cholesky(problem.gram + jnp.diag(precision), lower=True))
+
+
+class ParameterDraw(NamedTuple):
+    """Theta (parameter, chain), latents as the model scales them, the scale (chain,), and where it is clipped."""
+
+    theta: Array
+    latents: Array
+    scale: Array
+    clipped: Array
+
+
+def sweep(
+    key: Array,
+    problem: ProbitProblem,
+    theta: Array,
+    latents: Array,
+    move: Move,
+    *,
+    winner: str,
+    proposals: int,
+    scale_prior: tuple[float, float] | None,
+    translation_sd: Array,
+) -> tuple[ParameterDraw, Array]:
+    """One sweep of all chains, and the share (chain,) of proposals that were taken.
+
+    Parameters
+    ----------
+    theta : (parameter, chain).
+    latents : (option, decision, chain), the chosen option first.
+    winner, proposals : of :func:`~ethogram.inference.probit_latents.draw_latents`.
+    scale_prior, translation_sd : as for :func:`draw_parameters`.
+    """
+    key_latents, key_parameters = jax.random.split(key)
+    fitted = jnp.matmul(problem.design[:, : len(theta)], theta, precision="highest")
+    mean = jnp.reshape(fitted, latents.shape)
+    drawn, taken = draw_latents(key_latents, mean, problem.legal, latents, winner, proposals)
+    new = draw_parameters(
+        key_parameters, problem, drawn, move, scale_prior=scale_prior, translation_sd=translation_sd
+    )
+    return new, jnp.mean(taken, axis=0)
+
+
+def draw_parameters(
+    key: Array,
+    problem: ProbitProblem,
+    latents: Array,
+    move: Move,
+    *,
+    scale_prior: tuple[float, float] | None,
+    translation_sd: Array,
+) -> ParameterDraw:
+    """The expansion, and a joint draw of scale, translation and theta given the latents; who was chosen plays no part.
+
+    Parameters
+    ----------
+    latents : (option, decision, chain).
+    scale_prior : a and b of the inverse gamma prior of a proper move.
+    translation_sd : standard deviation of its translation.
+    """
+    key_expand, key_scale, key_theta, key_level = jax.random.split(key, 4)
+    legal, dtype, num_chains = problem.legal, latents.dtype, latents.shape[-1]
+    y = latents
+    if move.proper:
+        y = _expanded(key_expand, problem, latents, move, scale_prior, translation_sd)
+    elif move.translations == "local":
+        y = jnp.where(legal, latents - jnp.sum(latents, axis=0) / problem.counts, 0)
+    flat = jnp.reshape(y, (-1, num_chains))
+    seen = jnp.matmul(problem.design.T, flat, precision="highest")
+    root = solve_triangular(problem.factor, seen, lower=True)
+    squares = jnp.sum(flat**2, axis=0)
+    rest, least = squares - jnp.sum(root**2, axis=0), 1e-6 * squares
+    scale = jnp.ones(num_chains, dtype)
+    if move.scale:
+        scale = _draw_scale(key_scale, jnp.maximum(rest, least), problem, move, scale_prior)
+    noise = jax.random.normal(key_theta, root.shape, dtype)
+    theta = solve_triangular(problem.factor, root / jnp.sqrt(scale) + noise, lower=True, trans=1)
+    after = y / jnp.sqrt(scale)
+    if move.translations == "one":
+        theta, translation = theta[:-1], theta[-1]
+        after = after - translation
+    elif move.translations == "local":
+        after = after + jax.random.normal(key_level, latents.shape[1:], dtype) / jnp.sqrt(problem.counts)
+    return ParameterDraw(theta, jnp.where(legal, after, 0), scale, rest < least)
+
+
+def _expanded(
+    key: Array,
+    problem: ProbitProblem,
+    latents: Array,
+    move: Move,
+    scale_prior: tuple[float, float] | None,
+    translation_sd: Array,
+) -> Array:
+    """Latents at a scale and translation drawn from their proper priors."""
+    a, b = scale_prior or (0.0, 0.0)
+    key_scale, key_shift = jax.random.split(key)
+    chains = latents.shape[-1:]
+    scale = b / jax.random.gamma(key_scale, a, chains, latents.dtype)
+    shift = jnp.zeros(chains, latents.dtype)
+    if move.translations == "one":
+        shift = translation_sd * jax.random.normal(key_shift, chains, latents.dtype)
+    return jnp.where(problem.legal, jnp.sqrt(scale) * (latents + shift), 0)
+
+
+def _draw_scale(
+    key: Array, rest: Array, problem: ProbitProblem, move: Move, scale_prior: tuple[float, float] | None
+) -> Array:
+    """An inverse gamma draw of z_1; under the Haar measure its shape is half the options less the translations."""
+    options = jnp.sum(problem.counts).astype(rest.dtype)
+    if move.proper:
+        a, b = scale_prior or (0.0, 0.0)
+        shape, rate = options / 2 + a, b + rest / 2
+    else:
+        lost = {"none": 0, "one": 1, "local": problem.counts.shape[0]}[move.translations]
+        shape, rate = (options - lost) / 2, rest / 2
+    return rate / jax.random.gamma(key, shape, rest.shape, rest.dtype)

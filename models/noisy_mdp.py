@@ -1,0 +1,231 @@
+r"""The noisy Markov decision process: values of an agent that maximises them up to Gaussian noise.
+
+.. math:: v \sim N(0, \kappa\,\cdot), \qquad a_t = \arg\max_{j\ \mathrm{legal}} (R_t v)_j + \epsilon_{tj}, \quad
+          \epsilon_{tj} \sim N(0, 1)
+
+Rows of :math:`R_t` are the probabilities of the next states, or the features expected there. Noise of variance one
+fixes the scale of the values; their level is fixed by the prior (``kind="tabular"``: they sum to zero), since adding
+a constant to all states changes no choice.
+
+Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", sections 2 and 4.1. Printed there
+and built otherwise: with rewards of actions the expected values carry the discount (4.1.1); the flat prior is proper
+only where choices overlap (4.1.2), and is refused elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.handlers import mask
+from scipy.linalg import helmert
+
+from ethogram.models.blocks.conjugate_block import is_concrete, require_reals
+from ethogram.models.choice import ProbitChoice
+from ethogram.models.decisions import Decisions, check_decisions
+from ethogram.models.model_object import model_object, static_field
+from ethogram.models.separation import Separation, find_separation
+
+__all__ = ["NoisyMDP"]
+
+KINDS = ("tabular", "features")
+ROW_TOLERANCE = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
+
+
+@model_object
+class NoisyMDP:
+    """Bayesian multinomial probit of an agent's choices; a numpyro model.
+
+    Sites: ``theta (parameter,)``, values in an orthonormal basis; ``kappa`` where it has a prior; deterministic ``v``
+    (a value a state, or a weight a feature) and ``action_rewards``; ``choice`` in the plate ``decision``.
+
+    Parameters
+    ----------
+    kappa : variance of the values: a number above 0, infinity for the flat prior, or a numpyro distribution.
+    kind : ``"tabular"``, options have the probabilities of next states for features, and values sum to zero; or
+        ``"features"``, they have features of any kind, and v are weights.
+    action_rewards : whether options have a reward of their own, by slot and summing to zero; a number is its variance.
+    beta : discount of the expected values beside rewards of actions; 1 where None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a variance is not above 0, `kind` is neither, or beta is not in (0, 1].
+
+    Examples
+    --------
+    >>> import jax, numpy as np
+    >>> from numpyro.infer import Predictive
+    >>> data = Decisions.from_list([np.eye(3)[:2], np.eye(3)[1:], np.eye(3)], [0, 1, 2])
+    >>> drawn = Predictive(NoisyMDP(4.0), num_samples=5)(jax.random.key(0), data, condition=False)
+    >>> drawn["v"].shape, drawn["choice"].shape
+    ((5, 3), (5, 3))
+    """
+
+    kappa: Any = 25.0
+    kind: str = static_field(default="tabular")
+    action_rewards: Any = False
+    beta: Any = None
+    flat: bool = static_field(default=False, init=False)
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {KINDS}, not {self.kind!r}")
+        rewarded = self.action_rewards is not False
+        own = self.action_rewards if rewarded and self.action_rewards is not True else None
+        for name, value in {"kappa": self.kappa, "action_rewards": own}.items():
+            if value is not None and not isinstance(value, dist.Distribution):
+                require_reals(name, value)
+                if np.ndim(value) or (is_concrete(value) and not value > 0):
+                    raise ValueError(
+                        f"{name} must be a variance above 0, infinity or a distribution, not {value!r}"
+                    )
+        if isinstance(own, dist.Distribution):
+            raise TypeError("action_rewards is a distribution: give True, for that of kappa, or a number")
+        if self.beta is not None:
+            require_reals("beta", self.beta)
+            if np.ndim(self.beta) or (is_concrete(self.beta) and not 0 < self.beta <= 1):
+                raise ValueError(f"beta must be a number in (0, 1], not {self.beta!r}")
+        flat = _is_flat(self.kappa)
+        if own is not None and _is_flat(own) != flat:
+            raise ValueError(
+                f"kappa is {self.kappa!r}, action_rewards {own!r}: give both a finite variance, or neither"
+            )
+        object.__setattr__(self, "flat", flat)
+
+    def __call__(self, data: Decisions, *, condition: bool = True) -> None:
+        """Sample values, and choices given them; ``condition=False`` draws the choices too.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `check_decisions`; if probabilities of next states do not sum to one; or if the prior is flat and some
+            direction is contradicted by no choice. What is traced is not checked.
+        """
+        data = self.check(data, condition)
+        kappa = self.kappa
+        if isinstance(kappa, dist.Distribution):
+            kappa = numpyro.sample("kappa", kappa)
+        theta = numpyro.sample("theta", self._prior(kappa, data))
+        for name, value in self.parts(theta, data).items():
+            numpyro.deterministic(name, value)
+        utilities = jnp.asarray(self.design(data)) @ theta
+        choice = jnp.asarray(data.choice)
+        with numpyro.plate("decision", choice.shape[0]), mask(mask=(choice >= 0) if condition else True):
+            chosen = jnp.maximum(choice, 0) if condition else None
+            numpyro.sample("choice", ProbitChoice(utilities, data.legal), obs=chosen)
+
+    def check(self, data: Any, condition: bool = True) -> Decisions:
+        """The decisions, once they are found in order for this model; see :meth:`__call__`."""
+        data = check_decisions(data)
+        if not is_concrete(data.features, data.legal, data.choice):
+            return data
+        if self.kind == "tabular":
+            sums = np.where(data.legal, np.asarray(data.features).sum(-1, dtype=float), 1)
+            wrong = np.argwhere(np.abs(sums - 1) > ROW_TOLERANCE[np.asarray(data.features).dtype])
+            if len(wrong):
+                at = tuple(wrong[0].tolist())
+                raise ValueError(
+                    f"features{list(at)} sum to {sums[at]:.6g}, not 1: tabular values take probabilities of the next "
+                    'states; use kind="features" for others'
+                )
+        if condition and self.flat:
+            self._refuse_separation(data)
+        return data
+
+    def design(self, data: Decisions) -> Any:
+        """Utilities are ``design @ theta``: (decision, option, parameter)."""
+        xp = np if is_concrete(data.features) and isinstance(data.features, np.ndarray) else jnp
+        features = data.features if self.beta is None else data.features * self.beta
+        if self.kind == "tabular":
+            features = features @ _sum_zero(features.shape[-1]).astype(features.dtype)
+        if self.action_rewards is False:
+            return features
+        own = _sum_zero(features.shape[1]).astype(features.dtype)
+        return xp.concatenate([features, xp.broadcast_to(own, (*features.shape[:2], own.shape[1]))], axis=-1)
+
+    def parts(self, theta: Any, data: Decisions) -> dict[str, Any]:
+        """Values ``v (..., state or feature)``, ``action_rewards (..., option)`` of theta (..., parameter)."""
+        count = data.features.shape[-1]
+        if self.kind == "tabular":
+            split = count - 1
+            parts = {"v": theta[..., :split] @ _sum_zero(count).T.astype(theta.dtype)}
+        else:
+            split = count
+            parts = {"v": theta[..., :split]}
+        if self.action_rewards is not False:
+            parts["action_rewards"] = theta[..., split:] @ _sum_zero(data.legal.shape[1]).T.astype(
+                theta.dtype
+            )
+        return parts
+
+    def sizes(self, data: Decisions) -> tuple[int, int]:
+        """Number of parameters of the values, and of rewards of actions."""
+        own = 0 if self.action_rewards is False else data.legal.shape[1] - 1
+        return data.features.shape[-1] - (self.kind == "tabular"), own
+
+    def _prior(self, kappa: Any, data: Decisions) -> dist.Distribution:
+        values, own = self.sizes(data)
+        if self.flat:
+            return dist.ImproperUniform(dist.constraints.real_vector, (), (values + own,))
+        variance = self.action_rewards if own and self.action_rewards is not True else kappa
+        scale = jnp.concatenate([jnp.full(values, kappa, float), jnp.full(own, variance, float)])
+        return dist.Normal(0, jnp.sqrt(scale)).to_event(1)
+
+    def _refuse_separation(self, data: Decisions) -> None:
+        design = np.asarray(self.design(data), float)
+        found = _separation(_Hashed(design, np.asarray(data.legal), np.asarray(data.choice)))
+        if found is None:
+            return
+        parts = {name: np.asarray(part) for name, part in self.parts(found.direction, data).items()}
+        told = "; ".join(
+            f"{name} + c * {np.array2string(part, precision=3, threshold=12)}" for name, part in parts.items()
+        )
+        agreeing = np.flatnonzero(found.agreeing)
+        said = f"decisions {_some(agreeing)} agree with it" if len(agreeing) else "no option differs along it"
+        raise ValueError(
+            f"kappa is infinite, and the data say nothing against {told} for any c > 0 ({said}, none speaks against): "
+            "there is no posterior. Give a finite kappa, or more decisions"
+        )
+
+
+def _is_flat(variance: Any) -> bool:
+    return not isinstance(variance, dist.Distribution) and is_concrete(variance) and bool(np.isinf(variance))
+
+
+@functools.lru_cache(maxsize=32)
+def _sum_zero(count: int) -> np.ndarray:
+    """Orthonormal basis (count, count - 1) of the vectors that sum to zero."""
+    return helmert(count).T if count > 1 else np.zeros((1, 0))
+
+
+def _some(numbers: np.ndarray) -> str:
+    return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
+
+
+class _Hashed:
+    """Arrays that compare by what they hold: a linear programme is solved once a data set."""
+
+    def __init__(self, *arrays: np.ndarray):
+        self.arrays = arrays
+        digest = hashlib.blake2b()
+        for array in arrays:
+            digest.update(str(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        self.digest = digest.digest()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self.digest == other.digest
+
+
+@functools.lru_cache(maxsize=16)
+def _separation(problem: _Hashed) -> Separation | None:
+    return find_separation(*problem.arrays)

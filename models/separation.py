@@ -1,0 +1,72 @@
+"""Whether choices overlap enough for a flat prior: a direction along which nothing that was chosen speaks against.
+
+Along a direction d of the parameters that no choice contradicts, (x_chosen - x_other)' d >= 0 for all other options,
+the likelihood never falls: under a flat prior there is then no posterior, and no maximum likelihood estimate. Speckman,
+Lee and Sun (2009), "Existence of the MLE and propriety of posteriors for a general multinomial choice model".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linprog
+
+__all__ = ["Separation", "find_separation"]
+
+TOLERANCE = 1e-9
+
+
+class Separation(NamedTuple):
+    """A direction that no choice contradicts.
+
+    Attributes
+    ----------
+    direction : (parameter,), its largest entry one.
+    agreeing : (decision,) booleans: choices that the direction makes more probable; the others say nothing of it.
+    """
+
+    direction: np.ndarray
+    agreeing: np.ndarray
+
+
+def find_separation(design: np.ndarray, legal: np.ndarray, choice: np.ndarray) -> Separation | None:
+    """A direction of the parameters that no choice contradicts, None where there is none: choices overlap.
+
+    Parameters
+    ----------
+    design : (decision, option, parameter): utilities are linear in the parameters.
+    legal : (decision, option) booleans.
+    choice : (decision,) integers; -1 is not known, and says nothing.
+
+    Notes
+    -----
+    First the directions along which no option differs from any other, by singular values; then a linear programme:
+    maximise the sum of all differences along d, none of them negative, no entry of d beyond one.
+    """
+    design, known = np.asarray(design, float), np.asarray(choice) >= 0
+    chosen = np.maximum(choice, 0)[:, None]
+    others = np.asarray(legal) & known[:, None] & (np.arange(legal.shape[1]) != chosen)
+    gaps = np.take_along_axis(design, chosen[..., None], 1) - design
+    rows = gaps[others]
+    scale = np.abs(rows).max(initial=0)
+    num_parameters = design.shape[-1]
+    if not scale > 0:
+        return _separation(np.eye(num_parameters)[0], gaps, others)
+    rows = rows / scale
+    _, sizes, directions = np.linalg.svd(rows, full_matrices=len(rows) < num_parameters)
+    rank = int((sizes > TOLERANCE * max(rows.shape) * sizes[0]).sum())
+    if rank < num_parameters:
+        return _separation(directions[-1], gaps / scale, others)
+    found = linprog(-rows.sum(0), A_ub=-rows, b_ub=np.zeros(len(rows)), bounds=(-1, 1), method="highs")
+    if found.status != 0:
+        raise RuntimeError(f"the linear programme of separation ended with: {found.message}")
+    return _separation(found.x, gaps / scale, others) if -found.fun > TOLERANCE else None
+
+
+def _separation(direction: np.ndarray, gaps: np.ndarray, others: np.ndarray) -> Separation:
+    direction = direction / direction[np.abs(direction).argmax()] if (direction != 0).any() else direction
+    along = np.where(others, gaps @ direction, 0)
+    if along.sum() < 0:
+        direction, along = -direction, -along
+    return Separation(direction, np.any(along > TOLERANCE, axis=-1))
