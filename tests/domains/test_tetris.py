@@ -1,0 +1,166 @@
+"""Tetris against a slow simulator that knows nothing of it but the rules, and how long players of the paper last."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ethogram.domains import tetris
+
+SHAPES = ["1111", "11/11", "111/010", "011/110", "110/011", "100/111", "001/111"]
+
+
+def slowly(board, piece, rotation, column):
+    """The board after a placement, row by row; None where it is not legal."""
+    shape = [[cell == "1" for cell in row] for row in SHAPES[piece].split("/")]
+    for _ in range(rotation):  # a quarter turn counter-clockwise: the last column becomes the first row
+        shape = [[row[c] for row in shape] for c in reversed(range(len(shape[0])))]
+    cells = [(r, column + c) for r, row in enumerate(shape) for c, cell in enumerate(row) if cell]
+    rows, cols = board.shape
+    if any(c >= cols or r >= rows or board[r, c] for r, c in cells):
+        return None
+    while all(r + 1 < rows and not board[r + 1, c] for r, c in cells):
+        cells = [(r + 1, c) for r, c in cells]
+    board = board.copy()
+    for r, c in cells:
+        board[r, c] = True
+    kept = [row for row in board if not row.all()]
+    return np.array([[False] * cols] * (rows - len(kept)) + [list(row) for row in kept])
+
+
+def slow_features(board):
+    rows, cols = board.shape
+    heights = [next((rows - r for r in range(rows) if board[r, c]), 0) for c in range(cols)]
+    holes = sum(
+        not board[r, c] and any(board[above, c] for above in range(r))
+        for c in range(cols)
+        for r in range(rows)
+    )
+    return [
+        max(heights),
+        holes,
+        sum((a - b) ** 2 for a, b in itertools.pairwise(heights)),
+    ], heights
+
+
+def random_board(random, rows, cols):
+    """Columns of random heights with holes, and rows that lack one cell: near to full ones."""
+    board = np.zeros((rows, cols), bool)
+    for c in range(cols):
+        height = random.integers(rows - 3)
+        board[rows - height :, c] = random.random(height) < 0.8
+    for r in random.integers(rows // 2, rows, size=2):
+        board[r] = True
+        board[r, random.integers(cols)] = False
+    return board
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(20, 10), (30, 10), (8, 5)])
+@pytest.mark.parametrize("dedupe", [True, False])
+def test_outcomes_are_those_of_the_slow_simulator(rows, cols, dedupe):
+    random, table = np.random.default_rng(0), tetris.placements(cols, dedupe)
+    boards = np.stack([random_board(random, rows, cols) for _ in range(60)])
+    pieces = random.integers(7, size=60)
+    found = jax.vmap(lambda board, piece: tetris.outcomes(board, piece, dedupe=dedupe))(boards, pieces)
+    wide = jax.vmap(lambda board, piece: tetris.outcomes(board, piece, features="bertsekas"))(boards, pieces)
+    for number, (board, piece) in enumerate(zip(boards, pieces, strict=True)):
+        for slot in range(table.exists.shape[1]):
+            after = None
+            if table.exists[piece, slot]:
+                after = slowly(board, piece, table.rotation[piece, slot], table.column[piece, slot])
+            assert bool(found.legal[number, slot]) == (after is not None)
+            if after is not None:
+                np.testing.assert_array_equal(found.boards[number, slot], after)
+                features, heights = slow_features(after)
+                assert found.features[number, slot].tolist() == features
+                if dedupe:
+                    steps = np.abs(np.diff(heights)).tolist()
+                    assert wide.features[number, slot].tolist() == [*features[:2], *heights, *steps]
+                gone = (board.sum() + 4 - after.sum()) / cols
+                assert gone == int(gone) and not after.all(1).any()
+
+
+def test_numbers_of_placements():
+    assert tetris.placements().exists.sum(1).tolist() == [17, 9, 34, 17, 17, 34, 34]
+    assert tetris.placements(dedupe=False).exists.sum(1).tolist() == [34, 36, 34, 34, 34, 34, 34]
+    with pytest.raises(ValueError, match="cols is 3"):
+        tetris.placements(3)
+
+
+def test_games_go_on_where_they_were_left():
+    """Each board is what the slot chosen before led to, until a game ends: its top row is occupied, or nothing fits."""
+    play = tetris.simulate(jax.random.key(0), (0.0, 5.0, 0.0), 120, rows=10)
+    table, ends = tetris.placements(), 0
+    for t in range(119):
+        piece, slot = play.pieces[t], play.decisions.choice[t]
+        after = slowly(play.boards[t], piece, table.rotation[piece, slot], table.column[piece, slot])
+        following = play.pieces[t + 1]
+        stuck = all(
+            slowly(after, following, table.rotation[following, s], table.column[following, s]) is None
+            for s in np.flatnonzero(table.exists[following])
+        )
+        over = bool(after[0].any() or stuck)
+        assert (play.game[t + 1] != play.game[t]) == over
+        np.testing.assert_array_equal(play.boards[t + 1], np.zeros_like(after) if over else after)
+        ends += over
+    assert ends >= 5
+    found = tetris.outcomes(jnp.asarray(play.boards[60]), play.pieces[60])
+    np.testing.assert_array_equal(play.decisions.features[60], found.features)
+    assert play.decisions.metadata.feature_names == ("height", "holes", "bumpiness")
+
+
+def test_choices_are_the_best_of_noisy_utilities():
+    """With values far apart the choice is the best placement; with none it is any, and 1 in 22 would be the best."""
+    for scale, least, most in ((1e3, 0.97, 1.0), (0.0, 0.0, 0.2)):
+        play = tetris.simulate(jax.random.key(1), scale * np.array([-0.51, -0.357, -0.184]), 400)
+        utilities = play.decisions.features @ [-0.51, -0.357, -0.184]
+        utilities[~play.decisions.legal] = -np.inf
+        chosen = np.take_along_axis(utilities, play.decisions.choice[:, None], 1)[:, 0]
+        assert least <= np.mean(chosen > utilities.max(1) - 1e-6) <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("values", "rows", "length"),
+    [
+        ((0.0, 5.0, 0.0), 20, 15),
+        ((-20.0, 0.0, 1.0), 20, 20),
+        ((0.0, 5.0, 0.0), 30, 22),
+        ((-20.0, 0.0, 1.0), 30, 28),
+    ],
+)
+def test_bad_players_last_as_long_as_they_should(values, rows, length):
+    """Means of 400 games, whose standard error is below half a move."""
+    moves = tetris.play(jax.random.key(2), values, 400, 100, rows=rows)
+    assert abs(moves.mean() - length) < 2, moves.mean()
+
+
+@pytest.mark.slow
+def test_a_good_player_does_not_lose():
+    assert np.median(tetris.play(jax.random.key(3), (-3.0, -15.0, -1.0), 20, 500)) == 500
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda key: tetris.simulate(key, (1.0, 2.0)), r"values has shape \(2,\), not \(3,\)"),
+        (lambda key: tetris.simulate(key, (1.0, 2.0, 3.0), features="wide"), "features must be one of"),
+        (lambda key: tetris.simulate(key, (1.0, 2.0, 3.0), rows=3), "rows is 3"),
+        (lambda key: tetris.play(key, np.ones((3, 3)), 4), r"values has shape \(3, 3\)"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(jax.random.key(0))
+
+
+def test_boards_are_drawn():
+    before = np.zeros((6, 5), bool)
+    after = before.copy()
+    after[4:, 1:3] = True
+    axes = tetris.draw_board(after, before=before)
+    assert (np.asarray(axes.images[0].get_array()) == 2).sum() == 4
