@@ -96,7 +96,9 @@ def placements(cols: int = 10, dedupe: bool = True) -> Placements:
             turned = np.rot90(shape, turns)
             if not dedupe or not any(np.array_equal(turned, other) for other in seen):
                 cells = np.argwhere(turned)
-                slots += [(turns, left, (*cells, 0, left)) for left in range(cols - turned.shape[1] + 1)]
+                slots += [
+                    (turns, left, cells + np.array([0, left])) for left in range(cols - turned.shape[1] + 1)
+                ]
             seen.append(turned)
         lists.append(slots)
     size = (len(lists), max(map(len, lists)))
