@@ -1,0 +1,237 @@
+r"""Rust's bus engines: a superintendent who keeps an engine or replaces it, month by month.
+
+State: mileage since the last replacement in bins of 5000 miles, 0 to 89, the last of which is not left. Keeping moves
+it by 0, 1 or 2 bins; replacing starts again from bin 0. The structural model has costs :math:`.001\,\theta x` of
+running an engine in bin x and RC of replacing it, a discount beta and shocks of each month's two utilities that the
+superintendent sees, logistic (Gumbel differences) in Rust's model, normal in a probit:
+
+.. math:: \bar V(x) = E \max_a \{u(x, a) + \epsilon_a + \beta\, E[\bar V(x') \mid x, a]\}
+
+Rust (1987), "Optimal replacement of GMC bus engines: an empirical model of Harold Zurcher", Econometrica 55(5), table
+IX. The data (origin and licence: ``data/rust_bus/NOTICE``) have 4259 months of group 4 without a replacement; Rust
+counts the 33 with one as increments of one bin too, and his counts are those used here.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import minimize
+from scipy.special import expit, log_ndtr, ndtr
+from scipy.stats import norm
+
+from ethogram.domains.data import archive
+from ethogram.models.decisions import Decisions
+from ethogram.models.mdp import MDP
+from ethogram.models.trajectories import Metadata
+
+__all__ = [
+    "ACTION_NAMES", "INCREMENTS", "NUM_BINS", "Estimate", "Records", "choice_values", "estimate", "load",
+    "log_likelihood", "reduced_form", "simulate", "tabular", "transitions",
+]  # fmt: skip
+
+NUM_BINS = 90
+ACTION_NAMES = ("keep", "replace")
+INCREMENTS = (1682, 2555, 55)
+"""Months of group 4 in which mileage moved on by 0, 1 and 2 bins, as Rust counts them."""
+
+COST = 0.001
+SHOCKS = ("logit", "probit")
+
+
+class Records(NamedTuple):
+    """Months of buses, those of one bus in order.
+
+    Attributes
+    ----------
+    group, bus : (month,) integers.
+    month : (month,) number of the bus's month, from 0.
+    mileage : (month,) miles since the last replacement.
+    bin : (month,) mileage in bins of 5000 miles.
+    replaced : (month,) booleans, the decision taken.
+    """
+
+    group: Int[np.ndarray, "month"]
+    bus: Int[np.ndarray, "month"]
+    month: Int[np.ndarray, "month"]
+    mileage: Int[np.ndarray, "month"]
+    bin: Int[np.ndarray, "month"]
+    replaced: Bool[np.ndarray, "month"]
+
+
+def load(group: int | None = None, *, first_month: bool = False) -> Records:
+    """Months of a group of buses, 1 to 4, or of all.
+
+    Parameters
+    ----------
+    first_month : whether each bus's first month is kept; Rust drops it.
+
+    Raises
+    ------
+    ValueError : there is no such group, or the embedded file cannot be read.
+
+    Examples
+    --------
+    >>> months = load(4)
+    >>> len(months.bin), int(months.replaced.sum())
+    (4292, 33)
+    """
+    keys = ("group", "bus", "t", "mileage_since_replacement", "replace")
+    groups, bus, month, mileage, replaced = archive.embedded("rust_bus", "rust_bus.npz", keys)
+    if group is not None and group not in (1, 2, 3, 4):
+        raise ValueError(f"group is {group}: there are groups 1 to 4")
+    kept = (month > 0) | first_month
+    kept &= True if group is None else groups == group
+    groups, bus, month, mileage = (part[kept].astype(int) for part in (groups, bus, month, mileage))
+    return Records(groups, bus, month, mileage, mileage // 5000, replaced[kept].astype(bool))
+
+
+def transitions(increments: Any = INCREMENTS) -> MDP:
+    """The world of the bins: keep and replace.
+
+    Parameters
+    ----------
+    increments : how often mileage moves on by 0, 1, 2, ... bins.
+    """
+    share = np.asarray(increments, float) / np.sum(increments)
+    keep = np.zeros((NUM_BINS, NUM_BINS))
+    for step, probability in enumerate(share):
+        after = np.minimum(np.arange(NUM_BINS) + step, NUM_BINS - 1)
+        np.add.at(keep, (np.arange(NUM_BINS), after), probability)
+    return MDP.dense(np.stack([keep, np.broadcast_to(keep[0], keep.shape)], axis=1))
+
+
+def reduced_form(records: Records) -> Decisions:
+    """Decisions whose utility of replacing is linear in mileage, -alpha + slope * bin / 10, and of keeping zero."""
+    features = np.zeros((len(records.bin), 2, 2))
+    features[:, 1, 0], features[:, 1, 1] = -1, records.bin / 10
+    names = Metadata(name="bus engines", feature_names=("alpha", "slope"), action_names=ACTION_NAMES)
+    legal = np.ones(features.shape[:2], bool)
+    return Decisions(features, legal, records.replaced.astype(int), metadata=names)
+
+
+def tabular(records: Records) -> Decisions:
+    """Decisions with the probabilities of the next bins for features."""
+    names = Metadata(name="bus engines", action_names=ACTION_NAMES)
+    return Decisions.from_mdp(transitions(), records.bin, records.replaced.astype(int), metadata=names)
+
+
+def choice_values(
+    replacement_cost: float | int,
+    theta: float | int,
+    *,
+    beta: float = 0.9999,
+    shocks: str = "logit",
+    increments: Any = INCREMENTS,
+) -> Float[np.ndarray, "bin action"]:
+    """Utilities of keeping and replacing in every bin, what is to come included and shocks left out.
+
+    The fixed point of the smoothed Bellman equation, by Newton's method (Rust's Kantorovich steps) from two sweeps.
+
+    Raises
+    ------
+    ValueError : beta is outside [0, 1), or there are no such shocks.
+    """
+    if shocks not in SHOCKS:
+        raise ValueError(f"shocks must be one of {SHOCKS}, not {shocks!r}")
+    if not 0 <= beta < 1:
+        raise ValueError(f"beta is {beta}: give a discount in [0, 1)")
+    keep = _keep(tuple(increments))
+    cost = COST * theta * np.arange(NUM_BINS)
+
+    def utilities(values: np.ndarray) -> np.ndarray:
+        ahead = beta * keep @ values
+        return np.stack([-cost + ahead, np.full(NUM_BINS, -replacement_cost - cost[0] + ahead[0])], axis=1)
+
+    values = np.zeros(NUM_BINS)
+    for step in range(50):
+        each = utilities(values)
+        swept, share = _best(each, shocks)
+        gap = swept - values
+        if np.abs(gap).max() < 1e-11 * (1 + np.abs(values).max()):
+            break
+        jump = beta * ((1 - share)[:, None] * keep + share[:, None] * keep[0])
+        values = swept if step < 2 else values + np.linalg.solve(np.eye(NUM_BINS) - jump, gap)
+    return utilities(values)
+
+
+@functools.lru_cache(maxsize=8)
+def _keep(increments: tuple[Any, ...]) -> np.ndarray:
+    return np.asarray(transitions(increments).transitions.probabilities, float)[:, 0]
+
+
+def _best(utilities: np.ndarray, shocks: str) -> tuple[np.ndarray, np.ndarray]:
+    """Expected largest utility (bin,), less the mean of a Gumbel shock, and the probability of replacing."""
+    keep, replace = utilities.T
+    if shocks == "logit":
+        return np.logaddexp(keep, replace), expit(replace - keep)
+    gap = (keep - replace) / np.sqrt(2)
+    return keep * ndtr(gap) + replace * ndtr(-gap) + np.sqrt(2) * norm.pdf(gap), ndtr(-gap)
+
+
+def log_likelihood(utilities: np.ndarray, records: Records, *, shocks: str = "logit") -> float:
+    """Log probability of the decisions, given utilities (bin, action)."""
+    gap = (utilities[:, 1] - utilities[:, 0])[records.bin] * np.where(records.replaced, 1, -1)
+    return float(-np.logaddexp(0, -gap).sum() if shocks == "logit" else log_ndtr(gap / np.sqrt(2)).sum())
+
+
+class Estimate(NamedTuple):
+    """Maximum likelihood estimates."""
+
+    replacement_cost: float
+    theta: float
+    log_likelihood: float
+
+
+def estimate(records: Records, *, beta: float = 0.9999, shocks: str = "logit") -> Estimate:
+    """Costs under which the decisions are most probable, by the nested fixed point."""
+
+    def loss(costs):
+        return -log_likelihood(choice_values(*costs, beta=beta, shocks=shocks), records, shocks=shocks)
+
+    start = minimize(loss, np.array([8.0, 2.0]), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8})
+    found = minimize(
+        loss, start.x, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12, "maxiter": 2000}
+    )
+    return Estimate(float(found.x[0]), float(found.x[1]), float(-found.fun))
+
+
+def simulate(
+    key: Array,
+    replacement_cost: float | int,
+    theta: float | int,
+    *,
+    num_buses: int = 37,
+    num_months: int = 116,
+    beta: float = 0.9999,
+    shocks: str = "logit",
+    increments: Any = INCREMENTS,
+) -> Records:
+    """Months of buses, all new at first, of a superintendent with such costs; the group is 0.
+
+    Parameters
+    ----------
+    key : a typed key, ``jax.random.key(seed)``.
+    """
+    utilities = choice_values(replacement_cost, theta, beta=beta, shocks=shocks, increments=increments)
+    chance = jnp.asarray(_best(utilities, shocks)[1])
+    steps = jnp.log(jnp.asarray(increments, float))
+
+    def month(bins, key):
+        key_choice, key_step = jax.random.split(key)
+        replaced = jax.random.uniform(key_choice, bins.shape) < chance[bins]
+        step = jax.random.categorical(key_step, steps, shape=bins.shape)
+        return jnp.minimum(jnp.where(replaced, 0, bins) + step, NUM_BINS - 1), (bins, replaced)
+
+    new = jnp.zeros(num_buses, int)
+    bins, replaced = (
+        np.asarray(x).T.ravel() for x in lax.scan(month, new, jax.random.split(key, num_months))[1]
+    )
+    bus, months = (x.ravel() for x in np.mgrid[:num_buses, :num_months])
+    return Records(np.zeros(bus.size, int), bus, months, 5000 * bins.astype(int), bins.astype(int), replaced)

@@ -1,0 +1,90 @@
+"""Rust's buses: the counts of his table, his estimates, and the fixed point against plain value iteration."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from ethogram.domains import rust_bus
+
+
+def test_counts_are_those_of_the_paper():
+    months = rust_bus.load(first_month=True)
+    assert [int((months.group == group).sum()) for group in (1, 2, 3, 4)] == [375, 196, 3360, 4329]
+    assert [len(np.unique(months.bus[months.group == group])) for group in (1, 2, 3, 4)] == [15, 4, 48, 37]
+    assert [int(months.replaced[months.group == group].sum()) for group in (1, 2, 3, 4)] == [0, 0, 27, 33]
+    assert len(rust_bus.load().bin) == 8156
+    with pytest.raises(ValueError, match="group is 5"):
+        rust_bus.load(5)
+
+
+def test_mileage_moves_on_as_counted():
+    months = rust_bus.load(4, first_month=True)
+    same = (np.diff(months.bus) == 0) & (np.diff(months.month) == 1)
+    steps, replaced = np.diff(months.bin)[same], months.replaced[:-1][same]
+    assert np.bincount(steps[~replaced]).tolist() == [1682, 2522, 55]
+    assert (months.bin[1:][same][replaced] == 0).all() and replaced.sum() == 33
+
+
+@pytest.mark.parametrize("shocks", ["logit", "probit"])
+def test_utilities_are_the_fixed_point(shocks):
+    """Plain value iteration at a discount where it converges, with expectations over shocks by summing draws."""
+    found = rust_bus.choice_values(3.0, 4.0, beta=0.9, shocks=shocks)
+    keep = np.zeros((90, 90))
+    for row in range(90):
+        for step, count in enumerate((1682, 2555, 55)):
+            keep[row, min(row + step, 89)] += count / 4292
+    cost, values = 0.004 * np.arange(90), np.zeros(90)
+    x = np.linspace(-12, 12, 4001)
+    for _ in range(400):
+        ahead = 0.9 * keep @ values
+        u, v = -cost + ahead, np.full(90, -3.0 + ahead[0])
+        if shocks == "logit":
+            values = np.log(np.exp(u) + np.exp(v))
+        else:  # the difference of the shocks is normal with variance 2
+            gain = np.maximum(v - u + np.sqrt(2) * x[:, None], 0)
+            values = u + (gain * norm.pdf(x)[:, None]).sum(0) * (x[1] - x[0])
+    np.testing.assert_allclose(found, np.stack([u, v], 1), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_estimates_are_the_published_ones():
+    months = rust_bus.load(4)
+    logit = rust_bus.estimate(months)
+    assert logit.replacement_cost == pytest.approx(10.0750, abs=2e-4)
+    assert logit.theta == pytest.approx(2.2930, abs=2e-4)
+    assert logit.log_likelihood == pytest.approx(-163.584, abs=5e-4)
+    probit = rust_bus.estimate(months, shocks="probit")
+    assert -163.40 < probit.log_likelihood < -163.30
+    assert probit.replacement_cost / logit.replacement_cost == pytest.approx(0.60, abs=0.01)
+    assert probit.theta / logit.theta == pytest.approx(0.52, abs=0.01)
+
+
+def test_decisions_of_the_reduced_form_and_of_free_values():
+    months = rust_bus.load(4)
+    reduced, free = rust_bus.reduced_form(months), rust_bus.tabular(months)
+    assert reduced.choice.sum() == free.choice.sum() == 33
+    utilities = reduced.features @ np.array([2.0, 0.5])
+    np.testing.assert_allclose(utilities[:, 1], -2 + 0.05 * months.bin)
+    assert (utilities[:, 0] == 0).all()
+    np.testing.assert_allclose(free.features.sum(-1), 1, atol=1e-6)
+    assert (free.features[:, 1, :3].sum(-1) > 0.999).all()
+
+
+def test_simulated_buses_are_replaced_as_often_as_they_should():
+    """The share of months with a replacement, by bin, within four standard errors of the model's."""
+    months = rust_bus.simulate(jax.random.key(0), 10.075, 2.293, num_buses=300)
+    utilities = rust_bus.choice_values(10.075, 2.293)
+    chance = 1 / (1 + np.exp(utilities[:, 0] - utilities[:, 1]))[months.bin]
+    error = np.sqrt((chance * (1 - chance)).sum())
+    assert abs(months.replaced.sum() - chance.sum()) < 4 * error
+    assert len(months.bin) == 300 * 116 and months.bin[::116].max() == 0
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match="shocks must be one of"):
+        rust_bus.choice_values(1.0, 1.0, shocks="cauchy")
+    with pytest.raises(ValueError, match=r"beta is 1"):
+        rust_bus.choice_values(1.0, 1.0, beta=1.0)
