@@ -22,9 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import minimize
 from scipy.special import expit, log_ndtr, ndtr
-from scipy.stats import norm
 
 from ethogram.domains.data import archive
 from ethogram.models.decisions import Decisions
@@ -172,7 +170,7 @@ def _best(utilities: np.ndarray, shocks: str) -> tuple[np.ndarray, np.ndarray]:
     if shocks == "logit":
         return np.logaddexp(keep, replace), expit(replace - keep)
     gap = (keep - replace) / np.sqrt(2)
-    return keep * ndtr(gap) + replace * ndtr(-gap) + np.sqrt(2) * norm.pdf(gap), ndtr(-gap)
+    return keep * ndtr(gap) + replace * ndtr(-gap) + np.exp(-(gap**2) / 2) / np.sqrt(np.pi), ndtr(-gap)
 
 
 def log_likelihood(utilities: np.ndarray, records: Records, *, shocks: str = "logit") -> float:
@@ -191,6 +189,7 @@ class Estimate(NamedTuple):
 
 def estimate(records: Records, *, beta: float = 0.9999, shocks: str = "logit") -> Estimate:
     """Costs under which the decisions are most probable, by the nested fixed point."""
+    from scipy.optimize import minimize
 
     def loss(costs):
         return -log_likelihood(choice_values(*costs, beta=beta, shocks=shocks), records, shocks=shocks)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
 
 __all__ = ["Separation", "find_separation"]
 
@@ -58,6 +57,8 @@ def find_separation(design: np.ndarray, legal: np.ndarray, choice: np.ndarray) -
     rank = int((sizes > TOLERANCE * max(rows.shape) * sizes[0]).sum())
     if rank < num_parameters:
         return _separation(directions[-1], gaps / scale, others)
+    from scipy.optimize import linprog
+
     found = linprog(-rows.sum(0), A_ub=-rows, b_ub=np.zeros(len(rows)), bounds=(-1, 1), method="highs")
     if found.status != 0:
         raise RuntimeError(f"the linear programme of separation ended with: {found.message}")

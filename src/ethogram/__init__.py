@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from ethogram.inference.intents import infer_intents
     from ethogram.inference.max_entropy import fit_max_entropy
     from ethogram.inference.posterior import Posterior, load
+    from ethogram.inference.px_da import PXDA
     from ethogram.inference.score_curve import score_curve
     from ethogram.inference.step_sizes import robbins_monro
     from ethogram.models import markov_chain
     from ethogram.models.agent_markov import AgentMarkov, Constraints
     from ethogram.models.agent_trace import AgentTrace
+    from ethogram.models.choice import ProbitChoice
+    from ethogram.models.decisions import Decisions
     from ethogram.models.emissions import (
         BinomialEmission,
         CategoricalEmission,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from ethogram.models.exponential_family import Known
     from ethogram.models.hidden_markov import HiddenMarkov
     from ethogram.models.mdp import MDP
+    from ethogram.models.noisy_mdp import NoisyMDP
     from ethogram.models.role_hmm import RoleHMM
     from ethogram.models.trajectories import Metadata, Trajectories
 
@@ -42,6 +46,7 @@ _HOMES = {
     "CategoricalEmission": "ethogram.models.emissions",
     "ConjugateSVI": "ethogram.inference.conjugate_svi",
     "Constraints": "ethogram.models.agent_markov",
+    "Decisions": "ethogram.models.decisions",
     "GaussianEmission": "ethogram.models.emissions",
     "GaussianMixtureEmission": "ethogram.models.emissions",
     "HiddenMarkov": "ethogram.models.hidden_markov",
@@ -49,7 +54,10 @@ _HOMES = {
     "KnownCovarianceEmission": "ethogram.models.emissions",
     "MDP": "ethogram.models.mdp",
     "Metadata": "ethogram.models.trajectories",
+    "NoisyMDP": "ethogram.models.noisy_mdp",
+    "PXDA": "ethogram.inference.px_da",
     "Posterior": "ethogram.inference.posterior",
+    "ProbitChoice": "ethogram.models.choice",
     "RoleHMM": "ethogram.models.role_hmm",
     "Trajectories": "ethogram.models.trajectories",
     "align_states": "ethogram.inference.alignment",
@@ -70,19 +78,23 @@ __version__ = "0.1.0"
 
 __all__ = [
     "MDP",
+    "PXDA",
     "AgentMarkov",
     "AgentTrace",
     "BinomialEmission",
     "CategoricalEmission",
     "ConjugateSVI",
     "Constraints",
+    "Decisions",
     "GaussianEmission",
     "GaussianMixtureEmission",
     "HiddenMarkov",
     "Known",
     "KnownCovarianceEmission",
     "Metadata",
+    "NoisyMDP",
     "Posterior",
+    "ProbitChoice",
     "RoleHMM",
     "Trajectories",
     "align_states",

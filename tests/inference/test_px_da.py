@@ -29,9 +29,9 @@ def ragged_decisions(seed=3, count=14):
     return Decisions.from_list(sets, choice)
 
 
-def by_quadrature(data, kappa, centre, spread, nodes=61):
+def by_quadrature(data, kappa, centre, spread, nodes=61, width=6):
     """Posterior means and deviations of two weights on a grid, each probability by a trapezoid rule in NumPy."""
-    axis = np.linspace(-6, 6, nodes)
+    axis = np.linspace(-width, width, nodes)
     grid = np.stack(
         np.meshgrid(*(m + s * axis for m, s in zip(centre, spread, strict=True)), indexing="ij"), -1
     )
@@ -54,11 +54,11 @@ def by_quadrature(data, kappa, centre, spread, nodes=61):
 
 @pytest.fixture(scope="module")
 def flat_truth():
-    data = ragged_decisions(count=20)
+    data = ragged_decisions(count=12)
     with jax.enable_x64(True):
         NoisyMDP(float("inf"), "features").check(data)  # choices overlap
     rough = by_quadrature(data, np.inf, (1.0, -0.7), (1.0, 1.0))
-    return data, by_quadrature(data, np.inf, *rough)
+    return data, by_quadrature(data, np.inf, *rough, nodes=101, width=10)
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +111,12 @@ def test_flat_priors_and_the_power_to_tell_wrong_exponents(flat_truth, moves, wr
     data, exact = flat_truth
     model = NoisyMDP(float("inf"), "features")
     with jax.enable_x64(True):
-        errors, ratio = distance(draws_of(PXDA(model, moves), data, 1, chains=100), exact)
+        errors, ratio = distance(draws_of(PXDA(model, moves), data, 1, chains=200), exact)
         assert (errors < 4).all(), errors
         np.testing.assert_allclose(ratio, 1, atol=0.03)
         for shift in wrong:
             spoil_shape(monkeypatch, moves, shift)
-            errors, _ = distance(draws_of(PXDA(model, moves), data, 2, chains=100), exact)
+            errors, _ = distance(draws_of(PXDA(model, moves), data, 2, chains=200), exact)
             assert errors.max() > 10, (shift, errors)
 
 
