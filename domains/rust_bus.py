@@ -97,11 +97,7 @@ def transitions(increments: Any = INCREMENTS) -> MDP:
     ----------
     increments : how often mileage moves on by 0, 1, 2, ... bins.
     """
-    share = np.asarray(increments, float) / np.sum(increments)
-    keep = np.zeros((NUM_BINS, NUM_BINS))
-    for step, probability in enumerate(share):
-        after = np.minimum(np.arange(NUM_BINS) + step, NUM_BINS - 1)
-        np.add.at(keep, (np.arange(NUM_BINS), after), probability)
+    keep = _keep(tuple(increments))
     return MDP.dense(np.stack([keep, np.broadcast_to(keep[0], keep.shape)], axis=1))
 
 
@@ -153,15 +149,19 @@ def choice_values(
         swept, share = _best(each, shocks)
         gap = swept - values
         if np.abs(gap).max() < 1e-11 * (1 + np.abs(values).max()):
-            break
+            return each
         jump = beta * ((1 - share)[:, None] * keep + share[:, None] * keep[0])
         values = swept if step < 2 else values + np.linalg.solve(np.eye(NUM_BINS) - jump, gap)
-    return utilities(values)
+    raise RuntimeError(f"the values of costs {replacement_cost}, {theta} did not converge in 50 steps")
 
 
 @functools.lru_cache(maxsize=8)
 def _keep(increments: tuple[Any, ...]) -> np.ndarray:
-    return np.asarray(transitions(increments).transitions.probabilities, float)[:, 0]
+    """Probabilities (bin, next bin) of an engine that is kept, in double precision."""
+    keep, bins = np.zeros((NUM_BINS, NUM_BINS)), np.arange(NUM_BINS)
+    for step, count in enumerate(increments):
+        np.add.at(keep, (bins, np.minimum(bins + step, NUM_BINS - 1)), count / sum(increments))
+    return keep
 
 
 def _best(utilities: np.ndarray, shocks: str) -> tuple[np.ndarray, np.ndarray]:

@@ -246,23 +246,25 @@ def play(
     rows: int = 20,
     cols: int = 10,
     features: str = "basic",
+    dedupe: bool = True,
 ) -> Int[np.ndarray, "game"]:
     """Moves (game,) that a player makes before a game ends, at most `max_moves`; games are played side by side.
 
     Parameters
     ----------
     values : (feature,), or (game, feature) draws from a posterior, one a game.
+    rows, cols, features, dedupe : as for :func:`simulate`, in which setting the values were learned.
     """
     weights = _read_values(values, features, cols, rows, max_moves, num_games)
     keys = jax.random.split(key, num_games)
     each = jnp.broadcast_to(weights, (num_games, weights.shape[-1]))
-    return np.asarray(_games(keys, each, max_moves, (rows, cols), features))
+    return np.asarray(_games(keys, each, max_moves, (rows, cols), features, dedupe))
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3, 4))
-def _games(keys, weights, max_moves, size, features):
+@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
+def _games(keys, weights, max_moves, size, features, dedupe):
     def one(key, value):
-        ended = _play(key, value, max_moves + 1, size, features, True)[2]
+        ended = _play(key, value, max_moves + 1, size, features, dedupe)[2]
         return jnp.where(jnp.any(ended), jnp.argmax(ended), max_moves)
 
     return jax.vmap(one)(keys, weights)

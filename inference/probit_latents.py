@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.special import log_ndtr, ndtr, ndtri
 
-from ethogram.models.choice import hazard
+from ethogram.models.choice import above_hazard, hazard
 
 __all__ = ["draw_latents", "normal_below"]
 
@@ -108,7 +108,9 @@ def _mode(mean: Array, legal: Array) -> tuple[Array, Array]:
     def slopes(w):
         at = jnp.where(legal[1:], w - mean[1:], 0)
         rate = jnp.where(legal[1:], hazard(at), 0)
-        return jnp.sum(rate, 0) - (w - mean[0]), 1 + jnp.sum(rate * jnp.maximum(at + rate, 0), 0)
+        return jnp.sum(rate, 0) - (w - mean[0]), 1 + jnp.sum(
+            rate * jnp.where(legal[1:], above_hazard(at, rate), 0), 0
+        )
 
     w = mean[0]
     for _ in range(NEWTON_STEPS):

@@ -57,6 +57,7 @@ class ProbitProblem(NamedTuple):
     legal : (option, decision, 1) booleans.
     counts : (decision, 1) legal options.
     gram : design' design.
+    precision : (parameter,) of the prior.
     factor : lower Cholesky factor of the gram plus the prior precision.
     """
 
@@ -64,6 +65,7 @@ class ProbitProblem(NamedTuple):
     legal: Array
     counts: Array
     gram: Array
+    precision: Array
     factor: Array
 
 
@@ -94,22 +96,25 @@ def probit_problem(design: np.ndarray, legal: np.ndarray, choice: np.ndarray, mo
         jnp.asarray(legal.T[..., None]),
         jnp.asarray(counts[:, None]),
         jnp.asarray(gram.astype(jnp.result_type(float))),
+        jnp.zeros(len(gram)),
         jnp.eye(len(gram)),
     )
 
 
 def with_prior(problem: ProbitProblem, precision: Array) -> ProbitProblem:
     """The problem under a prior of some precision (parameter,), zero where flat; the translation's included."""
-    return problem._replace(factor=cholesky(problem.gram + jnp.diag(precision), lower=True))
+    precision = precision.astype(problem.gram.dtype)
+    return problem._replace(
+        precision=precision, factor=cholesky(problem.gram + jnp.diag(precision), lower=True)
+    )
 
 
 class ParameterDraw(NamedTuple):
-    """Theta (parameter, chain), latents as the model scales them, the scale (chain,), and where it is clipped."""
+    """Theta (parameter, chain), latents as the model scales them, and the scale (chain,)."""
 
     theta: Array
     latents: Array
     scale: Array
-    clipped: Array
 
 
 def sweep(
@@ -170,11 +175,13 @@ def draw_parameters(
     flat = jnp.reshape(y, (-1, num_chains))
     seen = jnp.matmul(problem.design.T, flat, precision="highest")
     root = solve_triangular(problem.factor, seen, lower=True)
-    squares = jnp.sum(flat**2, axis=0)
-    rest, least = squares - jnp.sum(root**2, axis=0), 1e-6 * squares
     scale = jnp.ones(num_chains, dtype)
     if move.scale:
-        scale = _draw_scale(key_scale, jnp.maximum(rest, least), problem, move, scale_prior)
+        # What is left of y'y, as a sum of squares: a difference would cancel where values are large beside the noise.
+        best = solve_triangular(problem.factor, root, lower=True, trans=1)
+        off = flat - jnp.matmul(problem.design, best, precision="highest")
+        rest = jnp.sum(off**2, axis=0) + problem.precision @ best**2
+        scale = _draw_scale(key_scale, rest, problem, move, scale_prior)
     noise = jax.random.normal(key_theta, root.shape, dtype)
     theta = solve_triangular(problem.factor, root / jnp.sqrt(scale) + noise, lower=True, trans=1)
     after = y / jnp.sqrt(scale)
@@ -183,7 +190,7 @@ def draw_parameters(
         after = after - translation
     elif move.translations == "local":
         after = after + jax.random.normal(key_level, latents.shape[1:], dtype) / jnp.sqrt(problem.counts)
-    return ParameterDraw(theta, jnp.where(legal, after, 0), scale, rest < least)
+    return ParameterDraw(theta, jnp.where(legal, after, 0), scale)
 
 
 def _expanded(

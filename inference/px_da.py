@@ -10,6 +10,7 @@ from overlapping, so that the scale of the values is hardly known, it moves that
 from __future__ import annotations
 
 import copy
+import hashlib
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +40,6 @@ class PXDAState(NamedTuple):
     z : ``theta (parameter,)``.
     z1 : the scale that the last sweep drew; one where it draws none.
     accept_prob : share of the last proposals for the winner's utility that were taken; one where none are made.
-    clipped : sweeps in which rounding left nothing of the residual sum of squares, and a floor was put under it.
     rng_key : to go on with.
     latents : (option, decision, chain) latent utilities, the chosen option first. The chain stands last: this part is
         for the next sweep, not for collecting.
@@ -51,7 +51,6 @@ class PXDAState(NamedTuple):
     z: dict[str, Array]
     z1: Array
     accept_prob: Array
-    clipped: Array
     rng_key: Array
     latents: Array
     problem: ProbitProblem
@@ -121,10 +120,11 @@ class PXDA(MCMCKernel):
         self.moves, self.winner, self.scale_prior, self.proposals = moves, winner, scale_prior, proposals
         self._values = model  # what `wrap_model` wraps no longer has a design
         self._sample_fn: Any = None
+        self._digest: bytes | None = None
 
     @property
     def default_fields(self) -> tuple[str, ...]:
-        """The draws alone; ``z1``, ``accept_prob`` and ``clipped`` can be asked for."""
+        """The draws alone; ``z1`` and ``accept_prob`` can be asked for."""
         return ("z",)
 
     def get_diagnostics_str(self, state: PXDAState) -> str:
@@ -144,8 +144,10 @@ class PXDA(MCMCKernel):
         """Start at the prior mean, or ``init_params["theta"]``, with the chosen utilities at 1 and all others at -1."""
         model_kwargs = model_kwargs or {}
         data = self._values.check(_data_of(model_args, model_kwargs))
-        if not is_concrete(*(leaf for leaf in data[:3])):
+        if not is_concrete(*data[:3]):
             raise TypeError("data are traced: decisions are put in order before jit; give concrete arrays")
+        data = jax.tree.map(np.asarray, data)
+        self._digest = _digest(data)
         move = MOVES[self.moves]
         design = np.asarray(self._values.design(data))
         problem = probit_problem(design, np.asarray(data.legal), np.asarray(data.choice), move)
@@ -162,6 +164,8 @@ class PXDA(MCMCKernel):
             given = init_params["theta"] if isinstance(init_params, dict) else init_params
             if jnp.shape(given) != theta.shape:
                 raise ValueError(f"init_params theta has shape {jnp.shape(given)}, not {theta.shape}")
+            if is_concrete(given) and not np.isfinite(np.asarray(given)).all():
+                raise ValueError("init_params theta must be finite")
             theta = jnp.asarray(given, dtype)
         first = jnp.where(jnp.arange(problem.legal.shape[0]) == 0, 1.0, -1.0).astype(dtype)
         latents = jnp.where(problem.legal, first[:, None, None], 0)
@@ -169,14 +173,14 @@ class PXDA(MCMCKernel):
         chains = () if single else (num_chains,)
         ones = jnp.ones(chains, dtype)
         state = PXDAState(
-            jnp.zeros(chains, jnp.int32), {"theta": theta}, ones, ones, jnp.zeros(chains, jnp.int32), rng_key, latents,
+            jnp.zeros(chains, jnp.int32), {"theta": theta}, ones, ones, rng_key, latents,
             problem, jnp.ones((), dtype),
         )  # fmt: skip
         state = self.refresh(state, model_args, model_kwargs)
         if is_concrete(state.problem.factor) and not np.isfinite(np.asarray(state.problem.factor)).all():
             raise ValueError(
-                f"moves {self.moves!r} have no law here: the translation is one of the directions of the flat prior, "
-                "along which no choice says anything; take 'local+scale'"
+                "the precision of theta cannot be factorised: features are too nearly collinear, or of too different "
+                "sizes, for this precision; rescale them, or use double precision"
             )
         self._sample_fn = self._one_sweep
         return state
@@ -189,9 +193,11 @@ class PXDA(MCMCKernel):
         move = MOVES[self.moves]
         if move.translations == "one":
             states = variance.shape[0] + 1
-            own = states / variance[:1] if move.proper else jnp.zeros_like(variance[:1])
+            own = jnp.zeros_like(variance[:1])
+            if move.proper:  # any proper law will do; where values are flat, a standard normal
+                spread = jnp.where(jnp.isinf(variance[0]), 1, variance[0] / states)
+                translation_sd, own = jnp.sqrt(spread), 1 / spread[None]
             precision = jnp.concatenate([precision, own])
-            translation_sd = jnp.sqrt(variance[0] / states) if move.proper else translation_sd
         return state._replace(problem=with_prior(state.problem, precision), translation_sd=translation_sd)
 
     def _prior_variance(self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any]) -> Array:
@@ -211,7 +217,16 @@ class PXDA(MCMCKernel):
         return jnp.broadcast_to(prior.base_dist.scale**2, (size,)).astype(state.latents.dtype)
 
     def sample(self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any] | None) -> PXDAState:
-        """One sweep of all chains."""
+        """One sweep of all chains.
+
+        Raises
+        ------
+        ValueError
+            If the decisions are not those that the state began with.
+        """
+        data = _data_of(model_args, model_kwargs or {})
+        if self._digest is not None and is_concrete(*data[:3]) and _digest(data) != self._digest:
+            raise ValueError("the state is one of other decisions: begin anew, without post_warmup_state")
         return self._one_sweep(state)
 
     def _one_sweep(self, state: PXDAState) -> PXDAState:
@@ -238,7 +253,6 @@ class PXDA(MCMCKernel):
             z={"theta": out(drawn.theta)},
             z1=out(drawn.scale),
             accept_prob=out(taken),
-            clipped=state.clipped + out(drawn.clipped),
             rng_key=keys[1] if single else jax.random.split(keys[1], state.rng_key.shape[0]),
             latents=drawn.latents,
         )
@@ -269,3 +283,10 @@ def _data_of(model_args: tuple, model_kwargs: dict[str, Any]) -> Decisions:
     if "data" in model_kwargs:
         return model_kwargs["data"]
     raise TypeError("data are missing: run the sampler on Decisions")
+
+
+def _digest(data: Decisions) -> bytes:
+    found = hashlib.blake2b()
+    for part in data[:3]:
+        found.update(np.ascontiguousarray(part).tobytes())
+    return found.digest()

@@ -78,8 +78,7 @@ class ProbitChoice(dist.Distribution):
             raise ValueError(
                 f"utilities has shape {utilities.shape}: give (..., option), one option at least"
             )
-        if not jnp.issubdtype(utilities.dtype, jnp.floating):
-            utilities = utilities.astype(float)
+        utilities = utilities.astype(jnp.promote_types(utilities.dtype, jnp.float32))
         mask = jnp.ones(utilities.shape, bool) if legal is None else jnp.asarray(legal)
         if mask.dtype != bool or mask.shape[-1:] != utilities.shape[-1:]:
             raise ValueError(
@@ -211,7 +210,7 @@ def _mode(gaps: Array, others: Array) -> tuple[Array, Array]:
     def slopes(x):
         at = jnp.where(others, x[..., None] + gaps, 0)
         rate = jnp.where(others, hazard(at), 0)
-        return jnp.sum(rate, -1) - x, 1 + jnp.sum(rate * _distance(at, rate), -1)
+        return jnp.sum(rate, -1) - x, 1 + jnp.sum(rate * above_hazard(at, rate), -1)
 
     for _ in range(NEWTON_STEPS):
         slope, curvature = slopes(x)
@@ -244,11 +243,11 @@ def hazard(x: Array) -> Array:
 @hazard.defjvp
 def _hazard_jvp(primals, tangents):
     rate = hazard(*primals)
-    return rate, -rate * _distance(primals[0], rate) * tangents[0]
+    return rate, -rate * above_hazard(primals[0], rate) * tangents[0]
 
 
-def _distance(x: Array, rate: Array) -> Array:
-    """The sum x + h(x), which cancels far out."""
+def above_hazard(x: Array, rate: Array) -> Array:
+    """The sum x + h(x), given h(x): far out it cancels."""
     far = x < -_FAR[x.dtype]
     return jnp.where(far, _beyond(x, far), x + rate)
 

@@ -18,6 +18,7 @@ import functools
 import hashlib
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -34,7 +35,6 @@ from ethogram.models.separation import Separation, find_separation
 __all__ = ["NoisyMDP"]
 
 KINDS = ("tabular", "features")
-ROW_TOLERANCE = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 
 
 @model_object
@@ -72,12 +72,15 @@ class NoisyMDP:
     action_rewards: Any = False
     beta: Any = None
     flat: bool = static_field(default=False, init=False)
+    rewards: str = static_field(default="none", init=False)
 
     def __post_init__(self):
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {KINDS}, not {self.kind!r}")
-        rewarded = self.action_rewards is not False
-        own = self.action_rewards if rewarded and self.action_rewards is not True else None
+        rewards = {False: "none", True: "shared"}.get(
+            self.action_rewards if isinstance(self.action_rewards, bool) else None, "own"
+        )
+        own = self.action_rewards if rewards == "own" else None
         for name, value in {"kappa": self.kappa, "action_rewards": own}.items():
             if value is not None and not isinstance(value, dist.Distribution):
                 require_reals(name, value)
@@ -97,6 +100,7 @@ class NoisyMDP:
                 f"kappa is {self.kappa!r}, action_rewards {own!r}: give both a finite variance, or neither"
             )
         object.__setattr__(self, "flat", flat)
+        object.__setattr__(self, "rewards", rewards)
 
     def __call__(self, data: Decisions, *, condition: bool = True) -> None:
         """Sample values, and choices given them; ``condition=False`` draws the choices too.
@@ -114,7 +118,10 @@ class NoisyMDP:
         theta = numpyro.sample("theta", self._prior(kappa, data))
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        utilities = jnp.asarray(self.design(data)) @ theta
+        legal = jnp.asarray(
+            data.legal
+        )  # what stands elsewhere may be NaN, whose gradient is NaN even where masked
+        utilities = jnp.where(legal[..., None], jnp.asarray(self.design(data)), 0) @ theta
         choice = jnp.asarray(data.choice)
         with numpyro.plate("decision", choice.shape[0]), mask(mask=(choice >= 0) if condition else True):
             chosen = jnp.maximum(choice, 0) if condition else None
@@ -126,8 +133,9 @@ class NoisyMDP:
         if not is_concrete(data.features, data.legal, data.choice):
             return data
         if self.kind == "tabular":
-            sums = np.where(data.legal, np.asarray(data.features).sum(-1, dtype=float), 1)
-            wrong = np.argwhere(np.abs(sums - 1) > ROW_TOLERANCE[np.asarray(data.features).dtype])
+            sums = np.where(data.legal, np.asarray(data.features).sum(-1, dtype=float), 1.0)
+            coarse = np.asarray(data.features).dtype != np.float64
+            wrong = np.argwhere(np.abs(sums - 1) > (1e-4 if coarse else 1e-6))
             if len(wrong):
                 at = tuple(wrong[0].tolist())
                 raise ValueError(
@@ -144,7 +152,7 @@ class NoisyMDP:
         features = data.features if self.beta is None else data.features * self.beta
         if self.kind == "tabular":
             features = features @ _sum_zero(features.shape[-1]).astype(features.dtype)
-        if self.action_rewards is False:
+        if self.rewards == "none":
             return features
         own = _sum_zero(features.shape[1]).astype(features.dtype)
         return xp.concatenate([features, xp.broadcast_to(own, (*features.shape[:2], own.shape[1]))], axis=-1)
@@ -158,7 +166,7 @@ class NoisyMDP:
         else:
             split = count
             parts = {"v": theta[..., :split]}
-        if self.action_rewards is not False:
+        if self.rewards != "none":
             parts["action_rewards"] = theta[..., split:] @ _sum_zero(data.legal.shape[1]).T.astype(
                 theta.dtype
             )
@@ -166,18 +174,19 @@ class NoisyMDP:
 
     def sizes(self, data: Decisions) -> tuple[int, int]:
         """Number of parameters of the values, and of rewards of actions."""
-        own = 0 if self.action_rewards is False else data.legal.shape[1] - 1
+        own = 0 if self.rewards == "none" else data.legal.shape[1] - 1
         return data.features.shape[-1] - (self.kind == "tabular"), own
 
     def _prior(self, kappa: Any, data: Decisions) -> dist.Distribution:
         values, own = self.sizes(data)
         if self.flat:
             return dist.ImproperUniform(dist.constraints.real_vector, (), (values + own,))
-        variance = self.action_rewards if own and self.action_rewards is not True else kappa
+        variance = self.action_rewards if self.rewards == "own" else kappa
         scale = jnp.concatenate([jnp.full(values, kappa, float), jnp.full(own, variance, float)])
         return dist.Normal(0, jnp.sqrt(scale)).to_event(1)
 
     def _refuse_separation(self, data: Decisions) -> None:
+        data = jax.tree.map(np.asarray, data)
         design = np.asarray(self.design(data), float)
         found = _separation(_Hashed(design, np.asarray(data.legal), np.asarray(data.choice)))
         if found is None:

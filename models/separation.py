@@ -47,27 +47,29 @@ def find_separation(design: np.ndarray, legal: np.ndarray, choice: np.ndarray) -
     chosen = np.maximum(choice, 0)[:, None]
     others = np.asarray(legal) & known[:, None] & (np.arange(legal.shape[1]) != chosen)
     gaps = np.take_along_axis(design, chosen[..., None], 1) - design
-    rows = gaps[others]
-    scale = np.abs(rows).max(initial=0)
-    num_parameters = design.shape[-1]
-    if not scale > 0:
-        return _separation(np.eye(num_parameters)[0], gaps, others)
-    rows = rows / scale
+    rows, num_parameters = gaps[others], design.shape[-1]
+    # Directions are sought in units in which every column, then every row, has one for its largest entry.
+    units = np.abs(rows).max(axis=0, initial=0)
+    if not (units > 0).all():
+        return _separation((units == 0).astype(float), gaps, others)
+    rows = rows / units
+    rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(float).tiny)
     _, sizes, directions = np.linalg.svd(rows, full_matrices=len(rows) < num_parameters)
-    rank = int((sizes > TOLERANCE * max(rows.shape) * sizes[0]).sum())
+    rank = int((sizes > max(rows.shape) * np.finfo(float).eps * sizes[0]).sum())
     if rank < num_parameters:
-        return _separation(directions[-1], gaps / scale, others)
+        return _separation(directions[-1] / units, gaps, others)
     from scipy.optimize import linprog
 
     found = linprog(-rows.sum(0), A_ub=-rows, b_ub=np.zeros(len(rows)), bounds=(-1, 1), method="highs")
     if found.status != 0:
         raise RuntimeError(f"the linear programme of separation ended with: {found.message}")
-    return _separation(found.x, gaps / scale, others) if -found.fun > TOLERANCE else None
+    return _separation(found.x / units, gaps, others) if -found.fun > TOLERANCE else None
 
 
 def _separation(direction: np.ndarray, gaps: np.ndarray, others: np.ndarray) -> Separation:
     direction = direction / direction[np.abs(direction).argmax()] if (direction != 0).any() else direction
     along = np.where(others, gaps @ direction, 0)
+    size = np.where(others, np.abs(gaps) @ np.abs(direction), 0)
     if along.sum() < 0:
         direction, along = -direction, -along
-    return Separation(direction, np.any(along > TOLERANCE, axis=-1))
+    return Separation(direction, np.any(along > TOLERANCE * size, axis=-1))

@@ -53,17 +53,18 @@ def winner_by_quadrature(mean):
 
 
 @pytest.mark.parametrize("mean", [[0.0, 1.0, -1.0], [-8.0, 0.0, 2.0, 1.0], [5.0, 0.0], [-30.0, 0.0, 1.0]])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("winner", "proposals"), [("rejection", 1), ("mh", 4)])
-def test_the_winner_has_its_marginal(mean, winner, proposals):
+def test_the_winner_has_its_marginal(mean, winner, proposals, dtype):
     """Mean and deviation within five Monte Carlo errors of quadrature; the others lie below."""
     mean = np.array(mean)
     centre, deviation = winner_by_quadrature(mean)
-    with jax.enable_x64(True):
-        means = jnp.broadcast_to(jnp.asarray(mean)[:, None, None], (len(mean), 1, DRAWS))
+    with jax.enable_x64(dtype == "float64"):
+        means = jnp.broadcast_to(jnp.asarray(mean, dtype)[:, None, None], (len(mean), 1, DRAWS))
         legal, drawn = jnp.ones((len(mean), 1, 1), bool), means
         for sweep in range(3):
             drawn, taken = draw_latents(jax.random.key(sweep), means, legal, drawn, winner, proposals)
-        drawn, taken = np.asarray(drawn)[:, 0], np.asarray(taken)
+        drawn, taken = np.asarray(drawn, float)[:, 0], np.asarray(taken)
     assert (drawn[1:] <= drawn[0]).all()
     assert abs(drawn[0].mean() - centre) < 5 * deviation / np.sqrt(DRAWS)
     assert abs(drawn[0].std() / deviation - 1) < 5 / np.sqrt(DRAWS)

@@ -105,6 +105,37 @@ def test_a_decision_is_one_entry_of_the_log_likelihood_and_unknown_choices_say_n
     assert whole == pytest.approx(rest, rel=1e-6)
 
 
+def test_what_stands_in_padding_has_no_gradient():
+    data = Decisions.from_list([[[1.0], [0.5]], [[0.2], [0.1], [0.7]]], choice=[0, 2])
+    padded = data._replace(features=np.where(data.legal[..., None], data.features, np.nan))
+
+    def density(theta, given):
+        return log_density(NoisyMDP(4.0, "features"), (given,), {}, {"theta": theta})[0]
+
+    slope, truth = (jax.grad(density)(jnp.array([0.7]), given) for given in (padded, data))
+    np.testing.assert_allclose(slope, truth, rtol=1e-6)
+    assert np.isfinite(slope).all() and slope[0] != 0
+
+
+@pytest.mark.parametrize("options", [{}, {"action_rewards": True}, {"action_rewards": 2.0, "beta": 0.9}])
+def test_models_are_arguments_of_compiled_functions(options):
+    data = chain_decisions()
+    model = NoisyMDP(9.0, **options)
+    theta = {"theta": jnp.ones(sum(model.sizes(data)))}
+
+    def density(model, data):
+        return log_density(model, (data,), {}, theta)[0]
+
+    assert float(jax.jit(density)(model, data)) == pytest.approx(float(density(model, data)), rel=1e-5)
+
+
+def test_decisions_on_a_device_are_checked_under_jit():
+    data = jax.tree.map(jnp.asarray, Decisions.from_list([[[1.0], [0.0]]] * 4, [0, 0, 1, 0]))
+    model = NoisyMDP(float("inf"), "features")
+    found = jax.jit(lambda theta: log_density(model, (data,), {}, {"theta": theta})[0])(jnp.array([0.5]))
+    assert np.isfinite(found)
+
+
 def test_a_variance_may_have_a_prior():
     data = chain_decisions()
     drawn = Predictive(NoisyMDP(dist.InverseGamma(3.0, 4.0)), num_samples=3)(

@@ -61,6 +61,19 @@ def test_directions_without_any_difference():
     assert find_separation(design[..., :1], np.ones((4, 2), bool), np.array([0, 0, 1, 1])) is None
 
 
+@pytest.mark.parametrize("size", [1e-9, 1e6, 1e12])
+def test_units_of_features_change_no_answer(size):
+    random = np.random.default_rng(1)
+    design = random.normal(size=(500, 3, 2))
+    choice = np.argmax(design @ (0.5, -0.5) + random.normal(size=(500, 3)), axis=1)
+    assert find_separation(design * (size, 1), np.ones((500, 3), bool), choice) is None
+    best = np.argmax(design @ (0.5, -0.5), axis=1)
+    found = find_separation(design * (size, 1), np.ones((500, 3), bool), best)
+    direction = found.direction * (size, 1)
+    np.testing.assert_allclose(direction / np.abs(direction).max(), (1, -1), atol=0.1)
+    assert found.agreeing.all()
+
+
 def test_unknown_choices_say_nothing():
     design = np.array([[[1.0], [0.0]], [[0.0], [1.0]]])
     legal = np.ones((2, 2), bool)
