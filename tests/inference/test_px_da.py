@@ -115,12 +115,13 @@ def test_flat_priors_and_the_power_to_tell_wrong_exponents(flat_truth, moves, wr
     data, exact = flat_truth
     model = NoisyMDP(float("inf"), "features")
     with jax.enable_x64(True):
-        errors, ratio = distance(
-            draws_of(PXDA(model, moves, scale_prior=PROPER.get(moves)), data, 1, chains=200 if wrong else 50),
-            exact,
-        )
+        kernel = PXDA(model, moves, scale_prior=PROPER.get(moves))
+        drawn = draws_of(kernel, data, 1, chains=200 if wrong else 50, warmup=2000)
+        errors, _ = distance(drawn, exact)
         assert (errors < 4).all(), errors
-        np.testing.assert_allclose(ratio, 1, atol=0.03)
+        # Moves without a scale are slow here: variances are compared by their own Monte Carlo errors.
+        squares, _ = distance((drawn - exact[0]) ** 2, (exact[1] ** 2, ((drawn - exact[0]) ** 2).std((0, 1))))
+        assert (squares < 4).all(), squares
         for shift in wrong:
             spoil_shape(monkeypatch, moves, shift)
             errors, _ = distance(draws_of(PXDA(model, moves), data, 2, chains=200), exact)
