@@ -85,9 +85,6 @@ def draw_latents(
     taken = jnp.ones(mean.shape[1:], dtype)
     if winner == "gibbs":
         top = jnp.max(others, axis=0)
-        top = jnp.where(
-            top > -jnp.inf, top, mean[0]
-        )  # padding: a decision without others is one of weight zero
         best = mean[0] - normal_below(mean[0] - top, uniform[0])
     elif winner == "rejection":
         best = _by_rejection(key_winner, mean, legal)
@@ -108,9 +105,7 @@ def _mode(mean: Array, legal: Array) -> tuple[Array, Array]:
     def slopes(w):
         at = jnp.where(legal[1:], w - mean[1:], 0)
         rate = jnp.where(legal[1:], hazard(at), 0)
-        return jnp.sum(rate, 0) - (w - mean[0]), 1 + jnp.sum(
-            rate * jnp.where(legal[1:], above_hazard(at, rate), 0), 0
-        )
+        return jnp.sum(rate, 0) - (w - mean[0]), 1 + jnp.sum(rate * above_hazard(at, rate), 0)
 
     w = mean[0]
     for _ in range(NEWTON_STEPS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ethogram.models.mdp import MDP
 from ethogram.models.ragged.metadata import Metadata
 
-__all__ = ["Decisions", "check_decisions"]
+__all__ = ["Decisions", "check_decisions", "digest"]
 
 HostOrDevice = np.ndarray | Array
 ColumnName = str | int
@@ -272,3 +273,12 @@ def _indices(name: str, values: Any, count: int) -> np.ndarray:
         worst = int(outside.argmax())
         raise ValueError(f"{name}[{worst}] is {array[worst]}, outside 0..{count - 1}")
     return array
+
+
+def digest(*arrays: Any) -> bytes:
+    """What tells arrays of other shapes or numbers apart."""
+    found = hashlib.blake2b()
+    for array in map(np.asarray, arrays):
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.digest()

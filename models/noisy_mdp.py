@@ -15,7 +15,6 @@ only where choices overlap (4.1.2), and is refused elsewhere.
 from __future__ import annotations
 
 import functools
-import hashlib
 from typing import Any
 
 import jax
@@ -28,7 +27,7 @@ from scipy.linalg import helmert
 
 from ethogram.models.blocks.conjugate_block import is_concrete, require_reals
 from ethogram.models.choice import ProbitChoice
-from ethogram.models.decisions import Decisions, check_decisions
+from ethogram.models.decisions import Decisions, check_decisions, digest
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.separation import Separation, find_separation
 
@@ -77,9 +76,9 @@ class NoisyMDP:
     def __post_init__(self):
         if self.kind not in KINDS:
             raise ValueError(f"kind must be one of {KINDS}, not {self.kind!r}")
-        rewards = {False: "none", True: "shared"}.get(
-            self.action_rewards if isinstance(self.action_rewards, bool) else None, "own"
-        )
+        rewards = "own"
+        if isinstance(self.action_rewards, bool):
+            rewards = "shared" if self.action_rewards else "none"
         own = self.action_rewards if rewards == "own" else None
         for name, value in {"kappa": self.kappa, "action_rewards": own}.items():
             if value is not None and not isinstance(value, dist.Distribution):
@@ -118,10 +117,8 @@ class NoisyMDP:
         theta = numpyro.sample("theta", self._prior(kappa, data))
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        legal = jnp.asarray(
-            data.legal
-        )  # what stands elsewhere may be NaN, whose gradient is NaN even where masked
-        utilities = jnp.where(legal[..., None], jnp.asarray(self.design(data)), 0) @ theta
+        # What is not legal may be NaN, whose gradient is NaN even where it is masked later.
+        utilities = jnp.where(jnp.asarray(data.legal)[..., None], jnp.asarray(self.design(data)), 0) @ theta
         choice = jnp.asarray(data.choice)
         with numpyro.plate("decision", choice.shape[0]), mask(mask=(choice >= 0) if condition else True):
             chosen = jnp.maximum(choice, 0) if condition else None
@@ -222,11 +219,7 @@ class _Hashed:
 
     def __init__(self, *arrays: np.ndarray):
         self.arrays = arrays
-        digest = hashlib.blake2b()
-        for array in arrays:
-            digest.update(str(array.shape).encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-        self.digest = digest.digest()
+        self.digest = digest(*arrays)
 
     def __hash__(self) -> int:
         return hash(self.digest)
