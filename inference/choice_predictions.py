@@ -23,6 +23,7 @@ __all__ = [
     "Calibration",
     "calibration",
     "choice_error",
+    "draws_of",
     "noise_floor",
     "predict_choice",
     "predict_probabilities",
@@ -36,7 +37,7 @@ def predict_probabilities(
 
     Parameters
     ----------
-    samples : with ``theta (draw, parameter)``, such as ``mcmc.get_samples()``.
+    samples : with ``theta (draw, parameter)``, or ``(draw, subject, parameter)``, such as ``mcmc.get_samples()``.
     data : decisions to predict; what was chosen is not looked at.
 
     Raises
@@ -44,17 +45,16 @@ def predict_probabilities(
     ValueError
         If draws have another number of parameters than the decisions, or as the model's `check`.
     """
-    theta = _draws(model, samples, data)
-    design, legal = jnp.asarray(model.design(data)), jnp.asarray(data.legal)
-    return _mean_probabilities(theta, design, legal)
+    theta = draws_of(model, samples, data)
+    return _mean_probabilities(theta, model, jax.tree.map(jnp.asarray, data))
 
 
 @jax.jit
-def _mean_probabilities(theta, design, legal):
+def _mean_probabilities(theta, model, data):
     def add(total, one):
-        return total + ProbitChoice(design @ one, legal).probs, None
+        return total + ProbitChoice(model.utilities(one, data), data.legal).probs, None
 
-    total = jnp.zeros(legal.shape, jnp.result_type(theta, design))
+    total = jnp.zeros(data.legal.shape, jnp.result_type(theta, data.features))
     return lax.scan(add, total, theta)[0] / len(theta)
 
 
@@ -85,8 +85,8 @@ def predict_choice(
         raise ValueError(
             f'method must be "probability", or "vote" with a key, not {method!r} with key {key!r}'
         )
-    theta = _draws(model, samples, data)
-    utilities = jnp.einsum("tmp,dp->dtm", jnp.asarray(model.design(data)), theta, precision="highest")
+    theta = draws_of(model, samples, data)
+    utilities = jax.vmap(lambda one: model.utilities(one, data))(theta)
     chosen = ProbitChoice(utilities, data.legal).sample(key)
     votes = jnp.sum(chosen[..., None] == jnp.arange(utilities.shape[-1]), axis=0)
     return np.asarray(jnp.argmax(votes, axis=-1))
@@ -149,12 +149,14 @@ def calibration(probabilities: Any, data: Decisions, num_bins: int = 10) -> Cali
     return Calibration(edges[:-1][some], edges[1:][some], total, hits, error, count[some])
 
 
-def _draws(model: NoisyMDP, samples: dict[str, Any], data: Decisions) -> Array:
+def draws_of(model: NoisyMDP, samples: dict[str, Any], data: Decisions) -> Array:
+    """Theta of the samples, once it is found to fit the model and the decisions."""
     model.check(data, condition=False)
     theta = jnp.asarray(samples["theta"])
-    size = sum(model.sizes(data))
-    if theta.ndim != 2 or theta.shape[1] != size:
+    subjects = () if data.subject is None else (data.num_subjects,)
+    shape = (*subjects, sum(model.sizes(data)))
+    if theta.ndim != len(shape) + 1 or theta.shape[1:] != shape:
         raise ValueError(
-            f"samples have theta of shape {theta.shape}: give (draw, {size}), one entry a parameter"
+            f"samples have theta of shape {theta.shape}: give (draw, {str(shape)[1:-1].rstrip(',')}), one a parameter"
         )
     return theta

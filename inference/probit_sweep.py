@@ -10,10 +10,16 @@ there and built otherwise: "omit the terms" of an improper prior leaves n / 2 or
 as soon as the sweep translates too (eq. 20 and section 5.1); under sets of options n counts the legal ones (17-19). One
 translation a decision ("local") is not in the paper. Why any such move leaves the posterior alone: Liu and Wu (1999),
 "Parameter expansion for data augmentation", theorem 2; Hobert and Marchev (2008).
+
+Where theta has a prior mean m that is not zero (a subject's, about those of all), the scale has no inverse gamma law:
+the density of :math:`s = z_1^{-1/2}` is proportional to :math:`s^{k-1} \exp(-A s^2 / 2 + B s)`, with k = n - g,
+:math:`A = y'(I + X \Lambda^{-1} X')^{-1} y` and :math:`B = y'(I + X \Lambda^{-1} X')^{-1} X m`. It is log-concave,
+and drawn by rejection.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -23,8 +29,19 @@ from jax import Array
 from jax.scipy.linalg import cholesky, solve_triangular
 
 from ethogram.inference.probit_latents import draw_latents
+from ethogram.inference.tilted_scale import draw_tilted
 
-__all__ = ["MOVES", "Move", "ProbitProblem", "draw_parameters", "probit_problem", "sweep", "with_prior"]
+__all__ = [
+    "MOVES",
+    "Move",
+    "ProbitProblem",
+    "draw_parameters",
+    "fitted",
+    "probit_problem",
+    "subject_problems",
+    "sweep",
+    "with_prior",
+]
 
 
 class Move(NamedTuple):
@@ -50,6 +67,9 @@ MOVES = {
 class ProbitProblem(NamedTuple):
     """Decisions as a sweep reads them: the chosen option first, those with a single option left out.
 
+    Where there are subjects, all parts have them for their first axis, and decisions are padded by such without a legal
+    option.
+
     Attributes
     ----------
     design : (option * decision, parameter), rows of what is not legal zero; centred in each decision for "local"; with
@@ -58,6 +78,7 @@ class ProbitProblem(NamedTuple):
     counts : (decision, 1) legal options.
     gram : design' design.
     precision : (parameter,) of the prior.
+    pull : (parameter,) that precision times the prior mean.
     factor : lower Cholesky factor of the gram plus the prior precision.
     """
 
@@ -66,6 +87,7 @@ class ProbitProblem(NamedTuple):
     counts: Array
     gram: Array
     precision: Array
+    pull: Array
     factor: Array
 
 
@@ -97,16 +119,46 @@ def probit_problem(design: np.ndarray, legal: np.ndarray, choice: np.ndarray, mo
         jnp.asarray(counts[:, None]),
         jnp.asarray(gram.astype(jnp.result_type(float))),
         jnp.zeros(len(gram)),
+        jnp.zeros(len(gram)),
         jnp.eye(len(gram)),
     )
 
 
-def with_prior(problem: ProbitProblem, precision: Array) -> ProbitProblem:
-    """The problem under a prior of some precision (parameter,), zero where flat; the translation's included."""
-    precision = precision.astype(problem.gram.dtype)
-    return problem._replace(
-        precision=precision, factor=cholesky(problem.gram + jnp.diag(precision), lower=True)
-    )
+def subject_problems(
+    design: np.ndarray,
+    legal: np.ndarray,
+    choice: np.ndarray,
+    subject: np.ndarray,
+    num_subjects: int,
+    move: Move,
+) -> ProbitProblem:
+    """The decisions of every subject as :func:`probit_problem` has them, side by side and padded to the longest."""
+    kept = (legal.sum(-1) > 1) & (choice >= 0)
+    design, legal, choice, subject = design[kept], legal[kept], choice[kept], subject[kept]
+    counts = np.bincount(subject, minlength=num_subjects)
+    each = []
+    for number in range(num_subjects):
+        mine = subject == number
+        ordered = probit_problem(design[mine], legal[mine], choice[mine], move)
+        missing = max(counts.max(initial=0), 1) - counts[number]
+        rows = jnp.reshape(ordered.design, (legal.shape[1], counts[number], ordered.design.shape[1]))
+        each.append(
+            ordered._replace(
+                design=jnp.reshape(jnp.pad(rows, ((0, 0), (0, missing), (0, 0))), (-1, rows.shape[-1])),
+                legal=jnp.pad(ordered.legal, ((0, 0), (0, missing), (0, 0))),
+                counts=jnp.pad(ordered.counts, ((0, missing), (0, 0))),
+            )
+        )
+    return jax.tree.map(lambda *parts: jnp.stack(parts), *each)
+
+
+def with_prior(problem: ProbitProblem, precision: Array, mean: Array | None = None) -> ProbitProblem:
+    """The problem under a prior of some precision (..., parameter), zero where flat, and mean, zero where None."""
+    dtype = problem.gram.dtype
+    precision = jnp.broadcast_to(precision, problem.precision.shape).astype(dtype)
+    pull = jnp.zeros_like(precision) if mean is None else (precision * mean).astype(dtype)
+    added = precision[..., None] * jnp.eye(precision.shape[-1], dtype=dtype)
+    return problem._replace(precision=precision, pull=pull, factor=cholesky(problem.gram + added, lower=True))
 
 
 class ParameterDraw(NamedTuple):
@@ -131,6 +183,8 @@ def sweep(
 ) -> tuple[ParameterDraw, Array]:
     """One sweep of all chains, and the share (chain,) of proposals that were taken.
 
+    Where there are subjects, they are the first axis of theta, the latents and the scale.
+
     Parameters
     ----------
     theta : (parameter, chain).
@@ -139,13 +193,38 @@ def sweep(
     scale_prior, translation_sd : as for :func:`draw_parameters`.
     """
     key_latents, key_parameters = jax.random.split(key)
-    fitted = jnp.matmul(problem.design[:, : len(theta)], theta, precision="highest")
-    mean = jnp.reshape(fitted, latents.shape)
-    drawn, taken = draw_latents(key_latents, mean, problem.legal, latents, winner, proposals)
-    new = draw_parameters(
-        key_parameters, problem, drawn, move, scale_prior=scale_prior, translation_sd=translation_sd
+    means = jnp.reshape(fitted(problem, theta), latents.shape)
+    draw_each = functools.partial(
+        draw_parameters, move=move, scale_prior=scale_prior, translation_sd=translation_sd
     )
+    if latents.ndim == 3:
+        drawn, taken = draw_latents(key_latents, means, problem.legal, latents, winner, proposals)
+        new = draw_each(key_parameters, problem, drawn)
+    else:
+        drawn, taken = draw_latents(
+            key_latents,
+            _side_by_side(means),
+            _side_by_side(problem.legal),
+            _side_by_side(latents),
+            winner,
+            proposals,
+        )
+        subjects, options, decisions, chains = latents.shape
+        apart = jnp.moveaxis(jnp.reshape(drawn, (options, subjects, decisions, chains)), 1, 0)
+        keys = jax.random.split(key_parameters, subjects)
+        new = jax.vmap(functools.partial(draw_each, shifted=True))(keys, problem, apart)
     return new, jnp.mean(taken, axis=0)
+
+
+def _side_by_side(x: Array) -> Array:
+    """(subject, option, decision, chain) with the decisions of all subjects on one axis."""
+    return jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, x.shape[-1])
+
+
+def fitted(problem: ProbitProblem, theta: Array) -> Array:
+    """Utilities (option * decision, chain) of theta (parameter, chain), subjects first where there are any."""
+    design = problem.design[..., : theta.shape[-2]]  # without the column of a translation
+    return jnp.matmul(design, theta, precision="highest")
 
 
 def draw_parameters(
@@ -156,6 +235,7 @@ def draw_parameters(
     *,
     scale_prior: tuple[float, float] | None,
     translation_sd: Array,
+    shifted: bool = False,
 ) -> ParameterDraw:
     """The expansion, and a joint draw of scale, translation and theta given the latents; who was chosen plays no part.
 
@@ -164,14 +244,16 @@ def draw_parameters(
     latents : (option, decision, chain).
     scale_prior : a and b of the inverse gamma prior of a proper move.
     translation_sd : standard deviation of its translation.
+    shifted : whether the prior mean may be other than zero.
     """
     key_expand, key_scale, key_theta, key_level = jax.random.split(key, 4)
     legal, dtype, num_chains = problem.legal, latents.dtype, latents.shape[-1]
+    counts = jnp.maximum(problem.counts, 1)  # what pads has no option
     y = latents
     if move.proper:
         y = _expanded(key_expand, problem, latents, move, scale_prior, translation_sd)
     elif move.translations == "local":
-        y = jnp.where(legal, latents - jnp.sum(latents, axis=0) / problem.counts, 0)
+        y = jnp.where(legal, latents - jnp.sum(latents, axis=0) / counts, 0)
     flat = jnp.reshape(y, (-1, num_chains))
     seen = jnp.matmul(problem.design.T, flat, precision="highest")
     root = solve_triangular(problem.factor, seen, lower=True)
@@ -181,15 +263,21 @@ def draw_parameters(
         best = solve_triangular(problem.factor, root, lower=True, trans=1)
         off = flat - jnp.matmul(problem.design, best, precision="highest")
         rest = jnp.sum(off**2, axis=0) + problem.precision @ best**2
-        scale = _draw_scale(key_scale, rest, problem, move, scale_prior)
+        if shifted:
+            scale = _draw_shifted_scale(key_scale, rest, problem.pull @ best, problem, move, scale_prior)
+        else:
+            scale = _draw_scale(key_scale, rest, problem, move, scale_prior)
     noise = jax.random.normal(key_theta, root.shape, dtype)
+    if shifted:
+        pulled = solve_triangular(problem.factor, problem.pull[:, None], lower=True)
+        noise = noise + pulled
     theta = solve_triangular(problem.factor, root / jnp.sqrt(scale) + noise, lower=True, trans=1)
     after = y / jnp.sqrt(scale)
     if move.translations == "one":
         theta, translation = theta[:-1], theta[-1]
         after = after - translation
     elif move.translations == "local":
-        after = after + jax.random.normal(key_level, latents.shape[1:], dtype) / jnp.sqrt(problem.counts)
+        after = after + jax.random.normal(key_level, latents.shape[1:], dtype) / jnp.sqrt(counts)
     return ParameterDraw(theta, jnp.where(legal, after, 0), scale)
 
 
@@ -212,15 +300,43 @@ def _expanded(
     return jnp.where(problem.legal, jnp.sqrt(scale) * (latents + shift), 0)
 
 
-def _draw_scale(
-    key: Array, rest: Array, problem: ProbitProblem, move: Move, scale_prior: tuple[float, float] | None
-) -> Array:
-    """An inverse gamma draw of z_1; under the Haar measure its shape is half the options less the translations."""
+def _shape_and_rate(
+    rest: Array, problem: ProbitProblem, move: Move, scale_prior: tuple[float, float] | None
+) -> tuple[Array, Array]:
+    """Of the scale's inverse gamma law; under the Haar measure the shape is half the options less the translations."""
     options = jnp.sum(problem.counts).astype(rest.dtype)
     if move.proper:
         a, b = scale_prior or (0.0, 0.0)
-        shape, rate = options / 2 + a, b + rest / 2
-    else:
-        lost = {"none": 0, "one": 1, "local": problem.counts.shape[0]}[move.translations]
-        shape, rate = (options - lost) / 2, rest / 2
+        return options / 2 + a, b + rest / 2
+    local = jnp.sum(problem.counts > 0)
+    lost = local if move.translations == "local" else jnp.asarray(move.translations == "one")
+    return (options - lost) / 2, rest / 2
+
+
+def _draw_scale(
+    key: Array, rest: Array, problem: ProbitProblem, move: Move, scale_prior: tuple[float, float] | None
+) -> Array:
+    """An inverse gamma draw of z_1."""
+    shape, rate = _shape_and_rate(rest, problem, move, scale_prior)
     return rate / jax.random.gamma(key, shape, rest.shape, rest.dtype)
+
+
+def _draw_shifted_scale(
+    key: Array,
+    rest: Array,
+    drift: Array,
+    problem: ProbitProblem,
+    move: Move,
+    scale_prior: tuple[float, float] | None,
+) -> Array:
+    """A draw of z_1 where the prior has a mean: 1 / s^2, with s of `draw_tilted`; one where there is no decision."""
+    shape, rate = _shape_and_rate(rest, problem, move, scale_prior)
+    some = jnp.any(problem.counts > 0)
+    tiny = jnp.finfo(rest.dtype).tiny
+    s = draw_tilted(
+        key,
+        jnp.where(some, 2 * shape, 1),
+        jnp.where(some, jnp.maximum(2 * rate, tiny), 1),
+        jnp.where(some, drift, 0),
+    )
+    return jnp.where(some, 1 / s**2, 1)

@@ -4,23 +4,32 @@ Every sweep draws the latent utilities given the values, then a scale and transl
 values given both. `MOVES` of :mod:`ethogram.inference.probit_sweep` has the expansions, and where their law is printed.
 
 Where choices are far from overlapping, so that the scale of the values is hardly known, a sweep moves that scale
-little; NUTS on the summed likelihood takes the same model.
+little: `collapse_scale` adds a move that does not, and NUTS on the summed likelihood takes the same model.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from numpyro.handlers import block, seed, substitute, trace
 from numpyro.infer.mcmc import MCMCKernel
 from numpyro.util import is_prng_key
 
-from ethogram.inference.probit_sweep import MOVES, ProbitProblem, probit_problem, sweep, with_prior
+from ethogram.inference.collapsed_scale import move_scale
+from ethogram.inference.probit_sweep import (
+    MOVES,
+    ProbitProblem,
+    probit_problem,
+    subject_problems,
+    sweep,
+    with_prior,
+)
 from ethogram.models.blocks.conjugate_block import is_concrete
 from ethogram.models.decisions import Decisions, digest
 from ethogram.models.noisy_mdp import NoisyMDP
@@ -30,20 +39,33 @@ __all__ = ["PXDA", "PXDAState"]
 WINNERS = ("gibbs", "mh", "rejection", "paper")
 
 
+class Carried(NamedTuple):
+    """What a sweep hands to the next one; not for collecting, since the chain stands last.
+
+    Attributes
+    ----------
+    latents : (option, decision, chain) latent utilities, the chosen option first; subjects before them, if any.
+    problem : the decisions as a sweep reads them.
+    translation_sd : of the prior of a proper translation.
+    """
+
+    latents: Array
+    problem: ProbitProblem
+    translation_sd: Array
+
+
 class PXDAState(NamedTuple):
     """State of the chains; where they are vectorised, the first axis of what can be collected is the chain.
 
     Attributes
     ----------
     i : sweeps made.
-    z : ``theta (parameter,)``.
-    z1 : the scale that the last sweep drew; one where it draws none.
-    accept_prob : share of the last proposals for the winner's utility that were taken; one where none are made.
+    z : ``theta (parameter,)``, or ``(subject, parameter)``.
+    z1 : the scale that the last sweep drew, one a subject; one where it draws none.
+    accept_prob : share of the last proposals that were taken, for the winner's utility or of the collapsed scale
+        move; one where none are made.
     rng_key : to go on with.
-    latents : (option, decision, chain) latent utilities, the chosen option first. The chain stands last: this part is
-        for the next sweep, not for collecting.
-    problem : the decisions as a sweep reads them.
-    translation_sd : of the prior of a proper translation.
+    carried : for the next sweep.
     """
 
     i: Array
@@ -51,9 +73,7 @@ class PXDAState(NamedTuple):
     z1: Array
     accept_prob: Array
     rng_key: Array
-    latents: Array
-    problem: ProbitProblem
-    translation_sd: Array
+    carried: Carried
 
 
 class PXDA(MCMCKernel):
@@ -69,13 +89,23 @@ class PXDA(MCMCKernel):
     winner : how the utility of the chosen option is drawn: ``"gibbs"``, given the others; ``"rejection"``, exactly
         from its marginal; ``"mh"``, by proposals under the same envelope; ``"paper"``, by those of the paper.
     scale_prior : (a, b) of the inverse gamma prior of the scale, for the proper moves only.
+    collapse_scale : how many sweeps there are to a Metropolis move of the scale of all values, with the latent
+        utilities summed out; 0 for none. It needs ``winner="rejection"``, the one way to draw the winner's utility
+        that does not ask what it was before.
     proposals : how many a sweep for ``"mh"`` and ``"paper"``.
 
     Raises
     ------
     TypeError, ValueError
-        If the model is no NoisyMDP, a name is unknown, or a scale prior is given where there is none, or not where
-        there is one. `init` raises what the model's call does, and where no decision has two legal options.
+        If the model is no NoisyMDP, a name is unknown, a scale prior is given where there is none, or not where
+        there is one, or the scale is collapsed with another way to draw the winner. `init` raises what the model's
+        call does, where no decision has two legal options, and where a weight of a decision is no whole number.
+
+    Warns
+    -----
+    UserWarning
+        From `init`, where some direction of the values is contradicted by no choice: how far the values go that way
+        is then said by the prior alone.
 
     Examples
     --------
@@ -98,6 +128,7 @@ class PXDA(MCMCKernel):
         winner: str = "gibbs",
         *,
         scale_prior: tuple[float, float] | None = None,
+        collapse_scale: int = 0,
         proposals: int = 1,
     ):
         if not isinstance(model, NoisyMDP):
@@ -113,10 +144,17 @@ class PXDA(MCMCKernel):
             )
         if scale_prior is not None and (len(scale_prior) != 2 or not min(scale_prior) > 0):
             raise ValueError(f"scale_prior must be two numbers above 0, not {scale_prior!r}")
-        if isinstance(proposals, bool) or not isinstance(proposals, int) or proposals < 1:
-            raise ValueError(f"proposals must be an integer of at least 1, not {proposals!r}")
+        for name, number, least in (("proposals", proposals, 1), ("collapse_scale", collapse_scale, 0)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, not {number!r}")
+        if collapse_scale and winner != "rejection":
+            raise ValueError(
+                f'collapse_scale is {collapse_scale}, winner {winner!r}: only winner="rejection" draws utilities that '
+                "do not depend on those before the scale was moved"
+            )
         self.model: Any = model
         self.moves, self.winner, self.scale_prior, self.proposals = moves, winner, scale_prior, proposals
+        self.collapse_scale = collapse_scale
         self._values = model  # what `wrap_model` wraps no longer has a design
         self._sample_fn: Any = None
         self._digest: bytes | None = None
@@ -129,7 +167,7 @@ class PXDA(MCMCKernel):
     def get_diagnostics_str(self, state: PXDAState) -> str:
         """The last scale and, where proposals are made, how many were taken."""
         told = f"scale {np.mean(state.z1):.2g}"
-        proposing = self.winner in ("mh", "paper")
+        proposing = self.winner in ("mh", "paper") or self.collapse_scale > 0
         return f"{told}, taken {np.mean(state.accept_prob):.2f}" if proposing else told
 
     def init(
@@ -143,22 +181,20 @@ class PXDA(MCMCKernel):
         """Start at the prior mean, or ``init_params["theta"]``, with the chosen utilities at 1 and all others at -1."""
         model_kwargs = model_kwargs or {}
         data = self._values.check(_data_of(model_args, model_kwargs))
-        if not is_concrete(*data[:3]):
+        if not is_concrete(*_arrays(data)):
             raise TypeError("data are traced: decisions are put in order before jit; give concrete arrays")
         data = jax.tree.map(np.asarray, data)
-        self._digest = digest(*data[:3])
-        move = MOVES[self.moves]
-        design = np.asarray(self._values.design(data))
-        problem = probit_problem(design, np.asarray(data.legal), np.asarray(data.choice), move)
-        if not problem.counts.shape[0]:
-            raise ValueError(
-                "no decision has two legal options and a known choice: nothing is learned from these data"
-            )
+        self._digest = digest(*_arrays(data))
+        problem = self._problem(data)
+        found = self._values.separation(data)  # of a flat prior it is an error that `check` has raised
+        if found is not None:
+            warnings.warn(f"{found}: how far values go that way is said by their prior alone", stacklevel=2)
         single = is_prng_key(rng_key)
         num_chains = 1 if single else rng_key.shape[0]
+        chains = () if single else (num_chains,)
         dtype = problem.design.dtype
-        size = design.shape[-1]
-        theta = jnp.zeros((size,) if single else (num_chains, size), dtype)
+        subjects = () if data.subject is None else (data.num_subjects,)
+        theta = jnp.zeros((*chains, *subjects, sum(self._values.sizes(data))), dtype)
         if init_params is not None:
             given = init_params["theta"] if isinstance(init_params, dict) else init_params
             if jnp.shape(given) != theta.shape:
@@ -166,17 +202,20 @@ class PXDA(MCMCKernel):
             if is_concrete(given) and not np.isfinite(np.asarray(given)).all():
                 raise ValueError("init_params theta must be finite")
             theta = jnp.asarray(given, dtype)
-        first = jnp.where(jnp.arange(problem.legal.shape[0]) == 0, 1.0, -1.0).astype(dtype)
+        first = jnp.where(jnp.arange(problem.legal.shape[-3]) == 0, 1.0, -1.0).astype(dtype)
         latents = jnp.where(problem.legal, first[:, None, None], 0)
-        latents = jnp.broadcast_to(latents, (*latents.shape[:2], num_chains))
-        chains = () if single else (num_chains,)
-        ones = jnp.ones(chains, dtype)
+        latents = jnp.broadcast_to(latents, (*latents.shape[:-1], num_chains))
         state = PXDAState(
-            jnp.zeros(chains, jnp.int32), {"theta": theta}, ones, ones, rng_key, latents,
-            problem, jnp.ones((), dtype),
-        )  # fmt: skip
+            jnp.zeros(chains, jnp.int32),
+            {"theta": theta},
+            jnp.ones((*chains, *subjects), dtype),
+            jnp.ones(chains, dtype),
+            rng_key,
+            Carried(latents, problem, jnp.ones((), dtype)),
+        )
         state = self.refresh(state, model_args, model_kwargs)
-        if is_concrete(state.problem.factor) and not np.isfinite(np.asarray(state.problem.factor)).all():
+        factor = state.carried.problem.factor
+        if is_concrete(factor) and not np.isfinite(np.asarray(factor)).all():
             raise ValueError(
                 "the precision of theta cannot be factorised: features are too nearly collinear, or of too different "
                 "sizes, for this precision; rescale them, or use double precision"
@@ -184,36 +223,67 @@ class PXDA(MCMCKernel):
         self._sample_fn = self._one_sweep
         return state
 
+    def _problem(self, data: Decisions) -> ProbitProblem:
+        """The decisions as a sweep reads them, each as often as its weight says."""
+        if data.weight is not None:
+            broken = np.asarray(data.weight, float) % 1 != 0
+            if broken.any():
+                worst = int(broken.argmax())
+                raise ValueError(
+                    f"weight[{worst}] is {data.weight[worst]}: PXDA takes whole numbers, of decisions that came so "
+                    "often; NUTS takes any weights"
+                )
+            data = data.take(np.repeat(np.arange(data.num_decisions), np.asarray(data.weight).astype(int)))
+        if not ((data.legal.sum(-1) > 1) & (data.choice >= 0)).any():
+            raise ValueError(
+                "no decision has two legal options and a known choice: nothing is learned from these data"
+            )
+        told = (np.asarray(self._values.design(data)), np.asarray(data.legal), np.asarray(data.choice))
+        if data.subject is None:
+            return probit_problem(*told, MOVES[self.moves])
+        return subject_problems(*told, np.asarray(data.subject), data.num_subjects or 0, MOVES[self.moves])
+
     def refresh(self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any] | None) -> PXDAState:
         """The state with the prior that the model now has, whose variance other blocks may have moved."""
-        variance = self._prior_variance(state, model_args, model_kwargs or {})
+        mean, variance = self._prior(state, model_args, model_kwargs or {})
         precision = jnp.where(jnp.isinf(variance), 0, 1 / variance)
-        translation_sd = state.translation_sd
+        problem, translation_sd = state.carried.problem, state.carried.translation_sd
         move = MOVES[self.moves]
         if move.translations == "one":
-            states = variance.shape[0] + 1
-            own = jnp.zeros_like(variance[:1])
+            states = variance.shape[-1] + 1
+            own = jnp.zeros_like(variance[..., :1])
+            mean = jnp.concatenate([mean, own], axis=-1)
             if move.proper:  # any proper law will do; where values are flat, a standard normal
-                spread = jnp.where(jnp.isinf(variance[0]), 1, variance[0] / states)
-                translation_sd, own = jnp.sqrt(spread), 1 / spread[None]
-            precision = jnp.concatenate([precision, own])
-        return state._replace(problem=with_prior(state.problem, precision), translation_sd=translation_sd)
+                first = variance.ravel()[0]
+                spread = jnp.where(jnp.isinf(first), 1, first / states)
+                translation_sd, own = jnp.sqrt(spread), jnp.broadcast_to(1 / spread, own.shape)
+            precision = jnp.concatenate([precision, own], axis=-1)
+        held = state.carried._replace(
+            problem=with_prior(problem, precision, mean), translation_sd=translation_sd
+        )
+        return state._replace(carried=held)
 
-    def _prior_variance(self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any]) -> Array:
-        """Prior variances (parameter,) of the model as it is conditioned, read from a trace of it."""
-        size = state.z["theta"].shape[-1]
-        held = substitute(self.model, data={"theta": jnp.zeros(size)})
+    def _prior(
+        self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any]
+    ) -> tuple[Array, Array]:
+        """Prior mean and variance of theta, without chains, of the model as it is conditioned, by a trace of it."""
+        dtype, problem = state.carried.latents.dtype, state.carried.problem
+        shape = (*problem.gram.shape[:-2], state.z["theta"].shape[-1])
+        held = substitute(self.model, data={"theta": jnp.zeros(shape)})
         with block():
             sites = trace(seed(held, jax.random.key(0))).get_trace(*model_args, **model_kwargs)
-        prior = sites["theta"]["fn"]
-        if "kappa" in sites and not sites["kappa"]["is_observed"]:
-            raise ValueError(
-                "kappa has a prior, and PXDA draws theta only: use "
-                'Gibbs([(PXDA(model), ["theta"]), (NUTS(model), ["kappa"])])'
-            )
+        for name in ("kappa", "loc"):
+            if name in sites and sites[name]["type"] == "sample" and not sites[name]["is_observed"]:
+                others = '["kappa", "loc"]' if "loc" in sites else '["kappa"]'
+                raise ValueError(
+                    f"{name} has a prior, and PXDA draws theta only: use "
+                    f'Gibbs([(PXDA(model), ["theta"]), (NUTS(model), {others})]), with those sites that have one'
+                )
         if self._values.flat:
-            return jnp.full(size, jnp.inf, state.latents.dtype)
-        return jnp.broadcast_to(prior.base_dist.scale**2, (size,)).astype(state.latents.dtype)
+            return jnp.zeros(shape, dtype), jnp.full(shape, jnp.inf, dtype)
+        prior = sites["theta"]["fn"]
+        mean, variance = (jnp.broadcast_to(x, shape).astype(dtype) for x in (prior.mean, prior.variance))
+        return mean, variance
 
     def sample(self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any] | None) -> PXDAState:
         """One sweep of all chains.
@@ -224,36 +294,47 @@ class PXDA(MCMCKernel):
             If the decisions are not those that the state began with.
         """
         data = _data_of(model_args, model_kwargs or {})
-        if self._digest is not None and is_concrete(*data[:3]) and digest(*data[:3]) != self._digest:
+        told = _arrays(data)
+        if self._digest is not None and is_concrete(*told) and digest(*told) != self._digest:
             raise ValueError("the state is one of other decisions: begin anew, without post_warmup_state")
         return self._one_sweep(state)
 
     def _one_sweep(self, state: PXDAState) -> PXDAState:
         single = is_prng_key(state.rng_key)
-        keys = jax.random.split(state.rng_key if single else state.rng_key[0])
-        theta = state.z["theta"]
+        key_sweep, key_scale, key_next = jax.random.split(state.rng_key if single else state.rng_key[0], 3)
+        theta, carried = state.z["theta"], state.carried
         drawn, taken = sweep(
-            keys[0],
-            state.problem,
-            theta[:, None] if single else theta.T,
-            state.latents,
+            key_sweep,
+            carried.problem,
+            theta[..., None] if single else jnp.moveaxis(theta, 0, -1),
+            carried.latents,
             MOVES[self.moves],
             winner=self.winner,
             proposals=self.proposals,
             scale_prior=self.scale_prior,
-            translation_sd=state.translation_sd,
+            translation_sd=carried.translation_sd,
         )
+        theta = drawn.theta
+        if self.collapse_scale:
+            before = state.accept_prob[None] if single else state.accept_prob
+
+            def move() -> tuple[Array, Array]:
+                moved, accepted = move_scale(key_scale, carried.problem, drawn.theta)
+                return moved, jnp.mean(accepted.reshape(-1, accepted.shape[-1]), axis=0, dtype=theta.dtype)
+
+            due = (state.i.ravel()[0] + 1) % self.collapse_scale == 0
+            theta, taken = lax.cond(due, move, lambda: (drawn.theta, before))
 
         def out(x: Array) -> Array:
             return x[..., 0] if single else jnp.moveaxis(x, -1, 0)
 
         return state._replace(
             i=state.i + 1,
-            z={"theta": out(drawn.theta)},
+            z={"theta": out(theta)},
             z1=out(drawn.scale),
             accept_prob=out(taken),
-            rng_key=keys[1] if single else jax.random.split(keys[1], state.rng_key.shape[0]),
-            latents=drawn.latents,
+            rng_key=key_next if single else jax.random.split(key_next, state.rng_key.shape[0]),
+            carried=carried._replace(latents=drawn.latents),
         )
 
     def wrap_model(self, wrapper: Any) -> PXDA:
@@ -274,6 +355,10 @@ class PXDA(MCMCKernel):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sample_fn": None}
+
+
+def _arrays(data: Decisions) -> list[Any]:
+    return jax.tree.leaves(data)
 
 
 def _data_of(model_args: tuple, model_kwargs: dict[str, Any]) -> Decisions:

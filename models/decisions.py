@@ -33,7 +33,8 @@ class Decisions(NamedTuple):
     features : (decision, option, feature) floats.
     legal : (decision, option) booleans: which slots hold an option that could be chosen.
     choice : (decision,) integers, the slot of what was chosen; -1 where that is not known, or to be predicted.
-    subject : (decision,) integers, who decided; None for one subject.
+    subject : (decision,) integers from 0, who decided; None for one subject.
+    weight : (decision,) numbers from 0, how often a decision counts; None for once.
     metadata : names of features (``feature_names``), slots (``action_names``) and subjects (``subject_names``).
 
     Examples
@@ -47,6 +48,7 @@ class Decisions(NamedTuple):
     legal: Bool[HostOrDevice, "decision option"]
     choice: Int[HostOrDevice, "decision"]
     subject: Int[HostOrDevice, "decision"] | None = None
+    weight: Float[HostOrDevice, "decision"] | Int[HostOrDevice, "decision"] | None = None
     metadata: Metadata = Metadata()
 
     @property
@@ -61,6 +63,7 @@ class Decisions(NamedTuple):
         choice: Any = None,
         *,
         subject: Any = None,
+        weight: Any = None,
         metadata: Metadata | None = None,
     ) -> Decisions:
         """Decisions of option sets of any size.
@@ -69,7 +72,7 @@ class Decisions(NamedTuple):
         ----------
         features : an array (option, feature) a decision.
         choice : (decision,) integers, the row of what was chosen; -1 everywhere where None.
-        subject : (decision,) integers.
+        subject, weight : (decision,) integers, and numbers.
 
         Raises
         ------
@@ -89,8 +92,8 @@ class Decisions(NamedTuple):
         legal = np.arange(counts.max()) < counts[:, None]
         padded[legal] = np.concatenate(sets)
         chosen = np.full(len(sets), -1) if choice is None else np.asarray(choice)
-        who = None if subject is None else np.asarray(subject)
-        return check_decisions(cls(padded, legal, chosen, who, metadata or Metadata()))
+        who, often = (None if part is None else np.asarray(part) for part in (subject, weight))
+        return check_decisions(cls(padded, legal, chosen, who, often, metadata or Metadata()))
 
     @classmethod
     def from_mdp(
@@ -102,6 +105,7 @@ class Decisions(NamedTuple):
         legal: Any = None,
         features: Any = None,
         subject: Any = None,
+        weight: Any = None,
         metadata: Metadata | None = None,
     ) -> Decisions:
         """Decisions of an agent in a world: an option is an action, its features those expected one step ahead.
@@ -113,7 +117,7 @@ class Decisions(NamedTuple):
         legal : (state, action) booleans; None for all.
         features : phi (state, feature), expected as sum_s' P(s' | s, a) phi(s'); None for one feature a state, so
             that an option's features are the probabilities of the next states.
-        subject : (decision,) integers.
+        subject, weight : (decision,) integers, and numbers.
 
         Raises
         ------
@@ -135,8 +139,8 @@ class Decisions(NamedTuple):
         if features is None and names.feature_names is None and names.state_names is not None:
             names = dataclasses.replace(names, feature_names=names.state_names)
         chosen = np.full(len(where), -1) if actions is None else np.asarray(actions)
-        who = None if subject is None else np.asarray(subject)
-        return check_decisions(cls(ahead[where], allowed[where], chosen, who, names))
+        who, often = (None if part is None else np.asarray(part) for part in (subject, weight))
+        return check_decisions(cls(ahead[where], allowed[where], chosen, who, often, names))
 
     @classmethod
     def from_table(
@@ -148,12 +152,13 @@ class Decisions(NamedTuple):
         chosen: ColumnName | None = None,
         option: ColumnName | None = None,
         subject: ColumnName | None = None,
+        weight: ColumnName | None = None,
         metadata: Metadata | None = None,
     ) -> Decisions:
         """Decisions of a long table, one row an option, as `ragged.choice_tables.from_long` describes."""
         from ethogram.models.ragged.choice_tables import from_long
 
-        columns = {"chosen": chosen, "option": option, "subject": subject}
+        columns = {"chosen": chosen, "option": option, "subject": subject, "weight": weight}
         return from_long(table, decision=decision, features=features, **columns, metadata=metadata)
 
     @classmethod
@@ -165,18 +170,37 @@ class Decisions(NamedTuple):
         choice: ColumnName | None = None,
         legal: Any = None,
         subject: ColumnName | None = None,
+        weight: ColumnName | None = None,
         metadata: Metadata | None = None,
     ) -> Decisions:
         """Decisions of a wide table, one row a decision, as `ragged.choice_tables.from_wide` describes."""
         from ethogram.models.ragged.choice_tables import from_wide
 
-        return from_wide(
-            table, features=features, choice=choice, legal=legal, subject=subject, metadata=metadata
-        )
+        columns = {"choice": choice, "legal": legal, "subject": subject, "weight": weight}
+        return from_wide(table, features=features, **columns, metadata=metadata)
+
+    @property
+    def num_subjects(self) -> int | None:
+        """How many subjects there are, by their names or the largest number; None without subjects.
+
+        Raises
+        ------
+        TypeError
+            If the subjects are traced, and the metadata do not name them.
+        """
+        if self.subject is None:
+            return None
+        if self.metadata.subject_names is not None:
+            return len(self.metadata.subject_names)
+        if isinstance(self.subject, jax.core.Tracer):
+            raise TypeError(
+                "subject is traced: name the subjects by metadata.subject_names, or leave it concrete"
+            )
+        return int(np.max(np.asarray(self.subject), initial=-1)) + 1
 
     def take(self, indices: Any) -> Decisions:
-        """The decisions with these numbers, or where booleans are true, in this order."""
-        chosen = np.asarray(indices)
+        """The decisions with these numbers, of this slice, or where booleans are true, in this order."""
+        chosen = indices if isinstance(indices, slice) else np.asarray(indices)
         return jax.tree.map(lambda leaf: leaf[chosen], self)
 
     def split(self, key: Array, test_fraction: float | int = 0.25) -> tuple[Decisions, Decisions]:
@@ -219,6 +243,8 @@ def check_decisions(data: Any) -> Decisions:
     kinds["choice"] = (choice, "iu", "integers")
     if data.subject is not None:
         kinds["subject"] = (np.asarray(data.subject), "iu", "integers")
+    if data.weight is not None:
+        kinds["weight"] = (np.asarray(data.weight), "fiu", "numbers")
     for name, (array, kind, what) in kinds.items():
         if array.dtype.kind not in kind:
             raise TypeError(f"{name} holds {array.dtype}: give {what}")
@@ -227,15 +253,25 @@ def check_decisions(data: Any) -> Decisions:
             f"features has shape {features.shape}, legal {legal.shape}: give (decision, option, feature) and "
             "(decision, option), one decision and one option at least"
         )
-    for name in ("choice", "subject"):
+    for name in ("choice", "subject", "weight"):
         if name in kinds and kinds[name][0].shape != legal.shape[:1]:
             raise ValueError(
                 f"{name} has shape {kinds[name][0].shape}, not ({len(legal)},), one entry a decision"
             )
     _check_options(features, legal, choice)
-    if data.subject is not None and (np.asarray(data.subject) < 0).any():
-        worst = int((np.asarray(data.subject) < 0).argmax())
-        raise ValueError(f"subject[{worst}] is {data.subject[worst]}: subjects are numbered from 0")
+    if data.subject is not None:
+        who, names = np.asarray(data.subject), data.metadata.subject_names
+        wrong = (who < 0) | (who >= (np.inf if names is None else len(names)))
+        if wrong.any():
+            worst = int(wrong.argmax())
+            known = "" if names is None else f", and metadata.subject_names has {len(names)}"
+            raise ValueError(f"subject[{worst}] is {who[worst]}: subjects are numbered from 0{known}")
+    if data.weight is not None:
+        weight = np.asarray(data.weight, float)
+        wrong = ~(np.isfinite(weight) & (weight >= 0))
+        if wrong.any():
+            worst = int(wrong.argmax())
+            raise ValueError(f"weight[{worst}] is {weight[worst]}: give finite numbers from 0")
     return data
 
 

@@ -19,95 +19,12 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from ethogram.models.blocks.conjugate_block import Reals, is_concrete, read_reals, require, require_reals
+from ethogram.models.blocks.conjugate_block import Reals, is_concrete, read_reals, require_reals
 from ethogram.models.emissions.emission import whole_number
 from ethogram.models.model_object import model_object
+from ethogram.models.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
 
 __all__ = ["MDP", "DenseTransitions", "DeterministicTransitions", "SoftPolicyByStep", "soft_policy_by_step"]
-
-
-@model_object
-class DenseTransitions:
-    """Transitions as a table of probabilities.
-
-    Parameters
-    ----------
-    probabilities : P (state, action, next state), rows sum to one.
-    """
-
-    probabilities: Any
-
-    def __post_init__(self):
-        (table,) = read_reals(probabilities=self.probabilities)
-        if table.ndim != 3 or table.shape[0] != table.shape[2] or 0 in table.shape:
-            raise ValueError(f"probabilities has shape {table.shape}, not (state, action, state)")
-        if is_concrete(table):
-            require(np.asarray(table) >= 0, "probabilities", table, "is negative", "give probabilities")
-            sums = np.asarray(table).sum(-1, dtype=np.float64)
-            wrong = np.argwhere(np.abs(sums - 1) > (1e-6 if table.dtype == np.float64 else 1e-4))
-            if len(wrong):
-                at = tuple(wrong[0].tolist())
-                raise ValueError(
-                    f"probabilities{list(at)} sums to {sums[at]:.6g}, not 1: divide each row by its sum"
-                )
-        object.__setattr__(self, "probabilities", table)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.probabilities.shape[:2]
-
-    def expect(self, values: Array) -> Array:
-        """Mean (..., state, action) of values (..., state) one step ahead."""
-        return jnp.einsum("san,...n->...sa", self.probabilities, values, precision="highest")
-
-    def push(self, weights: Array) -> Array:
-        """Weights (..., state) one step after weights (..., state, action)."""
-        return jnp.einsum("san,...sa->...n", self.probabilities, weights, precision="highest")
-
-    def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
-        """P of single transitions, in the shape that the indices broadcast to."""
-        return self.probabilities[states, actions, next_states]
-
-
-@model_object
-class DeterministicTransitions:
-    """Transitions without chance.
-
-    Parameters
-    ----------
-    next_state : (state, action) integers.
-    """
-
-    next_state: Any
-
-    def __post_init__(self):
-        table = jnp.asarray(self.next_state)
-        if not jnp.issubdtype(table.dtype, jnp.integer):
-            raise TypeError(f"next_state has dtype {table.dtype}: give integers, the number of a state")
-        if table.ndim != 2 or 0 in table.shape:
-            raise ValueError(f"next_state has shape {table.shape}, not (state, action)")
-        if is_concrete(table):
-            host, count = np.asarray(table), table.shape[0]
-            inside = (host >= 0) & (host < count)
-            require(inside, "next_state", host, "is no state", f"states are 0 to {count - 1}")
-        object.__setattr__(self, "next_state", table)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.next_state.shape
-
-    def expect(self, values: Array) -> Array:
-        """Values (..., state) one step ahead, of every state and action (..., state, action)."""
-        return values[..., self.next_state]
-
-    def push(self, weights: Array) -> Array:
-        """Weights (..., state) one step after weights (..., state, action)."""
-        nothing = jnp.zeros((*weights.shape[:-2], self.shape[0]), weights.dtype)
-        return nothing.at[..., self.next_state].add(weights)
-
-    def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
-        """One where the transition is the one that happens, else zero."""
-        return (self.next_state[states, actions] == next_states).astype(float)
 
 
 @model_object
@@ -116,8 +33,10 @@ class MDP:
 
     Parameters
     ----------
-    transitions : what :meth:`dense` or :meth:`deterministic` make of a table.
-    discount : gamma in (0, 1]; 1 where a horizon ends everything.
+    transitions : what :meth:`dense`, :meth:`sparse` or :meth:`deterministic` make of a table.
+    discount : gamma in [0, 1]; 1 where a horizon ends everything.
+    action_mask : (state, action) booleans, which actions are available; None for all. A state where an episode ends
+        needs one: with several, an agent that is soft about its return is paid for their number for ever.
 
     Examples
     --------
@@ -129,36 +48,56 @@ class MDP:
 
     transitions: Any
     discount: Any = 1.0
+    action_mask: Any = None
 
     def __post_init__(self):
-        if not isinstance(self.transitions, DenseTransitions | DeterministicTransitions):
+        if not isinstance(self.transitions, DenseTransitions | SparseTransitions | DeterministicTransitions):
             raise TypeError(
-                f"transitions is {type(self.transitions).__name__}: "
-                "use MDP.dense(probabilities) or MDP.deterministic(next_state)"
+                f"transitions is {type(self.transitions).__name__}: use MDP.dense(probabilities), "
+                "MDP.sparse(successors, probabilities) or MDP.deterministic(next_state)"
             )
         require_reals("discount", self.discount)
-        if np.ndim(self.discount) or (is_concrete(self.discount) and not 0 < self.discount <= 1):
-            raise ValueError(f"discount must be a number in (0, 1], not {self.discount!r}")
+        if np.ndim(self.discount) or (is_concrete(self.discount) and not 0 <= self.discount <= 1):
+            raise ValueError(f"discount must be a number in [0, 1], not {self.discount!r}")
+        if self.action_mask is not None:
+            object.__setattr__(self, "action_mask", _read_mask(self.action_mask, self.transitions.shape))
 
     @classmethod
-    def dense(cls, probabilities: Any, *, discount: Any = 1.0) -> MDP:
+    def dense(cls, probabilities: Any, *, discount: Any = 1.0, action_mask: Any = None) -> MDP:
         """World of probabilities (state, action, next state), rows summing to one (within 1e-6, float32 1e-4).
 
         Raises
         ------
         TypeError, ValueError : table or discount is not of floats, or out of order; the message has the place.
+            `action_mask` is not of booleans (state, action), or leaves a state without an action.
         """
-        return cls(DenseTransitions(probabilities), discount)
+        return cls(DenseTransitions(probabilities), discount, action_mask)
 
     @classmethod
-    def deterministic(cls, next_state: Any, *, discount: Any = 1.0) -> MDP:
+    def sparse(
+        cls, successors: Any, probabilities: Any, *, discount: Any = 1.0, action_mask: Any = None
+    ) -> MDP:
+        """World of next states (state, action, slot), integers, and their probabilities, of the same shape.
+
+        Probabilities sum to one over the slots; those of a next state that is listed twice are added. Where there
+        are fewer next states than slots, repeat one with probability zero. Nothing of the size (state, action,
+        state) is ever made.
+
+        Raises
+        ------
+        TypeError, ValueError : an entry is no state, the shapes are not one, or as for :meth:`dense`.
+        """
+        return cls(SparseTransitions.of(successors, probabilities), discount, action_mask)
+
+    @classmethod
+    def deterministic(cls, next_state: Any, *, discount: Any = 1.0, action_mask: Any = None) -> MDP:
         """World whose next state (state, action), an integer, is certain.
 
         Raises
         ------
         TypeError, ValueError : the table is not of integers, an entry is no state, or as for :meth:`dense`.
         """
-        return cls(DeterministicTransitions(next_state), discount)
+        return cls(DeterministicTransitions(next_state), discount, action_mask)
 
     @property
     def num_states(self) -> int:
@@ -194,12 +133,28 @@ class MDP:
             )
 
 
+def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
+    """Booleans (state, action), once they are found in order."""
+    mask = jnp.asarray(mask)
+    if mask.dtype != bool:
+        raise TypeError(f"action_mask has dtype {mask.dtype}: give booleans, pass action_mask.astype(bool)")
+    if mask.shape != shape:
+        raise ValueError(f"action_mask has shape {mask.shape}, not (state, action), which is {shape}")
+    if is_concrete(mask):
+        empty = np.flatnonzero(~np.asarray(mask).any(1))
+        if len(empty):
+            raise ValueError(
+                f"action_mask[{empty[0]}] has no available action: every state needs one, if only to stay"
+            )
+    return mask
+
+
 class SoftPolicyByStep(NamedTuple):
     """A soft-optimal agent with a horizon.
 
     Attributes
     ----------
-    log_policy : ln pi_t(a | s), (..., time, state, action).
+    log_policy : ln pi_t(a | s), (..., time, state, action); -inf where an action is not available.
     values : V_t(s), (..., time, state): log of the summed weight of what may follow, the reward at t included.
     """
 
@@ -239,6 +194,9 @@ def soft_policy_by_step(mdp: MDP, reward: Reals, horizon: int) -> SoftPolicyBySt
 def _backward(mdp, reward, horizon):
     def step(later, _):
         action_values = reward[..., None] + mdp.discount * mdp.transitions.expect(later)
+        if mdp.action_mask is not None:
+            available = jnp.broadcast_to(mdp.action_mask, action_values.shape)
+            action_values = jnp.where(available, action_values, -jnp.inf)
         values = logsumexp(action_values, axis=-1)
         return values, (action_values - values[..., None], values)
 

@@ -3,6 +3,8 @@ r"""The noisy Markov decision process: values of an agent that maximises them up
 .. math:: v \sim N(0, \kappa\,\cdot), \qquad a_t = \arg\max_{j\ \mathrm{legal}} (R_t v)_j + \epsilon_{tj}, \quad
           \epsilon_{tj} \sim N(0, 1)
 
+Where decisions have subjects, each has values of its own, :math:`v_i \sim N(\mathrm{loc}, \kappa\,\cdot)`.
+
 Rows of :math:`R_t` are the probabilities of the next states, or the features expected there. Noise of variance one
 fixes the scale of the values; their level is fixed by the prior (``kind="tabular"``: they sum to zero), since adding
 a constant to all states changes no choice.
@@ -22,7 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro.handlers import mask
+from jax import Array
+from numpyro.handlers import mask, scale
 from scipy.linalg import helmert
 
 from ethogram.models.blocks.conjugate_block import is_concrete, require_reals
@@ -41,14 +44,21 @@ class NoisyMDP:
     """Bayesian multinomial probit of an agent's choices; a numpyro model.
 
     Sites: ``theta (parameter,)``, values in an orthonormal basis; ``kappa`` where it has a prior; deterministic ``v``
-    (a value a state, or a weight a feature) and ``action_rewards``; ``choice`` in the plate ``decision``.
+    (a value a state, or a weight a feature) and ``action_rewards``; ``choice`` in the plate ``decision``. Where the
+    decisions have subjects, ``theta (subject, parameter)`` stands in the plate ``subject`` about ``loc (parameter,)``,
+    with deterministic ``v_loc`` and ``action_rewards_loc``; to pool subjects, leave ``subject`` out of the decisions.
+
+    Where decisions have weights, each counts so often in the posterior; log likelihoods are those of a decision that
+    is made once.
 
     Parameters
     ----------
     kappa : variance of the values: a number above 0, infinity for the flat prior, or a numpyro distribution.
     kind : ``"tabular"``, options have the probabilities of next states for features, and values sum to zero; or
         ``"features"``, they have features of any kind, and v are weights.
-    action_rewards : whether options have a reward of their own, by slot and summing to zero; a number is its variance.
+    action_rewards : whether options have a reward of their own, by slot and summing to zero, also known as constants
+        of the alternatives; a number is its variance.
+    loc_kappa : variance of ``loc``, what the values of subjects lie about: a finite number above 0.
     beta : discount of the expected values beside rewards of actions; 1 where None.
 
     Raises
@@ -70,6 +80,7 @@ class NoisyMDP:
     kind: str = static_field(default="tabular")
     action_rewards: Any = False
     beta: Any = None
+    loc_kappa: Any = 25.0
     flat: bool = static_field(default=False, init=False)
     rewards: str = static_field(default="none", init=False)
 
@@ -80,7 +91,10 @@ class NoisyMDP:
         if isinstance(self.action_rewards, bool):
             rewards = "shared" if self.action_rewards else "none"
         own = self.action_rewards if rewards == "own" else None
-        for name, value in {"kappa": self.kappa, "action_rewards": own}.items():
+        if isinstance(self.loc_kappa, dist.Distribution) or _is_flat(self.loc_kappa):
+            raise ValueError(f"loc_kappa must be a finite variance above 0, not {self.loc_kappa!r}")
+        variances = {"kappa": self.kappa, "action_rewards": own, "loc_kappa": self.loc_kappa}
+        for name, value in variances.items():
             if value is not None and not isinstance(value, dist.Distribution):
                 require_reals(name, value)
                 if np.ndim(value) or (is_concrete(value) and not value > 0):
@@ -114,19 +128,48 @@ class NoisyMDP:
         kappa = self.kappa
         if isinstance(kappa, dist.Distribution):
             kappa = numpyro.sample("kappa", kappa)
-        theta = numpyro.sample("theta", self._prior(kappa, data))
+        if data.subject is None:
+            theta = numpyro.sample("theta", self._prior(0.0, kappa, data))
+        else:
+            zero = jnp.zeros(sum(self.sizes(data)))
+            loc = numpyro.sample("loc", dist.Normal(zero, jnp.sqrt(self.loc_kappa)).to_event(1))
+            for name, value in self.parts(loc, data).items():
+                numpyro.deterministic(f"{name}_loc", value)
+            with numpyro.plate("subject", data.num_subjects):
+                theta = numpyro.sample("theta", self._prior(loc, kappa, data))
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
-        # What is not legal may be NaN, whose gradient is NaN even where it is masked later.
-        utilities = jnp.where(jnp.asarray(data.legal)[..., None], jnp.asarray(self.design(data)), 0) @ theta
+        offered = ProbitChoice(self.utilities(theta, data), data.legal)
         choice = jnp.asarray(data.choice)
-        with numpyro.plate("decision", choice.shape[0]), mask(mask=(choice >= 0) if condition else True):
-            chosen = jnp.maximum(choice, 0) if condition else None
-            numpyro.sample("choice", ProbitChoice(utilities, data.legal), obs=chosen)
+        if not condition:
+            with numpyro.plate("decision", choice.shape[0]):
+                numpyro.sample("choice", offered)
+            return
+        weight = jnp.ones(choice.shape) if data.weight is None else jnp.asarray(data.weight, float)
+        counts = (choice >= 0) & (weight > 0)
+        with (
+            numpyro.plate("decision", choice.shape[0]),
+            mask(mask=counts),
+            scale(scale=jnp.where(counts, weight, 1)),
+        ):
+            numpyro.sample("choice", offered, obs=jnp.maximum(choice, 0))
+
+    def utilities(self, theta: Any, data: Decisions) -> Array:
+        """Utilities (decision, option) of theta (parameter,), or (subject, parameter); zero where not legal."""
+        # What is not legal may be NaN, whose gradient is NaN even where it is masked later.
+        design = jnp.where(jnp.asarray(data.legal)[..., None], jnp.asarray(self.design(data)), 0)
+        if data.subject is None:
+            return design @ theta
+        return jnp.einsum("dop,dp->do", design, theta[jnp.asarray(data.subject)], precision="highest")
 
     def check(self, data: Any, condition: bool = True) -> Decisions:
         """The decisions, once they are found in order for this model; see :meth:`__call__`."""
         data = check_decisions(data)
+        if data.subject is not None and self.flat:
+            raise ValueError(
+                "kappa is infinite, and data have subjects, whose values lie about common ones: give a finite kappa or "
+                "a distribution, or leave subject out"
+            )
         if not is_concrete(data.features, data.legal, data.choice):
             return data
         if self.kind == "tabular":
@@ -139,8 +182,10 @@ class NoisyMDP:
                     f"features{list(at)} sum to {sums[at]:.6g}, not 1: tabular values take probabilities of the next "
                     'states; use kind="features" for others'
                 )
-        if condition and self.flat:
-            self._refuse_separation(data)
+        if condition and self.flat and (found := self.separation(data)) is not None:
+            raise ValueError(
+                f"kappa is infinite, and {found}: there is no posterior. Give a finite kappa, or more decisions"
+            )
         return data
 
     def design(self, data: Decisions) -> Any:
@@ -174,30 +219,51 @@ class NoisyMDP:
         own = 0 if self.rewards == "none" else data.legal.shape[1] - 1
         return data.features.shape[-1] - (self.kind == "tabular"), own
 
-    def _prior(self, kappa: Any, data: Decisions) -> dist.Distribution:
+    def site_layout(self, data: Decisions | None) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
+        """Names of the axes of every site, and of what stands on them; without data, those of one subject."""
+        value = "state" if self.kind == "tabular" else "feature"
+        dims: dict[str, tuple[str, ...]] = {
+            "theta": ("parameter",), "v": (value,), "action_rewards": ("action",), "choice": ("decision",),
+            "loc": ("parameter",), "v_loc": (value,), "action_rewards_loc": ("action",),
+        }  # fmt: skip
+        if data is None:
+            return dims, {}
+        names = data.metadata
+        coords = {value: names.feature_names, "action": names.action_names}
+        if data.subject is not None:
+            dims |= {site: ("subject", *dims[site]) for site in ("theta", "v", "action_rewards")}
+            coords["subject"] = names.subject_names
+        return dims, {dim: labels for dim, labels in coords.items() if labels is not None}
+
+    def _prior(self, loc: Any, kappa: Any, data: Decisions) -> dist.Distribution:
         values, own = self.sizes(data)
+        variance = self.action_rewards if self.rewards == "own" else kappa
         if self.flat:
             return dist.ImproperUniform(dist.constraints.real_vector, (), (values + own,))
-        variance = self.action_rewards if self.rewards == "own" else kappa
-        scale = jnp.concatenate([jnp.full(values, kappa, float), jnp.full(own, variance, float)])
-        return dist.Normal(0, jnp.sqrt(scale)).to_event(1)
+        variances = jnp.concatenate([jnp.full(values, kappa, float), jnp.full(own, variance, float)])
+        return dist.Normal(loc, jnp.sqrt(variances)).to_event(1)
 
-    def _refuse_separation(self, data: Decisions) -> None:
+    def separation(self, data: Decisions) -> str | None:
+        """Where the choices leave some direction of the values uncontradicted: that direction in words; else None.
+
+        A flat prior then has no posterior, and under another one the prior alone says how far the values go.
+        Decisions of several subjects are taken together: what separates them all separates each.
+        """
         data = jax.tree.map(np.asarray, data)
         design = np.asarray(self.design(data), float)
-        found = _separation(_Hashed(design, np.asarray(data.legal), np.asarray(data.choice)))
+        choice = np.asarray(data.choice)
+        if data.weight is not None:
+            choice = np.where(data.weight > 0, choice, -1)
+        found = _separation(_Hashed(design, np.asarray(data.legal), choice))
         if found is None:
-            return
+            return None
         parts = {name: np.asarray(part) for name, part in self.parts(found.direction, data).items()}
         told = "; ".join(
             f"{name} + c * {np.array2string(part, precision=3, threshold=12)}" for name, part in parts.items()
         )
         agreeing = np.flatnonzero(found.agreeing)
         said = f"decisions {_some(agreeing)} agree with it" if len(agreeing) else "no option differs along it"
-        raise ValueError(
-            f"kappa is infinite, and the data say nothing against {told} for any c > 0 ({said}, none speaks against): "
-            "there is no posterior. Give a finite kappa, or more decisions"
-        )
+        return f"the data say nothing against {told} for any c > 0 ({said}, none speaks against)"
 
 
 def _is_flat(variance: Any) -> bool:

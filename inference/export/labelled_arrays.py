@@ -26,7 +26,8 @@ class Layout:
     Parameters
     ----------
     model : whose optional ``site_dims``, a dict or a method that gives one, names the axes of its sites, whose
-        ``site_coords()`` what stands on them, and whose ``label_dims`` those along which states may change names.
+        ``site_coords()`` what stands on them, and whose ``label_dims`` those along which states may change names; or
+        whose ``site_layout(data)`` gives dims and coords that depend on the data.
     data : trajectories, other data, or None.
     coords, dims : the user's own, which go first.
     """
@@ -41,6 +42,9 @@ class Layout:
         dims: Mapping[str, Sequence[str]] | None,
     ):
         own = getattr(model, "site_dims", {})
+        named: Mapping[str, Any] = model.site_coords() if hasattr(model, "site_coords") else {}
+        if hasattr(model, "site_layout"):
+            own, named = model.site_layout(data)
         self.dims = {**(own() if callable(own) else own), **(dims or {})}
         self.data = data if isinstance(data, Trajectories) else None
         self.coords: dict[str, Any] = {}
@@ -50,7 +54,6 @@ class Layout:
             names, self.attributes = metadata_variables(self.data.metadata)
             self.coords = {"feature": names.pop("feature")[1]} if "feature" in names else {}
             self.labels = names
-        named: Mapping[str, Any] = model.site_coords() if hasattr(model, "site_coords") else {}
         self.coords |= {dim: list(values) for dim, values in named.items()}
         self.label_dims: tuple[str, ...] = getattr(model, "label_dims", LABELS)
         self.coords |= {dim: list(values) for dim, values in (coords or {}).items()}

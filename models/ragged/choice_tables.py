@@ -24,6 +24,7 @@ def from_long(
     chosen: ColumnName | None = None,
     option: ColumnName | None = None,
     subject: ColumnName | None = None,
+    weight: ColumnName | None = None,
     metadata: Metadata | None = None,
 ) -> Decisions:
     """Decisions of a table with a row for each option that could be chosen, in the order of their first rows.
@@ -37,14 +38,14 @@ def from_long(
         row has choice -1, as all have where None.
     option : column that names the option: one slot a name, in alphabetical order, or in that of the metadata's
         ``action_names``. None gives slots by the order of rows.
-    subject : column that is constant within a decision.
+    subject, weight : columns that are constant within a decision.
     metadata : names, for all that the table does not say.
 
     Raises
     ------
     TypeError, ValueError
         If a column is absent, of the wrong kind or has nulls, a decision has the same option twice or two that are
-        chosen, or a subject changes within a decision. The message names the row or the decision.
+        chosen, or a subject or weight changes within a decision. The message names the row or the decision.
 
     Examples
     --------
@@ -91,15 +92,21 @@ def from_long(
                 f"{place(int(many.argmax()))} has more than one row with {chosen!r} true: choose one"
             )
         choice[number[taken]] = slot[taken]
-    who = None
-    if subject is not None:
-        values = columns.complete(subject)
+
+    def constant(name: ColumnName) -> np.ndarray:
+        values = columns.complete(name)
         changed = values != values[first_row][number]
         if changed.any():
             row = int(changed.argmax())
-            raise ValueError(f"column {subject!r} changes in row {row}, within {place(int(number[row]))}")
-        who, metadata = _subjects(values[first_row], metadata)
-    return check_decisions(Decisions(padded, legal, choice, who, metadata))
+            raise ValueError(f"column {name!r} changes in row {row}, within {place(int(number[row]))}")
+        return values[first_row]
+
+    who, often = None, None
+    if subject is not None:
+        who, metadata = _subjects(constant(subject), metadata)
+    if weight is not None:
+        often = constant(weight)
+    return check_decisions(Decisions(padded, legal, choice, who, often, metadata))
 
 
 def from_wide(
@@ -109,6 +116,7 @@ def from_wide(
     choice: ColumnName | None = None,
     legal: Sequence[ColumnName] | None = None,
     subject: ColumnName | None = None,
+    weight: ColumnName | None = None,
     metadata: Metadata | None = None,
 ) -> Decisions:
     """Decisions of a table with a row a decision and a column for each feature of each option.
@@ -120,7 +128,7 @@ def from_wide(
     choice : column of the chosen options, integers or the metadata's ``action_names``; null where not known.
     legal : the column of each option that is true (1) where it could be chosen; None makes an option legal where
         none of its features is null.
-    subject : column of who decided.
+    subject, weight : columns of who decided, and how often the decision counts.
     metadata : names, for all that the table does not say; ``action_names`` are those of the options.
 
     Raises
@@ -172,7 +180,8 @@ def from_wide(
     who = None
     if subject is not None:
         who, metadata = _subjects(columns.complete(subject), metadata)
-    return check_decisions(Decisions(padded, allowed, chosen, who, metadata))
+    often = None if weight is None else columns.complete(weight)
+    return check_decisions(Decisions(padded, allowed, chosen, who, often, metadata))
 
 
 def _with_names(metadata: Metadata | None, **names: Any) -> Metadata:

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from ethogram.inference.alignment import align_states
     from ethogram.inference.arviz_export import to_arviz
     from ethogram.inference.assignment import assign_roles, infer_roles
+    from ethogram.inference.choice_effects import (
+        choice_shares,
+        elasticities,
+        marginal_effects,
+        willingness_to_pay,
+    )
+    from ethogram.inference.choice_predictions import predict_choice, predict_probabilities
+    from ethogram.inference.choice_summary import find_mode, summarize_choices
     from ethogram.inference.conjugate_svi import ConjugateSVI
     from ethogram.inference.intent_errors import intent_errors
     from ethogram.inference.intents import infer_intents
@@ -37,6 +45,7 @@ if TYPE_CHECKING:
     from ethogram.models.mdp import MDP
     from ethogram.models.noisy_mdp import NoisyMDP
     from ethogram.models.role_hmm import RoleHMM
+    from ethogram.models.soft_values import soft_values
     from ethogram.models.trajectories import Metadata, Trajectories
 
 _HOMES = {
@@ -62,15 +71,24 @@ _HOMES = {
     "Trajectories": "ethogram.models.trajectories",
     "align_states": "ethogram.inference.alignment",
     "assign_roles": "ethogram.inference.assignment",
+    "choice_shares": "ethogram.inference.choice_effects",
+    "elasticities": "ethogram.inference.choice_effects",
+    "find_mode": "ethogram.inference.choice_summary",
     "fit_max_entropy": "ethogram.inference.max_entropy",
     "infer_intents": "ethogram.inference.intents",
     "infer_roles": "ethogram.inference.assignment",
     "intent_errors": "ethogram.inference.intent_errors",
     "load": "ethogram.inference.posterior",
+    "marginal_effects": "ethogram.inference.choice_effects",
     "markov_chain": "ethogram.models",
+    "predict_choice": "ethogram.inference.choice_predictions",
+    "predict_probabilities": "ethogram.inference.choice_predictions",
     "robbins_monro": "ethogram.inference.step_sizes",
     "score_curve": "ethogram.inference.score_curve",
+    "soft_values": "ethogram.models.soft_values",
+    "summarize_choices": "ethogram.inference.choice_summary",
     "to_arviz": "ethogram.inference.arviz_export",
+    "willingness_to_pay": "ethogram.inference.choice_effects",
 }
 """Public names and the modules they live in, imported when first asked for: `import ethogram` stays cheap."""
 
@@ -99,15 +117,24 @@ __all__ = [
     "Trajectories",
     "align_states",
     "assign_roles",
+    "choice_shares",
+    "elasticities",
+    "find_mode",
     "fit_max_entropy",
     "infer_intents",
     "infer_roles",
     "intent_errors",
     "load",
+    "marginal_effects",
     "markov_chain",
+    "predict_choice",
+    "predict_probabilities",
     "robbins_monro",
     "score_curve",
+    "soft_values",
+    "summarize_choices",
     "to_arviz",
+    "willingness_to_pay",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import warnings
@@ -12,6 +13,7 @@ from pathlib import Path
 __all__ = ["main", "use_compilation_cache"]
 
 BAD_INPUT = 2
+GAMES = ("tetris",)
 LARGEST_SEED = 2**32 - 1
 
 
@@ -50,6 +52,23 @@ def _parser() -> argparse.ArgumentParser:
     tour.add_argument("--quick", action="store_true", help="fewer restarts and sweeps, within a minute")
     tour.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of every random draw (0)")
     tour.set_defaults(run=_tour)
+
+    play = commands.add_parser(
+        "play",
+        help="play a game in the terminal, and record it",
+        description="Plays a game in the terminal, and records every move as it is made. When time for a move runs "
+        "out, the piece falls, and the row that is recorded has no decision.",
+    )
+    play.add_argument("game", choices=GAMES, help="the game to play: %(choices)s")
+    play.add_argument(
+        "--out", type=Path, default=Path("tetris.csv"), metavar="FILE.csv", help="file to add to (tetris.csv)"
+    )
+    play.add_argument("--rows", type=_size, metavar="N", help="of the board (those of the file, or 20)")
+    play.add_argument("--cols", type=_size, metavar="N", help="of the board (those of the file, or 10)")
+    play.add_argument("--seconds", type=_seconds, metavar="S", help="time limit of a move (none)")
+    play.add_argument("--seed", type=_seed, metavar="N", help="seed of the pieces (other ones each time)")
+    play.add_argument("--moves", type=_count, metavar="N", help="moves after which to stop (none)")
+    play.set_defaults(run=_play)
     return parser
 
 
@@ -67,6 +86,18 @@ def _tour(arguments: argparse.Namespace) -> int:
     # What ArviZ says about its own future at import is nothing to a user of the command.
     warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
     take_tour(arguments.systems, arguments.out, quick=arguments.quick, seed=arguments.seed)
+    return 0
+
+
+def _play(arguments: argparse.Namespace) -> int:
+    from ethogram.play_tetris import play_tetris
+
+    use_compilation_cache()
+    settings = {name: getattr(arguments, name) for name in ("rows", "cols", "seconds", "seed", "moves")}
+    try:
+        play_tetris(arguments.out, **settings)
+    except (OSError, ValueError) as error:
+        return _refuse(f"--out {arguments.out}: {error}")
     return 0
 
 
@@ -100,6 +131,27 @@ def _seed(text: str) -> int:
     if not 0 <= seed <= LARGEST_SEED:
         raise argparse.ArgumentTypeError(f"{seed} is not between 0 and {LARGEST_SEED}")
     return seed
+
+
+def _size(text: str) -> int:
+    return _at_least(4, int(text))
+
+
+def _count(text: str) -> int:
+    return _at_least(1, int(text))
+
+
+def _at_least(least: int, number: int) -> int:
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is below {least}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+    return seconds
 
 
 def _refuse(message: str) -> int:

@@ -28,6 +28,7 @@ __all__ = [
 SYSTEMS = {
     "role-hmm": "ethogram.tour_roles:tour",
     "agent-markov": "ethogram.tour_agents:tour",
+    "noisy-mdp": "ethogram.tour_choices:tour",
 }
 """Name of each system, and where its tour is; imported when it is taken."""
 

@@ -1,0 +1,59 @@
+r"""Draws of a positive scale whose law is a gamma's, tilted: the density s^(k-1) exp(-A s^2 / 2 + B s).
+
+It is what parameter expansion leaves for a scale where the prior of what is scaled has a mean.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ethogram.inference.probit_latents import normal_below
+
+__all__ = ["draw_tilted"]
+
+
+def draw_tilted(key: Array, power: Array, square: Array, drift: Array) -> Array:
+    r"""Draws of the density :math:`s^{k-1} \exp(-A s^2 / 2 + B s)` of s > 0, one for each entry of A and B.
+
+    Parameters
+    ----------
+    power : k, at least 1; where it is 1, a truncated normal.
+    square, drift : A > 0 and B.
+
+    Notes
+    -----
+    The curvature of the log density falls with s, to A: a normal of precision A right of the mode, and one of the
+    curvature at the mode left of it, lie above the density and touch it at the mode.
+    """
+    key_first, key_rest = jax.random.split(key)
+    dtype = square.dtype
+    above = power - 1
+    root = jnp.sqrt(drift**2 + 4 * square * above)
+    # Of the two forms of the root of a quadratic the one that does not cancel.
+    below = jnp.where(drift > 0, 1, root - drift)
+    mode = jnp.where(drift > 0, (drift + root) / (2 * square), 2 * above / jnp.where(below > 0, below, 1))
+    at = jnp.where(mode > 0, mode, 1)
+    right = 1 / jnp.sqrt(square)
+    left = 1 / jnp.sqrt(square + above / at**2)
+
+    def log_density(s):
+        return above * jnp.log(s / at) - 0.5 * square * (s**2 - at**2) + drift * (s - at)
+
+    def attempt(carry):
+        key, found, done = carry
+        key, key_side, key_size, key_take = jax.random.split(key, 4)
+        leftward = jax.random.uniform(key_side, mode.shape, dtype) < left / (left + right)
+        size = jnp.abs(jax.random.normal(key_size, mode.shape, dtype))
+        s = mode + jnp.where(leftward, -left, right) * size
+        ratio = log_density(jnp.where(s > 0, s, at)) + 0.5 * size**2
+        take = ~done & (s > 0) & (jnp.log(jax.random.uniform(key_take, mode.shape, dtype)) < ratio)
+        return key, jnp.where(take, s, found), done | take
+
+    tiny = jnp.finfo(dtype).tiny
+    lower = drift * right
+    uniform = jax.random.uniform(key_first, mode.shape, dtype, minval=tiny)
+    truncated = right * jnp.maximum(lower - normal_below(lower, uniform), tiny)
+    start = (key_rest, truncated, jnp.broadcast_to(above == 0, mode.shape))
+    return lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)[1]
