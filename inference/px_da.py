@@ -251,8 +251,9 @@ class PXDA(MCMCKernel):
         move = MOVES[self.moves]
         if move.translations == "one":
             states = variance.shape[-1] + 1
-            own = jnp.zeros_like(variance[..., :1])
-            mean = jnp.concatenate([mean, own], axis=-1)
+            # Who decides nothing has no level to translate: any proper law will do for it.
+            own = (problem.gram[..., -1:, -1] == 0).astype(variance.dtype)
+            mean = jnp.concatenate([mean, jnp.zeros_like(own)], axis=-1)
             if move.proper:  # any proper law will do; where values are flat, a standard normal
                 first = variance.ravel()[0]
                 spread = jnp.where(jnp.isinf(first), 1, first / states)

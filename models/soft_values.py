@@ -7,21 +7,17 @@ Newton's method for the residual T V - V of one backup evaluates the policy of V
 :math:`V \leftarrow V + (I - \gamma P_\pi)^{-1} (T V - V)`. T is convex and monotone, so that it converges from
 everywhere, and from below after one step (soft policy iteration). Derivatives are those of the fixed point,
 :math:`dV = (I - \gamma P_\pi)^{-1} \sum_a \pi(a \mid \cdot)\, dQ(\cdot, a)` with V held in dQ.
-
-Values are kept as a level and what states differ from it: with a discount near one the level is large and known to a
-few digits in single precision, and policies ask for differences only.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_batching import sequential_vmap
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float, Int
 
@@ -29,6 +25,7 @@ from ethogram.models.blocks.conjugate_block import Reals, common_batch, is_concr
 from ethogram.models.emissions.emission import whole_number
 from ethogram.models.mdp import MDP
 from ethogram.models.policy_chain import PolicySystem, add_up
+from ethogram.models.soft_newton import Controls, World, action_values, climb, soft_max
 
 __all__ = ["SoftSolution", "soft_values"]
 
@@ -36,8 +33,7 @@ METHODS = {"newton": 100, "direct": 100, "value_iteration": 1_000_000}
 """Ways to solve, and the most steps each takes unless told."""
 
 DIRECT_AT_MOST = 128
-LOOSEST = 0.05
-"""Linear systems are solved to this residual, and to its product with the square of a residual below one."""
+"""States up to which Newton's linear systems are factored unasked."""
 
 
 class SoftSolution(NamedTuple):
@@ -138,46 +134,11 @@ def soft_values(
         batch = common_batch(came, batch, initial.shape[:-1])
     transitions = mdp.transitions.for_solvers()
     dtype = jnp.result_type(reward.dtype, *(x for x in [transitions.probabilities, initial] if x is not None))
-    world = _World(transitions, mdp.discount, mdp.action_mask)
+    world = World(transitions, mdp.discount, mdp.action_mask)
     # Of the discount as it was given: 1 - 0.9999 in single precision has three digits.
-    interest = 1 - (np.float64(mdp.discount) if is_concrete(mdp.discount) else mdp.discount)
-    controls = _Controls(interest, initial, tol, max_steps)
+    interest = 1 - (float(mdp.discount) if is_concrete(mdp.discount) else mdp.discount)
+    controls = Controls(interest, initial, tol, max_steps)
     return _solve(world, reward.astype(dtype), controls, method, batch)
-
-
-class _World(NamedTuple):
-    transitions: Any
-    discount: Any
-    mask: Any
-
-
-class _Controls(NamedTuple):
-    """What steers the way to the solution, which does not depend on it."""
-
-    interest: Any
-    initial: Any
-    tol: Any
-    max_steps: Any
-
-
-class _Solved(NamedTuple):
-    """Values are ``level + relative``, (state,)."""
-
-    level: Array
-    relative: Array
-    residual: Array
-    steps: Array
-    converged: Array
-
-
-class _Backup(NamedTuple):
-    """One backup: what it changes, and the residuals that are wanted and that rounding allows."""
-
-    policy: Array
-    change: Array
-    residual: Array
-    wanted: Array
-    rounding: Array
 
 
 def _with_state_last(mdp: MDP, reward: Array) -> tuple[Array, tuple[int, ...]]:
@@ -221,119 +182,15 @@ def _solve(world, reward, controls, method, batch):
 
 
 def _agent(world, reward, solved):
-    relative, action_values = _action_values(world, reward, solved.level, solved.relative)
-    log_policy = _soft_max(relative)[1]
-    return SoftSolution(
-        solved.level + solved.relative,
-        action_values.T,
-        log_policy.T,
-        solved.residual,
-        solved.steps,
-        solved.converged,
-    )
-
-
-def _action_values(world, reward, level, relative):
-    """Q (action, state), first less what the level is worth after a step, then whole."""
-    after = world.transitions.ahead(relative) + level * world.transitions.excess()
-    values = reward + world.discount * after
-    if world.mask is not None:
-        values = jnp.where(world.mask, values, -jnp.inf)
-    return values, values + world.discount * level
+    relative, whole = action_values(world, reward, solved.level, solved.relative)
+    values, log_policy = solved.level + solved.relative, soft_max(relative)[1]
+    return SoftSolution(values, whole.T, log_policy.T, solved.residual, solved.steps, solved.converged)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _fixed_point(method, world, reward, controls):
     """Values of one agent: rewards (action or 1, state)."""
-    climb = _climb if method == "direct" else _ONE_BY_ONE[method]
-    return climb(world, reward, controls)
-
-
-def _climb(world, reward, controls, method="direct"):
-    interest, initial, tol, max_steps = controls
-    discount, eps = world.discount, jnp.finfo(reward.dtype).eps
-    lift = discount / interest
-    excess = world.transitions.excess()
-    largest_reward = jnp.max(jnp.abs(reward))
-
-    def backup(level, relative):
-        after = _action_values(world, reward, level, relative)[0]
-        best, log_policy = _soft_max(after)
-        change = best - relative - interest * level
-        size = jnp.max(jnp.abs(relative))
-        wanted = jnp.maximum(tol * jnp.maximum(jnp.abs(level) + size, 1), 8 * eps * (jnp.abs(level) + size))
-        return _Backup(
-            jnp.exp(log_policy),
-            change,
-            jnp.max(jnp.abs(change)),
-            jnp.where(lift > 0, wanted / jnp.where(lift > 0, lift, 1), jnp.inf),
-            8 * eps * (size + largest_reward),
-        )
-
-    def finished(now, before):
-        """Whether the residual is small enough, or down to rounding and no longer falling."""
-        return (now.residual <= now.wanted) | ((now.residual <= now.rounding) & (now.residual > 0.5 * before))
-
-    def unfinished(state):
-        _, _, now, before, steps = state
-        return ~finished(now, before) & (steps < max_steps) & jnp.isfinite(now.residual)
-
-    def newton(now):
-        """Change of the values, and whether its linear system was solved."""
-        along = add_up(lambda a: now.policy[a] * excess[a], len(excess))
-        system = PolicySystem(world.transitions.chain(now.policy), discount, interest, along)
-        if method == "direct":
-            change = system.factored(now.change)
-            return change, jnp.all(jnp.isfinite(change[1]))
-        least = 0.1 * jnp.maximum(now.wanted, now.rounding) / now.residual
-        inner = LOOSEST * jnp.minimum(1 / now.residual, jnp.maximum(now.residual, least))
-        return system.roughly(now.change, inner)
-
-    def sweep(now):
-        return 0.5 * lift * (jnp.max(now.change) + jnp.min(now.change)), now.change
-
-    def step(state):
-        """A Newton step, and sweeps after it where it failed or ended far off; or a sweep."""
-        level, relative, before, _, steps = state
-        if method == "value_iteration":
-            change, most, enough = sweep(before), 0, 0
-        else:
-            change, solved = newton(before)
-            change = jax.tree.map(lambda x: jnp.where(solved, x, 0), change)
-            # A sweep carries news one state further, and Newton's own steps hardly more: where there are many,
-            # agents wander from one good place to the next, and sweeps save most of the steps.
-            most = jnp.where(solved, jnp.minimum(2.0 ** (steps - 2), 1 / interest), 4 / interest)
-            enough = jnp.where(solved, 1, 0.1 * before.residual)
-
-        def more(state):
-            _, _, now, _, count = state
-            return (count == 0) | ((count <= most) & (now.residual > jnp.maximum(enough, now.wanted)))
-
-        def move(state):
-            level, relative, _, (up, rest), count = state
-            level, relative = _centred(level + up, relative + rest)
-            now = backup(level, relative)
-            return level, relative, now, sweep(now), count + 1
-
-        level, relative, now, _, _ = lax.while_loop(more, move, (level, relative, before, change, 0))
-        return level, relative, now, before.residual, steps + 1
-
-    if initial is None:
-        level, relative = _first_level(world.mask, reward, interest, len(excess)), jnp.zeros_like(reward[0])
-    else:
-        level, relative = _centred(jnp.zeros((), reward.dtype), initial.astype(reward.dtype))
-    far = jnp.full((), jnp.inf, reward.dtype)
-    start = (level, relative, backup(level, relative), far, jnp.zeros((), int))
-    level, relative, last, before, steps = lax.while_loop(unfinished, step, start)
-    reached = last.residual <= jnp.maximum(last.wanted, last.rounding)
-    return _Solved(level, relative + last.change, last.residual, steps, reached)
-
-
-# A batch of loops runs until its slowest is through, and gathers worse; small factored systems do not mind.
-_ONE_BY_ONE = {
-    method: sequential_vmap(functools.partial(_climb, method=method))
-    for method in ("newton", "value_iteration")
-}
+    return climb(method, world, reward, controls)
 
 
 @functools.partial(_fixed_point.defjvp, symbolic_zeros=True)
@@ -348,12 +205,12 @@ def _fixed_point_jvp(method, primals, tangents):
         filled = list(leaves)
         for i, leaf in zip(moving, moved, strict=True):
             filled[i] = leaf
-        return _action_values(*jax.tree.unflatten(shape, filled), solved.level, solved.relative)
+        return action_values(*jax.tree.unflatten(shape, filled), solved.level, solved.relative)
 
     (relative, _), (_, moved) = jax.jvp(
         at_these_values, [leaves[i] for i in moving], [along[i] for i in moving]
     )
-    policy = jnp.exp(_soft_max(relative)[1])
+    policy = jnp.exp(soft_max(relative)[1])
     change = add_up(lambda a: policy[a] * moved[a], len(policy))
     values = _evaluate(method, world, controls, policy, change)
     still = jax.tree.map(_no_tangent, solved)
@@ -378,34 +235,5 @@ def _evaluate(method, world, controls, policy, gain):
 
 
 def _no_tangent(x):
-    return (
-        jnp.zeros_like(x) if jnp.issubdtype(x.dtype, jnp.floating) else np.zeros(x.shape, jax.dtypes.float0)
-    )
-
-
-def _centred(level, relative):
-    middle = 0.5 * (jnp.max(relative) + jnp.min(relative))
-    return level + middle, relative - middle
-
-
-def _first_level(mask, reward, interest, num_actions):
-    """The value of everything where every state is worth the mean reward and has the mean entropy."""
-    if mask is None:
-        return (jnp.mean(reward) + np.log(num_actions)) / interest
-    choices = jnp.sum(mask, 0)
-    mean = jnp.sum(jnp.where(mask, reward, 0)) / jnp.sum(choices)
-    return (mean + jnp.mean(jnp.log(choices.astype(reward.dtype)))) / interest
-
-
-def _soft_max(values):
-    """Log of the summed exponentials over actions of (action, state), and the log shares of the actions.
-
-    Shares are worked out from differences, and sum to one however large the values are.
-    """
-    top = values[0]
-    for i in range(1, len(values)):
-        top = jnp.maximum(top, values[i])
-    top = lax.stop_gradient(top)
-    below = values - top[None]
-    rest = jnp.log(add_up(lambda i: jnp.exp(below[i]), len(values)))
-    return top + rest, below - rest[None]
+    real = jnp.issubdtype(x.dtype, jnp.floating)
+    return jnp.zeros_like(x) if real else np.zeros(x.shape, jax.dtypes.float0)

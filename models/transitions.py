@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require
+from ethogram.models.blocks.conjugate_block import concretely, is_concrete, read_reals, require
 from ethogram.models.model_object import model_object
 from ethogram.models.policy_chain import DenseChain, ListChain, add_up
 
@@ -105,23 +105,23 @@ class SparseTransitions:
         _require_rows(chances)
         if not is_concrete(successors):
             return cls(jnp.transpose(successors, (1, 2, 0)), jnp.transpose(chances, (1, 2, 0)))
-        successors = np.asarray(successors)
-        num_states, num_actions, num_slots = successors.shape
-        union, slot = _distinct(successors.reshape(num_states, -1))
-        if union.shape[1] > 2 * num_slots:
-            neighbours = np.transpose(successors, (1, 2, 0))
-            entering = _predecessors(neighbours, np.ones(neighbours.shape, bool))
-            return cls(neighbours.astype(np.int32), jnp.transpose(chances, (1, 2, 0)), entering)
-        used = np.arange(union.shape[1]) <= slot.max(1, keepdims=True)
-        state, action, _ = np.indices(successors.shape, sparse=True)
-        place = (np.broadcast_to(action, successors.shape), slot.reshape(successors.shape), state)
-        shape = (num_actions, union.shape[1], num_states)
+        host = np.asarray(successors)
+        num_states, num_actions, num_slots = host.shape
+        union, slot = _distinct(host.reshape(num_states, -1))
+        width = union.shape[1]
+        if width > 2 * num_slots:
+            lists = _with_predecessors(np.transpose(host, (1, 2, 0)))
+            return cls(lists[0], jnp.transpose(chances, (1, 2, 0)), lists[1])
+        state, action, _ = np.indices(host.shape)
+        place = (action, slot.reshape(host.shape), state)
         if is_concrete(chances):
-            merged = np.zeros(shape, chances.dtype)
+            merged = np.zeros((num_actions, width, num_states), chances.dtype)
             np.add.at(merged, place, np.asarray(chances))
+            (merged,) = read_reals(probabilities=merged)
         else:
-            merged = jnp.zeros(shape, chances.dtype).at[place].add(chances)
-        return cls(union.T.astype(np.int32), jnp.asarray(merged), _predecessors(union.T, used.T))
+            merged = jnp.zeros((num_actions, width, num_states), chances.dtype).at[place].add(chances)
+        lists = _with_predecessors(union.T, np.arange(width)[:, None] <= slot.max(1))
+        return cls(lists[0], merged, lists[1])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -217,9 +217,7 @@ class DeterministicTransitions:
 
     @functools.cached_property
     def _lists(self) -> SparseTransitions:
-        # Of NumPy throughout: what is made while something is traced must not be a part of that.
-        neighbours = np.asarray(self.next_state).T[:, None].astype(np.int32)
-        entering = _predecessors(neighbours, np.ones(neighbours.shape, bool))
+        neighbours, entering = _with_predecessors(np.asarray(self.next_state).T[:, None])
         return SparseTransitions(neighbours, np.ones(neighbours.shape, np.float32), entering)
 
 
@@ -237,7 +235,7 @@ def _require_rows(table: Array) -> None:
 
 def _states(name: str, table: Any, ndim: int, axes: str) -> Array:
     """A table of states, once it is found in order."""
-    table = jnp.asarray(table)
+    table = concretely(lambda xp, x: xp.asarray(x), table)
     if not jnp.issubdtype(table.dtype, jnp.integer):
         raise TypeError(f"{name} has dtype {table.dtype}: give integers, the number of a state")
     if table.ndim != ndim or 0 in table.shape:
@@ -270,18 +268,22 @@ def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return distinct, place
 
 
-def _predecessors(neighbours: np.ndarray, used: np.ndarray) -> np.ndarray | None:
-    """Places (slot, state) in the flattened `neighbours` (..., state) that hold each state, filled up with its size."""
-    num_states, places = neighbours.shape[-1], np.flatnonzero(used)
+def _with_predecessors(neighbours: np.ndarray, used: Any = True) -> Any:
+    """Lists (..., state) of next states, and places (slot, state) in them, flattened, of what leads to a state.
+
+    Lists of places are filled up with the size of `neighbours`; None where that would be most of them. Both are
+    arrays of JAX, but never a part of what is traced meanwhile.
+    """
+    num_states, places = neighbours.shape[-1], np.flatnonzero(np.broadcast_to(used, neighbours.shape))
     states = neighbours.reshape(-1)[places]
     order = np.argsort(states, kind="stable")
     counts = np.bincount(states, minlength=num_states)
-    if counts.max() * num_states > LISTS_AT_MOST * len(places):
-        return None
-    slot = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-    lists = np.full((counts.max(), num_states), neighbours.size, np.int32)
-    lists[slot, states[order]] = places[order]
-    return lists
+    lists = None
+    if counts.max() * num_states <= LISTS_AT_MOST * len(places):
+        slot = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+        lists = np.full((counts.max(), num_states), neighbours.size, np.int32)
+        lists[slot, states[order]] = places[order]
+    return concretely(lambda xp, *made: made, neighbours.astype(np.int32), lists)
 
 
 def _gather_in(moved: Array, neighbours: Array, entering: Array | None) -> Array:

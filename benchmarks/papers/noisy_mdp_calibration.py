@@ -152,5 +152,7 @@ def rows_of_ranks(ranks: Ranks, bins: int, pilot: int) -> list[dict[str, Any]]:
         counts = np.bincount(rank * bins // (DRAWS + 1), minlength=bins)
         p = float(stats.chisquare(counts).pvalue)
         row = {"kind": ranks.kind, "variant": ranks.variant, "statistic": name, "replications": len(rank)}
-        rows.append(row | {"iact": float(time), "thinning": thin, "p": p, "reached": p > LEVEL / len(times)})
+        adjusted = min(1.0, p * len(times))
+        row |= {"iact": float(time), "thinning": thin, "p": p, "p_adjusted": adjusted}
+        rows.append(row | {"reached": adjusted > LEVEL})
     return rows

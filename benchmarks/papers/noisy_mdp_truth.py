@@ -10,8 +10,9 @@ against a grid; with the shapes n / 2 and n / 2 - 1, which "leaving the terms ou
 
 The paper has none of these checks; n options in all and g translations make the right shape (n - g) / 2.
 
-A row passes a kind of check at a level of 1 % over all that it looks at (Bonferroni), an "sbc" variant by itself; a run
-without a mistake fails somewhere with a probability of 9 % at most. Rows of power must be beyond ten errors.
+`p` is of the row alone, `p_adjusted` by Bonferroni for all that the kind of check looks at, for "sbc" all that its
+variant looks at; a row passes where that is above 1 %. A run without a mistake then fails somewhere with a probability
+of 9 % at most: three kinds of check, five variants of "sbc", and "sbc gibbs". Rows of power pass beyond ten errors.
 """
 
 from __future__ import annotations
@@ -205,7 +206,8 @@ def judged(z: float, looks: int, power: bool = False) -> dict[str, Any]:
     if power:
         return {"z": z, "reached": abs(z) > POWER}
     p = float(2 * stats.norm.sf(abs(z)))
-    return {"z": z, "p": p, "reached": p > LEVEL / looks}
+    adjusted = min(1.0, p * looks)
+    return {"z": z, "p": p, "p_adjusted": adjusted, "reached": adjusted > LEVEL}
 
 
 def rows_of_geweke(

@@ -2,9 +2,9 @@
 
 "learned": the first 10, 20, 50 and 100 of 500 decisions for the posterior of the weights of raw features (variance
 2500), the last 400 for the test; the most probable draw of 100 decisions then plays games of up to 250 moves. The
-action error has a floor, which is that of who knows the weights. "hurried": the same 100 pieces for a player who decides on
-100, 72, 55 or 17 of them, as many as in the paper's third experiment, whose player was human; the other pieces fall
-straight, and are no decisions. The paper plays on 30 rows, and prints lengths of games that are those of 20.
+action error has a floor, which is that of who knows the weights. "hurried": the same 100 pieces for a player who
+decides on 100, 72, 55 or 17 of them, as many as in the paper's third experiment, whose player was human; the other
+pieces fall straight, and are no decisions. The paper plays on 30 rows, and prints lengths of games as they are on 20.
 
 Few decisions of these players are mostly separated: their posterior leans on the prior, and every chain is slow there.
 `min_ess` and `divergences` say how slow.
@@ -61,16 +61,16 @@ class Sizes(NamedTuple):
 
 
 FULL = Sizes(
-    {20: 5, 30: 5},
-    {10: (400, 500), 20: (400, 400), 50: (250, 250), 100: (200, 150)},
+    {20: 5, 30: 3},
+    {10: (200, 250), 20: (200, 250), 50: (200, 200), 100: (200, 150)},
     PLAYERS,
-    {17: (400, 500), 55: (250, 250), 72: (250, 200), 100: (200, 150)},
+    {17: (200, 250), 55: (200, 200), 72: (200, 200), 100: (200, 150)},
     5,
-    (50, 500, 2500),
+    (50, 300, 1500),
     100,
 )
-FEW = {10: (100, 100), 20: (100, 100)}
-QUICK = Sizes({20: 1}, FEW, PLAYERS[:1], FEW, 1, (20, 50, 200), 20)
+FEW = {10: (60, 60), 20: (60, 60)}
+QUICK = Sizes({20: 1}, FEW, PLAYERS[:1], FEW, 1, (20, 30, 100), 20)
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:

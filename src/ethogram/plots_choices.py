@@ -21,7 +21,7 @@ def value_marginals(
     ax: Any = None,
     *,
     names: Sequence[str] | None = None,
-    truth: ArrayLike | None = None,
+    truth: ArrayLike | Sequence[float] | None = None,
     colour: Any = "C0",
 ) -> Any:
     """Axes with the posterior of each value: its density, its central 90 % and mean, and a cross at the truth.
@@ -65,8 +65,8 @@ def value_marginals(
 
 
 def error_curve(
-    observations: ArrayLike,
-    errors: Mapping[str, ArrayLike],
+    observations: ArrayLike | Sequence[int],
+    errors: Mapping[str, Any],
     ax: Any = None,
     *,
     floors: Mapping[str, float] | None = None,
@@ -109,7 +109,7 @@ def probability_band(
     draws: ArrayLike,
     ax: Any = None,
     *,
-    seen: tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
+    seen: tuple[Any, Any, Any] | None = None,
     colour: Any = "C0",
 ) -> Any:
     """Axes with a probability along x: its posterior mean and central 90 %, and the shares that were seen.

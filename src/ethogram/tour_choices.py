@@ -62,7 +62,7 @@ class TourSizes(NamedTuple):
     shown: int
 
 
-QUICK = TourSizes(200, 3, 4000, 1000, 0, 20, 100, 60)
+QUICK = TourSizes(200, 2, 3000, 500, 0, 20, 100, 60)
 FULL = TourSizes(400, 10, 4000, 500, 2, 100, 250, 60)
 
 
@@ -84,9 +84,7 @@ def tour(settings: TourSettings, sizes: TourSizes | None = None) -> TourReport:
     sizes : how much is done; `QUICK` or `FULL`, as the settings say, where None.
     """
     sizes = (QUICK if settings.quick else FULL) if sizes is None else sizes
-    key_play, key_fit, key_games, key_bus, key_tree, key_curve = jax.random.split(
-        jax.random.key(settings.seed), 6
-    )
+    key_players, key_bus, key_tree, key_curve, key_board = jax.random.split(jax.random.key(settings.seed), 5)
     picture, record = settings.out / "noisy-mdp.png", settings.out / "noisy-mdp.nc"
     model = NoisyMDP(KAPPA, "features")
     # Much of the time goes into compiling, which takes one core: a second one works beside, without samplers, since
@@ -115,8 +113,8 @@ def tour(settings: TourSettings, sizes: TourSizes | None = None) -> TourReport:
         )
         learned, tree = {}, None
         for number, (name, values) in enumerate(PLAYERS.items()):
-            keys = (jax.random.fold_in(key, number) for key in (key_play, key_fit, key_games))
-            learned[name] = _learn(name, values, *keys, mcmc, model, sizes)
+            key = jax.random.fold_in(key_players, number)
+            learned[name] = _learn(key, name, values, mcmc, model, sizes)
             if tree is None:
                 tree = to_arviz(mcmc, learned[name].train, model=model, key=key_tree)
             settings.say(f"Tetris: the {name} player is learned")
@@ -126,7 +124,7 @@ def tour(settings: TourSettings, sizes: TourSizes | None = None) -> TourReport:
         settings.say("bus engines: when they are replaced")
         bus_row, bus_draws, published = _bus(key_bus, sizes, structural.result())
         curves = {name: error.result() for name, error in errors.items()}
-    _write_picture(picture, key_play, learned, curves, bus_draws, sizes)
+    _write_picture(picture, key_board, learned, curves, bus_draws, sizes)
     notes = [
         "values: of the height, the holes and the bumpiness that a placement leaves, noise having variance one.",
         "error: placements on which the most probable choice was not the one made; floor: the same of who knows the",
@@ -139,16 +137,15 @@ def tour(settings: TourSettings, sizes: TourSizes | None = None) -> TourReport:
 
 
 def _learn(
+    key: jax.Array,
     name: str,
     values: tuple[float, ...],
-    key_play: jax.Array,
-    key_fit: jax.Array,
-    key_games: jax.Array,
     mcmc: MCMC,
     model: NoisyMDP,
     sizes: TourSizes,
 ) -> Learned:
     start = time.perf_counter()
+    key_play, key_fit, key_player, key_imitator = jax.random.split(key, 4)
     made = tetris.simulate(key_play, values, LEARNED_FROM[-1] + sizes.tested).decisions
     train, test = made.take(slice(0, LEARNED_FROM[-1])), made.take(slice(LEARNED_FROM[-1], None))
     with warnings.catch_warnings():
@@ -160,7 +157,6 @@ def _learn(
     thinned = {"theta": draws[:: max(len(draws) // THINNED, 1)]}
     error = choice_error(predict_choice(model, thinned, test), test)
     floor = noise_floor(test.features @ np.array(values), test)
-    key_player, key_imitator = jax.random.split(key_games)
     games = [
         np.median(tetris.play(key, v, sizes.games, sizes.moves))
         for key, v in ((key_player, values), (key_imitator, draws.mean(0)))
@@ -168,7 +164,7 @@ def _learn(
     told = ", ".join(f"{mean:.1f} ({true:g})" for mean, true in zip(draws.mean(0), values, strict=True))
     row = {
         "what was learned": f"Tetris, the {name} player",
-        "posterior mean (truth)": told,
+        "posterior mean (truth, or mode)": told,
         "truth in 90 %": f"{inside} of {len(values)}",
         "error; floor": f"{error:.3f}; {floor:.3f}",
         "moves player; imitator": f"{games[0]:.0f}; {games[1]:.0f}",
@@ -223,7 +219,6 @@ def _bus(
     mcmc.run(key, data)
     draws = np.asarray(mcmc.get_samples()["v"], float)
     mode = find_mode(model, data)
-    error = float(np.mean(records.replaced))
     seconds = time.perf_counter() - start
     note = (
         f"bus engines: log likelihood {mode.log_likelihood:.2f} at the mode; Rust's structural logit has RC "
@@ -232,11 +227,10 @@ def _bus(
     )
     row = {
         "what was learned": f"bus engines, {len(records.bin)} months: -alpha + slope * bin / 10",
-        "posterior mean (truth)": ", ".join(
-            f"{mean:.2f} (mode {best:.2f})"
+        "posterior mean (truth, or mode)": ", ".join(
+            f"{mean:.2f} ({best:.2f})"
             for mean, best in zip(draws.mean(0), mode.values["v"], strict=True)
         ),
-        "error; floor": f"{error:.3f}; -",
         "seconds": f"{seconds:.1f}",
     }
     return row, draws, note
@@ -274,7 +268,7 @@ def _write_picture(
         "what they value: three players of Tetris from 100 placements each, and a bus superintendent",
         fontsize=15,
     )
-    above, below = figure.subfigures(2, 1, height_ratios=[3.6, 5])
+    above, below = figure.subfigures(2, 1, height_ratios=[3.6, 5], squeeze=False)[:, 0]
     for number, (axes, (name, one)) in enumerate(zip(above.subplots(1, 3), learned.items(), strict=True)):
         plots_choices.value_marginals(
             one.draws, axes, names=one.train.metadata.feature_names, truth=PLAYERS[name], colour=f"C{number}"
@@ -282,7 +276,7 @@ def _write_picture(
         axes.set_title(f"the {name} player")
         if number == 0:
             axes.legend(frameon=False, fontsize=9, loc="upper left")
-    left, right = below.subfigures(1, 2, width_ratios=[5, 6])
+    left, right = below.subfigures(1, 2, width_ratios=[5, 6], squeeze=False)[0]
     boards = left.subplots(1, 2)
     name = next(iter(PLAYERS))
     # The same key gives both the same pieces, and the same noise.

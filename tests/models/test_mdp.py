@@ -173,7 +173,7 @@ def test_single_precision_stays_single():
         (lambda t: MDP.deterministic([[0, -1], [0, 1]]), ValueError, r"next_state\[0, 1\] is no state"),
         (lambda t: MDP.deterministic([0, 1]), ValueError, r"next_state has shape \(2,\)"),
         (lambda t: MDP.deterministic([[0.0], [1.0]]), TypeError, "next_state has dtype float"),
-        (lambda t: MDP.dense(t, discount=0.0), ValueError, r"discount must be a number in \(0, 1\], not 0.0"),
+        (lambda t: MDP.dense(t, discount=-0.1), ValueError, r"discount must be a number in \[0, 1\], not -0.1"),
         (lambda t: MDP.dense(t, discount=1.5), ValueError, "discount must be"),
         (lambda t: MDP.dense(t, discount=np.nan), ValueError, "discount must be"),
         (lambda t: MDP.dense(t, discount=[0.5, 0.6]), ValueError, "discount must be"),

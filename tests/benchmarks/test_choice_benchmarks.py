@@ -1,0 +1,157 @@
+"""Benchmarks of the noisy MDP: a hurried player piece by piece, targets of made-up rows, rows with their columns."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+
+from benchmarks.papers import tetris as paper
+from benchmarks.speed import px_da
+from ethogram.domains import tetris, toy_chain
+from ethogram.models.decisions import Decisions
+from ethogram.models.noisy_mdp import NoisyMDP
+
+TRUTH = (-3.0, -15.0, -1.0)
+
+
+def features_of(board: np.ndarray) -> list[int]:
+    rows = len(board)
+    heights = [int(rows - column.argmax()) if column.any() else 0 for column in board.T]
+    holes = sum(
+        int(not board[r, c] and board[:r, c].any()) for r in range(rows) for c in range(board.shape[1])
+    )
+    return [max(heights), holes, int(np.sum(np.diff(heights) ** 2))]
+
+
+def fall(board: np.ndarray, piece: int) -> np.ndarray:
+    """The board after an unturned piece came down in the middle, a row at a time."""
+    shape = np.array([[int(cell) for cell in row] for row in list(tetris.PIECES.values())[piece]], bool)
+    tall, wide = shape.shape
+    left, top = (board.shape[1] - wide) // 2, 0
+
+    def free(at: int) -> bool:
+        return at + tall <= len(board) and not (board[at : at + tall, left : left + wide] & shape).any()
+
+    if not free(0) or board[0].any():
+        board = np.zeros_like(board)
+    while free(top + 1):
+        top += 1
+    board = board.copy()
+    board[top : top + tall, left : left + wide] |= shape
+    left_over = board[~board.all(1)]
+    return np.concatenate([np.zeros((len(board) - len(left_over), board.shape[1]), bool), left_over])
+
+
+def test_pieces_that_nobody_decides_on_fall_straight():
+    pieces = np.random.default_rng(3).integers(7, size=60)
+    played = paper.hurried_play(
+        jax.random.key(0), jnp.asarray(TRUTH), jnp.asarray(pieces), jnp.zeros(60, bool), 12
+    )
+    features, legal, slot = (np.asarray(x) for x in played)
+    board = np.zeros((12, 10), bool)
+    for t, piece in enumerate(pieces):
+        board = fall(board, piece)
+        assert legal[t, slot[t]]
+        assert features[t, slot[t]].tolist() == features_of(board)
+
+
+def test_a_player_with_time_takes_what_is_worth_most():
+    pieces = jax.random.randint(jax.random.key(1), (40,), 0, 7)
+    values = 1e4 * np.array(TRUTH)  # beside which noise is nothing
+    played = paper.hurried_play(jax.random.key(2), jnp.asarray(values), pieces, jnp.ones(40, bool), 20)
+    features, legal, slot = (np.asarray(x) for x in played)
+    utilities = np.where(legal, features @ values, -np.inf)
+    assert (utilities[np.arange(40), slot] == utilities.max(1)).all()
+    assert legal.sum(1).tolist() == [tetris.placements().exists[p].sum() for p in np.asarray(pieces)]
+
+
+def test_log_probability_is_that_of_the_mean_over_draws():
+    random = np.random.default_rng(5)
+    features = random.normal(size=(4, 3, 3))
+    legal = np.array([[True, True, True]] * 3 + [[True, False, True]])
+    data = Decisions(features, legal, np.array([0, 2, 1, 0]))
+    theta = random.normal(size=(6, 3))
+    x = np.linspace(-9, 9, 2001)
+    each = []
+    for one in theta:
+        utilities, row = features @ one, []
+        for t, a in enumerate(data.choice):
+            others = [j for j in range(3) if legal[t, j] and j != a]
+            tails = sum(log_ndtr(x + utilities[t, a] - utilities[t, j]) for j in others)
+            row.append(np.sum(np.exp(tails - x**2 / 2)) * (x[1] - x[0]) / np.sqrt(2 * np.pi))
+        each.append(row)
+    expected = np.mean(np.log(np.mean(each, axis=0)))
+    with jax.enable_x64(True):
+        found = paper.mean_log_probability(jnp.asarray(theta), paper.bare(data))
+    assert float(found) == pytest.approx(expected, abs=1e-7)
+
+
+def test_targets_are_those_of_a_hundred_decisions():
+    rows = []
+    for player in paper.PLAYERS:
+        for count, error in ((10, 0.2), (100, 0.1)):
+            row = {"player": paper.named(player), "observations": count, "sampler": "NUTS"}
+            rows.append(row | {"action_error": error, "noise_floor": 0.08, "survived": 65})
+    checks = {row["check"]: row for row in paper.checks_of_learning(paper.FULL, rows, 20)}
+    assert checks["action error less floor"]["value"] == pytest.approx(0.02)
+    assert checks["action error less floor"]["reached"] and checks["action error"]["reached"]
+    assert not checks["survives 250 moves, of 100"]["reached"]
+    assert checks["action error, at 100 less at 10"]["value"] == pytest.approx(-0.1)
+    few = paper.QUICK._replace(lengths={10: (1, 1)}, games=100)
+    assert all("reached" not in row for row in paper.checks_of_learning(few, rows[:1], 20))
+
+
+def test_effective_samples_are_those_of_all_chains():
+    random = np.random.default_rng(0)
+    draws = np.empty((4, 4000, 2))
+    draws[:, 0] = random.normal(size=(4, 2))
+    for t in range(1, 4000):  # the second is autoregressive: (1 - .8) / (1 + .8) of its draws count
+        draws[:, t] = np.array([0, 0.8]) * draws[:, t - 1] + np.array([1, 0.6]) * random.normal(size=(4, 2))
+    independent, slow = px_da.bulk_ess(draws)
+    assert independent == pytest.approx(16_000, rel=0.15) and slow == pytest.approx(16_000 / 9, rel=0.2)
+
+
+def test_medians_over_worlds_are_held_against_the_targets():
+    rows = []
+    for world, factor in enumerate((1.0, 2.0, 9.0)):
+        for sampler, rate in (("da", 10.0), ("scale+translate", 20.0), ("local+scale", 25.0)):
+            row = {"sampler": sampler, "collapse_scale": None, "dtype": "float64", "seed": world}
+            row |= {"ratio_to_nuts": rate * factor, "mean_ess_per_s": rate, "min_ess_per_s": rate / factor}
+            rows.append(row)
+    checks = {row["check"]: row for row in px_da.checks("middle", rows)}
+    against_nuts = checks["min ESS/s, local+scale over NUTS"]
+    assert against_nuts["value"] == 50 and against_nuts["target"] == 24 and against_nuts["reached"]
+    assert checks["mean ESS/s, local+scale over da"]["value"] == 2.5
+    assert checks["min ESS/s, local+scale over scale+translate"]["value"] == 1.25
+
+
+@pytest.mark.slow
+def test_rows_of_samplers_have_their_columns():
+    with jax.enable_x64(True):
+        data = toy_chain.simulate(jax.random.key(0), 12, num_states=3).decisions
+        case = px_da.Case(data, NoisyMDP(9.0), 4, 80, 40, (80, 40), collapsed=(1,))
+        rows = px_da.measure_case("toy", case, (("dense", 16),), ("local+scale",), "float64", 2, 0)
+    assert [row["sampler"] for row in rows] == ["NUTS", "local+scale", "local+scale, rejection"]
+    for row in rows:
+        assert row["min_ess_per_s"] > 0 and row["sweep_us"] > 0 and row["compile_s"] > 0
+        assert row["mean_ess_per_s"] >= row["min_ess_per_s"] and row.get("correct", True)
+        assert row["ratio_low"] <= row["ratio_to_nuts"] <= row["ratio_high"]
+    assert rows[0]["ratio_to_nuts"] == pytest.approx(1) and rows[0]["nuts_nodes"] == 16
+    assert rows[2]["collapse_scale"] == 1 and rows[1]["decisions"] == 12
+
+
+@pytest.mark.slow
+def test_rows_of_players_have_their_columns():
+    few = {6: (20, 20)}
+    sizes = paper.Sizes({20: 1}, few, paper.PLAYERS[:1], few, 1, (6, 5, 20), 4)
+    rows = paper.rows_of_learning(sizes, TRUTH, 20, 0)
+    assert [row["sampler"] for row in rows] == ["NUTS", "PXDA"]
+    for row in rows:
+        assert 0 <= row["action_error"] <= 1 and 0 < row["noise_floor"] < 0.2 and row["mean_log_p"] < 0
+    assert 0 <= rows[0]["survived"] <= rows[0]["games"] == 4 and rows[0]["observations"] == 6
+    hurried = paper.rows_of_hurry(sizes, 0)
+    assert hurried[0]["kind"] == "hurried" and hurried[0]["sd_holes"] > 0
+    assert [row["kind"] for row in hurried[1:]] == ["check"] * 4
