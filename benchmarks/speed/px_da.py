@@ -98,7 +98,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
                 tries = ((best["nuts_mass"], best["nuts_nodes"]),)
             rows += found + ([] if quick else checks(name, found))
         if settings.size is None:
-            rows += measure_linearity(LINEAR[:3] if quick else LINEAR, main, rounds, settings.seed)
+            rows += measure_linearity(LINEAR[:2] if quick else LINEAR, main, rounds, settings.seed)
     if settings.dtype is None and not quick:
         with jax.enable_x64(False):
             for name, (case, *_) in made.items():

@@ -5,9 +5,12 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+from numpyro.infer import MCMC
 from scipy.stats import norm
 
 from ethogram.domains import rust_bus
+from ethogram.inference.px_da import PXDA
+from ethogram.models.noisy_mdp import NoisyMDP
 
 
 def test_counts_are_those_of_the_paper():
@@ -88,3 +91,24 @@ def test_bad_input_is_named():
         rust_bus.choice_values(1.0, 1.0, shocks="cauchy")
     with pytest.raises(ValueError, match=r"beta is 1"):
         rust_bus.choice_values(1.0, 1.0, beta=1.0)
+
+
+@pytest.mark.slow
+def test_values_of_all_bins_need_a_prior():
+    """Most bins never see a replacement: a flat prior of their values is refused, a finite one is sampled."""
+    data = rust_bus.tabular(rust_bus.load(4))
+    with pytest.raises(ValueError, match="kappa is infinite"):
+        NoisyMDP(float("inf")).check(data)
+    mcmc = MCMC(
+        PXDA(NoisyMDP(25.0)),
+        num_warmup=20,
+        num_samples=50,
+        num_chains=4,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    with pytest.warns(UserWarning, match="say nothing against"):
+        mcmc.run(jax.random.key(0), data)
+    values = np.asarray(mcmc.get_samples()["v"])
+    assert values.shape == (200, 90) and np.isfinite(values).all()
+    np.testing.assert_allclose(values.sum(-1), 0, atol=1e-3)

@@ -189,3 +189,61 @@ def wide(*names, **options):
 def test_bad_sources_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_weights_come_from_lists_tables_and_worlds():
+    sets = [[[1.0], [0.5]], [[0.2], [0.1]]]
+    assert Decisions.from_list(sets, [0, 1], weight=[2, 0]).weight.tolist() == [2, 0]
+    table = {
+        "trip": [1, 1, 2, 2],
+        "hours": [2.0, 1.0, 0.5, 3.0],
+        "times": [3, 3, 1, 1],
+        "who": ["b", "b", "a", "a"],
+    }
+    data = Decisions.from_table(table, decision="trip", features="hours", weight="times", subject="who")
+    assert data.weight.tolist() == [3, 1]
+    assert data.subject.tolist() == [1, 0]
+    assert data.num_subjects == 2
+    with pytest.raises(ValueError, match="column 'times' changes in row 1, within decision 0"):
+        Decisions.from_table(
+            {**table, "times": [3, 2, 1, 1]}, decision="trip", features="hours", weight="times"
+        )
+    wide = {"bus": [2.0, 0.5], "car": [1.0, 0.3], "times": [0.5, 2.0]}
+    assert Decisions.from_wide(wide, features={"hours": ["bus", "car"]}, weight="times").weight.tolist() == [
+        0.5,
+        2.0,
+    ]
+    world = MDP.deterministic([[0, 1], [1, 0]])
+    assert Decisions.from_mdp(world, [0, 1], [1, 1], weight=[1, 4]).weight.tolist() == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        ({"weight": [1.0, -0.5]}, ValueError, r"weight\[1\] is -0.5: give finite numbers from 0"),
+        ({"weight": [np.nan, 1.0]}, ValueError, r"weight\[0\] is nan"),
+        ({"weight": [1.0]}, ValueError, r"weight has shape \(1,\)"),
+        ({"weight": ["a", "b"]}, TypeError, "weight holds"),
+        (
+            {"subject": [0, 2], "metadata": Metadata(subject_names=["ann", "ben"])},
+            ValueError,
+            r"subject\[1\] is 2",
+        ),
+    ],
+)
+def test_wrong_weights_and_subjects_are_named(parts, error, message):
+    with pytest.raises(error, match=message):
+        Decisions.from_list([[[1.0], [0.5]], [[0.2], [0.1]]], [0, 1], **parts)
+
+
+def test_slices_are_taken():
+    data = Decisions.from_list([[[float(i)], [0.5]] for i in range(5)], [0, 1, 0, 1, 0])
+    np.testing.assert_array_equal(data.take(slice(1, 4)).choice, data.take([1, 2, 3]).choice)
+
+
+def test_traced_subjects_are_counted_by_their_names():
+    data = Decisions.from_list([[[1.0], [0.5]], [[0.2], [0.1]]], [0, 1], subject=[0, 1])
+    with pytest.raises(TypeError, match="subject is traced"):
+        jax.jit(lambda x: x.num_subjects)(data)
+    named = data._replace(metadata=Metadata(subject_names=["ann", "ben", "cleo"]))
+    assert jax.jit(lambda x: x.num_subjects)(named) == 3
