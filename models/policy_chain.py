@@ -20,12 +20,14 @@ from jax import Array, lax
 from jax.custom_batching import sequential_vmap
 from jax.scipy.sparse.linalg import bicgstab
 
-__all__ = ["DenseChain", "ListChain", "PolicySystem", "add_up"]
+__all__ = ["WRITTEN_OUT", "DenseChain", "ListChain", "PolicySystem", "add_up"]
 
-WRITTEN_OUT = 64
+WRITTEN_OUT = 32
 """Sums of up to this many terms are written out: XLA fuses those, and is several times slower in reductions."""
 
 KRYLOV_STEPS = 400
+"""Steps of BiCGSTAB before it starts anew."""
+
 ROUNDS = 40
 
 
@@ -132,12 +134,21 @@ class PolicySystem(NamedTuple):
         return identity - self.discount * table + self._gain()[:, None] / len(table)
 
     def _forward(self) -> Callable[[Array], Array]:
-        times, gain = self.chain.forward(), self._gain()
-        return lambda x: x - self.discount * times(x) + gain * jnp.mean(x)
+        times, gain = self.chain.forward(), self._gain() - self.discount * (1 + self.excess)
+
+        def product(x):
+            mean = jnp.mean(x)
+            return x - self.discount * times(x - mean) + gain * mean
+
+        return product
 
     def _backward(self) -> Callable[[Array], Array]:
-        times, gain = self.chain.backward(), self._gain()
-        return lambda x: x - self.discount * times(x) + jnp.mean(gain * x)
+        times, gain = self.chain.backward(), self._gain() / len(self.excess)
+
+        def product(x):
+            return x + jnp.dot(gain, x) - self.discount * times(x)
+
+        return product
 
 
 # One after the other where mapped: a batch of loops runs until its slowest is through, and gathers worse.

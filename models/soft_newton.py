@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax.custom_batching import sequential_vmap
 
-from ethogram.models.policy_chain import PolicySystem, add_up
+from ethogram.models.policy_chain import WRITTEN_OUT, PolicySystem, add_up
 
 __all__ = ["Controls", "Solved", "World", "action_values", "climb", "soft_max"]
 
@@ -53,6 +53,7 @@ class _Backup(NamedTuple):
 
     policy: Array
     change: Array
+    middle: Array
     residual: Array
     wanted: Array
     rounding: Array
@@ -86,16 +87,17 @@ def _climb(world, reward, controls, method="direct"):
     excess = world.transitions.excess()
     largest_reward = jnp.max(jnp.abs(reward))
 
-    def backup(level, relative):
+    def backup(level, relative, size):
         after = action_values(world, reward, level, relative)[0]
-        best, log_policy = soft_max(after)
+        best, policy, _ = soft_max(after)
         change = best - relative - interest * level
-        size = jnp.max(jnp.abs(relative))
+        high, low = jnp.max(change), jnp.min(change)
         wanted = jnp.maximum(tol * jnp.maximum(jnp.abs(level) + size, 1), 8 * eps * (jnp.abs(level) + size))
         return _Backup(
-            jnp.exp(log_policy),
+            policy,
             change,
-            jnp.max(jnp.abs(change)),
+            0.5 * (high + low),
+            jnp.maximum(high, -low),
             jnp.where(lift > 0, wanted / jnp.where(lift > 0, lift, 1), jnp.inf),
             8 * eps * (size + largest_reward),
         )
@@ -120,7 +122,7 @@ def _climb(world, reward, controls, method="direct"):
         return system.roughly(now.change, inner)
 
     def sweep(now):
-        return 0.5 * lift * (jnp.max(now.change) + jnp.min(now.change)), now.change
+        return lift * now.middle, now.change
 
     def step(state):
         """A Newton step, and sweeps after it where it failed or ended far off; or a sweep."""
@@ -141,8 +143,8 @@ def _climb(world, reward, controls, method="direct"):
 
         def move(state):
             level, relative, _, (up, rest), count = state
-            level, relative = _centred(level + up, relative + rest)
-            now = backup(level, relative)
+            level, relative, size = _centred(level + up, relative + rest)
+            now = backup(level, relative, size)
             return level, relative, now, sweep(now), count + 1
 
         level, relative, now, _, _ = lax.while_loop(more, move, (level, relative, before, change, 0))
@@ -150,10 +152,11 @@ def _climb(world, reward, controls, method="direct"):
 
     if initial is None:
         level, relative = _first_level(world.mask, reward, interest, len(excess)), jnp.zeros_like(reward[0])
+        size = jnp.zeros_like(level)
     else:
-        level, relative = _centred(jnp.zeros((), reward.dtype), initial.astype(reward.dtype))
+        level, relative, size = _centred(jnp.zeros((), reward.dtype), initial.astype(reward.dtype))
     far = jnp.full((), jnp.inf, reward.dtype)
-    start = (level, relative, backup(level, relative), far, jnp.zeros((), int))
+    start = (level, relative, backup(level, relative, size), far, jnp.zeros((), int))
     level, relative, last, _, steps = lax.while_loop(unfinished, step, start)
     reached = last.residual <= jnp.maximum(last.wanted, last.rounding)
     return Solved(level, relative + last.change, last.residual, steps, reached)
@@ -166,8 +169,10 @@ _ONE_BY_ONE = {
 
 
 def _centred(level, relative):
-    middle = 0.5 * (jnp.max(relative) + jnp.min(relative))
-    return level + middle, relative - middle
+    """Values with their middle in the level, and the most that is left beside it."""
+    high, low = jnp.max(relative), jnp.min(relative)
+    middle = 0.5 * (high + low)
+    return level + middle, relative - middle, 0.5 * (high - low)
 
 
 def _first_level(mask, reward, interest, num_actions):
@@ -180,14 +185,14 @@ def _first_level(mask, reward, interest, num_actions):
 
 
 def soft_max(values):
-    """Log of the summed exponentials over actions of (action, state), and the log shares of the actions.
+    """Log of the summed exponentials over actions of (action, state); the shares of actions, and their logs.
 
     Shares are worked out from differences, and sum to one however large the values are.
     """
-    top = values[0]
-    for i in range(1, len(values)):
-        top = jnp.maximum(top, values[i])
-    top = lax.stop_gradient(top)
+    few = len(values) <= WRITTEN_OUT
+    top = lax.stop_gradient(functools.reduce(jnp.maximum, values) if few else jnp.max(values, axis=0))
     below = values - top[None]
-    rest = jnp.log(add_up(lambda i: jnp.exp(below[i]), len(values)))
-    return top + rest, below - rest[None]
+    weights = jnp.exp(below)
+    total = add_up(lambda i: weights[i], len(values))
+    rest = jnp.log(total)
+    return top + rest, weights / total[None], below - rest[None]

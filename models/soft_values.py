@@ -183,7 +183,7 @@ def _solve(world, reward, controls, method, batch):
 
 def _agent(world, reward, solved):
     relative, whole = action_values(world, reward, solved.level, solved.relative)
-    values, log_policy = solved.level + solved.relative, soft_max(relative)[1]
+    values, log_policy = solved.level + solved.relative, soft_max(relative)[2]
     return SoftSolution(values, whole.T, log_policy.T, solved.residual, solved.steps, solved.converged)
 
 
@@ -210,7 +210,7 @@ def _fixed_point_jvp(method, primals, tangents):
     (relative, _), (_, moved) = jax.jvp(
         at_these_values, [leaves[i] for i in moving], [along[i] for i in moving]
     )
-    policy = jnp.exp(soft_max(relative)[1])
+    policy = soft_max(relative)[1]
     change = add_up(lambda a: policy[a] * moved[a], len(policy))
     values = _evaluate(method, world, controls, policy, change)
     still = jax.tree.map(_no_tangent, solved)

@@ -114,12 +114,13 @@ class SparseTransitions:
             return cls(lists[0], jnp.transpose(chances, (1, 2, 0)), lists[1])
         state, action, _ = np.indices(host.shape)
         place = (action, slot.reshape(host.shape), state)
+        merged: Any = jnp.zeros((num_actions, width, num_states), chances.dtype)
         if is_concrete(chances):
-            merged = np.zeros((num_actions, width, num_states), chances.dtype)
-            np.add.at(merged, place, np.asarray(chances))
-            (merged,) = read_reals(probabilities=merged)
+            added = np.zeros(merged.shape, chances.dtype)
+            np.add.at(added, place, np.asarray(chances))
+            (merged,) = read_reals(probabilities=added)
         else:
-            merged = jnp.zeros((num_actions, width, num_states), chances.dtype).at[place].add(chances)
+            merged = merged.at[place].add(chances)
         lists = _with_predecessors(union.T, np.arange(width)[:, None] <= slot.max(1))
         return cls(lists[0], merged, lists[1])
 

@@ -158,7 +158,7 @@ def mean_log_probability(theta: Array, data: Decisions) -> Array:
 def judged(found: Posterior, test: Decisions, key: Array) -> dict[str, Any]:
     """Columns of how well decisions that were held out are told."""
     flat = found.theta.reshape(-1, found.theta.shape[-1])
-    # The paper's vote: exact probabilities of 34 options would take a hundred times as long, for the same choices.
+    # The paper's vote: probabilities of all options at all draws would take far longer, for nearly the same choices.
     told = predict_choice(MODEL, {"theta": flat}, test, method="vote", key=key)
     few = flat[:: max(1, len(flat) // 100)]
     return {

@@ -75,7 +75,7 @@ def cases(settings: argparse.Namespace) -> dict[str, list[Case]]:
     middle = [toy_chain.simulate(key, 400, kappa=9.0, num_states=20, num_actions=5).decisions for key in keys]
     found["middle"] = [Case(data, NoisyMDP(9.0), 4, 2000, 200, (500, 400)) for data in middle]
     play = tetris.simulate(keys[0], (-3.0, -15.0, -1.0), 50).decisions
-    lengths = (4000, 250, (2000, 500))
+    lengths = (8000, 200, (2000, 400))
     found["tetris"] = [Case(play, NoisyMDP(2500.0, "features"), 4, *lengths, collapsed=COLLAPSED)]
     names = [settings.size] if settings.size else (["toy"] if quick else list(found))
     return {name: found[name] for name in names}
