@@ -50,7 +50,7 @@ def test_groups_and_names_of_a_run_of_px_da():
     assert scores.dims == ("chain", "draw", "decision") and scores.shape == (2, 100, 60)
     theta = np.asarray(tree.posterior["theta"])[1, 7]
     exact = ProbitChoice(model.utilities(theta, data), data.legal).log_prob(data.choice)
-    np.testing.assert_allclose(np.asarray(scores)[1, 7], exact, rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(scores)[1, 7], exact, rtol=1e-4, atol=1e-6)
     assert tree.posterior_predictive["choice"].shape == (2, 100, 60)
     np.testing.assert_array_equal(tree.observed_data["choice"], data.choice)
 
