@@ -228,8 +228,7 @@ def _bus(
     row = {
         "what was learned": f"bus engines, {len(records.bin)} months: -alpha + slope * bin / 10",
         "posterior mean (truth, or mode)": ", ".join(
-            f"{mean:.2f} ({best:.2f})"
-            for mean, best in zip(draws.mean(0), mode.values["v"], strict=True)
+            f"{mean:.2f} ({best:.2f})" for mean, best in zip(draws.mean(0), mode.values["v"], strict=True)
         ),
         "seconds": f"{seconds:.1f}",
     }
