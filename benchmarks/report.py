@@ -32,6 +32,10 @@ __all__ = ["Row", "format_table", "make_record", "parse_settings", "run", "versi
 Row = Mapping[str, Any]
 
 PACKAGES = ("ethogram", "jax", "jaxlib", "numpyro", "numpy", "scipy", "arviz")
+PLACES = ("json", "figure")
+LARGEST_SEED = 2**31 - 1
+"""Scripts also draw from seeds above the one given, and keys take 32 bits."""
+
 FLAGS = ("XLA_FLAGS", "JAX_ENABLE_X64", "JAX_PLATFORMS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -41,10 +45,12 @@ def run(
     measure: Callable[[argparse.Namespace], Sequence[Row]],
     *,
     speed: bool = False,
+    sizes: Sequence[str] = (),
+    figure: bool = False,
     peers: Sequence[str] = (),
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Exit code of a benchmark: 0, or 1 where a row says `correct=False` or there is no row at all.
+    """Exit code of a benchmark: 0, 1 where a row says `correct=False` or there is no row at all, 2 for bad settings.
 
     Parameters
     ----------
@@ -52,13 +58,16 @@ def run(
     about : the script's docstring; its first line becomes the help text and the table's title.
     measure : gives the rows for the parsed settings.
     speed : True adds `--size`, `--dtype` and `--rounds` to `--quick`, `--seed` and `--json`.
+    sizes : names that `--size` may have; any where there are none.
+    figure : True adds `--figure`, a picture that `measure` draws.
     peers : distributions whose versions the record keeps beside ours.
     argv : arguments to read in place of the command line's.
     """
     title = (about or name).strip().splitlines()[0]
-    settings = parse_settings(name, title, speed=speed, argv=argv)
-    if settings.json is not None and not settings.json.parent.is_dir():
-        print(f"--json: the folder {settings.json.parent} does not exist: make it first", file=sys.stderr)
+    settings = parse_settings(name, title, speed=speed, sizes=sizes, figure=figure, argv=argv)
+    fault = _fault_of_places(settings)
+    if fault is not None:
+        print(fault, file=sys.stderr)
         return 2
     start = time.perf_counter()
     rows = [dict(row) for row in measure(settings)]
@@ -72,34 +81,79 @@ def run(
 
 
 def parse_settings(
-    name: str, title: str, *, speed: bool = False, argv: Sequence[str] | None = None
+    name: str,
+    title: str,
+    *,
+    speed: bool = False,
+    sizes: Sequence[str] = (),
+    figure: bool = False,
+    argv: Sequence[str] | None = None,
 ) -> argparse.Namespace:
-    """Settings of one run: `quick`, `seed`, `json` and, for speed scripts, `size`, `dtype`, `rounds`.
+    """Settings of one run: `quick`, `seed`, `json`; for speed scripts `size`, `dtype`, `rounds`; `figure` if asked.
 
-    `size`, `dtype` and `rounds` are None where they were not given, so that the script's own choice for quick
-    and full runs stands.
+    `size`, `dtype`, `rounds` and `figure` are None where they were not given, so that the script's own choice for
+    quick and full runs stands.
     """
     folder = "speed" if speed else "papers"
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{folder}.{name}", description=title)
     parser.add_argument(
         "--quick", action="store_true", help="the same code on smaller sizes, within a minute"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of every random draw")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of every random draw")
     parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="also write the record there")
     if speed:
-        parser.add_argument("--size", default=None, help="only the size of this name")
+        parser.add_argument("--size", choices=sizes or None, default=None, help="only the size of this name")
         parser.add_argument("--dtype", choices=("float32", "float64"), default=None)
         parser.add_argument(
             "--rounds", type=_positive, default=None, metavar="N", help="rounds of paired timings"
         )
+    if figure:
+        parser.add_argument(
+            "--figure", type=Path, default=None, metavar="FILE", help="also draw a picture there"
+        )
     return parser.parse_args(argv)
 
 
+def _fault_of_places(settings: argparse.Namespace) -> str | None:
+    """What is wrong with a path that is to be written to once all is measured."""
+    for name in PLACES:
+        path = getattr(settings, name, None)
+        if path is None:
+            continue
+        if not path.parent.is_dir():
+            return f"--{name}: the folder {path.parent} does not exist: make it first"
+        if path.is_dir():
+            return f"--{name}: {path} is a folder: name a file in it"
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            return f"--{name}: {path} cannot be written to: choose another place"
+        if name == "figure":
+            from matplotlib.figure import Figure
+
+            kinds = Figure().canvas.get_supported_filetypes()
+            if path.suffix[1:].lower() not in kinds:
+                return f"--figure: no picture ends in {path.suffix!r}: use one of {', '.join(sorted(kinds))}"
+    return None
+
+
+def _seed(text: str) -> int:
+    value = _whole(text)
+    if not 0 <= value <= LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{value} is not between 0 and {LARGEST_SEED}")
+    return value
+
+
 def _positive(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not a positive count")
     return value
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
 
 
 def versions(peers: Sequence[str] = ()) -> dict[str, str]:
@@ -129,7 +183,7 @@ def make_record(
     raw = [{key: _plain(value) for key, value in row.items() if _is_nested(value)} for row in rows]
     record = {
         "name": name,
-        "settings": {key: value for key, value in vars(settings).items() if key != "json"},
+        "settings": {key: value for key, value in vars(settings).items() if key not in PLACES},
         "versions": versions(peers),
         "machine": {
             "cores": os.cpu_count(),

@@ -8,7 +8,8 @@ superintendent sees, logistic (Gumbel differences) in Rust's model, normal in a 
 .. math:: \bar V(x) = E \max_a \{u(x, a) + \epsilon_a + \beta\, E[\bar V(x') \mid x, a]\}
 
 Rust (1987), "Optimal replacement of GMC bus engines: an empirical model of Harold Zurcher", Econometrica 55(5), table
-IX. The data (origin and licence: ``data/rust_bus/NOTICE``) have 4259 months of group 4 without a replacement; Rust
+IX. With logistic shocks this is an agent that is soft about its return in the world of `mdp`, paid the `reward` of its
+costs. The data (origin and licence: ``data/rust_bus/NOTICE``) have 4259 months of group 4 without a replacement; Rust
 counts the 33 with one as increments of one bin too, and his counts are those used here.
 """
 
@@ -25,13 +26,15 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import expit, log_ndtr, ndtr
 
 from ethogram.domains.data import archive
+from ethogram.models.blocks.conjugate_block import read_reals
 from ethogram.models.decisions import Decisions
 from ethogram.models.mdp import MDP
 from ethogram.models.trajectories import Metadata
 
 __all__ = [
-    "ACTION_NAMES", "INCREMENTS", "NUM_BINS", "Estimate", "Records", "choice_values", "estimate", "load",
-    "log_likelihood", "reduced_form", "simulate", "tabular", "transitions",
+    "ACTION_NAMES", "DISCOUNT", "INCREMENTS", "NUM_BINS", "Estimate", "Records", "choice_values", "count_increments",
+    "decision_counts", "estimate", "load", "log_likelihood", "mdp", "reduced_form", "reward", "simulate", "tabular",
+    "transitions",
 ]  # fmt: skip
 
 NUM_BINS = 90
@@ -39,6 +42,7 @@ ACTION_NAMES = ("keep", "replace")
 INCREMENTS = (1682, 2555, 55)
 """Months of group 4 in which mileage moved on by 0, 1 and 2 bins, as Rust counts them."""
 
+DISCOUNT = 0.9999
 COST = 0.001
 SHOCKS = ("logit", "probit")
 
@@ -83,7 +87,7 @@ def load(group: int | None = None, *, first_month: bool = False) -> Records:
     keys = ("group", "bus", "t", "mileage_since_replacement", "replace")
     groups, bus, month, mileage, replaced = archive.embedded("rust_bus", "rust_bus.npz", keys)
     if group is not None and group not in (1, 2, 3, 4):
-        raise ValueError(f"group is {group}: there are groups 1 to 4")
+        raise ValueError(f"group is {group!r}: there are groups 1 to 4")
     kept = (month > 0) | first_month
     kept &= True if group is None else groups == group
     groups, bus, month, mileage = (part[kept].astype(int) for part in (groups, bus, month, mileage))
@@ -91,14 +95,117 @@ def load(group: int | None = None, *, first_month: bool = False) -> Records:
 
 
 def transitions(increments: Any = INCREMENTS) -> MDP:
-    """The world of the bins: keep and replace.
+    """The world of the bins, keep and replace, with a discount of 1.
 
     Parameters
     ----------
     increments : how often mileage moves on by 0, 1, 2, ... bins.
     """
-    keep = _keep(tuple(increments))
-    return MDP.dense(np.stack([keep, np.broadcast_to(keep[0], keep.shape)], axis=1))
+    return mdp(increments, discount=1.0)
+
+
+def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MDP:
+    """The world of the 90 bins and two actions, with Rust's discount.
+
+    Parameters
+    ----------
+    increments : how often, or with what probability, mileage moves on by 0, 1, 2, ... bins; after a replacement from
+        bin 0. Those of some records are found by `count_increments`.
+    discount : gamma in [0, 1].
+
+    Raises
+    ------
+    TypeError, ValueError : `increments` are not numbers from 0 with a sum above 0, at most one a bin; `discount` is no
+        number in [0, 1].
+
+    Examples
+    --------
+    >>> print((100 * mdp().probability(5, [0, 0, 0, 1], [5, 6, 7, 1])).round())
+    [39. 60.  1. 60.]
+    """
+    counts = np.asarray(increments)
+    if counts.dtype.kind not in "iuf" or counts.ndim != 1 or not 0 < len(counts) <= NUM_BINS:
+        raise TypeError(
+            f"increments is {increments!r}: give numbers for 0, 1, 2, ... bins, at most {NUM_BINS}"
+        )
+    if not np.isfinite(counts).all() or (counts < 0).any() or not counts.sum() > 0:
+        raise ValueError(f"increments is {increments!r}: give numbers from 0, not all of them 0")
+    keep = _keep(tuple(counts.tolist()))
+    table = np.stack([keep, np.broadcast_to(keep[0], keep.shape)], axis=1)
+    return MDP.dense(table, discount=discount, action_names=ACTION_NAMES)
+
+
+def reward(replacement_cost: Any, theta: Any) -> Float[Array, "bin action"]:
+    r"""Rewards of keeping an engine, :math:`-.001\,\theta x` in bin x, and of replacing it, -RC.
+
+    Both costs may be traced, so that estimates and posteriors follow from gradients.
+
+    Raises
+    ------
+    TypeError, ValueError : a cost is no finite number.
+
+    Examples
+    --------
+    >>> print(reward(10.0, 2.0)[50])
+    [ -0.1 -10. ]
+    """
+    costs = read_reals(replacement_cost=replacement_cost, theta=theta)
+    for name, cost in zip(("replacement_cost", "theta"), costs, strict=True):
+        if cost.ndim:
+            raise ValueError(f"{name} has shape {cost.shape}: give a number")
+    replacing, running = costs
+    bins = jnp.arange(NUM_BINS, dtype=running.dtype)
+    return jnp.stack([-COST * running * bins, jnp.broadcast_to(-replacing, bins.shape)], axis=1)
+
+
+def decision_counts(records: Records) -> Int[np.ndarray, "bin action"]:
+    """How often engines were kept and replaced in every bin.
+
+    Raises
+    ------
+    ValueError : a bin is not in 0 to 89.
+
+    Examples
+    --------
+    >>> decision_counts(load(4)).sum(0).tolist()
+    [4259, 33]
+    """
+    outside = np.flatnonzero((records.bin < 0) | (records.bin >= NUM_BINS))
+    if len(outside):
+        raise ValueError(
+            f"records.bin[{outside[0]}] is {records.bin[outside[0]]}: bins are 0 to {NUM_BINS - 1}"
+        )
+    counts = np.zeros((NUM_BINS, len(ACTION_NAMES)), int)
+    np.add.at(counts, (records.bin, records.replaced.astype(int)), 1)
+    return counts
+
+
+def count_increments(records: Records) -> tuple[int, ...]:
+    """How often mileage moved on by 0, 1, 2, ... bins, over months without a replacement.
+
+    Parameters
+    ----------
+    records : with the first months of the buses, as ``load(group, first_month=True)`` gives them: from the first month
+        to the second mileage moves on as well.
+
+    Raises
+    ------
+    ValueError : no month of a bus follows another, or mileage falls without a replacement.
+
+    Examples
+    --------
+    >>> count_increments(load(4, first_month=True))
+    (1682, 2522, 55)
+    """
+    follows = (np.diff(records.bus) == 0) & (np.diff(records.group) == 0) & (np.diff(records.month) == 1)
+    steps = np.diff(records.bin)[follows & ~records.replaced[:-1]]
+    if not len(steps):
+        raise ValueError("records has no month without a replacement that another month of its bus follows")
+    if steps.min() < 0:
+        raise ValueError(
+            f"records.bin falls by {-steps.min()} from one month to the next without a replacement"
+        )
+    return tuple(np.bincount(steps).tolist())
 
 
 def reduced_form(records: Records) -> Decisions:
@@ -120,7 +227,7 @@ def choice_values(
     replacement_cost: float | int,
     theta: float | int,
     *,
-    beta: float = 0.9999,
+    beta: float = DISCOUNT,
     shocks: str = "logit",
     increments: Any = INCREMENTS,
 ) -> Float[np.ndarray, "bin action"]:
@@ -132,8 +239,7 @@ def choice_values(
     ------
     ValueError : beta is outside [0, 1), or there are no such shocks.
     """
-    if shocks not in SHOCKS:
-        raise ValueError(f"shocks must be one of {SHOCKS}, not {shocks!r}")
+    _check_shocks(shocks)
     if not 0 <= beta < 1:
         raise ValueError(f"beta is {beta}: give a discount in [0, 1)")
     keep = _keep(tuple(increments))
@@ -155,6 +261,11 @@ def choice_values(
     raise RuntimeError(f"the values of costs {replacement_cost}, {theta} did not converge in 50 steps")
 
 
+def _check_shocks(shocks: str) -> None:
+    if shocks not in SHOCKS:
+        raise ValueError(f"shocks must be one of {SHOCKS}, not {shocks!r}")
+
+
 @functools.lru_cache(maxsize=8)
 def _keep(increments: tuple[Any, ...]) -> np.ndarray:
     """Probabilities (bin, next bin) of an engine that is kept, in double precision."""
@@ -174,7 +285,13 @@ def _best(utilities: np.ndarray, shocks: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_likelihood(utilities: np.ndarray, records: Records, *, shocks: str = "logit") -> float:
-    """Log probability of the decisions, given utilities (bin, action)."""
+    """Log probability of the decisions, given utilities (bin, action).
+
+    Raises
+    ------
+    ValueError : `shocks` is neither ``"logit"`` nor ``"probit"``.
+    """
+    _check_shocks(shocks)
     gap = (utilities[:, 1] - utilities[:, 0])[records.bin] * np.where(records.replaced, 1, -1)
     return float(-np.logaddexp(0, -gap).sum() if shocks == "logit" else log_ndtr(gap / np.sqrt(2)).sum())
 
@@ -187,9 +304,21 @@ class Estimate(NamedTuple):
     log_likelihood: float
 
 
-def estimate(records: Records, *, beta: float = 0.9999, shocks: str = "logit") -> Estimate:
-    """Costs under which the decisions are most probable, by the nested fixed point."""
+def estimate(records: Records, *, beta: float = DISCOUNT, shocks: str = "logit") -> Estimate:
+    """Costs under which the decisions are most probable, by the nested fixed point.
+
+    Raises
+    ------
+    ValueError : no engine was replaced, or all were: the costs then go on for ever.
+    RuntimeError : the search did not end at a maximum.
+    """
     from scipy.optimize import minimize
+
+    number = int(records.replaced.sum())
+    if number in (0, len(records.replaced)):
+        raise ValueError(
+            f"records have {number} replacements in {len(records.replaced)} months: costs take some of each"
+        )
 
     def loss(costs):
         return -log_likelihood(choice_values(*costs, beta=beta, shocks=shocks), records, shocks=shocks)
@@ -198,6 +327,8 @@ def estimate(records: Records, *, beta: float = 0.9999, shocks: str = "logit") -
     found = minimize(
         loss, start.x, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12, "maxiter": 2000}
     )
+    if not found.success:
+        raise RuntimeError(f"the costs did not settle: {found.message}")
     return Estimate(float(found.x[0]), float(found.x[1]), float(-found.fun))
 
 
@@ -208,7 +339,7 @@ def simulate(
     *,
     num_buses: int = 37,
     num_months: int = 116,
-    beta: float = 0.9999,
+    beta: float = DISCOUNT,
     shocks: str = "logit",
     increments: Any = INCREMENTS,
 ) -> Records:

@@ -20,7 +20,10 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
+from ethogram.domains.tetris_pieces import PIECES, Placements, placements
+from ethogram.models.blocks.conjugate_block import is_concrete
 from ethogram.models.decisions import Decisions
+from ethogram.models.emissions.emission import whole_number
 from ethogram.models.trajectories import Metadata
 
 __all__ = [
@@ -30,17 +33,12 @@ __all__ = [
     "Placements",
     "Play",
     "draw_board",
+    "draw_placement",
     "outcomes",
     "placements",
     "play",
     "simulate",
 ]
-
-PIECES = {
-    "I": ("1111",), "O": ("11", "11"), "T": ("111", "010"), "S": ("011", "110"), "Z": ("110", "011"),
-    "J": ("100", "111"), "L": ("001", "111"),
-}  # fmt: skip
-"""Rows of each piece from the top; the piece that comes next is uniform."""
 
 FEATURES = {
     "basic": lambda cols: ("height", "holes", "bumpiness"),
@@ -53,66 +51,6 @@ FEATURES = {
 }
 """Names of the features of a board: the height of its highest cell, empty cells below an occupied one, and the summed
 squares of steps between neighbouring columns; or, in place of the last, the height of each column and each step."""
-
-
-class Placements(NamedTuple):
-    """Where each piece may be put, a slot a rotation and column, padded to the longest list.
-
-    Attributes
-    ----------
-    rotation, column : (piece, slot) quarter turns counter-clockwise, and the leftmost column.
-    exists : (piece, slot) booleans.
-    cells : (piece, slot, 4, 2) rows and columns of the piece's cells at the top edge.
-    """
-
-    rotation: Int[np.ndarray, "piece slot"]
-    column: Int[np.ndarray, "piece slot"]
-    exists: Bool[np.ndarray, "piece slot"]
-    cells: Int[np.ndarray, "piece slot 4 2"]
-
-
-@functools.lru_cache(maxsize=16)
-def placements(cols: int = 10, dedupe: bool = True) -> Placements:
-    """All placements of all pieces on boards of so many columns.
-
-    Parameters
-    ----------
-    cols : columns, at least 4.
-    dedupe : whether rotations of equal shape are one option; False lists all four of every piece.
-
-    Examples
-    --------
-    >>> dict(zip(PIECES, placements().exists.sum(1).tolist()))
-    {'I': 17, 'O': 9, 'T': 34, 'S': 17, 'Z': 17, 'J': 34, 'L': 34}
-    """
-    if cols < 4:
-        raise ValueError(f"cols is {cols}: a board has 4 columns at least")
-    lists: list[list[tuple[int, int, np.ndarray]]] = []
-    for rows in PIECES.values():
-        shape = np.array([[int(cell) for cell in row] for row in rows])
-        seen: list[np.ndarray] = []
-        slots: list[tuple[int, int, np.ndarray]] = []
-        for turns in range(4):
-            turned = np.rot90(shape, turns)
-            if not dedupe or not any(np.array_equal(turned, other) for other in seen):
-                cells = np.argwhere(turned)
-                slots += [
-                    (turns, left, cells + np.array([0, left])) for left in range(cols - turned.shape[1] + 1)
-                ]
-            seen.append(turned)
-        lists.append(slots)
-    size = (len(lists), max(map(len, lists)))
-    found = Placements(
-        np.zeros(size, np.int32),
-        np.zeros(size, np.int32),
-        np.zeros(size, bool),
-        np.zeros((*size, 4, 2), np.int32),
-    )
-    for piece, slots in enumerate(lists):
-        for slot, placement in enumerate(slots):
-            found.rotation[piece, slot], found.column[piece, slot], found.cells[piece, slot] = placement
-            found.exists[piece, slot] = True
-    return found
 
 
 class Outcomes(NamedTuple):
@@ -130,9 +68,27 @@ class Outcomes(NamedTuple):
     features: Float[Array, "slot feature"]
 
 
-@functools.partial(jax.jit, static_argnames=("features", "dedupe"))
-def outcomes(board: Array, piece: Array, *, features: str = "basic", dedupe: bool = True) -> Outcomes:
-    """All placements of a piece on a board (row, column), the top row first."""
+def outcomes(board: Any, piece: Any, *, features: str = "basic", dedupe: bool = True) -> Outcomes:
+    """All placements of a piece on a board.
+
+    Parameters
+    ----------
+    board : (row, column) booleans, the top row first, at least 4 of each.
+    piece : number in the order of `PIECES`; not checked inside `jax.jit`.
+    features : ``"basic"`` or ``"bertsekas"``.
+    dedupe : as in `placements`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the board, the piece or a setting is not one; the message names it.
+    """
+    _check_settings(features, dedupe=dedupe)
+    return _outcomes(_read_board(board), _read_number("piece", piece, len(PIECES)), features, dedupe)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _outcomes(board: Array, piece: Array, features: str, dedupe: bool) -> Outcomes:
     table = placements(board.shape[1], dedupe)
     cells, free = jnp.asarray(table.cells)[piece], _free_below(board)
 
@@ -205,6 +161,7 @@ def simulate(
     cols: int = 10,
     features: str = "basic",
     dedupe: bool = True,
+    noise: bool = True,
 ) -> Play:
     """Decisions of a player with some values of the features, and standard normal noise in the choice.
 
@@ -215,11 +172,12 @@ def simulate(
     rows, cols : of the board, at least 4 each.
     features : ``"basic"`` or ``"bertsekas"``.
     dedupe : as in `placements`; learn from decisions of the setting that they were made in.
+    noise : False for a player without noise, who takes what is worth most: the most probable choice of who has it.
 
     Raises
     ------
-    ValueError
-        If values are not one a feature, `features` has another name, or a size is too small.
+    TypeError, ValueError
+        If values are not one finite number a feature, `features` has another name, or a size is too small.
 
     Examples
     --------
@@ -228,9 +186,11 @@ def simulate(
     >>> play.decisions.features.shape, play.boards.shape
     ((8, 34, 3), (8, 20, 10))
     """
-    weights = _read_values(values, features, cols, rows, num_decisions)
-    size = (rows, cols)
-    boards, pieces, ended, slots, options, legal = _play(key, weights, num_decisions, size, features, dedupe)
+    _check_settings(features, dedupe=dedupe, noise=noise)
+    _check_counts(num_decisions=num_decisions, rows=rows, cols=cols)
+    weights = _read_values(values, features, cols)
+    found = _play(key, weights, float(noise), num_decisions, (rows, cols), features, dedupe)
+    boards, pieces, ended, slots, options, legal = found
     metadata = Metadata(name="Tetris", feature_names=FEATURES[features](cols))
     options, legal, slots = (np.asarray(x) for x in (options, legal, slots))
     decisions = Decisions(options, legal, slots, metadata=metadata)
@@ -247,6 +207,7 @@ def play(
     cols: int = 10,
     features: str = "basic",
     dedupe: bool = True,
+    noise: bool = True,
 ) -> Int[np.ndarray, "game"]:
     """Moves (game,) that a player makes before a game ends, at most `max_moves`; games are played side by side.
 
@@ -254,24 +215,32 @@ def play(
     ----------
     values : (feature,), or (game, feature) draws from a posterior, one a game.
     rows, cols, features, dedupe : as for :func:`simulate`, in which setting the values were learned.
+    noise : False for a player who always takes the most probable placement.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for :func:`simulate`.
     """
-    weights = _read_values(values, features, cols, rows, max_moves, num_games)
+    _check_settings(features, dedupe=dedupe, noise=noise)
+    _check_counts(num_games=num_games, max_moves=max_moves, rows=rows, cols=cols)
+    weights = _read_values(values, features, cols, num_games)
     keys = jax.random.split(key, num_games)
     each = jnp.broadcast_to(weights, (num_games, weights.shape[-1]))
-    return np.asarray(_games(keys, each, max_moves, (rows, cols), features, dedupe))
+    return np.asarray(_games(keys, each, float(noise), max_moves, (rows, cols), features, dedupe))
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _games(keys, weights, max_moves, size, features, dedupe):
+@functools.partial(jax.jit, static_argnums=(3, 4, 5, 6))
+def _games(keys, weights, noise, max_moves, size, features, dedupe):
     def one(key, value):
-        ended = _play(key, value, max_moves + 1, size, features, dedupe)[2]
+        ended = _play(key, value, noise, max_moves + 1, size, features, dedupe)[2]
         return jnp.where(jnp.any(ended), jnp.argmax(ended), max_moves)
 
     return jax.vmap(one)(keys, weights)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _play(key, weights, num_decisions, size, features, dedupe):
+@functools.partial(jax.jit, static_argnums=(3, 4, 5, 6))
+def _play(key, weights, noise, num_decisions, size, features, dedupe):
     """Boards, pieces, whether the game before had ended, slots chosen, features and legality of every decision."""
 
     def decide(board, key):
@@ -279,44 +248,107 @@ def _play(key, weights, num_decisions, size, features, dedupe):
         piece = jax.random.randint(key_piece, (), 0, len(PIECES))
         ended = jnp.any(board[0]) | ~jnp.any(_legal(board, piece, dedupe))
         board = jnp.where(ended, False, board)
-        found = outcomes(board, piece, features=features, dedupe=dedupe)
-        utility = found.features @ weights + jax.random.normal(key_noise, found.legal.shape, weights.dtype)
+        found = _outcomes(board, piece, features, dedupe)
+        disturbed = noise * jax.random.normal(key_noise, found.legal.shape, weights.dtype)
+        utility = found.features @ weights + disturbed
         slot = jnp.argmax(jnp.where(found.legal, utility, -jnp.inf))
         return found.boards[slot], (board, piece, ended, slot, found.features, found.legal)
 
     return lax.scan(decide, jnp.zeros(size, bool), jax.random.split(key, num_decisions))[1]
 
 
-def _read_values(
-    values: Any, features: str, cols: int, rows: int, count: int, games: int | None = None
-) -> Array:
-    if features not in FEATURES:
+def _check_settings(features: Any, **flags: Any) -> None:
+    if not isinstance(features, str) or features not in FEATURES:
         raise ValueError(f"features must be one of {tuple(FEATURES)}, not {features!r}")
-    for name, size, least in (("rows", rows, 4), ("cols", cols, 4), ("the number of decisions", count, 1)):
-        if size < least:
-            raise ValueError(f"{name} is {size}: give at least {least}")
-    weights, width = jnp.asarray(values, float), len(FEATURES[features](cols))
-    good = weights.shape == (width,) or (games is not None and weights.shape == (games, width))
-    if not good:
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} is {flag!r}: give True or False")
+
+
+def _check_counts(*, rows: Any, cols: Any, **counts: Any) -> None:
+    for name, number in counts.items():
+        whole_number(name, number, 1)
+    whole_number("rows", rows, 4)
+    whole_number("cols", cols, 4)
+
+
+def _read_values(values: Any, features: str, cols: int, games: int | None = None) -> Array:
+    width = len(FEATURES[features](cols))
+    try:
+        with np.errstate(over="ignore"):  # what single precision cannot hold is no finite number
+            weights = jnp.asarray(np.asarray(values, float), float)
+    except (TypeError, ValueError):
+        raise TypeError(f"values is {values!r}: give numbers, one a feature of {features!r}") from None
+    if weights.shape != (width,) and (games is None or weights.shape != (games, width)):
         raise ValueError(f"values has shape {weights.shape}, not ({width},): one a feature of {features!r}")
+    if not np.isfinite(weights).all():
+        raise ValueError(f"values is {values}: give finite numbers")
     return weights
 
 
-def draw_board(board: Any, ax: Any = None, *, before: Any = None) -> Any:
-    """Axes with a board; cells that `before` does not have, the placement, in a colour of their own.
+def _read_board(board: Any) -> Any:
+    cells = board if hasattr(board, "dtype") else np.asarray(board)
+    if cells.dtype != bool:
+        raise TypeError(f"board has dtype {cells.dtype}: give booleans, True where a cell is taken")
+    if cells.ndim != 2 or min(cells.shape) < 4:
+        raise ValueError(f"board has shape {cells.shape}: give (row, column), at least 4 of each")
+    return cells
+
+
+def _read_number(name: str, number: Any, count: int) -> Any:
+    """A number from 0 to count - 1, Python's or an array's; what is traced is taken as it is."""
+    dtype = number.dtype if hasattr(number, "dtype") else np.asarray(number).dtype
+    if np.ndim(number) or not np.issubdtype(dtype, np.integer):
+        raise TypeError(f"{name} is {number!r}: give one integer")
+    if is_concrete(number) and not 0 <= number < count:
+        raise ValueError(f"{name} is {number}: give a number from 0 to {count - 1}")
+    return number
+
+
+def draw_board(board: Any, ax: Any = None) -> Any:
+    """Axes with a board.
 
     Parameters
     ----------
     board : (row, column) booleans, the top row first.
     ax : axes to draw into.
-    before : the board before the placement.
     """
+    return _draw(_read_board(board).astype(int), ax)
+
+
+def draw_placement(board: Any, piece: Any, slot: Any, ax: Any = None, *, dedupe: bool = True) -> Any:
+    """Axes with a board and, in a colour of its own, a piece where it comes to lie; rows that are full still stand.
+
+    Parameters
+    ----------
+    board : (row, column) booleans before the placement, the top row first.
+    piece : number in the order of `PIECES`.
+    slot : of `placements`, such as a choice of :func:`simulate`.
+    ax : axes to draw into.
+    dedupe : as in `placements`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the board, the piece or the slot is not one, or the placement is not legal.
+    """
+    before, table = np.asarray(_read_board(board)), placements(np.shape(board)[1], dedupe)
+    piece = int(_read_number("piece", piece, len(PIECES)))
+    slot = int(_read_number("slot", slot, table.exists.shape[1]))
+    row, column = table.cells[piece, slot].T
+    if not table.exists[piece, slot] or before[row, column].any():
+        raise ValueError(f"slot {slot} is no legal placement of piece {list(PIECES)[piece]} on this board")
+    cells = before.astype(int)
+    free = [np.append(before[r + 1 :, c], True).argmax() for r, c in zip(row, column, strict=True)]
+    cells[row + min(free), column] = 2
+    return _draw(cells, ax)
+
+
+def _draw(cells: np.ndarray, ax: Any) -> Any:
+    """Axes with cells: 0 is free, 1 taken, 2 taken by the piece."""
     import matplotlib.pyplot as plt
     from matplotlib.colors import ListedColormap
 
-    cells = np.asarray(board, bool).astype(int)
-    if before is not None:
-        cells = cells + (cells.astype(bool) & ~np.asarray(before, bool))
     rows, cols = cells.shape
     axes = ax if ax is not None else plt.subplots(figsize=(0.25 * cols, 0.25 * rows))[1]
     axes.imshow(cells, cmap=ListedColormap(["white", "0.55", "C1"]), vmin=0, vmax=2)

@@ -20,12 +20,14 @@ Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processe
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import os
-import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+import stat
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -34,16 +36,30 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from ethogram.domains.tetris import FEATURES, PIECES, Play, outcomes, placements
+from ethogram.domains.tetris_tables import (
+    COLUMNS,
+    Rows,
+    column_text,
+    find_slots,
+    placement_text,
+    read_rows,
+)
 from ethogram.models.decisions import Decisions
 from ethogram.models.ragged.columns import Columns, number_groups
 from ethogram.models.trajectories import Metadata
 
-__all__ = ["COLUMNS", "Games", "board_text", "load_games", "placement_text", "read_table", "write_games"]
+__all__ = [
+    "COLUMNS",
+    "Games",
+    "board_text",
+    "load_games",
+    "placement_text",
+    "read_table",
+    "refuse_place",
+    "write_games",
+    "write_table",
+]
 
-COLUMNS = ("game", "board", "piece", "action", "drop")
-"""Columns of the table, in the order in which they are written; the last may be absent."""
-
-PLACEMENT = re.compile(r"([0-9]{1,4})\s*[,\s]\s*([0-9]{1,4})")
 ROWS_AT_ONCE = 128
 
 
@@ -64,15 +80,6 @@ class Games(NamedTuple):
     skipped: int
     disagreeing: tuple[int, ...]
     table: dict[str, list[str]]
-
-
-class _Rows(NamedTuple):
-    """The table as arrays: `placement` is a player's where `decided`, that of a fall elsewhere, or (-1, -1)."""
-
-    boards: np.ndarray
-    pieces: np.ndarray
-    decided: np.ndarray
-    placement: np.ndarray
 
 
 def load_games(table: Any, *, features: str = "basic", dedupe: bool = True) -> Games:
@@ -99,7 +106,7 @@ def load_games(table: Any, *, features: str = "basic", dedupe: bool = True) -> G
     >>> games.play.decisions.num_decisions, games.skipped, games.disagreeing
     (1, 1, ())
     """
-    if features not in FEATURES:
+    if not isinstance(features, str) or features not in FEATURES:
         raise ValueError(f"features must be one of {tuple(FEATURES)}, not {features!r}")
     if isinstance(table, str | os.PathLike):
         texts = read_table(table)
@@ -108,37 +115,32 @@ def load_games(table: Any, *, features: str = "basic", dedupe: bool = True) -> G
         except ValueError as wrong:
             raise ValueError(f"{os.fspath(table)}: {wrong}") from wrong
     columns = Columns(table)
-    rows = _read_rows(columns)
+    rows = read_rows(columns)
     if not rows.decided.any():
         raise ValueError(f"none of {columns.num_rows} rows has an action: there is nothing to learn from")
     game, _ = number_groups({"game": columns.complete("game")}, columns.num_rows)
-    slot, after = _find_slots(rows, dedupe), _next_rows(game)
+    slot, after = find_slots(rows, dedupe), _next_rows(game)
     legal, values, same = _replay(rows, after, features, dedupe)
-    known, every = slot >= 0, np.arange(len(slot))
-    illegal = known & ~legal[every, slot]
-    if illegal.any():
-        row = int(illegal.argmax())
-        raise ValueError(f"row {row}: {_name(rows, row)} is not legal: its cells at the top edge are taken")
-    agrees = np.where(known, same[every, slot], same.any(axis=1))
+    agrees = np.where(slot >= 0, same[np.arange(len(slot)), slot], same.any(axis=1))
     disagrees = np.any(rows.boards[:, 0], axis=1)
     disagrees[after[after >= 0]] |= ~agrees[after >= 0]
     decided = rows.decided
     metadata = Metadata(name="Tetris", feature_names=FEATURES[features](rows.boards.shape[2]))
     decisions = Decisions(values[decided], legal[decided], slot[decided], metadata=metadata)
     play = Play(rows.boards[decided], rows.pieces[decided], game[decided], decisions)
-    texts = {name: _texts(columns, name).tolist() for name in COLUMNS if name in columns.names}
+    texts = {name: column_text(columns, name).tolist() for name in COLUMNS if name in columns.names}
     return Games(play, int(np.sum(~decided)), tuple(np.flatnonzero(disagrees).tolist()), texts)
 
 
 def read_table(path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Columns of a CSV file as text, once its boards, pieces and placements have been found in order.
+    """Columns of a CSV file as text, once its boards, pieces and placements have been found in order, and legal.
 
     Columns may be empty.
 
     Raises
     ------
     ValueError
-        As for :func:`load_games`, or if the file cannot be read as rows of one length.
+        As for :func:`load_games`, or if the file cannot be read as rows of one length under different names.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -146,17 +148,15 @@ def read_table(path: str | os.PathLike[str]) -> dict[str, list[str]]:
         if not lines:
             raise ValueError(f"it is empty: a first line names the columns {', '.join(COLUMNS)}")
         names, *rows = lines
+        _check_names(names)
         for number, row in enumerate(rows):
             if len(row) != len(names):
                 raise ValueError(
                     f'row {number} has {len(row)} cells, not {len(names)}: an action stands in quotes, as in "1,3"'
                 )
-        absent = [name for name in COLUMNS[:4] if name not in names]
-        if absent:
-            raise ValueError(f"no column {absent[0]!r}: its columns are {names}")
         table = {name: [row[at] for row in rows] for at, name in enumerate(names)}
         if rows:
-            _read_rows(Columns(table))
+            find_slots(read_rows(Columns(table)), True)
     except (csv.Error, UnicodeDecodeError) as cause:
         raise ValueError(f"{os.fspath(path)} is no CSV file, or was cut short ({cause})") from cause
     except ValueError as wrong:
@@ -164,39 +164,96 @@ def read_table(path: str | os.PathLike[str]) -> dict[str, list[str]]:
     return table
 
 
-def write_games(path: str | os.PathLike[str], games: Games | Play | Mapping[str, Any]) -> None:
-    """Write games to a CSV file that `load_games` reads: to a temporary one, which then takes the name.
+def _check_names(names: list[str]) -> None:
+    other = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+    if other is not None:
+        raise ValueError(f"its first line is {names[0][:60]!r}: separate cells by commas, not by {other!r}")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"its first line has {twice[0]!r} twice: every column needs a name of its own")
+    absent = [name for name in COLUMNS[:4] if name not in names]
+    if absent:
+        raise ValueError(f"no column {absent[0]!r}: its columns are {names}")
+
+
+def write_games(path: str | os.PathLike[str], games: Any) -> None:
+    """Write games to a CSV file that `load_games` reads; what cannot be read by it is refused.
 
     Parameters
     ----------
     games : what `load_games` gave, with its rows without an action; or decisions of a player, such as those of
-        `tetris.simulate`, where a choice of -1 becomes a row without an action; or columns of text.
+        `tetris.simulate`, where a choice of -1 becomes a row without an action; or a DataFrame, or a mapping from
+        names to columns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If games are none of these, or not in order; see :func:`load_games`.
+    OSError
+        As for :func:`write_table`.
     """
+    if isinstance(games, Play):
+        write_table(path, _table_of_play(games))
+        return
     table = games.table if isinstance(games, Games) else games
-    table = _table_of_play(table) if isinstance(table, Play) else table
-    temporary = f"{os.fspath(path)}.{os.getpid()}.{secrets.token_hex(4)}.part"
-    file = open(temporary, "x", newline="", encoding="utf-8")
+    if not isinstance(table, Mapping) and not hasattr(table, "columns"):
+        raise TypeError(
+            f"games is {type(games).__name__}: give Games, a Play, a DataFrame or a mapping of columns"
+        )
+    columns = Columns(table)
+    _check_names(columns.names)
+    find_slots(read_rows(columns), True)
+    write_table(path, {name: column_text(columns, name).tolist() for name in columns.names})
+
+
+def write_table(path: str | os.PathLike[str], table: Mapping[str, list[str]]) -> None:
+    """Write columns of text to a CSV file: to a temporary one, which then takes the name, and the mode of an old one.
+
+    Raises
+    ------
+    OSError
+        If the path is no place for a file, or cannot be written to; an old file stays as it was.
+    """
+    place = os.path.realpath(path)
+    refuse_place(path)
+    temporary = f"{place}.{os.getpid()}.{secrets.token_hex(4)}.part"
     try:
-        with file:
+        with open(temporary, "x", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(table)
             writer.writerows(zip(*table.values(), strict=True))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        if os.path.exists(place):
+            shutil.copymode(place, temporary)
+        os.replace(temporary, place)
+    except OSError as wrong:
+        raise OSError(wrong.errno, wrong.strerror, os.fspath(path)) from wrong
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def refuse_place(path: str | os.PathLike[str]) -> None:
+    """Raise OSError where no file can be written, or one that is there may not be replaced; the message says why."""
+    place, name = os.path.realpath(path), os.fspath(path)
+    folder = os.path.dirname(place)
+    if not os.path.isdir(folder):
+        raise OSError(f"{name} is no place for a file: there is no folder {folder}")
+    if os.path.exists(place):
+        mode = os.stat(place).st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+            raise OSError(f"{name} is no place for a file: it is {kind}")
+        if not mode & 0o222 or not os.access(place, os.W_OK):
+            raise OSError(f"{name} may not be written to: it is read-only")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OSError(f"{name} is no place for a file: no file can be made in {folder}")
 
 
 def board_text(board: Any) -> str:
     """A board (row, column) of booleans as text, such as ``"..../..../..../##.#"``."""
     return "/".join("".join(".#"[bool(cell)] for cell in row) for row in np.asarray(board))
-
-
-def placement_text(placement: Iterable[Any]) -> str:
-    """A rotation and a column as text, such as ``"1,3"``."""
-    return ",".join(str(int(number)) for number in placement)
 
 
 def _table_of_play(play: Play) -> dict[str, list[str]]:
@@ -217,99 +274,6 @@ def _table_of_play(play: Play) -> dict[str, list[str]]:
     }
 
 
-def _texts(columns: Columns, name: str) -> np.ndarray:
-    """A column as text, empty where it is null."""
-    values, null = columns[name]
-    return np.where(null, "", np.char.strip(values.astype(str)))
-
-
-def _read_rows(columns: Columns) -> _Rows:
-    for name in COLUMNS[:3]:
-        columns.complete(name)
-        nothing = _texts(columns, name) == ""
-        if nothing.any():
-            raise ValueError(f"row {int(nothing.argmax())}: {name} is empty: every row needs its {name}")
-    boards = np.stack(list(_boards(_texts(columns, "board"))))
-    letters = list(PIECES)
-    pieces = np.zeros(columns.num_rows, np.int32)
-    for row, letter in enumerate(_texts(columns, "piece").tolist()):
-        if letter not in letters:
-            raise ValueError(f"row {row}: piece is {letter[:20]!r}, not one of {', '.join(letters)}")
-        pieces[row] = letters.index(letter)
-    placement = _read_placements(columns, "action")
-    decided = placement[:, 0] >= 0
-    if "drop" in columns.names:
-        placement = np.where(decided[:, None], placement, _read_placements(columns, "drop"))
-    return _Rows(boards, pieces, decided, placement)
-
-
-def _boards(texts: np.ndarray) -> Iterator[np.ndarray]:
-    size: tuple[int, int] | None = None
-    for row, text in enumerate(texts.tolist()):
-        lines = text.split("/")
-        found = (len(lines), len(lines[0]))
-        if {*map(len, lines)} != {found[1]} or not {*text} <= {*".#/"} or min(found) < 4:
-            raise ValueError(
-                f"row {row}: board is {text[:60]!r}: give rows of '.' and '#' of one length, from the top, joined by "
-                "'/', at least 4 of at least 4"
-            )
-        size = size or found
-        if found != size:
-            raise ValueError(
-                f"row {row}: board has {found[0]} rows and {found[1]} columns, that of row 0 {size[0]} and {size[1]}: "
-                "boards of one table have one size"
-            )
-        yield np.array([[cell == "#" for cell in line] for line in lines])
-
-
-def _read_placements(columns: Columns, name: str) -> np.ndarray:
-    """Rotation and column (row, 2), -1 where there is none."""
-    values, null = columns[name]
-    if values.dtype.kind != "U" and not null.all():
-        raise TypeError(f"column {name!r} holds {values.dtype}: give text, 'rotation,column'")
-    found = np.full((len(values), 2), -1)
-    for row, text in enumerate(_texts(columns, name).tolist()):
-        match = PLACEMENT.fullmatch(text)
-        if match is not None:
-            found[row] = int(match[1]), int(match[2])
-        elif text:
-            raise ValueError(f"row {row}: {name} is {text[:20]!r}, not 'rotation,column' as in '1,3'")
-    return found
-
-
-def _find_slots(rows: _Rows, dedupe: bool) -> np.ndarray:
-    """Slot (row,) of each piece's placement, by a player or by its fall; -1 where that is not known."""
-    slots = _slots(rows.boards.shape[2], dedupe)
-    found = np.full(len(rows.placement), -1)
-    for row, (rotation, column) in enumerate(rows.placement.tolist()):
-        if rotation >= 0:
-            inside = rotation < slots.shape[1] and column < slots.shape[2]
-            found[row] = slots[rows.pieces[row], rotation, column] if inside else -1
-            if found[row] < 0:
-                raise ValueError(
-                    f"row {row}: {_name(rows, row)} is not on the board: rotations are 0 to 3, and the piece lies "
-                    f"within {slots.shape[2]} columns"
-                )
-    return found
-
-
-@functools.lru_cache(maxsize=16)
-def _slots(cols: int, dedupe: bool) -> np.ndarray:
-    """Slot of each (piece, rotation, column); -1 where the piece would not lie inside."""
-    literal, table = placements(cols, False), placements(cols, dedupe)
-    found = np.full((len(PIECES), 4, cols), -1)
-    for piece, slot in np.argwhere(literal.exists):
-        rotation, column = literal.rotation[piece, slot], literal.column[piece, slot]
-        same = (table.cells[piece] == literal.cells[piece, slot]).all(axis=(1, 2)) & table.exists[piece]
-        found[piece, rotation, column] = same.argmax() if dedupe else slot
-    return found
-
-
-def _name(rows: _Rows, row: int) -> str:
-    what, letter = "action" if rows.decided[row] else "drop", list(PIECES)[rows.pieces[row]]
-    return f"{what} {placement_text(rows.placement[row])!r} of piece {letter}"
-
-
 def _next_rows(game: np.ndarray) -> np.ndarray:
     """The next row of the same game; -1 after its last."""
     order = np.argsort(game, kind="stable")
@@ -319,7 +283,7 @@ def _next_rows(game: np.ndarray) -> np.ndarray:
     return after
 
 
-def _replay(rows: _Rows, after: np.ndarray, features: str, dedupe: bool) -> list[np.ndarray]:
+def _replay(rows: Rows, after: np.ndarray, features: str, dedupe: bool) -> list[np.ndarray]:
     """What is legal, its features, and which legal placements lead to the next row's board; (row, slot, ...)."""
     parts = []
     for first in range(0, len(after), ROWS_AT_ONCE):

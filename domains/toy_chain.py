@@ -17,6 +17,7 @@ from jax import Array, lax
 from jaxtyping import Float, Int
 
 from ethogram.models.decisions import Decisions
+from ethogram.models.emissions.emission import whole_number
 from ethogram.models.mdp import MDP
 
 __all__ = ["ToyChain", "simulate"]
@@ -56,8 +57,8 @@ def simulate(
 
     Raises
     ------
-    ValueError
-        If there is no decision, fewer than two states or actions, or kappa is not above 0.
+    TypeError, ValueError
+        If there is no decision, fewer than two states or actions, or kappa is not a finite number above 0.
 
     Examples
     --------
@@ -66,16 +67,17 @@ def simulate(
     >>> toy.decisions.features.shape, toy.values.shape
     ((50, 3, 7), (7,))
     """
-    for name, value, least in (
-        ("num_decisions", num_decisions, 1), ("num_states", num_states, 2), ("num_actions", num_actions, 2),
-    ):  # fmt: skip
-        if value < least:
-            raise ValueError(f"{name} is {value}: give at least {least}")
-    if not kappa > 0:
-        raise ValueError(f"kappa is {kappa}: give a variance above 0")
+    whole_number("num_decisions", num_decisions, 1)
+    whole_number("num_states", num_states, 2)
+    whole_number("num_actions", num_actions, 2)
+    if np.ndim(kappa) or np.asarray(kappa).dtype.kind not in "iuf":
+        raise TypeError(f"kappa is {kappa!r}: give one number")
+    scale = jnp.sqrt(kappa) if kappa > 0 else jnp.nan
+    if not 0 < scale < jnp.inf:
+        raise ValueError(f"kappa is {kappa}: give a finite variance above 0")
     key_world, key_values, key_first, key_life = jax.random.split(key, 4)
     table = jax.random.dirichlet(key_world, jnp.full(num_states, 0.5), (num_states, num_actions))
-    values = jnp.sqrt(kappa) * jax.random.normal(key_values, (num_states,))
+    values = scale * jax.random.normal(key_values, (num_states,))
     values = values - jnp.mean(values)
     first = jax.random.randint(key_first, (), 0, num_states)
 

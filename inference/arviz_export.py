@@ -13,7 +13,12 @@ from jax import Array
 from ethogram.inference.conjugate_svi import ConjugateResult
 from ethogram.inference.export.draws import Draws, flat_draws, read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
-from ethogram.inference.export.observed_sites import observed_sites, site_log_likelihood, site_predictive
+from ethogram.inference.export.observed_sites import (
+    counted_entries,
+    observed_sites,
+    site_log_likelihood,
+    site_predictive,
+)
 from ethogram.inference.export.pointwise import Pointwise
 from ethogram.inference.posterior import Posterior
 from ethogram.models import trajectories
@@ -49,7 +54,8 @@ def to_arviz(
     - ``fit_stats``: of variational fits, ``elbo`` (step) in nats, and the final ``restart_elbos`` (restart).
     - ``log_likelihood``: one entry a sequence; one a group where roles are exclusive. ``"step"`` gives the
       increments log p(y_t given y_<t), stacked over the steps on which something is known in one dim
-      ``observation`` with coordinates ``sequence`` and ``time``; they add up to the sequence's entry.
+      ``observation`` with coordinates ``sequence`` and ``time``; they add up to the sequence's entry. Of decisions, one
+      entry a decision whose choice is known and whose weight is above 0, with its number as coordinate ``decision``.
     - ``posterior_predictive``: one new data set a draw, on the lengths of the data, 0 beyond them.
     - ``observed_data``, ``constant_data``: the arrays of the trajectories. Merged, they are again what
       ``Trajectories.from_xarray`` reads; names and units are coordinates and attributes of both.
@@ -121,7 +127,9 @@ def to_arviz(
                 groups, layout, drawn.model, sites, data, key_new, log_likelihood, posterior_predictive, align
             )
         else:
-            _ask_numpyro(groups, layout, drawn, data, key_new, log_likelihood, posterior_predictive, align)
+            labels = _ask_numpyro(
+                groups, layout, drawn, data, key_new, log_likelihood, posterior_predictive, align
+            )
     groups["posterior"] = {name: layout.sampled(name, value) for name, value in sites.items()}
     if data is not None:
         groups["observed_data"], groups["constant_data"] = layout.data_variables(groups)
@@ -208,8 +216,8 @@ def _ask_numpyro(
     log_likelihood: str | None,
     posterior_predictive: bool,
     align: Any,
-) -> None:
-    """Fill the groups by handlers of numpyro, for a model that is just a numpyro model."""
+) -> dict[str, Any]:
+    """Fill the groups by handlers of numpyro, for a model that is just a numpyro model; labels of the entries."""
     for argument, asked in {
         'log_likelihood="step"': log_likelihood == "step",
         "align": align is not None,
@@ -218,7 +226,7 @@ def _ask_numpyro(
             raise ValueError(
                 f"{argument} needs a model with methods observation and observed_value: leave it out"
             )
-    sites = drawn.sites
+    sites, labels = drawn.sites, {}
     chains, draws = next(iter(sites.values())).shape[:2]
     flat = flat_draws(sites)
     observed = observed_sites(drawn.model, flat, data)
@@ -228,13 +236,25 @@ def _ask_numpyro(
 
     if log_likelihood is not None:
         scores = in_chains(site_log_likelihood(drawn.model, flat, data))
-        groups["log_likelihood"] = {
-            name: layout.sampled(name, score, observed[name].plates) for name, score in scores.items()
-        }
+        entries = counted_entries(observed)
+        for plate in entries:
+            if plate in layout.coords:
+                raise ValueError(
+                    f"coords name every {plate}, and some are unknown or count for nothing, so that they have no log "
+                    f"likelihood: leave {plate} out of coords, or these out of data"
+                )
+        groups["log_likelihood"] = {}
+        for name, score in scores.items():
+            plates = observed[name].plates if len(observed[name].plates) == score.ndim - 2 else ()
+            for axis, plate in enumerate(plates, start=2):
+                score = score.take(entries[plate], axis=axis) if plate in entries else score
+            groups["log_likelihood"][name] = layout.sampled(name, score, plates)
+        labels = {plate: (plate, numbers) for plate, numbers in entries.items()}
     if posterior_predictive:
         new = in_chains(site_predictive(key, drawn.model, flat, data, list(observed)))
         groups["posterior_predictive"] = {name: layout.sampled(name, value) for name, value in new.items()}
     groups["observed_data"] = {name: layout.plain(name, site.value) for name, site in observed.items()}
+    return labels
 
 
 def _reference(align: Any, sites: dict[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from ethogram.inference.choice_predictions import draws_of
+from ethogram.inference.choice_predictions import band_ends, draws_of
 from ethogram.models.choice import ProbitChoice
-from ethogram.models.decisions import Decisions
+from ethogram.models.decisions import Decisions, weights_of
 from ethogram.models.noisy_mdp import NoisyMDP
 
 __all__ = ["Band", "choice_shares", "elasticities", "marginal_effects", "willingness_to_pay"]
@@ -59,7 +59,7 @@ def choice_shares(
     Raises
     ------
     ValueError
-        If draws fit the decisions not, the probability is not in (0, 1), or as the model's `check`.
+        If weights are all zero, the probability is not in (0, 1), or as `draws_of`.
     """
     each = _by_draw(_shares, model, samples, data, probability)
     return _band(each, probability)
@@ -69,7 +69,7 @@ def marginal_effects(
     model: NoisyMDP,
     samples: dict[str, Any],
     data: Decisions,
-    feature: int | str,
+    feature: Any,
     *,
     probability: float | int = 0.9,
 ) -> Band:
@@ -79,8 +79,14 @@ def marginal_effects(
     ----------
     feature : number or name.
     samples, data, probability : as for :func:`choice_shares`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If values are tabular (a unit more of one probability is no distribution), there is no such feature, or as for
+        :func:`choice_shares`.
     """
-    number = _feature(data, feature)
+    number = _feature(model, data, feature)
     each = _by_draw(_responses, model, samples, data, probability, number)[0]
     return _band(each, probability)
 
@@ -89,22 +95,28 @@ def elasticities(
     model: NoisyMDP,
     samples: dict[str, Any],
     data: Decisions,
-    feature: int | str,
+    feature: Any,
     *,
     probability: float | int = 0.9,
 ) -> Band:
     """Per cent (option, option) that the first slot's share changes by for a per cent more of a feature of the second.
 
-    A slot that is never legal, and has no share, is NaN: there is nothing to change.
+    A slot that is legal in no decision that counts, and has no share, is NaN: there is nothing to change. Shares may be
+    as small as they like: what is computed is how their logarithms change.
 
     Parameters
     ----------
     feature : number or name.
     samples, data, probability : as for :func:`choice_shares`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`marginal_effects`.
     """
-    number = _feature(data, feature)
+    number = _feature(model, data, feature)
     each = _by_draw(_responses, model, samples, data, probability, number)[1]
-    each[:, ~np.asarray(data.legal).any(0)] = np.nan
+    each[:, ~np.asarray(data.legal)[weights_of(data) > 0].any(0)] = np.nan
     return _band(each, probability)
 
 
@@ -112,8 +124,8 @@ def willingness_to_pay(
     model: NoisyMDP,
     samples: dict[str, Any],
     data: Decisions,
-    feature: int | str,
-    price: int | str,
+    feature: Any,
+    price: Any,
     *,
     probability: float | int = 0.9,
 ) -> Band:
@@ -128,15 +140,13 @@ def willingness_to_pay(
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If values are tabular, the features are the same, or as for :func:`choice_shares`.
     """
-    if model.kind != "features":
-        raise ValueError('the model is of kind "tabular": only features, of kind "features", are paid for')
-    first, second = _feature(data, feature), _feature(data, price)
+    first, second = _feature(model, data, feature), _feature(model, data, price)
     if first == second:
         raise ValueError(f"feature and price are both {feature!r}: give two")
-    _check(probability)
+    band_ends(probability)
     values = np.asarray(model.parts(np.asarray(draws_of(model, samples, data)), data)["v"], float)
     return _band(-values[..., first] / values[..., second], probability)
 
@@ -146,23 +156,33 @@ def _shares(theta, model, data, weight):
 
 
 def _responses(theta, model, data, weight, number):
-    """Derivatives of shares by a feature of every option (option, option), and elasticities."""
+    """Derivatives of shares by a feature of every option (option, option), and elasticities.
+
+    Both from the logarithms of the probabilities, since what changes a share that is too small for a float is none.
+    """
     utilities = model.utilities(theta, data)
     value = jnp.take(model.parts(theta, data)["v"], number, axis=-1)
     if data.subject is not None:
         value = value[jnp.asarray(data.subject)]
     if model.beta is not None:
         value = value * model.beta
-
-    def probs(mu, legal):
-        return ProbitChoice(mu, legal).probs
-
-    slopes = jax.vmap(jax.jacfwd(probs))(utilities, data.legal)  # (decision, option, option)
-    slopes = slopes * jnp.broadcast_to(value, weight.shape)[:, None, None]
-    share = weight @ probs(utilities, data.legal)
+    value = jnp.broadcast_to(value, weight.shape)[:, None]
     level = jnp.where(data.legal, data.features[..., number], 0)
-    percent = jnp.einsum("d,djk,dk->jk", weight, slopes, level) / jnp.where(share > 0, share, 1)[:, None]
-    return jnp.tensordot(weight, slopes, axes=1), percent
+
+    def of_slot(slot):
+        def log_share(mu):
+            each = ProbitChoice(mu, data.legal).log_prob(jnp.broadcast_to(slot, weight.shape))
+            return jnp.sum(jnp.where(data.legal[:, slot], each, 0)), each
+
+        slopes, each = jax.grad(log_share, has_aux=True)(utilities)  # (decision, option) by utilities
+        slopes = slopes * value
+        logs = jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1)) + each, -jnp.inf)
+        part = jnp.exp(logs - jnp.where(jnp.isfinite(jnp.max(logs)), jnp.max(logs), 0))
+        part = part / jnp.where(jnp.sum(part) > 0, jnp.sum(part), 1)  # of the share, by decision
+        return (weight * jnp.exp(each)) @ slopes, part @ (slopes * level)
+
+    # One slot at a time: all at once would hold options squared times nodes of numbers a decision.
+    return lax.map(of_slot, jnp.arange(data.legal.shape[1]))
 
 
 def _by_draw(
@@ -173,10 +193,10 @@ def _by_draw(
     probability: float | int,
     *rest: Any,
 ):
-    _check(probability)
+    band_ends(probability)
     theta = np.asarray(draws_of(model, samples, data))
     theta = theta[np.linspace(0, len(theta) - 1, min(len(theta), MOST_DRAWS)).astype(int)]
-    weight = np.ones(data.num_decisions) if data.weight is None else np.asarray(data.weight, float)
+    weight = weights_of(data)
     if not weight.sum() > 0:
         raise ValueError("the weights of the decisions are all zero")
     data = jax.tree.map(jnp.asarray, data)
@@ -191,23 +211,26 @@ def _mapped(function: Any, theta: Array, *rest: Any) -> Any:
 _mapped = jax.jit(_mapped, static_argnums=0)
 
 
-def _feature(data: Decisions, feature: int | str) -> int:
+def _feature(model: NoisyMDP, data: Decisions, feature: Any) -> int:
+    """Number of a feature, by its number or name, that may have a unit more or less."""
+    if model.kind != "features":
+        raise ValueError(
+            'the model is of kind "tabular": probabilities of next states sum to one, and only features, of kind '
+            '"features", can have a unit more'
+        )
     names, count = data.metadata.feature_names, data.features.shape[-1]
     if isinstance(feature, str):
         if names is None or feature not in names:
             raise ValueError(f"there is no feature {feature!r}: the names are {names}")
         return tuple(names).index(feature)
+    if isinstance(feature, bool) or not isinstance(feature, int | np.integer):
+        raise TypeError(f"feature is {feature!r}: give a number or a name")
     if not 0 <= feature < count:
         raise ValueError(f"there is no feature {feature}: they are numbered 0 to {count - 1}")
     return int(feature)
 
 
-def _check(probability: float | int) -> None:
-    if not 0 < probability < 1:
-        raise ValueError(f"probability is {probability}: give a number in (0, 1)")
-
-
 def _band(draws: np.ndarray, probability: float | int) -> Band:
-    tail = 50 * (1 - probability)
-    lower, median, upper = np.percentile(draws, [tail, 50, 100 - tail], axis=0)
-    return Band(draws.mean(0), median, lower, upper, float(probability))
+    lower, upper = band_ends(probability)
+    low, median, high = np.percentile(draws, [lower, 50, upper], axis=0)
+    return Band(draws.mean(0), median, low, high, float(probability))

@@ -4,11 +4,13 @@ r"""What people who fit choice models look at first: estimates with their bands,
           \ln L_0 = -\sum_t \ln M_t
 
 with ln L at its maximum, M_t the number of legal options of decision t and p the number of parameters. Akaike (1974);
-McFadden (1974), "Conditional logit analysis of qualitative choice behavior", section V.
+McFadden (1974), "Conditional logit analysis of qualitative choice behavior", section V. Where the choices do not
+overlap the likelihood has no maximum, and ln L is taken at the mode of the posterior, or at its mean.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -16,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from ethogram.inference.choice_predictions import band_ends, draws_of
 from ethogram.models.blocks.conjugate_block import is_concrete
 from ethogram.models.choice import ProbitChoice
-from ethogram.models.decisions import Decisions
+from ethogram.models.decisions import Decisions, weights_of
 from ethogram.models.noisy_mdp import NoisyMDP
 
 __all__ = ["ChoiceSummary", "Mode", "find_mode", "summarize_choices"]
@@ -68,7 +71,7 @@ def find_mode(model: NoisyMDP, data: Decisions) -> Mode:
             jnp.asarray(design),
             jnp.asarray(data.legal),
             jnp.asarray(data.choice),
-            jnp.asarray(_weights(data)),
+            jnp.asarray(weights_of(data, known=True)),
         )
         theta = jnp.zeros(values + own)
         score = -jnp.inf
@@ -113,13 +116,15 @@ class ChoiceSummary(NamedTuple):
     names : of the parameters, by the decisions' metadata where they have names.
     mean, deviation, lower, upper : (parameter,) of the posterior, and its central band.
     probability : of the band.
-    log_likelihood : the largest there is: at the mode of the posterior, or with subjects or a prior of kappa at the
-        posterior mean, which is less.
+    log_likelihood : in nats, where `evaluated_at` says.
     null_log_likelihood : of choices at random among the legal options.
     aic, mcfadden_r2 : of these two; parameters are counted without what the sum to zero takes.
     num_decisions, num_parameters : that count; weights are added up.
     separated : a direction of the values that no choice contradicts, in words, or None: without it the likelihood has
         a maximum, and estimates are not of the prior's making.
+    evaluated_at : ``"maximum"``, where the likelihood is largest, whatever the prior; ``"posterior mode"``, where the
+        choices are separated and there is none; ``"posterior mean"``, of separated choices where kappa has a prior,
+        and wherever decisions have subjects. The last two are less than the largest, and so is R2; AIC is more.
     """
 
     names: list[str]
@@ -135,6 +140,7 @@ class ChoiceSummary(NamedTuple):
     num_decisions: float
     num_parameters: int
     separated: str | None
+    evaluated_at: str
 
     def __str__(self) -> str:
         width = max(map(len, self.names))
@@ -144,8 +150,9 @@ class ChoiceSummary(NamedTuple):
         lines.append(
             f"bands of {self.probability:.0%}; {self.num_decisions:g} decisions, {self.num_parameters} parameters"
         )
+        place = "its maximum" if self.evaluated_at == "maximum" else f"the {self.evaluated_at}"
         lines.append(
-            f"log likelihood {self.log_likelihood:.3f} (at random {self.null_log_likelihood:.3f}), "
+            f"log likelihood at {place} {self.log_likelihood:.3f} (at random {self.null_log_likelihood:.3f}), "
             f"AIC {self.aic:.3f}, McFadden's R2 {self.mcfadden_r2:.4f}"
         )
         if self.separated is not None:
@@ -160,32 +167,33 @@ def summarize_choices(
 
     Parameters
     ----------
-    samples : with ``theta``, ``v`` (draw, ...), such as ``mcmc.get_samples()``.
+    samples : with ``theta (draw, parameter)``, or ``(draw, subject, parameter)``, such as ``mcmc.get_samples()``; two
+        draws at least.
     data : the decisions that were learned from.
     probability : of the bands, which leave out as much below as above.
 
     Raises
     ------
-    ValueError
-        If the probability is not in (0, 1), samples lack a site, or as the model's `check`.
+    TypeError, ValueError
+        If the probability is not in (0, 1), there is one draw only, or as `draws_of` and the model's `check`.
     """
-    if not 0 < probability < 1:
-        raise ValueError(f"probability is {probability}: give a number in (0, 1)")
+    ends = band_ends(probability)
     data = model.check(data)
+    if len(draws_of(model, samples, data)) < 2:
+        raise ValueError("samples have one draw of theta: deviations and bands need two at least")
     draws = np.asarray(samples["theta"], float)
     parts = model.parts(draws, data)
     flat = np.concatenate([np.asarray(part).reshape(len(draws), -1) for part in parts.values()], axis=1)
-    tail = 50 * (1 - probability)
-    lower, upper = np.percentile(flat, [tail, 100 - tail], axis=0)
-    weight = _weights(data)
+    lower, upper = np.percentile(flat, ends, axis=0)
+    weight = weights_of(data, known=True)
     null = -float(weight @ np.log(np.asarray(data.legal).sum(-1)))
-    if data.subject is None and not isinstance(model.kappa, dist.Distribution):
-        score = find_mode(model, data).log_likelihood
+    separated = model.separation(data)
+    if data.subject is not None or (separated and isinstance(model.kappa, dist.Distribution)):
+        place, score = "posterior mean", _log_likelihood(model, draws.mean(0), data)
+    elif separated:
+        place, score = "posterior mode", find_mode(model, data).log_likelihood
     else:
-        with jax.enable_x64(True):
-            chosen = ProbitChoice(model.utilities(draws.mean(0), data), data.legal)
-            each = np.asarray(chosen.log_prob(np.maximum(data.choice, 0)))
-        score = float(np.where(weight > 0, weight * each, 0).sum())
+        place, score = "maximum", find_mode(_flat(model), data).log_likelihood
     size = draws[0].size
     return ChoiceSummary(
         _names(parts, data),
@@ -200,13 +208,23 @@ def summarize_choices(
         1 - score / null if null < 0 else 0.0,
         float(weight.sum()),
         size,
-        model.separation(data),
+        separated,
+        place,
     )
 
 
-def _weights(data: Decisions) -> np.ndarray:
-    weight = np.ones(data.num_decisions) if data.weight is None else np.asarray(data.weight, float)
-    return np.where(np.asarray(data.choice) >= 0, weight, 0)
+def _flat(model: NoisyMDP) -> NoisyMDP:
+    """The same likelihood under a flat prior."""
+    own = np.inf if model.rewards == "own" else model.action_rewards
+    return dataclasses.replace(model, kappa=np.inf, action_rewards=own)
+
+
+def _log_likelihood(model: NoisyMDP, theta: np.ndarray, data: Decisions) -> float:
+    weight = weights_of(data, known=True)
+    with jax.enable_x64(True):
+        chosen = ProbitChoice(model.utilities(theta, data), data.legal)
+        each = np.asarray(chosen.log_prob(np.maximum(data.choice, 0)))
+    return float(np.where(weight > 0, weight * each, 0).sum())
 
 
 def _names(parts: dict[str, Any], data: Decisions) -> list[str]:
@@ -217,10 +235,12 @@ def _names(parts: dict[str, Any], data: Decisions) -> list[str]:
         names += (
             [f"{site}[{label}]" for label in labels]
             if data.subject is None
-            else [f"{site}[{who}, {label}]" for who in _subjects(data) for label in labels]
+            else [f"{site}[{who}, {label}]" for who in _subjects(data, part.shape[-2]) for label in labels]
         )
     return names
 
 
-def _subjects(data: Decisions) -> list[str]:
-    return list(data.metadata.subject_names or map(str, range(data.num_subjects or 0)))
+def _subjects(data: Decisions, count: int) -> list[str]:
+    """Names of so many subjects; those that the decisions do not name have numbers."""
+    names = list(data.metadata.subject_names or ())
+    return [*names, *map(str, range(len(names), count))]

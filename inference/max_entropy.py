@@ -13,7 +13,7 @@ Bagnell and Dey (2010), maximum causal entropy.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,11 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ethogram.models import trajectories
-from ethogram.models.agents.steps import read_steps
+from ethogram.models.agents.steps import read_steps, require_possible
 from ethogram.models.blocks.conjugate_block import require_reals
 from ethogram.models.emissions.emission import whole_number
-from ethogram.models.mdp import MDP, soft_policy_by_step
+from ethogram.models.mdp import MDP
+from ethogram.models.soft_policy_by_step import soft_policy_by_step
 from ethogram.models.trajectories import Trajectories
 
 __all__ = ["MaxEntropyFit", "fit_max_entropy"]
@@ -116,30 +117,13 @@ def _shares(mdp: MDP, data: Trajectories) -> tuple[np.ndarray, np.ndarray]:
     total = int(steps.inside.sum())
     if not total:
         raise ValueError("data.lengths is 0 for every trace: give a trace with at least one step")
-    _possible(mdp, steps)
+    require_possible(mdp, steps)
     visited = np.bincount(steps.state[steps.inside], minlength=mdp.num_states)
     lengths = steps.inside.sum(1)
     some, horizon = lengths > 0, int(lengths.max())
     entering = np.zeros((horizon, mdp.num_states))
     np.add.at(entering, (horizon - lengths[some], steps.state[some, 0]), 1)
     return visited / total, entering / total
-
-
-def _possible(mdp: MDP, steps: Any) -> None:
-    """Raise ValueError at the first transition of probability zero."""
-    sequence, time = np.nonzero(steps.leaving)
-    state, action = steps.state[sequence, time], steps.action[sequence, time]
-    after, every = steps.state[sequence, time + 1], np.arange(mdp.num_actions)
-    likely = np.asarray(mdp.probability(state[:, None], every, after[:, None])) > 0
-    taken = (action[:, None] < 0) | (action[:, None] == every)
-    wrong = np.flatnonzero(~(likely & taken).any(1))
-    if wrong.size:
-        i = wrong[0]
-        by = "no action" if action[i] < 0 else f"action {action[i]} never"
-        raise ValueError(
-            f"data.states[{sequence[i]}, {time[i] + 1}] is {after[i]}: {by} leads there from {state[i]}; "
-            "mend the trace, or the world"
-        )
 
 
 @functools.partial(jax.jit, static_argnames="num_steps")

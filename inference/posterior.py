@@ -51,8 +51,8 @@ class Posterior:
         storage.write(path, {"posterior": self})
 
 
-def load(path: str | os.PathLike) -> Posterior:
-    """The posterior that :meth:`Posterior.save` wrote.
+def load(path: str | os.PathLike) -> Any:
+    """The posterior that :meth:`Posterior.save`, or that of a learned reward, wrote.
 
     Raises
     ------
@@ -62,9 +62,10 @@ def load(path: str | os.PathLike) -> Posterior:
         If the file is truncated, or holds something else.
     """
     content = storage.read(path)
-    if not isinstance(content, dict) or not isinstance(content.get("posterior"), Posterior):
+    found = content.get("posterior") if isinstance(content, dict) else None
+    if not all(callable(getattr(found, part, None)) for part in ("sample", "save")):
         raise ValueError(f"{os.fspath(path)} holds no posterior: a file written by Posterior.save is needed")
-    return content["posterior"]
+    return found
 
 
 def _sample(posterior: Posterior, key: Array, num_draws: int) -> dict[str, Array]:

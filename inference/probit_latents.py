@@ -141,7 +141,8 @@ def _by_rejection(key: Array, mean: Array, legal: Array) -> Array:
         proposed, envelope = _propose(key_draw, mode, curvature)
         ratio = _log_density(proposed, mean, legal) - top - envelope
         take = ~done & (jnp.log(jax.random.uniform(key_take, mode.shape, mode.dtype)) < ratio)
-        return key, jnp.where(take, proposed, found), done | take
+        broken = jnp.isnan(ratio)  # nothing would ever be taken
+        return key, jnp.where(take, proposed, jnp.where(broken & ~done, ratio, found)), done | take | broken
 
     start = (key, mode, jnp.zeros(mode.shape, bool))
     return lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)[1]

@@ -72,20 +72,27 @@ class ProbitProblem(NamedTuple):
 
     Attributes
     ----------
-    design : (option * decision, parameter), rows of what is not legal zero; centred in each decision for "local"; with
-        a last column of ones for one translation.
+    design : (option * decision, component), rows of what is not legal zero; centred in each decision for "local"; with
+        a column of ones for one translation; along its own principal axes, so that its columns are orthogonal.
+    axes : (parameter, component), orthonormal: parameters are ``axes @ components``.
+    squares : (component,), sums of squares of the columns.
     legal : (option, decision, 1) booleans.
     counts : (decision, 1) legal options.
-    gram : design' design.
     precision : (parameter,) of the prior.
     pull : (parameter,) that precision times the prior mean.
-    factor : lower Cholesky factor of the gram plus the prior precision.
+    factor : lower Cholesky factor of the posterior precision of the components.
+
+    Notes
+    -----
+    Along axes of which the data say nothing the prior is all there is. In terms of parameters it would stand there as
+    what is left of large numbers that cancel, which single precision cannot tell from zero.
     """
 
     design: Array
+    axes: Array
+    squares: Array
     legal: Array
     counts: Array
-    gram: Array
     precision: Array
     pull: Array
     factor: Array
@@ -112,15 +119,17 @@ def probit_problem(design: np.ndarray, legal: np.ndarray, choice: np.ndarray, mo
     elif move.translations == "one":
         design = np.concatenate([design, legal[..., None].astype(float)], axis=-1)
     rows = np.swapaxes(design, 0, 1).reshape(-1, design.shape[-1])
-    gram = rows.T @ rows
+    squares, axes = np.linalg.eigh(rows.T @ rows)
+    dtype = jnp.result_type(float)
     return ProbitProblem(
-        jnp.asarray(rows.astype(jnp.result_type(float))),
+        jnp.asarray((rows @ axes).astype(dtype)),
+        jnp.asarray(axes.astype(dtype)),
+        jnp.asarray(np.maximum(squares, 0).astype(dtype)),
         jnp.asarray(legal.T[..., None]),
         jnp.asarray(counts[:, None]),
-        jnp.asarray(gram.astype(jnp.result_type(float))),
-        jnp.zeros(len(gram)),
-        jnp.zeros(len(gram)),
-        jnp.eye(len(gram)),
+        jnp.zeros(len(axes)),
+        jnp.zeros(len(axes)),
+        jnp.eye(len(axes)),
     )
 
 
@@ -154,15 +163,16 @@ def subject_problems(
 
 def with_prior(problem: ProbitProblem, precision: Array, mean: Array | None = None) -> ProbitProblem:
     """The problem under a prior of some precision (..., parameter), zero where flat, and mean, zero where None."""
-    dtype = problem.gram.dtype
+    dtype, axes = problem.axes.dtype, problem.axes
     precision = jnp.broadcast_to(precision, problem.precision.shape).astype(dtype)
     pull = jnp.zeros_like(precision) if mean is None else (precision * mean).astype(dtype)
-    added = precision[..., None] * jnp.eye(precision.shape[-1], dtype=dtype)
-    return problem._replace(precision=precision, pull=pull, factor=cholesky(problem.gram + added, lower=True))
+    added = jnp.matmul(jnp.swapaxes(axes, -2, -1), precision[..., None] * axes, precision="highest")
+    whole = added + problem.squares[..., None] * jnp.eye(precision.shape[-1], dtype=dtype)
+    return problem._replace(precision=precision, pull=pull, factor=cholesky(whole, lower=True))
 
 
 class ParameterDraw(NamedTuple):
-    """Theta (parameter, chain), latents as the model scales them, and the scale (chain,)."""
+    """Theta (parameter, chain), latents as the model scales them, and the scale (chain,), that before being one."""
 
     theta: Array
     latents: Array
@@ -213,7 +223,8 @@ def sweep(
         apart = jnp.moveaxis(jnp.reshape(drawn, (options, subjects, decisions, chains)), 1, 0)
         keys = jax.random.split(key_parameters, subjects)
         new = jax.vmap(functools.partial(draw_each, shifted=True))(keys, problem, apart)
-    return new, jnp.mean(taken, axis=0)
+    real = (problem.counts.reshape(-1, 1) > 0).astype(taken.dtype)  # what pads proposes nothing
+    return new, jnp.sum(taken * real, axis=0) / jnp.maximum(jnp.sum(real, axis=0), 1)
 
 
 def _side_by_side(x: Array) -> Array:
@@ -223,8 +234,9 @@ def _side_by_side(x: Array) -> Array:
 
 def fitted(problem: ProbitProblem, theta: Array) -> Array:
     """Utilities (option * decision, chain) of theta (parameter, chain), subjects first where there are any."""
-    design = problem.design[..., : theta.shape[-2]]  # without the column of a translation
-    return jnp.matmul(design, theta, precision="highest")
+    axes = problem.axes[..., : theta.shape[-2], :]  # without that of a translation
+    components = jnp.matmul(jnp.swapaxes(axes, -2, -1), theta, precision="highest")
+    return jnp.matmul(problem.design, components, precision="highest")
 
 
 def draw_parameters(
@@ -249,9 +261,9 @@ def draw_parameters(
     key_expand, key_scale, key_theta, key_level = jax.random.split(key, 4)
     legal, dtype, num_chains = problem.legal, latents.dtype, latents.shape[-1]
     counts = jnp.maximum(problem.counts, 1)  # what pads has no option
-    y = latents
+    y, expansion = latents, jnp.zeros(num_chains, dtype)
     if move.proper:
-        y = _expanded(key_expand, problem, latents, move, scale_prior, translation_sd)
+        y, expansion = _expanded(key_expand, problem, latents, move, scale_prior, translation_sd)
     elif move.translations == "local":
         y = jnp.where(legal, latents - jnp.sum(latents, axis=0) / counts, 0)
     flat = jnp.reshape(y, (-1, num_chains))
@@ -262,16 +274,18 @@ def draw_parameters(
         # What is left of y'y, as a sum of squares: a difference would cancel where values are large beside the noise.
         best = solve_triangular(problem.factor, root, lower=True, trans=1)
         off = flat - jnp.matmul(problem.design, best, precision="highest")
-        rest = jnp.sum(off**2, axis=0) + problem.precision @ best**2
+        centre = jnp.matmul(problem.axes, best, precision="highest")
+        rest = jnp.sum(off**2, axis=0) + problem.precision @ centre**2 + 2 * expansion
         if shifted:
-            scale = _draw_shifted_scale(key_scale, rest, problem.pull @ best, problem, move, scale_prior)
+            scale = _draw_shifted_scale(key_scale, rest, problem.pull @ centre, problem, move, scale_prior)
         else:
             scale = _draw_scale(key_scale, rest, problem, move, scale_prior)
     noise = jax.random.normal(key_theta, root.shape, dtype)
     if shifted:
-        pulled = solve_triangular(problem.factor, problem.pull[:, None], lower=True)
-        noise = noise + pulled
-    theta = solve_triangular(problem.factor, root / jnp.sqrt(scale) + noise, lower=True, trans=1)
+        pull = jnp.matmul(problem.axes.T, problem.pull[:, None], precision="highest")
+        noise = noise + solve_triangular(problem.factor, pull, lower=True)
+    components = solve_triangular(problem.factor, root / jnp.sqrt(scale) + noise, lower=True, trans=1)
+    theta = jnp.matmul(problem.axes, components, precision="highest")
     after = y / jnp.sqrt(scale)
     if move.translations == "one":
         theta, translation = theta[:-1], theta[-1]
@@ -288,16 +302,19 @@ def _expanded(
     move: Move,
     scale_prior: tuple[float, float] | None,
     translation_sd: Array,
-) -> Array:
-    """Latents at a scale and translation drawn from their proper priors."""
-    a, b = scale_prior or (0.0, 0.0)
+) -> tuple[Array, Array]:
+    """Latents moved by a translation drawn from its proper prior, and b over a scale drawn from its own, (chain,).
+
+    Only the quotient of the scales before and after is of use, so that the scale before is left at one: with b over it
+    a gamma variable, none of them under- or overflows however little is known of the scale.
+    """
     key_scale, key_shift = jax.random.split(key)
     chains = latents.shape[-1:]
-    scale = b / jax.random.gamma(key_scale, a, chains, latents.dtype)
+    share = jax.random.gamma(key_scale, (scale_prior or (1.0, 1.0))[0], chains, latents.dtype)
     shift = jnp.zeros(chains, latents.dtype)
     if move.translations == "one":
         shift = translation_sd * jax.random.normal(key_shift, chains, latents.dtype)
-    return jnp.where(problem.legal, jnp.sqrt(scale) * (latents + shift), 0)
+    return jnp.where(problem.legal, latents + shift, 0), share
 
 
 def _shape_and_rate(
@@ -306,8 +323,7 @@ def _shape_and_rate(
     """Of the scale's inverse gamma law; under the Haar measure the shape is half the options less the translations."""
     options = jnp.sum(problem.counts).astype(rest.dtype)
     if move.proper:
-        a, b = scale_prior or (0.0, 0.0)
-        return options / 2 + a, b + rest / 2
+        return options / 2 + (scale_prior or (0.0, 0.0))[0], rest / 2
     local = jnp.sum(problem.counts > 0)
     lost = local if move.translations == "local" else jnp.asarray(move.translations == "one")
     return (options - lost) / 2, rest / 2

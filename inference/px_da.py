@@ -61,7 +61,7 @@ class PXDAState(NamedTuple):
     ----------
     i : sweeps made.
     z : ``theta (parameter,)``, or ``(subject, parameter)``.
-    z1 : the scale that the last sweep drew, one a subject; one where it draws none.
+    z1 : the scale that the last sweep drew, beside that it began with, one a subject; one where it draws none.
     accept_prob : share of the last proposals that were taken, for the winner's utility or of the collapsed scale
         move; one where none are made.
     rng_key : to go on with.
@@ -88,7 +88,8 @@ class PXDA(MCMCKernel):
         ``"scale+translate_proper"``, with proper priors for what they expand by.
     winner : how the utility of the chosen option is drawn: ``"gibbs"``, given the others; ``"rejection"``, exactly
         from its marginal; ``"mh"``, by proposals under the same envelope; ``"paper"``, by those of the paper.
-    scale_prior : (a, b) of the inverse gamma prior of the scale, for the proper moves only.
+    scale_prior : (a, b) of the inverse gamma prior of the scale, for the proper moves only. The draws do not depend on
+        b, which the scale can be measured in.
     collapse_scale : how many sweeps there are to a Metropolis move of the scale of all values, with the latent
         utilities summed out; 0 for none. It needs ``winner="rejection"``, the one way to draw the winner's utility
         that does not ask what it was before.
@@ -142,8 +143,16 @@ class PXDA(MCMCKernel):
                 f"scale_prior is {scale_prior!r}: moves {moves!r} "
                 + ("need (a, b), both above 0" if MOVES[moves].proper else "have no prior of the scale")
             )
-        if scale_prior is not None and (len(scale_prior) != 2 or not min(scale_prior) > 0):
-            raise ValueError(f"scale_prior must be two numbers above 0, not {scale_prior!r}")
+        if scale_prior is not None:
+            pair = np.asarray(scale_prior) if isinstance(scale_prior, tuple | list) else np.zeros(0)
+            if (
+                pair.shape != (2,)
+                or pair.dtype.kind not in "iuf"
+                or not ((pair > 0) & np.isfinite(pair)).all()
+            ):
+                raise ValueError(
+                    f"scale_prior must be two finite numbers above 0, (a, b), not {scale_prior!r}"
+                )
         for name, number, least in (("proposals", proposals, 1), ("collapse_scale", collapse_scale, 0)):
             if isinstance(number, bool) or not isinstance(number, int) or number < least:
                 raise ValueError(f"{name} must be an integer of at least {least}, not {number!r}")
@@ -196,6 +205,10 @@ class PXDA(MCMCKernel):
         subjects = () if data.subject is None else (data.num_subjects,)
         theta = jnp.zeros((*chains, *subjects, sum(self._values.sizes(data))), dtype)
         if init_params is not None:
+            if isinstance(init_params, dict) and "theta" not in init_params:
+                raise ValueError(
+                    f"init_params has {', '.join(map(str, init_params)) or 'nothing'}, not theta"
+                )
             given = init_params["theta"] if isinstance(init_params, dict) else init_params
             if jnp.shape(given) != theta.shape:
                 raise ValueError(f"init_params theta has shape {jnp.shape(given)}, not {theta.shape}")
@@ -252,7 +265,7 @@ class PXDA(MCMCKernel):
         if move.translations == "one":
             states = variance.shape[-1] + 1
             # Who decides nothing has no level to translate: any proper law will do for it.
-            own = (problem.gram[..., -1:, -1] == 0).astype(variance.dtype)
+            own = (jnp.sum(problem.counts, axis=(-2, -1))[..., None] == 0).astype(variance.dtype)
             mean = jnp.concatenate([mean, jnp.zeros_like(own)], axis=-1)
             if move.proper:  # any proper law will do; where values are flat, a standard normal
                 first = variance.ravel()[0]
@@ -269,7 +282,7 @@ class PXDA(MCMCKernel):
     ) -> tuple[Array, Array]:
         """Prior mean and variance of theta, without chains, of the model as it is conditioned, by a trace of it."""
         dtype, problem = state.carried.latents.dtype, state.carried.problem
-        shape = (*problem.gram.shape[:-2], state.z["theta"].shape[-1])
+        shape = (*problem.squares.shape[:-1], state.z["theta"].shape[-1])
         held = substitute(self.model, data={"theta": jnp.zeros(shape)})
         with block():
             sites = trace(seed(held, jax.random.key(0))).get_trace(*model_args, **model_kwargs)

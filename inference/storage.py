@@ -1,8 +1,9 @@
 """Model objects, posteriors and checkpoints as files: arrays in an archive, structure as JSON, no pickles.
 
 A file is a NumPy ``.npz`` archive with one member ``structure``, the JSON of a nested record, and one member an
-array. Only dataclasses and named tuples of this package are rebuilt, so that reading a file runs no foreign
-code. Files are written to a temporary name and renamed: a reader sees the old file or the new one.
+array. Only dataclasses and named tuples of this package are rebuilt, and distributions of this package and of numpyro
+from their arguments, so that reading a file runs no foreign code. Files are written to a temporary name and renamed: a
+reader sees the old file or the new one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions
+from numpyro.distributions import Distribution
 
 __all__ = ["fingerprint", "read", "write"]
 
@@ -130,6 +133,12 @@ def _encode(value: Any, arrays: dict[str, np.ndarray], own_only: bool) -> Any:
         return {"array": name, "device": own_only and isinstance(value, jax.Array)}
     if isinstance(value, dict):
         return {"dict": [[inner(key), inner(item)] for key, item in value.items()]}
+    if isinstance(value, Distribution):
+        arguments = {argument: inner(getattr(value, argument)) for argument in type(value).arg_constraints}
+        return {
+            "distribution": f"{type(value).__module__}:{type(value).__qualname__}",
+            "arguments": arguments,
+        }
     name = f"{type(value).__module__}:{type(value).__qualname__}"
     own = not own_only or name.partition(".")[0] == PACKAGE
     if isinstance(value, tuple) and hasattr(value, "_fields") and own:
@@ -157,6 +166,9 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     for kind, make in (("list", list), ("tuple", tuple)):
         if kind in value:
             return make(_decode(item, arrays) for item in value[kind])
+    if "distribution" in value:
+        arguments = {name: _decode(item, arrays) for name, item in value["arguments"].items()}
+        return _find_distribution(value["distribution"])(**arguments)
     cls = _find_class(value.get("named") or value["object"])
     fields = {name: _decode(item, arrays) for name, item in value["fields"].items()}
     if "named" in value:
@@ -179,4 +191,16 @@ def _find_class(name: str) -> Any:
         raise ValueError(f"it names {name}, which is no record")
     if found.__module__.partition(".")[0] != PACKAGE:
         raise ValueError(f"it names the foreign class {name}")
+    return found
+
+
+def _find_distribution(name: str) -> Any:
+    module, _, qualified = name.partition(":")
+    package = module.partition(".")[0]
+    if package not in (PACKAGE, "numpyro"):
+        raise ValueError(f"it names the foreign distribution {name}")
+    home = importlib.import_module(module) if package == PACKAGE else numpyro.distributions
+    found = getattr(home, qualified)
+    if not isinstance(found, type) or not issubclass(found, Distribution):
+        raise ValueError(f"it names {name}, which is no distribution")
     return found

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ethogram.inference.probit_latents import normal_below
+from ethogram.inference.probit_latents import normal_below, open_uniform
 
 __all__ = ["draw_tilted"]
 
@@ -49,11 +49,12 @@ def draw_tilted(key: Array, power: Array, square: Array, drift: Array) -> Array:
         s = mode + jnp.where(leftward, -left, right) * size
         ratio = log_density(jnp.where(s > 0, s, at)) + 0.5 * size**2
         take = ~done & (s > 0) & (jnp.log(jax.random.uniform(key_take, mode.shape, dtype)) < ratio)
-        return key, jnp.where(take, s, found), done | take
+        broken = jnp.isnan(ratio)  # nothing would ever be taken
+        return key, jnp.where(take, s, jnp.where(broken & ~done, ratio, found)), done | take | broken
 
     tiny = jnp.finfo(dtype).tiny
     lower = drift * right
-    uniform = jax.random.uniform(key_first, mode.shape, dtype, minval=tiny)
+    uniform = open_uniform(jax.random.bits(key_first, mode.shape, jnp.uint32), dtype)
     truncated = right * jnp.maximum(lower - normal_below(lower, uniform), tiny)
     start = (key_rest, truncated, jnp.broadcast_to(above == 0, mode.shape))
     return lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)[1]

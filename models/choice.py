@@ -21,9 +21,18 @@ import numpyro.distributions as dist
 from jax import Array, lax
 from numpyro.distributions import constraints
 
-from ethogram.models.blocks.conjugate_block import is_concrete
+from ethogram.models.blocks.conjugate_block import common_batch, is_concrete
+from ethogram.models.emissions.emission import whole_number
 
-__all__ = ["ProbitChoice"]
+__all__ = [
+    "OFFSETS",
+    "ProbitChoice",
+    "above_hazard",
+    "hazard",
+    "log_probability",
+    "option_probabilities",
+    "winner_density",
+]
 
 NODES = {np.dtype(np.float32): 16, np.dtype(np.float64): 32}
 """Quadrature nodes by precision: errors of ln P below 4e-7 and 5e-10 of 1 + |ln P|; 48 reach 5e-13."""
@@ -50,8 +59,9 @@ class ProbitChoice(dist.Distribution):
 
     Raises
     ------
-    ValueError
-        If a decision has no legal option, or a utility of a legal one is not finite; the message names the decision.
+    TypeError, ValueError
+        If a decision has no legal option, or a utility of a legal one is not finite (the message names the decision);
+        if shapes do not broadcast, or `num_nodes` is no integer above 0.
 
     Examples
     --------
@@ -70,7 +80,7 @@ class ProbitChoice(dist.Distribution):
         utilities: Any,
         legal: Any = None,
         *,
-        num_nodes: int | None = None,
+        num_nodes: Any = None,
         validate_args: bool | None = None,
     ):
         utilities = jnp.asarray(utilities)
@@ -84,9 +94,10 @@ class ProbitChoice(dist.Distribution):
             raise ValueError(
                 f"legal is {mask.dtype} {mask.shape}: give booleans (..., {utilities.shape[-1]}), one an option"
             )
-        if num_nodes is not None and num_nodes < 1:
-            raise ValueError(f"num_nodes must be at least 1, not {num_nodes}")
-        shape = jnp.broadcast_shapes(utilities.shape, mask.shape)
+        if num_nodes is not None:
+            whole_number("num_nodes", num_nodes, 1)
+        came = f"utilities has shape {utilities.shape}, legal {mask.shape}"
+        shape = common_batch(came, utilities.shape, mask.shape)
         if is_concrete(utilities, mask):
             _check(np.broadcast_to(utilities, shape), np.broadcast_to(mask, shape))
         self.legal = jnp.broadcast_to(mask, shape)

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ethogram.models.legal_actions import legal_actions
 from ethogram.models.mdp import MDP
 from ethogram.models.ragged.metadata import Metadata
+from ethogram.models.trajectories import ColumnName
 
-__all__ = ["Decisions", "check_decisions", "digest"]
+__all__ = ["Decisions", "check_decisions", "digest", "require_key", "weights_of"]
 
 HostOrDevice = np.ndarray | Array
-ColumnName = str | int
 
 
 class Decisions(NamedTuple):
@@ -77,9 +78,10 @@ class Decisions(NamedTuple):
         Raises
         ------
         TypeError, ValueError
-            If a set of options is empty or of another number of features, or as for :func:`check_decisions`.
+            If a set of options is empty, of another number of features or not of numbers, or as for
+            :func:`check_decisions`.
         """
-        sets = [np.asarray(one, float) for one in features]
+        sets = [_floats(f"features[{row}]", one) for row, one in enumerate(features)]
         if not sets:
             raise ValueError("features has no decisions: give one at least")
         for row, one in enumerate(sets):
@@ -98,7 +100,7 @@ class Decisions(NamedTuple):
     @classmethod
     def from_mdp(
         cls,
-        mdp: MDP,
+        mdp: Any,
         states: Any,
         actions: Any = None,
         *,
@@ -113,8 +115,8 @@ class Decisions(NamedTuple):
         Parameters
         ----------
         mdp : S states, A actions; its discount is not used: values are what the next state is worth.
-        states, actions : (decision,) integers; actions -1 everywhere where None.
-        legal : (state, action) booleans; None for all.
+        states, actions : (decision,) integers; an action is -1 where it is not known, as all are where None.
+        legal : (state, action) booleans, of actions that the world has; None for all of these (`action_mask`).
         features : phi (state, feature), expected as sum_s' P(s' | s, a) phi(s'); None for one feature a state, so
             that an option's features are the probabilities of the next states.
         subject, weight : (decision,) integers, and numbers.
@@ -122,23 +124,35 @@ class Decisions(NamedTuple):
         Raises
         ------
         TypeError, ValueError
-            If a state or action is outside the world, `legal` or `features` have another shape, or as for
-            :func:`check_decisions`.
+            If a state or action is outside the world, an action is not legal where it was taken, `legal` or `features`
+            have another shape, or as for
+            :func:`~ethogram.models.legal_actions.legal_actions` and :func:`check_decisions`.
         """
+        if not isinstance(mdp, MDP):
+            raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
         where = _indices("states", states, mdp.num_states)
-        basis = np.eye(mdp.num_states) if features is None else np.asarray(features, float)
+        basis = np.eye(mdp.num_states) if features is None else _floats("features", features)
         if basis.ndim != 2 or len(basis) != mdp.num_states:
             raise ValueError(f"features has shape {basis.shape}, not ({mdp.num_states}, feature)")
-        allowed = np.ones((mdp.num_states, mdp.num_actions), bool) if legal is None else np.asarray(legal)
-        if allowed.shape != (mdp.num_states, mdp.num_actions) or allowed.dtype != bool:
-            raise ValueError(
-                f"legal is {allowed.dtype} {allowed.shape}, not booleans ({mdp.num_states}, {mdp.num_actions})"
-            )
+        allowed = np.asarray(legal_actions(mdp, legal, where))
+        chosen = np.full(len(where), -1)
+        if actions is not None:
+            chosen = _indices("actions", actions, mdp.num_actions, least=-1)
+            if chosen.shape != where.shape:
+                raise ValueError(
+                    f"actions has {len(chosen)} entries, states {len(where)}: give one each a decision"
+                )
+            wrong = (chosen >= 0) & ~allowed[where, np.maximum(chosen, 0)]
+            if wrong.any():
+                worst = int(wrong.argmax())
+                raise ValueError(
+                    f"actions[{worst}] is {chosen[worst]}, which is not legal in state {where[worst]}: the legal ones "
+                    f"are {np.flatnonzero(allowed[where[worst]]).tolist()}"
+                )
         ahead = np.moveaxis(np.asarray(mdp.expect(jnp.asarray(basis.T))), 0, -1)
         names = metadata or Metadata()
         if features is None and names.feature_names is None and names.state_names is not None:
             names = dataclasses.replace(names, feature_names=names.state_names)
-        chosen = np.full(len(where), -1) if actions is None else np.asarray(actions)
         who, often = (None if part is None else np.asarray(part) for part in (subject, weight))
         return check_decisions(cls(ahead[where], allowed[where], chosen, who, often, names))
 
@@ -199,18 +213,25 @@ class Decisions(NamedTuple):
         return int(np.max(np.asarray(self.subject), initial=-1)) + 1
 
     def take(self, indices: Any) -> Decisions:
-        """The decisions with these numbers, of this slice, or where booleans are true, in this order."""
-        chosen = indices if isinstance(indices, slice) else np.asarray(indices)
+        """The decisions with these numbers, of this slice, or where booleans are true, in this order.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If indices are no list of integers or booleans, or there is no decision of such a number.
+        """
+        chosen = indices if isinstance(indices, slice) else _numbers(indices, self.num_decisions)
         return jax.tree.map(lambda leaf: leaf[chosen], self)
 
-    def split(self, key: Array, test_fraction: float | int = 0.25) -> tuple[Decisions, Decisions]:
+    def split(self, key: Any, test_fraction: float | int = 0.25) -> tuple[Decisions, Decisions]:
         """Decisions to learn from and others to test on, drawn at random, in their old order.
 
         Raises
         ------
-        ValueError
-            If the fraction is not in (0, 1), or there are fewer than two decisions.
+        TypeError, ValueError
+            If the key is not typed, the fraction is not in (0, 1), or there are fewer than two decisions.
         """
+        require_key(key)
         count = self.num_decisions
         if not 0 < test_fraction < 1 or count < 2:
             raise ValueError(
@@ -236,6 +257,9 @@ def check_decisions(data: Any) -> Decisions:
     """
     if not isinstance(data, Decisions):
         raise TypeError(f"data is {type(data).__name__}, not Decisions: build them with Decisions.from_list")
+    for name, part in zip(Decisions._fields[:-1], data, strict=False):
+        if not hasattr(part, "dtype") and not (part is None and name in ("subject", "weight")):
+            raise TypeError(f"{name} is {type(part).__name__}: give a NumPy or JAX array")
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(data)):
         return data
     features, legal, choice = (np.asarray(x) for x in data[:3])
@@ -300,15 +324,58 @@ def _check_options(features: np.ndarray, legal: np.ndarray, choice: np.ndarray) 
         )
 
 
-def _indices(name: str, values: Any, count: int) -> np.ndarray:
+def require_key(key: Any) -> None:
+    """Raise TypeError unless the key is a typed one."""
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise TypeError(f"key must come from jax.random.key, not {type(key).__name__}")
+
+
+def weights_of(data: Decisions, *, known: bool = False) -> Float[np.ndarray, "decision"]:
+    """How often each decision counts, once where there are no weights; never, with `known`, if the choice is not."""
+    weight = np.ones(data.num_decisions) if data.weight is None else np.asarray(data.weight, float)
+    return np.where(np.asarray(data.choice) >= 0, weight, 0.0) if known else weight
+
+
+def _floats(name: str, values: Any) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name} has rows of different lengths: give an array (option, feature)") from None
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} holds {array.dtype}: give numbers")
+    return array.astype(float)
+
+
+def _indices(name: str, values: Any, count: int, least: int = 0) -> np.ndarray:
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise TypeError(f"{name} is {array.dtype} {array.shape}: give integers (decision,)")
-    outside = (array < 0) | (array >= count)
+    outside = (array < least) | (array >= count)
     if outside.any():
         worst = int(outside.argmax())
-        raise ValueError(f"{name}[{worst}] is {array[worst]}, outside 0..{count - 1}")
+        unknown = " (-1 is not known)" if least < 0 else ""
+        raise ValueError(f"{name}[{worst}] is {array[worst]}, outside 0..{count - 1}{unknown}")
     return array
+
+
+def _numbers(indices: Any, count: int) -> np.ndarray:
+    """Numbers of decisions, of integers or booleans."""
+    chosen = np.asarray(indices)
+    if chosen.ndim != 1:
+        raise ValueError(f"indices has shape {chosen.shape}: give a list of numbers, booleans or a slice")
+    if chosen.dtype == bool:
+        if len(chosen) != count:
+            raise ValueError(f"indices has {len(chosen)} booleans: give one for each of {count} decisions")
+        return np.flatnonzero(chosen)
+    if not len(chosen):
+        return chosen.astype(int)
+    if chosen.dtype.kind not in "iu":
+        raise TypeError(f"indices holds {chosen.dtype}: give integers or booleans")
+    outside = (chosen < -count) | (chosen >= count)
+    if outside.any():
+        worst = int(outside.argmax())
+        raise ValueError(f"indices[{worst}] is {chosen[worst]}, but there are {count} decisions")
+    return chosen
 
 
 def digest(*arrays: Any) -> bytes:

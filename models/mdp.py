@@ -1,30 +1,23 @@
-r"""Worlds of states and actions, and what an agent that is soft about its return does in them.
-
-.. math:: Q_t(s, a) = r(s) + \gamma \sum_{s'} P(s' \mid s, a) V_{t+1}(s'), \quad
-          V_t(s) = \ln \sum_a \exp Q_t(s, a), \quad \pi_t(a \mid s) = \exp(Q_t(s, a) - V_t(s))
-
-Ziebart, Maas, Bagnell and Dey (2008), "Maximum entropy inverse reinforcement learning", for a finite horizon; where
-the world leaves something to chance, the causal form of Ziebart, Bagnell and Dey (2010).
-"""
+"""Worlds of states and actions: what follows what, how the future counts, and where an episode begins."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jax import Array
+from jaxtyping import Float
 
-from ethogram.models.blocks.conjugate_block import Reals, is_concrete, read_reals, require_reals
-from ethogram.models.emissions.emission import whole_number
-from ethogram.models.model_object import model_object
+from ethogram.models.blocks.conjugate_block import Reals, is_concrete, read_reals, require, require_reals
+from ethogram.models.model_object import model_object, static_field
 from ethogram.models.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
 
-__all__ = ["MDP", "DenseTransitions", "DeterministicTransitions", "SoftPolicyByStep", "soft_policy_by_step"]
+__all__ = ["MDP", "DenseTransitions", "DeterministicTransitions", "read_reward", "require_room"]
+
+MOST_BYTES = 2**31
+"""Tables above this size are refused where they would be made of something smaller."""
 
 
 @model_object
@@ -37,11 +30,20 @@ class MDP:
     discount : gamma in [0, 1]; 1 where a horizon ends everything.
     action_mask : (state, action) booleans, which actions are available; None for all. A state where an episode ends
         needs one: with several, an agent that is soft about its return is paid for their number for ever.
+    start : (state,) probabilities of the state that an episode begins in, which sum to one; None where they are not
+        known, and all states count alike.
+    features : (state, feature) floats that a reward may depend on; None for none.
+    state_names, action_names : distinct strings, one for each state and action; None for none. They are structure:
+        what is compiled for a world serves those of the same names.
+
+    Raises
+    ------
+    TypeError, ValueError : a part is of another type or shape, or out of order; the message has the place.
 
     Examples
     --------
     >>> import jax.numpy as jnp
-    >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]])
+    >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], action_names=("left", "right"))
     >>> corridor.expect(jnp.array([0.0, 1.0, 5.0])).tolist()
     [[0.0, 1.0], [0.0, 5.0], [1.0, 5.0]]
     """
@@ -49,6 +51,10 @@ class MDP:
     transitions: Any
     discount: Any = 1.0
     action_mask: Any = None
+    start: Any = None
+    features: Any = None
+    state_names: Any = static_field(default=None)
+    action_names: Any = static_field(default=None)
 
     def __post_init__(self):
         if not isinstance(self.transitions, DenseTransitions | SparseTransitions | DeterministicTransitions):
@@ -59,23 +65,52 @@ class MDP:
         require_reals("discount", self.discount)
         if np.ndim(self.discount) or (is_concrete(self.discount) and not 0 <= self.discount <= 1):
             raise ValueError(f"discount must be a number in [0, 1], not {self.discount!r}")
+        num_states, num_actions = self.transitions.shape
+        read = {}
         if self.action_mask is not None:
-            object.__setattr__(self, "action_mask", _read_mask(self.action_mask, self.transitions.shape))
+            read["action_mask"] = _read_mask(self.action_mask, self.transitions.shape)
+        if self.start is not None:
+            read["start"] = _read_start(self.start, num_states)
+        if self.features is not None:
+            (features,) = read_reals(features=self.features)
+            if features.ndim != 2 or len(features) != num_states:
+                raise ValueError(
+                    f"features has shape {features.shape}, not (state, feature) of {num_states} states"
+                )
+            read["features"] = features
+        for name, names, count in (
+            ("state_names", self.state_names, num_states),
+            ("action_names", self.action_names, num_actions),
+        ):
+            if names is not None:
+                read[name] = _read_names(name, names, count)
+        for name, value in read.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
-    def dense(cls, probabilities: Any, *, discount: Any = 1.0, action_mask: Any = None) -> MDP:
+    def dense(cls, probabilities: Any, *, discount: Any = 1.0, action_mask: Any = None, **parts: Any) -> MDP:
         """World of probabilities (state, action, next state), rows summing to one (within 1e-6, float32 1e-4).
+
+        Parameters
+        ----------
+        parts : `start`, `features`, `state_names` and `action_names`, as they are in a world.
 
         Raises
         ------
         TypeError, ValueError : table or discount is not of floats, or out of order; the message has the place.
             `action_mask` is not of booleans (state, action), or leaves a state without an action.
         """
-        return cls(DenseTransitions(probabilities), discount, action_mask)
+        return cls(DenseTransitions(probabilities), discount, action_mask, **parts)
 
     @classmethod
     def sparse(
-        cls, successors: Any, probabilities: Any, *, discount: Any = 1.0, action_mask: Any = None
+        cls,
+        successors: Any,
+        probabilities: Any,
+        *,
+        discount: Any = 1.0,
+        action_mask: Any = None,
+        **parts: Any,
     ) -> MDP:
         """World of next states (state, action, slot), integers, and their probabilities, of the same shape.
 
@@ -87,17 +122,19 @@ class MDP:
         ------
         TypeError, ValueError : an entry is no state, the shapes are not one, or as for :meth:`dense`.
         """
-        return cls(SparseTransitions.of(successors, probabilities), discount, action_mask)
+        return cls(SparseTransitions.of(successors, probabilities), discount, action_mask, **parts)
 
     @classmethod
-    def deterministic(cls, next_state: Any, *, discount: Any = 1.0, action_mask: Any = None) -> MDP:
+    def deterministic(
+        cls, next_state: Any, *, discount: Any = 1.0, action_mask: Any = None, **parts: Any
+    ) -> MDP:
         """World whose next state (state, action), an integer, is certain.
 
         Raises
         ------
         TypeError, ValueError : the table is not of integers, an entry is no state, or as for :meth:`dense`.
         """
-        return cls(DeterministicTransitions(next_state), discount, action_mask)
+        return cls(DeterministicTransitions(next_state), discount, action_mask, **parts)
 
     @property
     def num_states(self) -> int:
@@ -122,6 +159,22 @@ class MDP:
         self._fits("weights", weights, (self.num_states, self.num_actions))
         return self.transitions.push(weights)
 
+    def policy_matrix(self, policy: Reals) -> Float[Array, "state next_state"]:
+        r"""The chain of a policy (state, action), :math:`\sum_a \pi(a \mid s) P(s' \mid s, a)`, as a table.
+
+        Raises
+        ------
+        TypeError, ValueError : `policy` is not of floats (state, action), or the table would take more than 2 GiB.
+        """
+        (policy,) = read_reals(policy=policy)
+        if policy.shape != self.transitions.shape:
+            raise ValueError(
+                f"policy has shape {policy.shape}, not (state, action), which is {self.transitions.shape}"
+            )
+        cure = "use expect and push, which need no table"
+        require_room("policy_matrix", (self.num_states, self.num_states), policy.dtype, cure)
+        return self.transitions.for_solvers().chain(policy.T).matrix()
+
     def probability(self, states: Any, actions: Any, next_states: Any) -> Float[Array, "..."]:
         """P(next state | state, action) of single transitions: integers that broadcast, which are not checked."""
         return self.transitions.probability(*(jnp.asarray(index) for index in (states, actions, next_states)))
@@ -131,6 +184,39 @@ class MDP:
             raise ValueError(
                 f"{name} has shape {values.shape}: the last axes must be {shape}, those of the world"
             )
+
+
+def read_reward(mdp: Any, reward: Reals, name: str = "reward") -> tuple[Array, tuple[int, ...]]:
+    """Rewards (..., state, action or 1) of a world, and their batch axes, once both are found in order.
+
+    Parameters
+    ----------
+    reward : r (..., state), or (..., state, action): one of the latter where the last two axes are (S, A), be S = A
+        or not. (..., state, 1) is a reward of states always.
+
+    Raises
+    ------
+    TypeError, ValueError : `mdp` is no MDP; the reward is not of finite floats, or fits neither.
+    """
+    if not isinstance(mdp, MDP):
+        raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
+    (reward,) = read_reals(**{name: reward})
+    count, num_actions = mdp.num_states, mdp.num_actions
+    if reward.shape[-2:] in ((count, num_actions), (count, 1)):
+        return reward, reward.shape[:-2]
+    if reward.shape[-1:] == (count,):
+        return reward[..., None], reward.shape[:-1]
+    raise ValueError(
+        f"{name} has shape {reward.shape}: the last axis must be the states of the world, ({count},), "
+        f"or the last two its states and actions, ({count}, {num_actions})"
+    )
+
+
+def require_room(name: str, shape: tuple[int, ...], dtype: Any, cure: str) -> None:
+    """Raise ValueError where an array would take more than 2 GiB."""
+    size = int(np.prod(shape, dtype=object)) * jnp.dtype(dtype).itemsize
+    if size > MOST_BYTES:
+        raise ValueError(f"{name} would be a table {shape} of {size} bytes ({size / 2**30:.3g} GiB): {cure}")
 
 
 def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
@@ -149,57 +235,31 @@ def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
     return mask
 
 
-class SoftPolicyByStep(NamedTuple):
-    """A soft-optimal agent with a horizon.
-
-    Attributes
-    ----------
-    log_policy : ln pi_t(a | s), (..., time, state, action); -inf where an action is not available.
-    values : V_t(s), (..., time, state): log of the summed weight of what may follow, the reward at t included.
-    """
-
-    log_policy: Float[Array, "*batch time state action"]
-    values: Float[Array, "*batch time state"]
-
-
-def soft_policy_by_step(mdp: MDP, reward: Reals, horizon: int) -> SoftPolicyByStep:
-    r"""Soft-optimal policy and values at each of `horizon` steps, by one pass backwards.
-
-    With nothing to come after the last step, :math:`V_H = 0`, which therefore has the uniform policy. Both depend on
-    the steps to go only: for a shorter horizon take the last entries.
-
-    Parameters
-    ----------
-    mdp : S states, A actions; its discount may be 1.
-    reward : r (..., state).
-    horizon : H >= 1, steps with a state and an action.
-
-    Raises
-    ------
-    TypeError, ValueError : `mdp` is no MDP, `reward` not of finite floats, one a state, `horizon` no integer above 0.
-
-    References
-    ----------
-    Ziebart, Maas, Bagnell, Dey (2008), Algorithm 1, in log space and with a policy for each step.
-    """
-    if not isinstance(mdp, MDP):
-        raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
-    (reward,) = read_reals(reward=reward)
-    mdp._fits("reward", reward, (mdp.num_states,))
-    whole_number("horizon", horizon, 1)
-    return _backward(mdp, reward, int(horizon))
+def _read_start(start: Any, num_states: int) -> Array:
+    """Probabilities (state,), once they are found in order."""
+    (start,) = read_reals(start=start)
+    if start.shape != (num_states,):
+        raise ValueError(f"start has shape {start.shape}, not (state,), which is ({num_states},)")
+    if is_concrete(start):
+        host = np.asarray(start)
+        require(host >= 0, "start", host, "is negative", "give probabilities")
+        total = host.sum(dtype=np.float64)
+        if abs(total - 1) > (1e-6 if host.dtype == np.float64 else 1e-4):
+            raise ValueError(f"start sums to {total:.6g}, not 1: divide it by its sum")
+    return start
 
 
-@functools.partial(jax.jit, static_argnames="horizon")
-def _backward(mdp, reward, horizon):
-    def step(later, _):
-        action_values = reward[..., None] + mdp.discount * mdp.transitions.expect(later)
-        if mdp.action_mask is not None:
-            available = jnp.broadcast_to(mdp.action_mask, action_values.shape)
-            action_values = jnp.where(available, action_values, -jnp.inf)
-        values = logsumexp(action_values, axis=-1)
-        return values, (action_values - values[..., None], values)
-
-    probe = jax.eval_shape(step, reward, None)[0]
-    steps = lax.scan(step, jnp.zeros(probe.shape, probe.dtype), None, length=horizon, reverse=True)[1]
-    return SoftPolicyByStep(*(jnp.moveaxis(x, 0, reward.ndim - 1) for x in steps))
+def _read_names(name: str, names: Any, count: int) -> tuple[str, ...]:
+    """A tuple of distinct strings, once it is found to be one."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise TypeError(f"{name} is {names!r}: give a tuple of strings")
+    if len(names) != count:
+        raise ValueError(f"{name} has {len(names)} names: give one for each of {count}")
+    first: dict[str, int] = {}
+    for place, one in enumerate(names):
+        if not isinstance(one, str):
+            raise TypeError(f"{name}[{place}] is {one!r}, not a string")
+        if one in first:
+            raise ValueError(f"{name}[{place}] is {one!r}, as is {name}[{first[one]}]: give distinct names")
+        first[one] = place
+    return tuple(names)

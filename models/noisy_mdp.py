@@ -17,7 +17,7 @@ only where choices overlap (4.1.2), and is refused elsewhere.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,18 +25,36 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from numpyro.handlers import mask, scale
+from numpyro.handlers import block, mask, scale, seed, substitute, trace
 from scipy.linalg import helmert
 
-from ethogram.models.blocks.conjugate_block import is_concrete, require_reals
+from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require_reals
 from ethogram.models.choice import ProbitChoice
-from ethogram.models.decisions import Decisions, check_decisions, digest
+from ethogram.models.decisions import Decisions, check_decisions, require_key, weights_of
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.separation import Separation, find_separation
+from ethogram.models.separation import separation_once
 
-__all__ = ["NoisyMDP"]
+__all__ = ["FlatPrior", "NoisyMDP", "SimulatedChoices"]
 
 KINDS = ("tabular", "features")
+
+
+class FlatPrior(dist.ImproperUniform):
+    """The flat law of values, which has a density to learn with and no draws."""
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Raises NotImplementedError, as samplers that look for a place to start expect."""
+        raise NotImplementedError(
+            "kappa is infinite, and a flat prior has no draws: give a finite kappa, or values, such as those of a "
+            "posterior in Predictive(model, samples)"
+        )
+
+
+class SimulatedChoices(NamedTuple):
+    """Simulated choices, and the values behind them."""
+
+    data: Decisions
+    parameters: dict[str, Any]
 
 
 @model_object
@@ -53,7 +71,8 @@ class NoisyMDP:
 
     Parameters
     ----------
-    kappa : variance of the values: a number above 0, infinity for the flat prior, or a numpyro distribution.
+    kappa : variance of the values: a number above 0, infinity for the flat prior, or a numpyro distribution of one
+        number above 0.
     kind : ``"tabular"``, options have the probabilities of next states for features, and values sum to zero; or
         ``"features"``, they have features of any kind, and v are weights.
     action_rewards : whether options have a reward of their own, by slot and summing to zero, also known as constants
@@ -64,7 +83,8 @@ class NoisyMDP:
     Raises
     ------
     TypeError, ValueError
-        If a variance is not above 0, `kind` is neither, or beta is not in (0, 1].
+        If a variance is not above 0, or its prior not of one number above 0, `kind` is neither, or beta is not in
+        (0, 1].
 
     Examples
     --------
@@ -101,6 +121,8 @@ class NoisyMDP:
                     raise ValueError(
                         f"{name} must be a variance above 0, infinity or a distribution, not {value!r}"
                     )
+        if isinstance(self.kappa, dist.Distribution):
+            _check_prior("kappa", self.kappa)
         if isinstance(own, dist.Distribution):
             raise TypeError("action_rewards is a distribution: give True, for that of kappa, or a number")
         if self.beta is not None:
@@ -121,8 +143,11 @@ class NoisyMDP:
         Raises
         ------
         TypeError, ValueError
-            As `check_decisions`; if probabilities of next states do not sum to one; or if the prior is flat and some
-            direction is contradicted by no choice. What is traced is not checked.
+            As `check_decisions`; if probabilities of next states do not sum to one, there is no parameter, or no
+            choice to learn from; or if the prior is flat and some direction is contradicted by no choice. What is
+            traced is not checked.
+        NotImplementedError
+            If values are to be drawn from a flat prior.
         """
         data = self.check(data, condition)
         kappa = self.kappa
@@ -152,7 +177,69 @@ class NoisyMDP:
             mask(mask=counts),
             scale(scale=jnp.where(counts, weight, 1)),
         ):
-            numpyro.sample("choice", offered, obs=jnp.maximum(choice, 0))
+            numpyro.sample("choice", offered, obs=choice)
+
+    def simulate(
+        self, key: Any, decisions: Decisions, parameters: dict[str, Any] | None = None
+    ) -> SimulatedChoices:
+        """Choices among the options of given decisions, with the values behind them.
+
+        Parameters
+        ----------
+        key : a typed key.
+        decisions : options to choose from, and subjects; what was chosen is not looked at, and a decision is made once
+            whatever its weight.
+        parameters : by site, ``theta (parameter,)``, or ``(subject, parameter)``; or ``v`` and, in a model with them,
+            ``action_rewards``, whose level counts for nothing where they sum to zero. Drawn from the prior where None.
+
+        Returns
+        -------
+        SimulatedChoices
+            `data`, the decisions with their choices, and `parameters` by site, ``theta`` and what follows from it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the key is not typed, the prior is flat and there are no parameters, these do not fit the decisions, or
+            as :meth:`check`.
+
+        Examples
+        --------
+        >>> import jax, numpy as np
+        >>> offered = Decisions.from_list([np.eye(3)] * 5)
+        >>> made = NoisyMDP(4.0).simulate(jax.random.key(0), offered, {"v": np.array([0.0, 60.0, 0.0])})
+        >>> made.data.choice.tolist()
+        [1, 1, 1, 1, 1]
+        """
+        require_key(key)
+        data = self.check(decisions, condition=False)
+        given = {} if parameters is None else {"theta": self._theta(parameters, data)}
+        if self.flat and not given:
+            raise ValueError("kappa is infinite, and a flat prior has no draws: give parameters")
+        with block():
+            sites = trace(seed(substitute(self, data=given), key)).get_trace(data, condition=False)
+        drawn = {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
+        chosen = data._replace(choice=np.asarray(drawn.pop("choice")))
+        # What was given has not come from the variance and the mean that were drawn beside it.
+        told = {**given, **self.parts(given["theta"], data)} if given else drawn
+        return SimulatedChoices(chosen, told)
+
+    def _theta(self, parameters: dict[str, Any], data: Decisions) -> Array:
+        """Theta of parameters by site."""
+        sites = {"v": data.features.shape[-1]}
+        if self.rewards != "none":
+            sites["action_rewards"] = data.legal.shape[1]
+        sizes = {"theta": sum(self.sizes(data))} if "theta" in parameters else sites
+        if set(parameters) != set(sizes):
+            raise ValueError(f"parameters are {sorted(parameters)}: give theta, or {' and '.join(sites)}")
+        subjects, found = () if data.subject is None else (data.num_subjects,), []
+        for name, size in sizes.items():
+            (value,) = read_reals(**{name: parameters[name]})
+            if value.shape != (*subjects, size):
+                raise ValueError(f"parameters[{name!r}] has shape {value.shape}, not {(*subjects, size)}")
+            summing = name == "action_rewards" or (name == "v" and self.kind == "tabular")
+            found.append(value @ _sum_zero(size).astype(value.dtype) if summing else value)
+        return jnp.concatenate(found, axis=-1)
 
     def utilities(self, theta: Any, data: Decisions) -> Array:
         """Utilities (decision, option) of theta (parameter,), or (subject, parameter); zero where not legal."""
@@ -170,7 +257,12 @@ class NoisyMDP:
                 "kappa is infinite, and data have subjects, whose values lie about common ones: give a finite kappa or "
                 "a distribution, or leave subject out"
             )
-        if not is_concrete(data.features, data.legal, data.choice):
+        if sum(self.sizes(data)) == 0:
+            raise ValueError(
+                f"features has shape {data.features.shape}: values of kind {self.kind!r} then have no parameter (those "
+                "of states sum to zero), and there is nothing to learn"
+            )
+        if not is_concrete(*jax.tree.leaves(data)):
             return data
         if self.kind == "tabular":
             sums = np.where(data.legal, np.asarray(data.features).sum(-1, dtype=float), 1.0)
@@ -182,6 +274,11 @@ class NoisyMDP:
                     f"features{list(at)} sum to {sums[at]:.6g}, not 1: tabular values take probabilities of the next "
                     'states; use kind="features" for others'
                 )
+        several = np.asarray(data.legal).sum(-1) > 1
+        if condition and not (several & (weights_of(data, known=True) > 0)).any():
+            raise ValueError(
+                "no decision has two legal options and a known choice: nothing is learned from these data"
+            )
         if condition and self.flat and (found := self.separation(data)) is not None:
             raise ValueError(
                 f"kappa is infinite, and {found}: there is no posterior. Give a finite kappa, or more decisions"
@@ -239,7 +336,7 @@ class NoisyMDP:
         values, own = self.sizes(data)
         variance = self.action_rewards if self.rewards == "own" else kappa
         if self.flat:
-            return dist.ImproperUniform(dist.constraints.real_vector, (), (values + own,))
+            return FlatPrior(dist.constraints.real_vector, (), (values + own,))
         variances = jnp.concatenate([jnp.full(values, kappa, float), jnp.full(own, variance, float)])
         return dist.Normal(loc, jnp.sqrt(variances)).to_event(1)
 
@@ -251,10 +348,8 @@ class NoisyMDP:
         """
         data = jax.tree.map(np.asarray, data)
         design = np.asarray(self.design(data), float)
-        choice = np.asarray(data.choice)
-        if data.weight is not None:
-            choice = np.where(data.weight > 0, choice, -1)
-        found = _separation(_Hashed(design, np.asarray(data.legal), choice))
+        choice = np.where(weights_of(data) > 0, data.choice, -1)
+        found = separation_once(design, np.asarray(data.legal), choice)
         if found is None:
             return None
         parts = {name: np.asarray(part) for name, part in self.parts(found.direction, data).items()}
@@ -270,6 +365,21 @@ def _is_flat(variance: Any) -> bool:
     return not isinstance(variance, dist.Distribution) and is_concrete(variance) and bool(np.isinf(variance))
 
 
+def _check_prior(name: str, prior: dist.Distribution) -> None:
+    """Raise ValueError unless a distribution is of one number above zero."""
+    if prior.batch_shape or prior.event_shape:
+        raise ValueError(
+            f"{name} has a prior with batch shape {prior.batch_shape} and event shape {prior.event_shape}: give the "
+            "distribution of one number"
+        )
+    support = prior.support
+    least = getattr(support, "lower_bound", None)
+    if least is None or support.is_discrete or (is_concrete(least) and not np.all(np.asarray(least) >= 0)):
+        raise ValueError(
+            f"{name} has a prior with support {support}: give a distribution of numbers above 0, such as HalfNormal"
+        )
+
+
 @functools.lru_cache(maxsize=32)
 def _sum_zero(count: int) -> np.ndarray:
     """Orthonormal basis (count, count - 1) of the vectors that sum to zero."""
@@ -278,22 +388,3 @@ def _sum_zero(count: int) -> np.ndarray:
 
 def _some(numbers: np.ndarray) -> str:
     return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
-
-
-class _Hashed:
-    """Arrays that compare by what they hold: a linear programme is solved once a data set."""
-
-    def __init__(self, *arrays: np.ndarray):
-        self.arrays = arrays
-        self.digest = digest(*arrays)
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashed) and self.digest == other.digest
-
-
-@functools.lru_cache(maxsize=16)
-def _separation(problem: _Hashed) -> Separation | None:
-    return find_separation(*problem.arrays)

@@ -1,4 +1,4 @@
-r"""Values of an agent that is soft about a discounted return without end, their policy, and derivatives of both.
+r"""Values of an agent that is soft about its discounted return, their policy, and derivatives of both.
 
 .. math:: Q(s, a) = r(s, a) + \gamma \sum_{s'} P(s' \mid s, a) V(s'), \quad
           V(s) = \ln \sum_a \exp Q(s, a), \quad \pi(a \mid s) = \exp(Q(s, a) - V(s))
@@ -6,7 +6,8 @@ r"""Values of an agent that is soft about a discounted return without end, their
 Newton's method for the residual T V - V of one backup evaluates the policy of V:
 :math:`V \leftarrow V + (I - \gamma P_\pi)^{-1} (T V - V)`. T is convex and monotone, so that it converges from
 everywhere, and from below after one step (soft policy iteration). Derivatives are those of the fixed point,
-:math:`dV = (I - \gamma P_\pi)^{-1} \sum_a \pi(a \mid \cdot)\, dQ(\cdot, a)` with V held in dQ.
+:math:`dV = (I - \gamma P_\pi)^{-1} \sum_a \pi(a \mid \cdot)\, dQ(\cdot, a)` with V held in dQ. With a horizon, the
+backup is repeated so often from V = 0.
 """
 
 from __future__ import annotations
@@ -23,30 +24,37 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ethogram.models.blocks.conjugate_block import Reals, common_batch, is_concrete, read_reals
 from ethogram.models.emissions.emission import whole_number
-from ethogram.models.mdp import MDP
-from ethogram.models.policy_chain import PolicySystem, add_up
-from ethogram.models.soft_newton import Controls, World, action_values, climb, soft_max
+from ethogram.models.mdp import MDP, read_reward
+from ethogram.models.policy_chain import add_up
+from ethogram.models.policy_values import (
+    DIRECT_AT_MOST,
+    evaluate,
+    of_type,
+    read_interest,
+    read_world,
+    require_tolerance,
+)
+from ethogram.models.soft_newton import Controls, action_values, climb, soft_max
 
-__all__ = ["SoftSolution", "soft_values"]
+__all__ = ["SoftSolution", "soft_policy", "soft_values"]
 
 METHODS = {"newton": 100, "direct": 100, "value_iteration": 1_000_000}
 """Ways to solve, and the most steps each takes unless told."""
 
-DIRECT_AT_MOST = 128
-"""States up to which Newton's linear systems are factored unasked."""
-
 
 class SoftSolution(NamedTuple):
-    """A soft-optimal agent without a horizon.
+    """A soft-optimal agent, without a horizon or in the first of its steps.
 
     Attributes
     ----------
     values : V(s), (..., state), the reward of the state included.
     action_values : Q(s, a), (..., state, action); -inf where an action is not available.
     log_policy : ln pi(a | s), (..., state, action); -inf where an action is not available.
-    residual : largest |T V - V| of what the last step began with, (...).
-    steps : Newton steps or sweeps that were taken, (...).
-    converged : whether the values are as near to the fixed point as was asked, or as rounding lets them, (...).
+    residual : largest |T V - V| of what the last step began with, (...); with a horizon, how much its last step still
+        changes.
+    steps : Newton steps or sweeps that were taken, (...); the horizon where there is one.
+    converged : whether the values are as near to the fixed point as was asked, or as rounding lets them, (...); with
+        a horizon, whether they are finite.
     """
 
     values: Float[Array, "*batch state"]
@@ -70,8 +78,9 @@ def soft_values(
     tol: float | int = 1e-12,
     max_steps: int | None = None,
     initial: Reals | None = None,
+    horizon: int | None = None,
 ) -> SoftSolution:
-    r"""Soft-optimal values and policy of a world without end.
+    r"""Soft-optimal values and policy of a world without end, or of the first step before a horizon.
 
     Steps end where :math:`|T V - V| \gamma / (1 - \gamma)`, which bounds the error of V, is at most `tol` times the
     largest |V| (or one, if that is more), or at what rounding lets be known. Values that are not there after
@@ -82,7 +91,7 @@ def soft_values(
 
     Parameters
     ----------
-    mdp : S states, A actions, a discount in [0, 1).
+    mdp : S states, A actions, a discount in [0, 1), or in [0, 1] with a horizon.
     reward : r (..., state), or (..., state, action): one of the latter where the last two axes are (S, A), be S = A
         or not. (..., state, 1) is a reward of states always.
     method : ``"newton"``, whose linear systems are factored up to 128 states, and above that solved by BiCGSTAB, more
@@ -91,12 +100,16 @@ def soft_values(
     tol : relative error of the values, and relative residual of the linear systems behind derivatives; above 0.
     max_steps : most Newton steps (100) or sweeps (a million).
     initial : values (..., state) to start from; without them a constant. It has no derivative.
+    horizon : H >= 1 steps to go, this one included, with nothing after the last; None for no end. H backups then take
+        the place of the method, and what comes back is of the first step;
+        :func:`~ethogram.models.soft_policy_by_step.soft_policy_by_step` has the other ones too.
 
     Raises
     ------
     TypeError, ValueError
         `mdp` is no MDP, or its discount is 1, which takes a horizon; `reward` or `initial` is not of finite floats or
-        does not fit; `method` is none, `tol` no number above 0, `max_steps` no integer above 0.
+        does not fit; `method` is none, `tol` no number above 0, `max_steps` or `horizon` no integer above 0; there is
+        a horizon, and a method, `max_steps` or `initial` too.
 
     References
     ----------
@@ -108,62 +121,83 @@ def soft_values(
     --------
     >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
     >>> solution = soft_values(corridor, [0.0, 0.0, 1.0])
-    >>> print(solution.policy[:, 1].round(2), bool(solution.converged))
-    [0.71 0.76 0.78] True
+    >>> print((100 * solution.policy[:, 1]).round(), bool(solution.converged))
+    [67. 85. 74.] True
     """
-    if not isinstance(mdp, MDP):
-        raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
-    if is_concrete(mdp.discount) and not mdp.discount < 1:
-        raise ValueError(
-            f"mdp.discount is {mdp.discount}: without a horizon it must be below 1; soft_policy_by_step has a horizon"
-        )
+    reward, batch = read_reward(mdp, reward)
+    reward = jnp.swapaxes(reward, -2, -1)
+    if horizon is not None:
+        whole_number("horizon", horizon, 1)
+        if method != "newton" or max_steps is not None or initial is not None:
+            raise ValueError(f"horizon is {horizon}: it leaves nothing to method, max_steps and initial")
+        world, dtype = read_world(mdp, reward)
+        return _to_the_end(world, reward.astype(dtype), int(horizon), batch)
+    interest = read_interest(mdp)
     if method not in METHODS:
         raise ValueError(f"method must be one of {tuple(METHODS)}, not {method!r}")
-    if isinstance(tol, bool) or not isinstance(tol, float | int | np.floating):
-        raise TypeError(f"tol must be a number, not {tol!r}")
-    if not 0 < tol < np.inf:
-        raise ValueError(f"tol must be a number above 0, not {tol!r}")
+    require_tolerance(tol)
     max_steps = METHODS[method] if max_steps is None else max_steps
     whole_number("max_steps", max_steps, 1)
-    (reward,) = read_reals(reward=reward)
-    reward, batch = _with_state_last(mdp, reward)
     if initial is not None:
         (initial,) = read_reals(initial=initial)
         mdp._fits("initial", initial, (mdp.num_states,))
         came = f"reward has batch axes {batch}, initial {initial.shape[:-1]}"
         batch = common_batch(came, batch, initial.shape[:-1])
-    transitions = mdp.transitions.for_solvers()
-    dtype = jnp.result_type(reward.dtype, *(x for x in [transitions.probabilities, initial] if x is not None))
-    world = World(transitions, mdp.discount, mdp.action_mask)
-    # Of the discount as it was given: 1 - 0.9999 in single precision has three digits.
-    interest = 1 - (float(mdp.discount) if is_concrete(mdp.discount) else mdp.discount)
+    world, dtype = read_world(mdp, reward, initial)
     controls = Controls(interest, initial, tol, max_steps)
     return _solve(world, reward.astype(dtype), controls, method, batch)
 
 
-def _with_state_last(mdp: MDP, reward: Array) -> tuple[Array, tuple[int, ...]]:
-    """Rewards (..., action or 1, state) and their batch axes."""
-    count, num_actions = mdp.num_states, mdp.num_actions
-    if reward.shape[-2:] in ((count, num_actions), (count, 1)):
-        return jnp.swapaxes(reward, -2, -1), reward.shape[:-2]
-    if reward.shape[-1:] == (count,):
-        return reward[..., None, :], reward.shape[:-1]
-    raise ValueError(
-        f"reward has shape {reward.shape}: the last axis must be the states of the world, ({count},), "
-        f"or the last two its states and actions, ({count}, {num_actions})"
-    )
+def soft_policy(
+    mdp: MDP, reward: Reals, *, horizon: int | None = None
+) -> Float[Array, "*batch state action"]:
+    """Probabilities pi(a | s) of the soft-optimal policy, (..., state, action): those of :func:`soft_values`.
+
+    Raises
+    ------
+    TypeError, ValueError : as :func:`soft_values`.
+    RuntimeError : values did not converge. What is being traced is not checked.
+
+    Examples
+    --------
+    >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
+    >>> print((100 * soft_policy(corridor, [0.0, 0.0, 1.0])[:, 1]).round())
+    [67. 85. 74.]
+    """
+    found = soft_values(mdp, reward, horizon=horizon)
+    if is_concrete(found.converged) and not np.all(found.converged):
+        raise RuntimeError(
+            f"soft values have not converged after {np.max(found.steps)} steps, to a residual of "
+            f"{np.max(found.residual):.3g}: soft_values returns them as they are"
+        )
+    return found.policy
+
+
+@functools.partial(jax.jit, static_argnames=("horizon", "batch"))
+def _to_the_end(world, reward, horizon, batch):
+    world = of_type(world, reward.dtype)
+
+    def solve(reward):
+        def backup(values, _):
+            return soft_max(action_values(world, reward, 0, values)[1])[0], None
+
+        values = lax.scan(backup, jnp.zeros_like(reward[0]), None, length=horizon - 1)[0]
+        whole = action_values(world, reward, 0, values)[1]
+        first, _, log_policy = soft_max(whole)
+        residual = jnp.max(jnp.abs(first - values))
+        return SoftSolution(
+            first, whole.T, log_policy.T, residual, jnp.asarray(horizon), jnp.all(jnp.isfinite(first))
+        )
+
+    for _ in batch:
+        solve = jax.vmap(solve)
+    return solve(reward)
 
 
 @functools.partial(jax.jit, static_argnames=("method", "batch"))
 def _solve(world, reward, controls, method, batch):
     dtype = reward.dtype
-    world = world._replace(
-        discount=jnp.asarray(world.discount, dtype),
-        mask=None if world.mask is None else world.mask.T,
-        transitions=jax.tree.map(
-            lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, world.transitions
-        ),
-    )
+    world = of_type(world, dtype)
     if method == "newton" and reward.shape[-1] <= DIRECT_AT_MOST:
         method = "direct"
 
@@ -212,26 +246,9 @@ def _fixed_point_jvp(method, primals, tangents):
     )
     policy = soft_max(relative)[1]
     change = add_up(lambda a: policy[a] * moved[a], len(policy))
-    values = _evaluate(method, world, controls, policy, change)
+    values = evaluate(world, policy, change, controls.interest, controls.tol, method == "direct")
     still = jax.tree.map(_no_tangent, solved)
     return solved, still._replace(relative=values)
-
-
-def _evaluate(method, world, controls, policy, gain):
-    r"""Discounted sums (state,) of what a policy gains at each state, :math:`(I - \gamma P_\pi)^{-1} g`."""
-    chain = world.transitions.chain(policy)
-    times = chain.forward()
-    still = jax.tree.map(lax.stop_gradient, (chain, world.discount, world.transitions.excess(), policy))
-    fixed, discount, excess, weight = still
-    along = add_up(lambda a: weight[a] * excess[a], len(excess))
-    system, direct = PolicySystem(fixed, discount, controls.interest, along), method == "direct"
-
-    return lax.custom_linear_solve(
-        lambda x: x - world.discount * times(x),
-        gain,
-        lambda _, b: system.solve(b, controls.tol, direct),
-        lambda _, b: system.solve_transposed(b, controls.tol, direct),
-    )
 
 
 def _no_tangent(x):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -57,6 +58,10 @@ class DenseTransitions:
     def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
         """P of single transitions, in the shape that the indices broadcast to."""
         return self.probabilities[states, actions, next_states]
+
+    def draw(self, key: Array, states: Array, actions: Array) -> Array:
+        """Next states after states and actions, in the shape that these broadcast to."""
+        return jax.random.categorical(key, jnp.log(self.probabilities[states, actions]))
 
     def for_solvers(self) -> DenseTransitions:
         return self
@@ -143,12 +148,21 @@ class SparseTransitions:
 
     def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
         """P of single transitions, in the shape that the indices broadcast to."""
-        states, actions, next_states = jnp.broadcast_arrays(states, actions, next_states)
-        after = self.neighbours[:, states] if self.neighbours.ndim == 2 else None
-        if after is None:
-            after = jnp.moveaxis(jnp.asarray(self.neighbours)[actions, :, states], -1, 0)
-        chance = jnp.moveaxis(self.probabilities[actions, :, states], -1, 0)
-        return jnp.sum(jnp.where(after == next_states[None], chance, 0), axis=0)
+        after, chance = self._after(*jnp.broadcast_arrays(states, actions))
+        return jnp.sum(jnp.where(after == next_states[..., None], chance, 0), axis=-1)
+
+    def draw(self, key: Array, states: Array, actions: Array) -> Array:
+        """Next states after states and actions, in the shape that these broadcast to."""
+        after, chance = self._after(*jnp.broadcast_arrays(states, actions))
+        slot = jax.random.categorical(key, jnp.log(chance))
+        return jnp.take_along_axis(after, slot[..., None], axis=-1)[..., 0]
+
+    def _after(self, states: Array, actions: Array) -> tuple[Array, Array]:
+        """Next states (..., slot) and their probabilities."""
+        neighbours, chance = jnp.asarray(self.neighbours), self.probabilities[actions, :, states]
+        if neighbours.ndim == 2:
+            return jnp.moveaxis(neighbours[:, states], 0, -1), chance
+        return neighbours[actions, :, states], chance
 
     def for_solvers(self) -> SparseTransitions:
         return self
@@ -208,6 +222,10 @@ class DeterministicTransitions:
     def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
         """One where the transition is the one that happens, else zero."""
         return (self.next_state[states, actions] == next_states).astype(float)
+
+    def draw(self, key: Array, states: Array, actions: Array) -> Array:
+        """Next states after states and actions, in the shape that these broadcast to; no chance has a part in it."""
+        return self.next_state[states, actions]
 
     def for_solvers(self) -> SparseTransitions:
         """The same as lists, one successor to each."""

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 
 from ethogram.models.blocks.conjugate_block import Reals, is_concrete, read_reals, require_reals
 from ethogram.models.choice import OFFSETS, winner_density
+from ethogram.models.legal_actions import legal_actions
 from ethogram.models.mdp import MDP
 
 __all__ = ["expected_maximum", "reward"]
@@ -43,12 +44,13 @@ def reward(
     mdp : the world; its own discount is not used.
     beta : discount in (0, 1).
     reading : ``"execution"`` or ``"private"``, what the noise is.
-    legal : (state, action) booleans; None for all.
+    legal : (state, action) booleans, of actions that the world has; None for all of these (`action_mask`).
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such reading, beta is not in (0, 1), values are not one a state, or a state has no legal action.
+        If there is no such reading, beta is not in (0, 1), values are not one a state, a state has no legal action, or
+        a legal one that the world does not have.
 
     Examples
     --------
@@ -66,9 +68,7 @@ def reward(
         raise ValueError(f"beta must be a number in (0, 1), not {beta!r}")
     (values,) = read_reals(values=values)
     ahead = mdp.expect(values)
-    allowed = jnp.ones(ahead.shape[-2:], bool) if legal is None else jnp.asarray(legal)
-    if allowed.dtype != bool or allowed.shape != ahead.shape[-2:]:
-        raise ValueError(f"legal is {allowed.dtype} {allowed.shape}, not booleans {ahead.shape[-2:]}")
+    allowed = jnp.asarray(legal_actions(mdp, legal))
     if is_concrete(allowed) and not np.asarray(allowed).any(-1).all():
         raise ValueError(f"legal[{int((~np.asarray(allowed).any(-1)).argmax())}]: no action is legal there")
     if reading == "execution":

@@ -162,50 +162,51 @@ samples = mcmc.get_samples()
 print(choice_summary.summarize_choices(player, samples, train))
 
 # %% [markdown]
-# Here NUTS is the better walker: with many options and strong values the latent utilities hold the scale of the values
-# tight, and PX-DA's steps along it are short. `PXDA(player, winner="rejection", collapse_scale=2)` adds a move of the
-# scale that knows nothing of the utilities, for those who want to compare.
+# That was NUTS; `PXDA(player)` takes the same decisions. With many options and strong values the latent utilities hold
+# the scale of the values tight, so that a sweep moves it little: `PXDA(player, winner="rejection", collapse_scale=2)`
+# adds a move of the scale that knows nothing of the utilities. Which of the three forgets fastest here is not shown;
+# the cells above, with `player` and `train` in them, would show it.
 #
 # What she will do next is the posterior predictive probability of each placement: the mean over draws of its exact
-# probability. The share of placements that are not the most probable one has a floor that no model can pass: even who
-# knows her values does not know the noise.
+# probability. Beside the share of placements that are not the most probable one stands what is to be expected of who
+# knows her values, though not the noise: over four hundred placements a model may be luckier, on average it is not.
 
 # %%
 probabilities = choice_predictions.predict_probabilities(player, samples, test)
-guess = choice_predictions.predict_choice(player, samples, test)
+guess = np.asarray(probabilities).argmax(1)
 error = choice_predictions.choice_error(guess, test)
 floor = choice_predictions.noise_floor(test.features @ np.array(truth), test)
 chosen = np.take_along_axis(np.asarray(probabilities), test.choice[:, None], 1)
-print(f"predicted wrongly: {error:.3f}; by who knows her values: {floor:.3f}")
+print(f"predicted wrongly: {error:.3f}; to be expected of who knows her values: {floor:.3f}")
 print(f"mean log probability of what she did: {np.log(chosen).mean():.3f} nats")
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
 plots_choices.value_marginals(samples["v"], axes[0], names=train.metadata.feature_names, truth=truth)
-axes[0].legend(frameon=False, fontsize=9)
 plots_choices.reliability(choice_predictions.calibration(probabilities, test, 8), axes[1])
 plt.show()
 
 # %% [markdown]
-# Left, what she values: the truth lies inside. Right, options by their predicted probability, and how often they were
-# taken (small numbers: how many options): on the diagonal a prediction of 30 % is right in 30 % of the cases.
+# Left, what she values, and the truth. Right, options by their predicted probability, and how often they were taken: on
+# the diagonal a prediction of 30 % is right in 30 % of the cases.
 #
-# Last, the same pieces and the same noise, played by her and by who learned from her.
+# Last, the same pieces and the same noise, played by her and by who learned from her; in colour, where the piece at
+# hand comes to lie.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(6, 6), layout="constrained")
-moves = 61
+moves = 60
 for ax, values, title in zip(
     axes, (truth, tuple(np.asarray(samples["v"].mean(0)))), ("she plays", "who learned from her"), strict=True
 ):
     played = tetris.simulate(jax.random.key(9), values, moves)
-    tetris.draw_board(played.boards[-1], ax)
-    ax.set_title(f"{title}: after {moves - 1} moves")
+    tetris.draw_placement(played.boards[-1], played.pieces[-1], played.decisions.choice[-1], ax)
+    ax.set_title(f"{title}: move {moves}")
 plt.show()
-survived = tetris.play(jax.random.key(5), samples["v"].mean(0), 20 if QUICK else 100, 100 if QUICK else 250)
-longest = survived.max()
+cap = 100 if QUICK else 250
+survived = tetris.play(jax.random.key(5), samples["v"].mean(0), 20 if QUICK else 100, cap)
 print(
-    f"of {len(survived)} games of the learned player {np.mean(survived == longest):.0%} went on for {longest} moves"
+    f"of {len(survived)} games of the learned player {np.mean(survived == cap):.0%} went on for all of {cap} moves"
 )
 
 # %% [markdown]

@@ -1,9 +1,9 @@
-"""Simulation-based calibration of PX-DA: ranks of true values among posterior draws, all replications side by side.
+"""Part of `noisy_mdp_truth`, which prints its rows: simulation-based calibration of PX-DA.
 
-Values are drawn from their prior and choices from the model; where the sampler is right, the rank of a true value among
-99 draws is uniform. Talts, Betancourt, Simpson, Vehtari and Gelman (2018), "Validating Bayesian inference algorithms
-with simulation-based calibration". The log likelihood is among the statistics, since data must play their part: Modrák
-et al. (2023).
+Ranks of true values among posterior draws, all replications side by side. Values are drawn from their prior and
+choices from the model; where the sampler is right, the rank of a true value among 99 draws is uniform. Talts,
+Betancourt, Simpson, Vehtari and Gelman (2018), "Validating Bayesian inference algorithms with simulation-based
+calibration". The log likelihood is among the statistics, since data must play their part: Modrák et al. (2023).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from numpyro.infer import NUTS, Gibbs
 from scipy import stats
 
 from benchmarks.papers.noisy_mdp_reference import autocovariances, integrated_time, log_posterior
-from ethogram.inference.px_da import PXDA
+from ethogram.inference.probit_sweep import MOVES, probit_problem, with_prior
+from ethogram.inference.px_da import PXDA, PXDAState
 from ethogram.models.decisions import Decisions
 from ethogram.models.noisy_mdp import NoisyMDP
 
@@ -85,12 +86,32 @@ def _begin(kind: str, variant: str, kernel: Any, kappa: np.ndarray, known: dict,
     keys = jax.random.split(jax.random.key(seed), len(kappa))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of choices that do not overlap: this prior is proper
-        states = [
-            kernel.init(key, WARMUP * DRAWS, None, (data._replace(choice=choice),), {})
-            for key, choice in zip(keys, choices, strict=True)
-        ]
+        if isinstance(kernel, PXDA):
+            states = _side_by_side(kernel, keys, data, choices)
+        else:
+            each = [
+                kernel.init(key, WARMUP * DRAWS, None, (data._replace(choice=choice),), {})
+                for key, choice in zip(keys, choices, strict=True)
+            ]
+            states = jax.tree.map(_stacked, *each)
     truth = _all_statistics({"theta": theta} | known, choices, data)
-    return Ranks(kind, variant, kernel, jax.tree.map(_stacked, *states), data, choices, np.asarray(truth))
+    return Ranks(kind, variant, kernel, states, data, choices, np.asarray(truth))
+
+
+def _side_by_side(kernel: PXDA, keys: Array, data: Decisions, choices: np.ndarray) -> PXDAState:
+    """States of all replications, from the first one's: no choice has a part in anything but the order of options."""
+    first = kernel.init(keys[0], 0, None, (data._replace(choice=choices[0]),), {})
+    design, move = np.asarray(kernel.model.design(data)), MOVES[kernel.moves]
+    each = [probit_problem(design, data.legal, choice, move) for choice in choices]
+    problems = jax.tree.map(_stacked, *each)
+    precision = jnp.broadcast_to(first.carried.problem.precision, problems.precision.shape)
+    problems = jax.vmap(with_prior)(problems, precision)
+    start = jnp.where(jnp.arange(data.legal.shape[1]) == 0, 1.0, -1.0)[:, None, None]
+    several = jax.tree.map(
+        lambda x: jnp.broadcast_to(x, (len(choices), *jnp.shape(x))), first._replace(rng_key=0)
+    )
+    carried = several.carried._replace(problem=problems, latents=jnp.where(problems.legal, start, 0))
+    return several._replace(rng_key=keys, carried=carried)
 
 
 def _stacked(*leaves: Array) -> Array:

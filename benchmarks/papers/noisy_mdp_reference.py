@@ -1,10 +1,11 @@
-r"""What samplers of the noisy MDP are held against: moments without latent utilities, and autocorrelation times.
+r"""Part of `noisy_mdp_truth` and `noisy_mdp_toy`, which print: what samplers of the noisy MDP are held against.
 
-Moments come from the likelihood by quadrature, which no sampler of latent utilities uses: of two parameters on a grid,
-of more by importance sampling. Proposals are a mixture of
-multivariate t densities fitted to the posterior by adaptive importance sampling, Cappé, Douc, Guillin, Marin and Robert
-(2008), "Adaptive importance sampling in general mixture classes": every round is an expectation-maximisation step in
-which draws have their importance weights. The posterior is log-concave, so that heavier tails than its own are easy.
+Moments without latent utilities, and autocorrelation times. Moments come from the likelihood by quadrature, which no
+sampler of latent utilities uses: of two parameters on a grid, of more by importance sampling. Proposals are a mixture
+of multivariate t densities fitted to the posterior by adaptive importance sampling, Cappé, Douc, Guillin, Marin and
+Robert (2008), "Adaptive importance sampling in general mixture classes": every round is an expectation-maximisation
+step in which draws have their importance weights. The posterior is log-concave, so that heavier tails than its own are
+easy.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Rows with a `lag` are autocorrelations. "mean": posterior means, in double preci
 a mixture of multivariate t densities on the likelihood by quadrature; its effective number of draws is a row. "iact":
 integrated autocorrelation times, summed over components, and their jackknife errors over chains. "order": their order
 in every data set, with two Monte Carlo errors' room. "half means": figure 3, from 10 everywhere, in halves of a chain.
-`--figure PATH` draws figures 1 to 3.
+`--figure FILE` draws figures 1 to 3.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import argparse
 import functools
 import itertools
 import os
-import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +43,7 @@ from ethogram.models.decisions import Decisions
 from ethogram.models.noisy_mdp import NoisyMDP
 from ethogram.models.separation import find_separation
 
-__all__ = ["main", "measure"]
+__all__ = ["measure"]
 
 KAPPAS = {"kappa=2500": 2500.0, "flat": float("inf")}
 ORDER = ("da", "scale", "scale+translate", "local+scale")
@@ -119,7 +117,7 @@ def measure(settings: argparse.Namespace, sizes: Sizes | None = None) -> list[di
     centred = mine[sizes.more, "flat", "da"].trace
     traces = {"raw": raw[:, 6], "raw less its mean": raw[:, 6] - raw.mean(1), "sums to zero": centred}
     figures = figures_of(mine, sizes)
-    if getattr(settings, "figure", None) is not None:
+    if settings.figure is not None:
         draw(settings.figure, figures, traces)
     rows = [row for figure in figures.items() for row in rows_of_figure(*figure)]
     rows += rows_of_means(mine, truths) + rows_of_times(runs)
@@ -373,17 +371,5 @@ def draw(path: Path, figures: dict[int, dict[tuple[str, str], Run]], traces: dic
     picture.savefig(path, dpi=90)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of the benchmark; reads `--figure` beside what all benchmarks read."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--figure", type=Path, default=None)
-    own, rest = parser.parse_known_args(argv)
-
-    def with_figure(settings: argparse.Namespace) -> list[dict[str, Any]]:
-        return measure(argparse.Namespace(**vars(settings), figure=own.figure))
-
-    return report.run("noisy_mdp_toy", __doc__, with_figure, argv=rest)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(report.run("noisy_mdp_toy", __doc__, measure, figure=True))

@@ -178,7 +178,7 @@ def rows_of_shape(moves: str, size: tuple[int, int], seed: int) -> list[dict[str
     def run(key, theta, problem):
         def step(theta, key):
             key_noise, key_draw = jax.random.split(key)
-            means = problem.design[:, :parameters] @ theta
+            means = probit_sweep.fitted(problem, theta)
             noisy = jnp.reshape(means, (3, -1, 3 * chains))
             noisy = noisy + jax.random.normal(key_noise, noisy.shape)
             drawn = probit_sweep.draw_parameters(
@@ -220,7 +220,7 @@ def rows_of_geweke(
 
     def chosen(key, theta):
         """Utilities (option, decision) and choices given values."""
-        means = jnp.reshape(problem.design[:, :parameters] @ theta, (3, -1))
+        means = jnp.reshape(probit_sweep.fitted(problem, theta[:, None]), (3, -1))
         noisy = means + jax.random.normal(key, means.shape)
         choice = jnp.argmax(jnp.where(problem.legal[..., 0], noisy, -jnp.inf), axis=0)
         told = jnp.mean(jnp.take_along_axis(means, choice[None], axis=0))

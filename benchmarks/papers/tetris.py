@@ -82,7 +82,8 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
         learned = []
         for player in sizes.players:
             for seed in range(settings.seed, settings.seed + seeds):
-                learned += rows_of_learning(sizes, player, height, seed)
+                with_pxda = seed == settings.seed and height == min(sizes.seeds)
+                learned += rows_of_learning(sizes, player, height, seed, with_pxda)
         rows += learned + checks_of_learning(sizes, learned, height)
     return rows + rows_of_hurry(sizes, settings.seed)
 
@@ -169,8 +170,10 @@ def judged(found: Posterior, test: Decisions, key: Array) -> dict[str, Any]:
     }
 
 
-def rows_of_learning(sizes: Sizes, player: tuple[float, ...], height: int, seed: int) -> list[dict[str, Any]]:
-    """A row for each number of decisions learned from, on one play of one player."""
+def rows_of_learning(
+    sizes: Sizes, player: tuple[float, ...], height: int, seed: int, with_pxda: bool
+) -> list[dict[str, Any]]:
+    """A row for each number of decisions learned from, on one play of one player, and one by PX-DA where asked for."""
     truth = np.asarray(player, np.float32)
     key_play, key_fit, key_vote, key_games = jax.random.split(jax.random.key(seed), 4)
     decisions = tetris.simulate(key_play, player, DECISIONS, rows=height).decisions
@@ -191,7 +194,7 @@ def rows_of_learning(sizes: Sizes, player: tuple[float, ...], height: int, seed:
             row |= {"survived": int(np.sum(moves >= 250)), "games": sizes.games, "moves": float(moves.mean())}
         rows.append(row | {"draws": found.theta.mean((0, 1)).tolist()})
     count, warmup, draws = sizes.pxda
-    if seed == 0 and height == min(sizes.seeds):
+    if with_pxda:
         found = learn_by_pxda(key_fit, cut(decisions, slice(count)), warmup, draws)
         rows.append(
             {**common, "observations": count, "sampler": "PXDA", **judged(found, test, key_vote), **floor}

@@ -39,6 +39,7 @@ __all__ = ["Case", "Chains", "measure", "measure_case", "measure_linearity"]
 MOVES = ("da", "scale", "scale+translate", "local", "local+scale")
 TRIED = (("dense", 16), ("dense", 24), ("diagonal", 16), ("diagonal", 24))
 COLLAPSED = (0, 1, 5)
+SIZES = ("toy", "middle", "tetris")
 TARGETS = {"toy": 12.0, "middle": 24.0}
 RIVALS = {"scale+translate": 1.2, "da": 1.3}
 BEST = "local+scale"
@@ -358,4 +359,4 @@ def measure_linearity(
 
 
 if __name__ == "__main__":
-    raise SystemExit(report.run("px_da", __doc__, measure, speed=True))
+    raise SystemExit(report.run("px_da", __doc__, measure, speed=True, sizes=SIZES))

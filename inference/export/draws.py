@@ -14,6 +14,7 @@ from numpyro.infer.svi import SVIRunResult
 
 from ethogram.inference.conjugate_svi import ConjugateResult
 from ethogram.inference.posterior import Posterior
+from ethogram.inference.reward_result import RewardFit, RewardPosterior
 
 __all__ = ["Draws", "flat_draws", "read_draws"]
 
@@ -41,7 +42,7 @@ class Draws(NamedTuple):
 
 
 def read_draws(key: Array, result: Any, data: Any, model: Any, guide: Any, num_draws: int) -> Draws:
-    """Draws of a `ConjugateResult`, a `Posterior`, numpyro's `MCMC` or its `SVIRunResult`.
+    """Draws of a `ConjugateResult`, a `Posterior`, a `RewardFit`, numpyro's `MCMC` or its `SVIRunResult`.
 
     Raises
     ------
@@ -54,13 +55,15 @@ def read_draws(key: Array, result: Any, data: Any, model: Any, guide: Any, num_d
         return _from_conjugate(key, result, model, num_draws)
     if isinstance(result, Posterior):
         return _from_posterior(key, result, model, num_draws)
+    if isinstance(result, RewardFit | RewardPosterior):
+        return _from_reward(key, result, model, num_draws)
     if isinstance(result, MCMC):
         return _from_mcmc(result, model)
     if isinstance(result, SVIRunResult):
         return _from_svi(key, result, data, model, guide, num_draws)
     raise TypeError(
-        f"result is {type(result).__name__}: give a ConjugateResult, a Posterior, numpyro's MCMC after run, "
-        "or what numpyro's SVI.run returned"
+        f"result is {type(result).__name__}: give a ConjugateResult, a Posterior, a RewardFit, numpyro's MCMC after "
+        "run, or what numpyro's SVI.run returned"
     )
 
 
@@ -84,6 +87,17 @@ def _from_conjugate(key: Array, result: ConjugateResult, model: Any, num_draws: 
     }
     attributes = {**drawn.attributes, "converged": int(result.converged), "num_steps": int(result.step)}
     return drawn._replace(fit=fit, attributes=attributes)
+
+
+def _from_reward(key: Array, result: Any, model: Any, num_draws: int) -> Draws:
+    posterior = result.posterior if isinstance(result, RewardFit) else result
+    sites = _one_chain(posterior.sample(key, num_draws))
+    fit: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+    attributes = {**_attributes("ethogram"), "method": posterior.method}
+    if isinstance(result, RewardFit):
+        fit = {"elbo": (("step",), np.asarray(result.trace))}
+        attributes |= {"converged": int(result.converged), "num_steps": int(result.steps)}
+    return Draws(posterior.model if model is None else model, sites, {}, fit, attributes)
 
 
 def _from_mcmc(mcmc: MCMC, model: Any) -> Draws:

@@ -1,15 +1,17 @@
-"""Checked traces of states, actions and evidence, as an agent Markov model counts them."""
+"""Checked traces of states, actions and evidence, step by step."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from ethogram.models.blocks.conjugate_block import is_concrete
+from ethogram.models.mdp import MDP
 from ethogram.models.trajectories import Trajectories
 
-__all__ = ["AgentSteps", "read_steps"]
+__all__ = ["AgentSteps", "read_steps", "require_possible"]
 
 
 class AgentSteps(NamedTuple):
@@ -36,7 +38,7 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     """
     for name in ("states", "actions"):
         if getattr(data, name) is None:
-            raise ValueError(f"data.{name} is None: an agent Markov model needs {name} (sequence, time)")
+            raise ValueError(f"data.{name} is None: give {name} (sequence, time)")
         if not is_concrete(getattr(data, name), data.lengths):
             raise TypeError(f"data.{name} is traced: rows are counted before jit; use arrange")
     states, actions = (np.asarray(x).astype(np.int64) for x in (data.states, data.actions))
@@ -56,6 +58,24 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     pair = np.where(inside, states * (num_actions + 1), 0)
     pair = pair + np.where(inside, np.where(actions < 0, num_actions, actions), 0)
     return AgentSteps(states, actions, pair, stay, inside, leaving)
+
+
+def require_possible(mdp: MDP, steps: AgentSteps) -> None:
+    """Raise ValueError at the first step that the world makes with probability zero."""
+    sequence, time = np.nonzero(steps.leaving)
+    state, action = steps.state[sequence, time], steps.action[sequence, time]
+    after, every = steps.state[sequence, time + 1], np.arange(mdp.num_actions)
+    with jax.ensure_compile_time_eval():  # inside jit too, where the world and the traces are known
+        likely = np.asarray(mdp.probability(state[:, None], every, after[:, None])) > 0
+    taken = (action[:, None] < 0) | (action[:, None] == every)
+    wrong = np.flatnonzero(~(likely & taken).any(1))
+    if wrong.size:
+        i = wrong[0]
+        by = "no action" if action[i] < 0 else f"action {action[i]} never"
+        raise ValueError(
+            f"data.states[{sequence[i]}, {time[i] + 1}] is {after[i]}: {by} leads there from {state[i]}; "
+            "mend the trace, or the world"
+        )
 
 
 def _evidence(data: Trajectories, inside: np.ndarray, leaving: np.ndarray) -> np.ndarray:

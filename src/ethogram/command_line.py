@@ -3,41 +3,64 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
+import signal
 import sys
+import tempfile
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 __all__ = ["main", "use_compilation_cache"]
 
-BAD_INPUT = 2
+OUTPUT_CLOSED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 GAMES = ("tetris",)
 LARGEST_SEED = 2**32 - 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of the command: 0, or 2 for bad input.
+    """Exit code of the command: 0, or 2 for bad input, 130 after Ctrl-C, and 1 where nobody reads the output.
 
     Parameters
     ----------
     argv : arguments to read in place of the command line's.
     """
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    if arguments.command is None:
-        parser.print_help()
-        return 0
-    return arguments.run(arguments)
+    try:
+        try:
+            parser = _parser()
+            arguments = parser.parse_args(argv)
+            if arguments.command is None:
+                parser.print_help()
+                return 0
+            return arguments.run(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _refuse("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # Python flushes standard output once more at its end, and would complain.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _refuse("nobody reads standard output any more", OUTPUT_CLOSED)
 
 
-def _parser() -> argparse.ArgumentParser:
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}\n")
+
+
+def _parser() -> _Parser:
     from ethogram import __version__
 
-    parser = argparse.ArgumentParser(
-        prog="ethogram", description="Probabilistic models of agents that decide in sequence."
-    )
+    parser = _Parser(prog="ethogram", description="Probabilistic models of agents that decide in sequence.")
     parser.add_argument("--version", action="version", version=f"ethogram {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands")
 
@@ -80,25 +103,59 @@ def _tour(arguments: argparse.Namespace) -> int:
         return _refuse(f"no system {wrong[0]!r}: choose from {', '.join(SYSTEMS)}")
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=arguments.out):
+            pass
     except OSError as error:
-        return _refuse(f"--out {arguments.out} cannot be a folder ({error.strerror}): choose another place")
-    use_compilation_cache()
+        return _refuse(
+            f"--out {arguments.out} cannot be a folder to write to ({error.strerror}): choose another place"
+        )
+    with _quits_at_once():
+        use_compilation_cache()
+        for place in [SYSTEMS[name] for name in arguments.systems or SYSTEMS]:
+            import_module(place.split(":")[0])
     # What ArviZ says about its own future at import is nothing to a user of the command.
     warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
-    take_tour(arguments.systems, arguments.out, quick=arguments.quick, seed=arguments.seed)
+    try:
+        take_tour(arguments.systems, arguments.out, quick=arguments.quick, seed=arguments.seed)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _refuse(_said(error))
     return 0
 
 
 def _play(arguments: argparse.Namespace) -> int:
-    from ethogram.play_tetris import play_tetris
+    with _quits_at_once():
+        from ethogram.play_tetris import play_tetris
 
-    use_compilation_cache()
+        use_compilation_cache()
     settings = {name: getattr(arguments, name) for name in ("rows", "cols", "seconds", "seed", "moves")}
     try:
         play_tetris(arguments.out, **settings)
+    except BrokenPipeError:
+        raise
     except (OSError, ValueError) as error:
-        return _refuse(f"--out {arguments.out}: {error}")
+        return _refuse(_said(error))
     return 0
+
+
+@contextlib.contextmanager
+def _quits_at_once() -> Iterator[None]:
+    """Ctrl-C ends the process: raised while packages are imported, it may come out as another error, or as a crash."""
+
+    def end(*_: object) -> NoReturn:
+        os.write(2, b"ethogram: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def use_compilation_cache() -> Path | None:
@@ -127,18 +184,25 @@ def use_compilation_cache() -> Path | None:
 
 
 def _seed(text: str) -> int:
-    seed = int(text)
+    seed = _whole(text)
     if not 0 <= seed <= LARGEST_SEED:
         raise argparse.ArgumentTypeError(f"{seed} is not between 0 and {LARGEST_SEED}")
     return seed
 
 
 def _size(text: str) -> int:
-    return _at_least(4, int(text))
+    return _at_least(4, _whole(text))
 
 
 def _count(text: str) -> int:
-    return _at_least(1, int(text))
+    return _at_least(1, _whole(text))
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number") from None
 
 
 def _at_least(least: int, number: int) -> int:
@@ -148,12 +212,22 @@ def _at_least(least: int, number: int) -> int:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds above 0")
     return seconds
 
 
-def _refuse(message: str) -> int:
+def _said(error: Exception) -> str:
+    """What an error says, without its number where it has one."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _refuse(message: str, code: int = BAD_INPUT) -> int:
     print(f"ethogram: {message}", file=sys.stderr)
-    return BAD_INPUT
+    return code

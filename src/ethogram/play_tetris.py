@@ -1,35 +1,36 @@
 """Tetris in the terminal: a person chooses where pieces go, and every move is recorded as it is made.
 
-The rules are those of `ethogram.domains.tetris`: a piece moves and turns along the top edge, and drops straight. A
-terminal is read key by key where that can be; keys come by the line elsewhere, and where ``TERM`` is ``dumb``.
+The rules are those of `ethogram.domains.tetris`: a piece moves and turns along the top edge, and drops straight.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
-import select
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ethogram.domains.tetris import PIECES, outcomes, placements
-from ethogram.domains.tetris_records import COLUMNS, board_text, placement_text, read_table, write_games
+from ethogram.domains.tetris_records import (
+    COLUMNS,
+    board_text,
+    placement_text,
+    read_table,
+    refuse_place,
+    write_table,
+)
+from ethogram.models.emissions.emission import whole_number
+from ethogram.player_console import open_console
 
 __all__ = ["play_tetris"]
 
-ROWS, COLS = 20, 10
+ROWS, COLS, LARGEST = 20, 10, 200
 LETTERS = tuple(PIECES)
 KEYS = "a, d: left, right   w: turn   s or Enter: drop   q: quit"
-ARROWS = {"A": "w", "B": "s", "C": "d", "D": "a"}
-ESCAPES = re.compile(r"\x1b[\[O][0-9;]*([A-Za-z~])")
-LONGEST_WAIT = 0.25  # Seconds between two looks at the clock that is shown.
 
 HOW_TO_LEARN = """
 To learn what they say about the player's values:
@@ -82,7 +83,7 @@ def play_tetris(
     Parameters
     ----------
     out : CSV file in the format of `ethogram.domains.tetris_records`; games are added to those of one that is there.
-    rows, cols : of the board, at least 4 each; those of the file where None, or else 20 and 10.
+    rows, cols : of the board, from 4 to 200 each; those of the file where None, or else 20 and 10.
     seconds : for each move; None for no limit.
     seed : of the pieces; None for other ones each time.
     moves : after how many to stop.
@@ -91,34 +92,31 @@ def play_tetris(
 
     Raises
     ------
-    ValueError
-        If a number is too small, or the file there is no record of numbered games on boards of this size.
+    TypeError, ValueError
+        If a number is not one, or out of bounds; if the file there is no record of numbered games on boards of this
+        size; if standard input is closed, or the terminal has no room for the board.
     OSError
-        If the file cannot be read or written.
+        If the file cannot be read or written, or somebody else has changed it since it was read.
     """
-    stdin, stdout = stdin or sys.stdin, stdout or sys.stdout
-    least = {"rows": (rows, 4), "cols": (cols, 4), "moves": (moves, 1), "seed": (seed, 0)}
-    for name, (number, smallest) in least.items():
-        if number is not None and number < smallest:
-            raise ValueError(f"{name} is {number}: give at least {smallest}")
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise ValueError(f"seconds is {seconds}: give a number above 0, or None for no limit")
-    path = Path(os.path.realpath(out))
-    table, size, game = _open_record(path, rows, cols)
+    stdin, stdout = (sys.stdin if stdin is None else stdin), (sys.stdout if stdout is None else stdout)
+    if stdin is None or stdout is None:
+        raise ValueError("standard input or output is closed: a player sees the board there, and gives keys")
+    _check_numbers(seconds, {"rows": (rows, 4), "cols": (cols, 4), "moves": (moves, 1), "seed": (seed, 0)})
+    record = _Record(out, rows, cols)
     limit, random = (math.inf if seconds is None else float(seconds)), np.random.default_rng(seed)
-    board, made, fallen, news = np.zeros(size, bool), 0, 0, ""
+    board, game, made, fallen, news = np.zeros(record.size, bool), record.game, 0, 0, ""
+    first = 0  # of the moves of this game
     try:
-        with _console(stdin, stdout) as console:
+        with open_console(stdin, stdout, record.size) as console:
             while moves is None or made < moves:
                 move = _look(board, int(random.integers(len(PIECES))))
                 if board[0].any() or not move.legal.any():
-                    game, news = game + 1, f"{news} Game {game} is over."
-                    move = _look(np.zeros(size, bool), move.piece)
-                answer = _ask(console, move, f"Game {game}, move {made + 1}.{news}", limit, clock)
+                    game, first, news = game + 1, made, f"{news} Game {game} is over."
+                    move = _look(np.zeros(record.size, bool), move.piece)
+                answer = _ask(console, move, f"Game {game}, move {made - first + 1}.{news}", limit, clock)
                 if answer.slot is None:
                     break
-                _add(table, game, move, answer)
-                write_games(path, table)
+                record.add(game, move, answer)
                 board, made, fallen = move.after[answer.slot], made + 1, fallen + (not answer.decided)
                 news = "" if answer.decided else f" Time was over: {LETTERS[move.piece]} fell."
                 if not answer.goes_on:
@@ -126,47 +124,96 @@ def play_tetris(
     except KeyboardInterrupt:
         pass
     print(f"\nMoves recorded in {os.fspath(out)}: {made}, without a decision: {fallen}.", file=stdout)
-    if any(text.strip() for text in table["action"]):
+    if any(text.strip() for text in record.table["action"]):
         print(HOW_TO_LEARN.format(path=os.fspath(out)), file=stdout)
     return made
 
 
-def _open_record(
-    path: Path, rows: int | None, cols: int | None
-) -> tuple[dict[str, list[str]], tuple[int, int], int]:
-    """Columns of the file, the size of its boards, and the number of the next game."""
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise OSError(f"{path} is no place for a file: choose another one")
-    size = (rows or ROWS, cols or COLS)
-    if not path.exists() or not path.stat().st_size:
-        return {name: [] for name in COLUMNS}, size, 0
-    table = read_table(path)
-    count = len(table["game"])
-    table.setdefault("drop", [""] * count)
-    if not count:
-        return table, size, 0
-    lines = table["board"][0].strip().split("/")
-    found = (len(lines), len(lines[0]))
-    size = (rows or found[0], cols or found[1])
-    if size != found:
-        raise ValueError(
-            f"{path} has boards of {found[0]} rows and {found[1]} columns, not {size[0]} and {size[1]}: boards of one "
-            "file have one size; record to another file"
+def _check_numbers(seconds: Any, whole: dict[str, tuple[Any, int]]) -> None:
+    for name, (number, least) in whole.items():
+        if number is not None:
+            whole_number(name, number, least)
+            if name in ("rows", "cols") and number > LARGEST:
+                raise ValueError(f"{name} must be at most {LARGEST}, not {number}")
+    if seconds is not None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float | np.number):
+            raise TypeError(f"seconds is {seconds!r}: give a number above 0, or None for no limit")
+        if not 0 < seconds < math.inf:
+            raise ValueError(f"seconds is {seconds}: give a number above 0, or None for no limit")
+
+
+class _Record:
+    """A file of games to which moves are added, each written at once.
+
+    Attributes
+    ----------
+    table : columns of text, those of a file that was there first.
+    size : rows and columns of its boards.
+    game : number of the next game.
+    """
+
+    def __init__(self, out: str | os.PathLike[str], rows: int | None, cols: int | None) -> None:
+        refuse_place(out)
+        self.path, self.seen = os.fspath(out), _stamp(out)
+        self.table: dict[str, list[str]] = {name: [] for name in COLUMNS}
+        self.size, self.game = (rows or ROWS, cols or COLS), 0
+        if self.seen is None or not self.seen.size:
+            return
+        self.table = read_table(out)
+        count = len(self.table["game"])
+        self.table.setdefault("drop", [""] * count)
+        if not count:
+            return
+        lines = self.table["board"][0].strip().split("/")
+        found = (len(lines), len(lines[0]))
+        self.size = (rows or found[0], cols or found[1])
+        if self.size != found or max(found) > LARGEST:
+            wanted = (
+                f"{self.size[0]} and {self.size[1]}" if self.size != found else f"at most {LARGEST} of each"
+            )
+            raise ValueError(
+                f"{self.path} has boards of {found[0]} rows and {found[1]} columns, not {wanted}: boards of one file "
+                "have one size; record to another file"
+            )
+        try:
+            self.game = max(map(int, self.table["game"])) + 1
+        except ValueError:
+            raise ValueError(
+                f"{self.path} has games with names, not numbers: record to another file"
+            ) from None
+
+    def add(self, game: int, move: _Move, answer: _Answer) -> None:
+        """One row more, unless somebody else has changed the file: what they wrote would be lost."""
+        if _stamp(self.path) not in (None, self.seen):
+            raise OSError(
+                f"{self.path} was changed by somebody else: this move is not in it; play to another file"
+            )
+        where = placements(move.board.shape[1])
+        text = placement_text(
+            (where.rotation[move.piece, answer.slot], where.column[move.piece, answer.slot])
         )
+        filled = {"game": str(game), "board": board_text(move.board), "piece": LETTERS[move.piece]}
+        filled["action" if answer.decided else "drop"] = text
+        for name, column in self.table.items():
+            column.append(filled.get(name, ""))
+        write_table(self.path, self.table)
+        self.seen = _stamp(self.path)
+
+
+class _Stamp(NamedTuple):
+    """What tells one state of a file from another."""
+
+    number: int
+    size: int
+    nanoseconds: int
+
+
+def _stamp(path: str | os.PathLike[str]) -> _Stamp | None:
     try:
-        return table, size, max(map(int, table["game"])) + 1
-    except ValueError:
-        raise ValueError(f"{path} has games with names, not numbers: record to another file") from None
-
-
-def _add(table: dict[str, list[str]], game: int, move: _Move, answer: _Answer) -> None:
-    """One row more."""
-    where = placements(move.board.shape[1])
-    text = placement_text((where.rotation[move.piece, answer.slot], where.column[move.piece, answer.slot]))
-    filled = {"game": str(game), "board": board_text(move.board), "piece": LETTERS[move.piece]}
-    filled["action" if answer.decided else "drop"] = text
-    for name, column in table.items():
-        column.append(filled.get(name, ""))
+        told = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return _Stamp(told.st_ino, told.st_size, told.st_mtime_ns)
 
 
 def _look(board: np.ndarray, piece: int) -> _Move:
@@ -226,72 +273,3 @@ def _draw(move: _Move, slot: int) -> str:
     where = placements(move.board.shape[1]).cells[move.piece, slot]
     cells[where[:, 0], where[:, 1]] = "@"
     return "\n".join(f"|{' '.join(row)}|" for row in cells)
-
-
-class _Lines:
-    """A player who types lines; an empty one drops the piece."""
-
-    def __init__(self, stdin: Any, stdout: Any) -> None:
-        self.stdin, self.stdout = stdin, stdout
-
-    def forget(self) -> None:
-        """Lines that were typed ahead stay."""
-
-    def show(self, frame: str) -> None:
-        print(frame, file=self.stdout)
-
-    def read(self, seconds: float) -> str:
-        """Keys of the next line, whenever it comes; ``q`` after the last one."""
-        print("> ", end="", file=self.stdout, flush=True)
-        line = self.stdin.readline()
-        return (line.strip().lower() or "s") if line else "q"
-
-
-class _Keys:
-    """A player at a terminal that gives every key at once."""
-
-    def __init__(self, stdin: Any, stdout: Any) -> None:
-        self.number, self.stdout, self.shown = stdin.fileno(), stdout, ""
-
-    def forget(self) -> None:
-        """Keys that were pressed before a piece was seen are not about it."""
-        import termios
-
-        termios.tcflush(self.number, termios.TCIFLUSH)
-
-    def show(self, frame: str) -> None:
-        if frame != self.shown:
-            start = "\x1b[H" if self.shown else "\x1b[2J\x1b[H"
-            print(start + frame.replace("\n", "\x1b[K\n"), end="\x1b[K\x1b[J", file=self.stdout, flush=True)
-            self.shown = frame
-
-    def read(self, seconds: float) -> str:
-        """Keys that come within so many seconds, or within a moment; ``q`` where the terminal is gone."""
-        if not select.select([self.number], [], [], max(min(seconds, LONGEST_WAIT), 0))[0]:
-            return ""
-        try:
-            text = os.read(self.number, 64).decode(errors="ignore")
-        except OSError:
-            return "q"
-        plain = ESCAPES.sub(lambda found: ARROWS.get(found[1], ""), text)
-        return re.sub(r"[\r\n ]", "s", plain).lower() if text else "q"
-
-
-@contextmanager
-def _console(stdin: Any, stdout: Any) -> Iterator[_Lines | _Keys]:
-    """Whatever the streams can be; a terminal is left as it was."""
-    try:
-        import termios
-        import tty
-    except ImportError:
-        termios = None  # type: ignore[assignment]
-    terminal = stdin.isatty() and stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    if termios is None or not terminal:
-        yield _Lines(stdin, stdout)
-        return
-    before = termios.tcgetattr(stdin.fileno())
-    try:
-        tty.setcbreak(stdin.fileno())
-        yield _Keys(stdin, stdout)
-    finally:
-        termios.tcsetattr(stdin.fileno(), termios.TCSADRAIN, before)

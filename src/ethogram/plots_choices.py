@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ethogram.plots import axes_or_new
+from ethogram.plots import axes_or_new, legend_beside
 
 __all__ = ["error_curve", "probability_band", "reliability", "value_marginals"]
 
@@ -60,7 +60,9 @@ def value_marginals(
         )
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
     axes.set_yticks(rows, labels)
+    axes.set_ylim(-0.6, count)  # room for the legend above the first row
     axes.set_xlabel("value")
+    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
     return axes
 
 
@@ -149,17 +151,32 @@ def probability_band(
 def reliability(table: Any, ax: Any = None, *, colour: Any = "C0") -> Any:
     """Axes with the shares chosen against the probabilities predicted; on the diagonal the predictions are right.
 
+    Small numbers say how many options, of all decisions together, had a predicted probability in the bin.
+
     Parameters
     ----------
     table : `Calibration`; a bar is two standard errors either way.
     ax : axes to draw into.
+    colour : of the points.
     """
-    axes = axes_or_new(ax, (4, 4))
-    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=0)
-    axes.errorbar(table.predicted, table.chosen, 2 * table.error, fmt="o", color=colour, capsize=3)
+    axes = axes_or_new(ax, (6, 4))
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=0, label="predictions are right")
+    axes.errorbar(
+        table.predicted, table.chosen, 2 * table.error, fmt="o", color=colour, capsize=3,
+        label="seen, two standard errors",
+    )  # fmt: skip
     for place, share, count in zip(table.predicted, table.chosen, table.options, strict=True):
+        # Below and to the right, but inside the axes.
+        across, side = (6, "left") if place < 0.93 else (-6, "right")
+        down = -10 if share > 0.1 else 0
         axes.annotate(
-            f"{count}", (place, share), (6, -10), textcoords="offset points", fontsize=8, color="0.4"
+            f"{count:.0f}",
+            (place, share),
+            (across, down),
+            textcoords="offset points",
+            ha=side,
+            fontsize=8,
+            color="0.4",
         )
     axes.set(
         xlabel="predicted probability",
@@ -168,4 +185,5 @@ def reliability(table: Any, ax: Any = None, *, colour: Any = "C0") -> Any:
         ylim=(-0.02, 1.02),
         aspect="equal",
     )
+    legend_beside(axes, "small numbers: options")
     return axes

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC
 
 from ethogram import plots_choices
@@ -34,9 +37,12 @@ PLAYERS = {"careful": (-3.0, -15.0, -1.0), "digging": (0.0, 5.0, 0.0), "low": (-
 
 LEARNED_FROM = (10, 20, 50, 100)
 KAPPA = 2500.0
-THINNING = 10
+CHAINS = 4
+APART = 0.3
+"""Chains start at the mode times factors whose logarithms have this deviation: the scale is what they are slow in."""
+
 THINNED = 100
-"""Sweeps to a draw that is kept, and draws that predict: neighbours are much alike."""
+"""Draws that predict: neighbours are much alike."""
 
 
 class TourSizes(NamedTuple):
@@ -46,8 +52,9 @@ class TourSizes(NamedTuple):
     ----------
     tested : placements to predict, a player.
     repetitions : games learned from anew, for the error against the number of placements.
-    sweeps, warmup : of every chain; there are four.
-    collapse_scale : sweeps to a move of the scale that jumps, 0 for none; each sweep is then some ten times dearer.
+    sweeps, warmup : of every chain; there are four. Each has a move of the scale with the utilities summed out, which
+        makes it some ten times dearer: without that an effective draw takes a thousand sweeps.
+    bus : sweeps for the bus engines, without such moves.
     games, moves : that learned players play, and at most so many moves each.
     shown : the move whose board is drawn.
     """
@@ -56,14 +63,26 @@ class TourSizes(NamedTuple):
     repetitions: int
     sweeps: int
     warmup: int
-    collapse_scale: int
+    bus: int
     games: int
     moves: int
     shown: int
 
 
-QUICK = TourSizes(200, 2, 3000, 500, 0, 20, 100, 60)
-FULL = TourSizes(400, 10, 4000, 500, 2, 100, 250, 60)
+QUICK = TourSizes(200, 2, 400, 40, 2000, 20, 100, 60)
+FULL = TourSizes(400, 10, 3000, 200, 4000, 100, 250, 60)
+
+
+@contextmanager
+def _beside() -> Iterator[ThreadPoolExecutor]:
+    """One thread; who interrupts the tour does not wait for what it has not begun."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 class Learned(NamedTuple):
@@ -89,7 +108,7 @@ def tour(settings: TourSettings, sizes: TourSizes | None = None) -> TourReport:
     model = NoisyMDP(KAPPA, "features")
     # Much of the time goes into compiling, which takes one core: a second one works beside, without samplers, since
     # numpyro's handlers are one stack for all threads.
-    with ThreadPoolExecutor(1) as beside:
+    with _beside() as beside:
         structural = beside.submit(rust_bus.estimate, rust_bus.load(4))
         errors = {
             name: beside.submit(_curve, jax.random.fold_in(key_curve, number), name, model, sizes)
@@ -98,16 +117,11 @@ def tour(settings: TourSettings, sizes: TourSizes | None = None) -> TourReport:
         settings.say(f"Tetris: three players, {LEARNED_FROM[-1]} placements each, {sizes.tested} to predict")
         # Players' decisions have one shape: as arguments of the compiled sampler they share one compilation.
         mcmc = MCMC(
-            PXDA(
-                model,
-                winner="rejection" if sizes.collapse_scale else "gibbs",
-                collapse_scale=sizes.collapse_scale,
-            ),
+            PXDA(model, winner="rejection", collapse_scale=1),
             num_warmup=sizes.warmup,
             num_samples=sizes.sweeps,
-            num_chains=4,
+            num_chains=CHAINS,
             chain_method="vectorized",
-            thinning=THINNING,
             progress_bar=settings.progress_bar,
             jit_model_args=True,
         )
@@ -129,6 +143,8 @@ def tour(settings: TourSettings, sizes: TourSizes | None = None) -> TourReport:
         "values: of the height, the holes and the bumpiness that a placement leaves, noise having variance one.",
         "error: placements on which the most probable choice was not the one made; floor: the same of who knows the",
         "values. moves: median of games, the player's and those of the learned values.",
+        "ess: effective draws of the slowest value; r_hat: above 1.05 the chains do not agree yet, and means and",
+        "intervals are rough: where placements hardly say how large the values are it takes longer chains.",
         *_open_ends(model, learned),
         published,
         f"{record.name} holds the careful player (arviz.from_netcdf reads it).",
@@ -145,12 +161,13 @@ def _learn(
     sizes: TourSizes,
 ) -> Learned:
     start = time.perf_counter()
-    key_play, key_fit, key_player, key_imitator = jax.random.split(key, 4)
+    key_play, key_start, key_fit, key_player, key_imitator = jax.random.split(key, 5)
     made = tetris.simulate(key_play, values, LEARNED_FROM[-1] + sizes.tested).decisions
     train, test = made.take(slice(0, LEARNED_FROM[-1])), made.take(slice(LEARNED_FROM[-1], None))
+    factors = np.exp(APART * jax.random.normal(key_start, (CHAINS, 1)))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the data say nothing against")  # the notes say so
-        mcmc.run(key_fit, train)
+        mcmc.run(key_fit, train, init_params={"theta": factors * find_mode(model, train).values["v"]})
     draws = np.asarray(mcmc.get_samples()["v"], float)
     lower, upper = np.percentile(draws, [5, 95], axis=0)
     inside = int(((lower <= values) & (values <= upper)).sum())
@@ -168,9 +185,16 @@ def _learn(
         "truth in 90 %": f"{inside} of {len(values)}",
         "error; floor": f"{error:.3f}; {floor:.3f}",
         "moves player; imitator": f"{games[0]:.0f}; {games[1]:.0f}",
+        "ess; r_hat": _mixing(mcmc),
         "seconds": f"{time.perf_counter() - start:.1f}",
     }
     return Learned(draws, train, test, row)
+
+
+def _mixing(mcmc: MCMC) -> str:
+    """Effective draws of the slowest value, and the largest split R-hat."""
+    grouped = np.asarray(mcmc.get_samples(group_by_chain=True)["v"], float)
+    return f"{effective_sample_size(grouped).min():.0f}; {split_gelman_rubin(grouped).max():.2f}"
 
 
 def _open_ends(model: NoisyMDP, learned: dict[str, Learned]) -> list[str]:
@@ -210,15 +234,17 @@ def _bus(
     model = NoisyMDP(float("inf"), "features")
     mcmc = MCMC(
         PXDA(model),
-        num_warmup=sizes.warmup,
-        num_samples=sizes.sweeps,
-        num_chains=4,
+        num_warmup=sizes.bus // 10,
+        num_samples=sizes.bus,
+        num_chains=CHAINS,
         chain_method="vectorized",
         progress_bar=False,
     )
-    mcmc.run(key, data)
-    draws = np.asarray(mcmc.get_samples()["v"], float)
     mode = find_mode(model, data)
+    key_start, key_fit = jax.random.split(key)
+    factors = np.exp(APART * jax.random.normal(key_start, (CHAINS, 1)))
+    mcmc.run(key_fit, data, init_params={"theta": factors * mode.values["v"]})
+    draws = np.asarray(mcmc.get_samples()["v"], float)
     seconds = time.perf_counter() - start
     note = (
         f"bus engines: log likelihood {mode.log_likelihood:.2f} at the mode; Rust's structural logit has RC "
@@ -230,6 +256,7 @@ def _bus(
         "posterior mean (truth, or mode)": ", ".join(
             f"{mean:.2f} ({best:.2f})" for mean, best in zip(draws.mean(0), mode.values["v"], strict=True)
         ),
+        "ess; r_hat": _mixing(mcmc),
         "seconds": f"{seconds:.1f}",
     }
     return row, draws, note
@@ -273,8 +300,6 @@ def _write_picture(
             one.draws, axes, names=one.train.metadata.feature_names, truth=PLAYERS[name], colour=f"C{number}"
         )
         axes.set_title(f"the {name} player")
-        if number == 0:
-            axes.legend(frameon=False, fontsize=9, loc="upper left")
     left, right = below.subfigures(1, 2, width_ratios=[5, 6], squeeze=False)[0]
     boards = left.subplots(1, 2)
     name = next(iter(PLAYERS))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -104,6 +106,31 @@ def test_targets_are_those_of_a_hundred_decisions():
     assert all("reached" not in row for row in paper.checks_of_learning(few, rows[:1], 20))
 
 
+def test_the_first_seed_has_a_row_by_data_augmentation_whatever_it_is(monkeypatch):
+    """On the least of the heights, for every player."""
+    asked = []
+
+    def learned(sizes, player, height, seed, with_pxda):
+        asked.append((player, height, seed, with_pxda))
+        return []
+
+    monkeypatch.setattr(paper, "rows_of_learning", learned)
+    for name in ("rows_of_simulator", "rows_of_truth", "checks_of_learning", "rows_of_hurry"):
+        monkeypatch.setattr(paper, name, lambda *_: [])
+    sizes = paper.FULL._replace(seeds={20: 2, 30: 1}, players=paper.PLAYERS[:2])
+    monkeypatch.setattr(paper, "FULL", sizes)
+    paper.measure(argparse.Namespace(quick=False, seed=7))
+    assert [each for each in asked if each[3]] == [(player, 20, 7, True) for player in sizes.players]
+    assert len(asked) == 2 * 2 + 2
+
+
+def test_names_of_cases_are_those_that_can_be_asked_for(monkeypatch):
+    for world in (toy_chain, tetris):
+        monkeypatch.setattr(world, "simulate", lambda *_, **__: argparse.Namespace(decisions=None))
+    made = px_da.cases(argparse.Namespace(quick=False, seed=0, size=None))
+    assert tuple(made) == px_da.SIZES
+
+
 def test_effective_samples_are_those_of_all_chains():
     random = np.random.default_rng(0)
     draws = np.empty((4, 4000, 2))
@@ -147,7 +174,7 @@ def test_rows_of_samplers_have_their_columns():
 def test_rows_of_players_have_their_columns():
     few = {6: (20, 20)}
     sizes = paper.Sizes({20: 1}, few, paper.PLAYERS[:1], few, 1, (6, 5, 20), 4)
-    rows = paper.rows_of_learning(sizes, TRUTH, 20, 0)
+    rows = paper.rows_of_learning(sizes, TRUTH, 20, 0, with_pxda=True)
     assert [row["sampler"] for row in rows] == ["NUTS", "PXDA"]
     for row in rows:
         assert 0 <= row["action_error"] <= 1 and 0 < row["noise_floor"] < 0.2 and row["mean_log_p"] < 0

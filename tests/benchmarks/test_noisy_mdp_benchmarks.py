@@ -13,6 +13,7 @@ from jax import Array
 from scipy import stats
 from scipy.special import ndtr
 
+from benchmarks import report
 from benchmarks.papers import noisy_mdp_calibration as calibration
 from benchmarks.papers import noisy_mdp_reference as reference
 from benchmarks.papers import noisy_mdp_toy as toy
@@ -157,7 +158,8 @@ def test_rows_of_the_toy_study_have_their_columns(tmp_path, monkeypatch):
     short = toy.Sizes(1, 4, 20, 120, 1000, 2000, more=20, both=False)
     monkeypatch.setattr(toy, "QUICK", short)
     path = tmp_path / "figures.png"
-    assert toy.main(["--quick", "--figure", str(path), "--json", str(tmp_path / "rows.json")]) == 0
+    arguments = ["--quick", "--figure", str(path), "--json", str(tmp_path / "rows.json")]
+    assert report.run("noisy_mdp_toy", toy.__doc__, toy.measure, figure=True, argv=arguments) == 0
     assert path.read_bytes()[:4] == b"\x89PNG"
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     lags = [row for row in rows if "kind" not in row]

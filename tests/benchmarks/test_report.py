@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -66,6 +67,63 @@ def test_missing_folder_is_told_before_measuring(tmp_path, capsys):
 
     assert report.run("example", ABOUT, measure, argv=["--json", str(tmp_path / "absent" / "x.json")]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--figure", "absent/x.png"], "--figure: the folder .*absent does not exist: make it first"),
+        (["--figure", "."], "--figure: .* is a folder: name a file in it"),
+        (["--figure", "x.picture"], "--figure: no picture ends in '.picture': use one of .*pdf, .*png"),
+        (["--json", "."], "--json: .* is a folder: name a file in it"),
+    ],
+)
+def test_a_place_for_no_file_is_told_before_measuring(tmp_path, monkeypatch, capsys, arguments, message):
+    def measure(settings):
+        raise AssertionError("measured although what is found has no place to go")
+
+    monkeypatch.chdir(tmp_path)
+    assert report.run("example", ABOUT, measure, figure=True, argv=arguments) == 2
+    assert re.fullmatch(f"{message}.*\n", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_figure_is_a_setting_that_the_record_leaves_out(tmp_path, capsys):
+    seen = []
+    picture, path = tmp_path / "x.png", tmp_path / "x.json"
+
+    def measure(settings):
+        seen.append(settings.figure)
+        return rows_of(settings)
+
+    arguments = ["--figure", str(picture), "--json", str(path)]
+    assert report.run("example", ABOUT, measure, figure=True, argv=arguments) == 0
+    assert seen == [picture] and "figure" not in json.loads(path.read_text())["settings"]
+    for name, wanted in (("example", True), ("other", False)):
+        with pytest.raises(SystemExit):
+            report.run(name, ABOUT, measure, figure=wanted, argv=["--help"])
+        assert ("--figure FILE" in capsys.readouterr().out) == wanted
+
+
+@pytest.mark.parametrize(
+    ("seed", "message"),
+    [
+        ("-1", "-1 is not between 0 and 2147483647"),
+        ("2147483648", "2147483648 is not between 0"),
+        ("one", "argument --seed: 'one' is no whole number"),
+    ],
+)
+def test_a_seed_that_no_key_takes_is_refused(capsys, seed, message):
+    with pytest.raises(SystemExit) as stop:
+        report.run("example", ABOUT, rows_of, argv=["--seed", seed])
+    assert stop.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_sizes_that_a_script_does_not_have_are_refused_with_the_list(capsys):
+    with pytest.raises(SystemExit) as stop:
+        report.run("example", ABOUT, rows_of, speed=True, sizes=("toy", "middle"), argv=["--size", "foo"])
+    told = capsys.readouterr().err
+    assert stop.value.code == 2 and "'foo'" in told and "toy" in told and "middle" in told
 
 
 def test_failed_write_leaves_the_old_record(tmp_path):

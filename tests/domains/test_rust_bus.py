@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -11,6 +14,20 @@ from scipy.stats import norm
 from ethogram.domains import rust_bus
 from ethogram.inference.px_da import PXDA
 from ethogram.models.noisy_mdp import NoisyMDP
+from ethogram.models.soft_values import soft_values
+
+STORED = "gp_irl/zurcher_group4_mdp.npz"
+
+
+@pytest.fixture
+def stored():
+    """The world and the counts of group 4, as others have made them from the same records."""
+    here = Path(__file__).resolve().parents[2]
+    for root in (os.environ.get("ETHOGRAM_DATA"), here.parent / "shared" / "data"):
+        if root is not None and (Path(root) / STORED).is_file():
+            with np.load(Path(root) / STORED) as archive:
+                return dict(archive)
+    pytest.skip(f"no {STORED}: set ETHOGRAM_DATA to the folder that holds it")
 
 
 def test_counts_are_those_of_the_paper():
@@ -86,11 +103,86 @@ def test_simulated_buses_are_replaced_as_often_as_they_should():
     assert len(months.bin) == 300 * 116 and months.bin[::116].max() == 0
 
 
+def test_the_world_and_the_counts_are_the_stored_ones(stored):
+    with jax.enable_x64(True):
+        world = rust_bus.mdp()
+        table = np.moveaxis(np.asarray(world.expect(np.eye(90))), 0, -1)
+        np.testing.assert_allclose(table, stored["T"], atol=1e-15)
+        plain = rust_bus.transitions()
+        np.testing.assert_array_equal(plain.transitions.probabilities, world.transitions.probabilities)
+        rounded = rust_bus.mdp((0.3919, 0.5953, 0.0128)).transitions.probabilities
+        np.testing.assert_allclose(rounded, stored["T"], atol=5e-5)
+    assert world.discount == float(stored["gamma"]) == 0.9999 and plain.discount == 1
+    assert world.action_names == ("keep", "replace")
+    months = rust_bus.load(4)
+    np.testing.assert_array_equal(rust_bus.decision_counts(months), stored["n_sa"])
+    np.testing.assert_array_equal(5000 * np.arange(90), stored["state_miles"])
+
+
+def test_a_soft_agent_is_the_logit_superintendent():
+    """Q of the world with its reward is what the nested fixed point finds, and the likelihood the published one."""
+    with jax.enable_x64(True):
+        costs = rust_bus.reward(10.0750, 2.2930)
+        found = soft_values(rust_bus.mdp(), costs)
+        counts = rust_bus.decision_counts(rust_bus.load(4))
+        assert found.converged
+        assert float((counts * found.log_policy).sum()) == pytest.approx(-163.584, abs=5e-4)
+        utilities = rust_bus.choice_values(10.0750, 2.2930)
+        np.testing.assert_allclose(np.diff(found.action_values), np.diff(utilities), atol=1e-7)
+        np.testing.assert_allclose(costs[:, 0], -0.001 * 2.2930 * np.arange(90), rtol=1e-14)
+        np.testing.assert_array_equal(costs[:, 1], -10.0750)
+
+        def loss(both):
+            log_policy = soft_values(rust_bus.mdp(), rust_bus.reward(*both)).log_policy
+            return -(counts * log_policy).sum()
+
+        slope = jax.grad(loss)(np.array([10.07495, 2.29310]))
+        np.testing.assert_allclose(slope, 0, atol=1e-4)
+
+
+def test_increments_are_counted_from_records():
+    counted = [rust_bus.count_increments(rust_bus.load(group, first_month=True)) for group in (1, 2, 3, 4)]
+    assert counted[3] == (1682, 2522, 55)
+    # Rust (1987), table V, in thousandths; replacements are of one bin there.
+    for counts, replaced, shares in zip(
+        counted, (0, 0, 27, 33), ((197, 789, 14), (391, 599, 10), (307, 683, 10), (392, 595, 13)), strict=True
+    ):
+        whole = np.add(counts, [0, replaced, 0])
+        np.testing.assert_allclose(1000 * whole / whole.sum(), shares, atol=0.51)
+    assert rust_bus.INCREMENTS == (1682, 2522 + 33, 55)
+    with jax.enable_x64(True):
+        of_records = rust_bus.mdp(counted[0]).transitions.probabilities
+    np.testing.assert_allclose(of_records[3, 0, 3:6], np.array(counted[0]) / sum(counted[0]), rtol=1e-12)
+
+
 def test_bad_input_is_named():
+    with pytest.raises(ValueError, match="shocks must be one of"):
+        rust_bus.log_likelihood(np.zeros((90, 2)), rust_bus.load(4), shocks="x")
+    with pytest.raises(ValueError, match="records have 0 replacements"):
+        rust_bus.estimate(rust_bus.load(1))
     with pytest.raises(ValueError, match="shocks must be one of"):
         rust_bus.choice_values(1.0, 1.0, shocks="cauchy")
     with pytest.raises(ValueError, match=r"beta is 1"):
         rust_bus.choice_values(1.0, 1.0, beta=1.0)
+    with pytest.raises(TypeError, match=r"increments is \(\): give numbers for 0, 1, 2, ... bins"):
+        rust_bus.mdp(())
+    with pytest.raises(TypeError, match=r"increments is 'many'"):
+        rust_bus.mdp("many")
+    with pytest.raises(ValueError, match=r"increments is \(1, -1, 2\): give numbers from 0"):
+        rust_bus.mdp((1, -1, 2))
+    with pytest.raises(ValueError, match=r"discount must be a number in \[0, 1\], not 1.1"):
+        rust_bus.mdp(discount=1.1)
+    with pytest.raises(ValueError, match=r"theta has shape \(2,\): give a number"):
+        rust_bus.reward(1.0, np.ones(2))
+    with pytest.raises(ValueError, match="replacement_cost is not finite"):
+        rust_bus.reward(float("nan"), 1.0)
+    months = rust_bus.load(4)
+    with pytest.raises(ValueError, match=r"records.bin\[0\] is 90: bins are 0 to 89"):
+        rust_bus.decision_counts(months._replace(bin=months.bin * 0 + 90))
+    with pytest.raises(ValueError, match="falls by 1 from one month to the next"):
+        rust_bus.count_increments(months._replace(bin=-months.month, replaced=months.replaced & False))
+    with pytest.raises(ValueError, match="no month without a replacement that another month"):
+        rust_bus.count_increments(months._replace(month=months.month * 0))
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 
 import jax
@@ -87,7 +88,7 @@ def test_outcomes_are_those_of_the_slow_simulator(rows, cols, dedupe):
 def test_numbers_of_placements():
     assert tetris.placements().exists.sum(1).tolist() == [17, 9, 34, 17, 17, 34, 34]
     assert tetris.placements(dedupe=False).exists.sum(1).tolist() == [34, 36, 34, 34, 34, 34, 34]
-    with pytest.raises(ValueError, match="cols is 3"):
+    with pytest.raises(ValueError, match="cols must be at least 4, not 3"):
         tetris.placements(3)
 
 
@@ -144,23 +145,106 @@ def test_a_good_player_does_not_lose():
     assert np.median(tetris.play(jax.random.key(3), (-3.0, -15.0, -1.0), 20, 500)) == 500
 
 
+def unchecked(module):
+    """A module as users have it: its types are not checked when it is called."""
+    spec = importlib.util.spec_from_file_location(
+        f"unchecked_{module.__name__.split('.')[-1]}", module.__file__
+    )
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    return fresh
+
+
+PLAIN = unchecked(tetris)
+VALUES = (-3.0, -15.0, -1.0)
+EMPTY = np.zeros((6, 5), bool)
+
+
+def test_a_player_without_noise_takes_what_is_worth_most():
+    """The first of those that are worth as much, with the pieces of the player that has noise."""
+    values = (0.1, -0.2, 0.1)  # beside which noise is large
+    noisy, sure = (tetris.simulate(jax.random.key(4), values, 200, noise=noise) for noise in (True, False))
+    utilities = np.where(sure.decisions.legal, sure.decisions.features @ np.float32(values), -np.inf)
+    chosen = np.take_along_axis(utilities, sure.decisions.choice[:, None], 1)[:, 0]
+    np.testing.assert_allclose(chosen, utilities.max(1), rtol=1e-5)
+    np.testing.assert_array_equal(noisy.pieces, sure.pieces)
+    assert np.mean(noisy.decisions.choice[:20] != sure.decisions.choice[:20]) > 0.5
+
+
+def test_games_without_noise_are_those_of_the_simulator():
+    key = jax.random.key(5)
+    moves = tetris.play(key, (0.0, 5.0, 0.0), 6, 40, rows=12, noise=False)
+    for one, played in zip(jax.random.split(key, 6), moves, strict=True):
+        game = tetris.simulate(one, (0.0, 5.0, 0.0), 41, rows=12, noise=False).game
+        assert played == np.argmax(game > 0) < 40
+    assert len(set(moves.tolist())) > 1
+
+
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "error", "message"),
     [
-        (lambda key: tetris.simulate(key, (1.0, 2.0)), r"values has shape \(2,\), not \(3,\)"),
-        (lambda key: tetris.simulate(key, (1.0, 2.0, 3.0), features="wide"), "features must be one of"),
-        (lambda key: tetris.simulate(key, (1.0, 2.0, 3.0), rows=3), "rows is 3"),
-        (lambda key: tetris.play(key, np.ones((3, 3)), 4), r"values has shape \(3, 3\)"),
+        (lambda at, key: at.simulate(key, (1.0, 2.0)), ValueError, r"values has shape \(2,\), not \(3,\)"),
+        (lambda at, key: at.simulate(key, (np.nan, 0, 0), 3), ValueError, "values is .*nan.*: give finite numbers"),
+        (lambda at, key: at.play(key, (0, np.inf, 0), 3), ValueError, "values is .*inf.*: give finite numbers"),
+        (lambda at, key: at.simulate(key, "high"), TypeError, "values is 'high': give numbers"),
+        (lambda at, key: at.simulate(key, VALUES, features="wide"), ValueError, "features must be one of"),
+        (lambda at, key: at.simulate(key, VALUES, features=["basic"]), ValueError, r"not \['basic'\]"),
+        (lambda at, key: at.simulate(key, VALUES, rows=3), ValueError, "rows must be at least 4, not 3"),
+        (lambda at, key: at.simulate(key, VALUES, rows="20"), TypeError, "rows must be an integer, not '20'"),
+        (lambda at, key: at.simulate(key, VALUES, 2.5), TypeError, "num_decisions must be an integer, not 2.5"),
+        (lambda at, key: at.simulate(key, VALUES, 0), ValueError, "num_decisions must be at least 1, not 0"),
+        (lambda at, key: at.simulate(key, VALUES, dedupe=1), TypeError, "dedupe is 1: give True or False"),
+        (lambda at, key: at.simulate(key, VALUES, noise=0.5), TypeError, "noise is 0.5: give True or False"),
+        (lambda at, key: at.play(key, np.ones((3, 3)), 4), ValueError, r"values has shape \(3, 3\)"),
+        (lambda at, key: at.play(key, VALUES, 0), ValueError, "num_games must be at least 1, not 0"),
+        (lambda at, key: at.play(key, VALUES, max_moves=0), ValueError, "max_moves must be at least 1, not 0"),
+        (lambda at, key: at.outcomes(EMPTY, 0, features="x"), ValueError, "features must be one of .*, not 'x'"),
+        (lambda at, key: at.outcomes(EMPTY, 7), ValueError, "piece is 7: give a number from 0 to 6"),
+        (lambda at, key: at.outcomes(EMPTY, -1), ValueError, "piece is -1: give a number from 0 to 6"),
+        (lambda at, key: at.outcomes(EMPTY, 1.0), TypeError, "piece is 1.0: give one integer"),
+        (lambda at, key: at.outcomes(EMPTY, [1]), TypeError, r"piece is \[1\]: give one integer"),
+        (lambda at, key: at.outcomes(EMPTY[0], 1), ValueError, r"board has shape \(5,\): give \(row, column\)"),
+        (lambda at, key: at.outcomes(EMPTY[:3], 1), ValueError, r"board has shape \(3, 5\)"),
+        (lambda at, key: at.outcomes(EMPTY * 1.0, 1), TypeError, "board has dtype float64: give booleans"),
+        (lambda at, key: at.draw_placement(EMPTY, 0, 99), ValueError, "slot is 99: give a number from 0 to "),
+        (lambda at, key: at.draw_placement(~EMPTY, 0, 1), ValueError, "slot 1 is no legal placement of piece I"),
+        (lambda at, key: at.draw_board(EMPTY[0]), ValueError, r"board has shape \(5,\)"),
     ],
-)
-def test_bad_input_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(jax.random.key(0))
+)  # fmt: skip
+def test_bad_input_is_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call(PLAIN, jax.random.key(0))
+
+
+def test_values_that_single_precision_cannot_hold_are_refused():
+    with jax.enable_x64(False), pytest.raises(ValueError, match=r"values is .*: give finite numbers"):
+        tetris.simulate(jax.random.key(0), (1e39, 0.0, 0.0), 3)
 
 
 def test_boards_are_drawn():
+    board = EMPTY.copy()
+    board[4:, 1:3] = True
+    assert np.asarray(tetris.draw_board(board).images[0].get_array()).tolist() == board.astype(int).tolist()
+
+
+def test_a_placement_is_drawn_where_it_fills_rows():
+    """A square closes both rows: they still stand in the picture, with the cells that were there before."""
     before = np.zeros((6, 5), bool)
-    after = before.copy()
-    after[4:, 1:3] = True
-    axes = tetris.draw_board(after, before=before)
-    assert (np.asarray(axes.images[0].get_array()) == 2).sum() == 4
+    before[4:, :3] = True
+    slot = int(np.flatnonzero(tetris.placements(5).column[1] == 3)[0])
+    assert not np.asarray(tetris.outcomes(before, 1).boards[slot]).any()
+    axes = tetris.draw_placement(before, 1, slot)
+    assert np.asarray(axes.images[0].get_array()).tolist() == [[0] * 5] * 4 + [[1, 1, 1, 2, 2]] * 2
+
+
+def test_placements_are_drawn_where_they_come_to_lie():
+    random, table = np.random.default_rng(2), tetris.placements(6)
+    for _ in range(10):
+        board, piece = random_board(random, 9, 6), int(random.integers(7))
+        legal = np.flatnonzero(tetris.outcomes(board, piece).legal)
+        slot = legal[random.integers(len(legal))]
+        drawn = np.asarray(tetris.draw_placement(board, piece, slot).images[0].get_array())
+        after = slowly(board, piece, table.rotation[piece, slot], table.column[piece, slot])
+        assert (drawn == 2).sum() == 4 and ((drawn == 1) == board).all()
+        kept = (drawn > 0)[~(drawn > 0).all(1)]
+        assert (np.concatenate([np.zeros((9 - len(kept), 6), bool), kept]) == after).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import polars
 import pytest
 
 from ethogram.domains import tetris, tetris_records
-from ethogram.domains.tetris_records import board_text, load_games, read_table, write_games
+from ethogram.domains.tetris_records import board_text, load_games, read_table, write_games, write_table
 
 SHAPES = {
     "I": ["1111"], "O": ["11", "11"], "T": ["111", "010"], "S": ["011", "110"], "Z": ["110", "011"],
@@ -293,20 +294,98 @@ def test_other_bad_input_is_named():
             b"game,board,piece,action\n0,..../..../..../....,T,9 9\n",
             "row 0: action '9,9' of piece T is not on",
         ),
+        (
+            b"game;board;piece;action\n0;..../..../..../....;T;0 0\n",
+            "its first line is 'game;board;piece;action': separate cells by commas, not by ';'",
+        ),
+        (
+            b"game,board,piece,action,mood,mood\n0,..../..../..../....,T,0 0,glad,sad\n",
+            "its first line has 'mood' twice: every column needs a name of its own",
+        ),
     ],
 )
 def test_bad_files_are_named(tmp_path, text, message):
     path = tmp_path / "games.csv"
     path.write_bytes(text)
-    with pytest.raises(ValueError, match=f"games.csv.*{message}"):
+    with pytest.raises(ValueError, match=f"games.csv.*{message}") as told:
         load_games(path)
+    assert str(told.value).count("games.csv") == 1
     with pytest.raises(FileNotFoundError):
         load_games(tmp_path / "none.csv")
 
 
-def test_an_interrupted_write_leaves_the_old_file(tmp_path):
+def test_a_file_whose_moves_could_not_be_made_is_not_read(tmp_path):
+    """What `load_games` refuses, `read_table` refuses: a placement outside, and one whose cells are taken."""
+    taken = "...#../.#..../.#..../###..."
+    for action, board in (("0 3", EMPTY), ("0 0", taken)):
+        path = tmp_path / "games.csv"
+        path.write_text(f"game,board,piece,action\n0,{board},I,{action}\n")
+        for read in (load_games, read_table):
+            with pytest.raises(ValueError, match=r"games.csv: row 0: action '0,\d' of piece I is not"):
+                read(path)
+
+
+@pytest.mark.parametrize(
+    ("games", "error", "message"),
+    [
+        (5, TypeError, "games is int: give Games, a Play, a DataFrame or a mapping of columns"),
+        ({"foo": [0]}, ValueError, r"no column 'game': its columns are \['foo'\]"),
+        (HAND | {"piece": ["T", "X"]}, ValueError, "row 1: piece is 'X'"),
+        (HAND | {"action": ["2,0", "0,3"]}, ValueError, "row 1: action '0,3' of piece I is not on the board"),
+        (HAND | {"piece": ["T"]}, ValueError, r"column 'piece' has shape \(1,\)"),
+    ],
+)
+def test_what_is_no_record_is_not_written(tmp_path, games, error, message):
+    with pytest.raises(error, match=message):
+        write_games(tmp_path / "games.csv", games)
+    assert not list(tmp_path.iterdir())
+
+
+def test_tables_are_written_as_they_are_read(tmp_path):
+    path, same = tmp_path / "games.csv", tmp_path / "same.csv"
+    write_games(path, HAND)
+    write_games(same, pandas.DataFrame(HAND))
+    assert load_games(path).disagreeing == () and path.read_text() == same.read_text()
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "games.csv"
     path.write_text("old")
     with pytest.raises(ValueError):
-        write_games(path, {"game": ["0", "1"], "board": [EMPTY]})
+        write_table(path, {"game": ["0", "1"], "board": [EMPTY]})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*games.csv'"):
+        write_table(path, {"game": ["0"]})
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_keeps_its_mode_and_a_link_stays_a_link(tmp_path):
+    path, link = tmp_path / "games.csv", tmp_path / "link.csv"
+    path.write_text("old")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    write_games(link, HAND)
+    assert path.stat().st_mode & 0o777 == 0o640 and link.is_symlink()
+    assert read_table(path)["piece"] == ["T", "I"]
+
+
+def test_what_is_no_file_of_ones_own_is_not_replaced(tmp_path):
+    path = tmp_path / "games.csv"
+    path.write_text("old")
+    path.chmod(0o444)
+    os.mkfifo(tmp_path / "pipe")
+    places = {
+        path: "games.csv may not be written to: it is read-only",
+        tmp_path / "pipe": "pipe is no place for a file: it is a device or a pipe",
+        tmp_path: "is no place for a file: it is a folder",
+        tmp_path / "none" / "games.csv": "is no place for a file: there is no folder .*none",
+        "/dev/null": "/dev/null is no place for a file: it is a device",
+    }
+    for place, message in places.items():
+        with pytest.raises(OSError, match=message):
+            write_games(place, HAND)
+    assert path.read_text() == "old" and (tmp_path / "pipe").is_fifo() and os.path.exists("/dev/null")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import jax
 import numpy as np
 import pytest
@@ -28,13 +30,23 @@ def test_choices_have_the_probabilities_of_the_probit():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "error", "message"),
     [
-        ({"num_decisions": 0}, "num_decisions is 0"),
-        ({"num_actions": 1}, "num_actions is 1"),
-        ({"kappa": 0.0}, "kappa"),
+        ({"num_decisions": 0}, ValueError, "num_decisions must be at least 1, not 0"),
+        ({"num_decisions": 2.5}, TypeError, "num_decisions must be an integer, not 2.5"),
+        ({"num_actions": 1}, ValueError, "num_actions must be at least 2, not 1"),
+        ({"num_states": "7"}, TypeError, "num_states must be an integer, not '7'"),
+        ({"kappa": 0.0}, ValueError, "kappa is 0.0: give a finite variance above 0"),
+        ({"kappa": -4.0}, ValueError, "kappa is -4.0"),
+        ({"kappa": np.inf}, ValueError, "kappa is inf"),
+        ({"kappa": np.nan}, ValueError, "kappa is nan"),
+        ({"kappa": "flat"}, TypeError, "kappa is 'flat': give one number"),
     ],
 )
-def test_bad_input_is_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        toy_chain.simulate(jax.random.key(0), **options)
+def test_bad_input_is_named(options, error, message):
+    """As users have it: in a module whose types are not checked when it is called."""
+    spec = importlib.util.spec_from_file_location("unchecked_toy_chain", toy_chain.__file__)
+    unchecked = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(unchecked)
+    with pytest.raises(error, match=message):
+        unchecked.simulate(jax.random.key(0), **options)

@@ -33,18 +33,92 @@ def test_an_unknown_system_is_refused_with_the_list(capsys, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("seed", ["-1", "4294967296", "two"])
-def test_a_seed_that_no_key_takes_is_refused(capsys, seed):
+@pytest.mark.parametrize(
+    ("seed", "reason"),
+    [
+        ("-1", "-1 is not between 0 and 4294967295"),
+        ("4294967296", "4294967296 is not between 0 and 4294967295"),
+        ("two", "'two' is no whole number"),
+    ],
+)
+def test_a_seed_that_no_key_takes_is_refused_in_one_line(capsys, seed, reason):
     with pytest.raises(SystemExit) as stop:
         command_line.main(["tour", "--seed", seed])
     assert stop.value.code == 2
-    assert "--seed" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"ethogram tour: argument --seed: {reason}\n"
 
 
 def test_a_file_where_the_folder_should_be_is_refused(capsys, tmp_path):
     (tmp_path / "taken").write_text("")
     assert command_line.main(["tour", "--out", str(tmp_path / "taken")]) == 2
     assert "taken cannot be a folder" in capsys.readouterr().err
+
+
+def test_a_folder_that_takes_no_file_is_refused_before_anything_is_fitted(monkeypatch, capsys, tmp_path):
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr(tour, "take_tour", lambda *given, **named: pytest.fail("fitted"))
+    assert command_line.main(["tour", "--out", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert f"{tmp_path} cannot be a folder to write to (Permission denied): choose" in told
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (OSError(28, "No space left on device", "noisy-mdp.nc"), 2, "noisy-mdp.nc: No space left on device"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (BrokenPipeError(32, "Broken pipe"), 1, "nobody reads standard output any more"),
+    ],
+)
+def test_what_stops_a_tour_is_told_in_one_line(monkeypatch, capsys, tmp_path, error, code, told):
+    def stopped(*given, **named):
+        raise error
+
+    monkeypatch.setattr(command_line, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(tour, "take_tour", stopped)
+    assert command_line.main(["tour", "role-hmm", "--out", str(tmp_path)]) == code
+    assert capsys.readouterr().err == f"ethogram: {told}\n"
+
+
+INTERRUPTED = """
+import os, signal, sys
+from ethogram import command_line
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ethogram.play_tetris":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                raise ImportError("half imported") from None  # as native extensions do
+
+sys.meta_path.insert(0, Slow())
+sys.exit(command_line.main(["play", "tetris"]))
+"""
+
+
+def test_an_interrupt_during_imports_is_told_in_one_line(tmp_path):
+    command = [sys.executable, "-c", INTERRUPTED]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "ethogram: interrupted\n")
+
+
+def test_output_that_nobody_reads_is_told_in_one_line():
+    reading, writing = os.pipe()
+    os.close(reading)
+    code = "import sys; from ethogram import command_line; sys.exit(command_line.main(['--version']))"
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": ""},
+    )
+    os.close(writing)
+    assert (answer.returncode, answer.stderr) == (1, "ethogram: nobody reads standard output any more\n")
 
 
 def test_arguments_reach_the_tour(monkeypatch, tmp_path):

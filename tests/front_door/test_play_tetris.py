@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import os
 import re
+import sys
 import threading
 
 import numpy as np
@@ -183,23 +185,93 @@ def test_without_a_move_no_file_is_written(tmp_path):
             "4 rows and 4 columns, not 5 and 4",
         ),
         ("game,board,piece,action\nfirst,..../..../..../....,T,0 0\n", {}, "games with names"),
-        ("", {"rows": 3}, "rows is 3: give at least 4"),
-        ("", {"moves": 0}, "moves is 0"),
+        ("game;board;piece;action\n", {}, "separate cells by commas, not by ';'"),
+        ("game,board,piece,action,mood,mood\n0,..../..../..../....,T,0 0,glad,sad\n", {}, "'mood' twice"),
+        (
+            "game,board,piece,action\n0,..../..../..../....,T,0 3\n",
+            {},
+            "row 0: action '0,3' of piece T is not on",
+        ),
+        (
+            "game,board,piece,action\n0,#.../#.../#.../#...,T,0 0\n",
+            {},
+            "row 0: action '0,0' of piece T is not leg",
+        ),
+        ("", {"rows": 3}, "rows must be at least 4, not 3"),
+        ("", {"cols": 10**11}, "cols must be at most 200, not 100000000000"),
+        ("", {"moves": 0}, "moves must be at least 1, not 0"),
         ("", {"seconds": 0}, "seconds is 0"),
+        ("", {"seconds": np.nan}, "seconds is nan"),
     ],
 )
 def test_bad_input_is_named_and_the_file_stays(tmp_path, text, settings, message):
     path = tmp_path / "games.csv"
     path.write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as told:
         played(path, ["s"], **{"rows": None, "cols": None} | settings)
-    assert path.read_text() == text
+    assert path.read_text() == text and str(told.value).count("games.csv") <= 1
 
 
-def at_a_terminal(path, answers, **settings) -> str:
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"moves": 2.5}, "moves must be an integer, not 2.5"),
+        ({"rows": 8.5}, "rows must be an integer, not 8.5"),
+        ({"seed": 1.5}, "seed must be an integer, not 1.5"),
+        ({"seconds": "3"}, "seconds is '3': give a number above 0"),
+    ],
+)
+def test_numbers_of_the_wrong_kind_are_named(tmp_path, settings, message):
+    """As users have it: in a module whose types are not checked when it is called."""
+    spec = importlib.util.spec_from_file_location(
+        "unchecked_play", sys.modules["ethogram.play_tetris"].__file__
+    )
+    unchecked = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(unchecked)
+    with pytest.raises(TypeError, match=message):
+        unchecked.play_tetris(tmp_path / "games.csv", stdin=Player(["s"]), stdout=io.StringIO(), **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_streams_nobody_plays(tmp_path, monkeypatch):
+    for name in ("stdin", "stdout"):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, name, None)
+            with pytest.raises(ValueError, match="standard input or output is closed"):
+                play_tetris(tmp_path / "games.csv")
+
+
+def test_what_another_session_wrote_is_not_lost(tmp_path):
+    """Both opened the file when it had two rows; what comes second is refused, and says so."""
+    path = tmp_path / "games.csv"
+    played(path, ["s"] * 2, seed=0)
+
+    def look(asked):
+        if asked == 1:
+            played(path, ["s"] * 3, seed=1)
+
+    with pytest.raises(OSError, match=r"games.csv was changed by somebody else: this move is not in it"):
+        played(path, Player(["s"] * 4, look=look), seed=2)
+    assert len(rows_of(path)) == 2 + 1 + 3
+    assert load_games(path).disagreeing == ()
+
+
+def test_moves_are_counted_by_the_game(tmp_path):
+    _, said = played(tmp_path / "games.csv", ["s"] * 20, seed=0)
+    titles = re.findall(r"Game (\d+), move (\d+)\.", said)
+    rows = rows_of(tmp_path / "games.csv")
+    expected, count = [], {}
+    for row in rows:
+        count[row["game"]] = count.get(row["game"], 0) + 1
+        expected.append((row["game"], str(count[row["game"]])))
+    assert titles[:20] == expected and len(count) > 2
+
+
+def at_a_terminal(path, answers, lines_and_width=(0, 0), **settings) -> str:
     """What a terminal showed to a player who answers the first sight of each move with some keys."""
     pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
     main, side = pty.openpty()
+    termios.tcsetwinsize(side, lines_and_width)
     shown = bytearray()
 
     def sit():
@@ -251,6 +323,21 @@ def test_a_dumb_terminal_is_read_by_the_line(tmp_path, monkeypatch):
     assert len(rows_of(tmp_path / "games.csv")) == 1 and "\x1b" not in shown
 
 
+def test_a_board_that_the_terminal_cannot_hold_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    for room, settings, message in (
+        ((24, 80), {"rows": 30}, "30 rows and 6 columns needs 32 lines of 13 characters, .* has 24 of 80"),
+        ((24, 80), {"rows": 8, "cols": 40}, "8 rows and 40 columns needs 10 lines of 81 characters"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            at_a_terminal(tmp_path / "games.csv", [b"q"], room, **settings)
+    assert not list(tmp_path.iterdir())
+    shown = at_a_terminal(tmp_path / "games.csv", [b"s", b"q"], (24, 20), rows=22, seed=3)
+    lines = re.split(r"\x1b\[H|\r\n", shown.split("Moves recorded")[0])
+    assert len(rows_of(tmp_path / "games.csv")) == 1
+    assert max(len(re.sub(r"\x1b\[[0-9]*[A-Z]", "", line)) for line in lines) == 20
+
+
 def test_the_command_plays(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command_line, "use_compilation_cache", lambda: None)
     monkeypatch.setattr("sys.stdin", io.StringIO("s\nas\n"))
@@ -281,22 +368,60 @@ def test_the_command_plays(tmp_path, monkeypatch, capsys):
         (["chess"], "invalid choice: 'chess'"),
         ([], "required: game"),
         (["tetris", "--rows", "3"], "--rows: 3 is below 4"),
-        (["tetris", "--seconds", "0"], "--seconds: 0 is no number of seconds"),
-        (["tetris", "--moves", "none"], "--moves"),
+        (["tetris", "--seconds", "0"], "--seconds: '0' is no number of seconds"),
+        (["tetris", "--seconds", "soon"], "--seconds: 'soon' is no number of seconds"),
+        (["tetris", "--moves", "none"], "--moves: 'none' is no whole number"),
         (["tetris", "--seed", "-1"], "--seed"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(capsys, arguments, message):
     with pytest.raises(SystemExit) as stop:
         command_line.main(["play", *arguments])
-    assert stop.value.code == 2 and message in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert stop.value.code == 2 and message in told and told.count("\n") == 1
 
 
 def test_a_place_for_no_file_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command_line, "use_compilation_cache", lambda: None)
-    for place in (tmp_path, tmp_path / "none" / "games.csv"):
-        assert command_line.main(["play", "tetris", "--out", str(place)]) == 2
-        assert "choose another" in capsys.readouterr().err
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "mine.csv").write_text("mine")
+    (tmp_path / "mine.csv").chmod(0o444)
+    for name, reason in (
+        (".", "is no place for a file: it is a folder"),
+        ("none/games.csv", "is no place for a file: there is no folder"),
+        ("pipe", "is no place for a file: it is a device or a pipe"),
+        ("mine.csv", "may not be written to: it is read-only"),
+    ):
+        assert command_line.main(["play", "tetris", "--out", str(tmp_path / name)]) == 2
+        told = capsys.readouterr().err
+        assert reason in told and told.count("\n") == 1
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "mine.csv").read_text() == "mine"
+
+
+def test_messages_name_the_file_once_and_a_setting_without_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "use_compilation_cache", lambda: None)
+    path = tmp_path / "games.csv"
+    path.write_text("game,board,piece,action\n0,..../..../..../....,T,9 9\n")
+    assert command_line.main(["play", "tetris", "--out", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"ethogram: {path}: row 0") and told.count("games.csv") == 1
+    assert command_line.main(["play", "tetris", "--out", str(path), "--rows", "99999999999"]) == 2
+    assert capsys.readouterr().err == "ethogram: rows must be at most 200, not 99999999999\n"
+
+
+def test_a_reader_who_has_gone_is_not_the_fault_of_the_file(tmp_path, monkeypatch, capsys):
+    class Gone(io.StringIO):
+        def write(self, text):
+            if len(self.getvalue()) > 300:
+                raise BrokenPipeError(32, "Broken pipe")
+            return super().write(text)
+
+    monkeypatch.setattr(command_line, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr("sys.stdin", io.StringIO("s\n" * 9))
+    monkeypatch.setattr("sys.stdout", Gone())
+    path = tmp_path / "games.csv"
+    assert command_line.main(["play", "tetris", "--out", str(path), "--seed", "3"]) == 1
+    assert capsys.readouterr().err == "ethogram: nobody reads standard output any more\n"
 
 
 @pytest.mark.slow

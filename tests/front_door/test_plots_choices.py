@@ -16,6 +16,10 @@ def axes():
     return Figure().subplots()
 
 
+def legend_of(axes) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
 def test_marginals_stand_in_rows_from_the_top(axes):
     draws = np.random.default_rng(0).normal([1.0, -2.0], 0.1, size=(500, 2))
     drawn = plots_choices.value_marginals(draws, axes, names=["hours", "price"], truth=[1.0, -2.1])
@@ -28,6 +32,11 @@ def test_marginals_stand_in_rows_from_the_top(axes):
     np.testing.assert_allclose(truth.get_xdata(), [1.0, -2.1])
     assert labels == {"hours": 1, "price": 0}
     np.testing.assert_array_equal(means.get_ydata(), [1, 0])
+    assert legend_of(axes) == ["90 % of the posterior", "posterior mean", "truth"]
+    axes.figure.draw_without_rendering()
+    lowest = axes.get_legend().get_window_extent().y0
+    highest = axes.transData.transform((0, 1.4))[1]  # of what is drawn in the first row
+    assert highest < lowest
 
 
 def test_curves_are_means_over_repetitions(axes):
@@ -46,12 +55,28 @@ def test_a_band_holds_most_draws(axes):
     assert corners.max() == pytest.approx(0.95, abs=0.03)
 
 
-def test_reliability_has_a_point_a_bin(axes):
+def test_reliability_has_a_point_a_bin_and_says_what_its_numbers_are(axes):
     half = np.array([0.25, 0.75])
-    table = Calibration(half - 0.25, half + 0.25, half, half + 0.05, np.array([0.1, 0.1]), np.array([7, 9]))
+    table = Calibration(
+        half - 0.25, half + 0.25, half, half + 0.05, np.array([0.1, 0.1]), np.array([7.0, 9.0])
+    )
     plots_choices.reliability(table, axes)
     assert [text.get_text() for text in axes.texts] == ["7", "9"]
     assert len(axes.containers) == 1
+    assert legend_of(axes) == ["predictions are right", "seen, two standard errors"]
+    assert axes.get_legend().get_title().get_text() == "small numbers: options"
+
+
+def test_numbers_of_options_stay_inside(axes):
+    """Of bins in both corners, where most options lie."""
+    place, bins = np.array([0.001, 0.5, 0.999]), np.arange(3.0)
+    counts = np.array([123456, 7, 34567])
+    plots_choices.reliability(Calibration(bins, bins, place, place, np.zeros(3), counts), axes)
+    axes.figure.draw_without_rendering()
+    frame = axes.get_window_extent()
+    for text in axes.texts:
+        box = text.get_window_extent()
+        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from ethogram import tour_choices
 
 TINY = tour_choices.TourSizes(
-    tested=20, repetitions=2, sweeps=40, warmup=10, collapse_scale=0, games=3, moves=20, shown=8
+    tested=20, repetitions=2, sweeps=40, warmup=10, bus=40, games=3, moves=20, shown=8
 )
 TOUR = tour_choices.tour
 
@@ -38,7 +38,7 @@ def test_files_are_written_whole_and_can_be_read(first):
     image = matplotlib.image.imread(picture)
     assert image.shape[0] > 500 and image[..., :3].std() > 0.05
     tree = arviz.from_netcdf(str(record))
-    assert np.asarray(tree["posterior"]["v"]).shape == (4, 4, 3)
+    assert np.asarray(tree["posterior"]["v"]).shape == (4, 40, 3)
     assert tree["posterior"]["feature"].values.tolist() == ["height", "holes", "bumpiness"]
     assert np.isfinite(np.asarray(tree["log_likelihood"]["choice"])).all()
     assert sorted(path.name for path in picture.parent.iterdir()) == ["noisy-mdp.nc", "noisy-mdp.png"]

@@ -36,6 +36,11 @@ def run(kernel, data, **options):
     return mcmc
 
 
+def elpd_of(found):
+    """What `az.loo` found, whose name depends on the version."""
+    return float(found.elpd if hasattr(found, "elpd") else found.elpd_loo)
+
+
 def test_groups_and_names_of_a_run_of_px_da():
     data = decisions()
     model = NoisyMDP(9.0, "features", action_rewards=True)
@@ -55,6 +60,34 @@ def test_groups_and_names_of_a_run_of_px_da():
     np.testing.assert_array_equal(tree.observed_data["choice"], data.choice)
 
 
+def test_unknown_choices_have_no_log_likelihood():
+    """Nor have decisions of weight zero; both stay in what was observed and is predicted, under their numbers."""
+    data = decisions(weight=np.where(np.arange(60) == 11, 0, 1 + np.arange(60) % 2))
+    data = data._replace(choice=np.where(np.isin(np.arange(60), (3, 20)), -1, data.choice))
+    model = NoisyMDP(9.0, "features")
+    mcmc = run(PXDA(model), data, num_chains=2, chain_method="vectorized")
+    tree = to_arviz(mcmc, data, key=jax.random.key(1))
+    kept = np.setdiff1d(np.arange(60), (3, 11, 20))
+    scores = tree.log_likelihood["choice"]
+    assert scores.dims == ("chain", "draw", "decision")
+    assert scores["decision"].values.tolist() == kept.tolist()
+    theta = np.asarray(tree.posterior["theta"])[1, 7]
+    exact = ProbitChoice(model.utilities(theta, data), data.legal).log_prob(data.choice)
+    np.testing.assert_allclose(np.asarray(scores)[1, 7], np.asarray(exact)[kept], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(tree.observed_data["choice"], data.choice)
+    assert tree.posterior_predictive["choice"].shape == (2, 100, 60)
+    alone = to_arviz(mcmc, data.take(kept), posterior_predictive=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, truth = az.loo(tree, pointwise=True), az.loo(alone, pointwise=True)
+    assert found.n_data_points == truth.n_data_points == 57
+    assert np.isfinite(elpd_of(found)) and elpd_of(found) == pytest.approx(elpd_of(truth), rel=1e-6)
+    with pytest.raises(ValueError, match="coords name every decision, and some are unknown"):
+        to_arviz(mcmc, data, coords={"decision": range(60)})
+    named = to_arviz(mcmc, data.take(kept), coords={"decision": kept}, posterior_predictive=False)
+    assert named.log_likelihood["decision"].values.tolist() == kept.tolist()
+
+
 @pytest.mark.slow
 def test_loo_prefers_the_features_that_matter_to_shuffled_ones():
     data = decisions(120)
@@ -65,7 +98,7 @@ def test_loo_prefers_the_features_that_matter_to_shuffled_ones():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = az.loo(tree)
-        scores[name] = float(found["elpd_loo"] if "elpd_loo" in found else found.elpd)
+        scores[name] = elpd_of(found)
     assert scores["true"] > scores["shuffled"] + 10
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from ethogram.inference.choice_effects import (
@@ -86,6 +87,65 @@ def test_a_slot_without_options_has_no_elasticity():
     found = elasticities(MODEL, samples, data, 0).mean
     assert np.isnan(found[1]).all()
     np.testing.assert_allclose(found[0], 0, atol=1e-6)
+
+
+def log_shares(mu):
+    """Log probabilities of three options by a sum over the noise of each, in logarithms."""
+    found, top = [], max(mu)
+    x = np.linspace(-50, 50, 200_001)
+    for own in range(3):
+        at = x + top
+        logs = norm.logpdf(at - mu[own]) + sum(log_ndtr(at - mu[j]) for j in range(3) if j != own)
+        found.append(np.logaddexp.reduce(logs) + np.log(x[1] - x[0]))
+    return np.array(found)
+
+
+def test_elasticities_of_shares_that_underflow():
+    """Single precision, where the share of an option that is 19 behind is no number above zero."""
+    samples = {"theta": np.array([[1.0]])}
+    one = Decisions.from_list([[[0.0], [19.0]]])
+    found = elasticities(MODEL, samples, one, 0).mean
+    rate = np.exp(norm.logpdf(-19 / np.sqrt(2)) - norm.logcdf(-19 / np.sqrt(2))) / np.sqrt(2)
+    np.testing.assert_allclose(found[0], [0, -19 * rate], rtol=1e-5)
+    assert 19 * rate == pytest.approx(181.5, abs=0.1)
+    # The share over both decisions is that of the first one, to rounding.
+    two = Decisions.from_list([[[0.0], [19.0]], [[0.0], [40.0]]])
+    np.testing.assert_allclose(elasticities(MODEL, samples, two, 0).mean[0], [0, -19 * rate], rtol=1e-5)
+    three = np.array([1.0, 30.0, 29.5])
+    found = elasticities(MODEL, samples, Decisions.from_list([three[:, None]]), 0).mean
+    step = 1e-5
+    for option in range(3):
+        moved = step * three[option] * np.eye(3)[option]
+        truth = (log_shares(three + moved) - log_shares(three - moved)) / (2 * step)
+        np.testing.assert_allclose(found[:, option], truth, rtol=1e-3, atol=1e-4)
+    effect = marginal_effects(MODEL, samples, Decisions.from_list([[[0.0], [3.0]]]), 0).mean
+    slope = norm.pdf(3 / np.sqrt(2)) / np.sqrt(2)
+    np.testing.assert_allclose(effect, slope * np.array([[1, -1], [-1, 1]]), rtol=1e-5)
+
+
+def test_slots_of_decisions_that_do_not_count_have_no_elasticity():
+    data = decisions(
+        legal=np.stack([np.ones(30, bool), np.arange(30) > 9], axis=1), weight=np.arange(30) < 10
+    )
+    data = data._replace(weight=data.weight.astype(float))
+    found = elasticities(MODEL, {"theta": np.array([[0.7, -0.4]])}, data, 0).mean
+    assert np.isnan(found[1]).all() and np.isfinite(found[0]).all()
+
+
+@pytest.mark.parametrize("feature", [0.7, True, None])
+@pytest.mark.parametrize("ask", [marginal_effects, elasticities])
+def test_features_are_numbers_or_names(ask, feature):
+    with pytest.raises(TypeError, match=f"feature is {feature}: give a number or a name"):
+        ask(MODEL, {"theta": np.zeros((3, 2))}, decisions(), feature)
+    with pytest.raises(TypeError, match="feature is True"):
+        willingness_to_pay(MODEL, {"theta": np.zeros((3, 2))}, decisions(), True, 1)
+
+
+@pytest.mark.parametrize("ask", [marginal_effects, elasticities])
+def test_probabilities_of_next_states_have_no_unit_more(ask):
+    data = Decisions.from_list([np.eye(2)] * 3)
+    with pytest.raises(ValueError, match='of kind "tabular": probabilities of next states sum to one'):
+        ask(NoisyMDP(9.0), {"theta": np.zeros((3, 1))}, data, 0)
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_the_shape_of_the_scale_keeps_the_prior(moves, kappa, monkeypatch):
 
             def step(theta, key):
                 key_noise, key_draw = jax.random.split(key)
-                mean = jnp.reshape(problem.design[:, :2] @ theta, (3, 6, chains))
+                mean = jnp.reshape(probit_sweep.fitted(problem, theta), (3, 6, chains))
                 latents = mean + jax.random.normal(key_noise, mean.shape)
                 drawn = probit_sweep.draw_parameters(
                     key_draw, problem, latents, move, scale_prior=None, translation_sd=jnp.ones(())
@@ -320,7 +320,21 @@ def test_single_precision_is_the_same_posterior(truth):
         (lambda: PXDA(NoisyMDP(), winner="luck"), ValueError, "winner must be one of"),
         (lambda: PXDA(NoisyMDP(), "scale_proper"), ValueError, r"need \(a, b\)"),
         (lambda: PXDA(NoisyMDP(), scale_prior=(1.0, 1.0)), ValueError, "have no prior of the scale"),
-        (lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(0.0, 1.0)), ValueError, "two numbers above 0"),
+        (
+            lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(0.0, 1.0)),
+            ValueError,
+            "two finite numbers above 0",
+        ),
+        (
+            lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(1.0, float("nan"))),
+            ValueError,
+            "two finite numbers",
+        ),
+        (
+            lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(1.0, float("inf"))),
+            ValueError,
+            "two finite numbers",
+        ),
         (lambda: PXDA(NoisyMDP(), proposals=0), ValueError, "proposals must be"),
     ],
 )

@@ -36,3 +36,17 @@ def test_moments(power, square, drift, x64):
     assert (drawn > 0).all()
     assert abs(drawn.mean() - mean) < 4.5 * deviation / np.sqrt(count)
     assert drawn.std() == pytest.approx(deviation, rel=0.02)
+
+
+def test_the_least_of_random_bits_gives_a_finite_scale(monkeypatch):
+    """A truncated normal, which is drawn by inversion: no uniform number is so small that its quantile is infinite."""
+    monkeypatch.setattr(jax.random, "bits", lambda key, shape, dtype: jnp.zeros(shape, dtype))
+    for drift in (-30.0, 0.0, 30.0):
+        one = draw_tilted(jax.random.key(0), jnp.ones(2), jnp.ones(2), jnp.full(2, drift))
+        assert np.isfinite(np.asarray(one)).all()
+        assert (np.asarray(one) > 0).all()
+
+
+def test_a_law_that_is_nan_has_draws_that_are():
+    drawn = draw_tilted(jax.random.key(0), jnp.array([3.0, 3.0]), jnp.ones(2), jnp.array([jnp.nan, 0.0]))
+    assert np.isnan(drawn[0]) and np.isfinite(drawn[1])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import erfcx, log_ndtr
 from scipy.stats import chisquare, multivariate_normal, norm
 
+from ethogram.models import choice as choice_module
 from ethogram.models.choice import ProbitChoice
 
 OPTIONS = 40
@@ -198,8 +199,30 @@ def test_entropy_is_that_of_the_probabilities():
         (([0.0, 1.0], [True, True, True]), r"legal is bool \(3,\): give booleans \(\.\.\., 2\)"),
         (([0.0, 1.0], [1, 0]), "legal is int"),
         ((1.0,), r"utilities has shape \(\)"),
+        (
+            (np.zeros((3, 2)), np.ones((4, 2), bool)),
+            r"utilities has shape \(3, 2\), legal \(4, 2\): give batch axes",
+        ),
     ],
 )
 def test_bad_input_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         ProbitChoice(*(np.asarray(x) for x in arguments))
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "error", "message"),
+    [
+        (1.5, TypeError, "num_nodes must be an integer, not 1.5"),
+        (True, TypeError, "num_nodes must be an integer, not True"),
+        (0, ValueError, "num_nodes must be at least 1, not 0"),
+    ],
+)
+def test_numbers_of_nodes_are_whole(num_nodes, error, message):
+    with pytest.raises(error, match=message):
+        ProbitChoice(np.zeros(3), num_nodes=num_nodes)
+
+
+def test_what_other_modules_use_is_public():
+    used = {"OFFSETS", "above_hazard", "hazard", "log_probability", "option_probabilities", "winner_density"}
+    assert used < set(choice_module.__all__)

@@ -8,7 +8,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from ethogram.models.decisions import Decisions, check_decisions
+from ethogram.models import decisions as decisions_module
+from ethogram.models import trajectories
+from ethogram.models.decisions import Decisions, check_decisions, weights_of
 from ethogram.models.mdp import MDP
 from ethogram.models.trajectories import Metadata
 
@@ -41,6 +43,20 @@ def test_options_of_a_world_are_expected_next_features():
     based = Decisions.from_mdp(world, [2, 0], [1, 0], features=basis, legal=legal)
     np.testing.assert_allclose(based.features, (table @ basis)[[2, 0]], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(based.legal, legal[[2, 0]])
+
+
+def masked_world():
+    mask = np.array([[True, True, False], [True, True, True], [False, True, True]])
+    return MDP.deterministic([[0, 1, 2], [1, 2, 0], [2, 0, 1]], action_mask=mask), mask
+
+
+def test_actions_that_a_world_does_not_have_are_no_options():
+    world, mask = masked_world()
+    np.testing.assert_array_equal(Decisions.from_mdp(world, [2, 0, 1]).legal, mask[[2, 0, 1]])
+    within = mask & [True, True, False]
+    np.testing.assert_array_equal(Decisions.from_mdp(world, [2, 0], legal=within).legal, within[[2, 0]])
+    known = Decisions.from_mdp(world, [0, 2], [1, -1])
+    assert known.choice.tolist() == [1, -1]
 
 
 def long_table():
@@ -132,6 +148,10 @@ def test_unknown_choices_and_what_is_not_legal_are_let_through():
         (lambda: example(features=np.zeros((3, 2, 2))), ValueError, r"features has shape \(3, 2, 2\), legal \(3, 3\)"),
         (lambda: example(subject=np.array([0, -1, 0])), ValueError, r"subject\[1\] is -1"),
         (lambda: "choices", TypeError, "data is str, not Decisions"),
+        (lambda: example(features=example().features.tolist()), TypeError, "features is list: give a NumPy or"),
+        (lambda: example(choice=[1, 0, 2]), TypeError, "choice is list"),
+        (lambda: example(weight=[1, 0, 2]), TypeError, "weight is list"),
+        (lambda: example(choice=None), TypeError, "choice is NoneType"),
     ],
 )  # fmt: skip
 def test_bad_decisions_are_named(make, error, message):
@@ -167,6 +187,39 @@ def wide(*names, **options):
             r"states\[0\] is 2, outside 0",
         ),
         (lambda: Decisions.from_mdp(MDP.deterministic([[0], [1]]), [1.0]), TypeError, "states is float64"),
+        (lambda: Decisions.from_mdp("x", [0]), TypeError, "mdp is str: give an MDP"),
+        (lambda: Decisions.from_mdp(masked_world()[0], [0], [0.5]), TypeError, "actions is float64"),
+        (
+            lambda: Decisions.from_mdp(masked_world()[0], [0], [3]),
+            ValueError,
+            r"actions\[0\] is 3, outside 0\.\.2",
+        ),
+        (
+            lambda: Decisions.from_mdp(masked_world()[0], [0, 1], [0]),
+            ValueError,
+            "actions has 1 entries, states 2",
+        ),
+        (
+            lambda: Decisions.from_mdp(masked_world()[0], [1, 0], [2, 2]),
+            ValueError,
+            r"actions\[1\] is 2, which is not legal in state 0: the legal ones are \[0, 1\]",
+        ),
+        (
+            lambda: Decisions.from_mdp(masked_world()[0], [1, 2], legal=np.ones((3, 3), bool)),
+            ValueError,
+            r"legal\[2, 0\] is True at decision 1, an action that the world does not have",
+        ),
+        (
+            lambda: Decisions.from_mdp(masked_world()[0], [1], legal=np.ones((3, 3), bool)),
+            ValueError,
+            r"legal\[0, 2\] is True, an action",
+        ),
+        (lambda: Decisions.from_list([[["a"]]]), TypeError, r"features\[0\] holds <U1: give numbers"),
+        (
+            lambda: Decisions.from_list([[[1.0]], [[1.0], [1.0, 2.0]]]),
+            ValueError,
+            r"features\[1\] has rows of different",
+        ),
         (
             long({"taken": [1] * 6}, chosen="taken"),
             ValueError,
@@ -241,9 +294,45 @@ def test_slices_are_taken():
     np.testing.assert_array_equal(data.take(slice(1, 4)).choice, data.take([1, 2, 3]).choice)
 
 
+@pytest.mark.parametrize("place", [np.asarray, jax.numpy.asarray])
+@pytest.mark.parametrize(
+    ("indices", "error", "message"),
+    [
+        (2, ValueError, r"indices has shape \(\)"),
+        ([[0, 1]], ValueError, r"indices has shape \(1, 2\)"),
+        ([0, 100], ValueError, r"indices\[1\] is 100, but there are 5 decisions"),
+        ([-6], ValueError, r"indices\[0\] is -6, but there are 5 decisions"),
+        ([True, False], ValueError, "indices has 2 booleans: give one for each of 5"),
+        ([0.0], TypeError, "indices holds float64"),
+    ],
+)
+def test_decisions_that_are_not_there_are_not_taken(place, indices, error, message):
+    data = jax.tree.map(place, Decisions.from_list([[[float(i)], [0.5]] for i in range(5)]))
+    with pytest.raises(error, match=message):
+        data.take(indices)
+
+
+def test_keys_are_typed():
+    data = Decisions.from_list([[[float(i)], [0.5]] for i in range(5)])
+    for key in (0, jax.random.PRNGKey(0)):
+        with pytest.raises(TypeError, match=r"key must come from jax\.random\.key"):
+            data.split(key)
+
+
+def test_decisions_count_by_weight_and_where_the_choice_is_known():
+    data = Decisions.from_list([[[1.0], [0.5]]] * 3, [0, -1, 1])
+    assert weights_of(data).tolist() == [1, 1, 1] and weights_of(data, known=True).tolist() == [1, 0, 1]
+    data = data._replace(weight=np.array([2, 3, 0]))
+    assert weights_of(data).tolist() == [2, 3, 0] and weights_of(data, known=True).tolist() == [2, 0, 0]
+
+
 def test_traced_subjects_are_counted_by_their_names():
     data = Decisions.from_list([[[1.0], [0.5]], [[0.2], [0.1]]], [0, 1], subject=[0, 1])
     with pytest.raises(TypeError, match="subject is traced"):
         jax.jit(lambda x: x.num_subjects)(data)
     named = data._replace(metadata=Metadata(subject_names=["ann", "ben", "cleo"]))
     assert jax.jit(lambda x: x.num_subjects)(named) == 3
+
+
+def test_names_of_columns_are_declared_once():
+    assert decisions_module.ColumnName is trajectories.ColumnName

@@ -1,4 +1,4 @@
-"""Worlds and soft value iteration against enumeration of action sequences and float64 NumPy written apart."""
+"""Worlds and soft values before a horizon against enumeration of action sequences and float64 NumPy written apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ethogram.models.mdp import MDP, DeterministicTransitions, soft_policy_by_step
+from ethogram.models.mdp import MDP, DeterministicTransitions
+from ethogram.models.soft_policy_by_step import soft_policy_by_step
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)
 
@@ -57,13 +58,15 @@ def test_values_are_log_sums_over_all_action_sequences(num_states, num_actions, 
 
 
 def backward(probabilities, reward, horizon, discount):
-    """Policy and values by step, by loops."""
+    """Policy and values by step, by loops; rewards are of states, or of states and actions."""
+    reward = np.broadcast_to(reward if reward.ndim == 2 else reward[:, None], probabilities.shape[:2])
     num_states, num_actions, _ = probabilities.shape
     policy, values = np.zeros((horizon, num_states, num_actions)), np.zeros((horizon + 1, num_states))
     for t in range(horizon - 1, -1, -1):
         for s in range(num_states):
-            weight = [np.exp(reward[s] + discount * np.dot(row, values[t + 1])) for row in probabilities[s]]
-            policy[t, s], values[t, s] = np.array(weight) / sum(weight), np.log(sum(weight))
+            later = [discount * np.dot(row, values[t + 1]) for row in probabilities[s]]
+            weight = np.exp(reward[s] + later)
+            policy[t, s], values[t, s] = weight / sum(weight), np.log(sum(weight))
     return policy, values[:-1]
 
 
@@ -83,6 +86,21 @@ def test_a_world_of_chance_equals_a_backward_recursion(form, discount):
         np.testing.assert_allclose(found.values[at], values, rtol=1e-12)
     shorter = soft_policy_by_step(world, rewards, 2)
     np.testing.assert_array_equal(shorter.values, found.values[..., -2:, :])
+
+
+def test_rewards_of_actions_have_a_backward_recursion_too():
+    """Of which those of states are a case; with as many actions as states, the last two axes are states and actions."""
+    _, probabilities = tables(3, 4, 4)
+    rewards = np.random.default_rng(2).normal(size=(3, 4, 4))
+    world = MDP.dense(probabilities, discount=0.9)
+    found = soft_policy_by_step(world, rewards, 5)
+    assert found.log_policy.shape == (3, 5, 4, 4) and found.values.shape == (3, 5, 4)
+    for row in range(3):
+        policy, values = backward(probabilities, rewards[row], 5, 0.9)
+        np.testing.assert_allclose(np.exp(found.log_policy[row]), policy, rtol=1e-12)
+        np.testing.assert_allclose(found.values[row], values, rtol=1e-12)
+    of_states = soft_policy_by_step(world, rewards[:, :, :1], 5)
+    np.testing.assert_allclose(of_states.values[1], backward(probabilities, rewards[1, :, 0], 5, 0.9)[1])
 
 
 def test_the_gradient_of_a_value_is_what_will_be_visited():
@@ -119,6 +137,50 @@ def test_push_is_the_transpose_of_expect(seed, num_states, num_actions, batch):
         np.testing.assert_allclose(pushed, np.einsum("san,...sa->...n", table, weights), atol=1e-13)
         inner = np.sum(np.asarray(expected) * weights, axis=(-2, -1))
         np.testing.assert_allclose(inner, np.sum(np.asarray(pushed) * values, axis=-1), atol=1e-12)
+
+
+def test_the_chain_of_a_policy_is_a_table():
+    next_state, probabilities = tables(8, 5, 3)
+    policy = np.random.default_rng(1).dirichlet(np.ones(3), 5)
+    successors = np.broadcast_to(np.arange(5), (5, 3, 5))
+    for world, table in (
+        (MDP.dense(probabilities), probabilities),
+        (MDP.sparse(successors, probabilities), probabilities),
+        (MDP.deterministic(next_state), one_hot(next_state)),
+    ):
+        expected = np.einsum("sa,san->sn", policy, table)
+        np.testing.assert_allclose(world.policy_matrix(policy), expected, atol=1e-15)
+
+
+def test_tables_that_would_fill_the_memory_are_refused():
+    world = MDP.deterministic(np.zeros((20_000, 1), int))
+    with pytest.raises(
+        ValueError, match=r"policy_matrix would be a table \(20000, 20000\) of 3200000000 bytes \(2.98"
+    ):
+        world.policy_matrix(np.ones((20_000, 1)))
+
+
+def test_worlds_have_starts_features_and_names():
+    next_state, probabilities = tables(6, 3, 2)
+    parts = {
+        "start": [0.25, 0.75, 0.0],
+        "features": np.arange(6.0).reshape(3, 2),
+        "state_names": ["left", "middle", "right"],
+        "action_names": ("stay", "go"),
+    }
+    successors = np.broadcast_to(np.arange(3), (3, 2, 3))
+    for world in (
+        MDP.dense(probabilities, **parts),
+        MDP.sparse(successors, probabilities, **parts),
+        MDP.deterministic(next_state, **parts),
+    ):
+        assert world.state_names == ("left", "middle", "right") and world.action_names == ("stay", "go")
+        np.testing.assert_array_equal(world.start, parts["start"])
+        np.testing.assert_array_equal(world.features, parts["features"])
+        again = jax.jit(lambda w: w)(world)
+        assert again.state_names == world.state_names and (again.start == world.start).all()
+    bare = MDP.deterministic(next_state)
+    assert bare.start is None and bare.features is None and bare.state_names is None
 
 
 def test_single_transitions_are_looked_up():
@@ -179,6 +241,20 @@ def test_single_precision_stays_single():
         (lambda t: MDP.dense(t, discount=[0.5, 0.6]), ValueError, "discount must be"),
         (lambda t: MDP.dense(t, discount="high"), TypeError, "discount is 'high'"),
         (lambda t: MDP(t), TypeError, "transitions is ndarray: use MDP.dense"),
+        (lambda t: MDP.dense(t, start=[0.5, 0.4]), ValueError, r"start sums to 0.9, not 1: divide"),
+        (lambda t: MDP.dense(t, start=[1.5, -0.5]), ValueError, r"start\[1\] is negative \(it is -0.5\)"),
+        (lambda t: MDP.dense(t, start=[0.5, np.nan]), ValueError, r"start\[1\] is not finite"),
+        (lambda t: MDP.dense(t, start=[1.0]), ValueError, r"start has shape \(1,\), not \(state,\)"),
+        (lambda t: MDP.dense(t, start=np.array([0, 1])), TypeError, "start has dtype int"),
+        (lambda t: MDP.dense(t, features=[[0.0], [np.nan]]), ValueError, r"features\[1, 0\] is not finite"),
+        (lambda t: MDP.dense(t, features=[0.0, 1.0]), ValueError, r"features has shape \(2,\), not \(state, feature\)"),
+        (lambda t: MDP.dense(t, state_names=("a",)), ValueError, "state_names has 1 names: give one for each of 2"),
+        (lambda t: MDP.dense(t, action_names=["a", "a"]), ValueError, r"action_names\[1\] is 'a', as is action_names"),
+        (lambda t: MDP.dense(t, state_names=[0, 1]), TypeError, r"state_names\[0\] is 0, not a string"),
+        (lambda t: MDP.dense(t, state_names="ab"), TypeError, "state_names is 'ab': give a tuple of strings"),
+        (lambda t: MDP.dense(t, names=("a", "b")), TypeError, "names"),
+        (lambda t: MDP.dense(t).policy_matrix(np.ones(2)), ValueError, r"policy has shape \(2,\), not"),
+        (lambda t: MDP.sparse([[[0, 2]]] * 2, t[:, :1]), ValueError, r"successors\[0, 0, 1\] is no state \(it is 2\)"),
         (lambda t: MDP.dense(t).expect(np.ones(3)), ValueError, r"values has shape \(3,\)"),
         (lambda t: MDP.dense(t).push(np.ones(2)), ValueError, r"weights has shape \(2,\)"),
         (lambda t: soft_policy_by_step(MDP.dense(t), np.ones(3), 4), ValueError, r"reward has shape \(3,\)"),

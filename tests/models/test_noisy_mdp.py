@@ -5,11 +5,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.handlers import seed, substitute, trace
-from numpyro.infer import MCMC, NUTS, Predictive, log_likelihood
-from numpyro.infer.util import log_density
+from numpyro.infer import MCMC, NUTS, Predictive, init_to_sample, log_likelihood
+from numpyro.infer.util import initialize_model, log_density
+from scipy.stats import chisquare, kstest, norm
 
 from ethogram.models.choice import ProbitChoice
 from ethogram.models.decisions import Decisions
@@ -105,6 +107,20 @@ def test_a_decision_is_one_entry_of_the_log_likelihood_and_unknown_choices_say_n
     assert whole == pytest.approx(rest, rel=1e-6)
 
 
+def test_unknown_choices_are_observed_as_unknown():
+    data = chain_decisions(6)
+    data = data._replace(choice=np.where(np.arange(6) == 2, -1, data.choice))
+    sites = sites_of(NoisyMDP(9.0), data, jnp.zeros(3))
+    np.testing.assert_array_equal(sites["choice"]["value"], data.choice)
+
+    def density(theta):
+        return log_density(NoisyMDP(9.0), (data,), {}, {"theta": theta})[0]
+
+    with numpyro.validation_enabled():
+        value, slope = jax.value_and_grad(density)(jnp.array([1.0, -2.0, 0.5]))
+    assert np.isfinite(value) and np.isfinite(slope).all()
+
+
 def test_what_stands_in_padding_has_no_gradient():
     data = Decisions.from_list([[[1.0], [0.5]], [[0.2], [0.1], [0.7]]], choice=[0, 2])
     padded = data._replace(features=np.where(data.legal[..., None], data.features, np.nan))
@@ -144,6 +160,92 @@ def test_a_variance_may_have_a_prior():
     assert drawn["kappa"].shape == (3,)
 
 
+@pytest.mark.parametrize(
+    "prior",
+    [
+        dist.HalfNormal(2.0),
+        dist.LogNormal(),
+        dist.Uniform(0.5, 2.0),
+        dist.TruncatedNormal(1.0, low=0.0),
+        dist.Gamma(2.0),
+        dist.Exponential(),
+        dist.TransformedDistribution(dist.Normal(), dist.transforms.ExpTransform()),
+    ],
+    ids=lambda prior: type(prior).__name__,
+)
+def test_priors_of_a_variance_are_positive(prior):
+    assert NoisyMDP(prior).kappa is prior
+
+
+def test_data_without_a_choice_between_options_are_refused_in_learning_alone():
+    data = Decisions.from_list([np.eye(3)[:2], np.eye(3)[1:2]], [-1, 0])
+    model, told = NoisyMDP(4.0), "no decision has two legal options and a known choice"
+    with pytest.raises(ValueError, match=told):
+        MCMC(NUTS(model), num_warmup=1, num_samples=1, progress_bar=False).run(jax.random.key(0), data)
+    with pytest.raises(ValueError, match=told):
+        model.check(data._replace(choice=np.array([0, 0]), weight=np.array([0, 2])))
+    model.check(data, condition=False)
+    assert model.simulate(jax.random.key(0), data).data.choice[1] == 0
+
+
+def test_a_flat_prior_says_that_it_has_no_draws():
+    model, data = NoisyMDP(float("inf"), "features"), Decisions.from_list([[[1.0], [0.0]]] * 4, [0, 0, 1, 0])
+    with pytest.raises(NotImplementedError, match="kappa is infinite, and a flat prior has no draws"):
+        Predictive(model, num_samples=3)(jax.random.key(0), data, condition=False)
+    drawn = Predictive(model, {"theta": jnp.zeros((3, 1))})(jax.random.key(0), data, condition=False)
+    assert drawn["choice"].shape == (3, 4)
+    begun = initialize_model(jax.random.key(0), model, model_args=(data,), init_strategy=init_to_sample)
+    assert np.isfinite(begun.param_info.z["theta"]).all()
+
+
+def test_simulated_choices_have_the_probabilities_of_the_values():
+    """A chi-square test at 1e-3, with a fixed key, of 4000 choices from three options of which one is not legal."""
+    random = np.random.default_rng(0)
+    offered = Decisions.from_list([random.dirichlet(np.ones(4), size=2), np.eye(4)[:3]] * 4000)
+    values, rewards = np.array([1.0, -0.5, 0.3, 2.0]), np.array([0.4, 0.0, -0.1])
+    model = NoisyMDP(9.0, action_rewards=True, beta=0.5)
+    made = model.simulate(jax.random.key(1), offered, {"v": values, "action_rewards": rewards})
+    np.testing.assert_allclose(made.parameters["v"], values - values.mean(), atol=1e-6)
+    np.testing.assert_allclose(made.parameters["action_rewards"], rewards - rewards.mean(), atol=1e-6)
+    for row in range(2):
+        utilities = 0.5 * offered.features[row] @ values + rewards
+        expected = np.asarray(ProbitChoice(utilities, offered.legal[row]).probs, float)
+        counts = np.bincount(made.data.choice[row::2], minlength=3)
+        legal = offered.legal[row]
+        assert (counts[~legal] == 0).all()
+        assert chisquare(counts[legal], 4000 * expected[legal] / expected[legal].sum()).pvalue > 1e-3
+    again = model.simulate(jax.random.key(1), offered, {"theta": made.parameters["theta"]})
+    np.testing.assert_array_equal(again.data.choice, made.data.choice)
+
+
+def test_simulated_values_come_from_the_prior():
+    """Of 500 subjects about their own mean, a Kolmogorov-Smirnov test at 1e-3 with a fixed key."""
+    who = np.arange(500)
+    offered = Decisions.from_list([[[1.0], [0.0]]] * 500, subject=who)
+    made = NoisyMDP(dist.HalfNormal(2.0), "features").simulate(jax.random.key(2), offered)
+    told = {name: np.asarray(value, float) for name, value in made.parameters.items()}
+    assert set(told) == {"kappa", "loc", "v_loc", "theta", "v"}
+    scaled = (told["v"][:, 0] - told["v_loc"]) / np.sqrt(told["kappa"])
+    assert kstest(scaled, norm.cdf).pvalue > 1e-3
+    assert made.data.num_subjects == 500 and (made.data.choice >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"key": jax.random.PRNGKey(0)}, TypeError, "key must come from jax.random.key"),
+        ({"parameters": {"v": np.zeros(2)}}, ValueError, r"\['v'\] has shape \(2,\), not \(3,\)"),
+        ({"parameters": {"w": np.zeros(3)}}, ValueError, r"parameters are \['w'\]: give theta, or v"),
+        ({"parameters": {"v": np.full(3, np.nan)}}, ValueError, r"v\[0\] is not finite"),
+        ({"kappa": float("inf")}, ValueError, "flat prior has no draws: give parameters"),
+    ],
+)
+def test_what_cannot_be_simulated_is_named(given, error, message):
+    data, key = Decisions.from_list([np.eye(3)] * 2), given.get("key", jax.random.key(0))
+    with pytest.raises(error, match=message):
+        NoisyMDP(given.get("kappa", 4.0)).simulate(key, data, given.get("parameters"))
+
+
 def test_flat_priors_need_choices_that_overlap():
     overlapping = Decisions.from_list([[[1.0], [0.0]]] * 4, [0, 0, 1, 0])
     NoisyMDP(float("inf"), "features").check(overlapping)
@@ -163,6 +265,28 @@ def test_flat_priors_need_choices_that_overlap():
     [
         (lambda: NoisyMDP(0.0), ValueError, "kappa must be a variance above 0"),
         (lambda: NoisyMDP("wide"), TypeError, "kappa"),
+        (
+            lambda: NoisyMDP(dist.Normal(0.0, 1.0)),
+            ValueError,
+            "kappa has a prior with support .*numbers above 0",
+        ),
+        (lambda: NoisyMDP(dist.Uniform(-1.0, 1.0)), ValueError, "kappa has a prior with support"),
+        (lambda: NoisyMDP(dist.Poisson(3.0)), ValueError, "kappa has a prior with support"),
+        (
+            lambda: NoisyMDP(dist.HalfNormal(np.ones(3))),
+            ValueError,
+            r"kappa has a prior with batch shape \(3,\) and event shape \(\)",
+        ),
+        (
+            lambda: NoisyMDP(dist.HalfNormal(np.ones(3)).to_event(1)),
+            ValueError,
+            r"kappa has a prior with batch shape \(\) and event shape \(3,\)",
+        ),
+        (
+            lambda: NoisyMDP(1.0).check(Decisions.from_list([[[1.0], [1.0]]], [0])),
+            ValueError,
+            r"features has shape \(1, 2, 1\): values of kind 'tabular' then have no parameter",
+        ),
         (lambda: NoisyMDP(1.0, "values"), ValueError, "kind must be one of"),
         (lambda: NoisyMDP(1.0, beta=1.5), ValueError, r"beta must be a number in \(0, 1\]"),
         (lambda: NoisyMDP(1.0, action_rewards=-1.0), ValueError, "action_rewards must be a variance"),

@@ -79,3 +79,15 @@ def test_unknown_choices_say_nothing():
     legal = np.ones((2, 2), bool)
     assert find_separation(design, legal, np.array([0, 0])) is None
     assert find_separation(design, legal, np.array([0, -1])) is not None
+
+
+def test_without_parameters_nothing_is_separated():
+    assert find_separation(np.zeros((2, 3, 0)), np.ones((2, 3), bool), np.array([0, 1])) is None
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_largest_magnitude_is_one(sign):
+    design = sign * np.array([[[2.0, -1.0], [0.0, 0.0]], [[3.0, 1.0], [0.0, 0.0]]])
+    direction = find_separation(design, np.ones((2, 2), bool), np.zeros(2, int)).direction
+    assert np.abs(direction).max() == pytest.approx(1)
+    assert direction[np.abs(direction).argmax()] == pytest.approx(sign)

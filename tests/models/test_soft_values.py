@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.mdp import MDP, soft_policy_by_step
-from ethogram.models.soft_values import soft_values
+from ethogram.models.mdp import MDP
+from ethogram.models.soft_policy_by_step import soft_policy_by_step
+from ethogram.models.soft_values import soft_policy, soft_values
 
 DISCOUNTS = [0.0, 0.5, 0.9, 0.99, 0.9999]
 SCALES = [0.1, 1.0, 10.0, 100.0]
@@ -175,6 +176,65 @@ def test_a_far_horizon_is_none():
     far, found = soft_policy_by_step(world, reward, 400), soft_values(world, reward)
     close(far.values[0], found.values, 1e-12)
     close(jnp.exp(far.log_policy[0]), found.policy, 1e-11)
+    ahead = soft_values(world, reward, horizon=400)
+    close(ahead.values, found.values, 1e-12)
+    close(ahead.policy, found.policy, 1e-11)
+    assert ahead.residual < 1e-13 * jnp.abs(found.values).max()
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_a_horizon_gives_the_first_of_its_steps(form):
+    """With discounts up to one, rewards of actions, actions that are not available, and batches."""
+    random = np.random.default_rng(16)
+    table, mask = chances(17, 5, 3), random.random((5, 3)) < 0.6
+    mask[:, 0] = True
+    rewards = 3 * random.normal(size=(2, 5, 3))
+    for discount in (1.0, 0.8):
+        world = MDP.dense(table, discount=discount, action_mask=mask)
+        if form == "sparse":
+            lists = np.broadcast_to(np.arange(5), (5, 3, 5))
+            world = MDP.sparse(lists, table, discount=discount, action_mask=mask)
+        found = soft_values(world, rewards, horizon=7)
+        assert found.values.shape == (2, 5) and found.steps.tolist() == [7, 7] and found.converged.all()
+        for row in range(2):
+            values = np.zeros(5)
+            for _ in range(7):
+                before, q = values, np.where(mask, rewards[row] + discount * table @ values, -np.inf)
+                values = np.log(np.exp(q).sum(1))
+            close(found.values[row], values, 1e-13)
+            close(np.where(mask, found.action_values[row], 0), np.where(mask, q, 0), 1e-13)
+            close(found.policy[row], np.exp(q - values[:, None]), 1e-12)
+            close(found.residual[row], np.abs(values - before).max(), 1e-12)
+    steps = soft_policy_by_step(world, rewards, 7)
+    close(steps.values[:, 0], found.values, 1e-13)
+    close(jnp.exp(steps.log_policy[:, 0]), found.policy, 1e-12)
+
+
+def test_the_gradient_before_a_horizon_is_what_will_be_visited():
+    table, reward = chances(14, 4, 2), np.random.default_rng(15).normal(size=4)
+    world, mass = MDP.dense(table), np.array([0.1, 0.5, 0.0, 0.4])
+    visited, expected = mass.copy(), np.asarray(soft_policy_by_step(world, reward, 5).log_policy)
+    for t in range(4):
+        visited = visited + (mass := np.einsum("s,sa,san->n", mass, np.exp(expected[t]), table))
+    start = np.array([0.1, 0.5, 0.0, 0.4])
+    slope = jax.grad(lambda r: start @ soft_values(world, r, horizon=5).values)(jnp.asarray(reward))
+    np.testing.assert_allclose(slope, visited, rtol=1e-12)
+
+
+def test_soft_policy_is_that_of_the_values():
+    table, reward = chances(14, 6, 3), np.random.default_rng(15).normal(size=(2, 6))
+    world = MDP.dense(table, discount=0.9)
+    np.testing.assert_array_equal(soft_policy(world, reward), soft_values(world, reward).policy)
+    ahead = soft_policy(MDP.dense(table), reward[0], horizon=3)
+    close(ahead, jnp.exp(soft_policy_by_step(MDP.dense(table), reward[0], 3).log_policy[0]), 1e-13)
+
+
+def test_a_policy_that_is_not_there_is_refused(monkeypatch):
+    world = MDP.dense(chances(25, 6, 3), discount=0.99)
+    early = soft_values(world, np.arange(6.0), method="value_iteration", max_steps=3)
+    monkeypatch.setattr("ethogram.models.soft_values.soft_values", lambda *_, **__: early)
+    with pytest.raises(RuntimeError, match="soft values have not converged after 3 steps, to a residual of"):
+        soft_policy(world, np.arange(6.0))
 
 
 @pytest.mark.parametrize("form", ["dense", "deterministic"])
@@ -321,6 +381,11 @@ two = np.full((2, 2, 2), 0.5)
         (lambda w: soft_values(w, np.ones(2), tol=0.0), ValueError, "tol must be a number above 0, not 0.0"),
         (lambda w: soft_values(w, np.ones(2), tol=True), TypeError, "tol must be a number, not True"),
         (lambda w: soft_values(w, np.ones(2), max_steps=0), ValueError, "max_steps must be at least 1"),
+        (lambda w: soft_values(w, np.ones(2), horizon=0), ValueError, "horizon must be at least 1, not 0"),
+        (lambda w: soft_values(w, np.ones(2), horizon=3, method="direct"), ValueError, "horizon is 3: it leaves"),
+        (lambda w: soft_values(w, np.ones(2), horizon=3, max_steps=9), ValueError, "horizon is 3: it leaves nothing"),
+        (lambda w: soft_values(w, np.ones(2), horizon=3, initial=[0.0, 0.0]), ValueError, "horizon is 3: it leaves"),
+        (lambda w: soft_policy(w, np.ones(3)), ValueError, r"reward has shape \(3,\)"),
         (lambda w: soft_values(w, np.ones(2), initial=np.ones(3)), ValueError, r"initial has shape \(3,\)"),
         (lambda w: soft_values(w, np.ones(2), initial=[0.0, np.inf]), ValueError, r"initial\[1\] is not finite"),
         (

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.mdp import MDP, soft_policy_by_step
+from ethogram.models.mdp import MDP
+from ethogram.models.soft_policy_by_step import soft_policy_by_step
 
 
 @pytest.fixture(autouse=True)

@@ -63,6 +63,24 @@ def test_levels_pass_through(world):
     np.testing.assert_allclose(both[1] - both[0], 3 * (1 - 0.9), atol=1e-12)
 
 
+@pytest.mark.parametrize("reading", ["execution", "private"])
+def test_actions_that_the_world_does_not_have_are_not_taken(world, reading):
+    table, values, _ = world
+    mask = np.array([[True, False, True]] * 4 + [[False, True, True]])
+    masked, free = MDP.dense(table, action_mask=mask), MDP.dense(table)
+    with jax.enable_x64(True):
+        found = reward(values, masked, 0.9, reading=reading)
+        given = reward(values, free, 0.9, reading=reading, legal=mask)
+        compiled = jax.jit(lambda world: reward(values, world, 0.9, reading=reading))(masked)
+        fewer = reward(values, masked, 0.9, reading=reading, legal=mask & [False, True, True])
+        truth = reward(values, free, 0.9, reading=reading, legal=mask & [False, True, True])
+    np.testing.assert_allclose(found, given, atol=1e-12)
+    np.testing.assert_allclose(compiled, given, atol=1e-12)
+    np.testing.assert_allclose(fewer, truth, atol=1e-12)
+    with pytest.raises(ValueError, match=r"legal\[0, 1\] is True, an action that the world does not have"):
+        reward(values, masked, 0.9, legal=np.ones((5, 3), bool))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

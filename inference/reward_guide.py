@@ -1,0 +1,159 @@
+r"""The guide of GP-IRL for numpyro's SVI: a structured Gaussian over what makes the reward.
+
+.. math:: q(w) = N(m, B B^\top + D^2), \qquad q(\ln \lambda) = N(\cdot, \cdot) \text{ or a point}, \qquad
+          q(r \mid u) = p(r \mid u)
+
+Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes", section 2.1, has B
+and D for rewards u of inducing points; here they are for w in :math:`u = L w` unless told otherwise, with L the root of
+the covariance of u: the bound is the same at known hyper-parameters, and the divergence of q(w) from its prior does
+not ask for the inverse of a covariance that is being learned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+from numpyro.distributions import constraints
+
+from ethogram.inference.reward_gaussian import free_hypers
+from ethogram.models import reward_kernel
+from ethogram.models.gp_irl import GPIRL
+from ethogram.models.soft_policy import num_experts
+
+__all__ = ["RewardGuide"]
+
+HYPERS = ("variational", "point", "fixed")
+
+
+class RewardGuide:
+    """A numpyro guide for :class:`~ethogram.models.gp_irl.GPIRL`.
+
+    Parameters, of numpyro's SVI: ``mean``, ``root`` (full rank), or ``factor`` and ``deviation`` (low rank); and for
+    each hyper-parameter that has a prior ``NAME_log`` and ``NAME_log_sd``, or ``NAME_point``.
+
+    Parameters
+    ----------
+    model : whose rewards are learned, with ``whiten=True``.
+    rank : columns of B, from 1 to the number of variables; all, with D zero, where None.
+    hyper : ``"variational"``, log-normal; ``"point"``; or ``"fixed"`` at `start`.
+    start : hyper-parameters by name to begin with; one where not named.
+    init_scale : deviation of w to begin with.
+    whiten : whether m and B are of w; otherwise of the rewards u themselves.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `model` is no GPIRL, or not whitened; `rank`, `hyper` or `start` is none of these.
+
+    Examples
+    --------
+    >>> import jax, numpy as np
+    >>> from numpyro.infer import SVI, Trace_ELBO
+    >>> from numpyro.optim import Adam
+    >>> from ethogram.models.mdp import MDP
+    >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
+    >>> model = GPIRL(corridor, [[0.0], [1.0], [2.0]])
+    >>> svi = SVI(model, RewardGuide(model), Adam(0.02), Trace_ELBO(num_particles=8))
+    >>> fit = svi.run(jax.random.key(0), 50, np.array([[0, 3], [0, 3], [0, 3]]), progress_bar=False)
+    >>> fit.params["mean"].shape
+    (3,)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        rank: int | None = None,
+        hyper: str = "variational",
+        start: dict[str, Any] | None = None,
+        init_scale: float | int = 0.3,
+        whiten: bool = True,
+    ):
+        if not isinstance(model, GPIRL):
+            raise TypeError(f"model is {type(model).__name__}: RewardGuide is for a GPIRL")
+        if not model.whiten:
+            raise ValueError("model has whiten=False: the guide is for the whitened form")
+        if rank is not None and (
+            isinstance(rank, bool) or not isinstance(rank, int) or not 1 <= rank <= model.num_white
+        ):
+            raise ValueError(f"rank must be an integer from 1 to {model.num_white}, not {rank!r}")
+        if hyper not in HYPERS:
+            raise ValueError(f"hyper must be one of {HYPERS}, not {hyper!r}")
+        start = dict(start or {})
+        unknown = set(start) - set(free_hypers(model))
+        if unknown:
+            raise ValueError(
+                f"start has {sorted(unknown)[0]}: those with a prior are {', '.join(free_hypers(model))}"
+            )
+        if not init_scale > 0:
+            raise ValueError(f"init_scale must be above 0, not {init_scale!r}")
+        if rank is not None and not whiten:
+            raise ValueError("whiten is False, which takes full rank: leave rank out")
+        self.model, self.rank, self.hyper, self.whiten = model, rank, hyper, whiten
+        self.start, self.init_scale = start, init_scale
+
+    def __call__(self, demonstrations: Any = None, *, condition: bool = True) -> None:
+        """Sample the latent sites of the model from q."""
+        model = self.model
+        known = {
+            "scale": model.scale_prior,
+            "relevance": model.relevance_prior,
+            "rationality": model.rationality,
+        }
+        values = {name: self._hyper(name, size) for name, size in free_hypers(model).items()}
+        values = known | values
+        experts = num_experts(demonstrations)
+        lead = () if experts is None else (experts,)
+        name = "reward_white" if model.family == "direct" else "u_white"
+        q = self._gaussian(values, lead)
+        with numpyro.plate("expert", experts) if experts is not None else contextlib.nullcontext():
+            numpyro.sample(name, q)
+            if model.family == "inducing":
+                ones = jnp.ones(model.num_points, model.features.dtype)
+                numpyro.sample("reward_white", dist.Normal(0, ones).to_event(1))
+
+    def _hyper(self, name: str, size: int) -> Array:
+        shape = (size,) if name == "relevance" else ()
+        first = jnp.broadcast_to(jnp.asarray(self.start.get(name, 1.0), float), shape)
+        with numpyro.plate("feature", size) if name == "relevance" else contextlib.nullcontext():
+            if self.hyper == "fixed":
+                return numpyro.sample(name, dist.Delta(first))
+            if self.hyper == "point":
+                point = numpyro.param(f"{name}_point", first, constraint=constraints.positive)
+                return numpyro.sample(name, dist.Delta(point))
+            middle = numpyro.param(f"{name}_log", jnp.log(first))
+            spread = numpyro.param(f"{name}_log_sd", jnp.full(shape, 0.3), constraint=constraints.positive)
+            return numpyro.sample(name, dist.LogNormal(middle, spread))
+
+    def _gaussian(self, values: dict[str, Any], lead: tuple[int, ...]) -> dist.Distribution:
+        size, dtype = self.model.num_white, self.model.features.dtype
+        mean = numpyro.param("mean", jnp.zeros((*lead, size), dtype))
+        if self.rank is not None:
+            # Columns that are all zero have no gradient.
+            first = 0.1 * self.init_scale * jnp.eye(size, self.rank, dtype=dtype)
+            factor = numpyro.param("factor", jnp.broadcast_to(first, (*lead, size, self.rank)))
+            deviation = numpyro.param(
+                "deviation", jnp.full((*lead, size), self.init_scale, dtype), constraint=constraints.positive
+            )
+            return dist.LowRankMultivariateNormal(mean, factor, deviation**2)
+        first = jnp.broadcast_to(self.init_scale * jnp.eye(size, dtype=dtype), (*lead, size, size))
+        root = numpyro.param("root", first, constraint=constraints.lower_cholesky)
+        if not self.whiten:
+            model = self.model
+            points = model.points if model.inducing is None else model.points[model.inducing]
+            noise = jnp.asarray(model.noise, dtype)
+            scale, relevance = (
+                jnp.asarray(values["scale"]),
+                jnp.broadcast_to(values["relevance"], (model.num_features,)),
+            )
+            low = reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
+            low = jnp.broadcast_to(low, (*lead, size, size))
+            mean = solve_triangular(low, mean[..., None], lower=True)[..., 0]
+            root = solve_triangular(low, root, lower=True)
+        return dist.MultivariateNormal(mean, scale_tril=root)

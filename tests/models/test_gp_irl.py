@@ -1,0 +1,300 @@
+"""GP-IRL's kernel, likelihood and prior against dense algebra, and its bound and evidence against quadrature."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS, Predictive
+from numpyro.infer.util import log_density
+
+from ethogram.domains import toy_mdps
+from ethogram.models import reward_kernel
+from ethogram.models.gp_irl import GPIRL
+from ethogram.models.inducing_points import inducing_points
+from ethogram.models.mdp import MDP
+from ethogram.models.soft_curvature import likelihood_curvature
+from ethogram.models.soft_policy import ActionCounts, SoftPolicy, demonstration_counts
+from ethogram.models.soft_values import soft_values
+from ethogram.models.trajectories import Trajectories
+
+MEAN = np.array([-0.4, 0.8, -0.1])
+ROOT = np.array([[1.2, 0, 0], [0.3, 0.9, 0], [-0.2, 0.1, 1.1]])
+
+
+def three_state(**settings):
+    """The three-state world with scale 5 and relevance 1, and its two demonstrations."""
+    settings = {"scale_prior": 5.0, "relevance_prior": 1.0} | settings
+    model = GPIRL(toy_mdps.three_state(), np.array([[1.0], [2.0], [3.0]]), **settings)
+    return model, toy_mdps.three_state_demonstrations(1, 1)
+
+
+def hermite(nodes=34, axes=3):
+    x, w = np.polynomial.hermite_e.hermegauss(nodes)
+    grid = np.stack(np.meshgrid(*[x] * axes, indexing="ij"), -1).reshape(-1, axes)
+    weights = np.stack(np.meshgrid(*[w / w.sum()] * axes, indexing="ij"), -1).reshape(-1, axes).prod(1)
+    return grid, weights
+
+
+def dense_kernel(features, others, scale, relevance, noise, same):
+    """The covariance entry by entry, as printed."""
+    table = np.empty((len(features), len(others)))
+    for i, x in enumerate(features):
+        for j, y in enumerate(others):
+            apart = 0.0 if same and i == j else noise * relevance.sum()
+            table[i, j] = scale * np.exp(-0.5 * (relevance * (x - y) ** 2).sum() - apart)
+    return table
+
+
+def log_likelihoods(model, demonstrations, rewards):
+    counts = model.counts(demonstrations)
+    return (np.asarray(model.agent(jnp.asarray(rewards)).log_policy) * counts).sum((-2, -1))
+
+
+def test_kernel_entry_by_entry():
+    random = np.random.default_rng(0)
+    features, others = random.normal(size=(6, 3)) + 100, random.normal(size=(4, 3)) + 100
+    features[3] = features[2]
+    relevance = np.array([0.5, 2.0, 0.0])
+    with jax.enable_x64(True):
+        own = reward_kernel.covariance(jnp.asarray(features), 3.0, jnp.asarray(relevance), 0.005)
+        cross = reward_kernel.cross_covariance(
+            jnp.asarray(features), jnp.asarray(others), 3.0, jnp.asarray(relevance), 0.005
+        )
+        np.testing.assert_allclose(
+            own, dense_kernel(features, features, 3.0, relevance, 0.005, True), rtol=1e-11
+        )
+        np.testing.assert_allclose(
+            cross, dense_kernel(features, others, 3.0, relevance, 0.005, False), rtol=1e-11
+        )
+        # A squared exponential and white noise of the share that is reported.
+        share = float(reward_kernel.white_share(jnp.asarray(relevance), 0.005))
+        smooth = dense_kernel(features, features, 3.0, relevance, 0.0, True)
+        np.testing.assert_allclose(own, (1 - share) * smooth + 3 * share * np.eye(6), rtol=1e-11)
+
+
+def test_law_of_inducing_points_against_dense_algebra():
+    random = np.random.default_rng(1)
+    features, relevance = random.normal(size=(5, 2)), np.array([0.7, 1.3])
+    world = MDP.dense(random.dirichlet(np.ones(5), (5, 2)), discount=0.8)
+    with jax.enable_x64(True):
+        model = GPIRL(world, features, family="inducing", inducing=np.array([0, 3]), noise=0.01)
+        law = model.law(2.0, jnp.asarray(relevance))
+        at = features[[0, 3]]
+        inner = dense_kernel(at, at, 2.0, relevance, 0.01, True)
+        cross = dense_kernel(features, at, 2.0, relevance, 0.01, False)
+        whole = dense_kernel(features, features, 2.0, relevance, 0.01, True)
+        np.testing.assert_allclose(
+            law.weights @ law.weights.T, cross @ np.linalg.solve(inner, cross.T), atol=1e-10
+        )
+        # The law of all rewards is the prior's, whatever the points.
+        total = law.weights @ law.weights.T + law.noise @ law.noise.T
+        np.testing.assert_allclose(total, whole, atol=1e-10)
+
+
+def test_bound_of_a_gaussian_by_quadrature():
+    """Anchors of the three-state world: divergence, expected log likelihood and bound through inducing points."""
+    with jax.enable_x64(True):
+        model, data = three_state(family="inducing", inducing=np.arange(3))
+        low, given = reward_kernel.conditional(model.points, model.points, 5.0, jnp.ones(1), 0.005)
+        low, mean, rest = (np.asarray(x) for x in (low, given.mean, given.covariance))
+        inner, spread = low @ low.T, ROOT @ ROOT.T
+        divergence = 0.5 * (
+            np.trace(np.linalg.solve(inner, spread)) + MEAN @ np.linalg.solve(inner, MEAN) - 3
+            + np.linalg.slogdet(inner)[1] - np.linalg.slogdet(spread)[1]
+        )  # fmt: skip
+        grid, weights = hermite()
+        rewards = mean @ MEAN + grid @ np.linalg.cholesky(mean @ spread @ mean.T + rest).T
+        told = weights @ log_likelihoods(model, data, rewards)
+    np.testing.assert_allclose([divergence, told], [1.1452297354, -0.9942047453], rtol=1e-9)
+    np.testing.assert_allclose(told - divergence, -2.1394344807, rtol=1e-9)
+
+
+def test_evidence_and_posterior_by_quadrature():
+    with jax.enable_x64(True):
+        model, data = three_state()
+        law = model.law(5.0, jnp.ones(1))
+        grid, weights = hermite(60)
+        rewards = grid @ np.asarray(law.weights).T
+        mass = weights * np.exp(log_likelihoods(model, data, rewards))
+        policy = np.asarray(model.agent(jnp.asarray(rewards)).policy)
+    np.testing.assert_allclose(np.log(mass.sum()), -1.3577403816, rtol=1e-7)
+    mean = mass @ rewards / mass.sum()
+    np.testing.assert_allclose(mean, [0.0826816, 0.9062176, 0.0826816], atol=1e-6)
+    np.testing.assert_allclose(mass @ policy[:, 0, 0] / mass.sum(), 0.6110380759, rtol=1e-6)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_curvature_is_that_of_the_solver(pairs):
+    random = np.random.default_rng(2)
+    mask = np.ones((6, 3), bool)
+    mask[4, 1:] = False
+    with jax.enable_x64(True):
+        world = MDP.dense(random.dirichlet(np.full(6, 0.5), (6, 3)), discount=0.9, action_mask=mask)
+        counts = jnp.asarray(random.integers(0, 5, (6, 3)) * mask, float)
+        reward = jnp.asarray(random.normal(size=(6, 3) if pairs else 6))
+
+        def log_likelihood(reward):
+            log_policy = soft_values(world, reward).log_policy
+            return jnp.sum(jnp.where(counts > 0, counts * jnp.where(counts > 0, log_policy, 0), 0))
+
+        found = likelihood_curvature(world, reward, counts, pairs=pairs)
+        gradient, hessian = jax.grad(log_likelihood)(reward), jax.hessian(log_likelihood)(reward)
+        np.testing.assert_allclose(found.log_likelihood, log_likelihood(reward), rtol=1e-12)
+        np.testing.assert_allclose(found.gradient, gradient.ravel(), atol=1e-10)
+        np.testing.assert_allclose(found.hessian, hessian.reshape(2 * [reward.size]), atol=1e-10)
+        if not pairs:  # a level is no preference
+            assert abs(found.gradient.sum()) < 1e-9 * counts.sum()
+
+
+def test_log_likelihood_of_ragged_demonstrations_with_missing_actions():
+    with jax.enable_x64(True):
+        model, _ = three_state()
+        data = Trajectories.from_list(states=[[0, 1, 2], [2]], actions=[[0, -1, 1], [1]])
+        reward = jnp.array([0.3, -1.0, 2.0])
+        log_policy = np.log(np.asarray(soft_values(model.mdp, reward).policy))
+        value = np.stack([data.states, data.actions], -1)
+        found = SoftPolicy(model.mdp, reward, length=3, lengths=data.lengths).log_prob(value)
+        np.testing.assert_allclose(found, [log_policy[0, 0] + log_policy[2, 1], log_policy[2, 1]], rtol=1e-12)
+        counts = demonstration_counts(model.mdp, data, check_transitions=False)
+        rows = ActionCounts(jnp.asarray(log_policy), counts.sum(1)).log_prob(counts)
+        np.testing.assert_allclose(rows.sum(), found.sum(), rtol=1e-12)
+
+
+def test_forms_of_the_model_have_one_density():
+    """Whitened or not, of trajectories or of counts: the joint density differs by the volume only."""
+    with jax.enable_x64(True):
+        model, data = three_state(scale_prior=dist.LogNormal(1.0, 0.5))
+        plain = dataclasses.replace(model, whiten=False)
+        white = jnp.array([0.3, -0.4, 1.1])
+        law = model.law(4.0, jnp.ones(1))
+        one, _ = log_density(model, (data,), {}, {"scale": jnp.asarray(4.0), "reward_white": white})
+        other, _ = log_density(plain, (data,), {}, {"scale": jnp.asarray(4.0), "reward": law.reward(white)})
+        volume = np.linalg.slogdet(np.asarray(law.weights))[1]
+        np.testing.assert_allclose(one, other + volume, rtol=1e-10)
+        counts = model.counts(data).astype(int)
+        third, _ = log_density(model, (counts,), {}, {"scale": jnp.asarray(4.0), "reward_white": white})
+        np.testing.assert_allclose(one, third, rtol=1e-12)
+
+
+def test_several_experts_share_hyper_parameters_and_nothing_else():
+    model, _ = three_state(scale_prior=dist.LogNormal(1.0, 0.5))
+    data = Trajectories.from_list(
+        states=[[0, 1], [2, 1], [1, 0]], actions=[[0, 1], [1, 0], [0, 0]], subject=[0, 1, 1]
+    )
+    drawn = Predictive(model, num_samples=5)(jax.random.key(0), data, condition=False)
+    assert drawn["reward"].shape == (5, 2, 3) and drawn["demonstrations"].shape == (5, 3, 2, 2)
+    assert (np.asarray(drawn["demonstrations"])[:, :, 0, 0] == [0, 2, 1]).all()
+    assert model.counts(data)[1].sum() == 4
+
+
+@pytest.mark.slow
+def test_nuts_agrees_with_quadrature():
+    """Means within 4.5 Monte Carlo errors, of seven numbers: fails by chance in 1 of 20 000 runs."""
+    with jax.enable_x64(True):
+        model, data = three_state()
+        mcmc = MCMC(
+            NUTS(model),
+            num_warmup=500,
+            num_samples=2000,
+            num_chains=4,
+            chain_method="vectorized",
+            progress_bar=False,
+        )
+        mcmc.run(jax.random.key(0), data)
+        found = mcmc.get_samples(group_by_chain=True)
+        from numpyro.diagnostics import effective_sample_size
+
+        draws = np.concatenate([np.asarray(found["reward"]), np.asarray(found["policy"])[:, :, :1, 0]], -1)
+        error = draws.std((0, 1)) / np.sqrt(effective_sample_size(draws))
+        off = (draws.mean((0, 1)) - [0.0826816, 0.9062176, 0.0826816, 0.6110380759]) / error
+    assert (np.abs(off) < 4.5).all(), off
+
+
+def test_simulated_demonstrations_follow_the_policy_and_the_world():
+    random = np.random.default_rng(3)
+    world = MDP.sparse(random.integers(0, 4, (4, 2, 2)), random.dirichlet([1, 1], (4, 2)), discount=0.7)
+    reward = np.array([0.0, 1.0, -1.0, 0.5], np.float32)
+    model = GPIRL(world, np.eye(4, dtype=np.float32)[:, :3])
+    made = model.simulate(jax.random.key(0), num_trajectories=4000, length=5, parameters={"reward": reward})
+    counts = demonstration_counts(world, made.data)
+    policy = np.asarray(soft_values(world, reward).policy)
+    shares = counts / counts.sum(1, keepdims=True)
+    error = np.sqrt(policy * (1 - policy) / counts.sum(1, keepdims=True))
+    assert (np.abs(shares - policy) < 5 * error).all()  # eight shares: fails by chance in 1 of 200 000 runs
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda w: GPIRL("world", [[1.0]]), TypeError, "mdp is str"),
+        (lambda w: GPIRL(w, np.zeros((2, 1)) + np.arange(2.0)[:, None]), ValueError, "features has shape"),
+        (lambda w: GPIRL(w, [[1.0], [np.nan], [2.0]]), ValueError, r"features\[1, 0\] is not finite"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="both"), ValueError, "family must be one of"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing"), ValueError, "inducing is None"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], inducing=[0]), ValueError, 'family is "direct"'),
+        (
+            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", inducing=[0, 0]),
+            ValueError,
+            "has 0 more than once",
+        ),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", inducing=[5]), ValueError, "which is none of"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], noise=0.0), ValueError, "noise must be"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], relevance_prior=[1.0, 1.0]), ValueError, "relevance_prior must be"),
+        (
+            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], rationality=dist.HalfNormal(1.0)),
+            ValueError,
+            "both distributions",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_models_are_refused_by_name(make, error, message):
+    with pytest.raises(error, match=message):
+        make(toy_mdps.three_state())
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ("data", TypeError, "demonstrations are str"),
+        (Trajectories.from_list(states=[[0, 0]], actions=[[0, 0]]), ValueError, "never leads there"),
+        (Trajectories.from_list(states=[[0]], actions=[[7]]), ValueError, r"actions\[0, 0\] is 7"),
+        (Trajectories.from_list(states=[[0]], actions=[[-1]]), ValueError, "no step with a known action"),
+        (np.zeros((3, 2), int), ValueError, "are all 0"),
+        (np.full((3, 2), -1), ValueError, "a count is 0 or more"),
+        (np.ones((3, 2)), TypeError, "counts are integers"),
+        (np.ones((2, 2), int), ValueError, r"counts are \(state, action\)"),
+    ],
+)
+def test_bad_demonstrations_are_refused_by_name(data, error, message):
+    model, _ = three_state()
+    with pytest.raises(error, match=message):
+        model.check(data)
+
+
+def test_a_step_of_probability_zero_is_taken_where_asked():
+    model, _ = three_state(check_transitions=False)
+    assert model.counts(Trajectories.from_list(states=[[0, 0]], actions=[[0, 0]])).sum() == 2
+
+
+def test_a_constant_feature_is_told():
+    with pytest.warns(UserWarning, match="nothing can be learned of their relevance"):
+        GPIRL(toy_mdps.three_state(), [[1.0, 2.0], [2.0, 2.0], [3.0, 2.0]])
+
+
+def test_inducing_points_by_name():
+    data = Trajectories.from_list(states=[[4, 2, 4]], actions=[[0, 1, 0]])
+    world = MDP.deterministic(np.zeros((20, 2), int))
+    assert inducing_points(data, world).tolist() == [2, 4]
+    plus = inducing_points(data, world, kind="examplesplus", num=10, key=jax.random.key(0))
+    assert len(plus) == 10 and {2, 4} <= set(plus.tolist()) and len(set(plus.tolist())) == 10
+    assert len(inducing_points(data, world, kind="random", num=5, key=jax.random.key(0))) == 5
+    assert len(inducing_points(data, world, kind="all")) == 20
+    with pytest.raises(ValueError, match="key is None"):
+        inducing_points(data, world, kind="random", num=5)
+    with pytest.raises(ValueError, match="kind must be one of"):
+        inducing_points(data, world, kind="best")
