@@ -246,11 +246,8 @@ class GPIRL:
 
     def law(self, scale: Any, relevance: Any) -> RewardLaw:
         """Rewards of all points given the hyper-parameters."""
-        scale, relevance = (
-            jnp.asarray(scale, self.features.dtype),
-            jnp.asarray(relevance, self.features.dtype),
-        )
-        points, noise = self.points, jnp.asarray(self.noise, self.features.dtype)
+        dtype, points = self.features.dtype, self.points
+        scale, relevance, noise = (jnp.asarray(x, dtype) for x in (scale, relevance, self.noise))
         if self.family == "direct":
             return RewardLaw(
                 reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale), None
@@ -296,13 +293,11 @@ class GPIRL:
             self._observe(solution, demonstrations, condition)
 
     def _hyper(self, name: str, prior: Any, shape: tuple[int, ...]) -> Array:
-        if not isinstance(prior, dist.Distribution):
-            value = jnp.broadcast_to(jnp.asarray(prior), shape)
-            return value if name == "rationality" else numpyro.deterministic(name, value)
-        if not shape:
-            return numpyro.sample(name, prior)
-        with numpyro.plate("feature", shape[0]):
-            return numpyro.sample(name, prior)
+        if isinstance(prior, dist.Distribution):
+            with numpyro.plate("feature", shape[0]) if shape else contextlib.nullcontext():
+                return numpyro.sample(name, prior)
+        value = jnp.broadcast_to(jnp.asarray(prior), shape)
+        return value if name == "rationality" else numpyro.deterministic(name, value)
 
     def _sample_reward(self, scale: Array, relevance: Array) -> Array:
         def white(name: str, count: int) -> Array:
@@ -330,8 +325,7 @@ class GPIRL:
                 of_states = ActionCounts(solution.log_policy, jnp.sum(counts, -1))
                 numpyro.sample("demonstrations", of_states, obs=counts if condition else None)
             return
-        states, actions = jnp.asarray(data.states), jnp.asarray(data.actions)
-        lengths = jnp.asarray(data.lengths)
+        states, actions, lengths = map(jnp.asarray, (data.states, data.actions, data.lengths))
         inside = (jnp.arange(states.shape[1]) < lengths[:, None]) & jnp.asarray(data.observed)
         value = jnp.where(inside[..., None], jnp.stack([states, actions], -1), -1)
         agent = None if data.subject is None else jnp.asarray(data.subject)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.handlers
 from jax import Array
@@ -41,7 +42,7 @@ def observed_sites(model: Any, draws: dict[str, Any], data: Any) -> dict[str, Ob
     ValueError
         If there is none, or the model has latent sites of which there are no draws.
     """
-    first = {name: draw[0] for name, draw in draws.items()}
+    first = {name: jnp.asarray(draw[0]) for name, draw in draws.items()}
     seeded = numpyro.handlers.substitute(numpyro.handlers.seed(model, jax.random.key(0)), first)
     trace = numpyro.handlers.trace(seeded).get_trace(data)
     sites = {name: site for name, site in trace.items() if site["type"] == "sample"}

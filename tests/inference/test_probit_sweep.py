@@ -95,7 +95,7 @@ def test_conditional_laws(fixture, moves, shifted):
 @pytest.mark.slow
 @pytest.mark.parametrize("moves", [name for name, move in MOVES.items() if move.proper])
 def test_proper_scales_given_the_expanded_utilities(fixture, moves):
-    """The law of z1 averaged over its expansion: E 1/z1 by sums over the expansion's own draws, within 5 errors."""
+    """E z0 / z1, of the scales before and after, by sums over draws of z0 and the translation, within 5 errors."""
     move, (design, latents) = MOVES[moves], fixture
     random = np.random.default_rng(1)
     a, b = PRIOR
@@ -121,7 +121,7 @@ def test_proper_scales_given_the_expanded_utilities(fixture, moves):
     if move.translations == "one":
         marginal += spread**2 * np.ones((count, count))
     square = np.einsum("ci,ij,cj->c", y, np.linalg.inv(marginal), y)
-    inverse = (count / 2 + a) / (b + square / 2)  # the mean of 1 / z1 given y
+    inverse = z * (count / 2 + a) / (b + square / 2)  # the mean of z0 / z1 given z0 and y
     found = 1 / np.asarray(drawn.scale)
     error = np.hypot(found.std(), inverse.std()) / np.sqrt(CHAINS)
     assert abs(found.mean() - inverse.mean()) < 5 * error
