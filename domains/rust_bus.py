@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit, log_ndtr, ndtr
@@ -28,13 +29,14 @@ from scipy.special import expit, log_ndtr, ndtr
 from ethogram.domains.data import archive
 from ethogram.models.blocks.conjugate_block import read_reals
 from ethogram.models.decisions import Decisions
+from ethogram.models.gp_irl import GPIRL
 from ethogram.models.mdp import MDP
 from ethogram.models.trajectories import Metadata
 
 __all__ = [
     "ACTION_NAMES", "DISCOUNT", "INCREMENTS", "NUM_BINS", "Estimate", "Records", "choice_values", "count_increments",
-    "decision_counts", "estimate", "load", "log_likelihood", "mdp", "reduced_form", "reward", "simulate", "tabular",
-    "transitions",
+    "decision_counts", "estimate", "free_costs", "load", "log_likelihood", "mdp", "reduced_form", "reward", "simulate",
+    "tabular", "transitions",
 ]  # fmt: skip
 
 NUM_BINS = 90
@@ -156,6 +158,29 @@ def reward(replacement_cost: Any, theta: Any) -> Float[Array, "bin action"]:
     replacing, running = costs
     bins = jnp.arange(NUM_BINS, dtype=running.dtype)
     return jnp.stack([-COST * running * bins, jnp.broadcast_to(-replacing, bins.shape)], axis=1)
+
+
+def free_costs(discount: float | int = DISCOUNT) -> GPIRL:
+    """A Gaussian process on the rewards of all 180 pairs of bin and action, for costs of any shape.
+
+    Rewards have a prior standard deviation of ten or so, which is for replacing; keeping has a feature from 0 to 2
+    along the bins, of relevance .1 or so, and next to no noise of single bins.
+
+    Examples
+    --------
+    >>> free_costs().features.shape
+    (90, 2, 2)
+    """
+    features = np.zeros((NUM_BINS, len(ACTION_NAMES), 2))
+    features[:, 0, 0] = np.linspace(0, 2, NUM_BINS)
+    features[:, 1, 1] = 1
+    return GPIRL(
+        mdp(discount=discount),
+        features,
+        noise=1e-6,
+        scale_prior=dist.LogNormal(np.log(100.0), 0.5),
+        relevance_prior=dist.LogNormal(np.log(0.1), 1.0),
+    )
 
 
 def decision_counts(records: Records) -> Int[np.ndarray, "bin action"]:

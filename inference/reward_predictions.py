@@ -22,7 +22,10 @@ from ethogram.models.hard_values import optimal_values
 from ethogram.models.mdp import MDP
 from ethogram.models.soft_values import soft_values
 
-__all__ = ["RewardPrediction", "RewardTransfer", "ThreePolicies", "policies", "predict_reward", "transfer"]
+__all__ = [
+    "RewardPrediction", "RewardTransfer", "ThreePolicies", "difference_coverage", "policies", "predict_reward",
+    "transfer",
+]  # fmt: skip
 
 
 class RewardPrediction(NamedTuple):
@@ -152,6 +155,36 @@ def policies(mdp: MDP, rewards: Any) -> ThreePolicies:
         jnp.mean(soft_values(mdp, rewards).policy, 0),
         optimal_values(mdp, mean).policy,
     )
+
+
+def difference_coverage(draws: Any, truth: Any, levels: Any = 0.9) -> Float[np.ndarray, "*level"]:
+    """Shares of all differences of two true rewards that central intervals of these probabilities hold.
+
+    Differences, because a level of rewards cannot be learned.
+
+    Parameters
+    ----------
+    draws : (draw, point) of the reward.
+    truth : (point,).
+    levels : probabilities of the intervals, a number or any shape.
+
+    Raises
+    ------
+    ValueError
+        The shapes disagree, or there are fewer than two points or draws.
+    """
+    samples, true, levels = (np.asarray(x, float) for x in (draws, truth, levels))
+    if samples.ndim != 2 or true.shape != samples.shape[1:] or min(samples.shape) < 2:
+        raise ValueError(
+            f"draws has shape {samples.shape}, truth {true.shape}: give (draw, point) and (point,), at least two each"
+        )
+    below = [
+        (samples[:, i, None] - samples[:, i + 1 :] < true[i] - true[i + 1 :]).mean(0)
+        for i in range(len(true) - 1)
+    ]
+    # The share of draws below the truth says which central intervals hold it.
+    width = np.sort(2 * np.abs(np.concatenate(below) - 0.5))
+    return np.searchsorted(width, levels, side="right") / len(width)
 
 
 def _known(model: GPIRL, samples: Any) -> tuple[Array, Array, Array]:

@@ -38,8 +38,8 @@ FIRST_STEPS = 6
 FLOOR = -8.0
 """Logarithm of a hyper-parameter below which a start makes no difference."""
 
-SPREAD = 0.3
-"""Standard deviation of the logarithm of a hyper-parameter to start with."""
+SPREADS = (0.3, 0.1, 0.03, 0.01)
+"""Standard deviations of the logarithm of a hyper-parameter to try at first; that with the best bound is taken."""
 
 
 class RewardSearch(NamedTuple):
@@ -90,8 +90,13 @@ class RewardSearch(NamedTuple):
             nan = float("nan")
             return self._result(q, method, (nan, nan, nan), np.zeros(0), objective, arrived, 0)
         fixed = self._normals(key_fixed, self.num_evaluations)
+        starts = [q]
+        if self.hyper == "variational" and len(q.log_hyper):
+            starts = [q._replace(log_hyper_sd=jnp.full_like(q.log_hyper, sd)) for sd in SPREADS]
+        highest = [float(jnp.mean(self._bounds(start, fixed))) for start in starts]
+        q = starts[int(np.nanargmax(highest))]
         best, laplace = q, q
-        trace = [float(jnp.mean(self._bounds(q, fixed)))]
+        trace = [float(np.nanmax(highest))]
         steps, converged = 0, method == "laplace" and arrived
         if method == "natural_gradient":
             best, steps, converged = self._climb(key_steps, q, fixed, trace, num_steps, tol, progress_bar)
@@ -120,9 +125,8 @@ class RewardSearch(NamedTuple):
             roots.append(np.zeros_like(covariance) if point else np.linalg.cholesky(covariance))
             objective += float(bent.log_likelihood) - 0.5 * float(white @ white)
             arrived &= there
-        sd = SPREAD if self.hyper == "variational" and not point else 0.0
         q = RewardGaussian(
-            jnp.asarray(np.stack(means)), jnp.asarray(np.stack(roots)), where, jnp.full(len(where), sd)
+            jnp.asarray(np.stack(means)), jnp.asarray(np.stack(roots)), where, jnp.zeros(len(where))
         )
         return q, objective, arrived
 

@@ -256,10 +256,10 @@ class GPIRL:
         return RewardLaw(given.mean @ low, reward_kernel.root(given.covariance, scale))
 
     def agent(self, reward: Any, rationality: Any = None) -> SoftSolution:
-        """Values and policy under rewards (..., point)."""
+        """Values and policy under rewards (..., point), times a rationality that broadcasts with them."""
         times = self.rationality if rationality is None else rationality
-        shaped = reward.reshape(*reward.shape[:-1], *self.features.shape[:-1])
-        return soft_values(self.mdp, times * shaped)
+        shaped = (times * reward).reshape(*reward.shape[:-1], *self.features.shape[:-1])
+        return soft_values(self.mdp, shaped)
 
     def __call__(self, demonstrations: Any = None, *, condition: bool = True) -> None:
         """Sample hyper-parameters and rewards, and demonstrations given them.

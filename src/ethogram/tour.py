@@ -29,6 +29,7 @@ SYSTEMS = {
     "role-hmm": "ethogram.tour_roles:tour",
     "agent-markov": "ethogram.tour_agents:tour",
     "noisy-mdp": "ethogram.tour_choices:tour",
+    "gp-irl": "ethogram.tour_rewards:tour",
 }
 """Name of each system, and where its tour is; imported when it is taken."""
 

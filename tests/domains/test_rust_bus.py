@@ -204,3 +204,16 @@ def test_values_of_all_bins_need_a_prior():
     values = np.asarray(mcmc.get_samples()["v"])
     assert values.shape == (200, 90) and np.isfinite(values).all()
     np.testing.assert_allclose(values.sum(-1), 0, atol=1e-3)
+
+
+def test_costs_of_any_shape_have_a_prior_for_replacing_and_next_to_no_noise():
+    model = rust_bus.free_costs()
+    assert model.num_points == 180 and model.family == "direct"
+    with jax.enable_x64(True):
+        covariance = np.asarray(model.law(100.0, np.full(2, 0.1)).weights)
+        covariance = covariance @ covariance.T
+    keep, replace = covariance[::2, ::2], covariance[1::2, 1::2]
+    np.testing.assert_allclose(np.diag(covariance), 100, rtol=1e-4)
+    np.testing.assert_allclose(replace, 100, rtol=1e-3)  # replacing costs the same everywhere
+    apart = 2 * 100 * (1 - np.exp(-0.5 * 0.1 * 2**2))
+    np.testing.assert_allclose(keep[0, 0] + keep[-1, -1] - 2 * keep[0, -1], apart, rtol=1e-3)

@@ -1,0 +1,107 @@
+"""Benchmarks of GP-IRL: what they hold against what, on rows that were made up, and small runs of two of them."""
+
+from __future__ import annotations
+
+import argparse
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.papers import bus_engine, gp_irl
+from benchmarks.papers import gp_irl_calibration as calibration
+from benchmarks.papers import rust_bus as estimates
+from ethogram.domains import rust_bus
+
+
+def test_coverage_is_of_differences_and_ranks_are_tested():
+    """Draws about truths that are draws of the same law are calibrated; twice too sure they are not."""
+    random = np.random.default_rng(0)
+    middle = random.normal(size=(400, 1, calibration.STATES)) * 3
+    draws = middle + random.normal(size=(400, 396, calibration.STATES))
+    truth = (middle + random.normal(size=middle.shape))[:, 0]
+    right = calibration.row_of("NUTS", draws, truth)
+    assert right["reached"] and 0.88 < right["coverage90"] < 0.92
+    sure = calibration.row_of("NUTS", middle + 0.5 * (draws - middle), truth)
+    assert not sure["reached"] and sure["sbc_p"] < 1e-6
+    level = calibration.row_of("NUTS", draws + 100, truth)  # a level is no difference
+    assert level["coverage90"] == pytest.approx(right["coverage90"])
+
+
+@pytest.mark.slow
+def test_calibration_runs_on_a_few_worlds(monkeypatch):
+    def few(key, worlds):
+        return simulate(key, 2)
+
+    simulate = calibration.simulate
+    monkeypatch.setattr(calibration, "simulate", few)
+    rows = calibration.measure(argparse.Namespace(quick=True, seed=0))
+    assert [row["method"] for row in rows] == ["natural gradient", "NUTS"]
+    assert all(row["worlds"] == 2 and 0.3 < row["coverage90"] <= 1 for row in rows)
+
+
+def test_what_is_held_against_the_toolkit():
+    case = gp_irl.Case("stored", 1, None, None, (), None)
+    values = dict(zip(gp_irl.COLUMNS, (0.5, 0.0, 0.3, 0.05), strict=True))
+    rows = [
+        {"method": "toolkit, GPIRL"} | dict(zip(gp_irl.COLUMNS, (0.402, 0.034, 0.341, 0.076), strict=True)),
+        {"method": "MaxEnt", "evd_standard": 3.0},
+        {"method": "levine", "objective": -863.3, "evd_standard": 0.41, "evd_soft": 0.06},
+        {"method": "natural gradient", "elbo": -700.0, "laplace_elbo": -701.0} | values,
+        {"method": "natural gradient, toolkit relevance", "elbo": -688.5},
+    ]
+    told = {row["check"]: row["reached"] for row in gp_irl.checks(case, 64, rows, None)}
+    assert told == {
+        "standard EVD beside MaxEnt's (<=)": True,
+        "ELBO beside Laplace's (>=)": True,
+        "Levine's objective (>=)": False,
+        "Levine's standard EVD (<=)": True,
+        "standard EVD after transfer (<=)": True,
+        "Levine's soft EVD (<=)": False,
+        "soft EVD after transfer (<=)": True,
+        "standard EVD, at worst (<=)": True,
+        "standard EVD (<=)": True,
+        "ELBO at the toolkit's relevance (>=)": False,
+    }
+
+
+@pytest.mark.slow
+def test_a_small_objectworld_has_a_row_a_method():
+    rows = gp_irl.measure(argparse.Namespace(quick=True, seed=0))
+    methods = [row["method"] for row in rows if row["method"] != "check"]
+    assert methods == ["MaxEnt", "levine", "natural gradient"]
+    ours = rows[2]
+    assert ours["elbo"] >= ours["laplace_elbo"] and np.isfinite(ours["transfer_soft"])
+
+
+def test_the_band_is_asked_at_mileages_that_were_seen():
+    counts = rust_bus.decision_counts(rust_bus.load(4))
+    line = rust_bus.COST * bus_engine.PUBLISHED["theta"] * np.arange(rust_bus.NUM_BINS)
+    seen = counts.sum(1) > 0
+    told = np.stack([line, np.where(seen, line - 0.01, 9.0), np.where(seen, line + 0.01, 10.0)])
+
+    class Fit:
+        elbo = laplace_elbo = 0.0
+        steps, converged = 1, True
+
+    assert bus_engine.check(told, counts, Fit())["reached"]
+    told[1, 20] = line[20] + 0.001
+    row = bus_engine.check(told, counts, Fit())
+    assert not row["reached"] and row["value"] == pytest.approx(1 - 1 / seen.sum())
+
+
+def test_estimates_by_gradients_are_the_published_ones():
+    with jax.enable_x64(True):
+        rows = estimates.rows_by_gradients()
+    assert [row["parameter"] for row in rows] == [*estimates.PUBLISHED, "seconds"]
+    assert all(row["reached"] for row in rows[:3])
+
+
+@pytest.mark.slow
+def test_curves_of_the_bus_engines_have_a_row_a_mileage():
+    rows = bus_engine.measure(argparse.Namespace(quick=True, seed=0))
+    curves = [row for row in rows if "curve" in row]
+    assert [row["curve"] for row in curves] == ["GP"] * rust_bus.NUM_BINS + ["line"] * rust_bus.NUM_BINS
+    assert all(row["lower"] <= row["mean"] <= row["upper"] for row in curves)
+    parameters = {row["parameter"]: row for row in rows if "parameter" in row}
+    assert parameters["theta"]["reached"] and parameters["replacement_cost"]["r_hat"] < 1.05
