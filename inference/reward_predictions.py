@@ -184,7 +184,7 @@ def difference_coverage(draws: Any, truth: Any, levels: Any = 0.9) -> Float[np.n
     ]
     # The share of draws below the truth says which central intervals hold it.
     width = np.sort(2 * np.abs(np.concatenate(below) - 0.5))
-    return np.searchsorted(width, levels, side="right") / len(width)
+    return np.asarray(np.searchsorted(width, levels, side="right") / len(width))
 
 
 def _known(model: GPIRL, samples: Any) -> tuple[Array, Array, Array]:

@@ -118,9 +118,9 @@ class SoftPolicy(dist.Distribution):
             log_policy = self.log_policy[state] if agent is None else self.log_policy[agent, state]
             action = jax.random.categorical(key_action, log_policy)
             arrived = self.mdp.transitions.draw(key_next, state, action)
-            return arrived, jnp.stack([state, action], -1)
+            return arrived.astype(state.dtype), jnp.stack([state, action.astype(state.dtype)], -1)
 
-        steps = lax.scan(step, state, jax.random.split(key_steps, self.length))[1]
+        steps = lax.scan(step, state.astype(np.int32), jax.random.split(key_steps, self.length))[1]
         inside = jnp.arange(self.length) < self.lengths[..., None]
         return jnp.where(inside[..., None], jnp.moveaxis(steps, 0, -2), -1)
 

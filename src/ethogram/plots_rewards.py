@@ -27,7 +27,7 @@ def reward_map(
     size: int,
     ax: Any = None,
     *,
-    limits: tuple[float, float] | None = None,
+    limits: tuple[float | int, float | int] | None = None,
     visited: ArrayLike | None = None,
     label: str | None = "reward",
     cmap: str = "viridis",
