@@ -12,6 +12,8 @@ Koltun (2011), whose hyper-parameters are where the search begins where features
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 import warnings
 from typing import Any
 
@@ -20,8 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ethogram.inference import storage
+from ethogram.inference.checkpoint import check_path
 from ethogram.inference.reward_result import RewardFit, RewardPosterior
-from ethogram.inference.reward_search import RewardSearch, levine_fit
+from ethogram.inference.reward_search import RewardSearch, SearchState, levine_fit
 from ethogram.models.emissions.emission import whole_number
 from ethogram.models.gp_irl import GPIRL
 
@@ -46,6 +50,7 @@ def fit_reward(
     num_draws: int = 12,
     num_evaluations: int = 64,
     tol: float = 0.05,
+    checkpoint: str | os.PathLike | None = None,
     progress_bar: bool = True,
 ) -> RewardFit:
     """Posterior of the reward behind demonstrations.
@@ -65,11 +70,14 @@ def fit_reward(
     num_steps : most steps of natural gradient, each with `num_draws` draws, an even number.
     num_evaluations : draws that the bound is watched on, an even number.
     tol : of the bound in nats, over five steps: less is nothing gained.
+    checkpoint : a file that is written after every natural step; where it is there, the same call goes on from it, and
+        ends where an uninterrupted one would. `num_steps` and `tol` may differ.
 
     Raises
     ------
     TypeError, ValueError
-        `model` is no GPIRL, demonstrations are not what it takes, or a setting is none of these.
+        `model` is no GPIRL, demonstrations are not what it takes, a setting is none of these, or the checkpoint is one
+        of another model, other demonstrations, settings or another key.
 
     Warns
     -----
@@ -114,9 +122,18 @@ def fit_reward(
         else:
             by_expert = taken if taken.ndim == 3 else taken[None]
             search = RewardSearch(double, by_expert, hyper, num_draws, num_evaluations)
-            found = search.run(
-                key_search, search.first(key_start, start), method, num_steps, tol, progress_bar
-            )
+            saved, save = None, _forget
+            if checkpoint is not None:
+                check_path(checkpoint)
+                settings = [method, hyper, num_draws, num_evaluations]
+                signature = storage.fingerprint(double, counts, jax.random.key_data(key), settings, start)
+                saved = _read(checkpoint, signature)
+                save = functools.partial(_write, checkpoint, signature)
+            key_begin, key_end = jax.random.split(key_search)
+            state = search.begin(key_start, key_begin, start, method == "map") if saved is None else saved
+            if method == "natural_gradient":
+                state = search.climb(state, num_steps, tol, progress_bar, save)
+            found = search.end(key_end, state, method)
     found = found._replace(posterior=dataclasses.replace(found.posterior, model=model))
     if found.white_share > MOSTLY_WHITE:
         warnings.warn(
@@ -125,6 +142,30 @@ def fit_reward(
             stacklevel=2,
         )
     return found
+
+
+def _forget(state: SearchState) -> None:
+    """Where there is no checkpoint."""
+
+
+def _write(path: str | os.PathLike, signature: str, state: SearchState) -> None:
+    storage.write(path, {"signature": signature, "search": state})
+
+
+def _read(path: str | os.PathLike, signature: str) -> SearchState | None:
+    if not os.path.exists(path):
+        return None
+    content = storage.read(path)
+    if not isinstance(content, dict) or not isinstance(content.get("search"), SearchState):
+        raise ValueError(
+            f"checkpoint is {os.fspath(path)!r}, which is none of fit_reward: choose another file"
+        )
+    if content["signature"] != signature:
+        raise ValueError(
+            f"checkpoint is {os.fspath(path)!r}, of another model, key, data or settings: remove it, or "
+            "choose another file"
+        )
+    return content["search"]
 
 
 def _as_double(x: Any) -> Any:

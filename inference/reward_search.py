@@ -6,6 +6,7 @@ Hessians of the log likelihood, averaged over a dozen draws, are near the end af
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +30,7 @@ from ethogram.models.gp_irl import FEW_FEATURES, GPIRL
 from ethogram.models.reward_kernel import white_share
 from ethogram.models.soft_curvature import likelihood_curvature
 
-__all__ = ["RewardSearch", "levine_fit"]
+__all__ = ["RewardSearch", "SearchState", "levine_fit"]
 
 SIZES = (0.5, 0.25)
 """Of natural steps: for the first few, and then."""
@@ -40,6 +41,36 @@ FLOOR = -8.0
 
 SPREADS = (0.3, 0.1, 0.03, 0.01)
 """Standard deviations of the logarithm of a hyper-parameter to try at first; that with the best bound is taken."""
+
+
+RULE = optax.adam(0.1)
+"""Of the hyper-parameters' logarithms."""
+
+
+class SearchState(NamedTuple):
+    """Where a search stands.
+
+    Attributes
+    ----------
+    laplace, q, best : the approximation that it began with, the present one, and the best so far.
+    objective, arrived : log posterior density at the mode, and whether the search for that ended there.
+    trace : bounds so far on the draws of `key_fixed`.
+    moments : leaves of the state of `RULE`.
+    key_fixed, key : of those draws, and of the steps to come.
+    step, settled : steps made, and whether nothing more was gained.
+    """
+
+    laplace: RewardGaussian
+    q: RewardGaussian
+    best: RewardGaussian
+    objective: float
+    arrived: bool
+    trace: list[float]
+    moments: list[Any]
+    key_fixed: Any
+    key: Any
+    step: int
+    settled: bool
 
 
 class RewardSearch(NamedTuple):
@@ -80,34 +111,36 @@ class RewardSearch(NamedTuple):
                 medians["scale"] = mode[:1]
         return np.concatenate([medians[name] for name in sizes]) if sizes else np.zeros(0)
 
-    def run(
-        self, key: Array, log_hyper: np.ndarray, method: str, num_steps: int, tol: float, progress_bar: bool
-    ) -> RewardFit:
-        """The search, from the mode at the hyper-parameters it is given."""
-        key_fixed, key_fresh, key_steps = jax.random.split(key, 3)
-        q, objective, arrived = self._laplace(log_hyper, point=method == "map")
+    def begin(self, key_start: Array, key: Array, start: Any, point: bool) -> SearchState:
+        """Where the search begins: the mode at its first hyper-parameters, with Laplace's approximation about it."""
+        key_fixed, key_steps = jax.random.split(key)
+        q, objective, arrived = self._laplace(self.first(key_start, start), point)
+        trace: list[float] = []
+        if not point:
+            fixed = self._normals(key_fixed, self.num_evaluations)
+            starts = [q]
+            if self.hyper == "variational" and len(q.log_hyper):
+                starts = [q._replace(log_hyper_sd=jnp.full_like(q.log_hyper, sd)) for sd in SPREADS]
+            highest = [float(jnp.mean(self._bounds(one, fixed))) for one in starts]
+            q, trace = starts[int(np.nanargmax(highest))], [float(np.nanmax(highest))]
+        moments = jax.tree.leaves(RULE.init(_moved(q)))
+        return SearchState(q, q, q, objective, arrived, trace, moments, key_fixed, key_steps, 0, False)
+
+    def end(self, key: Array, state: SearchState, method: str) -> RewardFit:
+        """What was found, judged on draws that the search has not seen."""
         if method == "map":
             nan = float("nan")
-            return self._result(q, method, (nan, nan, nan), np.zeros(0), objective, arrived, 0)
-        fixed = self._normals(key_fixed, self.num_evaluations)
-        starts = [q]
-        if self.hyper == "variational" and len(q.log_hyper):
-            starts = [q._replace(log_hyper_sd=jnp.full_like(q.log_hyper, sd)) for sd in SPREADS]
-        highest = [float(jnp.mean(self._bounds(start, fixed))) for start in starts]
-        q = starts[int(np.nanargmax(highest))]
-        best, laplace = q, q
-        trace = [float(np.nanmax(highest))]
-        steps, converged = 0, method == "laplace" and arrived
-        if method == "natural_gradient":
-            best, steps, converged = self._climb(key_steps, q, fixed, trace, num_steps, tol, progress_bar)
-        fresh = self._normals(key_fresh, 4 * self.num_evaluations)
-        ours, first = (np.asarray(self._bounds(one, fresh)) for one in (best, laplace))
+            return self._result(state, method, state.laplace, (nan, nan, nan), state.arrived)
+        best, fresh = state.best, self._normals(key, 4 * self.num_evaluations)
+        ours, first = (np.asarray(self._bounds(one, fresh)) for one in (best, state.laplace))
         if ours.mean() < first.mean():
-            best, ours = laplace, first
+            best, ours = state.laplace, first
         pairs = ours.reshape(2, -1).mean(0)
         error = float(pairs.std(ddof=1) / np.sqrt(len(pairs)))
         told = (float(ours.mean()), error, float(first.mean()))
-        return self._result(best, method, told, np.array(trace), objective, converged, steps)
+        return self._result(
+            state, method, best, told, state.arrived if method == "laplace" else state.settled
+        )
 
     def _laplace(self, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
         """Mode and curvature at known hyper-parameters, the log posterior density there, whether the search arrived."""
@@ -151,56 +184,81 @@ class RewardSearch(NamedTuple):
     def _bounds(self, q: RewardGaussian, normals: Normals) -> Array:
         return bound(self.model, q, self.counts, normals, self.hyper != "variational")
 
-    def _climb(
-        self, key: Array, q: RewardGaussian, fixed: Normals, trace: list[float], num_steps: int, tol: float,
+    def climb(
+        self,
+        state: SearchState,
+        num_steps: int,
+        tol: float,
         progress_bar: bool,
-    ) -> tuple[RewardGaussian, int, bool]:  # fmt: skip
-        """The best of the approximations on the way, how many steps were made, and whether nothing more was gained."""
+        save: Callable[[SearchState], None],
+    ) -> SearchState:
+        """The search gone on with, until nothing more is gained or so many steps are made; saved after each."""
         from tqdm import tqdm
 
-        moves_hypers = self.hyper != "fixed" and len(q.log_hyper) > 0
-        rule = optax.adam(0.1)
-        moments = rule.init((q.log_hyper, jnp.log(jnp.maximum(q.log_hyper_sd, 1e-3))))
-        best, highest = q, trace[0]
-        with tqdm(range(num_steps), disable=not progress_bar, desc="natural gradient") as bar:
-            for step in bar:
-                key, key_step = jax.random.split(key)
+        moves_hypers = self.hyper != "fixed" and len(state.q.log_hyper) > 0
+        fixed = self._normals(state.key_fixed, self.num_evaluations)
+        shape = jax.tree.structure(RULE.init(_moved(state.q)))
+        with tqdm(
+            total=num_steps, initial=state.step, disable=not progress_bar, desc="natural gradient"
+        ) as bar:
+            while state.step < num_steps and not state.settled:
+                key, key_step = jax.random.split(state.key)
                 normals = self._normals(key_step, self.num_draws)
-                q = natural_step(self.model, q, self.counts, normals, SIZES[step >= FIRST_STEPS])
+                size = SIZES[state.step >= FIRST_STEPS]
+                q, moments = natural_step(self.model, state.q, self.counts, normals, size), state.moments
                 if moves_hypers:
-                    q, moments = self._hyper_steps(q, normals, moments, rule)
+                    q, moved = self._hyper_steps(q, normals, jax.tree.unflatten(shape, moments))
+                    moments = jax.tree.leaves(moved)
                 now = float(jnp.mean(self._bounds(q, fixed)))
-                trace.append(now)
+                best = q if now > max(state.trace) else state.best
+                trace = [*state.trace, now]
+                gained = max(trace[-5:]) - max([*trace[:-5], -np.inf])
+                settled = state.step >= 2 * FIRST_STEPS and gained < tol
+                state = state._replace(
+                    q=q,
+                    best=best,
+                    trace=trace,
+                    moments=moments,
+                    key=key,
+                    step=state.step + 1,
+                    settled=settled,
+                )
+                save(state)
+                bar.update()
                 bar.set_postfix_str(f"bound {now:.2f}", refresh=False)
-                if now > highest:
-                    best, highest = q, now
-                if step >= 2 * FIRST_STEPS and max(trace[-5:]) < max(trace[:-5]) + tol:
-                    return best, step + 1, True
-        return best, num_steps, False
+        return state
 
-    def _hyper_steps(
-        self, q: RewardGaussian, normals: Normals, moments: Any, rule: Any
-    ) -> tuple[RewardGaussian, Any]:
+    def _hyper_steps(self, q: RewardGaussian, normals: Normals, moments: Any) -> tuple[RewardGaussian, Any]:
         variational = self.hyper == "variational"
         gradient = _hyper_gradient(self.model, q, self.counts, normals, variational)
         if not all(bool(jnp.isfinite(x).all()) for x in gradient):
             return q, moments
         down = jax.tree.map(jnp.negative, gradient)
-        moved, moments = rule.update(down, moments)
+        moved, moments = RULE.update(down, moments)
         log_hyper = q.log_hyper + moved[0]
         sd = jnp.exp(jnp.log(q.log_hyper_sd) + moved[1]) if variational else q.log_hyper_sd
         return q._replace(log_hyper=log_hyper, log_hyper_sd=sd), moments
 
     def _result(
-        self, q: RewardGaussian, method: str, told: tuple[float, float, float], trace: np.ndarray,
-        objective: float, converged: bool, steps: int,
-    ) -> RewardFit:  # fmt: skip
+        self,
+        state: SearchState,
+        method: str,
+        q: RewardGaussian,
+        told: tuple[float, float, float],
+        converged: bool,
+    ) -> RewardFit:
         single = len(self.counts) == 1
         mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
         hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
         posterior = RewardPosterior(self.model, mean, root, *hyper, method)
         share = float(white_share(hyper_values(self.model, q.log_hyper)["relevance"], self.model.noise))
-        return RewardFit(posterior, *told, trace, objective, bool(converged), steps, share)
+        trace = np.array(state.trace)
+        return RewardFit(posterior, *told, trace, state.objective, bool(converged), state.step, share)
+
+
+def _moved(q: RewardGaussian) -> tuple[Array, Array]:
+    """What the steps of the hyper-parameters move."""
+    return q.log_hyper, jnp.log(jnp.maximum(q.log_hyper_sd, 1e-3))
 
 
 def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:

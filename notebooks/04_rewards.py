@@ -175,14 +175,15 @@ coverage = float(difference_coverage(draws["reward"], home.reward))
 print(f"90 % intervals of differences hold {coverage:.0%}")
 three = policies(home.mdp, draws["reward"])
 for name, policy in three._asdict().items():
-    entropy = -np.sum(np.where(policy > 0, policy * np.log(np.maximum(policy, 1e-30)), 0), -1).mean()
+    entropy = np.sum(np.where(policy > 0, policy * np.log(1 / np.maximum(policy, 1e-30)), 0), -1).mean()
     print(f"policy {name:15s} mean entropy {entropy:.2f} nats")
 
 # %% [markdown]
 # ### In ArviZ
 #
-# Everything is there under names: rewards by state, log likelihood by trajectory, so that leaving one path out is a
-# line.
+# Everything is there under names: rewards by state, log likelihood by trajectory. Leaving one path out is a line, and
+# ArviZ says how far to trust it: with a reward a cell and few paths, a path weighs so much that the importance weights
+# of many have no finite variance (Pareto k above 0.7). Then the honest way is to hold paths back and fit anew.
 
 # %%
 tree = ethogram.to_arviz(fit, data, num_draws=100 if QUICK else 200, key=jax.random.key(6))

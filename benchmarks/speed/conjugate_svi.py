@@ -169,4 +169,6 @@ def _linearity(along: str, shapes: list, dtype: str, rounds: int, seed: int) -> 
 
 
 if __name__ == "__main__":
-    raise SystemExit(report.run("conjugate_svi", __doc__, measure, speed=True, sizes=SIZES, peers=("hmmlearn",)))
+    raise SystemExit(
+        report.run("conjugate_svi", __doc__, measure, speed=True, sizes=SIZES, peers=("hmmlearn",))
+    )

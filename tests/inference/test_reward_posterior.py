@@ -13,7 +13,7 @@ from numpyro.optim import Adam
 
 import ethogram
 from ethogram.domains import toy_mdps
-from ethogram.inference import reward_gaussian
+from ethogram.inference import reward_gaussian, reward_search
 from ethogram.inference.linear_reward import fit_linear_reward
 from ethogram.inference.reward_guide import RewardGuide
 from ethogram.inference.reward_posterior import fit_reward
@@ -300,3 +300,34 @@ def test_coverage_of_differences_counts_central_intervals():
     assert difference_coverage(draws, np.median(draws, 0), 0.5) == 1
     with pytest.raises(ValueError, match="at least two each"):
         difference_coverage(draws, truth[:4])
+
+
+def test_an_interrupted_search_goes_on_and_ends_where_it_would_have(tmp_path, monkeypatch):
+    model = three_state(scale_prior=dist.LogNormal(np.log(5.0), 1.0))
+    settings = {"num_steps": 9, "tol": 0.0, "progress_bar": False}
+    whole = fit_reward(jax.random.key(0), model, DATA, **settings)
+    steps = iter(range(4))
+
+    def interrupted(*arguments):
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    step = reward_search.natural_step
+    monkeypatch.setattr(reward_search, "natural_step", interrupted)
+    path = tmp_path / "search"
+    with pytest.raises(KeyboardInterrupt):
+        fit_reward(jax.random.key(0), model, DATA, checkpoint=path, **settings)
+    monkeypatch.setattr(reward_search, "natural_step", step)
+    rest = fit_reward(jax.random.key(0), model, DATA, checkpoint=path, **settings)
+    assert rest.steps == whole.steps == 9
+    np.testing.assert_array_equal(rest.trace, whole.trace)
+    np.testing.assert_array_equal(rest.posterior.root, whole.posterior.root)
+    assert (rest.elbo, rest.laplace_elbo) == (whole.elbo, whole.laplace_elbo)
+    with pytest.raises(ValueError, match="of another model, key"):
+        fit_reward(jax.random.key(1), model, DATA, checkpoint=path, **settings)
+    rest.posterior.save(tmp_path / "posterior")
+    with pytest.raises(ValueError, match="none of fit_reward"):
+        fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "posterior", **settings)
+    with pytest.raises(ValueError, match="no folder"):
+        fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "none" / "search")
