@@ -81,7 +81,7 @@ def draws_of_line(key: Any, counts: np.ndarray, num_samples: int) -> dict[str, n
             numpyro.sample("decisions", decides, obs=jnp.asarray(counts))
 
     mcmc = MCMC(
-        NUTS(model), num_warmup=500, num_samples=num_samples, num_chains=4, chain_method="sequential",
+        NUTS(model), num_warmup=min(500, num_samples), num_samples=num_samples, num_chains=4, chain_method="sequential",
         progress_bar=False,
     )  # fmt: skip
     mcmc.run(key)

@@ -6,7 +6,7 @@ mean reward; transfer is their mean over the four worlds. "levine" is his estima
 learns the hyper-parameters, "natural gradient, toolkit relevance" has the toolkit's. `elbo` there has the toolkit's
 terms of the hyper-parameters in it, minus the sum of ln(1 + relevance) and half the square of ln(scale / 5).
 
-Fresh worlds are of the same kind. `--quick` takes one world of 8 x 8 cells.
+Fresh worlds are of the same kind. `--quick` takes one world of 6 x 6 cells.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
                     continue
                 for count in (64, 16):
                     rows += rows_of_case(found, count, settings.seed)
-        size, count = (8, 24) if settings.quick else (16, 64)
+        size, count = (6, 16) if settings.quick else (16, 64)
         for seed in range(settings.seed, settings.seed + (1 if settings.quick else 2)):
             rows += rows_of_case(fresh(seed, size, count), count, settings.seed)
     return rows
