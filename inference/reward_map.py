@@ -74,7 +74,9 @@ def posterior_mode(model: GPIRL, log_hyper: Any, counts: Any, start: Any) -> tup
 
 
 def levine_mode(key: Array, model: GPIRL, inducing: Any, counts: Any) -> LevineMode:
-    """Rewards and hyper-parameters that maximise Levine's objective: five starts, and one more from the best of them.
+    """Rewards and hyper-parameters that maximise Levine's objective, from five starts.
+
+    The best of them is gone on with, and so are its rewards with the hyper-parameters of the beginning.
 
     Parameters
     ----------
@@ -88,10 +90,9 @@ def levine_mode(key: Array, model: GPIRL, inducing: Any, counts: Any) -> LevineM
     draws = np.asarray(jax.random.uniform(key, (STARTS, len(inducing)), model.features.dtype))
     found = [_minimise(_negative_levine, np.append(u, first), task, SHORT) for u in draws]
     best = min(found, key=lambda one: one.fun)
-    again = _minimise(_negative_levine, np.append(best.x[: len(inducing)], first), task, 2 * SHORT)
-    best = min((best, again), key=lambda one: one.fun)
-    fine = _minimise(_negative_levine, best.x, task, 2000)
-    fine = min((best, fine), key=lambda one: one.fun)
+    # A start may have been stopped short of a maximum that is above the one found anew from its rewards.
+    both = (best.x, np.append(best.x[: len(inducing)], first))
+    fine = min((_minimise(_negative_levine, x, task, 2000) for x in both), key=lambda one: one.fun)
     return LevineMode(fine.x[: len(inducing)], fine.x[len(inducing) :], -float(fine.fun), bool(fine.success))
 
 
