@@ -60,8 +60,8 @@ def _negative_posterior(white: Array, model: GPIRL, log_hyper: Array, counts: Ar
     return jax.value_and_grad(objective)(white)
 
 
-def posterior_mode(model: GPIRL, log_hyper: Any, counts: Any, start: Any) -> tuple[np.ndarray, bool]:
-    """The most probable w (w,) of one expert at known hyper-parameters, and whether the search arrived.
+def posterior_mode(model: GPIRL, log_hyper: Any, counts: Any, start: Any) -> tuple[np.ndarray, float, bool]:
+    """The most probable w (w,) of one expert at known hyper-parameters, log density, whether the search arrived.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def posterior_mode(model: GPIRL, log_hyper: Any, counts: Any, start: Any) -> tup
     start : (w,).
     """
     found = _minimise(_negative_posterior, start, (model, log_hyper, counts), 2000)
-    return found.x, bool(found.success)
+    return found.x, -float(found.fun), bool(found.success)
 
 
 def levine_mode(key: Array, model: GPIRL, inducing: Any, counts: Any) -> LevineMode:

@@ -49,6 +49,7 @@ def fit_reward(
     num_steps: int = 60,
     num_draws: int = 12,
     num_evaluations: int = 64,
+    num_restarts: int = 0,
     tol: float = 0.05,
     checkpoint: str | os.PathLike | None = None,
     progress_bar: bool = True,
@@ -69,6 +70,8 @@ def fit_reward(
         features, and Levine's estimate for more.
     num_steps : most steps of natural gradient, each with `num_draws` draws, an even number.
     num_evaluations : draws that the bound is watched on, an even number.
+    num_restarts : starts of the search for the mode, drawn from the prior, beside the prior's mean; the likelihood is
+        not concave, and the mode of the highest posterior density is gone on from.
     tol : of the bound in nats, over five steps: less is nothing gained.
     checkpoint : a file that is written after every natural step; where it is there, the same call goes on from it, and
         ends where an uninterrupted one would. `num_steps` and `tol` may differ.
@@ -113,6 +116,7 @@ def fit_reward(
         whole_number(name, number, 1)
         if name != "num_steps" and number % 2:
             raise ValueError(f"{name} is {number}: draws come in pairs, give an even number")
+    whole_number("num_restarts", num_restarts, 0)
     counts = model.counts(demonstrations)
     with jax.enable_x64(True):
         double, taken = jax.tree.map(_as_double, model), jnp.asarray(counts)
@@ -121,11 +125,11 @@ def fit_reward(
             found = levine_fit(key_start, double, taken)
         else:
             by_expert = taken if taken.ndim == 3 else taken[None]
-            search = RewardSearch(double, by_expert, hyper, num_draws, num_evaluations)
+            search = RewardSearch(double, by_expert, hyper, num_draws, num_evaluations, num_restarts)
             saved, save = None, _forget
             if checkpoint is not None:
                 check_path(checkpoint)
-                settings = [method, hyper, num_draws, num_evaluations]
+                settings = [method, hyper, num_draws, num_evaluations, num_restarts]
                 signature = storage.fingerprint(double, counts, jax.random.key_data(key), settings, start)
                 saved = _read(checkpoint, signature)
                 save = functools.partial(_write, checkpoint, signature)

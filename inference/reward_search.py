@@ -74,13 +74,22 @@ class SearchState(NamedTuple):
 
 
 class RewardSearch(NamedTuple):
-    """A model, counts (expert, state, action), what becomes of hyper-parameters, and draws of a step and of a bound."""
+    """A search, before it begins.
+
+    Attributes
+    ----------
+    counts : (expert, state, action).
+    hyper : what becomes of hyper-parameters.
+    num_draws, num_evaluations : of a step, and of a bound.
+    num_restarts : starts of the search for the mode beside zero.
+    """
 
     model: GPIRL
     counts: Array
     hyper: str
     num_draws: int
     num_evaluations: int
+    num_restarts: int
 
     def first(self, key: Array, start: Any) -> np.ndarray:
         """Logarithms (hyper,) of the free hyper-parameters to begin with."""
@@ -114,7 +123,8 @@ class RewardSearch(NamedTuple):
     def begin(self, key_start: Array, key: Array, start: Any, point: bool) -> SearchState:
         """Where the search begins: the mode at its first hyper-parameters, with Laplace's approximation about it."""
         key_fixed, key_steps = jax.random.split(key)
-        q, objective, arrived = self._laplace(self.first(key_start, start), point)
+        key_hyper, key_modes = jax.random.split(key_start)
+        q, objective, arrived = self._laplace(key_modes, self.first(key_hyper, start), point)
         trace: list[float] = []
         if not point:
             fixed = self._normals(key_fixed, self.num_evaluations)
@@ -142,13 +152,16 @@ class RewardSearch(NamedTuple):
             state, method, best, told, state.arrived if method == "laplace" else state.settled
         )
 
-    def _laplace(self, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
+    def _laplace(self, key: Array, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
         """Mode and curvature at known hyper-parameters, the log posterior density there, whether the search arrived."""
         model, where = self.model, jnp.asarray(log_hyper)
         law, times = law_of(model, where)
         means, roots, objective, arrived = [], [], 0.0, True
-        for counts in self.counts:
-            white, there = posterior_mode(model, where, counts, np.zeros(model.num_white))
+        starts = np.zeros((len(self.counts), 1 + self.num_restarts, model.num_white))
+        starts[:, 1:] = jax.random.normal(key, starts[:, 1:].shape)
+        for counts, tried in zip(self.counts, starts, strict=True):
+            found = [posterior_mode(model, where, counts, one) for one in tried]
+            white, _, there = max(found, key=lambda one: one[1])
             reward = (law.weights @ white).reshape(model.features.shape[:-1])
             bent = likelihood_curvature(model.mdp, times * reward, counts, pairs=model.features.ndim == 3)
             precision = np.eye(len(white)) - np.asarray(times**2 * law.weights.T @ bent.hessian @ law.weights)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.papers import bus_engine, gp_irl
+from benchmarks.papers import bus_engine, gp_irl, gp_irl_truth
 from benchmarks.papers import gp_irl_calibration as calibration
 from benchmarks.papers import rust_bus as estimates
 from ethogram.domains import rust_bus
@@ -105,3 +105,27 @@ def test_curves_of_the_bus_engines_have_a_row_a_mileage():
     assert all(row["lower"] <= row["mean"] <= row["upper"] for row in curves)
     parameters = {row["parameter"]: row for row in rows if "parameter" in row}
     assert parameters["theta"]["reached"] and parameters["replacement_cost"]["r_hat"] < 1.05
+
+
+def test_sums_over_nodes_have_the_known_evidence_and_posterior():
+    """Of the three-state world, with its hyper-parameters known and with priors."""
+    case = gp_irl_truth.cases()[0]
+    with jax.enable_x64(True):
+        exact = gp_irl_truth.posterior(case, 30)
+    known = gp_irl_truth.KNOWN
+    np.testing.assert_allclose(exact.evidence, known["evidence"], atol=1e-6)
+    mean = np.array([0.0826816, 0.9062176, 0.0826816])
+    np.testing.assert_allclose(exact.moments[:3], mean - mean.mean(), atol=1e-5)
+    np.testing.assert_allclose(exact.moments[6], 0.6110380759, atol=1e-5)
+    free = gp_irl_truth.posterior_with_priors(case, 10, 10)
+    np.testing.assert_allclose(free.evidence, known["evidence, free"], atol=1e-2)
+    np.testing.assert_allclose(free.moments[1] - free.moments[0], 1.2290689, atol=0.03)
+
+
+@pytest.mark.slow
+def test_bounds_are_held_against_the_best_gaussian():
+    with jax.enable_x64(True):
+        case = gp_irl_truth.cases()[1]
+        row = gp_irl_truth.row_of_bound(case, "inducing", gp_irl_truth.posterior(case, 24), 0)
+    assert row["reached"] and row["correct"]
+    assert 0 < row["evidence"] - row["best_gaussian"] < 0.05

@@ -205,6 +205,27 @@ def test_a_posterior_is_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(*drawn)
 
 
+def test_the_mode_is_the_best_of_its_starts(monkeypatch):
+    """A search that goes nowhere leaves the best start: the reward that says what was demonstrated, not the other."""
+    model, tried = three_state(), []
+
+    def nowhere(model, log_hyper, counts, start):
+        law = model.law(5.0, jnp.ones(1))
+        log_policy = np.asarray(model.agent(law.reward(jnp.asarray(start))).log_policy)
+        tried.append(start)
+        return start, float((log_policy * np.asarray(counts)).sum() - 0.5 * start @ start), True
+
+    monkeypatch.setattr(reward_search, "posterior_mode", nowhere)
+    fit = fit_reward(jax.random.key(0), model, DATA, "map", num_restarts=20, progress_bar=False)
+    densities = [
+        nowhere(fit.posterior.model, None, demonstration_counts(model.mdp, DATA), one)[1]
+        for one in tried[:21]
+    ]
+    assert not tried[0].any() and len({one[0] for one in tried[:21]}) == 21
+    assert fit.objective == pytest.approx(max(densities), rel=1e-4)
+    np.testing.assert_array_equal(fit.posterior.mean, tried[int(np.argmax(densities))])
+
+
 def test_points_have_no_spread():
     model = three_state()
     mode = fit_reward(jax.random.key(0), model, DATA, method="map", progress_bar=False)
@@ -254,6 +275,11 @@ def test_divergence_against_numpyro():
         (lambda m: fit_reward(jax.random.key(0), m, DATA, "adam"), ValueError, "method must be one of"),
         (lambda m: fit_reward(jax.random.key(0), m, DATA, hyper="none"), ValueError, "hyper must be one of"),
         (lambda m: fit_reward(jax.random.key(0), m, DATA, prior="levine"), ValueError, "a point estimate"),
+        (
+            lambda m: fit_reward(jax.random.key(0), m, DATA, num_restarts=-1),
+            ValueError,
+            "num_restarts must be",
+        ),
         (lambda m: fit_reward(jax.random.key(0), m, DATA, num_draws=3), ValueError, "come in pairs"),
         (lambda m: fit_reward(jax.random.key(0), m, np.zeros((3, 2), int)), ValueError, "are all 0"),
         (lambda m: RewardGuide("model"), TypeError, "model is str"),
