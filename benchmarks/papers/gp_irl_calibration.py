@@ -12,7 +12,6 @@ simulation-based calibration". No paper has figures to compare with: the targets
 from __future__ import annotations
 
 import argparse
-import itertools
 from typing import Any
 
 import jax
@@ -24,6 +23,7 @@ from scipy import stats
 
 from benchmarks import report
 from ethogram.inference.reward_posterior import fit_reward
+from ethogram.inference.reward_predictions import difference_coverage
 from ethogram.models.gp_irl import GPIRL
 from ethogram.models.mdp import MDP
 
@@ -107,9 +107,7 @@ def by_nuts(tables: Any, features: Any, counts: Any, draws: int, seed: int) -> n
 
 def row_of(method: str, drawn: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
     """Coverage of differences, with its standard error over worlds, and the test of ranks."""
-    inside = np.stack(
-        [covers(drawn[..., i] - drawn[..., j], truth[:, i] - truth[:, j]) for i, j in pairs()], axis=1
-    ).mean(1)
+    inside = np.array([difference_coverage(one, true) for one, true in zip(drawn, truth, strict=True)])
     error = float(inside.std(ddof=1) / np.sqrt(len(inside)))
     difference = drawn[..., 0] - drawn[..., 1]
     thin = difference[:, :: difference.shape[1] // RANKS][:, :RANKS]
@@ -121,16 +119,6 @@ def row_of(method: str, drawn: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
     row = {"method": method, "worlds": len(truth), "coverage90": coverage, "standard_error": error}
     row |= {"at_least": low, "at_most": high, "sbc_p": p}
     return row | {"reached": bool(low <= coverage <= high and p > LEVEL)}
-
-
-def pairs() -> list[tuple[int, int]]:
-    return list(itertools.combinations(range(STATES), 2))
-
-
-def covers(draws: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Whether the central 90 % of draws (world, draw) hold the truth (world,)."""
-    low, high = np.quantile(draws, [0.05, 0.95], axis=1)
-    return (low <= truth) & (truth <= high)
 
 
 if __name__ == "__main__":

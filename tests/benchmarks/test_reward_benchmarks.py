@@ -42,34 +42,37 @@ def test_calibration_runs_on_a_few_worlds(monkeypatch):
 
 def test_what_is_held_against_the_toolkit():
     case = gp_irl.Case("stored", 1, None, None, (), None)
-    values = dict(zip(gp_irl.COLUMNS, (0.5, 0.0, 0.3, 0.05), strict=True))
+    values = dict(zip(gp_irl.COLUMNS, (0.5, 0.0, 0.35, 0.05), strict=True))
+    fixed = dict(zip(gp_irl.COLUMNS, (0.6, 0.0, 0.3, 0.08), strict=True))
+    levine = dict(zip(gp_irl.COLUMNS, (0.41, 0.06, 0.35, 0.09), strict=True))
     rows = [
         {"method": "toolkit, GPIRL"} | dict(zip(gp_irl.COLUMNS, (0.402, 0.034, 0.341, 0.076), strict=True)),
-        {"method": "MaxEnt", "evd_standard": 3.0},
-        {"method": "levine", "objective": -863.3, "evd_standard": 0.41, "evd_soft": 0.06},
+        {"method": "MaxEnt", "evd_standard": 0.55},
+        {"method": "levine", "objective": -863.3} | levine,
         {"method": "natural gradient", "elbo": -700.0, "laplace_elbo": -701.0} | values,
+        {"method": "natural gradient, Levine's relevance", "elbo": -702.0, "laplace_elbo": -701.0} | fixed,
         {"method": "natural gradient, toolkit relevance", "elbo": -688.5},
     ]
     told = {row["check"]: row["reached"] for row in gp_irl.checks(case, 64, rows, None)}
-    assert told == {
-        "standard EVD beside MaxEnt's (<=)": True,
-        "ELBO beside Laplace's (>=)": True,
-        "Levine's objective (>=)": False,
-        "Levine's standard EVD (<=)": True,
-        "standard EVD after transfer (<=)": True,
-        "Levine's soft EVD (<=)": False,
-        "soft EVD after transfer (<=)": True,
-        "standard EVD, at worst (<=)": True,
-        "standard EVD (<=)": True,
-        "ELBO at the toolkit's relevance (>=)": False,
+    assert {text for text, reached in told.items() if not reached} == {
+        "natural gradient: transfer_standard (<=)",
+        "natural gradient, Levine's relevance: standard EVD beside MaxEnt's (<=)",
+        "natural gradient, Levine's relevance: ELBO beside Laplace's (>=)",
+        "natural gradient, Levine's relevance: transfer_soft (<=)",
+        "natural gradient, Levine's relevance: evd_standard (<=)",
+        "Levine's objective (>=)",
+        "Levine's soft EVD (<=)",
+        "Levine's transfer_soft, off the toolkit's by a share of (<=)",
+        "ELBO at the toolkit's relevance (>=)",
     }
+    assert len(told) == 18
 
 
 @pytest.mark.slow
 def test_a_small_objectworld_has_a_row_a_method():
     rows = gp_irl.measure(argparse.Namespace(quick=True, seed=0))
     methods = [row["method"] for row in rows if row["method"] != "check"]
-    assert methods == ["MaxEnt", "levine", "natural gradient"]
+    assert methods == ["MaxEnt", "levine", "natural gradient", "natural gradient, Levine's relevance"]
     ours = rows[2]
     assert ours["elbo"] >= ours["laplace_elbo"] and np.isfinite(ours["transfer_soft"])
 
