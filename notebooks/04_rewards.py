@@ -106,8 +106,9 @@ plt.show()
 # %% [markdown]
 # ## An objectworld: a map of what it wants
 #
-# A square of cells with coloured objects. Being near an object of outer colour 1 costs ten, unless one of outer colour
-# 2 is nearer still, which pays five. The model is told distances, as bits `distance < k`, and not the rule.
+# A square of cells with coloured objects. Being within three cells of an object of outer colour 1 costs ten, unless one
+# of outer colour 2 is within two: then it pays five. The model is told distances, as bits `distance < k`, and not the
+# rule.
 
 # %%
 size, paths = (8, 32) if QUICK else (12, 64)

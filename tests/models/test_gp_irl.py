@@ -77,6 +77,20 @@ def test_kernel_entry_by_entry():
         np.testing.assert_allclose(own, (1 - share) * smooth + 3 * share * np.eye(6), rtol=1e-11)
 
 
+@pytest.mark.parametrize("relevance", [1e-4, 0.3, 30.0])
+def test_single_precision_takes_two_hundred_points(relevance):
+    """From rewards that are nearly one to rewards that are nearly noise: the prior's covariance, and a gradient."""
+    features = np.random.default_rng(0).normal(size=(200, 1))
+    world = MDP.deterministic((np.arange(200)[:, None] + [1, 7]) % 200, discount=0.9)
+    model = GPIRL(world, features.astype(np.float32), scale_prior=4.0, relevance_prior=relevance)
+    weights = np.asarray(model.law(4.0, jnp.array([relevance])).weights, float)
+    wanted = dense_kernel(features, features, 4.0, np.array([relevance]), 0.005, True)
+    np.testing.assert_allclose(weights @ weights.T, wanted, atol=4e-4)
+    counts = np.ones((200, 2), int)
+    gradient = jax.grad(lambda white: log_density(model, (counts,), {}, {"reward_white": white})[0])
+    assert np.isfinite(gradient(jnp.ones(200))).all()
+
+
 def test_law_of_inducing_points_against_dense_algebra():
     random = np.random.default_rng(1)
     features, relevance = random.normal(size=(5, 2)), np.array([0.7, 1.3])
