@@ -51,7 +51,9 @@ def to_arviz(
       chain. The free parts (``NAME_free``) of partly known sites are left out.
     - ``sample_stats``: of MCMC, what its run was told to collect, under ArviZ's names (``diverging``, ``energy``,
       ``n_steps``, ...), and ``lp``, minus the potential energy.
-    - ``fit_stats``: of variational fits, ``elbo`` (step) in nats, and the final ``restart_elbos`` (restart).
+    - ``fit_stats``: of variational fits, ``elbo`` (step) in nats, and the final ``restart_elbos`` (restart). Of a
+      `RewardFit`, whose ``elbo`` is on a fixed set of draws, attributes have that on fresh ones, ``final_elbo``, with
+      its standard error, and Laplace's.
     - ``log_likelihood``: one entry a sequence; one a group where roles are exclusive. ``"step"`` gives the
       increments log p(y_t given y_<t), stacked over the steps on which something is known in one dim
       ``observation`` with coordinates ``sequence`` and ``time``; they add up to the sequence's entry. Of decisions, one
@@ -62,8 +64,8 @@ def to_arviz(
 
     Parameters
     ----------
-    result : `ConjugateResult`, `Posterior`, numpyro's ``MCMC`` after its run, or what numpyro's ``SVI.run``
-        returned.
+    result : `ConjugateResult`, `Posterior`, `RewardFit`, `RewardPosterior`, numpyro's ``MCMC`` after its run, or what
+        numpyro's ``SVI.run`` returned.
     data : what was fitted, or other data to score; without them there are no groups about data.
     model : the model object; needed for results of numpyro's SVI. An MCMC and a posterior know theirs.
     guide : of numpyro's SVI.
@@ -229,13 +231,15 @@ def _ask_numpyro(
     sites, labels = drawn.sites, {}
     chains, draws = next(iter(sites.values())).shape[:2]
     flat = flat_draws(sites)
-    observed = observed_sites(drawn.model, flat, data)
+    # What was learned of rewards in double precision is not worked out anew from variables behind them.
+    asked = getattr(drawn.model, "given_reward", drawn.model)
+    observed = observed_sites(asked, flat, data)
 
     def in_chains(values):
         return {name: value.reshape(chains, draws, *value.shape[1:]) for name, value in values.items()}
 
     if log_likelihood is not None:
-        scores = in_chains(site_log_likelihood(drawn.model, flat, data))
+        scores = in_chains(site_log_likelihood(asked, flat, data))
         entries = counted_entries(observed)
         for plate in entries:
             if plate in layout.coords:
@@ -251,7 +255,7 @@ def _ask_numpyro(
             groups["log_likelihood"][name] = layout.sampled(name, score, plates)
         labels = {plate: (plate, numbers) for plate, numbers in entries.items()}
     if posterior_predictive:
-        new = in_chains(site_predictive(key, drawn.model, flat, data, list(observed)))
+        new = in_chains(site_predictive(key, asked, flat, data, list(observed)))
         groups["posterior_predictive"] = {name: layout.sampled(name, value) for name, value in new.items()}
     groups["observed_data"] = {name: layout.plain(name, site.value) for name, site in observed.items()}
     return labels

@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from ethogram.models.blocks.conjugate_block import read_reals, require_reals
 from ethogram.models.mdp import MDP
+from ethogram.models.policy_values import read_interest
 from ethogram.models.soft_policy import demonstration_counts
 from ethogram.models.soft_values import soft_values
 
@@ -72,6 +73,9 @@ def fit_linear_reward(
     """
     from scipy.optimize import minimize
 
+    if not isinstance(mdp, MDP):
+        raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
+    read_interest(mdp)
     (features,) = read_reals(features=features)
     shape = (mdp.num_states, mdp.num_actions)
     if features.ndim not in (2, 3) or features.shape[:-1] != shape[: features.ndim - 1]:
@@ -79,7 +83,7 @@ def fit_linear_reward(
             f"features has shape {features.shape}, not ({shape[0]}, feature) or ({shape[0]}, {shape[1]}, feature)"
         )
     require_reals("penalty", penalty)
-    if not 0 <= penalty < np.inf:
+    if np.ndim(penalty) or not 0 <= penalty < np.inf:
         raise ValueError(f"penalty must be a number of at least 0, not {penalty!r}")
     counts = demonstration_counts(mdp, demonstrations)
     features = np.asarray(features, float)

@@ -44,7 +44,7 @@ class RewardGuide:
     hyper : ``"variational"``, log-normal; ``"point"``; or ``"fixed"`` at `start`.
     start : hyper-parameters by name to begin with; one where not named.
     init_scale : deviation of w to begin with.
-    whiten : whether m and B are of w; otherwise of the rewards u themselves.
+    whiten : whether m, B and D are of w; otherwise of the rewards u themselves.
 
     Raises
     ------
@@ -93,8 +93,6 @@ class RewardGuide:
             )
         if not init_scale > 0:
             raise ValueError(f"init_scale must be above 0, not {init_scale!r}")
-        if rank is not None and not whiten:
-            raise ValueError("whiten is False, which takes full rank: leave rank out")
         self.model, self.rank, self.hyper, self.whiten = model, rank, hyper, whiten
         self.start, self.init_scale = start, init_scale
 
@@ -141,9 +139,13 @@ class RewardGuide:
             deviation = numpyro.param(
                 "deviation", jnp.full((*lead, size), self.init_scale, dtype), constraint=constraints.positive
             )
-            return dist.LowRankMultivariateNormal(mean, factor, deviation**2)
-        first = jnp.broadcast_to(self.init_scale * jnp.eye(size, dtype=dtype), (*lead, size, size))
-        root = numpyro.param("root", first, constraint=constraints.lower_cholesky)
+            if self.whiten:
+                return dist.LowRankMultivariateNormal(mean, factor, deviation**2)
+            diagonal = deviation[..., None] ** 2 * jnp.eye(size, dtype=dtype)
+            root = jnp.linalg.cholesky(factor @ jnp.swapaxes(factor, -2, -1) + diagonal)
+        else:
+            first = jnp.broadcast_to(self.init_scale * jnp.eye(size, dtype=dtype), (*lead, size, size))
+            root = numpyro.param("root", first, constraint=constraints.lower_cholesky)
         if not self.whiten:
             model = self.model
             points = model.points if model.inducing is None else model.points[model.inducing]

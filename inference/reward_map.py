@@ -29,6 +29,9 @@ __all__ = ["LevineMode", "levine_mode", "posterior_mode"]
 
 INITIAL_SCALE = 5.0
 STARTS = 5
+NOWHERE = 1e300
+"""What is said where a function is not finite."""
+
 SHORT = 100
 """Steps of a start, which is gone on with if it was the best."""
 
@@ -105,7 +108,7 @@ def _negative_levine(flat: Array, model: GPIRL, inducing: Array, counts: Array) 
         scale, relevance = jnp.exp(log_hyper[0]), jnp.exp(log_hyper[1:])
         low, mean = levine_conditional(model, inducing, scale, relevance)
         white = solve_triangular(low, u, lower=True)
-        told = log_likelihood(model, mean @ u, jnp.ones(()), counts)
+        told = log_likelihood(model, mean @ u, jnp.asarray(model.rationality), counts)
         prior = (
             -0.5 * jnp.sum(white**2) - jnp.sum(jnp.log(jnp.diag(low))) - 0.5 * count * math.log(2 * math.pi)
         )
@@ -130,8 +133,14 @@ def _minimise(function: Any, start: Any, arguments: tuple, most: int) -> Any:
     def told(x):
         value, gradient = function(jnp.asarray(x), *arguments)
         if not np.isfinite(value):
-            return 1e300, np.zeros_like(x)
+            return NOWHERE, np.zeros_like(x)
         return float(value), np.asarray(gradient, float)
 
     options = {"maxiter": most, "maxfun": 2 * most, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
-    return minimize(told, np.asarray(start, float), jac=True, method="L-BFGS-B", options=options)
+    found = minimize(told, np.asarray(start, float), jac=True, method="L-BFGS-B", options=options)
+    if found.fun >= NOWHERE:
+        raise FloatingPointError(
+            "the log posterior density is not finite where the search for its mode begins: rewards or priors are "
+            "beyond what double precision holds"
+        )
+    return found

@@ -24,8 +24,9 @@ from jax import Array
 
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import check_path
-from ethogram.inference.reward_result import RewardFit, RewardPosterior
+from ethogram.inference.reward_result import RewardFit, RewardPosterior, as_double
 from ethogram.inference.reward_search import RewardSearch, SearchState, levine_fit
+from ethogram.models.blocks.conjugate_block import require_reals
 from ethogram.models.emissions.emission import whole_number
 from ethogram.models.gp_irl import GPIRL
 
@@ -63,11 +64,11 @@ def fit_reward(
     demonstrations : `Trajectories` with states and actions, or counts (state, action).
     method : ``"natural_gradient"``; ``"laplace"``, the Gaussian that the search begins with; ``"map"``, the mode.
     hyper : of those hyper-parameters that have priors: ``"variational"``, Gaussian logarithms; ``"point"``, the best
-        ones; ``"fixed"``, those that the search begins with.
+        ones; ``"fixed"``, those that the search begins with, as for ``"laplace"`` and ``"map"`` always.
     prior : of the mode: the model's, or ``"levine"``, his objective over rewards of inducing points (those of the
         model, or all states that are visited) and hyper-parameters, with ``method="map"``.
-    start : ``{"scale": ..., "relevance": ...}`` to begin with; else the medians of the priors for up to three
-        features, and Levine's estimate for more.
+    start : ``{"scale": ..., "relevance": ...}`` to begin with, those that have priors; else the medians of the priors
+        for up to three features and for rewards of pairs, and Levine's estimate for more.
     num_steps : most steps of natural gradient, each with `num_draws` draws, an even number.
     num_evaluations : draws that the bound is watched on, an even number.
     num_restarts : starts of the search for the mode, drawn from the prior, beside the prior's mean; the likelihood is
@@ -108,6 +109,13 @@ def fit_reward(
             raise ValueError(f"{name} must be one of {allowed}, not {value!r}")
     if prior == "levine" and method != "map":
         raise ValueError(f'prior is "levine", which is a point estimate: give method="map", not {method!r}')
+    if hyper == "point" and method != "natural_gradient":
+        raise ValueError(f'hyper is "point", and method={method!r} keeps the hyper-parameters it begins with')
+    if prior == "levine" and (checkpoint is not None or start is not None):
+        raise ValueError('prior is "levine", which takes no start and writes no checkpoint: leave them out')
+    require_reals("tol", tol)
+    if not 0 <= tol < np.inf:
+        raise ValueError(f"tol must be a number of at least 0, not {tol!r}")
     for name, number in (
         ("num_steps", num_steps),
         ("num_draws", num_draws),
@@ -119,7 +127,7 @@ def fit_reward(
     whole_number("num_restarts", num_restarts, 0)
     counts = model.counts(demonstrations)
     with jax.enable_x64(True):
-        double, taken = jax.tree.map(_as_double, model), jnp.asarray(counts)
+        double, taken = as_double(model), jnp.asarray(counts)
         key_start, key_search = jax.random.split(key)
         if prior == "levine":
             found = levine_fit(key_start, double, taken)
@@ -170,9 +178,3 @@ def _read(path: str | os.PathLike, signature: str) -> SearchState | None:
             "choose another file"
         )
     return content["search"]
-
-
-def _as_double(x: Any) -> Any:
-    if jnp.issubdtype(jnp.result_type(x), jnp.floating):
-        return jnp.asarray(np.asarray(x, np.float64))
-    return x

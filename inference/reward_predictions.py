@@ -142,19 +142,39 @@ def transfer(
     reward = predict_reward(key, model, samples, features, noise_free=noise_free)
     times = jnp.asarray(samples.get("rationality", model.rationality), reward.draws.dtype)
     times = jnp.broadcast_to(times, len(reward.draws)).reshape(-1, *[1] * len(shape))
-    solution = soft_values(mdp, times * reward.draws)
+    solution = soft_values(mdp, _of_points(times * reward.draws, len(shape) + 1))
     return RewardTransfer(reward, solution.values, solution.policy)
 
 
-def policies(mdp: MDP, rewards: Any) -> ThreePolicies:
-    """Policies for a world under draws of its reward, (draw, state) or (draw, state, action)."""
-    (rewards,) = read_reals(rewards=rewards)
-    mean = jnp.mean(rewards, 0)
+def policies(mdp: MDP, rewards: Any, *, rationality: Any = 1.0) -> ThreePolicies:
+    """Policies for a world under draws of its reward.
+
+    Parameters
+    ----------
+    rewards : (draw, state) or (draw, state, action).
+    rationality : what the agent multiplies its reward by, a number or one a draw.
+
+    Raises
+    ------
+    TypeError, ValueError : rewards are no finite numbers of these shapes, or there is not one rationality a draw.
+    """
+    rewards, times = read_reals(rewards=rewards, rationality=rationality)
+    if rewards.ndim not in (2, 3):
+        raise ValueError(f"rewards has shape {rewards.shape}, not (draw, state) or (draw, state, action)")
+    if times.shape not in ((), rewards.shape[:1]):
+        raise ValueError(f"rationality has shape {times.shape}: give a number, or one a draw")
+    acted = times.reshape(-1, *[1] * (rewards.ndim - 1)) * rewards
+    mean = jnp.mean(acted, 0)
     return ThreePolicies(
         soft_values(mdp, mean).policy,
-        jnp.mean(soft_values(mdp, rewards).policy, 0),
+        jnp.mean(soft_values(mdp, _of_points(acted, rewards.ndim)).policy, 0),
         optimal_values(mdp, mean).policy,
     )
+
+
+def _of_points(rewards: Array, num_axes: int) -> Array:
+    """Draws of rewards of states as (draw, state, 1), which as many draws of as many rewards as actions are not."""
+    return rewards[..., None] if num_axes == 2 else rewards
 
 
 def difference_coverage(draws: Any, truth: Any, levels: Any = 0.9) -> Float[np.ndarray, "*level"]:

@@ -14,11 +14,12 @@ from jaxtyping import Float
 from ethogram.inference import storage
 from ethogram.inference.reward_gaussian import free_hypers, hyper_values, law_of
 from ethogram.inference.reward_map import levine_conditional
+from ethogram.models import reward_kernel
 from ethogram.models.emissions.emission import whole_number
 from ethogram.models.gp_irl import GPIRL
 from ethogram.models.model_object import model_object, static_field
 
-__all__ = ["RewardFit", "RewardPosterior"]
+__all__ = ["RewardFit", "RewardPosterior", "as_double"]
 
 
 @model_object
@@ -29,7 +30,8 @@ class RewardPosterior:
     ----------
     model : the model object that was fitted.
     mean : (w,) or (expert, w), of the standard normal variables behind the reward.
-    root : (w, w) or (expert, w, w), lower triangular root of their covariance; zero for a point.
+    root : (w, w) or (expert, w, w), lower triangular root of their covariance; zero for a point, whose rewards of
+        states that are no inducing points keep the noise of the prior.
     log_hyper, log_hyper_sd : (hyper,) of the logarithms of those hyper-parameters that have priors.
     method : how it was found.
     levine : where ``mean`` are rewards of inducing points instead, these points, and the hyper-parameters are
@@ -50,27 +52,35 @@ class RewardPosterior:
         if self.levine is not None:
             point = self.mean_sites()
             return {name: jnp.broadcast_to(x, (num_draws, *jnp.shape(x))) for name, x in point.items()}
-        key_hyper, key_white, key_rest = jax.random.split(key, 3)
-        log_hyper = self.log_hyper + self.log_hyper_sd * jax.random.normal(
-            key_hyper, (num_draws, len(self.log_hyper))
-        )
-        noise = jax.random.normal(key_white, (num_draws, *self.mean.shape))
-        white = self.mean + jnp.einsum("...ij,d...j->d...i", jnp.asarray(self.root), noise)
-        rest = jax.random.normal(key_rest, (num_draws, *self.mean.shape[:-1], self.model.num_points))
-        return _sites(self.model, log_hyper, white, rest if self.model.family == "inducing" else None)
+        with jax.enable_x64(True):
+            key_hyper, key_white, key_rest = jax.random.split(key, 3)
+            log_hyper = self.log_hyper + self.log_hyper_sd * jax.random.normal(
+                key_hyper, (num_draws, len(self.log_hyper))
+            )
+            noise = jax.random.normal(key_white, (num_draws, *self.mean.shape))
+            white = self.mean + jnp.einsum("...ij,d...j->d...i", jnp.asarray(self.root), noise)
+            rest = jax.random.normal(key_rest, (num_draws, *self.mean.shape[:-1], self.model.num_points))
+            inducing = self.model.family == "inducing"
+            return self._rounded(_sites(as_double(self.model), log_hyper, white, rest if inducing else None))
 
     def mean_sites(self) -> dict[str, Array]:
         """Sites at the mean of q: the hyper-parameters' logarithms, and w, at theirs."""
-        if self.levine is None:
-            one = _sites(self.model, jnp.asarray(self.log_hyper)[None], jnp.asarray(self.mean)[None], None)
-            return {name: x[0] for name, x in one.items()}
-        scale, relevance = jnp.exp(self.log_hyper[0]), jnp.exp(self.log_hyper[1:])
-        mean = levine_conditional(self.model, self.levine, scale, relevance)[1]
-        return _of_reward(self.model, mean @ self.mean) | {
-            "scale": scale,
-            "relevance": relevance,
-            "u": jnp.asarray(self.mean),
-        }
+        with jax.enable_x64(True):
+            model, log_hyper, mean = (
+                as_double(self.model),
+                jnp.asarray(self.log_hyper),
+                jnp.asarray(self.mean),
+            )
+            if self.levine is None:
+                one = _sites(model, log_hyper[None], mean[None], None)
+                return self._rounded({name: x[0] for name, x in one.items()})
+            hypers = {"scale": jnp.exp(log_hyper[0]), "relevance": jnp.exp(log_hyper[1:])}
+            reward = levine_conditional(model, self.levine, *hypers.values())[1] @ mean
+            return self._rounded(_of_reward(model, reward) | hypers | {"u": mean})
+
+    def _rounded(self, sites: dict[str, Array]) -> dict[str, Array]:
+        """In the precision of the model: what is learned in double precision means nothing in another's roots."""
+        return {name: x.astype(self.model.features.dtype) for name, x in sites.items()}
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the posterior and its model to one file, whole or not at all; ``ethogram.load`` reads it."""
@@ -87,7 +97,8 @@ class RewardFit(NamedTuple):
         hyper-parameters at a point, their log prior density stands in it for what would be their divergence.
     laplace_elbo : that of Laplace's approximation on the same draws.
     trace : (evaluation,) bounds on a fixed set of draws as the search went on; Laplace's first.
-    objective : log posterior density at the mode, what ``method="map"`` maximises; Levine's where `prior` says so.
+    objective : log likelihood less half the square of w at the mode, in nats, which is what ``method="map"``
+        maximises; Levine's objective where `prior` says so.
     converged : whether the search ended because nothing more was gained.
     steps : natural gradient steps.
     white_share : share of the prior variance of rewards that is noise, of which other states say nothing.
@@ -104,6 +115,16 @@ class RewardFit(NamedTuple):
     white_share: float
 
 
+def as_double(tree: Any) -> Any:
+    """A pytree whose real numbers have double precision; under ``jax.enable_x64``."""
+
+    def one(x):
+        real = jnp.issubdtype(jnp.result_type(x), jnp.floating)
+        return jnp.asarray(np.asarray(x, np.float64)) if real else x
+
+    return jax.tree.map(one, tree)
+
+
 def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> dict[str, Array]:
     """Sites of the model at draws of what is behind them."""
     values = hyper_values(model, log_hyper)
@@ -111,6 +132,13 @@ def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> 
     def one(arguments):
         log_hyper, white, rest = arguments
         return law_of(model, log_hyper)[0].reward(white, rest)
+
+    def at_points(arguments):
+        log_hyper, white = arguments
+        now, noise = hyper_values(model, log_hyper), jnp.asarray(model.noise)
+        points = model.points[model.inducing]
+        own = reward_kernel.covariance(points, now["scale"], now["relevance"], noise)
+        return white @ reward_kernel.root(own, now["scale"]).T
 
     reward = jax.lax.map(one, (log_hyper, white, rest))
     name = "reward_white" if model.family == "direct" else "u_white"
@@ -121,6 +149,8 @@ def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> 
     }
     times = values["rationality"].reshape(-1, *[1] * (reward.ndim - 1))
     behind = {name: white} if rest is None else {name: white, "reward_white": rest}
+    if model.family == "inducing":
+        behind["u"] = jax.lax.map(at_points, (log_hyper, white))
     return hypers | behind | _of_reward(model, reward, times)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import optax
 from jax import Array
 
@@ -95,14 +96,19 @@ class RewardSearch(NamedTuple):
         """Logarithms (hyper,) of the free hyper-parameters to begin with."""
         model, sizes = self.model, free_hypers(self.model)
         if start is not None:
+            if not isinstance(start, dict) or set(start) != set(sizes):
+                told = sorted(start) if isinstance(start, dict) else type(start).__name__
+                raise ValueError(
+                    f"start must be a dict with {', '.join(sizes) or 'nothing'} in it, not {told}"
+                )
             given = []
             for name, size in sizes.items():
-                if name not in start:
-                    raise ValueError(f"start has no {name}: it has {', '.join(sorted(start)) or 'nothing'}")
-                value = np.broadcast_to(np.asarray(start[name], float), (size,))
-                if not (np.isfinite(value) & (value > 0)).all():
-                    raise ValueError(f"start[{name!r}] must be above 0, not {start[name]!r}")
-                given.append(np.log(value))
+                value = np.asarray(start[name], float)
+                if value.shape not in ((), (size,)) or not (np.isfinite(value) & (value > 0)).all():
+                    raise ValueError(
+                        f"start[{name!r}] must be a number above 0, or {size} of them, not {start[name]!r}"
+                    )
+                given.append(np.log(np.broadcast_to(value, (size,))))
             return np.concatenate(given) if given else np.zeros(0)
         medians = {
             name: np.full(size, float(np.log(_median(prior))))
@@ -110,7 +116,7 @@ class RewardSearch(NamedTuple):
                 sizes.items(), (getattr(model, _field(name)) for name in sizes), strict=True
             )
         }
-        if "relevance" in sizes and model.num_features > FEW_FEATURES and model.features.ndim == 2:
+        if "relevance" in sizes and takes_levine(model) and model.num_features > FEW_FEATURES:
             inducing = model.inducing
             if inducing is None:
                 inducing = np.flatnonzero(np.asarray(self.counts).sum((0, 2)))
@@ -269,6 +275,11 @@ class RewardSearch(NamedTuple):
         return RewardFit(posterior, *told, trace, state.objective, bool(converged), state.step, share)
 
 
+def takes_levine(model: GPIRL) -> bool:
+    """Whether Levine's objective is that of such a model."""
+    return model.features.ndim == 2 and not isinstance(model.rationality, dist.Distribution)
+
+
 def _moved(q: RewardGaussian) -> tuple[Array, Array]:
     """What the steps of the hyper-parameters move."""
     return q.log_hyper, jnp.log(jnp.maximum(q.log_hyper_sd, 1e-3))
@@ -276,8 +287,10 @@ def _moved(q: RewardGaussian) -> tuple[Array, Array]:
 
 def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
     """Levine's estimate, of one expert."""
-    if counts.ndim == 3 or model.features.ndim == 3:
-        raise ValueError('prior="levine" is of one expert with a reward of states: use prior="model"')
+    if counts.ndim == 3 or not takes_levine(model):
+        raise ValueError(
+            'prior="levine" is of one expert with a reward of states and known rationality: use prior="model"'
+        )
     inducing = model.inducing
     if inducing is None:
         inducing = np.flatnonzero(np.asarray(counts).sum(1))
@@ -326,6 +339,6 @@ def _field(name: str) -> str:
 def _median(prior: Any) -> float:
     try:
         return float(prior.icdf(0.5))
-    except NotImplementedError:
+    except (NotImplementedError, ImportError):  # numpyro asks for another package for some of them
         draws = prior.sample(jax.random.key(0), (10_001,))
         return float(np.median(np.asarray(draws)))

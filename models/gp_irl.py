@@ -26,12 +26,15 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 from jaxtyping import Float
+from numpyro.distributions import constraints
 
 from ethogram.models import reward_kernel
-from ethogram.models.blocks.conjugate_block import is_concrete, read_reals, require_reals
+from ethogram.models.blocks.conjugate_block import is_concrete, read_reals
 from ethogram.models.mdp import MDP
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.policy_values import read_interest
 from ethogram.models.relevance_priors import SquaredHalfCauchy
+from ethogram.models.reward_arguments import read_inducing, read_prior
 from ethogram.models.reward_kernel import RewardLaw
 from ethogram.models.soft_policy import (
     ActionCounts,
@@ -50,8 +53,8 @@ DIRECT_AT_MOST = 500
 """Points up to which q may be over all rewards unasked."""
 
 FEW_FEATURES = 3
-LARGEST = 2**31
-"""Bytes that a covariance of all points may take."""
+TABLES, LARGEST = 6, 2**32
+"""Tables of all pairs of points that a fit holds at once, and bytes that these may take."""
 
 
 class SimulatedRewards(NamedTuple):
@@ -80,8 +83,8 @@ class GPIRL:
     Parameters
     ----------
     mdp : world, S states, A actions, a discount below 1.
-    features : (state, feature), or (state, action, feature) for a reward of states and actions. A point is a state, or
-        a pair: state * A + action.
+    features : (state, feature), or (state, action, feature) for a reward of states and actions; those of the world
+        where None. A point is a state, or a pair: state * A + action.
     family : ``"direct"``, the rewards of all points are what is learned; or ``"inducing"``, those of some points are,
         and all others follow. Direct up to 500 points where None.
     inducing : (inducing,) integers, which points; `inducing_points` chooses some.
@@ -97,8 +100,8 @@ class GPIRL:
     Raises
     ------
     TypeError, ValueError
-        An argument is of the wrong kind, shape or sign, NaN, an inducing point is no point or named twice, or the
-        covariance of all points would be larger than two gibibytes.
+        An argument is of the wrong kind, shape or sign, NaN, an inducing point is no point or named twice, the discount
+        is 1, a prior is not of all numbers above 0, or covariances of all points would take more than four gibibytes.
 
     Warns
     -----
@@ -115,7 +118,7 @@ class GPIRL:
     """
 
     mdp: Any
-    features: Any
+    features: Any = None
     family: str | None = static_field(default=None)
     inducing: Any = None
     noise: Any = 0.005
@@ -128,7 +131,10 @@ class GPIRL:
     def __post_init__(self):
         if not isinstance(self.mdp, MDP):
             raise TypeError(f"mdp is {type(self.mdp).__name__}: give an MDP")
-        (features,) = read_reals(features=self.features)
+        read_interest(self.mdp)
+        if self.features is None and self.mdp.features is None:
+            raise ValueError("features is None, and mdp has none: say what rewards depend on")
+        (features,) = read_reals(features=self.mdp.features if self.features is None else self.features)
         lead = (self.mdp.num_states, self.mdp.num_actions)
         if (
             features.ndim not in (2, 3)
@@ -144,14 +150,27 @@ class GPIRL:
         if family not in FAMILIES:
             raise ValueError(f"family must be one of {FAMILIES}, not {self.family!r}")
         object.__setattr__(self, "family", family)
-        size = self.num_points**2 * features.dtype.itemsize
+        size = TABLES * self.num_points**2 * 8
         if size > LARGEST:
             raise ValueError(
-                f"features has {self.num_points} points: the covariance of their rewards takes {size} bytes, more than "
-                f"{LARGEST}. Join states, or give rewards by a linear model (fit_linear_reward), which needs none"
+                f"features has {self.num_points} points: covariances of their rewards, their roots and the curvature "
+                f"of the likelihood take {size} bytes, more than {LARGEST}. Join states, or give rewards by a linear "
+                "model (fit_linear_reward), which needs none and takes sparse worlds of any size"
             )
-        self._read_inducing()
-        self._read_priors()
+        object.__setattr__(self, "inducing", read_inducing(self.inducing, family, self.num_points))
+        if self.relevance_prior is None:
+            few = self.num_features <= FEW_FEATURES
+            object.__setattr__(
+                self, "relevance_prior", dist.LogNormal(0.0, 1.0) if few else SquaredHalfCauchy()
+            )
+        for name in ("noise", "scale_prior", "relevance_prior", "rationality"):
+            shapes = ((), (self.num_features,)) if name == "relevance_prior" else ((),)
+            object.__setattr__(self, name, read_prior(name, getattr(self, name), shapes))
+        if all(isinstance(x, dist.Distribution) for x in (self.rationality, self.scale_prior)):
+            raise ValueError(
+                "rationality and scale_prior are both distributions: rewards twice as large and half as much "
+                "rationality are one; give a number for one of them"
+            )
         if is_concrete(features):
             flat = np.asarray(features).reshape(-1, features.shape[-1])
             same = np.flatnonzero(np.ptp(flat, axis=0) == 0)
@@ -161,69 +180,6 @@ class GPIRL:
                     "nothing can be learned of their relevance here, which is then said by its prior alone",
                     stacklevel=3,
                 )
-
-    def _read_inducing(self) -> None:
-        if self.family == "direct":
-            if self.inducing is not None:
-                raise ValueError(
-                    'inducing is given, and family is "direct": leave it out, or family="inducing"'
-                )
-            return
-        if self.inducing is None:
-            raise ValueError(
-                f'inducing is None, and family is "inducing" ({self.num_points} points): choose points by '
-                "inducing_points(demonstrations, mdp)"
-            )
-        points = jnp.asarray(self.inducing)
-        if not jnp.issubdtype(points.dtype, jnp.integer) or points.ndim != 1 or not len(points):
-            raise TypeError(
-                f"inducing is {points.dtype} {points.shape}: give integers (inducing,), places of points"
-            )
-        if is_concrete(points):
-            found, counts = np.unique(np.asarray(points), return_counts=True)
-            if found[0] < 0 or found[-1] >= self.num_points:
-                wrong = found[0] if found[0] < 0 else found[-1]
-                raise ValueError(
-                    f"inducing has {wrong}, which is none of the points 0..{self.num_points - 1}"
-                )
-            if (counts > 1).any():
-                raise ValueError(f"inducing has {found[counts > 1][0]} more than once: name every point once")
-        object.__setattr__(self, "inducing", points)
-
-    def _read_priors(self) -> None:
-        count = self.num_features
-        if self.relevance_prior is None:
-            prior = dist.LogNormal(0.0, 1.0) if count <= FEW_FEATURES else SquaredHalfCauchy()
-            object.__setattr__(self, "relevance_prior", prior)
-        shapes = {
-            "noise": ((),),
-            "scale_prior": ((),),
-            "relevance_prior": ((), (count,)),
-            "rationality": ((),),
-        }
-        for name, allowed in shapes.items():
-            value = getattr(self, name)
-            if isinstance(value, dist.Distribution):
-                if name == "noise":
-                    raise TypeError("noise is a distribution: it is known, a number")
-                if value.batch_shape != () or value.event_shape != ():
-                    raise ValueError(
-                        f"{name} has batch shape {value.batch_shape}: give the law of one number"
-                    )
-                continue
-            require_reals(name, value)
-            if np.shape(value) not in allowed or (is_concrete(value) and not np.all(np.asarray(value) > 0)):
-                told = " or ".join("a number" if not shape else f"numbers {shape}" for shape in allowed)
-                raise ValueError(f"{name} must be {told} above 0, or a distribution, not {value!r}")
-            (value,) = read_reals(**{name: value})
-            object.__setattr__(self, name, value)
-        if isinstance(self.rationality, dist.Distribution) and isinstance(
-            self.scale_prior, dist.Distribution
-        ):
-            raise ValueError(
-                "rationality and scale_prior are both distributions: rewards twice as large and half as much "
-                "rationality are one; give a number for one of them"
-            )
 
     @property
     def num_points(self) -> int:
@@ -258,8 +214,10 @@ class GPIRL:
     def agent(self, reward: Any, rationality: Any = None) -> SoftSolution:
         """Values and policy under rewards (..., point), times a rationality that broadcasts with them."""
         times = self.rationality if rationality is None else rationality
-        shaped = (times * reward).reshape(*reward.shape[:-1], *self.features.shape[:-1])
-        return soft_values(self.mdp, shaped)
+        pairs = self.features.shape[1:-1] or (1,)  # as many rewards as actions are no rewards of pairs
+        return soft_values(
+            self.mdp, (times * reward).reshape(*reward.shape[:-1], self.mdp.num_states, *pairs)
+        )
 
     def __call__(self, demonstrations: Any = None, *, condition: bool = True) -> None:
         """Sample hyper-parameters and rewards, and demonstrations given them.
@@ -320,10 +278,11 @@ class GPIRL:
 
     def _observe(self, solution: SoftSolution, data: Any, condition: bool) -> None:
         if not isinstance(data, Trajectories):
-            counts = jnp.asarray(data)
+            # Known numbers stay known under a map over draws: how many there are at most is a shape for new data.
+            total = np.asarray(data).sum(-1) if is_concrete(data) else jnp.sum(data, -1)
             with numpyro.plate("state", self.mdp.num_states):
-                of_states = ActionCounts(solution.log_policy, jnp.sum(counts, -1))
-                numpyro.sample("demonstrations", of_states, obs=counts if condition else None)
+                of_states = ActionCounts(solution.log_policy, total)
+                numpyro.sample("demonstrations", of_states, obs=jnp.asarray(data) if condition else None)
             return
         states, actions, lengths = map(jnp.asarray, (data.states, data.actions, data.lengths))
         inside = (jnp.arange(states.shape[1]) < lengths[:, None]) & jnp.asarray(data.observed)
@@ -338,6 +297,15 @@ class GPIRL:
         acts = SoftPolicy(self.mdp, None, **told, solution=solution)
         with numpyro.plate("trajectory", states.shape[0]):
             numpyro.sample("demonstrations", acts, obs=value if condition else None)
+
+    def given_reward(self, demonstrations: Any, *, condition: bool = True) -> None:
+        """A numpyro model of the demonstrations with sites ``reward`` and ``rationality`` alone, for draws of these."""
+        rationality = self._hyper("rationality", self.rationality, ())
+        experts = num_experts(demonstrations)
+        shape = (*(() if experts is None else (experts,)), *self.features.shape[:-1])
+        reward = numpyro.sample("reward", dist.ImproperUniform(constraints.real, (), shape))
+        flat = reward.reshape(*shape[: len(shape) - self.features.ndim + 1], self.num_points)
+        self._observe(self.agent(flat, rationality), demonstrations, condition)
 
     def check(self, demonstrations: Any) -> None:
         """Raise TypeError or ValueError unless the demonstrations can be learned from; see :meth:`__call__`."""
@@ -372,6 +340,10 @@ class GPIRL:
             seeded = numpyro.handlers.seed(self, key_prior)
             sites = numpyro.handlers.trace(seeded).get_trace()
             parameters = {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
+        if "reward" not in parameters:
+            raise ValueError(
+                f"parameters have no reward: they have {', '.join(sorted(parameters)) or 'nothing'}"
+            )
         rationality = parameters.get("rationality", self.rationality)
         acts = SoftPolicy(self.mdp, rationality * jnp.asarray(parameters["reward"]), length=length)
         drawn = np.asarray(acts.sample(key_data, (num_trajectories,)))

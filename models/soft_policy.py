@@ -48,7 +48,7 @@ class SoftPolicy(dist.Distribution):
     Raises
     ------
     TypeError, ValueError
-        If `mdp` or `reward` is not what `soft_values` takes, or `length` is no integer above 0.
+        If `mdp` or `reward` is not what `soft_values` takes, `length` is no integer above 0, or a start is no state.
 
     Examples
     --------
@@ -81,6 +81,12 @@ class SoftPolicy(dist.Distribution):
         batch = jnp.broadcast_shapes(*(jnp.shape(x) for x in (lengths, start, agent) if x is not None))
         if agent is None and self.log_policy.ndim > 2:
             raise ValueError(f"reward has shape {jnp.shape(reward)}: say by agent whose reward it is")
+        if start is not None and is_concrete(start):
+            outside = ~np.isin(np.asarray(start), np.arange(mdp.num_states))
+            if outside.any():
+                raise ValueError(
+                    f"start has {np.asarray(start)[outside][0]}, outside 0..{mdp.num_states - 1}"
+                )
         self.lengths = jnp.broadcast_to(length if lengths is None else jnp.asarray(lengths), batch)
         self.start = None if start is None else jnp.broadcast_to(jnp.asarray(start), batch)
         self.agent = None if agent is None else jnp.broadcast_to(jnp.asarray(agent), batch)
@@ -95,10 +101,12 @@ class SoftPolicy(dist.Distribution):
         """Log probability (...) of the actions; -inf where one is not available."""
         states, actions = jnp.asarray(value)[..., 0], jnp.asarray(value)[..., 1]
         known = (states >= 0) & (actions >= 0)
+        inside = (states < self.mdp.num_states) & (actions < self.mdp.num_actions)
         at: tuple[Array, ...] = (jnp.where(known, states, 0), jnp.where(known, actions, 0))
         if self.agent is not None:
             at = (jnp.broadcast_to(self.agent[..., None], known.shape), *at)
-        return jnp.sum(jnp.where(known, self.log_policy[at], 0), axis=-1)
+        each = jnp.where(inside, self.log_policy[at], -jnp.inf)
+        return jnp.sum(jnp.where(known, each, 0), axis=-1)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Demonstrations (..., time, 2), simulated from their starts to their lengths."""
@@ -139,8 +147,11 @@ class ActionCounts(dist.Distribution):
 
     arg_constraints: ClassVar[dict] = {}
     pytree_data_fields = ("log_policy", "total")
+    pytree_aux_fields = ("most",)
 
     def __init__(self, log_policy: Any, total: Any, *, validate_args: bool | None = None):
+        # Known here; as an array it is not, where draws are mapped over.
+        self.most = int(np.max(total, initial=0)) if is_concrete(total) else None
         self.log_policy, self.total = jnp.asarray(log_policy), jnp.asarray(total)
         batch = jnp.broadcast_shapes(self.log_policy.shape[:-1], self.total.shape)
         super().__init__(batch, self.log_policy.shape[-1:], validate_args=validate_args)
@@ -159,10 +170,7 @@ class ActionCounts(dist.Distribution):
         """Counts (..., action) that sum to the totals."""
         chances = jnp.broadcast_to(jnp.exp(self.log_policy), (*self.batch_shape, *self.event_shape))
         total = jnp.broadcast_to(self.total, self.batch_shape)
-        return dist.MultinomialProbs(chances, total, total_count_max=self._most()).sample(key, sample_shape)
-
-    def _most(self) -> int | None:
-        return int(np.max(self.total, initial=0)) if is_concrete(self.total) else None
+        return dist.MultinomialProbs(chances, total, total_count_max=self.most).sample(key, sample_shape)
 
 
 def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> AgentSteps:
@@ -209,12 +217,17 @@ def demonstration_counts(
     Parameters
     ----------
     mdp : S states, A actions.
-    data : `Trajectories` with states and actions, or counts (..., state, action), which are only checked.
+    data : `Trajectories` with states and actions, or counts (state, action), which are only checked.
 
     Raises
     ------
     TypeError, ValueError : as `read_demonstrations`, or counts are no integers of the world's shape, or negative.
     """
+    if isinstance(data, list) and len({np.shape(row) for row in data}) > 1:
+        raise ValueError(
+            "demonstrations are a ragged list: give counts (state, action), or Trajectories.from_list(states=..., "
+            "actions=...)"
+        )
     if hasattr(data, "ndim") or isinstance(data, list):
         return _read_counts(mdp, np.asarray(data))
     steps = read_demonstrations(mdp, data, check_transitions)
@@ -237,7 +250,14 @@ def num_experts(demonstrations: Any) -> int | None:
         raise TypeError(
             "demonstrations.subject is traced: the number of experts is a shape; give concrete data"
         )
-    return int(np.max(np.asarray(subject))) + 1
+    subject = np.asarray(subject)
+    if (subject < 0).any():
+        first = int((subject < 0).argmax())
+        raise ValueError(
+            f"demonstrations.subject[{first}] is {subject[first]}: say whose every demonstration is, by a number "
+            "from 0, or leave subject out to pool them"
+        )
+    return int(np.max(subject, initial=-1)) + 1
 
 
 def _read_counts(mdp: MDP, counts: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ethogram.models.blocks.conjugate_block import Reals, common_batch, is_concrete, read_reals
 from ethogram.models.emissions.emission import whole_number
-from ethogram.models.mdp import MDP, read_reward
+from ethogram.models.mdp import MDP, read_reward, require_room
 from ethogram.models.policy_chain import add_up
 from ethogram.models.policy_values import (
     DIRECT_AT_MOST,
@@ -144,6 +144,9 @@ def soft_values(
         came = f"reward has batch axes {batch}, initial {initial.shape[:-1]}"
         batch = common_batch(came, batch, initial.shape[:-1])
     world, dtype = read_world(mdp, reward, initial)
+    if method == "direct":
+        cure = 'method="newton" solves worlds of any size'
+        require_room("method is 'direct': its system", (*batch, mdp.num_states, mdp.num_states), dtype, cure)
     controls = Controls(interest, initial, tol, max_steps)
     return _solve(world, reward.astype(dtype), controls, method, batch)
 

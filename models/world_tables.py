@@ -308,6 +308,10 @@ def _read_counts(counts: Any, prior: Any, successors: Any, support: Any, action_
         raise ValueError(
             f"counts{empty[0].tolist()} has no possible next state: give it one, if only to stay"
         )
+    if action_mask is not None and np.shape(action_mask) != counts.shape[:2]:
+        raise ValueError(
+            f"action_mask has shape {np.shape(action_mask)}, not {counts.shape[:2]}, (state, action)"
+        )
     if prior == 0:
         available = True if action_mask is None else np.asarray(action_mask)
         unseen = np.argwhere((counts.sum(-1) == 0) & available)

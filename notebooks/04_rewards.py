@@ -36,7 +36,7 @@ import ethogram
 from ethogram import plots_rewards
 from ethogram.domains import objectworld, rust_bus, toy_mdps
 from ethogram.inference.linear_reward import fit_linear_reward
-from ethogram.inference.reward_predictions import difference_coverage, policies, transfer
+from ethogram.inference.reward_predictions import difference_coverage, policies, predict_reward, transfer
 from ethogram.models.soft_values import soft_values
 from ethogram.models.value_difference import expected_value_difference
 
@@ -142,15 +142,17 @@ plt.show()
 #
 # Rewards are compared by what they are good for: the value of the best policy, less that of the policy that is best for
 # what was learned; here, and in another world with other objects. A linear reward learned by maximum entropy is what
-# one would do without the Gaussian process.
+# one would do without the Gaussian process. Of its posterior we take the mean as a function of features, at home as
+# elsewhere: what a cell has of its own, the noise of the kernel, is learned from the few moves made there.
 
 # %%
 linear = fit_linear_reward(home.mdp, home.features, data)
 there = transfer(jax.random.key(5), model, draws, away.mdp, away.features)
+of_features = predict_reward(jax.random.key(5), model, draws, home.features).mean
 print("lost (standard)      at home   in another world")
 for name, here, other in (
     ("maximum entropy", linear.reward, np.asarray(away.features) @ linear.weights),
-    ("Gaussian process", mean, there.reward.mean),
+    ("Gaussian process", of_features, there.reward.mean),
     ("nothing learned", np.zeros(size**2), np.zeros(size**2)),
 ):
     lost = [

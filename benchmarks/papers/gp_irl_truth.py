@@ -120,10 +120,17 @@ def log_policies(case: Case, rewards: np.ndarray) -> np.ndarray:
 
 
 class Exact(NamedTuple):
-    """Sums over nodes: log evidence, and means and standard deviations of centred rewards, then mean chances."""
+    """Sums over nodes.
+
+    Attributes
+    ----------
+    moments : means and standard deviations of centred rewards, then mean chances of the first action.
+    variance : of the first reward itself.
+    """
 
     evidence: float
     moments: np.ndarray
+    variance: float
 
 
 def summed(case: Case, rewards: np.ndarray, log_weights: np.ndarray) -> Exact:
@@ -134,7 +141,9 @@ def summed(case: Case, rewards: np.ndarray, log_weights: np.ndarray) -> Exact:
     centred = rewards - rewards.mean(1, keepdims=True)
     mean = share @ centred
     sd = np.sqrt(share @ (centred - mean) ** 2)
-    return Exact(evidence, np.concatenate([mean, sd, share @ np.exp(log_policy[:, :, 0])]))
+    first = rewards[:, 0]
+    variance = float(share @ (first - share @ first) ** 2)
+    return Exact(evidence, np.concatenate([mean, sd, share @ np.exp(log_policy[:, :, 0])]), variance)
 
 
 def posterior(case: Case, count: int) -> Exact:

@@ -97,6 +97,10 @@ def _from_reward(key: Array, result: Any, model: Any, num_draws: int) -> Draws:
     if isinstance(result, RewardFit):
         fit = {"elbo": (("step",), np.asarray(result.trace))}
         attributes |= {"converged": int(result.converged), "num_steps": int(result.steps)}
+        attributes |= {"objective": float(result.objective), "white_share": float(result.white_share)}
+        if np.isfinite(result.elbo):
+            attributes |= {"final_elbo": float(result.elbo), "final_elbo_se": float(result.elbo_se)}
+            attributes |= {"laplace_elbo": float(result.laplace_elbo)}
     return Draws(posterior.model if model is None else model, sites, {}, fit, attributes)
 
 

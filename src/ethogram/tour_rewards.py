@@ -165,11 +165,13 @@ def _levine_row(key: jax.Array, worlds: Worlds) -> dict[str, Any]:
 def _posterior_row(
     key: jax.Array, worlds: Worlds, model: GPIRL, draws: dict[str, np.ndarray], seconds: float
 ) -> dict[str, Any]:
-    away = [predict_reward(key, model, draws, other.features).mean for other in worlds.others]
+    home, *away = (
+        predict_reward(key, model, draws, place.features).mean for place in (worlds.home, *worlds.others)
+    )
     coverage = float(difference_coverage(draws["reward"], worlds.home.reward))
     return {
         "what was learned": "objectworld, Gaussian process, posterior",
-        **_lost(worlds, draws["reward"].mean(0), away),
+        **_lost(worlds, home, away),
         "coverage": f"{coverage:.2f}",
         "seconds": f"{seconds:.1f}",
     }

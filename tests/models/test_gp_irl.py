@@ -24,6 +24,7 @@ from ethogram.models.trajectories import Trajectories
 
 MEAN = np.array([-0.4, 0.8, -0.1])
 ROOT = np.array([[1.2, 0, 0], [0.3, 0.9, 0], [-0.2, 0.1, 1.1]])
+NEXT = np.array([[1, 2], [0, 2], [0, 1]])
 
 
 def three_state(**settings):
@@ -195,6 +196,24 @@ def test_forms_of_the_model_have_one_density():
         np.testing.assert_allclose(one, third, rtol=1e-12)
 
 
+def test_what_is_no_state_or_action_has_no_probability():
+    acts = SoftPolicy(toy_mdps.three_state(), np.zeros(3), length=1)
+    value = np.array([[[0, 0]], [[7, 0]], [[0, 5]], [[-1, -1]]])
+    np.testing.assert_allclose(acts.log_prob(value), [np.log(0.5), -np.inf, -np.inf, 0], rtol=1e-6)
+
+
+def test_features_of_the_world_are_taken_where_none_are_given():
+    model = GPIRL(toy_mdps.three_state())
+    np.testing.assert_array_equal(model.features, toy_mdps.three_state_features())
+
+
+def test_new_counts_are_drawn_beside_those_that_were_seen():
+    model, _ = three_state()
+    counts = np.array([[4, 1], [0, 0], [2, 2]])
+    new = Predictive(model, num_samples=3)(jax.random.key(0), counts, condition=False)["demonstrations"]
+    assert (np.asarray(new).sum(-1) == [5, 0, 4]).all()
+
+
 def test_several_experts_share_hyper_parameters_and_nothing_else():
     model, _ = three_state(scale_prior=dist.LogNormal(1.0, 0.5))
     data = Trajectories.from_list(
@@ -264,6 +283,23 @@ def test_simulated_demonstrations_follow_the_policy_and_the_world():
             ValueError,
             "both distributions",
         ),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], scale_prior=dist.Uniform(1.0, 2.0)), ValueError, "all numbers"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], scale_prior=dist.Normal(0.0, 1.0)), ValueError, "all numbers above"),
+        (lambda w: GPIRL(MDP.deterministic(NEXT), [[1.0], [2.0], [3.0]]), ValueError, "mdp.discount is 1"),
+        (lambda w: GPIRL(MDP.deterministic(NEXT, discount=0.9)), ValueError, "features is None, and mdp has none"),
+        (
+            lambda w: GPIRL(MDP.deterministic(np.zeros((10_000, 1), int), discount=0.9), np.arange(10_000.0)[:, None]),
+            ValueError,
+            "10000 points: .* bytes",
+        ),
+        (
+            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]]).simulate(
+                jax.random.key(0), num_trajectories=1, length=1, parameters={"rewards": 1.0}
+            ),
+            ValueError,
+            "parameters have no reward",
+        ),
+        (lambda w: SoftPolicy(w, np.zeros(3), length=1, start=np.array([9])), ValueError, "start has 9"),
     ],
 )  # fmt: skip
 def test_bad_models_are_refused_by_name(make, error, message):
@@ -278,6 +314,11 @@ def test_bad_models_are_refused_by_name(make, error, message):
         (Trajectories.from_list(states=[[0, 0]], actions=[[0, 0]]), ValueError, "never leads there"),
         (Trajectories.from_list(states=[[0]], actions=[[7]]), ValueError, r"actions\[0, 0\] is 7"),
         (Trajectories.from_list(states=[[0]], actions=[[-1]]), ValueError, "no step with a known action"),
+        (
+            Trajectories.from_list(states=[[0], [1]], actions=[[0], [1]], subject=[0, -1]),
+            ValueError,
+            r"subject\[1\] is -1",
+        ),
         (np.zeros((3, 2), int), ValueError, "are all 0"),
         (np.full((3, 2), -1), ValueError, "a count is 0 or more"),
         (np.ones((3, 2)), TypeError, "counts are integers"),
@@ -288,6 +329,7 @@ def test_bad_demonstrations_are_refused_by_name(data, error, message):
     model, _ = three_state()
     with pytest.raises(error, match=message):
         model.check(data)
+        model.counts(data)
 
 
 def test_a_step_of_probability_zero_is_taken_where_asked():
@@ -308,6 +350,14 @@ def test_inducing_points_by_name():
     assert len(plus) == 10 and {2, 4} <= set(plus.tolist()) and len(set(plus.tolist())) == 10
     assert len(inducing_points(data, world, kind="random", num=5, key=jax.random.key(0))) == 5
     assert len(inducing_points(data, world, kind="all")) == 20
+    assert inducing_points(data).tolist() == [2, 4]
+    assert inducing_points(data, world, pairs=True).tolist() == [
+        5,
+        8,
+    ]  # state 2 by action 1, state 4 by action 0
+    assert len(inducing_points(data, world, kind="all", pairs=True)) == 40
+    with pytest.raises(TypeError, match="mdp is NoneType"):
+        inducing_points(data, kind="all")
     with pytest.raises(ValueError, match="key is None"):
         inducing_points(data, world, kind="random", num=5)
     with pytest.raises(ValueError, match="kind must be one of"):

@@ -150,6 +150,33 @@ def test_values_lie_between_those_of_the_least_and_the_largest_reward():
     np.testing.assert_allclose(values[0], high[0, 0], rtol=1e-12)
 
 
+def test_backups_come_nearer_by_the_discount():
+    """What one more step adds shrinks by the discount at least; random worlds and rewards of size 10."""
+    random = np.random.default_rng(20)
+    for discount in (0.3, 0.9):
+        world = MDP.dense(random.dirichlet(np.full(5, 0.3), (5, 3)), discount=discount)
+        rewards = 10 * random.normal(size=(40, 5))
+        values = np.stack([soft_values(world, rewards, horizon=h).values for h in range(1, 12)])
+        added = np.abs(np.diff(values, axis=0)).max(-1)
+        assert (added[1:] <= discount * added[:-1] + 1e-12).all()
+
+
+def test_values_are_convex_in_rewards_and_grow_with_them():
+    """Between two rewards values lie below the chord; a derivative's rows are visits, of sum 1 / (1 - discount)."""
+    random = np.random.default_rng(21)
+    world = MDP.dense(random.dirichlet(np.full(4, 0.3), (4, 2)), discount=0.9)
+    one, other, share = (
+        5 * random.normal(size=(60, 4)),
+        5 * random.normal(size=(60, 4)),
+        random.random((60, 1)),
+    )
+    chord = share * soft_values(world, one).values + (1 - share) * soft_values(world, other).values
+    assert (soft_values(world, share * one + (1 - share) * other).values <= chord + 1e-9).all()
+    visits = np.asarray(jax.jacobian(lambda r: soft_values(world, r).values)(jnp.asarray(one[0])))
+    assert (visits >= 0).all()
+    np.testing.assert_allclose(visits.sum(1), 10, rtol=1e-9)
+
+
 def test_newton_climbs_from_below_after_its_first_step():
     table, reward = chances(9, 6, 3), 3 * np.random.default_rng(10).normal(size=6)
     world = MDP.dense(table, discount=0.95)
