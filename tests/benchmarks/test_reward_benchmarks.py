@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.papers import bus_engine, gp_irl, gp_irl_truth
+from benchmarks.papers import bus_engine, gp_irl, gp_irl_toys, gp_irl_truth
 from benchmarks.papers import gp_irl_calibration as calibration
 from benchmarks.papers import rust_bus as estimates
 from ethogram.domains import rust_bus
@@ -37,7 +37,7 @@ def test_calibration_runs_on_a_few_worlds(monkeypatch):
     monkeypatch.setattr(calibration, "simulate", few)
     rows = calibration.measure(argparse.Namespace(quick=True, seed=0))
     assert [row["method"] for row in rows] == ["natural gradient", "NUTS"]
-    assert all(row["worlds"] == 2 and 0.3 < row["coverage90"] <= 1 for row in rows)
+    assert all(row["worlds"] == 2 and 0.5 < row["coverage90"] <= 1 for row in rows)  # 30 differences of 90 %
 
 
 def test_what_is_held_against_the_toolkit():
@@ -132,3 +132,25 @@ def test_bounds_are_held_against_the_best_gaussian():
         row = gp_irl_truth.row_of_bound(case, "inducing", gp_irl_truth.posterior(case, 24), 0)
     assert row["reached"] and row["correct"]
     assert 0 < row["evidence"] - row["best_gaussian"] < 0.05
+
+
+@pytest.mark.slow
+def test_chains_are_held_against_sums_over_nodes():
+    """Nine numbers within four Monte Carlo errors, and a truth that is moved is told."""
+    with jax.enable_x64(True):
+        case = gp_irl_truth.cases()[0]
+        exact = gp_irl_truth.posterior(case, 24)
+        row = gp_irl_truth.row_of_nuts(case, case.model(), exact, True, 0)
+        moved = gp_irl_truth.row_of_nuts(
+            case, case.model(), exact._replace(moments=exact.moments + 0.5), True, 0
+        )
+    assert row["reached"] and row["numbers"] == 9
+    assert not moved["reached"]
+
+
+@pytest.mark.slow
+def test_copies_of_demonstrations_make_surer():
+    with jax.enable_x64(True):
+        rows = [gp_irl_toys.row_of_copies(copies, copies, 0) for copies in (1, 3)]
+    assert all(row["reached"] for row in rows)
+    assert rows[1]["exact_variance"] < rows[0]["exact_variance"]
