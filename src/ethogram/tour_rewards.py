@@ -156,7 +156,7 @@ def _linear_row(worlds: Worlds) -> dict[str, Any]:
     }
 
 
-def _levine_row(key: jax.Array, worlds: Worlds) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _levine_row(key: jax.Array, worlds: Worlds) -> tuple[dict[str, Any], dict[str, Any]]:
     """His hyper-parameters, and a row."""
     start = time.perf_counter()
     points = inducing_points(worlds.data, worlds.home.mdp)
