@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ethogram.models import markov_chain
     from ethogram.models.agent_markov import AgentMarkov, Constraints
     from ethogram.models.agent_trace import AgentTrace
+    from ethogram.models.bayes_net import BayesNet, MarginalMAP
     from ethogram.models.choice import ProbitChoice
     from ethogram.models.decisions import Decisions
     from ethogram.models.emissions import (
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AgentMarkov": "ethogram.models.agent_markov",
     "AgentTrace": "ethogram.models.agent_trace",
+    "BayesNet": "ethogram.models.bayes_net",
     "BinomialEmission": "ethogram.models.emissions",
     "CategoricalEmission": "ethogram.models.emissions",
     "ConjugateSVI": "ethogram.inference.conjugate_svi",
@@ -74,6 +76,7 @@ _HOMES = {
     "Known": "ethogram.models.exponential_family",
     "KnownCovarianceEmission": "ethogram.models.emissions",
     "MDP": "ethogram.models.mdp",
+    "MarginalMAP": "ethogram.models.bayes_net",
     "Metadata": "ethogram.models.trajectories",
     "NoisyMDP": "ethogram.models.noisy_mdp",
     "PXDA": "ethogram.inference.px_da",
@@ -125,6 +128,7 @@ __all__ = [
     "PXDA",
     "AgentMarkov",
     "AgentTrace",
+    "BayesNet",
     "BinomialEmission",
     "CategoricalEmission",
     "ConjugateSVI",
@@ -135,6 +139,7 @@ __all__ = [
     "HiddenMarkov",
     "Known",
     "KnownCovarianceEmission",
+    "MarginalMAP",
     "Metadata",
     "NoisyMDP",
     "Posterior",

@@ -1,0 +1,242 @@
+r"""Exact answers about a Bayesian network by eliminating its variables one after the other.
+
+.. math:: \ln p(d, e) = \ln \sum_s p(d, s, e), \qquad \max_d \ln p(d, e)
+
+The first sums everything out that is not known; the second sums first and maximises then, in that order, since the two
+do not commute. Zeros are propagated before, what is left falls into parts that are independent, and variables go in the
+order in which the fewest new neighbours are made (min-fill). The tables of an order are looked at before any of them is
+made: where one would be too large there is an error, never an approximation.
+
+Dechter (1999), "Bucket elimination: a unifying framework for reasoning"; Park and Darwiche (2004), "Complexity results
+and approximation strategies for MAP explanations", for the constrained order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ethogram.inference.zero_propagation import Factor, propagate_zeros, query_factors
+from ethogram.models.bayes_net import MarginalMAP
+
+__all__ = ["ExactAnswer", "WidthError", "elimination_order", "exact_log_probability", "exact_map"]
+
+SMALL = 1e-100
+MOST_CELLS = 2**27
+"""Of one table, unasked: a gibibyte."""
+
+
+class WidthError(ValueError):
+    """A table that elimination would make is larger than allowed."""
+
+
+class ExactAnswer(NamedTuple):
+    """The most probable states of the MAP variables.
+
+    Attributes
+    ----------
+    states : (map,) in the order of the query.
+    log_probability : ln p(d, e), in nats; -inf where the evidence is impossible.
+    """
+
+    states: np.ndarray
+    log_probability: float
+
+
+class Order(NamedTuple):
+    """In which variables go, and cells of the largest table that makes."""
+
+    variables: list[int]
+    cells: int
+
+
+def exact_log_probability(
+    query: MarginalMAP, assignment: Any = None, *, most_cells: int = MOST_CELLS
+) -> float:
+    """Log probability ln p(d, e), or ln p(e) without an assignment, of the tables as they are; -inf where impossible.
+
+    Parameters
+    ----------
+    assignment : states (map,) of the MAP variables, in the order of the query.
+    most_cells : of one table.
+
+    Raises
+    ------
+    ValueError
+        The assignment is not one state a MAP variable.
+    WidthError
+        A table would have more cells.
+    """
+    if assignment is not None:
+        if len(assignment) != len(query.map_variables):
+            raise ValueError(
+                f"assignment has {len(assignment)} states, and {len(query.map_variables)} are asked for"
+            )
+        for variable, state in zip(query.map_variables, assignment, strict=True):
+            query.network.state(variable, int(state), "assignment")
+    return _answer(query, query_factors(query, assignment), (), most_cells)[1]
+
+
+def exact_map(query: MarginalMAP, *, most_cells: int = MOST_CELLS) -> ExactAnswer:
+    """The most probable states of the MAP variables, proved.
+
+    Where several are as probable, which of them is not said.
+
+    Raises
+    ------
+    WidthError
+        A table would have more than `most_cells` cells.
+    """
+    states, told = _answer(query, query_factors(query), query.map_variables, most_cells)
+    return ExactAnswer(np.array([states.get(variable, 0) for variable in query.map_variables]), told)
+
+
+def _answer(
+    query: MarginalMAP, factors: list[Factor], maximised: tuple[int, ...], most_cells: int
+) -> tuple[dict[int, int], float]:
+    """States of the maximised variables, and the log of what is left."""
+    possible = propagate_zeros(factors)
+    if possible.impossible:
+        return {}, -math.inf
+    total = query.network.log_constant
+    states = {variable: int(each[0]) for variable, each in possible.states.items() if len(each) == 1}
+    constants = [float(factor.table) for factor in possible.factors if not factor.scope]
+    if not all(constants):
+        return {}, -math.inf
+    total += sum(map(math.log, constants))
+    live = [factor for factor in possible.factors if factor.scope]
+    sizes = {variable: len(each) for variable, each in possible.states.items()}
+    parts = _parts(live)
+    orders = [_constrained(part, sizes, maximised) for part in parts]
+    _guard(query, orders, most_cells)
+    for part, order in zip(parts, orders, strict=True):
+        found, log_value = _eliminate(part, order.variables, set(maximised))
+        if log_value == -math.inf:
+            return {}, -math.inf
+        total += log_value
+        states |= {variable: int(possible.states[variable][place]) for variable, place in found.items()}
+    return states, float(total)
+
+
+def _parts(factors: list[Factor]) -> list[list[Factor]]:
+    """Factors that hang together, part by part."""
+    home: dict[int, int] = {}
+
+    def root(variable: int) -> int:
+        while home.setdefault(variable, variable) != variable:
+            home[variable] = home[home[variable]]
+            variable = home[variable]
+        return variable
+
+    for scope, _ in factors:
+        for variable in scope[1:]:
+            home[root(variable)] = root(scope[0])
+    parts: dict[int, list[Factor]] = {}
+    for factor in factors:
+        parts.setdefault(root(factor.scope[0]), []).append(factor)
+    return list(parts.values())
+
+
+def _constrained(part: list[Factor], sizes: dict[int, int], maximised: Iterable[int]) -> Order:
+    """Summed variables first, then maximised ones."""
+    variables = {variable for scope, _ in part for variable in scope}
+    last = variables & set(maximised)
+    return elimination_order([scope for scope, _ in part], sizes, [sorted(variables - last), sorted(last)])
+
+
+def elimination_order(
+    scopes: Iterable[Sequence[int]], sizes: dict[int, int], stages: Sequence[Sequence[int]]
+) -> Order:
+    """Order of least fill, stage by stage, and the cells of its largest table.
+
+    Parameters
+    ----------
+    scopes : of the tables.
+    sizes : number of states by variable.
+    stages : variables that go first, then, and so on.
+    """
+    near: dict[int, set[int]] = {}
+    for scope in scopes:
+        for variable in scope:
+            near.setdefault(variable, set()).update(scope)
+    for variable, others in near.items():
+        others.discard(variable)
+
+    def fill(variable: int) -> tuple[int, int]:
+        others = near[variable]
+        missing = sum(len(others - near[other]) - 1 for other in others) // 2
+        return missing, math.prod(sizes[other] for other in others)
+
+    order, largest = [], 1
+    for stage in stages:
+        left = {variable: fill(variable) for variable in stage if variable in near}
+        while left:
+            variable = min(left, key=left.__getitem__)
+            del left[variable]
+            order.append(variable)
+            others = near.pop(variable)
+            largest = max(largest, sizes[variable] * math.prod(sizes[other] for other in others))
+            for other in others:
+                near[other] |= others
+                near[other] -= {other, variable}
+            for other in set().union(others, *(near[one] for one in others)) & left.keys():
+                left[other] = fill(other)
+    return Order(order, largest)
+
+
+def _guard(query: MarginalMAP, orders: list[Order], most_cells: int) -> None:
+    worst = max((order.cells for order in orders), default=1)
+    if worst > most_cells:
+        raise WidthError(
+            f"a table of {math.log2(worst):.1f} bits ({8 * worst:.3g} bytes) would be made, and 2**"
+            f"{math.log2(most_cells):.3g} cells are allowed: ask for other MAP variables, give more evidence, raise "
+            'most_cells, or take an approximate method (solve_mmap with method="hybrid")'
+        )
+
+
+def _product(factors: list[Factor]) -> tuple[Factor, float]:
+    """One table of all variables of the factors, and the logarithm of what it is to be multiplied by."""
+    scope = tuple(dict.fromkeys(variable for factor in factors for variable in factor.scope))
+    place = {variable: axis for axis, variable in enumerate(scope)}
+    total, log_scale = np.ones((1,) * len(scope)), 0.0
+    for each, table in sorted(factors, key=lambda factor: factor.table.size):
+        ordered = np.transpose(table, np.argsort([place[variable] for variable in each]))
+        shape = [1] * len(scope)
+        for variable, size in zip(each, table.shape, strict=True):
+            shape[place[variable]] = size
+        total = total * ordered.reshape(shape)
+        largest = float(total.max())
+        if 0 < largest < SMALL:  # hundreds of tables of one variable underflow together
+            total, log_scale = total / largest, log_scale + math.log(largest)
+    return Factor(scope, total), log_scale
+
+
+def _eliminate(
+    factors: list[Factor], order: Sequence[int], maximised: set[int]
+) -> tuple[dict[int, int], float]:
+    """Places of the maximised variables' states, and the log of the number that is left."""
+    live, total, choices = list(factors), 0.0, []
+    for variable in order:
+        touching = [factor for factor in live if variable in factor.scope]
+        live = [factor for factor in live if variable not in factor.scope]
+        (scope, table), log_scale = _product(touching)
+        axis = scope.index(variable)
+        rest = scope[:axis] + scope[axis + 1 :]
+        if variable in maximised:
+            choices.append((variable, rest, table.argmax(axis)))
+            message = table.max(axis)
+        else:
+            message = table.sum(axis)
+        scale = float(message.max())
+        if scale == 0:
+            return {}, -math.inf
+        total += math.log(scale) + log_scale
+        if rest:
+            live.append(Factor(rest, message / scale))
+    states: dict[int, int] = {}
+    for variable, rest, best in reversed(choices):
+        states[variable] = int(best[tuple(states[other] for other in rest)])
+    return states, total

@@ -1,0 +1,128 @@
+"""What zeros in the tables of a network leave possible: states without support go, until none is left to go.
+
+A state of a variable has no support in a table where every entry with it, and with what is still possible of the other
+variables, is zero. Deterministic networks often have nothing left to search once this is done; and where a variable has
+no state left, the evidence is impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ethogram.models.bayes_net import MarginalMAP
+
+__all__ = ["Factor", "Possible", "contradiction", "propagate_zeros", "query_factors"]
+
+
+class Factor(NamedTuple):
+    """A table of some variables.
+
+    Attributes
+    ----------
+    scope : variables, one an axis.
+    table : of numbers of at least zero.
+    """
+
+    scope: tuple[int, ...]
+    table: np.ndarray
+
+
+class Possible(NamedTuple):
+    """What is left of factors.
+
+    Attributes
+    ----------
+    factors : over states that are possible; variables with one such state are gone.
+    states : by variable, numbers of the states that are possible; empty where the variable has none, which makes all
+        impossible.
+    """
+
+    factors: list[Factor]
+    states: dict[int, np.ndarray]
+
+    @property
+    def impossible(self) -> bool:
+        """Whether some variable has no state left."""
+        return any(not len(each) for each in self.states.values())
+
+
+def query_factors(query: MarginalMAP, assignment: Any = None) -> list[Factor]:
+    """Tables of the network with the evidence in them, and the likelihoods of soft evidence.
+
+    Parameters
+    ----------
+    assignment : states of the MAP variables, which are then known too.
+    """
+    network, known = query.network, dict(query.observed)
+    if assignment is not None:
+        known |= dict(zip(query.map_variables, (int(state) for state in assignment), strict=True))
+    factors = []
+    for number, (table, parents) in enumerate(zip(network.tables, network.parents, strict=True)):
+        scope = (*parents, number)
+        left = tuple(variable for variable in scope if variable not in known)
+        factors.append(Factor(left, table[tuple(known.get(variable, slice(None)) for variable in scope)]))
+    for number, likelihoods in query.soft:
+        factors.append(Factor((number,), np.array(likelihoods)))
+    return factors
+
+
+def propagate_zeros(factors: Sequence[Factor]) -> Possible:
+    """States that have support in every factor, and the factors over these alone."""
+    alive: dict[int, np.ndarray] = {}
+    touching: dict[int, list[int]] = {}
+    for place, (scope, table) in enumerate(factors):
+        for variable, size in zip(scope, table.shape, strict=True):
+            alive.setdefault(variable, np.ones(size, bool))
+            touching.setdefault(variable, []).append(place)
+    positive = [table > 0 for _, table in factors]
+    waiting = [place for place, each in enumerate(positive) if not each.all()]
+    queued = set(waiting)
+    while waiting:
+        place = waiting.pop()
+        queued.discard(place)
+        scope = factors[place].scope
+        here = positive[place]
+        for axis, variable in enumerate(scope):
+            shape = [-1 if other == axis else 1 for other in range(len(scope))]
+            here = here & alive[variable].reshape(shape)
+        for axis, variable in enumerate(scope):
+            support = here.any(axis=tuple(other for other in range(len(scope)) if other != axis))
+            if (alive[variable] & ~support).any():
+                alive[variable] = alive[variable] & support
+                again = [other for other in touching[variable] if other not in queued]
+                waiting += again
+                queued.update(again)
+    states = {variable: np.flatnonzero(each) for variable, each in alive.items()}
+    left = []
+    for scope, table in factors:
+        kept = table[np.ix_(*(states[variable] for variable in scope))] if scope else table
+        many = tuple(len(states[variable]) != 1 for variable in scope)
+        shape = tuple(size for size, several in zip(kept.shape, many, strict=True) if several)
+        narrowed = tuple(variable for variable, several in zip(scope, many, strict=True) if several)
+        left.append(Factor(narrowed, kept.reshape(shape)))
+    return Possible(left, states)
+
+
+def contradiction(query: MarginalMAP) -> tuple[int, ...] | None:
+    """Evidence, by variable, that cannot be together, as few of it as leaving out one by one finds; None for none.
+
+    Only what propagation of zeros finds: evidence may be impossible without it.
+    """
+    if not _impossible(query):
+        return None
+    hard, soft = dict(query.observed), dict(query.soft)
+    needed = [*hard, *soft]
+    for variable in tuple(needed):
+        fewer = [other for other in needed if other != variable]
+        given = {other: hard[other] if other in hard else soft[other] for other in fewer}
+        if _impossible(MarginalMAP(query.network, given, query.map_variables)):
+            needed = fewer
+    return tuple(needed)
+
+
+def _impossible(query: MarginalMAP) -> bool:
+    found = propagate_zeros(query_factors(query))
+    return found.impossible or any(not factor.table.any() for factor in found.factors)

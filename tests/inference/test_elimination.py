@@ -1,0 +1,166 @@
+"""Exact answers against enumeration of small random networks, and against stored optima; widths that are too large."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ethogram.inference.elimination import WidthError, elimination_order, exact_log_probability, exact_map
+from ethogram.inference.zero_propagation import contradiction, propagate_zeros, query_factors
+from ethogram.models import uai
+from ethogram.models.bayes_net import BayesNet, MarginalMAP
+
+STORED = Path(os.environ.get("ETHOGRAM_DATA", "../shared/data")) / "bayes_nets"
+stored = pytest.mark.skipif(not STORED.exists(), reason="stored networks are not here: set ETHOGRAM_DATA")
+
+
+def drawn(seed, count=7):
+    """A network of two to four states a variable, a fifth of the entries of which are zero, and a question."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(2, 5, count)
+    parents, tables = [], []
+    for number in range(count):
+        some = random.permutation(number)[: random.integers(0, min(number, 3) + 1)]
+        table = random.dirichlet(np.ones(sizes[number]), sizes[some]) * (
+            random.random((*sizes[some], sizes[number])) > 0.2
+        )
+        table[..., 0] += table.sum(-1) == 0
+        parents.append(tuple(some.tolist()))
+        tables.append(table / table.sum(-1, keepdims=True))
+    network = BayesNet(tuple(tables), tuple(parents))
+    order = random.permutation(count).tolist()
+    evidence = {order[0]: int(random.integers(sizes[order[0]])), order[1]: random.random(sizes[order[1]])}
+    return network, MarginalMAP(network, evidence, order[2:5])
+
+
+def enumerated(network, query):
+    """p(d, e) as a table of the MAP variables in the order of the query, soft evidence included."""
+    count = network.num_variables
+    axes = list("abcdefghij"[:count])
+    tables = [*network.tables, *(np.array(likelihoods) for _, likelihoods in query.soft)]
+    scopes = [(*each, i) for i, each in enumerate(network.parents)] + [(i,) for i, _ in query.soft]
+    words = ["".join(axes[i] for i in scope) for scope in scopes]
+    seen = [np.eye(network.sizes[i])[state] for i, state in query.observed]
+    words += [axes[i] for i, _ in query.observed]
+    asked = "".join(axes[i] for i in query.map_variables)
+    joint = np.einsum(",".join(words) + "->" + "".join(axes), *tables, *seen)
+    return np.einsum("".join(axes) + "->" + asked, joint)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_small_networks_by_enumeration(seed):
+    network, query = drawn(seed)
+    table = enumerated(network, query)
+    found = exact_map(query)
+    with np.errstate(divide="ignore"):
+        assert exact_log_probability(query) == pytest.approx(np.log(table.sum()), rel=1e-10, abs=1e-12)
+        assert found.log_probability == pytest.approx(np.log(table.max()), rel=1e-10, abs=1e-12)
+        if table.max() > 0:
+            assert table[tuple(found.states)] == pytest.approx(table.max(), rel=1e-10)
+        for states in itertools.product(*map(range, table.shape)):
+            assert exact_log_probability(query, states) == pytest.approx(
+                np.log(table[states]), rel=1e-10, abs=1e-12
+            )
+
+
+def test_propagation_loses_nothing_that_is_possible():
+    """States that go have no joint probability; where all have some, nothing goes."""
+    for seed in range(25):
+        network, query = drawn(seed)
+        possible = propagate_zeros(query_factors(query))
+        assert possible.impossible <= (enumerated(network, query).sum() == 0)
+        table = enumerated(network, query)
+        for place, variable in enumerate(query.map_variables):
+            mass = table.sum(tuple(i for i in range(3) if i != place))
+            assert set(np.flatnonzero(mass)) <= set(possible.states[variable].tolist())
+
+
+def chain(length, names=None):
+    """Copies of a coin: each variable is the one before."""
+    tables = (np.array([0.5, 0.5]), *[np.eye(2)] * (length - 1))
+    return BayesNet(tables, ((), *[(i,) for i in range(length - 1)]), names=names)
+
+
+def test_impossible_evidence_is_named():
+    network = chain(6, tuple("abcdef"))
+    query = MarginalMAP(network, {"b": 0, "d": 1, "f": 1}, ["a"])
+    assert exact_log_probability(query) == -np.inf and exact_map(query).log_probability == -np.inf
+    assert contradiction(query) == (1, 5)  # without d, which f says too
+    assert contradiction(MarginalMAP(network, {"b": 0, "d": 0}, ["a"])) is None
+    soft = MarginalMAP(network, {"b": [1.0, 0.0], "f": 1}, ["a"])
+    assert contradiction(soft) == (5, 1)
+
+
+def test_what_is_certain_takes_no_table():
+    """A thousand copies of a coin that is seen: nothing is left to eliminate."""
+    network = chain(1000)
+    query = MarginalMAP(network, {999: 1}, list(range(50)))
+    found = exact_map(query, most_cells=1)
+    assert (found.states == 1).all() and found.log_probability == pytest.approx(np.log(0.5))
+
+
+def test_small_probabilities_do_not_underflow():
+    network = BayesNet(
+        (np.array([0.5, 0.5]), *[np.array([[1e-3, 0.999], [2e-3, 0.998]])] * 400), ((), *[(0,)] * 400)
+    )
+    query = MarginalMAP(network, dict.fromkeys(range(1, 401), 0), [0])
+    found = exact_map(query)
+    assert found.states == [1] and found.log_probability == pytest.approx(
+        np.log(0.5) + 400 * np.log(2e-3), rel=1e-12
+    )
+
+
+def test_a_table_that_is_too_large_is_refused_before_it_is_made():
+    count = 40
+    tables = (*[np.array([0.5, 0.5])] * count, *[np.full((2, 2, 2), 0.5)] * (count * (count - 1) // 2))
+    pairs = list(itertools.combinations(range(count), 2))
+    network = BayesNet(tables, (*[()] * count, *pairs))
+    query = MarginalMAP(network, dict.fromkeys(range(count, network.num_variables), 0), [0])
+    with pytest.raises(WidthError, match=r"40\.0 bits .* bytes.*hybrid"):
+        exact_map(query)
+
+
+def test_order_takes_summed_variables_first():
+    scopes = [(0, 1), (1, 2), (2, 3), (3, 4)]
+    order = elimination_order(scopes, dict.fromkeys(range(5), 2), [[0, 2, 4], [1, 3]])
+    assert set(order.variables[:3]) == {0, 2, 4} and order.cells == 8
+
+
+def test_an_assignment_has_a_state_a_variable():
+    _, query = drawn(0)
+    with pytest.raises(ValueError, match="assignment has 1 states, and 3"):
+        exact_log_probability(query, [0])
+    with pytest.raises(ValueError, match="assignment has 9 for"):
+        exact_log_probability(query, [9, 0, 0])
+
+
+def stored_query(name, fraction, number):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*do not sum to one")
+        network = uai.read_network(STORED / "uai" / f"{name}.uai")
+    told = json.loads((STORED / "queries.json").read_text())["instances"][name]
+    asked = told["given_map"] if fraction == "given" else told["sets"][fraction][int(number)]
+    return MarginalMAP(network, uai.read_evidence(STORED / "evid" / f"{name}.evid", network), asked)
+
+
+@stored
+@pytest.mark.parametrize("most", [10, pytest.param(16, marks=pytest.mark.slow)])
+def test_stored_optima_of_small_width(most):
+    """Values to 1e-9, and the stored assignment as probable as ours; networks of every kind."""
+    optima = json.loads((STORED / "reference_optima.json").read_text())
+    checked = 0
+    keys = [key for key, told in optima["optima"].items() if told["constrained_width"] <= most]
+    for key in keys[:: 8 if most == 10 else 11]:  # a few of every network
+        told = optima["optima"][key]
+        query = stored_query(*key.split("|"))
+        found = exact_map(query)
+        assert found.log_probability == pytest.approx(told["log_value"], abs=1e-9), key
+        assert exact_log_probability(query, found.states) == pytest.approx(told["log_value"], abs=1e-9), key
+        checked += 1
+    assert checked > 20
