@@ -392,12 +392,6 @@ def test_divergence_against_numpyro():
         ),
         (lambda m: fit_reward(jax.random.key(0), m, [[1, 0], [0], [1, 1]]), ValueError, "are a ragged list"),
         (lambda m: policies(m.mdp, np.zeros(3)), ValueError, "rewards has shape"),
-        (lambda m: fit_linear_reward("world", FEATURES, DATA), TypeError, "mdp is str"),
-        (
-            lambda m: fit_linear_reward(m.mdp, FEATURES, DATA, penalty=np.ones(2)),
-            ValueError,
-            "penalty must be",
-        ),
         (lambda m: RewardGuide("model"), TypeError, "model is str"),
         (lambda m: RewardGuide(m, rank=7), ValueError, "rank must be"),
         (lambda m: RewardGuide(m, hyper="none"), ValueError, "hyper must be one of"),
