@@ -100,9 +100,9 @@ def propagate_zeros(factors: Sequence[Factor]) -> Possible:
     for scope, table in factors:
         kept = table[np.ix_(*(states[variable] for variable in scope))] if scope else table
         many = tuple(len(states[variable]) != 1 for variable in scope)
-        shape = tuple(size for size, several in zip(kept.shape, many, strict=True) if several)
+        sizes = tuple(size for size, several in zip(kept.shape, many, strict=True) if several)
         narrowed = tuple(variable for variable, several in zip(scope, many, strict=True) if several)
-        left.append(Factor(narrowed, kept.reshape(shape)))
+        left.append(Factor(narrowed, kept.reshape(sizes)))
     return Possible(left, states)
 
 

@@ -65,7 +65,7 @@ class BayesNet:
 
     tables: tuple[Any, ...]
     parents: tuple[tuple[int, ...], ...] = static_field()
-    names: tuple[str, ...] | None = static_field(default=None)
+    names: Any = static_field(default=None)
     state_names: tuple[tuple[str, ...], ...] | None = static_field(default=None)
     log_constant: float = static_field(default=0.0)
 
