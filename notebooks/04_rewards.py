@@ -94,7 +94,7 @@ for panel, take, title in (
     (axes[0], lambda r: r[:, 1], "reward of the second state"),
     (axes[1], lambda r: r[:, 1] - r[:, 0], "reward of the second less that of the first"),
 ):
-    edges = np.linspace(-8, 8, 41)
+    edges = np.arange(-8.85, 9, 0.6)  # two places of the grid a bin
     weight = np.histogram(take(grid), edges, weights=mass, density=True)[0]
     panel.stairs(weight, edges, color="black", label="grid")
     for number, (name, drawn) in enumerate((("variational", variational), ("NUTS", sampled))):
@@ -170,8 +170,8 @@ plt.show()
 
 # %% [markdown]
 # On the right: how many of the differences between cells lie in intervals that should hold that many. The promise is
-# for rewards drawn from the prior. This one was made by hand, with steps of ten and fifteen, so a curve below the
-# diagonal is no broken sampler but a prior that did not expect such a world.
+# for rewards drawn from the prior. This one was made by hand, with steps of ten and fifteen, so a curve off the diagonal
+# is no broken sampler but a prior that did not expect such a world.
 
 # %%
 coverage = float(difference_coverage(draws["reward"], home.reward))
