@@ -170,8 +170,8 @@ plt.show()
 
 # %% [markdown]
 # On the right: how many of the differences between cells lie in intervals that should hold that many. The promise is
-# for rewards drawn from the prior. This one was made by hand, with steps of ten and fifteen, so a curve off the diagonal
-# is no broken sampler but a prior that did not expect such a world.
+# for rewards drawn from the prior. This one was made by hand, with steps of ten and fifteen, so a curve off the
+# diagonal is no broken sampler but a prior that did not expect such a world.
 
 # %%
 coverage = float(difference_coverage(draws["reward"], home.reward))
