@@ -200,9 +200,9 @@ def test_gradient_in_a_root_of_low_rank():
 
 
 def test_score_form_as_printed_and_as_it_is():
-    """200 000 draws: all within 4.5 errors, the lengthscale's not as it is printed."""
+    """300 000 draws: all within 4.5 errors, the lengthscale's not as it is printed."""
     random = np.random.default_rng(0)
-    hyper, count, points = np.exp(LOG_HYPER), 200_000, [0, 2]
+    hyper, count, points = np.exp(LOG_HYPER), 300_000, [0, 2]
     middle, low = MEAN[:2], ROOT[:2, :2]
     inner, given, rest = conditional(hyper, points)
     visits = COUNTS.sum(1)
@@ -237,4 +237,4 @@ def test_score_form_as_printed_and_as_it_is():
     exact = differences(lambda flat: bound_of_rewards(flat, points), joined(middle, low))
     error = found.std(0) / np.sqrt(count)
     assert (np.abs(found.mean(0) - exact) < 4.5 * error).all(), (found.mean(0) - exact) / error
-    assert abs(printed.mean() - exact[-1]) > 8 * printed.std() / np.sqrt(count)
+    assert abs(printed.mean() - exact[-1]) > 10 * printed.std() / np.sqrt(count)
