@@ -22,7 +22,10 @@ import numpy as np
 from ethogram.inference.zero_propagation import Factor, propagate_zeros, query_factors
 from ethogram.models.bayes_net import MarginalMAP
 
-__all__ = ["ExactAnswer", "WidthError", "elimination_order", "exact_log_probability", "exact_map"]
+__all__ = [
+    "ExactAnswer", "Order", "WidthError", "constrained_order", "eliminate", "elimination_order", "exact_log_probability",
+    "exact_map", "independent_parts",
+]  # fmt: skip
 
 SMALL = 1e-100
 MOST_CELLS = 2**27
@@ -109,11 +112,11 @@ def _answer(
     total += sum(map(math.log, constants))
     live = [factor for factor in possible.factors if factor.scope]
     sizes = {variable: len(each) for variable, each in possible.states.items()}
-    parts = _parts(live)
-    orders = [_constrained(part, sizes, maximised) for part in parts]
+    parts = independent_parts(live)
+    orders = [constrained_order(part, sizes, maximised) for part in parts]
     _guard(query, orders, most_cells)
     for part, order in zip(parts, orders, strict=True):
-        found, log_value = _eliminate(part, order.variables, set(maximised))
+        found, log_value = eliminate(part, order.variables, set(maximised))
         if log_value == -math.inf:
             return {}, -math.inf
         total += log_value
@@ -121,7 +124,7 @@ def _answer(
     return states, float(total)
 
 
-def _parts(factors: list[Factor]) -> list[list[Factor]]:
+def independent_parts(factors: list[Factor]) -> list[list[Factor]]:
     """Factors that hang together, part by part."""
     home: dict[int, int] = {}
 
@@ -140,7 +143,7 @@ def _parts(factors: list[Factor]) -> list[list[Factor]]:
     return list(parts.values())
 
 
-def _constrained(part: list[Factor], sizes: dict[int, int], maximised: Iterable[int]) -> Order:
+def constrained_order(part: list[Factor], sizes: dict[int, int], maximised: Iterable[int]) -> Order:
     """Summed variables first, then maximised ones."""
     variables = {variable for scope, _ in part for variable in scope}
     last = variables & set(maximised)
@@ -214,7 +217,7 @@ def _product(factors: list[Factor]) -> tuple[Factor, float]:
     return Factor(scope, total), log_scale
 
 
-def _eliminate(
+def eliminate(
     factors: list[Factor], order: Sequence[int], maximised: set[int]
 ) -> tuple[dict[int, int], float]:
     """Places of the maximised variables' states, and the log of the number that is left."""

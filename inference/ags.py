@@ -1,0 +1,315 @@
+r"""Gradient ascent on forward marginals: many restarts at once climb the surrogate of a marginal MAP question.
+
+A climb starts at random weights of the MAP variables' states and follows the gradient of ln V. After the start and
+after every step the states of largest weight are tried as an answer, by the surrogate's value there: between answers the
+surrogate may be larger than at any of them, so that where a climb ends says little, and what it passed says more.
+
+Three ways to step:
+
+* ``"paper"``, the authors' own: with a the largest step that takes some weight one beyond its end, a/10, 2a/10, ..., a
+  are tried and the best is taken, even where it is worse than standing still; where the smallest is best, tenths of it
+  are tried, up to six rounds in all. A climb ends where weights change by a root mean square of at most 0.01.
+* ``"adam"`` on the weights' logits.
+* ``"expgrad"``, exponentiated gradient: a weight is multiplied by the exponential of its gradient, scaled so that the
+  largest exponent is one.
+
+Section 3 of Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP", and the program that its
+authors released, whose step is not in the paper.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array, lax
+
+from ethogram.inference.forward_layout import Kind, Layout, lay_out
+from ethogram.inference.forward_marginals import log_value, value_and_gradient
+from ethogram.models.bayes_net import MarginalMAP
+
+__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend"]
+
+OPTIMIZERS = ("adam", "expgrad", "paper")
+CHUNK = 10
+"""Steps between two looks at the clock."""
+TRIED, ROUNDS, STILL = 10, 6, 0.01
+LEARNING_RATE, LONGEST, QUIET = 0.3, 100, 1e-3
+ADAM = optax.scale_by_adam()
+
+
+class Climbers(NamedTuple):
+    """Restarts on their way, one a copy.
+
+    Attributes
+    ----------
+    position : (weight, state - 1, copy) weights, or logits for the optimisers that step on these.
+    moments : of the optimiser.
+    steps : (copy,) of this climb.
+    climb_value, climb_vertex : (copy,), (weight, copy) the best answer of this climb.
+    best_value, best_vertex : the same of all climbs of this copy.
+    num_climbs : () that have ended.
+    key : for restarts.
+    """
+
+    position: Array
+    moments: Any
+    steps: Array
+    climb_value: Array
+    climb_vertex: Array
+    best_value: Array
+    best_vertex: Array
+    num_climbs: Array
+    key: Array
+
+
+class Vertices(NamedTuple):
+    """Answers that were passed, the best by the surrogate first.
+
+    Attributes
+    ----------
+    states : (answer, map) all different.
+    log_values : (answer,) ln V of each, which is no probability.
+    num_steps : of every copy.
+    num_climbs : that ended.
+    """
+
+    states: np.ndarray
+    log_values: np.ndarray
+    num_steps: int
+    num_climbs: int
+
+
+def ascend(
+    key: Array,
+    query: MarginalMAP,
+    *,
+    optimizer: str = "adam",
+    num_restarts: int = 128,
+    max_steps: int = 200,
+    tables: tuple[np.ndarray, ...] | None = None,
+    stop: Callable[[Vertices], bool] | None = None,
+) -> Vertices:
+    """Answers of the largest surrogate among those that climbs pass.
+
+    Parameters
+    ----------
+    key : typed; the same key and number of steps give the same answers.
+    optimizer : one of :data:`OPTIMIZERS`.
+    num_restarts : climbs at a time.
+    max_steps : of every copy, in tens.
+    tables : of the network, others than its own where they are smoothed.
+    stop : asked every ten steps, with what was found so far, whether that is enough.
+
+    Raises
+    ------
+    ValueError : there is no such optimiser, or a number is below 1.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer is {optimizer!r}: take one of {', '.join(OPTIMIZERS)}")
+    for name, value in (("num_restarts", num_restarts), ("max_steps", max_steps)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} is {value!r}: give an integer of at least 1")
+    layout, kinds = lay_out(query, tables)
+    count, pool = len(query.map_variables), _Pool()
+    with jax.enable_x64(True):
+        layout = jax.tree.map(jnp.asarray, layout)
+        climbers = _start(layout, kinds, key, num_restarts, optimizer)
+        for step in range(CHUNK, max_steps + CHUNK, CHUNK):
+            climbers = _advance(layout, kinds, climbers, optimizer)
+            pool.add(climbers, count)
+            found = pool.sorted(step, int(climbers.num_climbs))
+            if stop is not None and stop(found):
+                break
+    return found
+
+
+class _Pool:
+    """Different answers and their surrogates."""
+
+    def __init__(self):
+        self.known: dict[bytes, float] = {}
+
+    def add(self, climbers: Climbers, count: int) -> None:
+        for values, vertices in (
+            (climbers.best_value, climbers.best_vertex), (climbers.climb_value, climbers.climb_vertex),
+        ):  # fmt: skip
+            states = np.asarray(vertices)[:count].T.astype(np.int32)
+            for value, each in zip(np.asarray(values).tolist(), states, strict=True):
+                self.known[each.tobytes()] = value
+
+    def sorted(self, num_steps: int, num_climbs: int) -> Vertices:
+        ranked = sorted(self.known.items(), key=lambda item: (-item[1], item[0]))
+        states = np.stack([np.frombuffer(each, np.int32) for each, _ in ranked])
+        return Vertices(states, np.array([value for _, value in ranked]), num_steps, num_climbs)
+
+
+@functools.partial(jax.jit, static_argnames=("kinds", "copies", "optimizer"))
+def _start(layout: Layout, kinds: tuple[Kind, ...], key: Array, copies: int, optimizer: str) -> Climbers:
+    """Climbers at random weights; for the authors' rule, the first at all ones where states are two."""
+    key, first = jax.random.split(key)
+    position = _draw(first, layout, copies, optimizer)
+    if optimizer == "paper" and position.shape[1] == 1:
+        position = position.at[:, :, 0].set(layout.states.astype(position.dtype))
+    vertex = jnp.zeros((len(layout.asked), copies), jnp.int32)
+    worst = jnp.full(copies, -jnp.inf)
+    climbers = Climbers(
+        position, _no_moments(position, optimizer), jnp.zeros(copies, jnp.int32), worst, vertex, worst, vertex,
+        jnp.zeros((), jnp.int32), key,
+    )  # fmt: skip
+    last = layout.states.astype(jnp.int32).sum(1)[:, None] + jnp.zeros_like(vertex)
+    return _try(layout, kinds, _try_vertex(layout, kinds, climbers, last), optimizer)
+
+
+@functools.partial(jax.jit, static_argnames=("kinds", "optimizer"))
+def _advance(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, optimizer: str) -> Climbers:
+    """Climbers some steps on."""
+
+    def step(_: Any, climbers: Climbers) -> Climbers:
+        before = _weights(layout, climbers.position, optimizer)
+        position, moments = _STEPS[optimizer](layout, kinds, climbers, before)
+        moved = _weights(layout, position, optimizer) - before
+        size = jnp.sqrt(jnp.sum(jnp.square(moved), (0, 1)) / layout.states.sum())
+        climbers = climbers._replace(position=position, moments=moments, steps=climbers.steps + 1)
+        climbers = _try(layout, kinds, climbers, optimizer)
+        ended = size <= STILL if optimizer == "paper" else (size <= QUIET) | (climbers.steps >= LONGEST)
+        return _restart(layout, kinds, climbers, ended, optimizer)
+
+    return lax.fori_loop(0, CHUNK, step, climbers)
+
+
+def _restart(
+    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, ended: Array, optimizer: str
+) -> Climbers:
+    """Climbs that ended begin anew."""
+
+    def begin(climbers: Climbers) -> Climbers:
+        key, now = jax.random.split(climbers.key)
+        fresh = _draw(now, layout, len(ended), optimizer)
+        clean = _no_moments(fresh, optimizer)
+        moments = jax.tree.map(lambda new, old: jnp.where(ended, new, old), clean, climbers.moments)
+        climbers = climbers._replace(
+            position=jnp.where(ended, fresh, climbers.position),
+            moments=moments,
+            steps=jnp.where(ended, 0, climbers.steps),
+            climb_value=jnp.where(ended, -jnp.inf, climbers.climb_value),
+            num_climbs=climbers.num_climbs + ended.sum(dtype=jnp.int32),
+            key=key,
+        )
+        return _try(layout, kinds, climbers, optimizer)
+
+    return lax.cond(ended.any(), begin, lambda climbers: climbers, climbers)
+
+
+def _draw(key: Array, layout: Layout, copies: int, optimizer: str) -> Array:
+    """Random weights, uniform over the simplex, or their logits."""
+    count, deep = layout.states.shape
+    there = jnp.concatenate((layout.asked[:, None], layout.states), 1)[..., None]
+    drawn = jnp.where(there, jax.random.exponential(key, (count, deep + 1, copies)), 0)
+    if optimizer == "paper":
+        return drawn[:, 1:] / jnp.maximum(drawn.sum(1, keepdims=True), jnp.finfo(drawn.dtype).tiny)
+    tiny = jnp.finfo(drawn.dtype).tiny
+    return jnp.where(layout.states[..., None], jnp.log(drawn[:, 1:] + tiny) - jnp.log(drawn[:, :1] + tiny), 0)
+
+
+def _weights(layout: Layout, position: Array, optimizer: str) -> Array:
+    """Weights (weight, state - 1, copy) where climbers are."""
+    if optimizer == "paper":
+        return position
+    logits = jnp.where(layout.states[..., None], position, -jnp.inf)
+    top = jnp.maximum(logits.max(1, keepdims=True), 0)
+    odds = jnp.exp(logits - top)
+    return odds / (odds.sum(1, keepdims=True) + jnp.exp(-top))
+
+
+def _try(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, optimizer: str) -> Climbers:
+    """The states of largest weight as an answer; of equal weights, the first."""
+    weights = _weights(layout, climbers.position, optimizer)
+    whole = jnp.concatenate((1 - weights.sum(1, keepdims=True), weights), 1)
+    return _try_vertex(layout, kinds, climbers, jnp.argmax(whole, 1).astype(jnp.int32))
+
+
+def _try_vertex(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, vertex: Array) -> Climbers:
+    states = jnp.arange(1, layout.states.shape[1] + 1)[:, None]
+    value = log_value(layout, kinds, (vertex[:, None] == states).astype(climbers.position.dtype))
+    climb, best = value > climbers.climb_value, value > climbers.best_value
+    return climbers._replace(
+        climb_value=jnp.where(climb, value, climbers.climb_value),
+        climb_vertex=jnp.where(climb, vertex, climbers.climb_vertex),
+        best_value=jnp.where(best, value, climbers.best_value),
+        best_vertex=jnp.where(best, vertex, climbers.best_vertex),
+    )
+
+
+def _no_moments(position: Array, optimizer: str) -> Any:
+    return jax.vmap(ADAM.init, -1, -1)(position) if optimizer == "adam" else ()
+
+
+def _step_paper(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array) -> tuple[Array, Any]:
+    """The best of ten steps, tenths of the largest, and where the smallest is best, of tenths again."""
+    gradient = jnp.where(layout.states[..., None], value_and_gradient(layout, kinds, weights)[1], 0)
+    # Its scale does not matter, and a wall's is beyond what may be squared.
+    gradient = gradient / jnp.maximum(jnp.abs(gradient).max((0, 1)), jnp.finfo(gradient.dtype).tiny)
+    top = weights.max((0, 1)) + 1
+    room = jnp.where(gradient > 0, top - weights, weights + 1) / jnp.abs(gradient)
+    largest = jnp.where(gradient != 0, room, jnp.inf).min((0, 1))
+    largest = jnp.where(jnp.isfinite(largest), largest, 0)
+
+    def look(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        largest, best_step, best_value, going, rounds = state
+        steps = largest[:, None] * jnp.arange(1, TRIED + 1) / TRIED
+        tried = _inside(weights[..., None] + steps * gradient[..., None])
+        values = log_value(layout, kinds, tried.reshape(*weights.shape[:2], -1)).reshape(steps.shape)
+        at = jnp.argmax(values, 1, keepdims=True)
+        here = jnp.take_along_axis(values, at, 1)[:, 0]
+        better = going & (here > best_value)
+        best_step = jnp.where(better, jnp.take_along_axis(steps, at, 1)[:, 0], best_step)
+        best_value = jnp.where(better, here, best_value)
+        going = going & (best_step == steps[:, 0])
+        return largest / 10, best_step, best_value, going, rounds + 1
+
+    going = largest > 0
+    start = (largest, jnp.zeros_like(largest), jnp.full_like(largest, -jnp.inf), going, jnp.zeros((), jnp.int32))
+    step = lax.while_loop(lambda state: state[3].any() & (state[4] < ROUNDS), look, start)[1]
+    return _inside(weights + step * gradient), ()
+
+
+def _inside(weights: Array) -> Array:
+    """Weights in [0, 1], and where those of a variable sum to more than one, the nearest that do not."""
+    clipped = jnp.clip(weights, 0, 1)
+    deep = weights.shape[1]
+    if deep == 1:
+        return clipped
+    ordered = jnp.sort(weights, 1, descending=True)
+    many = jnp.arange(1, deep + 1).reshape(-1, *(1,) * (weights.ndim - 2))
+    over = (jnp.cumsum(ordered, 1) - 1) / many
+    last = jnp.sum(ordered > over, 1, keepdims=True) - 1
+    nearest = jnp.maximum(weights - jnp.take_along_axis(over, last, 1), 0)
+    return jnp.where(clipped.sum(1, keepdims=True) > 1, nearest, clipped)
+
+
+def _step_adam(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array) -> tuple[Array, Any]:
+    gradient = _by_logits(weights, value_and_gradient(layout, kinds, weights)[1])
+    # A step does not depend on the scale, but the squares of a wall's gradient are beyond all numbers.
+    gradient = jnp.where(layout.states[..., None], jnp.clip(gradient, -1e6, 1e6), 0)
+    change, moments = jax.vmap(ADAM.update, -1, -1)(gradient, climbers.moments)
+    return climbers.position + LEARNING_RATE * change, moments
+
+
+def _step_expgrad(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array) -> tuple[Array, Any]:
+    gradient = jnp.where(layout.states[..., None], value_and_gradient(layout, kinds, weights)[1], 0)
+    scale = jnp.maximum(jnp.abs(gradient).max((0, 1)), 1)
+    return climbers.position + gradient / scale, ()
+
+
+def _by_logits(weights: Array, gradient: Array) -> Array:
+    """Gradient by logits of a gradient by weights, the first state's taken off both."""
+    return weights * (gradient - (weights * gradient).sum(1, keepdims=True))
+
+
+_STEPS = {"adam": _step_adam, "expgrad": _step_expgrad, "paper": _step_paper}

@@ -1,0 +1,180 @@
+r"""Forward marginals of a Bayesian network, and the surrogate of a marginal MAP question that they make.
+
+.. math:: \mu_x(s) = \sum_w p(x = s \mid w) \prod_k m_k(w_k), \qquad
+          \ln \hat V(q) = \sum_{E} \ln \mu_E(e) + \sum_D \ln \langle \mu_{D}, q_D \rangle
+
+Probabilities of every variable given those of its parents as if these were independent: m is the parent's own marginal,
+the weights q where it is a MAP variable, the indicator where it is known. The surrogate is neither a bound of the
+probability nor its value, even where all weights are zero or one, unless no two parents of a variable hang together
+(and no two terms of the sum do): it is for searching, and never a score.
+
+Logarithms are taken of every term, so that hundreds of observations do not underflow, and everything is computed in
+double precision. Copies of the weights, one a restart, stand on the last axis, along which the processor's vectors
+run; the gradient goes back through the same blocks, each computed again, with adjoints added to the rows of parents.
+
+Equations 6 to 8 and 12 of Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP".
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from ethogram.inference.forward_layout import Kind, Layout, lay_out
+from ethogram.models.bayes_net import MarginalMAP
+
+__all__ = ["Surrogate", "forward_surrogate", "log_value", "value_and_gradient"]
+
+LEAST = 1e-30
+"""What is added to a term before its logarithm is taken while searching: a zero is a wall, but one with a slope."""
+
+
+class Surrogate(NamedTuple):
+    """The surrogate at given weights.
+
+    Attributes
+    ----------
+    log_value : () or (copy,) ln V.
+    gradient : of every MAP variable (state,) or (state, copy), of ln V by its weights, that of the first state taken
+        off: what moving weight from it to another does.
+    """
+
+    log_value: np.ndarray
+    gradient: tuple[np.ndarray, ...]
+
+
+def forward_surrogate(query: MarginalMAP, weights: Sequence[Any]) -> Surrogate:
+    """The surrogate ln V and its gradient; -inf, with a gradient that is finite, where a term is zero.
+
+    Parameters
+    ----------
+    weights : of every MAP variable of the query, probabilities of its states (state,) or (state, copy).
+
+    Raises
+    ------
+    ValueError
+        Weights have another shape, are negative or do not sum to one.
+    """
+    sizes = [query.network.sizes[variable] for variable in query.map_variables]
+    given = [np.asarray(each, np.float64) for each in weights]
+    if len(given) != len(sizes):
+        raise ValueError(f"weights are of {len(given)} variables: {len(sizes)} are asked for")
+    for variable, size, each in zip(query.map_variables, sizes, given, strict=True):
+        name = query.network.names[variable]
+        if each.ndim not in (1, 2) or len(each) != size or each.ndim != given[0].ndim:
+            raise ValueError(f"weights of {name} have shape {each.shape}: give ({size},) or ({size}, copy) to all")
+        if not ((each >= 0).all() and np.allclose(each.sum(0), 1, atol=1e-9)):
+            raise ValueError(f"weights of {name} are no probabilities: they are at least 0 and sum to one")
+    layout, kinds = lay_out(query)
+    single = given[0].ndim == 1
+    copies = 1 if single else given[0].shape[1]
+    with jax.enable_x64(True):
+        full = np.zeros((*layout.prior.shape, copies))
+        for i, each in enumerate(given):
+            full[i, : sizes[i] - 1] = each.reshape(sizes[i], copies)[1:]
+        value, gradient = jax.tree.map(np.asarray, _evaluate(layout, kinds, full))
+    moved = [np.concatenate((np.zeros((1, copies)), gradient[i, : size - 1])) for i, size in enumerate(sizes)]
+    if single:
+        return Surrogate(value[0], tuple(each[:, 0] for each in moved))
+    return Surrogate(value, tuple(moved))
+
+
+@functools.partial(jax.jit, static_argnames="kinds")
+def _evaluate(layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> tuple[Array, Array]:
+    return log_value(layout, kinds, weights, 0.0), value_and_gradient(layout, kinds, weights)[1]
+
+
+def log_value(layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST) -> Array:
+    """ln V of every copy (copy,).
+
+    Parameters
+    ----------
+    weights : (weight, state - 1, copy) of all states but the first.
+    """
+    return _terms(layout, _forward(layout, kinds, weights), weights, least)
+
+
+def value_and_gradient(
+    layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
+) -> tuple[Array, Array]:
+    """ln V of every copy (copy,), and its gradient (weight, state - 1, copy)."""
+    values = _forward(layout, kinds, weights)
+    total, back = jax.vjp(lambda values, weights: _terms(layout, values, weights, least), values, weights)
+    adjoint, direct = back(jnp.ones_like(total))
+
+    def step(i: Array, adjoint: Array) -> Array:
+        block = layout.num_blocks - 1 - i
+        row = layout.row[block]
+
+        def through(k: int, adjoint: Array) -> Array:
+            tables, rows = layout.tables[k][layout.place[block]], _rows(layout, kinds, k, block)
+            above = lax.dynamic_slice_in_dim(adjoint, row, kinds[k].width * kinds[k].outputs)
+            _, back = jax.vjp(functools.partial(_block, tables), _read(values, rows))
+            (moved,) = back(above.reshape(kinds[k].width, kinds[k].outputs, -1))
+            every = jnp.concatenate([each.reshape(-1) for each in rows])  # two scatters are far dearer than one
+            change = jnp.concatenate([each.reshape(-1, adjoint.shape[-1]) for each in moved])
+            return adjoint.at[every].add(change, mode="promise_in_bounds")
+
+        return _switch(layout.kind[block], [functools.partial(through, k) for k in range(len(kinds))], adjoint)
+
+    adjoint = lax.fori_loop(0, layout.num_blocks, step, adjoint)
+    count, deep = layout.prior.shape
+    return total, direct + adjoint[2 : 2 + count * deep].reshape(count, deep, -1)
+
+
+def _forward(layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> Array:
+    """All values (row, copy)."""
+    copies = weights.shape[-1]
+    values = jnp.broadcast_to(jnp.asarray(layout.fixed)[:, None], (len(layout.fixed), copies))
+    values = values.at[2 : 2 + layout.prior.size].set(weights.reshape(-1, copies))
+
+    def step(block: Array, values: Array) -> Array:
+        def through(k: int, values: Array) -> Array:
+            read = _read(values, _rows(layout, kinds, k, block))
+            made = _block(layout.tables[k][layout.place[block]], read)
+            return lax.dynamic_update_slice_in_dim(values, made.reshape(-1, copies), layout.row[block], 0)
+
+        return _switch(layout.kind[block], [functools.partial(through, k) for k in range(len(kinds))], values)
+
+    return lax.fori_loop(0, layout.num_blocks, step, values)
+
+
+def _switch(which: Array, branches: list[Callable[[Array], Array]], operand: Array) -> Array:
+    return branches[0](operand) if len(branches) == 1 else lax.switch(which, branches, operand)
+
+
+def _rows(layout: Layout, kinds: tuple[Kind, ...], k: int, block: Array) -> list[Array]:
+    """Of every parent (node, state - 1), the rows of its values."""
+    first = layout.reads[k][layout.place[block]]
+    return [first[:, axis, None] + jnp.arange(size - 1) for axis, size in enumerate(kinds[k].parents)]
+
+
+def _read(values: Array, rows: list[Array]) -> list[Array]:
+    return [values.at[each].get(mode="promise_in_bounds") for each in rows]
+
+
+def _block(tables: Array, read: list[Array]) -> Array:
+    """Polynomials (node, output, copy) of the parents' values, each (node, state - 1, copy)."""
+    copies = read[0].shape[-1]
+    made = tables[..., None]
+    for values in read:
+        rest = (slice(None), *(None,) * (made.ndim - 3))
+        total = made[:, 0] * (1 - values.sum(1))[(*rest, slice(None))]
+        for state in range(values.shape[1]):
+            total = total + made[:, state + 1] * values[:, state][(*rest, slice(None))]
+        made = total
+    return jnp.broadcast_to(made, (*made.shape[:-1], copies))
+
+
+def _terms(layout: Layout, values: Array, weights: Array, least: float) -> Array:
+    """Logarithms of the evidence's probabilities and of those that MAP variables equal their weights, added."""
+    own = values[layout.prior]
+    same = (1 - own.sum(1)) * (1 - weights.sum(1)) + (own * weights).sum(1)
+    met = values[layout.met]
+    return layout.log_constant + jnp.log(met + least).sum(0) + jnp.log(same + least).sum(0)
