@@ -24,7 +24,7 @@ from ethogram.models.bayes_net import MarginalMAP
 
 __all__ = [
     "ExactAnswer", "Order", "WidthError", "constrained_order", "eliminate", "elimination_order", "exact_log_probability",
-    "exact_map", "independent_parts",
+    "exact_map", "independent_parts", "product",
 ]  # fmt: skip
 
 SMALL = 1e-100
@@ -200,7 +200,7 @@ def _guard(query: MarginalMAP, orders: list[Order], most_cells: int) -> None:
         )
 
 
-def _product(factors: list[Factor]) -> tuple[Factor, float]:
+def product(factors: list[Factor]) -> tuple[Factor, float]:
     """One table of all variables of the factors, and the logarithm of what it is to be multiplied by."""
     scope = tuple(dict.fromkeys(variable for factor in factors for variable in factor.scope))
     place = {variable: axis for axis, variable in enumerate(scope)}
@@ -225,7 +225,7 @@ def eliminate(
     for variable in order:
         touching = [factor for factor in live if variable in factor.scope]
         live = [factor for factor in live if variable not in factor.scope]
-        (scope, table), log_scale = _product(touching)
+        (scope, table), log_scale = product(touching)
         axis = scope.index(variable)
         rest = scope[:axis] + scope[axis + 1 :]
         if variable in maximised:

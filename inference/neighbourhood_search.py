@@ -1,12 +1,12 @@
 r"""Climbing in a marginal MAP question by neighbourhoods that are searched exactly.
 
-All MAP variables but a few, which lie close together, are held where they are. What hangs together with those few is
-then a small network, whose own question is answered by elimination: summed variables first, then the few. That is the
-best of all settings of them at once, where flipping one after the other would stop. Neighbourhoods grow as long as
-their tables stay small.
+All MAP variables but a few, which lie close together, are held where they are. What the best setting of those few
+depends on is then a small network, with messages into it from everywhere else, and its own marginal MAP question is
+answered by elimination: summed variables first, then the few. That is the best of all settings of them at once, where
+flipping one after the other would stop. Neighbourhoods are as large as tables allow.
 
-Zeros are first taken for a tiny number, so that a start that is impossible has better and worse neighbours; where no
-zero is left in the answer, its probability is exact.
+Zeros are first taken for a tiny number, so that a start that is impossible has better and worse neighbours; where an
+answer is possible, its probability is exact.
 
 Park and Darwiche (2004), "Complexity results and approximation strategies for MAP explanations", climb by single flips;
 Ahuja, Ergun, Orlin, Punnen (2002), "A survey of very large-scale neighborhood search techniques".
@@ -15,10 +15,11 @@ Ahuja, Ergun, Orlin, Punnen (2002), "A survey of very large-scale neighborhood s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ethogram.inference.bucket_tree import BucketTree
 from ethogram.inference.elimination import constrained_order, eliminate, independent_parts
 from ethogram.inference.zero_propagation import Factor, Possible
 from ethogram.models.bayes_net import MarginalMAP
@@ -29,10 +30,11 @@ WALL = 1e-30
 """What zeros are taken for on the way to an answer that is possible."""
 CELLS = 2**15
 """Of the largest table of a neighbourhood, or eight times that of an answer alone."""
+SAME = 1e-9
 
 
 class Landscape:
-    """A question as factors over what is possible, for looking at a few of its MAP variables at a time.
+    """A question over what is possible, for looking at a few of its MAP variables at a time.
 
     Parameters
     ----------
@@ -41,25 +43,24 @@ class Landscape:
     """
 
     def __init__(self, query: MarginalMAP, possible: Possible, maximised: Sequence[int]):
-        self.query, self.states = query, possible.states
-        self.factors = [factor for factor in possible.factors if factor.scope]
-        self.soft = [Factor(scope, np.where(table > 0, table, WALL)) for scope, table in self.factors]
+        self.states = possible.states
+        factors = [factor for factor in possible.factors if factor.scope]
         self.sizes = {variable: len(each) for variable, each in possible.states.items()}
         self.constant = query.network.log_constant + sum(
             math.log(float(table)) for scope, table in possible.factors if not scope
         )
-        self.home: dict[int, list[int]] = {}
-        for i, (scope, _) in enumerate(self.factors):
+        known = {variable for scope, _ in factors for variable in scope}
+        self.asked = [variable for variable in maximised if variable in known]
+        self.exact = BucketTree(factors, self.sizes, self.asked)
+        walls = [Factor(scope, np.where(table > 0, table, WALL)) for scope, table in factors]
+        self.walled = BucketTree(walls, self.sizes, self.asked)
+        near: dict[int, set[int]] = {variable: set() for variable in known}
+        for scope, _ in factors:
             for variable in scope:
-                self.home.setdefault(variable, []).append(i)
-        self.asked = [variable for variable in maximised if variable in self.home]
-        self.maximised = set(self.asked)
-        self.near = {
-            variable: sorted({other for i in places for other in self.factors[i].scope} - {variable})
-            for variable, places in self.home.items()
-        }
+                near[variable].update(scope)
+        self.near = {variable: sorted(others - {variable}) for variable, others in near.items()}
 
-    def places(self, states: dict[int, int]) -> dict[int, int]:
+    def places(self, states: Mapping[int, int]) -> dict[int, int]:
         """Places of given states; the first possible one where a state is not."""
         found = {}
         for variable in self.asked:
@@ -67,81 +68,66 @@ class Landscape:
             found[variable] = int(at[0]) if len(at) else 0
         return found
 
-    def whole(self, places: dict[int, int]) -> dict[int, int]:
+    def whole(self, places: Mapping[int, int]) -> dict[int, int]:
         """States by variable, of variables with one possible state too."""
         told = {variable: int(each[0]) for variable, each in self.states.items() if len(each) == 1}
         return told | {variable: int(self.states[variable][place]) for variable, place in places.items()}
 
-    def around(self, free: Iterable[int]) -> list[int]:
-        """Factors that the best setting of free variables depends on, all other MAP variables held."""
-        waiting, seen, found = list(free), set(free), dict.fromkeys(())
-        while waiting:
-            for i in self.home[waiting.pop()]:
-                if i not in found:
-                    found[i] = None
-                    for other in self.factors[i].scope:
-                        if other not in seen and other not in self.maximised:
-                            seen.add(other)
-                            waiting.append(other)
-        return list(found)
+    def value(self, places: Mapping[int, int]) -> float:
+        """Log probability of an answer."""
+        return self.constant + self.exact.set(places)
 
-    def sliced(
-        self, places: dict[int, int], free: set[int], around: Iterable[int], soft: bool
-    ) -> list[Factor]:
-        """These factors with all MAP variables but the free ones at their places."""
-        factors, chosen = self.soft if soft else self.factors, []
-        for i in around:
-            scope, table = factors[i]
-            held = [variable in self.maximised and variable not in free for variable in scope]
-            if any(held):
-                index = tuple(places[v] if fixed else slice(None) for v, fixed in zip(scope, held, strict=True))
-                scope = tuple(v for v, fixed in zip(scope, held, strict=True) if not fixed)
-                table = table[index]
-            chosen.append(Factor(scope, table))
-        return chosen
 
-    def best(
-        self, places: dict[int, int], free: set[int], soft: bool, most_cells: int, around: Iterable[int] | None = None
-    ) -> tuple[dict[int, int], float] | None:
-        """The best places of the free variables and the log of what depends on them; None where tables are too large."""
-        factors = self.sliced(places, free, self.around(free) if around is None else around, soft)
-        total, live, found = 0.0, [], {}
-        for factor in factors:
-            if factor.scope:
-                live.append(factor)
-            elif factor.table > 0:
-                total += math.log(float(factor.table))
-            else:
-                return dict.fromkeys(free, 0) | {v: places[v] for v in free}, -math.inf
-        parts = independent_parts(live)
-        orders = [constrained_order(part, self.sizes, free) for part in parts]
+class _Climber:
+    """Where a climb is, by the exact tree where that is possible, and else by the one with walls."""
+
+    def __init__(self, landscape: Landscape, places: Mapping[int, int]):
+        self.landscape = landscape
+        self.go(places)
+
+    def go(self, places: Mapping[int, int]) -> None:
+        self.places = dict(places)
+        self.tree, self.value = self.landscape.exact, self.landscape.value(places)
+        self.possible = self.value > -math.inf
+        if not self.possible:
+            self.tree = self.landscape.walled
+            self.value = self.landscape.constant + self.tree.set(places)
+
+    def improve(self, free: set[int], most_cells: int) -> bool | None:
+        """Move free variables to where they are best; whether that is better; None where tables are too large."""
+        landscape = self.landscape
+        live = [factor for factor in self.tree.between(free) if factor.scope]
+        parts = [part for part in independent_parts(live) if any(v in free for scope, _ in part for v in scope)]
+        orders = [constrained_order(part, landscape.sizes, free) for part in parts]
         if max((order.cells for order in orders), default=1) > most_cells:
             return None
+        found: dict[int, int] = {}
         for part, order in zip(parts, orders, strict=True):
-            chosen, value = eliminate(part, order.variables, free)
-            if value == -math.inf:
-                return {v: places[v] for v in free}, -math.inf
-            found |= chosen
-            total += value
-        return {variable: found.get(variable, places[variable]) for variable in free}, total
-
-    def value(self, places: dict[int, int], soft: bool, most_cells: int) -> float | None:
-        """Log probability of an answer; None where tables are too large."""
-        found = self.best(places, set(), soft, most_cells, range(len(self.factors)))
-        return None if found is None else self.constant + found[1]
-
-    def cells(self, places: dict[int, int]) -> int:
-        """Of the largest table that the probability of an answer takes."""
-        parts = independent_parts([f for f in self.sliced(places, set(), range(len(self.factors)), False) if f.scope])
-        return max((constrained_order(part, self.sizes, ()).cells for part in parts), default=1)
+            found |= eliminate(part, order.variables, free)[0]
+        moved = {variable: place for variable, place in found.items() if self.places[variable] != place}
+        if not moved:
+            return False
+        before = self.value
+        self.places |= moved
+        self.value = landscape.constant + self.tree.move(moved)
+        if not self.possible:
+            soft, self.value = self.value, landscape.value(self.places)
+            self.possible = self.value > -math.inf
+            if self.possible:
+                self.tree = landscape.exact
+                return True
+            self.value = soft
+        return self.value > before + SAME
 
 
 def climb_neighbourhoods(
-    random: np.random.Generator, landscape: Landscape, places: dict[int, int], *,
+    random: np.random.Generator, landscape: Landscape, places: Mapping[int, int], *,
     report: Callable[[dict[int, int], float], None], stop: Callable[[], bool], most_cells: int,
-    max_rounds: int | None = None, kick: bool = True,
-) -> tuple[dict[int, int], float]:  # fmt: skip
-    """The best answer that is met before it is told to stop, and its log probability, -inf where none is possible.
+    max_rounds: int | None = None, fresh: Callable[[], Mapping[int, int]] | None = None,
+) -> tuple[dict[int, int], float, bool]:  # fmt: skip
+    """The best answer that is met before it is told to stop, its log probability, and whether nothing can be better.
+
+    The log probability is -inf where no answer was possible.
 
     Parameters
     ----------
@@ -150,96 +136,61 @@ def climb_neighbourhoods(
     stop : asked between neighbourhoods.
     most_cells : of one table.
     max_rounds : neighbourhoods at most.
-    kick : whether to set a neighbourhood at random where nothing has been better for long, and go on; or else end.
+    fresh : other starts, for where nothing has been better for long; every other time the best answer with a
+        neighbourhood set at random takes its place. None to end there.
     """
-    asked = landscape.asked
-    places = dict(places)
+    asked, climber = landscape.asked, _Climber(landscape, places)
+    best, best_value = dict(climber.places), climber.value if climber.possible else -math.inf
+    if climber.possible:
+        report(best, best_value)
     if not asked:
-        value = landscape.value(places, False, most_cells)
-        report(places, -math.inf if value is None else value)
-        return places, -math.inf if value is None else value
-    limit = min(most_cells, max(CELLS, 8 * landscape.cells(places)))
-    value = landscape.value(places, False, most_cells)
-    if value is None:
-        raise ValueError("one answer's tables have more than most_cells cells")
-    soft = value == -math.inf
-    if soft:
-        value = landscape.value(places, True, most_cells)
-    assert value is not None
-    best, best_value = dict(places), -math.inf if soft else value
-    if not soft:
-        report(best, value)
-    largest, quiet, rounds = min(len(asked), 16), 0, 0
+        return best, best_value, True
+    limit = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
+    largest, quiet, rounds, ends = min(len(asked), 16), 0, 0, 0
     while not stop() and (max_rounds is None or rounds < max_rounds):
         rounds += 1
         free = _neighbourhood(random, landscape, largest)
-        around = landscape.around(free)
-        found = landscape.best(places, free, soft, limit, around)
-        if found is None:
-            largest = max(1, int(0.75 * largest))
-            if largest == 1 and len(free) == 1:
-                limit = min(most_cells, 2 * limit)
-                if limit == most_cells:
-                    quiet += 1
-                    if quiet > 4 * len(asked):
-                        break
-            continue
-        largest = min(len(asked), largest + 1)
-        chosen, after = found
-        changed = any(places[variable] != place for variable, place in chosen.items())
-        gain = 0.0
-        if changed:
-            before = landscape.best(places, set(), soft, most_cells, around)
-            assert before is not None
-            gain = after - before[1]
-            places |= chosen
-            value += gain
-        quiet = 0 if gain > 1e-9 else quiet + 1
-        if soft and gain > 0:
-            exact = landscape.value(places, False, most_cells)
-            assert exact is not None
-            if exact > -math.inf:
-                soft, value = False, exact
-        if not soft and value > best_value + 1e-9:
-            best, best_value = dict(places), value
-            report(best, value)
-        if len(free) == len(asked) and not soft:
-            break  # all of them at once: nothing is better
-        if quiet > 3 * math.ceil(len(asked) / max(len(free), 1)) + 5:
-            if not kick:
+        better = climber.improve(free, limit)
+        if better is None:
+            if len(free) > 1:
+                largest = max(1, int(0.75 * len(free)))
+                continue
+            limit, better = min(most_cells, 2 * limit), False
+        else:
+            largest = min(len(asked), largest + 1)
+        quiet = 0 if better else quiet + 1
+        if climber.possible and climber.value > best_value + SAME:
+            best, best_value = dict(climber.places), climber.value
+            report(best, best_value)
+        if len(free) == len(asked) and better is not None and climber.possible:
+            return best, best_value, True
+        if quiet > 3 * math.ceil(len(asked) / len(free)) + 5:
+            if fresh is None:
                 break
-            places, soft, value = _kicked(random, landscape, best if best_value > -math.inf else places, most_cells)
+            ends += 1
+            climber.go(fresh() if ends % 2 else _kicked(random, landscape, best))
             quiet = 0
-    return best, best_value
+    return best, best_value, False
 
 
-def _kicked(
-    random: np.random.Generator, landscape: Landscape, places: dict[int, int], most_cells: int
-) -> tuple[dict[int, int], bool, float]:
-    """An answer with one neighbourhood at random, whether it is impossible, and its log probability."""
-    places = dict(places)
-    for variable in _neighbourhood(random, landscape, 1 + int(random.integers(max(2, len(landscape.asked) // 4)))):
-        places[variable] = int(random.integers(landscape.sizes[variable]))
-    value = landscape.value(places, False, most_cells)
-    soft = value == -math.inf
-    if soft:
-        value = landscape.value(places, True, most_cells)
-    assert value is not None
-    return places, soft, value
+def _kicked(random: np.random.Generator, landscape: Landscape, places: dict[int, int]) -> dict[int, int]:
+    """An answer with one neighbourhood set at random."""
+    size = 1 + int(random.integers(max(2, len(landscape.asked) // 4)))
+    drawn = {v: int(random.integers(landscape.sizes[v])) for v in sorted(_neighbourhood(random, landscape, size))}
+    return places | drawn
 
 
 def _neighbourhood(random: np.random.Generator, landscape: Landscape, count: int) -> set[int]:
     """MAP variables around one of them, some steps left out."""
     first = landscape.asked[random.integers(len(landscape.asked))]
-    found, seen, edge = {first}, {first}, [first]
+    found, seen, edge, maximised = {first}, {first}, [first], set(landscape.asked)
     while edge and len(found) < count:
-        spot = int(random.integers(min(len(edge), 4)))
-        variable = edge.pop(spot)
+        variable = edge.pop(int(random.integers(min(len(edge), 4))))
         others = [other for other in landscape.near[variable] if other not in seen]
         random.shuffle(others)
         for other in others:
             seen.add(other)
             edge.append(other)
-            if other in landscape.maximised and len(found) < count:
+            if other in maximised and len(found) < count:
                 found.add(other)
     return found
