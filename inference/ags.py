@@ -1,8 +1,8 @@
 r"""Gradient ascent on forward marginals: many restarts at once climb the surrogate of a marginal MAP question.
 
 A climb starts at random weights of the MAP variables' states and follows the gradient of ln V. After the start and
-after every step the states of largest weight are tried as an answer, by the surrogate's value there: between answers the
-surrogate may be larger than at any of them, so that where a climb ends says little, and what it passed says more.
+after every step the states of largest weight are tried as an answer, by the surrogate's value there: between answers
+the surrogate may be larger than at any of them, so that where a climb ends says little, and what it passed says more.
 
 Three ways to step:
 
@@ -250,7 +250,9 @@ def _no_moments(position: Array, optimizer: str) -> Any:
     return jax.vmap(ADAM.init, -1, -1)(position) if optimizer == "adam" else ()
 
 
-def _step_paper(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array) -> tuple[Array, Any]:
+def _step_paper(
+    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array
+) -> tuple[Array, Any]:
     """The best of ten steps, tenths of the largest, and where the smallest is best, of tenths again."""
     gradient = jnp.where(layout.states[..., None], value_and_gradient(layout, kinds, weights)[1], 0)
     # Its scale does not matter, and a wall's is beyond what may be squared.
@@ -260,7 +262,7 @@ def _step_paper(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, wei
     largest = jnp.where(gradient != 0, room, jnp.inf).min((0, 1))
     largest = jnp.where(jnp.isfinite(largest), largest, 0)
 
-    def look(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def look(state: Any) -> Any:
         largest, best_step, best_value, going, rounds = state
         steps = largest[:, None] * jnp.arange(1, TRIED + 1) / TRIED
         tried = _inside(weights[..., None] + steps * gradient[..., None])
@@ -274,7 +276,13 @@ def _step_paper(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, wei
         return largest / 10, best_step, best_value, going, rounds + 1
 
     going = largest > 0
-    start = (largest, jnp.zeros_like(largest), jnp.full_like(largest, -jnp.inf), going, jnp.zeros((), jnp.int32))
+    start = (
+        largest,
+        jnp.zeros_like(largest),
+        jnp.full_like(largest, -jnp.inf),
+        going,
+        jnp.zeros((), jnp.int32),
+    )
     step = lax.while_loop(lambda state: state[3].any() & (state[4] < ROUNDS), look, start)[1]
     return _inside(weights + step * gradient), ()
 
@@ -293,7 +301,9 @@ def _inside(weights: Array) -> Array:
     return jnp.where(clipped.sum(1, keepdims=True) > 1, nearest, clipped)
 
 
-def _step_adam(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array) -> tuple[Array, Any]:
+def _step_adam(
+    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array
+) -> tuple[Array, Any]:
     gradient = _by_logits(weights, value_and_gradient(layout, kinds, weights)[1])
     # A step does not depend on the scale, but the squares of a wall's gradient are beyond all numbers.
     gradient = jnp.where(layout.states[..., None], jnp.clip(gradient, -1e6, 1e6), 0)
@@ -301,7 +311,9 @@ def _step_adam(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weig
     return climbers.position + LEARNING_RATE * change, moments
 
 
-def _step_expgrad(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array) -> tuple[Array, Any]:
+def _step_expgrad(
+    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array
+) -> tuple[Array, Any]:
     gradient = jnp.where(layout.states[..., None], value_and_gradient(layout, kinds, weights)[1], 0)
     scale = jnp.maximum(jnp.abs(gradient).max((0, 1)), 1)
     return climbers.position + gradient / scale, ()

@@ -2,8 +2,8 @@ r"""Sums over a network's hidden variables given an answer, kept as messages of 
 
 Hidden variables are eliminated in one order, whatever the answer is. The bucket of each has the factors in which it is
 the first to go; its message, summed over it, goes to the bucket of the next of its variables. Where an answer changes
-in a few variables, only the messages above their buckets change; and what the best setting of a few variables depends on
-is the small part of the tree between their buckets, with messages into it from all sides.
+in a few variables, only the messages above their buckets change; and what the best setting of a few variables depends
+on is the small part of the tree between their buckets, with messages into it from all sides.
 
 Dechter (1999), "Bucket elimination: a unifying framework for reasoning"; Kask, Dechter, Larrosa, Dechter (2005),
 "Unifying tree decompositions for reasoning in graphical models".
@@ -81,7 +81,7 @@ class BucketTree:
                 children[above].append(variable)
         return parent, children
 
-    def set(self, places: Mapping[int, int]) -> float:
+    def settle(self, places: Mapping[int, int]) -> float:
         """Log of the sum at these places of the others."""
         self.places = dict(places)
         self.down.clear()
@@ -112,7 +112,9 @@ class BucketTree:
 
     def log_sum(self) -> float:
         """Log of the sum where the others are."""
-        return math.fsum(self.scale.values()) + math.fsum(self.alone.values()) if self._possible() else -math.inf
+        return (
+            math.fsum(self.scale.values()) + math.fsum(self.alone.values()) if self._possible() else -math.inf
+        )
 
     def _possible(self) -> bool:
         return -math.inf not in self.scale.values() and -math.inf not in self.alone.values()
@@ -126,13 +128,18 @@ class BucketTree:
         """A factor with the others, but for the free ones, at their places."""
         scope, table = self.factors[i]
         index = tuple(
-            self.places[variable] if variable in self.held and variable not in free else slice(None) for variable in scope
+            self.places[variable] if variable in self.held and variable not in free else slice(None)
+            for variable in scope
         )
-        return Factor(tuple(v for v, at in zip(scope, index, strict=True) if isinstance(at, slice)), table[index])
+        return Factor(
+            tuple(v for v, at in zip(scope, index, strict=True) if isinstance(at, slice)), table[index]
+        )
 
     def _send(self, variable: int) -> None:
         """The message of a bucket, its largest entry one, and the log of what it was."""
-        parts = [self.sliced(i) for i in self.inside[variable]] + [self.up[child] for child in self.children[variable]]
+        parts = [self.sliced(i) for i in self.inside[variable]] + [
+            self.up[child] for child in self.children[variable]
+        ]
         (scope, table), log_scale = product(parts)
         axis = scope.index(variable)
         self._keep(variable, Factor(scope[:axis] + scope[axis + 1 :], table.sum(axis)), log_scale)

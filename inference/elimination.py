@@ -23,8 +23,8 @@ from ethogram.inference.zero_propagation import Factor, propagate_zeros, query_f
 from ethogram.models.bayes_net import MarginalMAP
 
 __all__ = [
-    "ExactAnswer", "Order", "WidthError", "constrained_order", "eliminate", "elimination_order", "exact_log_probability",
-    "exact_map", "independent_parts", "product",
+    "ExactAnswer", "Order", "WidthError", "constrained_order", "eliminate", "elimination_order",
+    "exact_log_probability", "exact_map", "independent_parts", "product",
 ]  # fmt: skip
 
 SMALL = 1e-100

@@ -1,7 +1,7 @@
 r"""A marginal MAP question laid out for forward marginals: arrays of blocks that one compiled loop goes through.
 
 In the network that is left once the arrows out of evidence and of MAP variables are cut, every variable is a node
-whose probabilities are a polynomial, linear in those of each parent; a child of a MAP variable reads its weights instead.
+whose probabilities are a polynomial, linear in those of each parent; children of MAP variables read weights instead.
 Nodes whose parents are all known are worked out here, and what nothing depends on is dropped. The others stand in
 blocks of nodes that do not read each other, parents before children.
 
@@ -12,7 +12,7 @@ Section 3 of Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Margin
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,18 +80,18 @@ class Layout(NamedTuple):
     log_constant : ().
     """
 
-    tables: tuple[np.ndarray, ...]
-    reads: tuple[np.ndarray, ...]
-    kind: np.ndarray
-    place: np.ndarray
-    row: np.ndarray
-    num_blocks: np.ndarray
-    fixed: np.ndarray
-    met: np.ndarray
-    prior: np.ndarray
-    asked: np.ndarray
-    states: np.ndarray
-    log_constant: np.ndarray
+    tables: tuple[Any, ...]
+    reads: tuple[Any, ...]
+    kind: Any
+    place: Any
+    row: Any
+    num_blocks: Any
+    fixed: Any
+    met: Any
+    prior: Any
+    asked: Any
+    states: Any
+    log_constant: Any
 
 
 class _Node(NamedTuple):
@@ -101,7 +101,9 @@ class _Node(NamedTuple):
     table: np.ndarray
 
 
-def lay_out(query: MarginalMAP, tables: tuple[np.ndarray, ...] | None = None) -> tuple[Layout, tuple[Kind, ...]]:
+def lay_out(
+    query: MarginalMAP, tables: tuple[np.ndarray, ...] | None = None
+) -> tuple[Layout, tuple[Kind, ...]]:
     """Arrays of a question, and the kinds of its blocks, which are static.
 
     Parameters
@@ -119,9 +121,7 @@ def lay_out(query: MarginalMAP, tables: tuple[np.ndarray, ...] | None = None) ->
     return _pack(query, nodes, terms, known, constant + folded, kinds, deep, capacity), kinds
 
 
-def _cut(
-    query: MarginalMAP, tables: tuple[np.ndarray, ...]
-) -> tuple[dict[int, _Node], list[_Node], float]:
+def _cut(query: MarginalMAP, tables: tuple[np.ndarray, ...]) -> tuple[dict[int, _Node], list[_Node], float]:
     """Nodes by variable, evidence as nodes of one number, and a logarithm; evidence is sliced out of the tables."""
     network, known = query.network, dict(query.observed)
     nodes: dict[int, _Node] = {}
@@ -137,7 +137,9 @@ def _cut(
         mass = table.sum(-1)
         if np.abs(mass - 1).max() > ROUNDING:
             terms.append(_Node(left, mass[..., None]))
-            table = np.where(mass[..., None] > 0, table, 1) / np.where(mass > 0, mass, table.shape[-1])[..., None]
+            table = (
+                np.where(mass[..., None] > 0, table, 1) / np.where(mass > 0, mass, table.shape[-1])[..., None]
+            )
         nodes[number] = _Node(left, table[..., 1:])
     for number, likelihoods in query.soft:
         constant += math.log(max(likelihoods))
@@ -273,7 +275,7 @@ def _pack(
     padded = np.zeros((3, many), np.int32)
     padded[:, : len(blocks)] = [[k for k, _, _ in blocks], place_of, [start for _, _, start in blocks]]
     begin = np.zeros(_power(max(row, first + 2 + total + total // 4) + max(network.sizes)))
-    begin[: 2], begin[first : first + len(fixed) - 2] = fixed[:2], fixed[2:]
+    begin[:2], begin[first : first + len(fixed) - 2] = fixed[:2], fixed[2:]
     evidence = np.full(_power(max(len(met), len(query.observed) + len(query.soft), 1)), ONE, np.int32)
     evidence[: len(met)] = met
     there = np.zeros((capacity, deep), bool)

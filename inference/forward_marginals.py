@@ -68,7 +68,9 @@ def forward_surrogate(query: MarginalMAP, weights: Sequence[Any]) -> Surrogate:
     for variable, size, each in zip(query.map_variables, sizes, given, strict=True):
         name = query.network.names[variable]
         if each.ndim not in (1, 2) or len(each) != size or each.ndim != given[0].ndim:
-            raise ValueError(f"weights of {name} have shape {each.shape}: give ({size},) or ({size}, copy) to all")
+            raise ValueError(
+                f"weights of {name} have shape {each.shape}: give ({size},) or ({size}, copy) to all"
+            )
         if not ((each >= 0).all() and np.allclose(each.sum(0), 1, atol=1e-9)):
             raise ValueError(f"weights of {name} are no probabilities: they are at least 0 and sum to one")
     layout, kinds = lay_out(query)
@@ -91,7 +93,7 @@ def _evaluate(layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> tuple[
 
 
 def log_value(layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST) -> Array:
-    """ln V of every copy (copy,).
+    """Log of V of every copy (copy,).
 
     Parameters
     ----------
@@ -103,7 +105,7 @@ def log_value(layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: fl
 def value_and_gradient(
     layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
 ) -> tuple[Array, Array]:
-    """ln V of every copy (copy,), and its gradient (weight, state - 1, copy)."""
+    """Log of V of every copy (copy,), and its gradient (weight, state - 1, copy)."""
     values = _forward(layout, kinds, weights)
     total, back = jax.vjp(lambda values, weights: _terms(layout, values, weights, least), values, weights)
     adjoint, direct = back(jnp.ones_like(total))
@@ -117,11 +119,15 @@ def value_and_gradient(
             above = lax.dynamic_slice_in_dim(adjoint, row, kinds[k].width * kinds[k].outputs)
             _, back = jax.vjp(functools.partial(_block, tables), _read(values, rows))
             (moved,) = back(above.reshape(kinds[k].width, kinds[k].outputs, -1))
-            every = jnp.concatenate([each.reshape(-1) for each in rows])  # two scatters are far dearer than one
+            every = jnp.concatenate(
+                [each.reshape(-1) for each in rows]
+            )  # two scatters are far dearer than one
             change = jnp.concatenate([each.reshape(-1, adjoint.shape[-1]) for each in moved])
             return adjoint.at[every].add(change, mode="promise_in_bounds")
 
-        return _switch(layout.kind[block], [functools.partial(through, k) for k in range(len(kinds))], adjoint)
+        return _switch(
+            layout.kind[block], [functools.partial(through, k) for k in range(len(kinds))], adjoint
+        )
 
     adjoint = lax.fori_loop(0, layout.num_blocks, step, adjoint)
     count, deep = layout.prior.shape

@@ -75,7 +75,7 @@ class Landscape:
 
     def value(self, places: Mapping[int, int]) -> float:
         """Log probability of an answer."""
-        return self.constant + self.exact.set(places)
+        return self.constant + self.exact.settle(places)
 
 
 class _Climber:
@@ -91,13 +91,15 @@ class _Climber:
         self.possible = self.value > -math.inf
         if not self.possible:
             self.tree = self.landscape.walled
-            self.value = self.landscape.constant + self.tree.set(places)
+            self.value = self.landscape.constant + self.tree.settle(places)
 
     def improve(self, free: set[int], most_cells: int) -> bool | None:
         """Move free variables to where they are best; whether that is better; None where tables are too large."""
         landscape = self.landscape
         live = [factor for factor in self.tree.between(free) if factor.scope]
-        parts = [part for part in independent_parts(live) if any(v in free for scope, _ in part for v in scope)]
+        parts = [
+            part for part in independent_parts(live) if any(v in free for scope, _ in part for v in scope)
+        ]
         orders = [constrained_order(part, landscape.sizes, free) for part in parts]
         if max((order.cells for order in orders), default=1) > most_cells:
             return None
@@ -176,7 +178,9 @@ def climb_neighbourhoods(
 def _kicked(random: np.random.Generator, landscape: Landscape, places: dict[int, int]) -> dict[int, int]:
     """An answer with one neighbourhood set at random."""
     size = 1 + int(random.integers(max(2, len(landscape.asked) // 4)))
-    drawn = {v: int(random.integers(landscape.sizes[v])) for v in sorted(_neighbourhood(random, landscape, size))}
+    drawn = {
+        v: int(random.integers(landscape.sizes[v])) for v in sorted(_neighbourhood(random, landscape, size))
+    }
     return places | drawn
 
 
