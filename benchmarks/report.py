@@ -48,6 +48,7 @@ def run(
     sizes: Sequence[str] = (),
     figure: bool = False,
     peers: Sequence[str] = (),
+    options: Callable[[argparse.ArgumentParser], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> int:
     """Exit code of a benchmark: 0, 1 where a row says `correct=False` or there is no row at all, 2 for bad settings.
@@ -61,10 +62,13 @@ def run(
     sizes : names that `--size` may have; any where there are none.
     figure : True adds `--figure`, a picture that `measure` draws.
     peers : distributions whose versions the record keeps beside ours.
+    options : adds settings of the script's own.
     argv : arguments to read in place of the command line's.
     """
     title = (about or name).strip().splitlines()[0]
-    settings = parse_settings(name, title, speed=speed, sizes=sizes, figure=figure, argv=argv)
+    settings = parse_settings(
+        name, title, speed=speed, sizes=sizes, figure=figure, options=options, argv=argv
+    )
     fault = _fault_of_places(settings)
     if fault is not None:
         print(fault, file=sys.stderr)
@@ -87,6 +91,7 @@ def parse_settings(
     speed: bool = False,
     sizes: Sequence[str] = (),
     figure: bool = False,
+    options: Callable[[argparse.ArgumentParser], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> argparse.Namespace:
     """Settings of one run: `quick`, `seed`, `json`; for speed scripts `size`, `dtype`, `rounds`; `figure` if asked.
@@ -111,6 +116,8 @@ def parse_settings(
         parser.add_argument(
             "--figure", type=Path, default=None, metavar="FILE", help="also draw a picture there"
         )
+    if options is not None:
+        options(parser)
     return parser.parse_args(argv)
 
 

@@ -33,7 +33,7 @@ from ethogram.inference.forward_layout import Kind, Layout, lay_out
 from ethogram.inference.forward_marginals import log_value, value_and_gradient
 from ethogram.models.bayes_net import MarginalMAP
 
-__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend"]
+__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend", "is_compiled"]
 
 OPTIMIZERS = ("adam", "expgrad", "paper")
 CHUNK = 10
@@ -117,16 +117,33 @@ def ascend(
             raise ValueError(f"{name} is {value!r}: give an integer of at least 1")
     layout, kinds = lay_out(query, tables)
     count, pool = len(query.map_variables), _Pool()
+    shape = _shape(layout, kinds, optimizer, num_restarts)
     with jax.enable_x64(True):
         layout = jax.tree.map(jnp.asarray, layout)
         climbers = _start(layout, kinds, key, num_restarts, optimizer)
         for step in range(CHUNK, max_steps + CHUNK, CHUNK):
             climbers = _advance(layout, kinds, climbers, optimizer)
             pool.add(climbers, count)
+            _RUN.add(shape)
             found = pool.sorted(step, int(climbers.num_climbs))
             if stop is not None and stop(found):
                 break
     return found
+
+
+def is_compiled(
+    query: MarginalMAP, tables: tuple[np.ndarray, ...] | None, optimizer: str, num_restarts: int
+) -> bool:
+    """Whether climbs of a question of this shape have run before in this process, and begin at once."""
+    layout, kinds = lay_out(query, tables)
+    return _shape(layout, kinds, optimizer, num_restarts) in _RUN
+
+
+_RUN: set[Any] = set()
+
+
+def _shape(layout: Layout, kinds: tuple[Kind, ...], optimizer: str, num_restarts: int) -> Any:
+    return tuple(np.shape(leaf) for leaf in jax.tree.leaves(layout)), kinds, optimizer, num_restarts
 
 
 class _Pool:

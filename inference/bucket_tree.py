@@ -171,6 +171,17 @@ class BucketTree:
             self.down[below] = Factor(left, message / largest if largest > 0 else message)
         return self.down.get(way[0] if way else variable)
 
+    def belief(self, variable: int) -> Factor:
+        """Of a hidden variable, the sum over all others, but for a constant."""
+        parts = [self.sliced(i) for i in self.inside[variable]] + [
+            self.up[child] for child in self.children[variable]
+        ]
+        above = self._from_above(variable)
+        (scope, table), _ = product(parts if above is None else [*parts, above])
+        return Factor(
+            (variable,), table.sum(tuple(axis for axis, other in enumerate(scope) if other != variable))
+        )
+
     def between(self, free: Iterable[int]) -> list[Factor]:
         """Factors whose best setting of free variables is that of everything, all others held.
 

@@ -14,17 +14,17 @@ and approximation strategies for MAP explanations", for the constrained order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.inference.zero_propagation import Factor, propagate_zeros, query_factors
+from ethogram.inference.zero_propagation import Factor, Possible, propagate_zeros, query_factors
 from ethogram.models.bayes_net import MarginalMAP
 
 __all__ = [
-    "ExactAnswer", "Order", "WidthError", "constrained_order", "eliminate", "elimination_order",
-    "exact_log_probability", "exact_map", "independent_parts", "product",
+    "ExactAnswer", "Order", "Plan", "WidthError", "carry_out", "constrained_order", "eliminate", "elimination_order",
+    "exact_log_probability", "exact_map", "independent_parts", "plan_elimination", "product",
 ]  # fmt: skip
 
 SMALL = 1e-100
@@ -50,10 +50,26 @@ class ExactAnswer(NamedTuple):
 
 
 class Order(NamedTuple):
-    """In which variables go, and cells of the largest table that makes."""
+    """In which variables go, cells of the largest table that makes, and of all of them together."""
 
     variables: list[int]
     cells: int
+    work: int
+
+
+class Plan(NamedTuple):
+    """Elimination that has not been carried out.
+
+    Attributes
+    ----------
+    parts, orders : factors that hang together, and in which order their variables go.
+    cells, work : of the largest table, and of all of them together.
+    """
+
+    parts: list[list[Factor]]
+    orders: list[Order]
+    cells: int
+    work: int
 
 
 def exact_log_probability(
@@ -104,18 +120,38 @@ def _answer(
     possible = propagate_zeros(factors)
     if possible.impossible:
         return {}, -math.inf
-    total = query.network.log_constant
-    states = {variable: int(each[0]) for variable, each in possible.states.items() if len(each) == 1}
-    constants = [float(factor.table) for factor in possible.factors if not factor.scope]
-    if not all(constants):
-        return {}, -math.inf
-    total += sum(map(math.log, constants))
-    live = [factor for factor in possible.factors if factor.scope]
+    plan = plan_elimination(possible, maximised)
+    _guard(plan, most_cells)
+    states, value = carry_out(possible, plan, maximised)
+    return states, query.network.log_constant + value
+
+
+def plan_elimination(possible: Possible, maximised: Iterable[int], most_cells: float = math.inf) -> Plan:
+    """How variables would go: parts that are independent, and the order of each.
+
+    Parameters
+    ----------
+    most_cells : where a table would have more, planning ends, and the plan cannot be carried out.
+    """
     sizes = {variable: len(each) for variable, each in possible.states.items()}
-    parts = independent_parts(live)
-    orders = [constrained_order(part, sizes, maximised) for part in parts]
-    _guard(query, orders, most_cells)
-    for part, order in zip(parts, orders, strict=True):
+    parts = independent_parts([factor for factor in possible.factors if factor.scope])
+    orders: list[Order] = []
+    for part in parts:
+        orders.append(constrained_order(part, sizes, maximised, most_cells))
+        if orders[-1].cells > most_cells:
+            break
+    cells, work = max((order.cells for order in orders), default=1), sum(order.work for order in orders)
+    return Plan(parts, orders, cells, work)
+
+
+def carry_out(possible: Possible, plan: Plan, maximised: Iterable[int]) -> tuple[dict[int, int], float]:
+    """States of the maximised variables, those with one possible state included, and the log of what is left."""
+    constants = [float(factor.table) for factor in possible.factors if not factor.scope]
+    if possible.impossible or not all(constants):
+        return {}, -math.inf
+    total = math.fsum(map(math.log, constants))
+    states = {variable: int(each[0]) for variable, each in possible.states.items() if len(each) == 1}
+    for part, order in zip(plan.parts, plan.orders, strict=True):
         found, log_value = eliminate(part, order.variables, set(maximised))
         if log_value == -math.inf:
             return {}, -math.inf
@@ -143,16 +179,20 @@ def independent_parts(factors: list[Factor]) -> list[list[Factor]]:
     return list(parts.values())
 
 
-def constrained_order(part: list[Factor], sizes: dict[int, int], maximised: Iterable[int]) -> Order:
+def constrained_order(
+    part: list[Factor], sizes: Mapping[int, int], maximised: Iterable[int], most_cells: float = math.inf
+) -> Order:
     """Summed variables first, then maximised ones."""
     variables = {variable for scope, _ in part for variable in scope}
     last = variables & set(maximised)
-    return elimination_order([scope for scope, _ in part], sizes, [sorted(variables - last), sorted(last)])
+    stages = [sorted(variables - last), sorted(last)]
+    return elimination_order([scope for scope, _ in part], sizes, stages, most_cells)
 
 
 def elimination_order(
-    scopes: Iterable[Sequence[int]], sizes: dict[int, int], stages: Sequence[Sequence[int]]
-) -> Order:
+    scopes: Iterable[Sequence[int]], sizes: Mapping[int, int], stages: Sequence[Sequence[int]],
+    most_cells: float = math.inf,
+) -> Order:  # fmt: skip
     """Order of least fill, stage by stage, and the cells of its largest table.
 
     Parameters
@@ -160,6 +200,7 @@ def elimination_order(
     scopes : of the tables.
     sizes : number of states by variable.
     stages : variables that go first, then, and so on.
+    most_cells : where a table has more, the order ends there.
     """
     near: dict[int, set[int]] = {}
     for scope in scopes:
@@ -173,7 +214,7 @@ def elimination_order(
         missing = sum(len(others - near[other]) - 1 for other in others) // 2
         return missing, math.prod(sizes[other] for other in others)
 
-    order, largest = [], 1
+    order, largest, work = [], 1, 0
     for stage in stages:
         left = {variable: fill(variable) for variable in stage if variable in near}
         while left:
@@ -181,20 +222,22 @@ def elimination_order(
             del left[variable]
             order.append(variable)
             others = near.pop(variable)
-            largest = max(largest, sizes[variable] * math.prod(sizes[other] for other in others))
+            cells = sizes[variable] * math.prod(sizes[other] for other in others)
+            largest, work = max(largest, cells), work + cells
+            if largest > most_cells:
+                return Order(order, largest, work)
             for other in others:
                 near[other] |= others
                 near[other] -= {other, variable}
             for other in set().union(others, *(near[one] for one in others)) & left.keys():
                 left[other] = fill(other)
-    return Order(order, largest)
+    return Order(order, largest, work)
 
 
-def _guard(query: MarginalMAP, orders: list[Order], most_cells: int) -> None:
-    worst = max((order.cells for order in orders), default=1)
-    if worst > most_cells:
+def _guard(plan: Plan, most_cells: int) -> None:
+    if plan.cells > most_cells:
         raise WidthError(
-            f"a table of {math.log2(worst):.1f} bits ({8 * worst:.3g} bytes) would be made, and 2**"
+            f"a table of {math.log2(plan.cells):.1f} bits ({8 * plan.cells:.3g} bytes) would be made, and 2**"
             f"{math.log2(most_cells):.3g} cells are allowed: ask for other MAP variables, give more evidence, raise "
             'most_cells, or take an approximate method (solve_mmap with method="hybrid")'
         )

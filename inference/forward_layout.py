@@ -11,6 +11,8 @@ Section 3 of Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Margin
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -24,6 +26,8 @@ ROUNDING = 1e-3
 """By how much a row may miss one and be a distribution all the same."""
 MOST_PADDING = 4
 """By how much a table may grow to stand in blocks with larger ones."""
+MOST_KINDS = 3
+"""Each is compiled by itself."""
 BLOCK_CELLS = 2**10
 ZERO, ONE = 0, 1
 """Rows of the values that hold these numbers."""
@@ -204,13 +208,36 @@ def _kind(node: _Node) -> Kind:
 
 def _kinds(nodes: list[_Node], count: int) -> tuple[Kind, ...]:
     """Few kinds that hold all nodes, and so what is left of them when parents are worked out, largest first."""
-    needed = sorted({_kind(node) for node in nodes if node.parents}, key=lambda kind: -kind.cells)
-    kept: list[Kind] = []
-    for kind in needed or [Kind((2,), 1, 1)]:
-        if not any(one.holds(kind) and one.cells <= MOST_PADDING * kind.cells for one in kept):
-            kept.append(kind)
+    number = collections.Counter(_kind(node) for node in nodes if node.parents)
+    kept: dict[Kind, int] = {}
+    for kind in sorted(number, key=lambda kind: -kind.cells):
+        roomy = next(
+            (one for one in kept if one.holds(kind) and one.cells <= MOST_PADDING * kind.cells), kind
+        )
+        kept[roomy] = kept.get(roomy, 0) + number[kind]
+    while len(kept) > MOST_KINDS:
+        pairs = [
+            (one, other) for one in kept for other in kept if one.cells >= other.cells and one is not other
+        ]
+        one, other = min(pairs, key=lambda pair: _dearer(pair[0], pair[1], kept))
+        both = kept.pop(one) + kept.pop(other)
+        union = _union(one, other)
+        kept[union] = kept.get(union, 0) + both
     widest = min(max(_power(count // 25), 8), 64)
-    return tuple(kind._replace(width=max(1, min(widest, BLOCK_CELLS // kind.cells))) for kind in kept)
+    ordered = sorted(kept or [Kind((2,), 1, 1)], key=lambda kind: -kind.cells)
+    return tuple(kind._replace(width=max(1, min(widest, BLOCK_CELLS // kind.cells))) for kind in ordered)
+
+
+def _union(one: Kind, other: Kind) -> Kind:
+    """The smallest kind that holds what either holds."""
+    parents = itertools.zip_longest(one.parents, other.parents, fillvalue=1)
+    return Kind(tuple(max(pair) for pair in parents), max(one.outputs, other.outputs), 1)
+
+
+def _dearer(one: Kind, other: Kind, number: dict[Kind, int]) -> int:
+    """Cells that nodes of two kinds have more where they stand together."""
+    union = _union(one, other).cells
+    return (union - one.cells) * number[one] + (union - other.cells) * number[other]
 
 
 def _power(number: int) -> int:

@@ -49,18 +49,21 @@ class Possible(NamedTuple):
         return any(not len(each) for each in self.states.values())
 
 
-def query_factors(query: MarginalMAP, assignment: Any = None) -> list[Factor]:
+def query_factors(
+    query: MarginalMAP, assignment: Any = None, tables: tuple[np.ndarray, ...] | None = None
+) -> list[Factor]:
     """Tables of the network with the evidence in them, and the likelihoods of soft evidence.
 
     Parameters
     ----------
     assignment : states of the MAP variables, which are then known too.
+    tables : others than the network's own.
     """
     network, known = query.network, dict(query.observed)
     if assignment is not None:
         known |= dict(zip(query.map_variables, (int(state) for state in assignment), strict=True))
     factors = []
-    for number, (table, parents) in enumerate(zip(network.tables, network.parents, strict=True)):
+    for number, (table, parents) in enumerate(zip(tables or network.tables, network.parents, strict=True)):
         scope = (*parents, number)
         left = tuple(variable for variable in scope if variable not in known)
         factors.append(Factor(left, table[tuple(known.get(variable, slice(None)) for variable in scope)]))

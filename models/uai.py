@@ -21,8 +21,8 @@ import numpy as np
 from ethogram.models.bayes_net import BayesNet
 
 __all__ = [
-    "Factors", "read_evidence", "read_factors", "read_map_variables", "read_network", "write_evidence",
-    "write_map_variables", "write_network",
+    "Factors", "read_evidence", "read_factors", "read_map_variables", "read_names", "read_network", "read_text",
+    "write_evidence", "write_map_variables", "write_network", "write_text",
 ]  # fmt: skip
 
 KINDS = ("BAYES", "MARKOV")
@@ -94,7 +94,8 @@ def read_network(path: str | os.PathLike, names: str | os.PathLike | None = None
     found = read_factors(path)
     if found.kind != "BAYES":
         raise ValueError(
-            f"{os.fspath(path)} says {found.kind}: its factors are no tables of children given parents"
+            f"{os.fspath(path)} says {found.kind}: its factors are no tables of children given parents: take "
+            "read_factors and network_of_factors"
         )
     place: dict[int, int] = {}
     for i, scope in enumerate(found.scopes):
@@ -115,14 +116,29 @@ def read_network(path: str | os.PathLike, names: str | os.PathLike | None = None
     order = [place[variable] for variable in range(len(found.sizes))]
     told: dict[str, Any] = {}
     if names is not None:
-        content = json.loads(_text(names))
-        if not isinstance(content, dict) or "names" not in content:
-            raise ValueError(f"{os.fspath(names)} has no names: give JSON with names, and states of each")
-        states = content.get("states")
-        told = {"names": tuple(content["names"])}
-        told["state_names"] = None if states is None else tuple(tuple(each) for each in states)
+        told = read_names(names)
     parents = tuple(found.scopes[i][:-1] for i in order)
     return BayesNet(tuple(found.tables[i] for i in order), parents, **told)
+
+
+def read_names(path: str | os.PathLike) -> dict[str, Any]:
+    """Arguments `names` and `state_names` of a network, from a JSON file with ``names``, and ``states`` of each.
+
+    Raises
+    ------
+    ValueError : the file is no JSON, or has no names.
+    """
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{os.fspath(path)}, line {error.lineno}, is no JSON: {error.msg}") from None
+    if not isinstance(content, dict) or "names" not in content:
+        raise ValueError(f"{os.fspath(path)} has no names: give JSON with names, and states of each")
+    states = content.get("states")
+    return {
+        "names": tuple(content["names"]),
+        "state_names": None if states is None else tuple(tuple(each) for each in states),
+    }
 
 
 def write_network(path: str | os.PathLike, network: BayesNet, names: str | os.PathLike | None = None) -> None:
@@ -146,9 +162,9 @@ def write_network(path: str | os.PathLike, network: BayesNet, names: str | os.Pa
     for table in network.tables:
         rows = table.reshape(-1, table.shape[-1]).tolist()
         lines += [str(table.size), *(" " + " ".join(map(repr, row)) for row in rows), ""]
-    _write(path, "\n".join(lines) + "\n")
+    write_text(path, "\n".join(lines) + "\n")
     if names is not None:
-        _write(names, json.dumps({"names": network.names, "states": network.state_names}))
+        write_text(names, json.dumps({"names": network.names, "states": network.state_names}))
 
 
 def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int = 0) -> dict[int, int]:
@@ -183,7 +199,7 @@ def write_evidence(path: str | os.PathLike, network: BayesNet, evidence: Mapping
     for name, state in evidence.items():
         number = network.variable(name, "evidence")
         pairs += [number, network.state(number, state, "evidence")]
-    _write(path, " ".join(map(str, (len(pairs) // 2, *pairs))) + "\n")
+    write_text(path, " ".join(map(str, (len(pairs) // 2, *pairs))) + "\n")
 
 
 def read_map_variables(path: str | os.PathLike, network: BayesNet) -> tuple[int, ...]:
@@ -207,7 +223,7 @@ def read_map_variables(path: str | os.PathLike, network: BayesNet) -> tuple[int,
 def write_map_variables(path: str | os.PathLike, network: BayesNet, variables: Sequence[Any]) -> None:
     """Write a query, variables by number or name."""
     numbers = [network.variable(name, "variables") for name in variables]
-    _write(path, " ".join(map(str, (len(numbers), *numbers))) + "\n")
+    write_text(path, " ".join(map(str, (len(numbers), *numbers))) + "\n")
 
 
 def _samples(words: _Words, told: list[int]) -> list[list[int]]:
@@ -237,7 +253,7 @@ class _Words:
         self.path = os.fspath(path)
         self.words: list[str] = []
         self.lines: list[int] = []
-        for number, line in enumerate(_text(path).splitlines(), start=1):
+        for number, line in enumerate(read_text(path).splitlines(), start=1):
             here = line.partition("#")[0].split()
             self.words += here
             self.lines += [number] * len(here)
@@ -295,14 +311,16 @@ class _Words:
             raise self.wrong(f"goes on with {self.words[self.place - 1]!r}, where the file should end")
 
 
-def _text(path: str | os.PathLike) -> str:
+def read_text(path: str | os.PathLike) -> str:
+    """What a file says; one that ends in ``.gz`` is unpacked."""
     if os.fspath(path).endswith(".gz"):
         with gzip.open(path, "rt", encoding="utf-8") as file:
             return file.read()
     return Path(path).read_text(encoding="utf-8")
 
 
-def _write(path: str | os.PathLike, text: str) -> None:
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Write a file, packed where its name ends in ``.gz``."""
     if os.fspath(path).endswith(".gz"):
         with gzip.open(path, "wt", encoding="utf-8") as file:
             file.write(text)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ethogram.inference.reward_posterior import fit_reward
     from ethogram.inference.reward_predictions import predict_reward, transfer
     from ethogram.inference.score_curve import score_curve
+    from ethogram.inference.solve_mmap import solve_mmap
     from ethogram.inference.step_sizes import robbins_monro
     from ethogram.models import markov_chain
     from ethogram.models.agent_markov import AgentMarkov, Constraints
@@ -112,6 +113,7 @@ _HOMES = {
     "robbins_monro": "ethogram.inference.step_sizes",
     "score_curve": "ethogram.inference.score_curve",
     "soft_policy": "ethogram.models.soft_values",
+    "solve_mmap": "ethogram.inference.solve_mmap",
     "soft_values": "ethogram.models.soft_values",
     "summarize_choices": "ethogram.inference.choice_summary",
     "to_arviz": "ethogram.inference.arviz_export",
@@ -175,6 +177,7 @@ __all__ = [
     "score_curve",
     "soft_policy",
     "soft_values",
+    "solve_mmap",
     "summarize_choices",
     "to_arviz",
     "transfer",

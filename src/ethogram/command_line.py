@@ -18,13 +18,15 @@ from typing import NoReturn
 
 __all__ = ["main", "use_compilation_cache"]
 
-OUTPUT_CLOSED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+OUTPUT_CLOSED, BAD_INPUT, IMPOSSIBLE, INTERRUPTED = 1, 2, 3, 130
+METHODS = ("hybrid", "ags", "exact", "mpbp", "mpbp-cavity", "mpe", "sequential", "marginal")
 GAMES = ("tetris",)
 LARGEST_SEED = 2**32 - 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of the command: 0, or 2 for bad input, 130 after Ctrl-C, and 1 where nobody reads the output.
+    """Exit code of the command: 0, or 2 for bad input, 3 for impossible evidence, 130 after Ctrl-C, and 1 where nobody
+    reads the output.
 
     Parameters
     ----------
@@ -92,6 +94,28 @@ def _parser() -> _Parser:
     play.add_argument("--seed", type=_seed, metavar="N", help="seed of the pieces (other ones each time)")
     play.add_argument("--moves", type=_count, metavar="N", help="moves after which to stop (none)")
     play.set_defaults(run=_play)
+
+    mmap = commands.add_parser(
+        "mmap",
+        help="the most probable states of some variables of a Bayesian network, all others summed out",
+        description="Answers a marginal MAP question: which joint setting of some variables is most probable, given "
+        "evidence, everything else summed out. Exit code 3 where the evidence is impossible.",
+    )
+    mmap.add_argument(
+        "network", type=Path, metavar="NETWORK", help="UAI (BAYES or MARKOV) or BIF file, also .gz"
+    )
+    mmap.add_argument("--evidence", type=Path, metavar="FILE", help="UAI evidence file (none)")
+    mmap.add_argument(
+        "--map", required=True, metavar="FILE|LIST", help="query file, or variables with commas"
+    )
+    mmap.add_argument(
+        "--names", type=Path, metavar="FILE", help="JSON with names of a UAI file's variables, states"
+    )
+    mmap.add_argument("--method", choices=METHODS, default="hybrid", help="%(choices)s (hybrid)")
+    mmap.add_argument("--time-limit", type=_seconds, default=10.0, metavar="S", help="seconds (10)")
+    mmap.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of every random draw (0)")
+    mmap.add_argument("--json", type=Path, metavar="FILE", help="also write the answer there")
+    mmap.set_defaults(run=_mmap)
     return parser
 
 
@@ -134,6 +158,32 @@ def _play(arguments: argparse.Namespace) -> int:
         play_tetris(arguments.out, **settings)
     except BrokenPipeError:
         raise
+    except (OSError, ValueError) as error:
+        return _refuse(_said(error))
+    return 0
+
+
+def _mmap(arguments: argparse.Namespace) -> int:
+    with _quits_at_once():
+        from ethogram.inference.solve_mmap import ImpossibleEvidenceError
+        from ethogram.mmap_command import answer
+
+        use_compilation_cache()
+    try:
+        answer(
+            arguments.network,
+            evidence=arguments.evidence,
+            variables=arguments.map,
+            names=arguments.names,
+            method=arguments.method,
+            time_limit=arguments.time_limit,
+            seed=arguments.seed,
+            json_file=arguments.json,
+        )
+    except BrokenPipeError:
+        raise
+    except ImpossibleEvidenceError as error:
+        return _refuse(str(error), IMPOSSIBLE)
     except (OSError, ValueError) as error:
         return _refuse(_said(error))
     return 0

@@ -1,0 +1,144 @@
+"""The default way to answer a marginal MAP question: exactly where that is affordable, else by search from many starts.
+
+Zeros are propagated first. What is left is eliminated in the constrained order where that takes a small part of the
+time; the answer is then proved. Else neighbourhoods are searched exactly, from draws of the network, from explanations
+of everything, from answers that gradient ascent on the surrogate passes, and from the best answer so far, shaken.
+
+Where even one answer's probability is out of reach, answers of the same kinds are compared by their Bethe estimates.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import jax
+import numpy as np
+from jax import Array
+
+from ethogram.inference.ags import ascend, is_compiled
+from ethogram.inference.elimination import carry_out, plan_elimination
+from ethogram.inference.incumbent import Incumbent
+from ethogram.inference.mixed_product import mixed_product, smoothed_tables
+from ethogram.inference.mmap_methods import explain_everything, score
+from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods
+from ethogram.inference.network_draws import draw_states, generator
+from ethogram.inference.zero_propagation import Possible, propagate_zeros, query_factors
+from ethogram.models.bayes_net import MarginalMAP
+
+__all__ = ["RESTARTS", "hybrid"]
+
+CELLS_A_SECOND = 3e7
+"""What elimination gets through, with room to spare."""
+SHARE = 0.4
+"""Of the time, for an answer by elimination."""
+COMPILATION, ASCENT = 6.0, 0.15
+"""Seconds to leave for a first compilation; share of the time for gradient ascent."""
+STEPS, RESTARTS, KEPT = 60, 64, 24
+
+
+def hybrid(
+    key: Array, query: MarginalMAP, incumbent: Incumbent, max_steps: int | None, most_cells: int
+) -> None:
+    """Exactly where affordable, else by searching neighbourhoods from many starts."""
+    clock = incumbent.clock
+    possible = propagate_zeros(query_factors(query))
+    budget = SHARE * CELLS_A_SECOND * min(clock.left(), 60.0)
+    plan = plan_elimination(possible, query.map_variables, min(most_cells, budget))
+    if plan.cells <= most_cells and plan.work <= budget:
+        states, value = carry_out(possible, plan, query.map_variables)
+        answer = [states.get(variable, 0) for variable in query.map_variables]
+        incumbent.offer(answer, query.network.log_constant + value, "exact", "elimination")
+        incumbent.prove()
+        return
+    sums = plan_elimination(possible, (), min(most_cells, budget / 4))
+    if sums.cells <= most_cells and sums.work <= budget / 4:
+        incumbent.upper_bound = query.network.log_constant + carry_out(possible, sums, ())[1]
+    landscape = Landscape(query, possible, query.map_variables)
+    if landscape.exact.cells > most_cells:
+        _by_estimates(key, query, possible, incumbent, max_steps, most_cells)
+        return
+    random = generator(key)
+    starts = _starts(key, random, query, possible, landscape, incumbent, most_cells)
+    source = [""]
+
+    def fresh() -> Mapping[int, int]:
+        source[0], places = next(starts)
+        return places
+
+    def report(places: Mapping[int, int], value: float) -> None:
+        told = landscape.whole(places)
+        incumbent.offer(
+            [told[v] for v in query.map_variables], value, "exact", f"neighbourhoods, from {source[0]}"
+        )
+
+    _, _, proved = climb_neighbourhoods(
+        random, landscape, fresh(), report=report, stop=clock.over, most_cells=most_cells, max_rounds=max_steps,
+        fresh=fresh,
+    )  # fmt: skip
+    if proved:
+        incumbent.prove()
+
+
+def _starts(
+    key: Array, random: np.random.Generator, query: MarginalMAP, possible: Possible, landscape: Landscape,
+    incumbent: Incumbent, most_cells: int,
+) -> Iterator[tuple[str, dict[int, int]]]:  # fmt: skip
+    """Starts without end, and what each is."""
+    clock = incumbent.clock
+    passed: list[np.ndarray] | None = None
+    for turn in itertools.count():
+        if turn % 3 == 1:
+            rest = clock.left()
+
+            def enough(rest: float = rest) -> bool:
+                return clock.left() < 0.8 * rest
+
+            states = explain_everything(random, query, possible, enough, most_cells, 200, restart=False)
+            yield "an explanation of everything", landscape.places(states)
+        elif turn % 3 == 2:
+            if passed is None or (not passed and turn % 9 == 2):
+                passed = _passed(jax.random.fold_in(key, turn), query, incumbent)
+            if passed:
+                states = dict(zip(query.map_variables, passed.pop(0).tolist(), strict=True))
+                yield "gradient ascent", landscape.places(states)
+                continue
+        yield "a draw", landscape.places(draw_states(random, query))
+
+
+def _passed(key: Array, query: MarginalMAP, incumbent: Incumbent) -> list[np.ndarray]:
+    """Answers that gradient ascent passes on smoothed tables; none where there is no time to compile it."""
+    clock, rest = incumbent.clock, incumbent.clock.left()
+    tables = smoothed_tables(query.network)
+    if rest < (1.0 if is_compiled(query, tables, "adam", RESTARTS) else COMPILATION):
+        return []
+    found = ascend(
+        key, query, optimizer="adam", num_restarts=RESTARTS, max_steps=STEPS, tables=tables,
+        stop=lambda vertices: clock.left() < (1 - ASCENT) * rest,
+    )  # fmt: skip
+    return list(found.states[:KEPT])
+
+
+def _by_estimates(
+    key: Array,
+    query: MarginalMAP,
+    possible: Possible,
+    incumbent: Incumbent,
+    max_steps: int | None,
+    most_cells: int,
+) -> None:
+    """Answers by mixed-product propagation, explanations and gradient ascent, the best by the Bethe estimate."""
+    clock, random = incumbent.clock, generator(key)
+    for reading in ("belief", "cavity"):
+        found = mixed_product(query, reading=reading, tables=smoothed_tables(query.network), stop=clock.over)
+        incumbent.offer(found.states, *score(query, found.states, most_cells), "mixed product")
+    rounds = 0
+    while not clock.over() and (max_steps is None or rounds < max_steps):
+        rounds += 1
+        states = explain_everything(random, query, possible, clock.over, most_cells, 200, restart=False)
+        answer = [states.get(variable, 0) for variable in query.map_variables]
+        incumbent.offer(answer, *score(query, answer, most_cells), "explanation of everything")
+        for each in _passed(jax.random.fold_in(key, rounds), query, incumbent):
+            if clock.over():
+                break
+            incumbent.offer(each, *score(query, each, most_cells), "gradient ascent")
