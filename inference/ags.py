@@ -33,7 +33,7 @@ from ethogram.inference.forward_layout import Kind, Layout, lay_out
 from ethogram.inference.forward_marginals import log_value, value_and_gradient
 from ethogram.models.bayes_net import MarginalMAP
 
-__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend", "is_compiled"]
+__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend", "is_compiled", "step_paper"]
 
 OPTIMIZERS = ("adam", "expgrad", "paper")
 CHUNK = 10
@@ -267,10 +267,8 @@ def _no_moments(position: Array, optimizer: str) -> Any:
     return jax.vmap(ADAM.init, -1, -1)(position) if optimizer == "adam" else ()
 
 
-def _step_paper(
-    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array
-) -> tuple[Array, Any]:
-    """The best of ten steps, tenths of the largest, and where the smallest is best, of tenths again."""
+def step_paper(layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> Array:
+    """Weights after a step of the authors': the best of ten, and where the smallest is best, of tenths of it."""
     gradient = jnp.where(layout.states[..., None], value_and_gradient(layout, kinds, weights)[1], 0)
     # Its scale does not matter, and a wall's is beyond what may be squared.
     gradient = gradient / jnp.maximum(jnp.abs(gradient).max((0, 1)), jnp.finfo(gradient.dtype).tiny)
@@ -301,7 +299,7 @@ def _step_paper(
         jnp.zeros((), jnp.int32),
     )
     step = lax.while_loop(lambda state: state[3].any() & (state[4] < ROUNDS), look, start)[1]
-    return _inside(weights + step * gradient), ()
+    return _inside(weights + step * gradient)
 
 
 def _inside(weights: Array) -> Array:
@@ -339,6 +337,12 @@ def _step_expgrad(
 def _by_logits(weights: Array, gradient: Array) -> Array:
     """Gradient by logits of a gradient by weights, the first state's taken off both."""
     return weights * (gradient - (weights * gradient).sum(1, keepdims=True))
+
+
+def _step_paper(
+    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array
+) -> tuple[Array, Any]:
+    return step_paper(layout, kinds, weights), ()
 
 
 _STEPS = {"adam": _step_adam, "expgrad": _step_expgrad, "paper": _step_paper}

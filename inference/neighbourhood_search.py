@@ -186,9 +186,17 @@ def _kicked(random: np.random.Generator, landscape: Landscape, places: dict[int,
 
 def _neighbourhood(random: np.random.Generator, landscape: Landscape, count: int) -> set[int]:
     """MAP variables around one of them, some steps left out."""
-    first = landscape.asked[random.integers(len(landscape.asked))]
-    found, seen, edge, maximised = {first}, {first}, [first], set(landscape.asked)
-    while edge and len(found) < count:
+    found: set[int] = set()
+    seen: set[int] = set()
+    edge: list[int] = []
+    maximised = set(landscape.asked)
+    while len(found) < count:
+        if not edge:  # nothing is left that hangs together with these
+            rest = [variable for variable in landscape.asked if variable not in seen]
+            edge = [rest[int(random.integers(len(rest)))]]
+            seen.update(edge)
+            found.update(edge)
+            continue
         variable = edge.pop(int(random.integers(min(len(edge), 4))))
         others = [other for other in landscape.near[variable] if other not in seen]
         random.shuffle(others)

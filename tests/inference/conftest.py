@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from ethogram.models.bayes_net import BayesNet, MarginalMAP
 from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.role_hmm import RoleHMM
 from ethogram.models.trajectories import Trajectories
@@ -92,3 +93,48 @@ def compiler_events():
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield seen
     jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def draw_query(seed, count=7):
+    """A network of two to four states a variable, a fifth of the entries of which are zero, and a question."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(2, 5, count)
+    parents, tables = [], []
+    for number in range(count):
+        some = random.permutation(number)[: random.integers(0, min(number, 3) + 1)]
+        table = random.dirichlet(np.ones(sizes[number]), sizes[some]) * (
+            random.random((*sizes[some], sizes[number])) > 0.2
+        )
+        table[..., 0] += table.sum(-1) == 0
+        parents.append(tuple(some.tolist()))
+        tables.append(table / table.sum(-1, keepdims=True))
+    network = BayesNet(tuple(tables), tuple(parents))
+    order = random.permutation(count).tolist()
+    evidence = {order[0]: int(random.integers(sizes[order[0]])), order[1]: random.random(sizes[order[1]])}
+    return network, MarginalMAP(network, evidence, order[2:5])
+
+
+def enumerate_query(network, query):
+    """p(d, e) as a table of the MAP variables in the order of the query, soft evidence included."""
+    count = network.num_variables
+    axes = list("abcdefghij"[:count])
+    tables = [*network.tables, *(np.array(likelihoods) for _, likelihoods in query.soft)]
+    scopes = [(*each, i) for i, each in enumerate(network.parents)] + [(i,) for i, _ in query.soft]
+    words = ["".join(axes[i] for i in scope) for scope in scopes]
+    seen = [np.eye(network.sizes[i])[state] for i, state in query.observed]
+    words += [axes[i] for i, _ in query.observed]
+    asked = "".join(axes[i] for i in query.map_variables)
+    joint = np.einsum(",".join(words) + "->" + "".join(axes), *tables, *seen)
+    return np.einsum("".join(axes) + "->" + asked, joint)
+
+
+@pytest.fixture(scope="session")
+def drawn():
+    """The function `draw_query`."""
+    return draw_query
+
+
+@pytest.fixture(scope="session")
+def enumerated():
+    """The function `enumerate_query`."""
+    return enumerate_query

@@ -20,41 +20,8 @@ STORED = Path(os.environ.get("ETHOGRAM_DATA", "../shared/data")) / "bayes_nets"
 stored = pytest.mark.skipif(not STORED.exists(), reason="stored networks are not here: set ETHOGRAM_DATA")
 
 
-def drawn(seed, count=7):
-    """A network of two to four states a variable, a fifth of the entries of which are zero, and a question."""
-    random = np.random.default_rng(seed)
-    sizes = random.integers(2, 5, count)
-    parents, tables = [], []
-    for number in range(count):
-        some = random.permutation(number)[: random.integers(0, min(number, 3) + 1)]
-        table = random.dirichlet(np.ones(sizes[number]), sizes[some]) * (
-            random.random((*sizes[some], sizes[number])) > 0.2
-        )
-        table[..., 0] += table.sum(-1) == 0
-        parents.append(tuple(some.tolist()))
-        tables.append(table / table.sum(-1, keepdims=True))
-    network = BayesNet(tuple(tables), tuple(parents))
-    order = random.permutation(count).tolist()
-    evidence = {order[0]: int(random.integers(sizes[order[0]])), order[1]: random.random(sizes[order[1]])}
-    return network, MarginalMAP(network, evidence, order[2:5])
-
-
-def enumerated(network, query):
-    """p(d, e) as a table of the MAP variables in the order of the query, soft evidence included."""
-    count = network.num_variables
-    axes = list("abcdefghij"[:count])
-    tables = [*network.tables, *(np.array(likelihoods) for _, likelihoods in query.soft)]
-    scopes = [(*each, i) for i, each in enumerate(network.parents)] + [(i,) for i, _ in query.soft]
-    words = ["".join(axes[i] for i in scope) for scope in scopes]
-    seen = [np.eye(network.sizes[i])[state] for i, state in query.observed]
-    words += [axes[i] for i, _ in query.observed]
-    asked = "".join(axes[i] for i in query.map_variables)
-    joint = np.einsum(",".join(words) + "->" + "".join(axes), *tables, *seen)
-    return np.einsum("".join(axes) + "->" + asked, joint)
-
-
 @pytest.mark.parametrize("seed", range(25))
-def test_small_networks_by_enumeration(seed):
+def test_small_networks_by_enumeration(seed, drawn, enumerated):
     network, query = drawn(seed)
     table = enumerated(network, query)
     found = exact_map(query)
@@ -69,7 +36,7 @@ def test_small_networks_by_enumeration(seed):
             )
 
 
-def test_propagation_loses_nothing_that_is_possible():
+def test_propagation_loses_nothing_that_is_possible(drawn, enumerated):
     """States that go have no joint probability; where all have some, nothing goes."""
     for seed in range(25):
         network, query = drawn(seed)
@@ -132,7 +99,7 @@ def test_order_takes_summed_variables_first():
     assert set(order.variables[:3]) == {0, 2, 4} and order.cells == 8
 
 
-def test_an_assignment_has_a_state_a_variable():
+def test_an_assignment_has_a_state_a_variable(drawn):
     _, query = drawn(0)
     with pytest.raises(ValueError, match="assignment has 1 states, and 3"):
         exact_log_probability(query, [0])

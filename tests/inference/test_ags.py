@@ -1,0 +1,142 @@
+"""Gradient ascent on forward marginals: the authors' step beside one written apart, vertices, restarts, repetition."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.inference import ags
+from ethogram.inference.forward_layout import lay_out
+from ethogram.inference.forward_marginals import forward_surrogate
+from ethogram.inference.mixed_product import smoothed_tables
+from ethogram.models.bayes_net import BayesNet, MarginalMAP
+
+
+def chain(count=8, seed=0, states=2):
+    """A chain of variables, every second of which is asked for."""
+    random = np.random.default_rng(seed)
+    tables = [random.dirichlet(np.ones(states)), *random.dirichlet(np.ones(states), (count - 1, states))]
+    network = BayesNet(tuple(tables), ((), *((i,) for i in range(count - 1))))
+    return MarginalMAP(network, {count - 1: 1}, list(range(0, count - 1, 2)))
+
+
+def vertex(query, states):
+    sizes = [query.network.sizes[v] for v in query.map_variables]
+    return forward_surrogate(query, [np.eye(n)[s] for n, s in zip(sizes, states, strict=True)])
+
+
+def two(query, q):
+    """The surrogate and its gradient at probabilities of the second states."""
+    found = forward_surrogate(query, [np.array([1 - each, each]) for each in q])
+    return float(found.log_value), np.array([each[1] for each in found.gradient])
+
+
+def authors_step(query, q):
+    """Their step, one number at a time: tenths of the largest, and tenths of tenths where the smallest is best."""
+    gradient = two(query, q)[1]
+    top = q.max() + 1
+    room = [(top - x) / g if g > 0 else (x + 1) / -g for x, g in zip(q, gradient, strict=True) if g]
+    largest, best, best_value = min(room), None, -np.inf
+    for _ in range(6):
+        for j in range(1, 11):
+            step = j * largest / 10
+            value = two(query, np.clip(q + step * gradient, 0, 1))[0]
+            if value > best_value:
+                best, best_value = step, value
+        if best != largest / 10:
+            break
+        largest /= 10
+    return np.clip(q + best * gradient, 0, 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_authors_steps_one_by_one(seed):
+    query = chain(seed=seed)
+    layout, kinds = lay_out(query)
+    q = np.random.default_rng(seed).random(len(query.map_variables))
+    step = jax.jit(lambda layout, weights: ags.step_paper(layout, kinds, weights))
+    for _ in range(6):
+        with jax.enable_x64(True):
+            weights = np.zeros((*layout.prior.shape, 1))
+            weights[: len(q), 0, 0] = q
+            found = np.asarray(step(layout, weights))[: len(q), 0, 0]
+        q = authors_step(query, q)
+        np.testing.assert_allclose(found, q, atol=1e-9)
+
+
+@pytest.mark.parametrize("optimizer", ags.OPTIMIZERS)
+@pytest.mark.parametrize("states", [2, 3])
+def test_finds_the_best_vertex_of_the_surrogate(optimizer, states):
+    query = chain(7, seed=1, states=states)
+    every = list(itertools.product(range(states), repeat=len(query.map_variables)))
+    values = {each: float(vertex(query, each).log_value) for each in every}
+    found = ags.ascend(jax.random.key(0), query, optimizer=optimizer, num_restarts=16, max_steps=60)
+    best = max(values, key=values.__getitem__)
+    assert tuple(found.states[0]) == best
+    assert found.log_values[0] == pytest.approx(values[best], rel=1e-12)
+    assert list(found.log_values) == sorted(found.log_values, reverse=True)
+    assert len({tuple(each) for each in found.states}) == len(found.states)
+    for states_found, value in zip(found.states, found.log_values, strict=True):
+        assert value == pytest.approx(values[tuple(states_found)], rel=1e-9)
+
+
+def test_same_key_same_answers_and_another_key_others():
+    query = chain(20)
+    first, again, other = (
+        ags.ascend(jax.random.key(key), query, num_restarts=4, max_steps=10) for key in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first.states, again.states)
+    np.testing.assert_array_equal(first.log_values, again.log_values)
+    assert first.states.shape != other.states.shape or (first.states != other.states).any()
+
+
+def test_starts_again_and_counts_it():
+    found = ags.ascend(jax.random.key(0), chain(), optimizer="paper", num_restarts=8, max_steps=50)
+    assert found.num_climbs > 8
+    assert found.num_steps == 50
+
+
+def test_is_told_to_stop():
+    seen = []
+
+    def enough(vertices):
+        seen.append(vertices.num_steps)
+        return len(seen) == 2
+
+    found = ags.ascend(jax.random.key(0), chain(), num_restarts=8, max_steps=1000, stop=enough)
+    assert seen == [10, 20]
+    assert found.num_steps == 20
+
+
+def test_walls_are_climbed_over_on_smoothed_tables():
+    copy = np.eye(2)
+    network = BayesNet((np.array([0.5, 0.5]), copy, copy), ((), (0,), (1,)))
+    query = MarginalMAP(network, {2: 1}, [0, 1])
+    found = ags.ascend(
+        jax.random.key(0), query, num_restarts=4, max_steps=40, tables=smoothed_tables(network)
+    )
+    assert tuple(found.states[0]) == (1, 1)
+
+
+def test_no_program_twice_for_two_questions_of_one_shape():
+    network = chain(12).network
+    ags.ascend(jax.random.key(0), MarginalMAP(network, {11: 1}, [1, 4, 6]), num_restarts=4, max_steps=10)
+    before = ags._advance._cache_size()
+    ags.ascend(jax.random.key(0), MarginalMAP(network, {11: 1}, [1, 3, 6]), num_restarts=4, max_steps=10)
+    assert ags._advance._cache_size() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer": "newton"}, "optimizer is 'newton': take one of adam, expgrad, paper"),
+        ({"num_restarts": 0}, "num_restarts is 0"),
+        ({"max_steps": 0}, "max_steps is 0"),
+    ],
+)
+def test_settings_that_do_not_fit(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ags.ascend(jax.random.key(0), chain(), **settings)

@@ -1,0 +1,119 @@
+"""The tree of messages and the search on it, against enumeration of small random networks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from ethogram.inference.bucket_tree import BucketTree
+from ethogram.inference.elimination import (
+    eliminate,
+    elimination_order,
+    exact_log_probability,
+    independent_parts,
+)
+from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods
+from ethogram.inference.zero_propagation import propagate_zeros, query_factors
+from ethogram.models.bayes_net import BayesNet, MarginalMAP
+
+
+def every(query):
+    return itertools.product(*(range(query.network.sizes[v]) for v in query.map_variables))
+
+
+def same(found, truth):
+    assert found == pytest.approx(truth, rel=1e-10) or found == truth
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_moving_about_the_tree_gives_every_answers_probability(seed, drawn):
+    query = drawn(seed, 9)[1]
+    tree = BucketTree(query_factors(query), dict(enumerate(query.network.sizes)), query.map_variables)
+    random = np.random.default_rng(seed)
+    answers = [list(map(int, states)) for states in every(query)]
+    random.shuffle(answers)
+    places = dict(zip(query.map_variables, answers[0], strict=True))
+    same(tree.settle(places), exact_log_probability(query, answers[0]))
+    for states in answers[1:10]:
+        value = tree.move(dict(zip(query.map_variables, states, strict=True)))
+        same(value, exact_log_probability(query, states))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_between_holds_all_that_free_variables_depend_on(seed, drawn):
+    query = drawn(seed, 9)[1]
+    sizes = dict(enumerate(query.network.sizes))
+    tree = BucketTree(query_factors(query), sizes, query.map_variables)
+    random = np.random.default_rng(seed)
+    base = {v: int(random.integers(sizes[v])) for v in query.map_variables}
+    tree.settle(base)
+    for count in (1, 2):
+        for free in itertools.combinations(query.map_variables, count):
+            values = {}
+            for states in itertools.product(*(range(sizes[v]) for v in free)):
+                answer = base | dict(zip(free, states, strict=True))
+                values[states] = exact_log_probability(query, [answer[v] for v in query.map_variables])
+            if max(values.values()) == -math.inf:
+                continue
+            factors = [factor for factor in tree.between(free) if factor.scope]
+            found = {}
+            for part in independent_parts(factors):
+                inside = {v for scope, _ in part for v in scope}
+                stages = [sorted(inside - set(free)), sorted(inside & set(free))]
+                order = elimination_order([scope for scope, _ in part], sizes, stages)
+                found |= eliminate(part, order.variables, set(free))[0]
+            chosen = tuple(found.get(v, base[v]) for v in free)
+            assert values[chosen] == pytest.approx(max(values.values()), rel=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_beliefs_are_posteriors(seed, drawn, enumerated):
+    network, query = drawn(seed, 8)
+    table = enumerated(network, query)
+    if not table.any():
+        return
+    tree = BucketTree(query_factors(query), dict(enumerate(network.sizes)), ())
+    tree.settle({})
+    for axis, variable in enumerate(query.map_variables):
+        belief = tree.belief(variable).table
+        truth = table.sum(tuple(i for i in range(table.ndim) if i != axis))
+        np.testing.assert_allclose(belief / belief.sum(), truth / truth.sum(), atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_climbs_end_at_the_best_answer_of_a_small_network(seed, drawn):
+    query = drawn(seed, 9)[1]
+    best = max(exact_log_probability(query, states) for states in every(query))
+    if best == -math.inf:
+        return
+    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    reported = []
+    places, value, proved = climb_neighbourhoods(
+        np.random.default_rng(seed), landscape, dict.fromkeys(landscape.asked, 0),
+        report=lambda places, value: reported.append(value), stop=lambda: False, most_cells=2**20,
+    )  # fmt: skip
+    states = landscape.whole(places)
+    assert value == pytest.approx(best, rel=1e-10)
+    assert exact_log_probability(query, [states[v] for v in query.map_variables]) == pytest.approx(
+        best, rel=1e-10
+    )
+    assert proved
+    assert reported == sorted(reported)
+
+
+def test_small_tables_take_smaller_neighbourhoods_and_are_not_called_proofs():
+    random, count = np.random.default_rng(0), 9
+    parents = [(), (0,), *((i - 2, i - 1) for i in range(2, count))]
+    tables = [random.dirichlet(np.ones(2), (2,) * len(each)) for each in parents]
+    query = MarginalMAP(BayesNet(tuple(tables), tuple(parents)), {8: 1}, list(range(8)))
+    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    _, value, proved = climb_neighbourhoods(
+        np.random.default_rng(0), landscape, dict.fromkeys(landscape.asked, 0), report=lambda places, value: None,
+        stop=lambda: False, most_cells=4, max_rounds=50,
+    )  # fmt: skip
+    best = max(exact_log_probability(query, states) for states in every(query))
+    assert -math.inf < value <= best + 1e-9
+    assert not proved
