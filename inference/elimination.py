@@ -126,7 +126,9 @@ def _answer(
     return states, query.network.log_constant + value
 
 
-def plan_elimination(possible: Possible, maximised: Iterable[int], most_cells: float = math.inf) -> Plan:
+def plan_elimination(
+    possible: Possible, maximised: Iterable[int], most_cells: int | float = math.inf
+) -> Plan:
     """How variables would go: parts that are independent, and the order of each.
 
     Parameters
@@ -180,7 +182,7 @@ def independent_parts(factors: list[Factor]) -> list[list[Factor]]:
 
 
 def constrained_order(
-    part: list[Factor], sizes: Mapping[int, int], maximised: Iterable[int], most_cells: float = math.inf
+    part: list[Factor], sizes: Mapping[int, int], maximised: Iterable[int], most_cells: int | float = math.inf
 ) -> Order:
     """Summed variables first, then maximised ones."""
     variables = {variable for scope, _ in part for variable in scope}
@@ -191,7 +193,7 @@ def constrained_order(
 
 def elimination_order(
     scopes: Iterable[Sequence[int]], sizes: Mapping[int, int], stages: Sequence[Sequence[int]],
-    most_cells: float = math.inf,
+    most_cells: int | float = math.inf,
 ) -> Order:  # fmt: skip
     """Order of least fill, stage by stage, and the cells of its largest table.
 

@@ -1,0 +1,243 @@
+"""Every method against enumeration, and what time limits, interruptions, other names and wrong questions do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import time
+import warnings
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import ethogram
+from ethogram.inference.best_assignments import best_assignments, single_flips
+from ethogram.inference.elimination import WidthError, exact_log_probability
+from ethogram.inference.solve_mmap import METHODS, ImpossibleEvidenceError, solve_mmap
+from ethogram.inference.variable_posteriors import variable_posteriors
+from ethogram.models import uai
+from ethogram.models.bayes_net import BayesNet, MarginalMAP
+
+STORED = Path(os.environ.get("ETHOGRAM_DATA", "../shared/data")) / "bayes_nets"
+stored = pytest.mark.skipif(not STORED.exists(), reason="stored networks are not here: set ETHOGRAM_DATA")
+
+
+def every(query):
+    return itertools.product(*(range(query.network.sizes[v]) for v in query.map_variables))
+
+
+def wide(side=14, seed=0, share=0.5):
+    """A square of variables too wide for constrained elimination in a moment, and a question about it."""
+    random = np.random.default_rng(seed)
+    tables, parents = [], []
+    for i in range(side * side):
+        above = tuple(j for j, there in ((i - side, i >= side), (i - 1, i % side > 0)) if there)
+        tables.append(random.dirichlet(np.full(2, 0.5), (2,) * len(above)))
+        parents.append(above)
+    asked = np.sort(random.permutation(side * side - 1)[: int(share * side * side)]).tolist()
+    return MarginalMAP(BayesNet(tuple(tables), tuple(parents)), {side * side - 1: 1}, asked)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_methods_on_small_networks(seed, drawn, enumerated):
+    network, query = drawn(seed)
+    table = enumerated(network, query)
+    if not table.any():
+        return
+    for method in METHODS:
+        found = solve_mmap(jax.random.key(seed), query, method, time_limit=None, max_steps=20)
+        value = table[tuple(found.states)]
+        assert found.kind == "exact"
+        assert found.method == method
+        assert found.log_probability == (pytest.approx(math.log(value), rel=1e-10) if value else -math.inf)
+        assert found.upper_bound >= math.log(table.max()) - 1e-9
+        assert found.assignment == {
+            network.names[v]: s for v, s in zip(query.map_variables, found.states, strict=True)
+        }
+        if method in ("hybrid", "exact"):
+            assert found.proved_optimal
+            assert value == pytest.approx(table.max(), rel=1e-10)
+
+
+def test_hybrid_searches_where_elimination_is_too_wide():
+    query = wide()
+    found = solve_mmap(jax.random.key(0), query, time_limit=3.0, most_cells=2**12)
+    others = [
+        solve_mmap(jax.random.key(0), query, m, time_limit=1.0) for m in ("mpe", "sequential", "marginal")
+    ]
+    assert found.log_probability >= max(other.log_probability for other in others) - 1e-9
+    assert found.log_probability == pytest.approx(exact_log_probability(query, found.states), rel=1e-10)
+    values = [point.log_probability for point in found.trace]
+    assert values == sorted(values)
+    times = [point.wall_s for point in found.trace]
+    assert times == sorted(times)
+    assert found.trace[0].wall_s < 1.0
+    assert found.log_probability <= found.upper_bound + 1e-9
+
+
+def test_time_limit_is_kept():
+    for method in ("hybrid", "ags"):
+        start = time.monotonic()
+        found = solve_mmap(jax.random.key(0), wide(), method, time_limit=2.0)
+        assert time.monotonic() - start < 2.0 + 0.2 + 1.0  # a busy machine's second
+        assert found.log_probability > -math.inf
+
+
+def test_callback_hears_of_every_better_answer_in_order():
+    heard = []
+    found = solve_mmap(jax.random.key(1), wide(), time_limit=1.0, callback=heard.append)
+    assert [point.log_probability for point in heard] == [point.log_probability for point in found.trace]
+    np.testing.assert_array_equal(heard[-1].states, found.states)
+
+
+def test_interrupted_it_returns_the_best_so_far():
+    first = [math.inf]
+
+    def begin(point):
+        first[0] = point.log_probability
+        raise KeyboardInterrupt
+
+    found = solve_mmap(jax.random.key(1), wide(), time_limit=60.0, callback=begin)
+    assert found.log_probability == first[0]
+    assert found.seconds < 30
+
+
+def test_same_key_and_number_of_steps_give_the_same_answer():
+    query = wide(12)
+    runs = [
+        solve_mmap(jax.random.key(5), query, time_limit=None, max_steps=40, most_cells=2**12)
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(runs[0].states, runs[1].states)
+    assert runs[0].log_probability == runs[1].log_probability
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_other_names_and_another_order_change_no_score(seed):
+    query = wide(7, seed)
+    network, random = query.network, np.random.default_rng(seed)
+    order = random.permutation(network.num_variables)
+    place = np.argsort(order)
+    tables = tuple(network.tables[i] for i in order)
+    parents = tuple(tuple(int(place[p]) for p in network.parents[i]) for i in order)
+    names = tuple(f"someone{i}" for i in random.permutation(network.num_variables))
+    other = BayesNet(tables, parents, names)
+    evidence = {int(place[v]): s for v, s in query.observed}
+    asked = [int(place[v]) for v in query.map_variables]
+    first, second = (
+        solve_mmap(jax.random.key(0), q, time_limit=20.0, max_steps=400)
+        for q in (query, MarginalMAP(other, evidence, asked))
+    )
+    assert first.log_probability == pytest.approx(second.log_probability, rel=1e-9)
+
+
+def test_soft_evidence_and_posteriors(drawn, enumerated):
+    network, query = drawn(5)
+    table = enumerated(network, query)
+    found = variable_posteriors(query)
+    assert found.kind == "exact"
+    for axis, variable in enumerate(query.map_variables):
+        truth = table.sum(tuple(i for i in range(3) if i != axis)) / table.sum()
+        np.testing.assert_allclose(found.probabilities[network.names[variable]], truth, atol=1e-12)
+    assert variable_posteriors(query, most_cells=1).kind == "estimate"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_answers_in_order(seed, drawn, enumerated):
+    network, query = drawn(seed)
+    table = enumerated(network, query)
+    wanted = np.sort(table[table > 0])[::-1][:7]
+    found = best_assignments(query, 7)
+    np.testing.assert_allclose([math.exp(each.log_probability) for each in found], wanted, rtol=1e-10)
+    assert len({tuple(each.states) for each in found}) == len(wanted)
+    for each in found:
+        assert table[tuple(each.states)] == pytest.approx(math.exp(each.log_probability), rel=1e-10)
+        assert each.gap == pytest.approx(found[0].log_probability - each.log_probability)
+
+
+def test_single_flips_are_answers_probabilities(drawn):
+    query = drawn(8)[1]
+    states = [int(s) for s in solve_mmap(jax.random.key(0), query).states]
+    for axis, (name, values) in enumerate(single_flips(query, states).items()):
+        assert name == query.network.names[query.map_variables[axis]]
+        for state, value in enumerate(values):
+            flipped = [state if i == axis else s for i, s in enumerate(states)]
+            truth = exact_log_probability(query, flipped)
+            assert value == (truth if truth == -math.inf else pytest.approx(truth, rel=1e-10))
+
+
+def test_impossible_evidence_names_what_cannot_be_together():
+    names = ("switch", "lamp", "day", "noise")
+    tables = (np.array([0.5, 0.5]), np.eye(2), np.array([0.5, 0.5]), np.array([0.2, 0.8]))
+    network = BayesNet(tables, ((), (0,), (), ()), names=names, state_names=(("off", "on"),) * 4)
+    query = MarginalMAP(network, {"switch": "off", "lamp": "on", "noise": "on"}, ["day"])
+    with pytest.raises(ImpossibleEvidenceError, match="switch = off, lamp = on cannot be together"):
+        solve_mmap(jax.random.key(0), query)
+
+
+def test_too_wide_for_the_exact_method_is_an_error_that_comes_at_once():
+    start = time.monotonic()
+    with pytest.raises(WidthError, match="bytes"):
+        solve_mmap(jax.random.key(0), wide(20), "exact", most_cells=2**16)
+    assert time.monotonic() - start < 5
+
+
+def test_estimates_are_called_so_where_not_even_an_answer_can_be_scored():
+    query = wide(9, share=0.05)
+    found = solve_mmap(jax.random.key(0), query, time_limit=2.0, most_cells=2**4)
+    assert found.kind == "estimate"
+    assert not found.proved_optimal
+    assert found.log_probability == pytest.approx(exact_log_probability(query, found.states), abs=1.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"method": "magic"}, ValueError, "method is 'magic': take one of hybrid"),
+        ({"time_limit": 0.0}, ValueError, "time_limit is 0"),
+        ({"time_limit": None}, ValueError, "would go on for ever"),
+        ({"max_steps": 0}, ValueError, "max_steps is 0"),
+        ({"most_cells": 0}, ValueError, "most_cells is 0"),
+        ({"clock": "sun"}, ValueError, "clock is 'sun'"),
+    ],
+)
+def test_settings_that_do_not_fit(settings, error, message, drawn):
+    with pytest.raises(error, match=message):
+        solve_mmap(jax.random.key(0), drawn(0)[1], **settings)
+
+
+def test_questions_that_do_not_fit(drawn):
+    network, query = drawn(0)
+    known = query.observed[0][0]
+    with pytest.raises(ValueError, match="both in evidence and in map_variables"):
+        MarginalMAP(network, {known: 0}, [known])
+    with pytest.raises(ValueError, match="no variable of the network"):
+        MarginalMAP(network, {}, ["nobody"])
+    with pytest.raises(ValueError, match="count is 0"):
+        best_assignments(query, 0)
+    with pytest.raises(ValueError, match="states are 1"):
+        single_flips(query, [0])
+    assert ethogram.solve_mmap is solve_mmap
+
+
+@stored
+@pytest.mark.parametrize(
+    ("name", "fraction", "best"),
+    [
+        ("50-12-5", "0.5", -16.536924),
+        ("promedas_or_chain_42", "0.3", -9.65621),
+        ("mastermind_03_08_03-0001", "0.5", -28.9694),
+    ],
+)
+def test_stored_questions_whose_best_answers_are_known(name, fraction, best):
+    told = json.loads((STORED / "queries.json").read_text())["instances"][name]["sets"][fraction][0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network = uai.read_network(STORED / "uai" / f"{name}.uai")
+    query = MarginalMAP(network, uai.read_evidence(STORED / "evid" / f"{name}.evid", network), told)
+    found = solve_mmap(jax.random.key(0), query, time_limit=10.0)
+    assert found.log_probability == pytest.approx(best, rel=2e-5)
