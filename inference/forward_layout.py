@@ -127,7 +127,8 @@ def lay_out(
 
 def _cut(query: MarginalMAP, tables: tuple[np.ndarray, ...]) -> tuple[dict[int, _Node], list[_Node], float]:
     """Nodes by variable, evidence as nodes of one number, and a logarithm; evidence is sliced out of the tables."""
-    network, known = query.network, dict(query.observed)
+    network = query.network
+    known = {v: 0 for v, size in enumerate(network.sizes) if size == 1} | dict(query.observed)
     nodes: dict[int, _Node] = {}
     terms: list[_Node] = []
     constant = network.log_constant

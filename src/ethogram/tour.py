@@ -30,6 +30,7 @@ SYSTEMS = {
     "agent-markov": "ethogram.tour_agents:tour",
     "noisy-mdp": "ethogram.tour_choices:tour",
     "gp-irl": "ethogram.tour_rewards:tour",
+    "marginal-map": "ethogram.tour_mmap:tour",
 }
 """Name of each system, and where its tour is; imported when it is taken."""
 
