@@ -121,7 +121,8 @@ def lay_out(
     nodes = _needed(query, nodes, terms)
     deep = max(network.sizes[variable] for variable in query.map_variables) - 1
     deep = max(deep, max(network.sizes) - 1) if max(network.sizes) <= 4 else deep
-    capacity = _power(max(len(query.map_variables), network.num_variables // 2))
+    half = _multiple(network.num_variables // 2, 8)
+    capacity = half if len(query.map_variables) <= half else _power(len(query.map_variables))
     return _pack(query, nodes, terms, known, constant + folded, kinds, deep, capacity), kinds
 
 
@@ -246,6 +247,11 @@ def _power(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
+def _multiple(number: int, of: int) -> int:
+    """The least multiple that is not below a number, one at least."""
+    return of * max(-(-number // of), 1)
+
+
 def _pack(
     query: MarginalMAP, nodes: dict[int, _Node], terms: list[_Node], known: dict[int, np.ndarray],
     constant: float, kinds: tuple[Kind, ...], deep: int, capacity: int,
@@ -302,7 +308,8 @@ def _pack(
     many = _power(max(len(blocks), 2 * -(-network.num_variables // min(kind.width for kind in kinds))))
     padded = np.zeros((3, many), np.int32)
     padded[:, : len(blocks)] = [[k for k, _, _ in blocks], place_of, [start for _, _, start in blocks]]
-    begin = np.zeros(_power(max(row, first + 2 + total + total // 4) + max(network.sizes)))
+    room, usual = row + max(network.sizes), _multiple(first + 2 + total + total // 4 + max(network.sizes), 32)
+    begin = np.zeros(usual if room <= usual else _power(room))
     begin[:2], begin[first : first + len(fixed) - 2] = fixed[:2], fixed[2:]
     evidence = np.full(_power(max(len(met), len(query.observed) + len(query.soft), 1)), ONE, np.int32)
     evidence[: len(met)] = met

@@ -33,6 +33,8 @@ __all__ = ["Surrogate", "forward_surrogate", "log_value", "value_and_gradient"]
 
 LEAST = 1e-30
 """What is added to a term before its logarithm is taken while searching: a zero is a wall, but one with a slope."""
+TOGETHER = 8
+"""Terms whose product a logarithm is taken of."""
 
 
 class Surrogate(NamedTuple):
@@ -99,7 +101,8 @@ def log_value(layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: fl
     ----------
     weights : (weight, state - 1, copy) of all states but the first.
     """
-    return _terms(layout, _forward(layout, kinds, weights), weights, least)
+    met, _, same = _terms(layout, _forward(layout, kinds, weights), weights)
+    return _log_products(layout, met, same, least)
 
 
 def value_and_gradient(
@@ -107,8 +110,14 @@ def value_and_gradient(
 ) -> tuple[Array, Array]:
     """Log of V of every copy (copy,), and its gradient (weight, state - 1, copy)."""
     values = _forward(layout, kinds, weights)
-    total, back = jax.vjp(lambda values, weights: _terms(layout, values, weights, least), values, weights)
-    adjoint, direct = back(jnp.ones_like(total))
+    met, own, same = _terms(layout, values, weights)
+    total = _log_products(layout, met, same, least)
+    slope = 1 / (same + least)
+    rest, agree = 1 - own.sum(1), 1 - weights.sum(1)
+    direct = (own - rest[:, None]) * slope[:, None]
+    begin = ((weights - agree[:, None]) * slope[:, None]).reshape(-1, weights.shape[-1])
+    every, change = jnp.concatenate((layout.met, layout.prior.reshape(-1))), (1 / (met + least), begin)
+    adjoint = jnp.zeros_like(values).at[every].add(jnp.concatenate(change), mode="promise_in_bounds")
 
     def step(i: Array, adjoint: Array) -> Array:
         block = layout.num_blocks - 1 - i
@@ -178,9 +187,18 @@ def _block(tables: Array, read: list[Array]) -> Array:
     return jnp.broadcast_to(made, (*made.shape[:-1], copies))
 
 
-def _terms(layout: Layout, values: Array, weights: Array, least: float) -> Array:
-    """Logarithms of the evidence's probabilities and of those that MAP variables equal their weights, added."""
-    own = values[layout.prior]
+def _terms(layout: Layout, values: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Probabilities of evidence, those of MAP variables' states by their own tables, and that they are as weighted."""
+    own = values.at[layout.prior].get(mode="promise_in_bounds")
     same = (1 - own.sum(1)) * (1 - weights.sum(1)) + (own * weights).sum(1)
-    met = values[layout.met]
-    return layout.log_constant + jnp.log(met + least).sum(0) + jnp.log(same + least).sum(0)
+    return values.at[layout.met].get(mode="promise_in_bounds"), own, same
+
+
+def _log_products(layout: Layout, met: Array, same: Array, least: float) -> Array:
+    """Sum of the logarithms of all terms; with a floor, of the products of a few, which cannot underflow."""
+    terms = jnp.concatenate((met, same)) + least
+    if least >= LEAST:
+        short = -len(terms) % TOGETHER
+        terms = jnp.concatenate((terms, jnp.ones((short, terms.shape[1]), terms.dtype)))
+        terms = terms.reshape(TOGETHER, -1, terms.shape[1]).prod(0)
+    return layout.log_constant + jnp.log(terms).sum(0)

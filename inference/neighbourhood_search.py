@@ -31,6 +31,8 @@ WALL = 1e-30
 CELLS = 2**15
 """Of the largest table of a neighbourhood, or eight times that of an answer alone."""
 SAME = 1e-9
+STEP = 10.0
+"""Nats by which an answer gets better, at least, where it becomes possible: a wall has 69."""
 
 
 class Landscape:
@@ -112,7 +114,7 @@ class _Climber:
         before = self.value
         self.places |= moved
         self.value = landscape.constant + self.tree.move(moved)
-        if not self.possible:
+        if not self.possible and self.value > before + STEP:
             soft, self.value = self.value, landscape.value(self.places)
             self.possible = self.value > -math.inf
             if self.possible:

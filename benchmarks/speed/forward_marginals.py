@@ -1,0 +1,111 @@
+"""Speed of forward marginals and their gradient: the blocked kernel against a scan over levels, differentiated.
+
+Half of the variables are asked for (set 0 of the stored queries), 256 restarts side by side, double precision. A search
+step is the gradient, a step of Adam, the surrogate of the nearest answer and the restarts; it should do half as many a
+second as gradients alone. The first call includes compilation; peak memory is that of one warm step.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from benchmarks import report
+from benchmarks.papers import network_files as files
+from benchmarks.speed import forward_marginals_reference as reference
+from benchmarks.speed.timing import Contender, compare, peak_memory, speed_row
+from ethogram.inference import ags
+from ethogram.inference.forward_layout import Layout, lay_out
+from ethogram.inference.forward_marginals import value_and_gradient
+
+__all__ = ["TARGETS", "measure", "measure_instance"]
+
+TARGETS = {"50-12-5": 8.0, "50-20-10": 10.0, "mastermind_03_08_03-0001": 14.0}
+RESTARTS = 256
+COMPILE, MEMORY, SHARE = 3.0, 1024.0, 0.5
+WRONG = 1e-9
+
+
+def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
+    """Two rows a network: gradients against the mapped form, and search steps against gradients."""
+    if files.folder() is None:
+        return [{"size": "-", "note": "skipped: no folder bayes_nets under ETHOGRAM_DATA"}]
+    if settings.size is not None and settings.size not in TARGETS:
+        raise SystemExit(f"--size: {settings.size!r} is none of {', '.join(TARGETS)}")
+    names = [settings.size] if settings.size else list(TARGETS)[: 1 if settings.quick else None]
+    with jax.enable_x64(True):
+        rounds = settings.rounds or (3 if settings.quick else 9)
+        return [row for name in names for row in measure_instance(name, rounds, settings.seed)]
+
+
+def measure_instance(name: str, rounds: int, seed: int) -> list[dict[str, Any]]:
+    """Rows of one network."""
+    query = files.load(files.Question(name, "0.5", 0))
+    plain, kinds = lay_out(query)
+    layout, levels = (jax.tree.map(jnp.asarray, each) for each in (plain, reference.by_levels(plain)))
+    mapped = jax.jit(reference.value_and_gradient)
+    drawn = np.random.default_rng(seed).random((*plain.prior.shape, RESTARTS)) * plain.states[..., None]
+    weights = jnp.asarray(drawn)
+    kernel = jax.jit(value_and_gradient, static_argnames="kinds")
+
+    def ours(layout: Layout, weights: Array) -> Any:
+        return kernel(layout, kinds=kinds, weights=weights)
+
+    def steps(layout: Layout, climbers: ags.Climbers) -> Any:
+        return ags._advance(layout, kinds, climbers, "adam")
+
+    climbers = ags._start(layout, kinds, jax.random.key(seed), RESTARTS, "adam")
+    contenders = {
+        "kernel": Contender(ours, (layout, weights)),
+        "mapped": Contender(mapped, (levels, weights[:, 0])),
+        "ten steps": Contender(steps, (layout, climbers)),
+    }
+    timings = compare(contenders, rounds=rounds)
+    (value, gradient), (other, slope) = ours(layout, weights), mapped(levels, weights[:, 0])
+    asked = np.asarray(plain.asked)
+    error = max(
+        float(np.max(np.abs(np.asarray(value) - np.asarray(other)) / np.abs(np.asarray(other)))),
+        float(
+            np.max(np.abs(np.asarray(gradient)[asked, 0] - np.asarray(slope)[asked])) / np.max(np.abs(slope))
+        ),
+    )
+    timing = timings["kernel"]
+    common = {
+        "instance": f"{name}@0.5",
+        "restarts": RESTARTS,
+        "blocks": int(plain.num_blocks),
+        "correct": error < WRONG,
+    }
+    peak = peak_memory(contenders["ten steps"])
+    rate = RESTARTS / float(np.median(timing.cpu))
+    step_rate = 10 * RESTARTS / float(np.median(timings["ten steps"].cpu))
+    told = {
+        "gradients_per_second": rate,
+        "search_steps_per_second": step_rate,
+        "first_call_s": timing.first_call,
+    }
+    scaled = timing._replace(cpu=10 * timing.cpu, wall=10 * timing.wall)
+    return [
+        speed_row(
+            name, "scan over levels, differentiated, mapped", "float64", timing, timings["mapped"], target=TARGETS[name],
+            error=error, peak_mb=peak, **common, **told,
+        ),
+        speed_row(
+            name, "gradients alone, for search steps", "float64", timings["ten steps"], scaled, target=SHARE,
+            error=error, peak_mb=peak, **common, **told,
+        ),
+        {
+            "size": name, "peer": "none", "dtype": "float64", **common, "compile_s": timing.first_call,
+            "peak_mb": peak, "target": COMPILE, "note": "first call in seconds, peak below a gigabyte",
+            "reached": timing.first_call <= COMPILE and (peak is None or peak <= MEMORY),
+        },
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    raise SystemExit(report.run("forward_marginals", __doc__, measure, speed=True))
