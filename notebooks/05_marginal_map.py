@@ -125,8 +125,8 @@ for more in ({"humming": "yes"}, {"gurgling": [1.0, 3.0]}):
 # ## What gradient ascent on forward marginals sees
 #
 # The paper this comes from turns the question into planning: weights q of the faults' states, and forward marginals
-# that treat parents as independent. The surrogate is smooth, cheap and differentiable, and it is not the probability. Here
-# are both, at the answers that an ascent passes.
+# that treat parents as independent. The surrogate is smooth, cheap and differentiable, and it is not the probability.
+# Here are both, at the answers that an ascent passes.
 
 # %%
 passed = ascend(jax.random.key(1), query, num_restarts=64, max_steps=100)
@@ -156,8 +156,8 @@ print("best answer:", best.log_probability)
 # ## Where nothing is small
 #
 # Three networks of the competitions: a grid, a medical diagnosis, a pedigree. Elimination in the order that the
-# question forces would take tables of gigabytes; the hybrid method searches neighbourhoods exactly and shows, at any time, the
-# best it has.
+# question forces would take tables of gigabytes; the hybrid method searches neighbourhoods exactly and shows, at any
+# time, the best it has.
 
 # %%
 names = list(uai_networks.KNOWN)[: 2 if QUICK else 3]

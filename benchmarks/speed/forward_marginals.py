@@ -92,7 +92,7 @@ def measure_instance(name: str, rounds: int, seed: int) -> list[dict[str, Any]]:
     scaled = timing._replace(cpu=10 * timing.cpu, wall=10 * timing.wall)
     return [
         speed_row(
-            name, "scan over levels, differentiated, mapped", "float64", timing, timings["mapped"], target=TARGETS[name],
+            name, "scan over levels, mapped", "float64", timing, timings["mapped"], target=TARGETS[name],
             error=error, peak_mb=peak, **common, **told,
         ),
         speed_row(
