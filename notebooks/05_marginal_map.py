@@ -32,7 +32,6 @@ from ethogram.domains import diagnosis, uai_networks
 from ethogram.inference.ags import ascend
 from ethogram.inference.best_assignments import best_assignments, single_flips
 from ethogram.inference.elimination import exact_log_probability
-from ethogram.inference.forward_marginals import forward_surrogate
 from ethogram.inference.variable_posteriors import variable_posteriors
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
@@ -54,7 +53,7 @@ for name, state in diagnosis.COMPLAINTS.items():
     print(f"  {name}: {state}")
 
 # %% [markdown]
-# ## Three answers that differ
+# ## Three ways to answer, and what two of them miss
 #
 # The most probable faults **together**; the same read off the most probable explanation of *everything*, hidden
 # variables included; and each fault's own most probable state. Only the first answers the question.
@@ -82,8 +81,9 @@ for method, words in (
 # set of faults under which the symptoms can come about in many ways shares its probability among them, and each single
 # way looks poor beside the one way of a set of faults that explains less. Marginal MAP adds the ways up.
 #
-# And the most probable state of each fault alone leaves out a fault that is needed: there are several candidates for
-# what stops the boiler, none of which is more probable than not, but one of them must be there.
+# And the most probable state of each fault alone leaves out a fault that is needed. The thermostat is off with a
+# probability below one half, since other faults could take its place; but with the valve stuck, the thermostat off as
+# well is more probable than the valve alone.
 
 # %%
 posterior = variable_posteriors(query).probabilities
@@ -142,15 +142,10 @@ top = passed.states[0]
 print(f"largest surrogate: {faults(query.named(top))}, exact {exact[0]:.3f}; best passed: {exact.max():.3f}")
 
 # %% [markdown]
-# Evidence below a hidden variable never reaches it forwards: with two symptoms of one hidden cause the surrogate
-# multiplies their marginals as if they were independent. So its order of answers is only roughly the right one, and
-# what it passes is worth more than what it likes best. `hybrid` uses it as one source of starts among others, and
-# scores exactly.
-
-# %%
-half = [np.array([0.5, 0.5])] * len(query.map_variables)
-print("surrogate halfway between all answers:", float(forward_surrogate(query, half).log_value))
-print("best answer:", best.log_probability)
+# Evidence below a hidden variable never reaches it forwards: two symptoms of one hidden cause are multiplied as if they
+# were independent. Here most of what matters is asked for, so that the two nearly agree, but for answers that are off by
+# a nat or two; with fewer variables asked for they part. What an ascent passes is worth more than what it likes best:
+# `hybrid` uses it as one source of starts among others, and scores exactly.
 
 # %% [markdown]
 # ## Where nothing is small
@@ -162,7 +157,7 @@ print("best answer:", best.log_probability)
 # %%
 names = list(uai_networks.KNOWN)[: 2 if QUICK else 3]
 methods = ("hybrid", "mpe", "sequential") if QUICK else ("hybrid", "ags", "mpe", "sequential", "mpbp")
-figure, panels = plt.subplots(1, len(names), figsize=(5 * len(names), 4), layout="constrained")
+figure, panels = plt.subplots(1, len(names), figsize=(5 * len(names), 4.6), layout="constrained")
 for axes, name in zip(panels, names, strict=True):
     question, known = uai_networks.load(name), uai_networks.KNOWN[name]
     answers = {m: ethogram.solve_mmap(jax.random.key(0), question, m, time_limit=SECONDS) for m in methods}
@@ -170,7 +165,7 @@ for axes, name in zip(panels, names, strict=True):
         {m: found.trace for m, found in answers.items()}, axes, until=SECONDS, best=known.log_probability
     )
     axes.set_title(f"{name}, {known.about}")
-    axes.legend(fontsize=8, loc="lower right")
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     for method, found in answers.items():
         print(f"{name:22s} {method:12s} {found.log_probability:9.3f} of {known.log_probability:.3f}")
 plt.show()
