@@ -143,9 +143,9 @@ print(f"largest surrogate: {faults(query.named(top))}, exact {exact[0]:.3f}; bes
 
 # %% [markdown]
 # Evidence below a hidden variable never reaches it forwards: two symptoms of one hidden cause are multiplied as if they
-# were independent. Here most of what matters is asked for, so that the two nearly agree, but for answers that are off by
-# a nat or two; with fewer variables asked for they part. What an ascent passes is worth more than what it likes best:
-# `hybrid` uses it as one source of starts among others, and scores exactly.
+# were independent. Here most of what matters is asked for, so that the two nearly agree, but for answers that are off
+# by a nat or two; with fewer variables asked for they part. What an ascent passes is worth more than what it likes
+# best: `hybrid` uses it as one source of starts among others, and scores exactly.
 
 # %% [markdown]
 # ## Where nothing is small
