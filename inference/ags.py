@@ -20,6 +20,7 @@ authors released, whose step is not in the paper.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from ethogram.inference.forward_layout import Kind, Layout, lay_out
 from ethogram.inference.forward_marginals import log_value, value_and_gradient
 from ethogram.models.bayes_net import MarginalMAP
 
-__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend", "is_compiled", "step_paper"]
+__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend", "seconds_to_begin", "step_paper"]
 
 OPTIMIZERS = ("adam", "expgrad", "paper")
 CHUNK = 10
@@ -41,6 +42,9 @@ CHUNK = 10
 TRIED, ROUNDS, STILL = 10, 6, 0.01
 LEARNING_RATE, LONGEST, QUIET = 0.3, 100, 1e-3
 ADAM = optax.scale_by_adam()
+MOST_CELLS = 2**29
+COMPILATION = 5.0
+"""Seconds of a first compilation, on a slow day."""
 
 
 class Climbers(NamedTuple):
@@ -108,7 +112,8 @@ def ascend(
 
     Raises
     ------
-    ValueError : there is no such optimiser, or a number is below 1.
+    ValueError
+        There is no such optimiser, a number is below 1, or restarts of the largest table would take over 4 gibibytes.
     """
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer is {optimizer!r}: take one of {', '.join(OPTIMIZERS)}")
@@ -118,6 +123,11 @@ def ascend(
     layout, kinds = lay_out(query, tables)
     count, pool = len(query.map_variables), _Pool()
     shape = _shape(layout, kinds, optimizer, num_restarts)
+    if (cells := _cells(kinds, num_restarts)) > MOST_CELLS:
+        raise ValueError(
+            f"num_restarts is {num_restarts}: a table of {kinds[0].cells} numbers would take {8 * cells:.3g} bytes: "
+            "take fewer, or write families of many parents as chains (noisy_or_network)"
+        )
     with jax.enable_x64(True):
         layout = jax.tree.map(jnp.asarray, layout)
         climbers = _start(layout, kinds, key, num_restarts, optimizer)
@@ -131,12 +141,22 @@ def ascend(
     return found
 
 
-def is_compiled(
+def seconds_to_begin(
     query: MarginalMAP, tables: tuple[np.ndarray, ...] | None, optimizer: str, num_restarts: int
-) -> bool:
-    """Whether climbs of a question of this shape have run before in this process, and begin at once."""
+) -> float:
+    """About how long climbs of a question take to begin.
+
+    No time where their like has run in this process, infinity where tables are too large, else that of a compilation.
+    """
     layout, kinds = lay_out(query, tables)
-    return _shape(layout, kinds, optimizer, num_restarts) in _RUN
+    if _cells(kinds, num_restarts) > MOST_CELLS:
+        return math.inf
+    return 0.0 if _shape(layout, kinds, optimizer, num_restarts) in _RUN else COMPILATION
+
+
+def _cells(kinds: tuple[Kind, ...], num_restarts: int) -> int:
+    """Numbers that a block's first contraction makes, of the largest kind."""
+    return max(kind.cells * kind.width for kind in kinds) * num_restarts
 
 
 _RUN: set[Any] = set()

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.ags import ascend, is_compiled
+from ethogram.inference.ags import ascend, seconds_to_begin
 from ethogram.inference.elimination import carry_out, plan_elimination
 from ethogram.inference.incumbent import Incumbent
 from ethogram.inference.mixed_product import mixed_product, smoothed_tables
@@ -32,8 +32,8 @@ CELLS_A_SECOND = 3e7
 """What elimination gets through, with room to spare."""
 SHARE = 0.4
 """Of the time, for an answer by elimination."""
-COMPILATION, ASCENT = 6.0, 0.15
-"""Seconds to leave for a first compilation; share of the time for gradient ascent."""
+ASCENT = 0.15
+"""Of the time, for gradient ascent."""
 STEPS, RESTARTS, KEPT = 60, 64, 24
 
 
@@ -110,7 +110,7 @@ def _passed(key: Array, query: MarginalMAP, incumbent: Incumbent) -> list[np.nda
     """Answers that gradient ascent passes on smoothed tables; none where there is no time to compile it."""
     clock, rest = incumbent.clock, incumbent.clock.left()
     tables = smoothed_tables(query.network)
-    if rest < (1.0 if is_compiled(query, tables, "adam", RESTARTS) else COMPILATION):
+    if rest < 1.0 + seconds_to_begin(query, tables, "adam", RESTARTS):
         return []
     found = ascend(
         key, query, optimizer="adam", num_restarts=RESTARTS, max_steps=STEPS, tables=tables,

@@ -1,0 +1,133 @@
+"""Benchmarks of marginal MAP: rows and checks from rows made up, the reference against the kernel, and quick runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.papers import mmap_anytime
+from benchmarks.papers import network_files as files
+from benchmarks.speed import forward_marginals, forward_marginals_reference
+from ethogram.inference.forward_layout import lay_out
+from ethogram.inference.forward_marginals import value_and_gradient
+from ethogram.models.bayes_net import BayesNet, MarginalMAP
+
+STORED = Path(os.environ.get("ETHOGRAM_DATA", "../shared/data"))
+stored = pytest.mark.skipif(not (STORED / "bayes_nets").exists(), reason="stored networks are not here")
+
+
+def settings(**changes):
+    given = {"quick": True, "seed": 0, "json": None, "exact_only": False, "limit": None, "only": None, "size": None,
+             "dtype": None, "rounds": 2}  # fmt: skip
+    return argparse.Namespace(**(given | changes))
+
+
+@pytest.fixture
+def data(monkeypatch):
+    """The stored networks, where they are."""
+    monkeypatch.setenv("ETHOGRAM_DATA", str(STORED.resolve()))
+
+
+def test_without_data_rows_say_so(monkeypatch):
+    monkeypatch.delenv("ETHOGRAM_DATA", raising=False)
+    assert "skipped" in mmap_anytime.measure(settings())[0]["note"]
+    assert "skipped" in forward_marginals.measure(settings())[0]["note"]
+
+
+@stored
+def test_checks_count_what_is_reached(data):
+    (question, truth), *_ = files.optima().items()
+    row = {
+        "instance": question.instance,
+        "fraction": question.fraction,
+        "set": question.number,
+        "method": "hybrid",
+    }
+    row |= {"seed": 0, "seconds": 5.0, "kind": "exact", "proved": False}
+    said = {}
+    for value in (truth, truth - 0.1, truth + 0.1):
+        rows = [row | {"log_probability": value}]
+        mmap_anytime.relate(rows)
+        said[value] = {check["check"]: check["good"] for check in mmap_anytime.checks(rows)}
+        assert rows[0]["optimum"] == truth
+    name, above = "hybrid at 5 s: optima within 1e-6", "hybrid at 5 s: none above its optimum"
+    assert [each[name] for each in said.values()] == [1, 0, 1]
+    assert [each[above] for each in said.values()] == [1, 1, 0]
+
+
+@stored
+def test_relative_scores_and_their_pool(data):
+    place = {"instance": "50-12-5", "fraction": "0.5", "set": 0, "kind": "exact"}
+    rows = [place | {"method": "a", "log_probability": value} for value in (-10.0, -12.5, None)]
+    rows.append(place | {"method": "b", "log_probability": -5.0, "raw": False})
+    mmap_anytime.relate(rows)
+    assert [row["relative_score"] for row in rows[:3]] == [0.0, pytest.approx(0.2), 1.0]
+    assert [row["nats_to_best"] for row in rows[:3]] == [0.0, 2.5, None]
+    assert "raw" in rows[0]["pool"]
+
+
+@stored
+def test_peers_and_questions_are_read(data):
+    assert len(files.questions()) == 102
+    assert len(files.peers()) == 21
+    assert (len(files.optima()), len(files.proofs())) == (356, 17)
+    assert len(files.restricted_mpe()) == 102
+    rows = files.peers()[files.Question("50-12-5", "0.5", 0)]
+    java = [row for row in rows if row["method"] == "authors-ags" and row["seconds"] == 10]
+    assert java[0]["log_probability"] == pytest.approx(-17.225, abs=1e-3)
+
+
+@stored
+def test_a_record_is_gone_on_with(data, tmp_path):
+    place = tmp_path / "record.json"
+    row = {"instance": "BN_78", "fraction": "0.3", "set": 0, "method": "hybrid", "seed": 0, "seconds": 2.0}
+    others = [
+        {**row, "method": method, "log_probability": -99.0}
+        for method in ("hybrid", "ags", *mmap_anytime.BASELINES)
+    ]
+    place.write_text(json.dumps({"rows": others}))
+    rows = mmap_anytime.measure(settings(json=place, only="BN_78"))
+    assert [r["log_probability"] for r in rows if not r.get("stored") and r["method"] != "check"] == [
+        -99.0
+    ] * len(others)
+
+
+def test_the_reference_has_the_kernels_values():
+    random, side = np.random.default_rng(0), 5
+    tables, parents = [], []
+    for i in range(side * side):
+        above = tuple(j for j, there in ((i - side, i >= side), (i - 1, i % side > 0)) if there)
+        tables.append(random.dirichlet(np.ones(2), (2,) * len(above)))
+        parents.append(above)
+    network = BayesNet(tuple(tables), tuple(parents))
+    query = MarginalMAP(network, {side * side - 1: 1}, list(range(0, side * side - 1, 2)))
+    layout, kinds = lay_out(query)
+    assert len(kinds) == 1
+    with jax.enable_x64(True):
+        weights = jnp.asarray(random.random((*layout.prior.shape, 7)) * layout.states[..., None])
+        levels = jax.tree.map(jnp.asarray, forward_marginals_reference.by_levels(layout))
+        value, gradient = value_and_gradient(jax.tree.map(jnp.asarray, layout), kinds, weights)
+        other, slope = forward_marginals_reference.value_and_gradient(levels, weights[:, 0])
+        np.testing.assert_allclose(value, other, rtol=1e-12)
+        asked = np.asarray(layout.asked)
+        np.testing.assert_allclose(np.asarray(gradient)[asked, 0], np.asarray(slope)[asked], rtol=1e-10)
+
+
+@stored
+@pytest.mark.slow
+def test_a_quick_speed_run(data):
+    rows = forward_marginals.measure(settings(rounds=1))
+    assert [row["peer"] for row in rows] == [
+        "scan over levels, mapped",
+        "gradients alone, for search steps",
+        "none",
+    ]
+    assert all(row["correct"] for row in rows)
+    assert rows[0]["gradients_per_second"] > 1000
