@@ -19,6 +19,7 @@ from jax import Array
 from ethogram.inference.ags import ascend, seconds_to_begin
 from ethogram.inference.elimination import carry_out, plan_elimination
 from ethogram.inference.incumbent import Incumbent
+from ethogram.inference.mini_buckets import mini_bucket_bound
 from ethogram.inference.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.mmap_methods import explain_everything, score
 from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods
@@ -34,6 +35,7 @@ SHARE = 0.4
 """Of the time, for an answer by elimination."""
 ASCENT = 0.15
 """Of the time, for gradient ascent."""
+BOUND_CELLS, SAME = 2**14, 1e-9
 STEPS, RESTARTS, KEPT = 60, 64, 24
 
 
@@ -51,9 +53,8 @@ def hybrid(
         incumbent.offer(answer, query.network.log_constant + value, "exact", "elimination")
         incumbent.prove()
         return
-    sums = plan_elimination(possible, (), min(most_cells, budget / 4))
-    if sums.cells <= most_cells and sums.work <= budget / 4:
-        incumbent.upper_bound = query.network.log_constant + carry_out(possible, sums, ())[1]
+    bound = mini_bucket_bound(possible, query.map_variables, min(BOUND_CELLS, most_cells))
+    incumbent.upper_bound = query.network.log_constant + bound
     landscape = Landscape(query, possible, query.map_variables)
     if landscape.exact.cells > most_cells:
         _by_estimates(key, query, possible, incumbent, max_steps, most_cells)
@@ -76,7 +77,7 @@ def hybrid(
         random, landscape, fresh(), report=report, stop=clock.over, most_cells=most_cells, max_rounds=max_steps,
         fresh=fresh,
     )  # fmt: skip
-    if proved:
+    if proved or incumbent.log_probability >= incumbent.upper_bound - SAME:
         incumbent.prove()
 
 
