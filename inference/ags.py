@@ -118,7 +118,7 @@ def ascend(
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer is {optimizer!r}: take one of {', '.join(OPTIMIZERS)}")
     for name, value in (("num_restarts", num_restarts), ("max_steps", max_steps)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise ValueError(f"{name} is {value!r}: give an integer of at least 1")
     layout, kinds = lay_out(query, tables)
     count, pool = len(query.map_variables), _Pool()
@@ -188,11 +188,13 @@ class _Pool:
 
 @functools.partial(jax.jit, static_argnames=("kinds", "copies", "optimizer"))
 def _start(layout: Layout, kinds: tuple[Kind, ...], key: Array, copies: int, optimizer: str) -> Climbers:
-    """Climbers at random weights; for the authors' rule, the first at all ones where states are two."""
+    """Climbers at random weights; for the authors' rule, the first at all ones, but for variables of more states."""
     key, first = jax.random.split(key)
     position = _draw(first, layout, copies, optimizer)
-    if optimizer == "paper" and position.shape[1] == 1:
-        position = position.at[:, :, 0].set(layout.states.astype(position.dtype))
+    if optimizer == "paper":
+        two = layout.states.sum(1) == 1
+        ones = layout.states.astype(position.dtype)
+        position = position.at[:, :, 0].set(jnp.where(two[:, None], ones, position[:, :, 0]))
     vertex = jnp.zeros((len(layout.asked), copies), jnp.int32)
     worst = jnp.full(copies, -jnp.inf)
     climbers = Climbers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,7 +111,10 @@ def single_flips(query: MarginalMAP, states: Any, *, most_cells: int = MOST_CELL
     network = query.network
     if len(states) != len(query.map_variables):
         raise ValueError(f"states are {len(states)}: {len(query.map_variables)} variables are asked for")
-    places = {v: network.state(v, int(s), "states") for v, s in zip(query.map_variables, states, strict=True)}
+    places = {
+        v: network.state(v, operator.index(s), "states")
+        for v, s in zip(query.map_variables, states, strict=True)
+    }
     sizes = dict(enumerate(network.sizes))
     tree = BucketTree(query_factors(query), sizes, query.map_variables)
     if tree.cells > most_cells:

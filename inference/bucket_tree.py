@@ -39,7 +39,7 @@ class BucketTree:
         hidden = [[v for v in scope if v not in self.held] for scope, _ in self.factors]
         stage = sorted({variable for scope in hidden for variable in scope})
         order = elimination_order(hidden, dict(sizes), [stage])
-        self.cells = order.cells
+        self.cells, self.work = order.cells, order.work
         self.rank = {variable: i for i, variable in enumerate(order.variables)}
         self.order = order.variables
         self.home = [min(scope, key=self.rank.__getitem__) if scope else None for scope in hidden]
@@ -145,8 +145,8 @@ class BucketTree:
         self._keep(variable, Factor(scope[:axis] + scope[axis + 1 :], table.sum(axis)), log_scale)
 
     def _keep(self, variable: int, message: Factor, log_scale: float) -> None:
-        largest = float(message.table.max())
-        self.scale[variable] = log_scale + math.log(largest) if largest > 0 else -math.inf
+        largest = message.table.max()
+        self.scale[variable] = log_scale + float(np.log(largest)) if largest > 0 else -math.inf
         self.up[variable] = Factor(message.scope, message.table / largest if largest > 0 else message.table)
 
     def _from_above(self, variable: int) -> Factor | None:
@@ -166,7 +166,7 @@ class BucketTree:
             (scope, table), _ = product([*parts, Factor(wanted, np.ones(self.up[below].table.shape))])
             gone = tuple(axis for axis, other in enumerate(scope) if other not in wanted)
             message = table.sum(gone)
-            largest = float(message.max())
+            largest = message.max()
             left = tuple(other for other in scope if other in wanted)
             self.down[below] = Factor(left, message / largest if largest > 0 else message)
         return self.down.get(way[0] if way else variable)

@@ -14,6 +14,7 @@ and approximation strategies for MAP explanations", for the constrained order.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,10 @@ __all__ = [
 ]  # fmt: skip
 
 SMALL = 1e-100
+DOUBLE = 600.0
+"""Nats between the largest and the least product of entries up to which a double holds both."""
+LONGEST = -0.9 * float(np.log(np.finfo(np.longdouble).tiny))
+"""The same of the longest floating-point numbers of the machine."""
 MOST_CELLS = 2**27
 """Of one table, unasked: a gibibyte."""
 
@@ -95,7 +100,7 @@ def exact_log_probability(
                 f"assignment has {len(assignment)} states, and {len(query.map_variables)} are asked for"
             )
         for variable, state in zip(query.map_variables, assignment, strict=True):
-            query.network.state(variable, int(state), "assignment")
+            query.network.state(variable, operator.index(state), "assignment")
     return _answer(query, query_factors(query, assignment), (), most_cells)[1]
 
 
@@ -249,17 +254,41 @@ def product(factors: list[Factor]) -> tuple[Factor, float]:
     """One table of all variables of the factors, and the logarithm of what it is to be multiplied by."""
     scope = tuple(dict.fromkeys(variable for factor in factors for variable in factor.scope))
     place = {variable: axis for axis, variable in enumerate(scope)}
-    total, log_scale = np.ones((1,) * len(scope)), 0.0
+    total, log_scale = np.ones((1,) * len(scope), _precision(factors)), 0.0
     for each, table in sorted(factors, key=lambda factor: factor.table.size):
         ordered = np.transpose(table, np.argsort([place[variable] for variable in each]))
         shape = [1] * len(scope)
         for variable, size in zip(each, table.shape, strict=True):
             shape[place[variable]] = size
         total = total * ordered.reshape(shape)
-        largest = float(total.max())
+        largest = total.max()
         if 0 < largest < SMALL:  # hundreds of tables of one variable underflow together
-            total, log_scale = total / largest, log_scale + math.log(largest)
+            total, log_scale = total / largest, log_scale + float(np.log(largest))
     return Factor(scope, total), log_scale
+
+
+def _precision(factors: Sequence[Factor]) -> Any:
+    """Numbers whose range holds every product of positive entries, so that none of them becomes zero.
+
+    Raises
+    ------
+    ValueError : there are none.
+    """
+    nats = 0.0
+    for _, table in factors:
+        high, low = table.max(), table.min()
+        if low == 0 < high:
+            low = table[table > 0].min()
+        if high > 0:
+            nats += float(np.log(high) - np.log(low))
+    if nats < DOUBLE:
+        return np.float64
+    if nats > LONGEST:
+        raise ValueError(
+            f"tables that are multiplied span {nats:.0f} nats, and numbers here span {LONGEST:.0f}: some evidence is "
+            "told too often, or too surely"
+        )
+    return np.longdouble
 
 
 def eliminate(
@@ -274,14 +303,15 @@ def eliminate(
         axis = scope.index(variable)
         rest = scope[:axis] + scope[axis + 1 :]
         if variable in maximised:
-            choices.append((variable, rest, table.argmax(axis)))
+            kind = np.min_scalar_type(table.shape[axis] - 1)  # as many bytes as the largest state takes
+            choices.append((variable, rest, table.argmax(axis).astype(kind)))
             message = table.max(axis)
         else:
             message = table.sum(axis)
-        scale = float(message.max())
+        scale = message.max()
         if scale == 0:
             return {}, -math.inf
-        total += math.log(scale) + log_scale
+        total += float(np.log(scale)) + log_scale
         if rest:
             live.append(Factor(rest, message / scale))
     states: dict[int, int] = {}

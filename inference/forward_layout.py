@@ -119,7 +119,7 @@ def lay_out(
     kinds = _kinds([*nodes.values(), *terms], network.num_variables)
     nodes, terms, known, folded = _fold(query, nodes, terms)
     nodes = _needed(query, nodes, terms)
-    deep = max(network.sizes[variable] for variable in query.map_variables) - 1
+    deep = max(1, max(network.sizes[variable] for variable in query.map_variables) - 1)
     deep = max(deep, max(network.sizes) - 1) if max(network.sizes) <= 4 else deep
     half = _multiple(network.num_variables // 2, 8)
     capacity = half if len(query.map_variables) <= half else _power(len(query.map_variables))
@@ -149,6 +149,8 @@ def _cut(query: MarginalMAP, tables: tuple[np.ndarray, ...]) -> tuple[dict[int, 
         nodes[number] = _Node(left, table[..., 1:])
     for number, likelihoods in query.soft:
         constant += math.log(max(likelihoods))
+        if number in known:  # of its one state
+            continue
         terms.append(_Node((number,), np.array(likelihoods)[:, None] / max(likelihoods)))
     scaled = []
     for parents, table in terms:

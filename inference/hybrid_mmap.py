@@ -1,7 +1,7 @@
 """The default way to answer a marginal MAP question: exactly where that is affordable, else by search from many starts.
 
 Zeros are propagated first. What is left is eliminated in the constrained order where that takes a small part of the
-time; the answer is then proved. Else neighbourhoods are searched exactly, from draws of the network, from explanations
+time; the answer is then proved. Else neighbourhoods are searched exactly, from single posteriors, draws, explanations
 of everything, from answers that gradient ascent on the surrogate passes, and from the best answer so far, shaken.
 
 Where even one answer's probability is out of reach, answers of the same kinds are compared by their Bethe estimates.
@@ -10,6 +10,7 @@ Where even one answer's probability is out of reach, answers of the same kinds a
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 
 import jax
@@ -24,18 +25,19 @@ from ethogram.inference.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.mmap_methods import explain_everything, score
 from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods
 from ethogram.inference.network_draws import draw_states, generator
+from ethogram.inference.variable_posteriors import factor_posteriors
 from ethogram.inference.zero_propagation import Possible, propagate_zeros, query_factors
 from ethogram.models.bayes_net import MarginalMAP
 
 __all__ = ["RESTARTS", "hybrid"]
 
-CELLS_A_SECOND = 3e7
+CELLS_A_SECOND = 1e7
 """What elimination gets through, with room to spare."""
 SHARE = 0.4
 """Of the time, for an answer by elimination."""
 ASCENT = 0.15
 """Of the time, for gradient ascent."""
-BOUND_CELLS, SAME = 2**14, 1e-9
+BOUND_CELLS, NARROW, SAME = 2**14, 2**16, 1e-9
 STEPS, RESTARTS, KEPT = 60, 64, 24
 
 
@@ -54,10 +56,16 @@ def hybrid(
         incumbent.prove()
         return
     bound = mini_bucket_bound(possible, query.map_variables, min(BOUND_CELLS, most_cells))
-    incumbent.upper_bound = query.network.log_constant + bound
+    incumbent.upper_bound = min(query.network.log_constant + bound, _rows_bound(query))
+    if incumbent.upper_bound == -math.inf:
+        return
+    sums = plan_elimination(possible, (), min(most_cells, budget / 20))
+    if sums.cells <= most_cells and sums.work <= budget / 20:
+        evidence = query.network.log_constant + carry_out(possible, sums, ())[1]
+        incumbent.upper_bound = min(incumbent.upper_bound, evidence)
     landscape = Landscape(query, possible, query.map_variables)
-    if landscape.exact.cells > most_cells:
-        _by_estimates(key, query, possible, incumbent, max_steps, most_cells)
+    if landscape.exact.cells > most_cells or landscape.exact.work > budget:
+        _by_estimates(key, query, possible, incumbent, max_steps, max(1, min(most_cells, int(budget / 4))))
         return
     random = generator(key)
     starts = _starts(key, random, query, possible, landscape, incumbent, most_cells)
@@ -81,6 +89,18 @@ def hybrid(
         incumbent.prove()
 
 
+def _rows_bound(query: MarginalMAP) -> float:
+    """Log of what all states together weigh at most: nothing, where rows sum to one."""
+    network = query.network
+    heaviest = [float(table.sum(-1).max()) for table in network.tables]
+    heaviest += [max(likelihoods) for _, likelihoods in query.soft]
+    return (
+        network.log_constant + math.fsum(math.log(each) for each in heaviest)
+        if min(heaviest) > 0
+        else -math.inf
+    )
+
+
 def _starts(
     key: Array, random: np.random.Generator, query: MarginalMAP, possible: Possible, landscape: Landscape,
     incumbent: Incumbent, most_cells: int,
@@ -88,6 +108,12 @@ def _starts(
     """Starts without end, and what each is."""
     clock = incumbent.clock
     passed: list[np.ndarray] | None = None
+    beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
+    likely = {
+        v: int(possible.states[v][each.argmax()])
+        for v, each in zip(query.map_variables, beliefs, strict=True)
+    }
+    yield "single posteriors", landscape.places(likely)
     for turn in itertools.count():
         if turn % 3 == 1:
             rest = clock.left()

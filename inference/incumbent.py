@@ -70,7 +70,8 @@ class Clock:
 class Incumbent:
     """The best answer, how it was found, and what is known of better ones.
 
-    Exact probabilities and estimates are never compared: the first exact one takes the place of any estimate.
+    Exact probabilities and estimates are never compared: the first exact one takes the place of any estimate. An answer
+    that is impossible gives way to any that is not.
     """
 
     def __init__(self, query: MarginalMAP, clock: Clock, callback: Callable[[TracePoint], Any] | None = None):
@@ -82,9 +83,13 @@ class Incumbent:
 
     def offer(self, states: Any, log_probability: float, kind: str, source: str = "") -> bool:
         """Take an answer if it is better; whether it was."""
-        first = self.states is None or (kind == "exact" and self.kind == "estimate")
-        if not first and (kind != self.kind or log_probability <= self.log_probability + SAME):
-            return False
+        if self.states is not None:
+            if log_probability == -math.inf:
+                return False
+            surer = kind == "exact" and self.kind == "estimate"
+            rival = kind == self.kind and log_probability > self.log_probability + SAME
+            if not (surer or rival or self.log_probability == -math.inf):
+                return False
         self.states = np.array(states, int)
         self.log_probability, self.kind = float(log_probability), kind
         if log_probability > -math.inf:
@@ -117,7 +122,7 @@ def until(work: Callable[[], None], clock: Clock) -> None:
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=run)  # one that ends with the process would crash in XLA
     thread.start()
     while thread.is_alive() and not clock.over():
         thread.join(min(max(clock.left(), 0.001), 0.05))

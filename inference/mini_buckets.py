@@ -48,10 +48,10 @@ def mini_bucket_bound(possible: Possible, maximised: Iterable[int], most_cells: 
                 (scope, table), log_scale = product(mini)
                 axis = scope.index(variable)
                 message = table.max(axis) if place or variable in asked else table.sum(axis)
-                largest = float(message.max())
+                largest = message.max()
                 if largest == 0:
                     return -math.inf
-                total += math.log(largest) + log_scale
+                total += float(np.log(largest)) + log_scale
                 rest = scope[:axis] + scope[axis + 1 :]
                 if rest:
                     live.append(Factor(rest, message / largest))

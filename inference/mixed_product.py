@@ -59,7 +59,7 @@ class MixedProduct(NamedTuple):
 
 
 def smoothed_tables(network: BayesNet, amount: float = 1e-4) -> tuple[np.ndarray, ...]:
-    """Tables of a network whose zeros are `amount`, and whose rows' largest entries are less by what that adds.
+    """Tables of a network whose zeros are `amount` of their row's sum, which other entries are scaled down to keep.
 
     Of two states, 0 and 1 become `amount` and 1 - `amount`. It is another network: what is probable in it may be
     impossible in the first. Rows of zeros alone stay.
@@ -72,9 +72,12 @@ def smoothed_tables(network: BayesNet, amount: float = 1e-4) -> tuple[np.ndarray
         raise ValueError(f"amount is {amount}: give a number between 0 and 1")
     made = []
     for table in network.tables:
-        zero = (table == 0) & table.any(-1, keepdims=True)
-        largest = np.arange(table.shape[-1]) == table.argmax(-1)[..., None]
-        made.append(np.where(zero, amount, table) - largest * amount * zero.sum(-1, keepdims=True))
+        mass, zero = table.sum(-1, keepdims=True), table == 0
+        made.append(
+            np.where(
+                zero, amount * mass, table * np.maximum(1 - amount * zero.sum(-1, keepdims=True), amount)
+            )
+        )
     return tuple(made)
 
 
@@ -129,7 +132,10 @@ def propagate_beliefs(
         received, sweeps = fresh, sweeps + 1
         if stop is not None and stop():
             break
-    beliefs = _normalised(np.where(graph.there, received.prod(1), 0))
+    with np.errstate(divide="ignore"):
+        logs = np.where(graph.there, np.log(received).sum(1), -np.inf)
+    top = logs.max(1, keepdims=True, initial=-np.inf)
+    beliefs = _normalised(np.exp(logs - np.where(np.isfinite(top), top, 0)))
     constants = [float(factor.table) for factor in factors if not factor.scope]
     estimate = (
         graph.bethe(received, beliefs) + float(np.sum(np.log(constants))) if all(constants) else -np.inf

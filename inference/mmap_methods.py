@@ -6,6 +6,7 @@ Each takes the question and what holds the best answer, and leaves its own there
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,11 @@ def score(query: MarginalMAP, states: Any, most_cells: int) -> tuple[float, str]
 def smoothed_score(query: MarginalMAP, states: Any, most_cells: int) -> float:
     """Log probability of an answer in the network whose zeros are 1e-4, as the paper has it."""
     network = query.network
-    smooth = BayesNet(
-        smoothed_tables(network), network.parents, network.names, network.state_names, network.log_constant
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # rows were told of when the network was made
+        smooth = BayesNet(
+            smoothed_tables(network), network.parents, network.names, None, network.log_constant
+        )
     given = dict(query.observed) | dict(query.soft)
     return score(MarginalMAP(smooth, given, query.map_variables), states, most_cells)[0]
 

@@ -31,8 +31,6 @@ WALL = 1e-30
 CELLS = 2**15
 """Of the largest table of a neighbourhood, or eight times that of an answer alone."""
 SAME = 1e-9
-STEP = 10.0
-"""Nats by which an answer gets better, at least, where it becomes possible: a wall has 69."""
 
 
 class Landscape:
@@ -114,13 +112,29 @@ class _Climber:
         before = self.value
         self.places |= moved
         self.value = landscape.constant + self.tree.move(moved)
-        if not self.possible and self.value > before + STEP:
+        if not self.possible:
             soft, self.value = self.value, landscape.value(self.places)
             self.possible = self.value > -math.inf
             if self.possible:
                 self.tree = landscape.exact
                 return True
             self.value = soft
+        return self.value > before + SAME
+
+    def try_each(self, variable: int) -> bool:
+        """Move one variable to the best of its states, each of which is tried; whether that is better."""
+        landscape, own, before = self.landscape, self.places[variable], self.value
+        values = [
+            landscape.constant + self.tree.move({variable: place})
+            for place in range(landscape.sizes[variable])
+        ]
+        best = int(np.argmax(values))
+        best = own if values[best] <= values[own] + SAME else best
+        self.places[variable], self.value = best, values[best]
+        self.tree.move({variable: best})
+        if not self.possible and best != own:
+            self.go(self.places)
+            return self.possible or self.value > before + SAME
         return self.value > before + SAME
 
 
@@ -159,14 +173,14 @@ def climb_neighbourhoods(
             if len(free) > 1:
                 largest = max(1, int(0.75 * len(free)))
                 continue
-            limit, better = min(most_cells, 2 * limit), False
+            limit, better = min(most_cells, 2 * limit), climber.try_each(next(iter(free)))
         else:
             largest = min(len(asked), largest + 1)
         quiet = 0 if better else quiet + 1
         if climber.possible and climber.value > best_value + SAME:
             best, best_value = dict(climber.places), climber.value
             report(best, best_value)
-        if len(free) == len(asked) and better is not None and climber.possible:
+        if len(free) == len(asked) and climber.possible:
             return best, best_value, True
         if quiet > 3 * math.ceil(len(asked) / len(free)) + 5:
             if fresh is None:

@@ -102,7 +102,7 @@ def solve_mmap(
     Parameters
     ----------
     key : typed. The same key and `max_steps` without a time limit give the same answer.
-    method : one of :data:`METHODS`.
+    method : one of :data:`METHODS`. ``"exact"``, ``"marginal"`` and the last score of any answer take what they take.
     time_limit : seconds from the call; None for none.
     max_steps : neighbourhoods of ``"hybrid"`` and ``"mpe"``, steps of ``"ags"``, sweeps of ``"mpbp"``.
     callback : told of every answer that is better than all before, as it is found.
@@ -113,7 +113,8 @@ def solve_mmap(
     Raises
     ------
     ImpossibleEvidenceError
-        The evidence has probability zero, as far as propagation of zeros finds, with evidence that cannot be together.
+        The evidence has probability zero: with what cannot be together where propagation of zeros finds it, else
+        where elimination or a bound has.
     WidthError
         ``"exact"`` would need a table with more than `most_cells` cells.
     TypeError, ValueError
@@ -144,6 +145,9 @@ def solve_mmap(
     except KeyboardInterrupt:
         if incumbent.states is None:
             raise
+    if incumbent.upper_bound == -math.inf:
+        told = ", ".join(_told(query, variable) for variable in [*dict(query.observed), *dict(query.soft)])
+        raise ImpossibleEvidenceError(f"evidence has probability zero: {told or 'the tables'}")
     if incumbent.states is None:
         incumbent.offer(np.zeros(len(query.map_variables), int), -math.inf, "exact")
     assert incumbent.states is not None

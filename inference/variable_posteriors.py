@@ -39,11 +39,12 @@ def variable_posteriors(query: MarginalMAP, *, most_cells: int = 2**22) -> Varia
     most_cells : of one table; where more would be needed, estimates are made.
     """
     possible = propagate_zeros(query_factors(query))
-    found, kind = factor_posteriors(possible, query.map_variables, most_cells)
     sizes, names = query.network.sizes, query.network.names
-    told = {}
+    told = {names[variable]: np.zeros(sizes[variable]) for variable in query.map_variables}
+    if possible.impossible or any(not factor.table.any() for factor in possible.factors):
+        return VariablePosteriors(told, "exact")
+    found, kind = factor_posteriors(possible, query.map_variables, most_cells)
     for variable, each in zip(query.map_variables, found, strict=True):
-        told[names[variable]] = np.zeros(sizes[variable])
         told[names[variable]][possible.states[variable]] = each
     return VariablePosteriors(told, kind)
 
@@ -59,7 +60,8 @@ def factor_posteriors(
         beliefs = propagate_beliefs(live, max_sweeps=200, damping=0.3).beliefs
         return [beliefs.get(variable, alone[variable]) for variable in variables], "estimate"
     tree = BucketTree(live, sizes, ())
-    tree.settle({})
+    if tree.settle({}) == -np.inf:
+        return [np.zeros(sizes[variable]) for variable in variables], "exact"
     return [
         _of(tree, variable) if variable in tree.rank else alone[variable] for variable in variables
     ], "exact"

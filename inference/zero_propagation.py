@@ -7,12 +7,13 @@ no state left, the evidence is impossible.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.bayes_net import MarginalMAP
+from ethogram.models.bayes_net import BayesNet, MarginalMAP
 
 __all__ = ["Factor", "Possible", "contradiction", "propagate_zeros", "query_factors"]
 
@@ -59,15 +60,24 @@ def query_factors(
     assignment : states of the MAP variables, which are then known too.
     tables : others than the network's own.
     """
-    network, known = query.network, dict(query.observed)
+    known = dict(query.observed)
     if assignment is not None:
-        known |= dict(zip(query.map_variables, (int(state) for state in assignment), strict=True))
+        known |= dict(zip(query.map_variables, map(operator.index, assignment), strict=True))
+    return _network_factors(query.network, known, dict(query.soft), tables)
+
+
+def _network_factors(
+    network: BayesNet,
+    known: Mapping[int, int],
+    soft: Mapping[int, Any],
+    tables: tuple[np.ndarray, ...] | None = None,
+) -> list[Factor]:
     factors = []
     for number, (table, parents) in enumerate(zip(tables or network.tables, network.parents, strict=True)):
         scope = (*parents, number)
         left = tuple(variable for variable in scope if variable not in known)
         factors.append(Factor(left, table[tuple(known.get(variable, slice(None)) for variable in scope)]))
-    for number, likelihoods in query.soft:
+    for number, likelihoods in soft.items():
         factors.append(Factor((number,), np.array(likelihoods)))
     return factors
 
@@ -110,22 +120,37 @@ def propagate_zeros(factors: Sequence[Factor]) -> Possible:
 
 
 def contradiction(query: MarginalMAP) -> tuple[int, ...] | None:
-    """Evidence, by variable, that cannot be together, as few of it as leaving out one by one finds; None for none.
+    """Evidence, by variable, that cannot be together, none of which could be left out; None for none.
 
     Only what propagation of zeros finds: evidence may be impossible without it.
+
+    References
+    ----------
+    Junker (2004), "QuickXplain: preferred explanations and relaxations for over-constrained problems".
     """
-    if not _impossible(query):
-        return None
     hard, soft = dict(query.observed), dict(query.soft)
-    needed = [*hard, *soft]
-    for variable in tuple(needed):
-        fewer = [other for other in needed if other != variable]
-        given = {other: hard[other] if other in hard else soft[other] for other in fewer}
-        if _impossible(MarginalMAP(query.network, given, query.map_variables)):
-            needed = fewer
-    return tuple(needed)
+
+    def impossible(known: Sequence[int]) -> bool:
+        given = {variable: hard[variable] for variable in known if variable in hard}
+        likely = {variable: soft[variable] for variable in known if variable in soft}
+        found = propagate_zeros(_network_factors(query.network, given, likely))
+        return found.impossible or any(not factor.table.any() for factor in found.factors)
+
+    known = [*hard, *soft]
+    if not impossible(known):
+        return None
+    return tuple(_needed(impossible, [], False, known)) if not impossible([]) else ()
 
 
-def _impossible(query: MarginalMAP) -> bool:
-    found = propagate_zeros(query_factors(query))
-    return found.impossible or any(not factor.table.any() for factor in found.factors)
+def _needed(
+    impossible: Callable[[Sequence[int]], bool], kept: list[int], grown: bool, known: list[int]
+) -> list[int]:
+    """As few of the known as are impossible with those that are kept."""
+    if grown and impossible(kept):
+        return []
+    if len(known) == 1:
+        return known
+    first, second = known[: len(known) // 2], known[len(known) // 2 :]
+    of_second = _needed(impossible, kept + first, True, second)
+    of_first = _needed(impossible, kept + of_second, bool(of_second), first)
+    return of_first + of_second

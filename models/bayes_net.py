@@ -206,21 +206,39 @@ class BayesNet:
     def __call__(self, evidence: Mapping[Any, Any] | None = None) -> None:
         """Sample all variables from parents to children; those of the evidence are observed.
 
+        Draws are of rows that sum to one; what rows sum to, and the constant, are a site ``mass`` where they are not
+        one and zero, so that the log density is :meth:`log_joint`.
+
         Parameters
         ----------
         evidence : states by variable, each a number or a name.
+
+        Raises
+        ------
+        ValueError : a variable or state is not there, or a variable is there twice.
         """
-        known = {
-            number: self.state(number, value, "evidence")
-            for number, value in (
-                (self.variable(name, "evidence"), value) for name, value in (evidence or {}).items()
-            )
-        }
+        known: dict[int, int] = {}
+        for name, value in (evidence or {}).items():
+            number = self.variable(name, "evidence")
+            if number in known:
+                raise ValueError(f"evidence has {self.names[number]} twice, by number and by name")
+            known[number] = self.state(number, value, "evidence")
         values: dict[int, Any] = {}
+        mass = jnp.asarray(self.log_constant)
+        exact = self.log_constant == 0
         for number in self.order:
-            row = jnp.asarray(self.tables[number])[tuple(values[parent] for parent in self.parents[number])]
-            law = dist.Categorical(probs=row)
+            table = jnp.asarray(self.tables[number])
+            row = table[tuple(values[parent] for parent in self.parents[number])]
+            total = row.sum(-1)
+            if (np.abs(self.tables[number].sum(-1) - 1) > 1e-12).any():
+                exact, mass = False, mass + jnp.log(total)
+            law = dist.Categorical(probs=row / jnp.where(total > 0, total, 1), validate_args=False)
             values[number] = numpyro.sample(self.names[number], law, obs=known.get(number))
+        if not exact:
+            site = "mass"
+            while site in self.names:
+                site += "_"
+            numpyro.sample(site, dist.Unit(mass), obs=jnp.zeros((*jnp.shape(mass), 0)))
 
 
 @model_object
@@ -268,7 +286,7 @@ class MarginalMAP:
             if np.ndim(value):
                 soft[number] = _read_likelihoods(network, number, value)
             else:
-                value = value.item() if isinstance(value, np.ndarray | np.generic) else value
+                value = value.item() if hasattr(value, "item") else value
                 observed[number] = network.state(number, value, "evidence")
         asked = self.map_variables
         if isinstance(asked, str) or not isinstance(asked, Sequence | np.ndarray):

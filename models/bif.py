@@ -2,7 +2,8 @@
 
 What is read: a network's name, discrete variables with their states, and probabilities as a ``table``, or as a row for
 each setting of the parents' states, with a ``default`` for rows that are not there. Properties and comments are passed
-over. A name that ends in ``.gz`` is of a compressed file.
+over. A name that ends in ``.gz`` is of a compressed file. Numbers of a ``table`` with parents go through the child's
+states slowest, as in the files of JavaBayes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from ethogram.models.uai import read_text, write_text
 __all__ = ["read_bif", "write_bif"]
 
 WORD = re.compile(r'"[^"]*"|[{}()\[\],;|]|[^\s{}()\[\],;|"]+')
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-PLAIN = re.compile(r'[^\s{}()\[\],;|"]+')
+COMMENT = re.compile(r'"[^"]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+PLAIN = re.compile(r'(?!.*(?://|/\*))[^\s{}()\[\],;|"]+')
 
 
 def read_bif(path: str | os.PathLike) -> BayesNet:
@@ -100,12 +101,17 @@ def _written(name: str) -> str:
     return name if PLAIN.fullmatch(name) else f'"{name}"'
 
 
+def _without_comment(found: re.Match[str]) -> str:
+    """Blanks in a comment's place; what is quoted stays."""
+    return found.group() if found.group()[0] == '"' else re.sub(r"[^\n]", " ", found.group())
+
+
 class _Words:
     """The words of a file one after the other, and the line that each stands in."""
 
     def __init__(self, path: str, text: str):
         self.path, self.place = path, 0
-        text = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
+        text = COMMENT.sub(_without_comment, text)
         self.words = list(WORD.finditer(text))
         self.text = text
 
@@ -195,7 +201,10 @@ class _Words:
         self.expect("{")
         while (word := self.take("'}'")) != "}":
             if word == "table":
-                table, filled = np.array(self.numbers(table.size)).reshape(shape), np.ones(shape[:-1], bool)
+                listed = np.array(self.numbers(table.size)).reshape(
+                    shape[-1], *shape[:-1]
+                )  # the child goes slowest
+                table, filled = np.moveaxis(listed, 0, -1), np.ones(shape[:-1], bool)
             elif word == "default":
                 default = self.numbers(shape[-1])
             elif word == "(":
@@ -229,8 +238,11 @@ class _Words:
         return states[parent].index(state)
 
     def numbers(self, count: int) -> list[float]:
+        """Numbers with commas or blanks between them, up to a semicolon, which is taken too."""
         found = []
-        for word in self.names_until(";"):
+        while (word := self.take("a number or ';'")) != ";":
+            if word == ",":
+                continue
             try:
                 found.append(float(word))
             except ValueError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,6 +136,13 @@ def read_names(path: str | os.PathLike) -> dict[str, Any]:
     if not isinstance(content, dict) or "names" not in content:
         raise ValueError(f"{os.fspath(path)} has no names: give JSON with names, and states of each")
     states = content.get("states")
+    for name, value in (("names", content["names"]), ("states", states)):
+        if not isinstance(value, list | None):
+            raise ValueError(
+                f"{os.fspath(path)} has {name} that are no list: give a list, of states one a variable"
+            )
+    if states is not None and not all(isinstance(each, list) for each in states):
+        raise ValueError(f"{os.fspath(path)} has states that are no lists: give a list of each variable's")
     return {
         "names": tuple(content["names"]),
         "state_names": None if states is None else tuple(tuple(each) for each in states),
@@ -177,7 +185,7 @@ def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int = 0) -
     """
     words = _Words(path)
     told = words.all_whole()
-    if told and len(told) == 1 + 2 * told[0]:
+    if told and len(told) == 1 + 2 * told[0] and not words.one_sample_a_line(told):
         samples = [told[1:]]
     else:
         samples = _samples(words, told)
@@ -305,6 +313,13 @@ class _Words:
     def all_whole(self) -> list[int]:
         return [self.whole(f"number {i}", 0) for i in range(len(self.words))]
 
+    def one_sample_a_line(self, told: list[int]) -> bool:
+        """Whether the first line is a number of samples alone, and as many lines follow, each a whole one."""
+        lines = [
+            [told[i] for i in range(len(told)) if self.lines[i] == line] for line in dict.fromkeys(self.lines)
+        ]
+        return lines[0] == [len(lines) - 1] and all(len(each) == 1 + 2 * each[0] for each in lines[1:])
+
     def end(self) -> None:
         if self.place < len(self.words):
             self.place += 1
@@ -312,17 +327,36 @@ class _Words:
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """What a file says; one that ends in ``.gz`` is unpacked."""
-    if os.fspath(path).endswith(".gz"):
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            return file.read()
-    return Path(path).read_text(encoding="utf-8")
+    """What a file says; one that ends in ``.gz`` is unpacked.
+
+    Raises
+    ------
+    OSError : there is no such file.
+    ValueError : it is no text, or is cut short.
+    """
+    try:
+        if os.fspath(path).endswith(".gz"):
+            with gzip.open(path, "rt", encoding="utf-8") as file:
+                return file.read()
+        return Path(path).read_text(encoding="utf-8")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{os.fspath(path)} cannot be unpacked, or is cut short: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{os.fspath(path)} is no text in UTF-8: byte {error.start} is no part of a letter"
+        ) from None
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Write a file, packed where its name ends in ``.gz``."""
-    if os.fspath(path).endswith(".gz"):
-        with gzip.open(path, "wt", encoding="utf-8") as file:
-            file.write(text)
-        return
-    Path(path).write_text(text, encoding="utf-8")
+    """Write a file, packed where its name ends in ``.gz``; whole or not at all."""
+    place = Path(path)
+    draft = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        if place.name.endswith(".gz"):
+            with gzip.open(draft, "wt", encoding="utf-8") as file:
+                file.write(text)
+        else:
+            draft.write_text(text, encoding="utf-8")
+        os.replace(draft, place)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -46,8 +46,14 @@ def answer(
         found, given = take_network(network, names)
     for one in said:
         print(f"ethogram: {one.message}", file=sys.stderr)
-    states = dict(given) | ({} if evidence is None else read_evidence(evidence, found))
-    query = MarginalMAP(found, states, take_variables(variables, found))
+    told = {} if evidence is None else read_evidence(evidence, found)
+    asked = take_variables(variables, found)
+    for argument, numbers in (("--evidence", told), ("--map", asked)):
+        beyond = [number for number in numbers if number in given]
+        if beyond:
+            last = min(given) - 1
+            raise ValueError(f"{argument} has {beyond[0]}: variables of {network} are 0..{last}")
+    query = MarginalMAP(found, dict(given) | told, asked)
     result = solve_mmap(jax.random.key(seed), query, method, time_limit=time_limit)
     if json_file is not None:
         write_text(json_file, json.dumps(record(result), indent=1) + "\n")

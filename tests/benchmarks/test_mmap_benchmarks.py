@@ -87,7 +87,15 @@ def test_peers_and_questions_are_read(data):
 @stored
 def test_a_record_is_gone_on_with(data, tmp_path):
     place = tmp_path / "record.json"
-    row = {"instance": "BN_78", "fraction": "0.3", "set": 0, "method": "hybrid", "seed": 0, "seconds": 2.0}
+    row = {
+        "instance": "BN_78",
+        "fraction": "0.3",
+        "set": 0,
+        "method": "hybrid",
+        "seed": 0,
+        "seconds": 2.0,
+        "limit": 2.0,
+    }
     others = [
         {**row, "method": method, "log_probability": -99.0}
         for method in ("hybrid", "ags", *mmap_anytime.BASELINES)

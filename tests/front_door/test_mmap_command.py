@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
@@ -116,3 +117,36 @@ def test_files_and_words_that_do_not_fit(files, words, message, capsys):
 
 def test_methods_of_the_command_are_those_there_are():
     assert set(METHODS) == set(solve_mmap.METHODS)
+
+
+def test_evidence_beyond_the_factors_of_a_file_is_refused(tmp_path, capsys):
+    (tmp_path / "m.uai").write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1.0 5.0 3.0 9.0\n")
+    (tmp_path / "e.evid").write_text("1 2 0\n")
+    words = ["mmap", str(tmp_path / "m.uai"), "--map", "0"]
+    assert main([*words, "--evidence", str(tmp_path / "e.evid")]) == 2
+    assert "--evidence has 2: variables of" in capsys.readouterr().err
+    assert main(["mmap", str(tmp_path / "m.uai"), "--map", "2"]) == 2
+
+
+def test_files_that_are_cut_short_or_no_text(tmp_path, capsys):
+    packed = gzip.compress(b"BAYES 1 2 1 1 0 2 0.5 0.5")
+    for name, content, message in (
+        ("a.uai.gz", packed[:-6], "cannot be unpacked"),
+        ("b.uai.gz", b"no gzip", "cannot be unpacked"),
+        ("c.uai", b"\xff\xfe\x00", "is no text in UTF-8"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert main(["mmap", str(tmp_path / name), "--map", "0"]) == 2
+        said = capsys.readouterr().err
+        assert message in said and name in said
+    (tmp_path / "n.uai").write_bytes(b"BAYES 1 2 1 1 0 2 0.5 0.5")
+    for text in (
+        '{"names": 5}',
+        '{"names": "a"}',
+        '{"names": ["a"], "states": 3}',
+        '{"names": ["a"], "states": [3]}',
+    ):
+        (tmp_path / "names.json").write_text(text)
+        words = ["mmap", str(tmp_path / "n.uai"), "--map", "0", "--names", str(tmp_path / "names.json")]
+        assert main(words) == 2
+        assert "names.json has" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import warnings
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_impossible_evidence_is_named():
     network = chain(6, tuple("abcdef"))
     query = MarginalMAP(network, {"b": 0, "d": 1, "f": 1}, ["a"])
     assert exact_log_probability(query) == -np.inf and exact_map(query).log_probability == -np.inf
-    assert contradiction(query) == (1, 5)  # without d, which f says too
+    assert contradiction(query) == (1, 3)  # without f, which d says too
     assert contradiction(MarginalMAP(network, {"b": 0, "d": 0}, ["a"])) is None
     soft = MarginalMAP(network, {"b": [1.0, 0.0], "f": 1}, ["a"])
     assert contradiction(soft) == (5, 1)
@@ -131,3 +132,47 @@ def test_stored_optima_of_small_width(most):
         assert exact_log_probability(query, found.states) == pytest.approx(told["log_value"], abs=1e-9), key
         checked += 1
     assert checked > 20
+
+
+@pytest.mark.parametrize("half", [160, 200, 900])
+def test_hundreds_of_observations_that_contradict_each_other(half):
+    near, far = np.array([[0.99, 0.01], [0.01, 0.99]]), np.array([[0.01, 0.99], [0.99, 0.01]])
+    tables = (np.array([0.5, 0.5]), *(near,) * half, *(far,) * (half + 1), np.array([[0.9, 0.1], [0.1, 0.9]]))
+    count = 2 * half + 1
+    network = BayesNet(tables, ((), *((0,) for _ in range(count + 1))))
+    seen = dict.fromkeys(range(1, count + 1), 0)
+    log = [
+        math.log(0.5) + half * math.log(a) + (half + 1) * math.log(b) for a, b in ((0.99, 0.01), (0.01, 0.99))
+    ]
+    found = exact_map(MarginalMAP(network, seen, [0]))
+    assert found.states.tolist() == [1]
+    assert found.log_probability == pytest.approx(log[1], rel=1e-12)
+    child = MarginalMAP(network, seen, [count + 1])
+    for state, shares in enumerate(((0.9, 0.1), (0.1, 0.9))):
+        truth = np.logaddexp(log[0] + math.log(shares[0]), log[1] + math.log(shares[1]))
+        assert exact_log_probability(child, [state]) == pytest.approx(truth, rel=1e-12)
+
+
+def test_more_than_numbers_can_span_is_an_error():
+    rows = np.array([[1e-300, 1.0], [1.0, 1e-300]])
+    rows[:, 1] = 1 - rows[:, 0]
+    network = BayesNet((np.array([0.5, 0.5]), *(rows,) * 100), ((), *((0,) for _ in range(100))))
+    query = MarginalMAP(network, dict.fromkeys(range(1, 101), 0), [0])
+    with pytest.raises(ValueError, match="span"):
+        exact_map(query)
+
+
+def test_contradictions_are_named_without_what_is_not_needed():
+    copy, coin = np.eye(2), np.array([0.5, 0.5])
+    count = 400
+    network = BayesNet((coin, *(copy,) * count, coin), ((), *((0,) for _ in range(count)), ()))
+    states = dict.fromkeys(range(1, count), 0) | {count: 1, count + 1: 1}
+    found = contradiction(MarginalMAP(network, states, [0]))
+    assert found is not None and len(found) == 2 and count in found
+    assert contradiction(MarginalMAP(network, dict.fromkeys(range(1, count), 0), [0])) is None
+
+
+def test_states_that_are_no_integers_are_refused(drawn):
+    query = drawn(0)[1]
+    with pytest.raises(TypeError):
+        exact_log_probability(query, [0.7, 0, 0])

@@ -115,3 +115,23 @@ def test_contradictions_are_told_by_the_estimate():
 def test_unknown_reading():
     with pytest.raises(ValueError, match="reading is 'message': take one of belief, cavity"):
         mixed_product(tree(0), reading="message")
+
+
+def test_smoothing_never_goes_below_zero():
+    with pytest.warns(UserWarning, match="do not sum to one"):
+        network = BayesNet((np.array([0.5, 0.5]), np.array([[1e-5, 0.0], [0.0, 2e-5]])), ((), (0,)))
+    table = smoothed_tables(network)[1]
+    np.testing.assert_allclose(table, [[1e-5 * (1 - 1e-4), 1e-9], [2e-9, 2e-5 * (1 - 1e-4)]])
+
+
+def test_hubs_of_many_observations_do_not_underflow():
+    rows = np.full((11, 2), 0.4)
+    rows[7] = 0.6
+    rows[:, 1] = 1 - rows[:, 0]
+    network = BayesNet((np.full(11, 1 / 11), *(rows,) * 1500), ((), *((0,) for _ in range(1500))))
+    query = MarginalMAP(network, dict.fromkeys(range(1, 1501), 0), [0])
+    assert mixed_product(query).states.tolist() == [7]
+    found = propagate_beliefs(query_factors(query))
+    others = 10 * math.exp(1500 * math.log(0.4 / 0.6))
+    truth = math.log(1 / 11) + 1500 * math.log(0.6) + math.log1p(others)
+    assert found.log_evidence == pytest.approx(truth, rel=1e-9)

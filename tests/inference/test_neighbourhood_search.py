@@ -117,3 +117,20 @@ def test_small_tables_take_smaller_neighbourhoods_and_are_not_called_proofs():
     best = max(exact_log_probability(query, states) for states in every(query))
     assert -math.inf < value <= best + 1e-9
     assert not proved
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_one_variable_whose_table_is_too_large_is_tried_state_by_state(seed, drawn):
+    network, query = drawn(seed, 8)
+    query = MarginalMAP(network, dict(query.observed) | dict(query.soft), query.map_variables[:1])
+    values = [exact_log_probability(query, states) for states in every(query)]
+    if max(values) == -math.inf:
+        return
+    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    places, value, proved = climb_neighbourhoods(
+        np.random.default_rng(0), landscape, dict.fromkeys(landscape.asked, 0), report=lambda places, value: None,
+        stop=lambda: False, most_cells=2, max_rounds=20,
+    )  # fmt: skip
+    assert value == pytest.approx(max(values), rel=1e-10)
+    assert proved
+    assert values[landscape.whole(places)[query.map_variables[0]]] == pytest.approx(max(values), rel=1e-10)

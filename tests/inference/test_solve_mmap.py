@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 import ethogram
+from ethogram.inference.ags import OPTIMIZERS, ascend
 from ethogram.inference.best_assignments import best_assignments, single_flips
 from ethogram.inference.elimination import WidthError, exact_log_probability
+from ethogram.inference.incumbent import Clock, Incumbent
 from ethogram.inference.solve_mmap import METHODS, ImpossibleEvidenceError, solve_mmap
 from ethogram.inference.variable_posteriors import variable_posteriors
 from ethogram.models import uai
@@ -241,3 +243,56 @@ def test_stored_questions_whose_best_answers_are_known(name, fraction, best):
     query = MarginalMAP(network, uai.read_evidence(STORED / "evid" / f"{name}.evid", network), told)
     found = solve_mmap(jax.random.key(0), query, time_limit=10.0)
     assert found.log_probability == pytest.approx(best, rel=2e-5)
+
+
+def test_estimates_give_way_to_finite_answers_alone():
+    network = BayesNet((np.array([0.5, 0.5]),), ((),))
+    best = Incumbent(MarginalMAP(network, {}, [0]), Clock(None))
+    assert best.offer([0], -math.inf, "exact")
+    assert best.offer([1], -9.0, "estimate")
+    assert not best.offer([0], -math.inf, "exact")
+    assert (best.kind, best.log_probability) == ("estimate", -9.0)
+    assert best.offer([0], -12.0, "exact")
+    assert not best.offer([1], -3.0, "estimate")
+    assert [point.log_probability for point in best.trace] == [-9.0, -12.0]
+
+
+def test_impossible_evidence_that_propagation_misses_is_an_error_too():
+    coin, differ = np.array([0.5, 0.5]), np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    network = BayesNet((coin,) * 3 + (differ,) * 3 + (coin,), ((), (), (), (0, 1), (1, 2), (0, 2), ()))
+    query = MarginalMAP(network, {3: 1, 4: 1, 5: 1}, [6])
+    for method in ("hybrid", "exact"):
+        with pytest.raises(ImpossibleEvidenceError, match="evidence has probability zero"):
+            solve_mmap(jax.random.key(0), query, method)
+    assert not any(each.any() for each in variable_posteriors(query).probabilities.values())
+    single = BayesNet((np.array([1.0, 0.0]), coin), ((), ()))
+    assert not variable_posteriors(MarginalMAP(single, {0: 1}, [1])).probabilities["x1"].any()
+
+
+def test_variables_of_one_state_and_of_many_beside_each_other():
+    random = np.random.default_rng(0)
+    tables = (
+        np.array([1.0]),
+        random.dirichlet(np.ones(5), 1),
+        random.dirichlet(np.ones(2), (1, 5)),
+        np.array([1.0]),
+    )
+    network = BayesNet(tables, ((), (0,), (0, 1), ()))
+    for query in (
+        MarginalMAP(network, {2: 1, 0: [2.0]}, [1, 3]),
+        MarginalMAP(network, {2: 1}, [0]),
+        MarginalMAP(network, {2: 1, 0: 0}, [3, 1]),
+    ):
+        values = {each: exact_log_probability(query, each) for each in every(query)}
+        for method in METHODS:
+            found = solve_mmap(jax.random.key(0), query, method, time_limit=None, max_steps=20)
+            assert found.log_probability == pytest.approx(values[tuple(found.states)], rel=1e-10)
+        for optimizer in OPTIMIZERS:
+            passed = ascend(jax.random.key(0), query, optimizer=optimizer, num_restarts=4, max_steps=10)
+            assert tuple(passed.states[0]) in values
+
+
+def test_starts_where_single_posteriors_are_best():
+    found = solve_mmap(jax.random.key(0), wide(), time_limit=0.5)
+    assert found.trace[0].source.endswith("single posteriors")
+    assert found.upper_bound <= 0  # a probability

@@ -122,3 +122,24 @@ HALF, PAIR = np.full(2, 0.5), np.full((2, 2), 0.5)
 def test_what_cannot_be_is_refused_by_name(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_constants_and_rows_that_miss_one_are_in_the_density_too():
+    with pytest.warns(UserWarning, match="do not sum to one"):
+        network = BayesNet(
+            (np.array([0.4999, 0.5]), np.array([[2.0, 1.0], [0.0, 0.5]])), ((), (0,)), names=("mass", "b"),
+            log_constant=5.0,
+        )  # fmt: skip
+    for states in ((0, 0), (0, 1), (1, 1)):
+        value, _ = log_density(network, (dict(zip(network.names, states, strict=True)),), {}, {})
+        assert value == pytest.approx(network.log_joint(states), rel=1e-5)
+    drawn = Predictive(network, num_samples=2000)(jax.random.key(0))
+    share = np.mean(np.asarray(drawn["b"])[np.asarray(drawn["mass"]) == 0])
+    assert abs(share - 1 / 3) < 4.5 * np.sqrt(2 / 9 / 1000)
+
+
+def test_evidence_twice_and_evidence_from_jax():
+    network = small()
+    with pytest.raises(ValueError, match="evidence has root twice"):
+        network({"root": 1, 1: 0})
+    assert MarginalMAP(network, {"root": jax.numpy.asarray(1)}, ["last"]).observed == ((1, 1),)

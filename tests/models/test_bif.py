@@ -124,3 +124,18 @@ def test_what_the_format_cannot_say(tmp_path):
         write_bif(tmp_path / "x.bif", network)
     with pytest.raises(ValueError, match="quotation mark"):
         write_bif(tmp_path / "x.bif", BayesNet((np.array([0.5, 0.5]),), ((),), names=('a"b',)))
+
+
+def test_a_table_with_parents_goes_through_the_childs_states_slowest(tmp_path):
+    text = """network dog { } variable out { type discrete [ 2 ] { true, false }; }
+variable light { type discrete [ 2 ] { true, false }; }
+probability ( out ) { table 0.15 0.85; } probability ( light | out ) { table 0.6 0.05 0.4 0.95; }"""
+    network = read_bif(written(tmp_path, text))
+    np.testing.assert_allclose(network.tables[1], [[0.6, 0.4], [0.05, 0.95]])
+
+
+def test_slashes_in_names_are_no_comments(tmp_path):
+    network = BayesNet((np.array([0.5, 0.5]),), ((),), names=("a//b",), state_names=(("x/*y", "http://z"),))
+    write_bif(tmp_path / "x.bif", network)
+    found = read_bif(tmp_path / "x.bif")
+    assert (found.names, found.state_names) == (network.names, network.state_names)
