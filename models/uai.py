@@ -186,18 +186,18 @@ def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int = 0) -
     words = _Words(path)
     told = words.all_whole()
     if told and len(told) == 1 + 2 * told[0] and not words.one_sample_a_line(told):
-        samples = [told[1:]]
+        samples = [range(1, len(told))]
     else:
         samples = _samples(words, told)
     if not 0 <= sample < max(len(samples), 1):
         raise ValueError(f"sample is {sample}: {os.fspath(path)} has {len(samples)}")
     found: dict[int, int] = {}
-    flat = samples[sample] if samples else []
-    for variable, state in zip(flat[::2], flat[1::2], strict=True):
-        number = network.variable(variable, os.fspath(path))
+    for place in (samples[sample] if samples else range(0))[::2]:
+        where = f"{os.fspath(path)}, line {words.lines[place]},"
+        number = network.variable(told[place], where)
         if number in found:
-            raise ValueError(f"{os.fspath(path)} has variable {number} twice")
-        found[number] = network.state(number, state, os.fspath(path))
+            raise ValueError(f"{where} has variable {number} twice")
+        found[number] = network.state(number, told[place + 1], where)
     return found
 
 
@@ -234,8 +234,8 @@ def write_map_variables(path: str | os.PathLike, network: BayesNet, variables: S
     write_text(path, " ".join(map(str, (len(numbers), *numbers))) + "\n")
 
 
-def _samples(words: _Words, told: list[int]) -> list[list[int]]:
-    """Of the form with the number of samples first."""
+def _samples(words: _Words, told: list[int]) -> list[range]:
+    """Places of every sample's pairs, in the form with the number of samples first."""
     samples, place = [], 1
     for number in range(told[0] if told else 0):
         if place >= len(told):
@@ -245,7 +245,7 @@ def _samples(words: _Words, told: list[int]) -> list[list[int]]:
             raise words.wrong(
                 f"ends in sample {number}: {told[place]} pairs of a variable and its state are said"
             )
-        samples.append(told[place + 1 : stop])
+        samples.append(range(place + 1, stop))
         place = stop
     if place < len(told):
         raise words.wrong(

@@ -124,9 +124,9 @@ def test_both_forms_of_evidence(tmp_path, garden, text, sample, expected):
     [
         ("1 2 0 1 2", "line 1, ends in sample 0"),
         ("1\n2 0 1 2 2 1", "line 2, has 1 numbers after"),
-        ("1 7 0", "has 7: variables are 0..2"),
-        ("1 0 5", "has 5 for x0: its states are 0..1"),
-        ("2 0 1 0 1", "has variable 0 twice"),
+        ("1 7 0", "line 1, has 7: variables are 0..2"),
+        ("1 0 5", "line 1, has 5 for x0: its states are 0..1"),
+        ("1\n2 0 1\n0 1", "line 3, has variable 0 twice"),
         ("1 zero 1", "line 1, has 'zero' where number 1"),
     ],
 )
