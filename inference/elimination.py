@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,36 +209,49 @@ def elimination_order(
     stages : variables that go first, then, and so on.
     most_cells : where a table has more, the order ends there.
     """
-    near: dict[int, set[int]] = {}
+    scopes = [tuple(scope) for scope in scopes]
+    names = list(dict.fromkeys(variable for scope in scopes for variable in scope))
+    place, size = {name: i for i, name in enumerate(names)}, [sizes[name] for name in names]
+    near = [0] * len(names)  # sets of places, as the bits of whole numbers
     for scope in scopes:
+        bits = sum(1 << place[variable] for variable in scope)
         for variable in scope:
-            near.setdefault(variable, set()).update(scope)
-    for variable, others in near.items():
-        others.discard(variable)
+            near[place[variable]] |= bits
+    near = [bits & ~(1 << i) for i, bits in enumerate(near)]
 
-    def fill(variable: int) -> tuple[int, int]:
-        others = near[variable]
-        missing = sum(len(others - near[other]) - 1 for other in others) // 2
-        return missing, math.prod(sizes[other] for other in others)
+    def fill(i: int) -> tuple[int, int]:
+        others, missing, cells = near[i], 0, 1
+        for j in _members(others):
+            missing += (others & ~near[j]).bit_count() - 1
+            cells *= size[j]
+        return missing // 2, cells
 
     order, largest, work = [], 1, 0
     for stage in stages:
-        left = {variable: fill(variable) for variable in stage if variable in near}
+        left = {place[variable]: fill(place[variable]) for variable in stage if variable in place}
         while left:
-            variable = min(left, key=left.__getitem__)
-            del left[variable]
-            order.append(variable)
-            others = near.pop(variable)
-            cells = sizes[variable] * math.prod(sizes[other] for other in others)
+            i = min(left, key=left.__getitem__)
+            cells = size[i] * left.pop(i)[1]
+            order.append(names[i])
             largest, work = max(largest, cells), work + cells
             if largest > most_cells:
                 return Order(order, largest, work)
-            for other in others:
-                near[other] |= others
-                near[other] -= {other, variable}
-            for other in set().union(others, *(near[one] for one in others)) & left.keys():
-                left[other] = fill(other)
+            others, changed = near[i], near[i]
+            for j in _members(others):
+                near[j] = (near[j] | others) & ~(1 << i | 1 << j)
+                changed |= near[j]
+            for j in _members(changed):
+                if j in left:
+                    left[j] = fill(j)
     return Order(order, largest, work)
+
+
+def _members(bits: int) -> Iterator[int]:
+    """Places of the bits of a number."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
 
 
 def _guard(plan: Plan, most_cells: int) -> None:

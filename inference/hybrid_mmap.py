@@ -23,10 +23,10 @@ from ethogram.inference.incumbent import Incumbent
 from ethogram.inference.mini_buckets import mini_bucket_bound
 from ethogram.inference.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.mmap_methods import explain_everything, score
-from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods
-from ethogram.inference.network_draws import draw_states, generator
+from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods, neighbourhood
+from ethogram.inference.network_draws import draw_possible, draw_states, generator
 from ethogram.inference.variable_posteriors import factor_posteriors
-from ethogram.inference.zero_propagation import Possible, propagate_zeros, query_factors
+from ethogram.inference.zero_propagation import Possible, Supports, propagate_zeros, query_factors
 from ethogram.models.bayes_net import MarginalMAP
 
 __all__ = ["RESTARTS", "hybrid"]
@@ -38,6 +38,7 @@ SHARE = 0.4
 ASCENT = 0.15
 """Of the time, for gradient ascent."""
 BOUND_CELLS, NARROW, SAME = 2**14, 2**16, 1e-9
+DRAWS = 3
 STEPS, RESTARTS, KEPT = 60, 64, 24
 
 
@@ -68,12 +69,19 @@ def hybrid(
         _by_estimates(key, query, possible, incumbent, max_steps, max(1, min(most_cells, int(budget / 4))))
         return
     random = generator(key)
-    starts = _starts(key, random, query, possible, landscape, incumbent, most_cells)
+    supports = Supports(possible.factors)
+    starts = _starts(key, random, query, possible, supports, landscape, incumbent, most_cells)
     source = [""]
 
-    def fresh() -> Mapping[int, int]:
-        source[0], places = next(starts)
-        return places
+    def fresh(best: dict[int, int] | None) -> Mapping[int, int]:
+        if best is None:
+            source[0], places = next(starts)
+            return places
+        source[0] = "the best, shaken"
+        size = 1 + int(random.integers(max(2, len(landscape.asked) // 3)))
+        loose = neighbourhood(random, landscape, size)
+        kept = {v: state for v, state in landscape.whole(best).items() if v not in loose}
+        return landscape.places(_drawn(random, query, possible, supports, kept))
 
     def report(places: Mapping[int, int], value: float) -> None:
         told = landscape.whole(places)
@@ -82,7 +90,7 @@ def hybrid(
         )
 
     _, _, proved = climb_neighbourhoods(
-        random, landscape, fresh(), report=report, stop=clock.over, most_cells=most_cells, max_rounds=max_steps,
+        random, landscape, fresh(None), report=report, stop=clock.over, most_cells=most_cells, max_rounds=max_steps,
         fresh=fresh,
     )  # fmt: skip
     if proved or incumbent.log_probability >= incumbent.upper_bound - SAME:
@@ -101,21 +109,31 @@ def _rows_bound(query: MarginalMAP) -> float:
     )
 
 
+def _drawn(
+    random: np.random.Generator, query: MarginalMAP, possible: Possible, supports: Supports,
+    wanted: Mapping[int, int] | None = None,
+) -> dict[int, int]:  # fmt: skip
+    """States that are possible where propagation leads to some, near those that are wanted."""
+    for _ in range(DRAWS):
+        drawn = draw_possible(random, query, possible, supports, wanted)
+        if drawn is not None:
+            return drawn
+    return draw_states(random, query) | dict(wanted or {})
+
+
 def _starts(
-    key: Array, random: np.random.Generator, query: MarginalMAP, possible: Possible, landscape: Landscape,
-    incumbent: Incumbent, most_cells: int,
+    key: Array, random: np.random.Generator, query: MarginalMAP, possible: Possible, supports: Supports,
+    landscape: Landscape, incumbent: Incumbent, most_cells: int,
 ) -> Iterator[tuple[str, dict[int, int]]]:  # fmt: skip
     """Starts without end, and what each is."""
     clock = incumbent.clock
     passed: list[np.ndarray] | None = None
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
-    likely = {
-        v: int(possible.states[v][each.argmax()])
-        for v, each in zip(query.map_variables, beliefs, strict=True)
-    }
-    yield "single posteriors", landscape.places(likely)
+    surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
+    likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
+    yield "single posteriors", landscape.places(_drawn(random, query, possible, supports, likely))
     for turn in itertools.count():
-        if turn % 3 == 1:
+        if turn % 4 == 1:
             rest = clock.left()
 
             def enough(rest: float = rest) -> bool:
@@ -123,14 +141,15 @@ def _starts(
 
             states = explain_everything(random, query, possible, enough, most_cells, 200, restart=False)
             yield "an explanation of everything", landscape.places(states)
-        elif turn % 3 == 2:
-            if passed is None or (not passed and turn % 9 == 2):
+            continue
+        if turn % 4 == 3:
+            if passed is None or (not passed and turn % 12 == 3):
                 passed = _passed(jax.random.fold_in(key, turn), query, incumbent)
             if passed:
                 states = dict(zip(query.map_variables, passed.pop(0).tolist(), strict=True))
-                yield "gradient ascent", landscape.places(states)
+                yield "gradient ascent", landscape.places(_drawn(random, query, possible, supports, states))
                 continue
-        yield "a draw", landscape.places(draw_states(random, query))
+        yield "a draw", landscape.places(_drawn(random, query, possible, supports))
 
 
 def _passed(key: Array, query: MarginalMAP, incumbent: Incumbent) -> list[np.ndarray]:

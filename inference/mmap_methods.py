@@ -23,9 +23,9 @@ from ethogram.inference.elimination import (
 from ethogram.inference.incumbent import Incumbent, until
 from ethogram.inference.mixed_product import mixed_product, propagate_beliefs, smoothed_tables
 from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods
-from ethogram.inference.network_draws import draw_states, generator
+from ethogram.inference.network_draws import draw_possible, draw_states, generator
 from ethogram.inference.variable_posteriors import factor_posteriors
-from ethogram.inference.zero_propagation import Factor, Possible, propagate_zeros, query_factors
+from ethogram.inference.zero_propagation import Factor, Possible, Supports, propagate_zeros, query_factors
 from ethogram.models.bayes_net import BayesNet, MarginalMAP
 
 __all__ = [
@@ -146,10 +146,11 @@ def explain_everything(
     plan = plan_elimination(possible, everything, min(NARROW, most_cells))
     if plan.cells <= min(NARROW, most_cells):
         return carry_out(possible, plan, everything)[0]
-    landscape = Landscape(query, possible, everything)
+    landscape, supports = Landscape(query, possible, everything), Supports(possible.factors)
 
-    def fresh() -> dict[int, int]:
-        return landscape.places(draw_states(random, query))
+    def fresh(best: dict[int, int] | None = None) -> dict[int, int]:
+        drawn = draw_possible(random, query, possible, supports)
+        return landscape.places(draw_states(random, query) if drawn is None else drawn)
 
     found = climb_neighbourhoods(
         random, landscape, fresh(), report=lambda places, value: None, stop=stop, most_cells=most_cells,

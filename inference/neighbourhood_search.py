@@ -20,16 +20,24 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ethogram.inference.bucket_tree import BucketTree
-from ethogram.inference.elimination import constrained_order, eliminate, independent_parts
-from ethogram.inference.zero_propagation import Factor, Possible
+from ethogram.inference.elimination import (
+    carry_out,
+    constrained_order,
+    eliminate,
+    independent_parts,
+    plan_elimination,
+)
+from ethogram.inference.zero_propagation import Factor, Possible, propagate_zeros
 from ethogram.models.bayes_net import MarginalMAP
 
-__all__ = ["Landscape", "climb_neighbourhoods"]
+__all__ = ["Landscape", "climb_neighbourhoods", "neighbourhood"]
 
 WALL = 1e-30
 """What zeros are taken for on the way to an answer that is possible."""
 CELLS = 2**15
 """Of the largest table of a neighbourhood, or eight times that of an answer alone."""
+RAISES, RAISE = 1, 8
+"""How often, and by what, tables may grow where a search has ended."""
 SAME = 1e-9
 
 
@@ -52,6 +60,7 @@ class Landscape:
         known = {variable for scope, _ in factors for variable in scope}
         self.asked = [variable for variable in maximised if variable in known]
         self.exact = BucketTree(factors, self.sizes, self.asked)
+        self.zeros = any((table == 0).any() for _, table in factors)
         walls = [Factor(scope, np.where(table > 0, table, WALL)) for scope, table in factors]
         self.walled = BucketTree(walls, self.sizes, self.asked)
         near: dict[int, set[int]] = {variable: set() for variable in known}
@@ -97,15 +106,14 @@ class _Climber:
         """Move free variables to where they are best; whether that is better; None where tables are too large."""
         landscape = self.landscape
         live = [factor for factor in self.tree.between(free) if factor.scope]
-        parts = [
-            part for part in independent_parts(live) if any(v in free for scope, _ in part for v in scope)
-        ]
-        orders = [constrained_order(part, landscape.sizes, free) for part in parts]
-        if max((order.cells for order in orders), default=1) > most_cells:
+        if self.possible and landscape.zeros:  # what is held leaves few states of what is free
+            left = propagate_zeros(live)
+            plan = plan_elimination(left, free, most_cells)
+            found = None if plan.cells > most_cells else _of(free, carry_out(left, plan, free)[0])
+        else:
+            found = self._eliminated(live, free, most_cells)
+        if found is None:
             return None
-        found: dict[int, int] = {}
-        for part, order in zip(parts, orders, strict=True):
-            found |= eliminate(part, order.variables, free)[0]
         moved = {variable: place for variable, place in found.items() if self.places[variable] != place}
         if not moved:
             return False
@@ -120,6 +128,18 @@ class _Climber:
                 return True
             self.value = soft
         return self.value > before + SAME
+
+    def _eliminated(self, live: list[Factor], free: set[int], most_cells: int) -> dict[int, int] | None:
+        parts = [
+            part for part in independent_parts(live) if any(v in free for scope, _ in part for v in scope)
+        ]
+        orders = [constrained_order(part, self.landscape.sizes, free, most_cells) for part in parts]
+        if max((order.cells for order in orders), default=1) > most_cells:
+            return None
+        found: dict[int, int] = {}
+        for part, order in zip(parts, orders, strict=True):
+            found |= eliminate(part, order.variables, free)[0]
+        return found
 
     def try_each(self, variable: int) -> bool:
         """Move one variable to the best of its states, each of which is tried; whether that is better."""
@@ -138,14 +158,19 @@ class _Climber:
         return self.value > before + SAME
 
 
+def _of(free: set[int], places: dict[int, int]) -> dict[int, int]:
+    return {variable: place for variable, place in places.items() if variable in free}
+
+
 def climb_neighbourhoods(
     random: np.random.Generator, landscape: Landscape, places: Mapping[int, int], *,
     report: Callable[[dict[int, int], float], None], stop: Callable[[], bool], most_cells: int,
-    max_rounds: int | None = None, fresh: Callable[[], Mapping[int, int]] | None = None,
+    max_rounds: int | None = None, fresh: Callable[[dict[int, int] | None], Mapping[int, int]] | None = None,
 ) -> tuple[dict[int, int], float, bool]:  # fmt: skip
     """The best answer that is met before it is told to stop, its log probability, and whether nothing can be better.
 
-    The log probability is -inf where no answer was possible.
+    The log probability is -inf where no answer was possible. Where nothing has been better for long, tables may be
+    larger before the search goes on elsewhere.
 
     Parameters
     ----------
@@ -154,8 +179,7 @@ def climb_neighbourhoods(
     stop : asked between neighbourhoods.
     most_cells : of one table.
     max_rounds : neighbourhoods at most.
-    fresh : other starts, for where nothing has been better for long; every other time the best answer with a
-        neighbourhood set at random takes its place. None to end there.
+    fresh : other starts, given None, and every third time the best answer, to be shaken. None to end there.
     """
     asked, climber = landscape.asked, _Climber(landscape, places)
     best, best_value = dict(climber.places), climber.value if climber.possible else -math.inf
@@ -163,11 +187,13 @@ def climb_neighbourhoods(
         report(best, best_value)
     if not asked:
         return best, best_value, True
-    limit = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
+    least = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
+    limit, raised = least, 0
     largest, quiet, rounds, ends = min(len(asked), 16), 0, 0, 0
     while not stop() and (max_rounds is None or rounds < max_rounds):
         rounds += 1
-        free = _neighbourhood(random, landscape, largest)
+        sure = climber.possible
+        free = neighbourhood(random, landscape, largest)
         better = climber.improve(free, limit)
         if better is None:
             if len(free) > 1:
@@ -180,27 +206,21 @@ def climb_neighbourhoods(
         if climber.possible and climber.value > best_value + SAME:
             best, best_value = dict(climber.places), climber.value
             report(best, best_value)
-        if len(free) == len(asked) and climber.possible:
+        if len(free) == len(asked) and sure:
             return best, best_value, True
-        if quiet > 3 * math.ceil(len(asked) / len(free)) + 5:
+        if quiet > 2 * math.ceil(len(asked) / len(free)) + 5:
+            quiet = 0
+            if raised < RAISES and limit < most_cells and climber.possible:
+                raised, limit = raised + 1, min(most_cells, RAISE * limit)
+                continue
             if fresh is None:
                 break
-            ends += 1
-            climber.go(fresh() if ends % 2 else _kicked(random, landscape, best))
-            quiet = 0
+            ends, raised, limit = ends + 1, 0, least
+            climber.go(fresh(None if ends % 3 or best_value == -math.inf else best))
     return best, best_value, False
 
 
-def _kicked(random: np.random.Generator, landscape: Landscape, places: dict[int, int]) -> dict[int, int]:
-    """An answer with one neighbourhood set at random."""
-    size = 1 + int(random.integers(max(2, len(landscape.asked) // 4)))
-    drawn = {
-        v: int(random.integers(landscape.sizes[v])) for v in sorted(_neighbourhood(random, landscape, size))
-    }
-    return places | drawn
-
-
-def _neighbourhood(random: np.random.Generator, landscape: Landscape, count: int) -> set[int]:
+def neighbourhood(random: np.random.Generator, landscape: Landscape, count: int) -> set[int]:
     """MAP variables around one of them, some steps left out."""
     found: set[int] = set()
     seen: set[int] = set()

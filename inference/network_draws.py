@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 import numpy as np
 from jax import Array
 
+from ethogram.inference.zero_propagation import Possible, Supports
 from ethogram.models.bayes_net import MarginalMAP
 
-__all__ = ["draw_states", "generator"]
+__all__ = ["draw_possible", "draw_states", "generator"]
+
+DEAD_ENDS = 100
+"""Choices that lead nowhere before a draw is given up."""
 
 
 def generator(key: Array) -> np.random.Generator:
@@ -27,4 +33,58 @@ def draw_states(random: np.random.Generator, query: MarginalMAP) -> dict[int, in
             states[number] = min(
                 int(np.searchsorted(total, uniform[number] * total[-1], "right")), len(row) - 1
             )
+    return states
+
+
+def draw_possible(
+    random: np.random.Generator, query: MarginalMAP, possible: Possible, supports: Supports,
+    wanted: Mapping[int, int] | None = None,
+) -> dict[int, int] | None:  # fmt: skip
+    """States by variable, drawn from parents to children among those that propagation leaves; None where it runs dry.
+
+    Parameters
+    ----------
+    possible, supports : of the query's factors, and of what is left of them.
+    wanted : states that variables have unless that has become impossible; they are assumed first.
+    """
+    network, states, alive = query.network, dict(query.observed), supports.first
+    for number, state in (wanted or {}).items():
+        at = np.flatnonzero(possible.states[number] == state)
+        if number in alive and len(at) and alive[number][at[0]]:
+            alive = supports.assume(alive, number, int(at[0])) or alive
+    order = [number for number in network.order if number not in states]
+    trail: list[
+        tuple[dict[int, np.ndarray], np.ndarray]
+    ] = []  # before every choice: what was left, what is untried
+    dead_ends = 0
+    while len(trail) < len(order):
+        number = order[len(trail)]
+        here = possible.states.get(number, np.arange(network.sizes[number]))
+        trail.append((alive, np.ones(len(here), bool) if number not in alive else alive[number].copy()))
+        while True:
+            number = order[len(trail) - 1]
+            here = possible.states.get(number, np.arange(network.sizes[number]))
+            before, untried = trail[-1]
+            if not untried.any():
+                trail.pop()
+                if not trail:
+                    return None
+                continue
+            row = network.tables[number][tuple(states[parent] for parent in network.parents[number])][here]
+            weights = np.where(untried, row, 0.0)
+            total = np.cumsum(weights if weights.any() else untried)
+            place = int(np.searchsorted(total, random.random() * total[-1], "right"))
+            place = min(place, int(np.flatnonzero(untried)[-1]))
+            after: dict[int, np.ndarray] | None = before
+            if number in before and before[number].sum() > 1:
+                after = supports.assume(before, number, place)
+            untried[place] = False
+            if after is None:
+                dead_ends += 1
+                if dead_ends > DEAD_ENDS:
+                    return None
+                continue
+            alive = after
+            states[number] = int(here[place])
+            break
     return states

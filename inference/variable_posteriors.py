@@ -57,7 +57,7 @@ def factor_posteriors(
     sizes = {variable: len(each) for variable, each in possible.states.items()}
     alone = {v: np.ones(sizes[v]) / max(sizes[v], 1) for v in variables}
     if plan_elimination(possible, (), most_cells).cells > most_cells:
-        beliefs = propagate_beliefs(live, max_sweeps=200, damping=0.3).beliefs
+        beliefs = propagate_beliefs(live, max_sweeps=50, damping=0.3).beliefs
         return [beliefs.get(variable, alone[variable]) for variable in variables], "estimate"
     tree = BucketTree(live, sizes, ())
     if tree.settle({}) == -np.inf:

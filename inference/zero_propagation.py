@@ -15,7 +15,7 @@ import numpy as np
 
 from ethogram.models.bayes_net import BayesNet, MarginalMAP
 
-__all__ = ["Factor", "Possible", "contradiction", "propagate_zeros", "query_factors"]
+__all__ = ["Factor", "Possible", "Supports", "contradiction", "propagate_zeros", "query_factors"]
 
 
 class Factor(NamedTuple):
@@ -82,33 +82,59 @@ def _network_factors(
     return factors
 
 
+class Supports:
+    """Which states have support in every factor, and what is left of them once more is assumed.
+
+    Parameters
+    ----------
+    factors : tables of variables; what is zero in them supports nothing.
+    """
+
+    def __init__(self, factors: Sequence[Factor]):
+        self.scopes = [factor.scope for factor in factors]
+        self.positive = [factor.table > 0 for factor in factors]
+        self.first: dict[int, np.ndarray] = {}
+        self.touching: dict[int, list[int]] = {}
+        for place, (scope, table) in enumerate(factors):
+            for variable, size in zip(scope, table.shape, strict=True):
+                self.first.setdefault(variable, np.ones(size, bool))
+                self.touching.setdefault(variable, []).append(place)
+        self._narrow(self.first, [place for place, each in enumerate(self.positive) if not each.all()])
+
+    def assume(
+        self, alive: Mapping[int, np.ndarray], variable: int, state: int
+    ) -> dict[int, np.ndarray] | None:
+        """By variable, whether each state has support once one variable's is known; None where some has none left."""
+        left = dict(alive)
+        left[variable] = np.arange(len(alive[variable])) == state
+        return left if self._narrow(left, list(self.touching[variable])) else None
+
+    def _narrow(self, alive: dict[int, np.ndarray], waiting: list[int]) -> bool:
+        """Take away states without support until none is left to go; whether every variable has one."""
+        queued, possible = set(waiting), True
+        while waiting and possible:
+            place = waiting.pop()
+            queued.discard(place)
+            scope, here = self.scopes[place], self.positive[place]
+            for axis, variable in enumerate(scope):
+                if not alive[variable].all():
+                    here = here & alive[variable].reshape(
+                        [-1 if other == axis else 1 for other in range(len(scope))]
+                    )
+            for axis, variable in enumerate(scope):
+                support = here.any(axis=tuple(other for other in range(len(scope)) if other != axis))
+                if (alive[variable] & ~support).any():
+                    alive[variable] = alive[variable] & support
+                    again = [other for other in self.touching[variable] if other not in queued]
+                    waiting += again
+                    queued.update(again)
+                    possible = possible and bool(alive[variable].any())
+        return possible
+
+
 def propagate_zeros(factors: Sequence[Factor]) -> Possible:
     """States that have support in every factor, and the factors over these alone."""
-    alive: dict[int, np.ndarray] = {}
-    touching: dict[int, list[int]] = {}
-    for place, (scope, table) in enumerate(factors):
-        for variable, size in zip(scope, table.shape, strict=True):
-            alive.setdefault(variable, np.ones(size, bool))
-            touching.setdefault(variable, []).append(place)
-    positive = [table > 0 for _, table in factors]
-    waiting = [place for place, each in enumerate(positive) if not each.all()]
-    queued = set(waiting)
-    while waiting:
-        place = waiting.pop()
-        queued.discard(place)
-        scope = factors[place].scope
-        here = positive[place]
-        for axis, variable in enumerate(scope):
-            shape = [-1 if other == axis else 1 for other in range(len(scope))]
-            here = here & alive[variable].reshape(shape)
-        for axis, variable in enumerate(scope):
-            support = here.any(axis=tuple(other for other in range(len(scope)) if other != axis))
-            if (alive[variable] & ~support).any():
-                alive[variable] = alive[variable] & support
-                again = [other for other in touching[variable] if other not in queued]
-                waiting += again
-                queued.update(again)
-    states = {variable: np.flatnonzero(each) for variable, each in alive.items()}
+    states = {variable: np.flatnonzero(each) for variable, each in Supports(factors).first.items()}
     left = []
     for scope, table in factors:
         kept = table[np.ix_(*(states[variable] for variable in scope))] if scope else table
