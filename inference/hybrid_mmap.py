@@ -22,7 +22,7 @@ from ethogram.inference.elimination import carry_out, plan_elimination
 from ethogram.inference.incumbent import Incumbent
 from ethogram.inference.mini_buckets import mini_bucket_bound
 from ethogram.inference.mixed_product import mixed_product, smoothed_tables
-from ethogram.inference.mmap_methods import explain_everything, score
+from ethogram.inference.mmap_methods import explain_everything, explain_exactly, score
 from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods, neighbourhood
 from ethogram.inference.network_draws import draw_possible, draw_states, generator
 from ethogram.inference.variable_posteriors import factor_posteriors
@@ -33,6 +33,8 @@ __all__ = ["RESTARTS", "hybrid"]
 
 CELLS_A_SECOND = 1e7
 """What elimination gets through, with room to spare."""
+EXPLAINED = 2e7
+"""Cells for every second that is left, for the explanation of everything by elimination."""
 SHARE = 0.4
 """Of the time, for an answer by elimination."""
 ASCENT = 0.15
@@ -131,9 +133,23 @@ def _starts(
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
-    yield "single posteriors", landscape.places(_drawn(random, query, possible, supports, likely))
+    close = draw_possible(random, query, possible, supports, likely)
+    explained = None
+    if close is None:  # what is likely leads nowhere: something possible first
+        explained = explain_exactly(possible, most_cells, EXPLAINED * min(clock.left(), 60.0))
+        if explained is not None:
+            yield "the explanation of everything", landscape.places(explained)
+    yield (
+        "single posteriors",
+        landscape.places(draw_states(random, query) | likely if close is None else close),
+    )
     for turn in itertools.count():
-        if turn % 4 == 1:
+        if turn == 1 and explained is None:
+            explained = explain_exactly(possible, most_cells, EXPLAINED * min(clock.left(), 60.0))
+            if explained is not None:
+                yield "the explanation of everything", landscape.places(explained)
+                continue
+        if turn % 4 == 1 and explained is None:
             rest = clock.left()
 
             def enough(rest: float = rest) -> bool:

@@ -29,8 +29,8 @@ from ethogram.inference.zero_propagation import Factor, Possible, Supports, prop
 from ethogram.models.bayes_net import BayesNet, MarginalMAP
 
 __all__ = [
-    "ASCENTS", "ags", "exact", "explain_everything", "marginal", "mpbp", "mpbp_cavity", "mpe", "score", "sequential",
-    "smoothed_score",
+    "ASCENTS", "ags", "exact", "explain_everything", "explain_exactly", "marginal", "mpbp", "mpbp_cavity", "mpe",
+    "score", "sequential", "smoothed_score",
 ]  # fmt: skip
 
 ASCENTS = 32
@@ -132,6 +132,20 @@ def mpe(key: Array, query: MarginalMAP, incumbent: Incumbent, max_steps: int | N
     incumbent.offer(answer, *score(query, answer, most_cells), "explanation of everything")
 
 
+def explain_exactly(possible: Possible, most_cells: int, most_work: int | float) -> dict[int, int] | None:
+    """States of all variables that are most probable together; None where elimination would take more than allowed.
+
+    Parameters
+    ----------
+    most_cells, most_work : cells of one table, and of all of them.
+    """
+    everything = sorted({variable for scope, _ in possible.factors for variable in scope})
+    plan = plan_elimination(possible, everything, most_cells)
+    if plan.cells > most_cells or plan.work > most_work:
+        return None
+    return carry_out(possible, plan, everything)[0]
+
+
 def explain_everything(
     random: np.random.Generator, query: MarginalMAP, possible: Possible, stop: Any, most_cells: int,
     max_rounds: int | None = None, restart: bool = True,
@@ -142,10 +156,10 @@ def explain_everything(
     ----------
     restart : whether to begin elsewhere where a search has ended, until it is stopped.
     """
+    explained = explain_exactly(possible, min(NARROW, most_cells), 8 * NARROW)
+    if explained is not None:
+        return explained
     everything = sorted({variable for scope, _ in possible.factors for variable in scope})
-    plan = plan_elimination(possible, everything, min(NARROW, most_cells))
-    if plan.cells <= min(NARROW, most_cells):
-        return carry_out(possible, plan, everything)[0]
     landscape, supports = Landscape(query, possible, everything), Supports(possible.factors)
 
     def fresh(best: dict[int, int] | None = None) -> dict[int, int]:

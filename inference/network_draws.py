@@ -13,7 +13,7 @@ from ethogram.models.bayes_net import MarginalMAP
 
 __all__ = ["draw_possible", "draw_states", "generator"]
 
-DEAD_ENDS = 100
+DEAD_ENDS = 25
 """Choices that lead nowhere before a draw is given up."""
 
 
