@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.inference.zero_propagation import Factor, Possible, propagate_zeros, query_factors
+from ethogram.inference.zero_propagation import Factor, Possible, bit_places, propagate_zeros, query_factors
 from ethogram.models.bayes_net import MarginalMAP
 
 __all__ = [
@@ -221,7 +221,7 @@ def elimination_order(
 
     def fill(i: int) -> tuple[int, int]:
         others, missing, cells = near[i], 0, 1
-        for j in _members(others):
+        for j in bit_places(others):
             missing += (others & ~near[j]).bit_count() - 1
             cells *= size[j]
         return missing // 2, cells
@@ -237,21 +237,13 @@ def elimination_order(
             if largest > most_cells:
                 return Order(order, largest, work)
             others, changed = near[i], near[i]
-            for j in _members(others):
+            for j in bit_places(others):
                 near[j] = (near[j] | others) & ~(1 << i | 1 << j)
                 changed |= near[j]
-            for j in _members(changed):
+            for j in bit_places(changed):
                 if j in left:
                     left[j] = fill(j)
     return Order(order, largest, work)
-
-
-def _members(bits: int) -> Iterator[int]:
-    """Places of the bits of a number."""
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
 
 
 def _guard(plan: Plan, most_cells: int) -> None:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.zero_propagation import Possible, Supports
+from ethogram.inference.zero_propagation import Possible, Supports, bit_places
 from ethogram.models.bayes_net import MarginalMAP
 
 __all__ = ["draw_possible", "draw_states", "generator"]
@@ -50,20 +50,19 @@ def draw_possible(
     network, states, alive = query.network, dict(query.observed), supports.first
     for number, state in (wanted or {}).items():
         at = np.flatnonzero(possible.states[number] == state)
-        if number in alive and len(at) and alive[number][at[0]]:
+        if number in alive and len(at) and alive[number] >> int(at[0]) & 1:
             alive = supports.assume(alive, number, int(at[0])) or alive
-    order = [number for number in network.order if number not in states]
-    trail: list[
-        tuple[dict[int, np.ndarray], np.ndarray]
-    ] = []  # before every choice: what was left, what is untried
+    order, sizes = [number for number in network.order if number not in states], network.sizes
+    trail: list[tuple[dict[int, int], np.ndarray]] = []  # before every choice: what was left, what is untried
     dead_ends = 0
     while len(trail) < len(order):
         number = order[len(trail)]
-        here = possible.states.get(number, np.arange(network.sizes[number]))
-        trail.append((alive, np.ones(len(here), bool) if number not in alive else alive[number].copy()))
+        untried = np.zeros(len(possible.states.get(number, range(sizes[number]))), bool)
+        untried[bit_places(alive.get(number, (1 << len(untried)) - 1))] = True
+        trail.append((alive, untried))
         while True:
             number = order[len(trail) - 1]
-            here = possible.states.get(number, np.arange(network.sizes[number]))
+            here = possible.states.get(number, np.arange(sizes[number]))
             before, untried = trail[-1]
             if not untried.any():
                 trail.pop()
@@ -75,8 +74,8 @@ def draw_possible(
             total = np.cumsum(weights if weights.any() else untried)
             place = int(np.searchsorted(total, random.random() * total[-1], "right"))
             place = min(place, int(np.flatnonzero(untried)[-1]))
-            after: dict[int, np.ndarray] | None = before
-            if number in before and before[number].sum() > 1:
+            after: dict[int, int] | None = before
+            if number in before and before[number].bit_count() > 1:
                 after = supports.assume(before, number, place)
             untried[place] = False
             if after is None:

@@ -7,6 +7,7 @@ no state left, the evidence is impossible.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,18 @@ import numpy as np
 
 from ethogram.models.bayes_net import BayesNet, MarginalMAP
 
-__all__ = ["Factor", "Possible", "Supports", "contradiction", "propagate_zeros", "query_factors"]
+__all__ = [
+    "Factor",
+    "Possible",
+    "Supports",
+    "bit_places",
+    "contradiction",
+    "propagate_zeros",
+    "query_factors",
+]
+
+SMALL = 64
+"""Entries of a table whose supports are remembered."""
 
 
 class Factor(NamedTuple):
@@ -85,6 +97,8 @@ def _network_factors(
 class Supports:
     """Which states have support in every factor, and what is left of them once more is assumed.
 
+    Sets of states are the bits of whole numbers.
+
     Parameters
     ----------
     factors : tables of variables; what is zero in them supports nothing.
@@ -92,57 +106,98 @@ class Supports:
 
     def __init__(self, factors: Sequence[Factor]):
         self.scopes = [factor.scope for factor in factors]
-        self.positive = [factor.table > 0 for factor in factors]
-        self.first: dict[int, np.ndarray] = {}
+        self.patterns: list[tuple[tuple[int, ...], bytes]] = []
+        self.first: dict[int, int] = {}
         self.touching: dict[int, list[int]] = {}
+        waiting = []
         for place, (scope, table) in enumerate(factors):
+            positive = (table > 0).tobytes()
+            self.patterns.append((table.shape, positive))
+            if 0 in positive:
+                waiting.append(place)
             for variable, size in zip(scope, table.shape, strict=True):
-                self.first.setdefault(variable, np.ones(size, bool))
+                self.first.setdefault(variable, (1 << size) - 1)
                 self.touching.setdefault(variable, []).append(place)
-        self._narrow(self.first, [place for place, each in enumerate(self.positive) if not each.all()])
+        self._narrow(self.first, waiting)
 
-    def assume(
-        self, alive: Mapping[int, np.ndarray], variable: int, state: int
-    ) -> dict[int, np.ndarray] | None:
-        """By variable, whether each state has support once one variable's is known; None where some has none left."""
+    def assume(self, alive: Mapping[int, int], variable: int, state: int) -> dict[int, int] | None:
+        """By variable, the states that have support once one variable's is known; None where some has none left."""
         left = dict(alive)
-        left[variable] = np.arange(len(alive[variable])) == state
+        left[variable] &= 1 << state
         return left if self._narrow(left, list(self.touching[variable])) else None
 
-    def _narrow(self, alive: dict[int, np.ndarray], waiting: list[int]) -> bool:
+    def _narrow(self, alive: dict[int, int], waiting: list[int]) -> bool:
         """Take away states without support until none is left to go; whether every variable has one."""
-        queued, possible = set(waiting), True
-        while waiting and possible:
+        queued = set(waiting)
+        while waiting:
             place = waiting.pop()
             queued.discard(place)
-            scope, here = self.scopes[place], self.positive[place]
-            for axis, variable in enumerate(scope):
-                if not alive[variable].all():
-                    here = here & alive[variable].reshape(
-                        [-1 if other == axis else 1 for other in range(len(scope))]
-                    )
-            for axis, variable in enumerate(scope):
-                support = here.any(axis=tuple(other for other in range(len(scope)) if other != axis))
-                if (alive[variable] & ~support).any():
-                    alive[variable] = alive[variable] & support
+            scope, (shape, positive) = self.scopes[place], self.patterns[place]
+            before = tuple([alive[variable] for variable in scope])
+            after = (_supported if len(positive) <= SMALL else _supported.__wrapped__)(
+                shape, positive, before
+            )
+            if after == before:
+                continue
+            for variable, had, has in zip(scope, before, after, strict=True):
+                if had != has:
+                    alive[variable] = has
                     again = [other for other in self.touching[variable] if other not in queued]
                     waiting += again
                     queued.update(again)
-                    possible = possible and bool(alive[variable].any())
-        return possible
+            if not all(after):
+                return False
+        return True
+
+
+@functools.lru_cache(2**14)
+def _supported(shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...]) -> tuple[int, ...]:
+    """Of states that are alive, by axis, those with an entry that is positive where all are alive."""
+    here = np.frombuffer(positive, bool).reshape(shape)
+    for axis, (size, bits) in enumerate(zip(shape, alive, strict=True)):
+        if bits != (1 << size) - 1:
+            there = np.zeros(size, bool)
+            there[bit_places(bits)] = True
+            here = here & there.reshape([-1 if other == axis else 1 for other in range(len(shape))])
+    axes = range(len(shape))
+    found = [np.flatnonzero(here.any(axis=tuple(other for other in axes if other != axis))) for axis in axes]
+    return tuple(sum(1 << int(state) for state in states) for states in found)
+
+
+def bit_places(bits: int) -> list[int]:
+    """Places of the bits of a number, the lowest first."""
+    found = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found
 
 
 def propagate_zeros(factors: Sequence[Factor]) -> Possible:
     """States that have support in every factor, and the factors over these alone."""
-    states = {variable: np.flatnonzero(each) for variable, each in Supports(factors).first.items()}
+    states = {variable: _numbers(bits) for variable, bits in Supports(factors).first.items()}
     left = []
     for scope, table in factors:
-        kept = table[np.ix_(*(states[variable] for variable in scope))] if scope else table
-        many = tuple(len(states[variable]) != 1 for variable in scope)
-        sizes = tuple(size for size, several in zip(kept.shape, many, strict=True) if several)
-        narrowed = tuple(variable for variable, several in zip(scope, many, strict=True) if several)
-        left.append(Factor(narrowed, kept.reshape(sizes)))
+        kept = [states[variable] for variable in scope]
+        whole = [len(each) == size for each, size in zip(kept, table.shape, strict=True)]
+        if not all(one or len(each) == 1 for each, one in zip(kept, whole, strict=True)):
+            table = table[np.ix_(*kept)]
+        # A view, for nearly every table: variables with one state go, others stay whole.
+        several = [len(each) != 1 for each in kept]
+        rows = zip(kept, several, table.shape, strict=True)
+        table = table[tuple(slice(None) if more else int(each[0]) * (size > 1) for each, more, size in rows)]
+        left.append(
+            Factor(tuple(v for v, more in zip(scope, several, strict=True) if more), np.asarray(table))
+        )
     return Possible(left, states)
+
+
+@functools.lru_cache(2**12)
+def _numbers(bits: int) -> np.ndarray:
+    found = np.array(bit_places(bits), int)
+    found.flags.writeable = False
+    return found
 
 
 def contradiction(query: MarginalMAP) -> tuple[int, ...] | None:
