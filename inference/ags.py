@@ -43,6 +43,8 @@ TRIED, ROUNDS, STILL = 10, 6, 0.01
 LEARNING_RATE, LONGEST, QUIET = 0.3, 100, 1e-3
 ADAM = optax.scale_by_adam()
 MOST_CELLS = 2**29
+EQUAL = 9
+"""Digits after the point to which surrogates differ."""
 COMPILATION = 5.0
 """Seconds of a first compilation, on a slow day."""
 
@@ -73,7 +75,7 @@ class Climbers(NamedTuple):
 
 
 class Vertices(NamedTuple):
-    """Answers that were passed, the best by the surrogate first.
+    """Answers that were passed, the best by the surrogate first; of equal ones, that which was met first.
 
     Attributes
     ----------
@@ -131,6 +133,7 @@ def ascend(
     with jax.enable_x64(True):
         layout = jax.tree.map(jnp.asarray, layout)
         climbers = _start(layout, kinds, key, num_restarts, optimizer)
+        pool.add(climbers, count)
         for step in range(CHUNK, max_steps + CHUNK, CHUNK):
             climbers = _advance(layout, kinds, climbers, optimizer)
             pool.add(climbers, count)
@@ -167,7 +170,7 @@ def _shape(layout: Layout, kinds: tuple[Kind, ...], optimizer: str, num_restarts
 
 
 class _Pool:
-    """Different answers and their surrogates."""
+    """Different answers and their surrogates, in the order in which they were met."""
 
     def __init__(self):
         self.known: dict[bytes, float] = {}
@@ -178,10 +181,10 @@ class _Pool:
         ):  # fmt: skip
             states = np.asarray(vertices)[:count].T.astype(np.int32)
             for value, each in zip(np.asarray(values).tolist(), states, strict=True):
-                self.known[each.tobytes()] = value
+                self.known.setdefault(each.tobytes(), value)
 
     def sorted(self, num_steps: int, num_climbs: int) -> Vertices:
-        ranked = sorted(self.known.items(), key=lambda item: (-item[1], item[0]))
+        ranked = sorted(self.known.items(), key=lambda item: -round(item[1], EQUAL))
         states = np.stack([np.frombuffer(each, np.int32) for each, _ in ranked])
         return Vertices(states, np.array([value for _, value in ranked]), num_steps, num_climbs)
 

@@ -220,9 +220,13 @@ def elimination_order(
     near = [bits & ~(1 << i) for i, bits in enumerate(near)]
 
     def fill(i: int) -> tuple[int, int]:
-        others, missing, cells = near[i], 0, 1
-        for j in bit_places(others):
-            missing += (others & ~near[j]).bit_count() - 1
+        others = left_over = near[i]
+        missing, cells = -others.bit_count(), 1
+        while left_over:  # as bit_places does, without the list: this is where planning spends its time
+            low = left_over & -left_over
+            left_over ^= low
+            j = low.bit_length() - 1
+            missing += (others & ~near[j]).bit_count()
             cells *= size[j]
         return missing // 2, cells
 

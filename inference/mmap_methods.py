@@ -33,7 +33,7 @@ __all__ = [
     "score", "sequential", "smoothed_score",
 ]  # fmt: skip
 
-ASCENTS = 32
+ASCENTS = 16
 NARROW = 2**20
 """Cells up to which everything is explained by elimination."""
 SURE = 64

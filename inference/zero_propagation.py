@@ -107,7 +107,7 @@ class Supports:
     def __init__(self, factors: Sequence[Factor]):
         self.scopes = [factor.scope for factor in factors]
         self.patterns: list[tuple[tuple[int, ...], bytes]] = []
-        self.first: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}
         self.touching: dict[int, list[int]] = {}
         waiting = []
         for place, (scope, table) in enumerate(factors):
@@ -116,8 +116,9 @@ class Supports:
             if 0 in positive:
                 waiting.append(place)
             for variable, size in zip(scope, table.shape, strict=True):
-                self.first.setdefault(variable, (1 << size) - 1)
+                self.sizes[variable] = size
                 self.touching.setdefault(variable, []).append(place)
+        self.first = {variable: (1 << size) - 1 for variable, size in self.sizes.items()}
         self._narrow(self.first, waiting)
 
     def assume(self, alive: Mapping[int, int], variable: int, state: int) -> dict[int, int] | None:
@@ -176,20 +177,19 @@ def bit_places(bits: int) -> list[int]:
 
 def propagate_zeros(factors: Sequence[Factor]) -> Possible:
     """States that have support in every factor, and the factors over these alone."""
-    states = {variable: _numbers(bits) for variable, bits in Supports(factors).first.items()}
+    supports = Supports(factors)
+    states = {variable: _numbers(bits) for variable, bits in supports.first.items()}
+    single = {variable: int(each[0]) for variable, each in states.items() if len(each) == 1}
+    fewer = {variable for variable, each in states.items() if len(each) not in (1, supports.sizes[variable])}
     left = []
     for scope, table in factors:
-        kept = [states[variable] for variable in scope]
-        whole = [len(each) == size for each, size in zip(kept, table.shape, strict=True)]
-        if not all(one or len(each) == 1 for each, one in zip(kept, whole, strict=True)):
-            table = table[np.ix_(*kept)]
-        # A view, for nearly every table: variables with one state go, others stay whole.
-        several = [len(each) != 1 for each in kept]
-        rows = zip(kept, several, table.shape, strict=True)
-        table = table[tuple(slice(None) if more else int(each[0]) * (size > 1) for each, more, size in rows)]
-        left.append(
-            Factor(tuple(v for v, more in zip(scope, several, strict=True) if more), np.asarray(table))
-        )
+        if not fewer.isdisjoint(scope):
+            for axis, variable in enumerate(scope):
+                table = table.take(states[variable], axis) if variable in fewer else table
+        if not single.keys().isdisjoint(scope):
+            table = np.asarray(table[tuple([single.get(variable, slice(None)) for variable in scope])])
+            scope = tuple([variable for variable in scope if variable not in single])
+        left.append(Factor(scope, table))
     return Possible(left, states)
 
 

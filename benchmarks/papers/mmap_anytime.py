@@ -1,9 +1,10 @@
 """Marginal MAP at any time: what each method has found after 1, 5 and 10 seconds, beside optima and other programs.
 
 Questions: set 0 of every fraction of 33 networks and the three that come with theirs; sets 1 to 4 too on the paper's
-six networks, at 5 s; with --exact-only the questions whose optima are known. Seconds are of the CPU, all threads of the
-process (set XLA_FLAGS for one), from the call on; kernels are compiled before, `first_call_s`. Peers' results are
-stored ones, of one thread. The score of a row is relative: (a - b) / a with the best b of the pool that `pool` names.
+six networks, at 5 s; with --exact-only the questions whose optima are known. Seconds are of the CPU, of all threads of
+the process, which keeps to one core where the system lets it, from the call on; kernels are compiled before,
+`first_call_s`. Peers' results are stored ones, of one thread. The score of a row is relative: (a - b) / a with the best
+b of the pool that `pool` names.
 
 A record that is there already is gone on with: rows that it has are not measured again.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import time
 from typing import Any
 
@@ -55,6 +57,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of every question and method, then what they are to reach."""
     if files.folder() is None:
         return [{"instance": "-", "note": "skipped: no folder bayes_nets under ETHOGRAM_DATA"}]
+    _keep_to_one_core()
     rows, started = _stored(settings), time.perf_counter()
     known = {_identity(row) for row in rows}
     limit = settings.limit or CHECKPOINTS[-1]
@@ -77,6 +80,12 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     rows += [row for row in _peer_rows({_asked(row) for row in rows}) if _identity(row) not in known]
     relate(rows)
     return [*rows, *checks(rows)]
+
+
+def _keep_to_one_core() -> None:
+    """XLA makes as many threads as it has cores, flags or not, and what two take counts twice on the CPU's clock."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def _stored(settings: argparse.Namespace) -> list[dict[str, Any]]:
