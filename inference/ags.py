@@ -40,7 +40,7 @@ OPTIMIZERS = ("adam", "expgrad", "paper")
 CHUNK = 10
 """Steps between two looks at the clock."""
 TRIED, ROUNDS, STILL = 10, 6, 0.01
-LEARNING_RATE, LONGEST, QUIET = 0.3, 100, 1e-3
+LEARNING_RATE, LONGEST, QUIET = 0.3, 100, 0.01
 ADAM = optax.scale_by_adam()
 MOST_CELLS = 2**29
 EQUAL = 9
@@ -58,7 +58,7 @@ class Climbers(NamedTuple):
     moments : of the optimiser.
     steps : (copy,) of this climb.
     climb_value, climb_vertex : (copy,), (weight, copy) the best answer of this climb.
-    best_value, best_vertex : the same of all climbs of this copy.
+    best_value, best_vertex : the same of climbs of this copy that ended.
     num_climbs : () that have ended.
     key : for restarts.
     """
@@ -177,11 +177,12 @@ class _Pool:
 
     def add(self, climbers: Climbers, count: int) -> None:
         for values, vertices in (
-            (climbers.best_value, climbers.best_vertex), (climbers.climb_value, climbers.climb_vertex),
+            (climbers.climb_value, climbers.climb_vertex), (climbers.best_value, climbers.best_vertex),
         ):  # fmt: skip
             states = np.asarray(vertices)[:count].T.astype(np.int32)
             for value, each in zip(np.asarray(values).tolist(), states, strict=True):
-                self.known.setdefault(each.tobytes(), value)
+                if value > -math.inf or not self.known:
+                    self.known.setdefault(each.tobytes(), value)
 
     def sorted(self, num_steps: int, num_climbs: int) -> Vertices:
         ranked = sorted(self.known.items(), key=lambda item: -round(item[1], EQUAL))
@@ -198,39 +199,61 @@ def _start(layout: Layout, kinds: tuple[Kind, ...], key: Array, copies: int, opt
         two = layout.states.sum(1) == 1
         ones = layout.states.astype(position.dtype)
         position = position.at[:, :, 0].set(jnp.where(two[:, None], ones, position[:, :, 0]))
-    vertex = jnp.zeros((len(layout.asked), copies), jnp.int32)
+    vertex = jnp.zeros((len(layout.asked), copies), _small(layout))
     worst = jnp.full(copies, -jnp.inf)
     climbers = Climbers(
         position, _no_moments(position, optimizer), jnp.zeros(copies, jnp.int32), worst, vertex, worst, vertex,
         jnp.zeros((), jnp.int32), key,
     )  # fmt: skip
-    last = layout.states.astype(jnp.int32).sum(1)[:, None] + jnp.zeros_like(vertex)
-    return _try(layout, kinds, _try_vertex(layout, kinds, climbers, last), optimizer)
+    last = layout.states.sum(1, dtype=vertex.dtype)[:, None] + jnp.zeros_like(vertex)
+    weights = _weights(layout, position, optimizer)
+    return _try(layout, kinds, _try_vertex(layout, kinds, climbers, last), weights)
 
 
 @functools.partial(jax.jit, static_argnames=("kinds", "optimizer"))
 def _advance(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, optimizer: str) -> Climbers:
-    """Climbers some steps on."""
+    """Climbers some steps on; those that ended begin anew: after every step of the authors', else after all of them."""
 
-    def step(_: Any, climbers: Climbers) -> Climbers:
-        before = _weights(layout, climbers.position, optimizer)
+    def step(_: Any, walk: tuple[Climbers, Array]) -> tuple[Climbers, Array]:
+        climbers, before = walk
         position, moments = _STEPS[optimizer](layout, kinds, climbers, before)
-        moved = _weights(layout, position, optimizer) - before
-        size = jnp.sqrt(jnp.sum(jnp.square(moved), (0, 1)) / layout.states.sum())
+        weights = _weights(layout, position, optimizer)
         climbers = climbers._replace(position=position, moments=moments, steps=climbers.steps + 1)
-        climbers = _try(layout, kinds, climbers, optimizer)
-        ended = size <= STILL if optimizer == "paper" else (size <= QUIET) | (climbers.steps >= LONGEST)
-        return _restart(layout, kinds, climbers, ended, optimizer)
+        climbers = _try(layout, kinds, climbers, weights)
+        if optimizer == "paper":
+            climbers = _restart(layout, kinds, climbers, _moved(layout, before, weights) <= STILL, optimizer)
+            weights = climbers.position
+        return climbers, weights
 
-    return lax.fori_loop(0, CHUNK, step, climbers)
+    before = _weights(layout, climbers.position, optimizer)
+    climbers, weights = lax.fori_loop(0, CHUNK, step, (climbers, before))
+    if optimizer == "paper":
+        return _keep(climbers)
+    ended = (_moved(layout, before, weights) <= QUIET) | (climbers.steps >= LONGEST)
+    return _restart(layout, kinds, climbers, ended, optimizer)
+
+
+def _moved(layout: Layout, before: Array, weights: Array) -> Array:
+    """Root mean square of what weights changed by (copy,)."""
+    return jnp.sqrt(jnp.sum(jnp.square(weights - before), (0, 1)) / layout.states.sum())
+
+
+def _keep(climbers: Climbers) -> Climbers:
+    """The best answers of climbs among those of all climbs."""
+    better = climbers.climb_value > climbers.best_value
+    return climbers._replace(
+        best_value=jnp.where(better, climbers.climb_value, climbers.best_value),
+        best_vertex=jnp.where(better, climbers.climb_vertex, climbers.best_vertex),
+    )
 
 
 def _restart(
     layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, ended: Array, optimizer: str
 ) -> Climbers:
-    """Climbs that ended begin anew."""
+    """Climbs that ended begin anew, their best answers kept."""
 
     def begin(climbers: Climbers) -> Climbers:
+        climbers = _keep(climbers)
         key, now = jax.random.split(climbers.key)
         fresh = _draw(now, layout, len(ended), optimizer)
         clean = _no_moments(fresh, optimizer)
@@ -243,7 +266,7 @@ def _restart(
             num_climbs=climbers.num_climbs + ended.sum(dtype=jnp.int32),
             key=key,
         )
-        return _try(layout, kinds, climbers, optimizer)
+        return _try(layout, kinds, climbers, _weights(layout, climbers.position, optimizer))
 
     return lax.cond(ended.any(), begin, lambda climbers: climbers, climbers)
 
@@ -263,28 +286,36 @@ def _weights(layout: Layout, position: Array, optimizer: str) -> Array:
     """Weights (weight, state - 1, copy) where climbers are."""
     if optimizer == "paper":
         return position
+    if position.shape[1] == 1:
+        return jnp.where(layout.states[..., None], lax.logistic(position), 0)
     logits = jnp.where(layout.states[..., None], position, -jnp.inf)
     top = jnp.maximum(logits.max(1, keepdims=True), 0)
     odds = jnp.exp(logits - top)
     return odds / (odds.sum(1, keepdims=True) + jnp.exp(-top))
 
 
-def _try(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, optimizer: str) -> Climbers:
+def _try(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array) -> Climbers:
     """The states of largest weight as an answer; of equal weights, the first."""
-    weights = _weights(layout, climbers.position, optimizer)
-    whole = jnp.concatenate((1 - weights.sum(1, keepdims=True), weights), 1)
-    return _try_vertex(layout, kinds, climbers, jnp.argmax(whole, 1).astype(jnp.int32))
+    largest = 1 - weights.sum(1)
+    vertex = jnp.zeros(largest.shape, _small(layout))
+    for state in range(weights.shape[1]):  # argmax is a reduction of pairs, which takes several times as long
+        vertex = jnp.where(weights[:, state] > largest, state + 1, vertex)
+        largest = jnp.maximum(largest, weights[:, state])
+    return _try_vertex(layout, kinds, climbers, vertex)
+
+
+def _small(layout: Layout) -> np.dtype:
+    """Numbers of as few bytes as the largest state takes."""
+    return np.min_scalar_type(layout.states.shape[1])
 
 
 def _try_vertex(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, vertex: Array) -> Climbers:
-    states = jnp.arange(1, layout.states.shape[1] + 1)[:, None]
+    states = jnp.arange(1, layout.states.shape[1] + 1, dtype=vertex.dtype)[:, None]
     value = log_value(layout, kinds, (vertex[:, None] == states).astype(climbers.position.dtype))
-    climb, best = value > climbers.climb_value, value > climbers.best_value
+    better = value > climbers.climb_value
     return climbers._replace(
-        climb_value=jnp.where(climb, value, climbers.climb_value),
-        climb_vertex=jnp.where(climb, vertex, climbers.climb_vertex),
-        best_value=jnp.where(best, value, climbers.best_value),
-        best_vertex=jnp.where(best, vertex, climbers.best_vertex),
+        climb_value=jnp.where(better, value, climbers.climb_value),
+        climb_vertex=jnp.where(better, vertex, climbers.climb_vertex),
     )
 
 

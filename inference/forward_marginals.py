@@ -10,7 +10,7 @@ probability nor its value, even where all weights are zero or one, unless no two
 
 Logarithms are taken of every term, so that hundreds of observations do not underflow, and everything is computed in
 double precision. Copies of the weights, one a restart, stand on the last axis, along which the processor's vectors
-run; the gradient goes back through the same blocks, each computed again, with adjoints added to the rows of parents.
+run; the gradient goes back through the same blocks, with adjoints added to the rows of parents.
 
 Equations 6 to 8 and 12 of Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP".
 """
@@ -18,6 +18,8 @@ Equations 6 to 8 and 12 of Cui, Marinescu, Khardon (2018), "From Stochastic Plan
 from __future__ import annotations
 
 import functools
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +35,8 @@ __all__ = ["Surrogate", "forward_surrogate", "log_value", "value_and_gradient"]
 
 LEAST = 1e-30
 """What is added to a term before its logarithm is taken while searching: a zero is a wall, but one with a slope."""
+APART = 64
+"""Entries of a table that are added one by one."""
 TOGETHER = 8
 """Terms whose product a logarithm is taken of."""
 
@@ -126,12 +130,8 @@ def value_and_gradient(
         def through(k: int, adjoint: Array) -> Array:
             tables, rows = layout.tables[k][layout.place[block]], _rows(layout, kinds, k, block)
             above = lax.dynamic_slice_in_dim(adjoint, row, kinds[k].width * kinds[k].outputs)
-            _, back = jax.vjp(functools.partial(_block, tables), _read(values, rows))
-            (moved,) = back(above.reshape(kinds[k].width, kinds[k].outputs, -1))
-            every = jnp.concatenate(
-                [each.reshape(-1) for each in rows]
-            )  # two scatters are far dearer than one
-            change = jnp.concatenate([each.reshape(-1, adjoint.shape[-1]) for each in moved])
+            above = above.reshape(kinds[k].width, kinds[k].outputs, -1)
+            every, change = _back(tables, values, rows, above)
             return adjoint.at[every].add(change, mode="promise_in_bounds")
 
         return _switch(
@@ -152,7 +152,8 @@ def _forward(layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> Array:
     def step(block: Array, values: Array) -> Array:
         def through(k: int, values: Array) -> Array:
             read = _read(values, _rows(layout, kinds, k, block))
-            made = _block(layout.tables[k][layout.place[block]], read)
+            made = _contracted(layout.tables[k][layout.place[block]], read)
+            made = jnp.broadcast_to(made, (*made.shape[:2], copies))
             return lax.dynamic_update_slice_in_dim(values, made.reshape(-1, copies), layout.row[block], 0)
 
         return _switch(layout.kind[block], [functools.partial(through, k) for k in range(len(kinds))], values)
@@ -167,24 +168,75 @@ def _switch(which: Array, branches: list[Callable[[Array], Array]], operand: Arr
 def _rows(layout: Layout, kinds: tuple[Kind, ...], k: int, block: Array) -> list[Array]:
     """Of every parent (node, state - 1), the rows of its values."""
     first = layout.reads[k][layout.place[block]]
-    return [first[:, axis, None] + jnp.arange(size - 1) for axis, size in enumerate(kinds[k].parents)]
+    return [
+        first[:, axis, None] + jnp.arange(size - 1, dtype=jnp.int32)
+        for axis, size in enumerate(kinds[k].parents)
+    ]
 
 
 def _read(values: Array, rows: list[Array]) -> list[Array]:
     return [values.at[each].get(mode="promise_in_bounds") for each in rows]
 
 
-def _block(tables: Array, read: list[Array]) -> Array:
-    """Polynomials (node, output, copy) of the parents' values, each (node, state - 1, copy)."""
-    copies = read[0].shape[-1]
-    made = tables[..., None]
+def _contracted(tables: Array, read: list[Array]) -> Array:
+    """Polynomials (node, output, copy) of tables (node, state, ..., output) at the parents' values.
+
+    Entries are taken apart, unless they are many: the same sums of whole arrays take twice as long.
+
+    Parameters
+    ----------
+    read : of every parent (node, state - 1, copy).
+    """
+    count, outputs = len(tables), tables.shape[-1]
+    whole = tables.reshape(count, -1, outputs, 1)
+    made: list[Array] | None = None
     for values in read:
-        rest = (slice(None), *(None,) * (made.ndim - 3))
-        total = made[:, 0] * (1 - values.sum(1))[(*rest, slice(None))]
-        for state in range(values.shape[1]):
-            total = total + made[:, state + 1] * values[:, state][(*rest, slice(None))]
-        made = total
-    return jnp.broadcast_to(made, (*made.shape[:-1], copies))
+        chances = [1 - values.sum(1), *(values[:, state] for state in range(values.shape[1]))]
+        chances = [each[:, None] for each in chances]
+        if made is None and whole.shape[1] > APART:
+            parts = whole.reshape(count, len(chances), -1, outputs, whole.shape[-1])
+            whole = _sum([parts[:, state] * each[:, None] for state, each in enumerate(chances)])
+            continue
+        made = [whole[:, i] for i in range(whole.shape[1])] if made is None else made
+        rest = len(made) // len(chances)
+        made = [
+            _sum([made[state * rest + i] * each for state, each in enumerate(chances)]) for i in range(rest)
+        ]
+    return whole[:, 0] if made is None else made[0]
+
+
+def _sum(parts: list[Array]) -> Array:
+    return functools.reduce(operator.add, parts)
+
+
+def _back(tables: Array, values: Array, rows: list[Array], above: Array) -> tuple[Array, Array]:
+    """Rows of the parents of a block's nodes, and what their adjoints gain, given the nodes' (node, output, copy).
+
+    A table is linear in the values of one parent, so that its slope is a table of the others. Parents of as many states
+    stand beside each other, as if they were nodes: one loop without branches, where the reverse of the sums, parent
+    after parent, takes three times as long.
+    """
+    sizes, copies = tables.shape[1:-1], values.shape[-1]
+    every, change = [], []
+    for _, group in itertools.groupby(range(len(sizes)), key=sizes.__getitem__):
+        axes = list(group)
+        slopes = jnp.stack([jnp.moveaxis(_from_first(tables, axis + 1), axis + 1, -2) for axis in axes], 1)
+        slopes = slopes.reshape(len(tables) * len(axes), *slopes.shape[2:-2], -1)
+        others = [[rows[j if j < axis else j + 1] for axis in axes] for j in range(len(sizes) - 1)]
+        flat = [jnp.stack(each, 1).reshape(-1, each[0].shape[-1]) for each in others]
+        made = _contracted(slopes, _read(values, flat))
+        made = made.reshape(len(tables), len(axes), -1, above.shape[1], made.shape[-1]) * above[:, None, None]
+        every.append(jnp.stack([rows[axis] for axis in axes], 1).reshape(-1))
+        change.append(_sum([made[..., i, :] for i in range(made.shape[-2])]).reshape(-1, copies))
+    if len(every) == 1:
+        return every[0], change[0]
+    return jnp.concatenate(every), jnp.concatenate(change)  # two scatters are far dearer than one
+
+
+def _from_first(tables: Array, axis: int) -> Array:
+    """Differences of all states but the first to that."""
+    first = lax.slice_in_dim(tables, 0, 1, axis=axis)
+    return lax.slice_in_dim(tables, 1, None, axis=axis) - first
 
 
 def _terms(layout: Layout, values: Array, weights: Array) -> tuple[Array, Array, Array]:

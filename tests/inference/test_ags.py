@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import jax
 import numpy as np
@@ -91,6 +92,16 @@ def test_same_key_same_answers_and_another_key_others():
     np.testing.assert_array_equal(first.states, again.states)
     np.testing.assert_array_equal(first.log_values, again.log_values)
     assert first.states.shape != other.states.shape or (first.states != other.states).any()
+
+
+def test_of_equal_answers_the_first_that_is_met():
+    even = np.array([0.5, 0.5])
+    network = BayesNet((even, even, even, np.array([0.3, 0.7])), ((), (), (), ()))
+    query = MarginalMAP(network, {3: 1}, [0, 1, 2])
+    found = ags.ascend(jax.random.key(0), query, optimizer="paper", num_restarts=8, max_steps=20)
+    assert len(found.states) > 1
+    np.testing.assert_allclose(found.log_values, math.log(0.7 / 8), rtol=1e-12)
+    assert tuple(found.states[0]) == (1, 1, 1)  # where the authors' first climb begins
 
 
 def test_starts_again_and_counts_it():
