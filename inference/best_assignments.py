@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,18 +102,17 @@ def single_flips(query: MarginalMAP, states: Any, *, most_cells: int = MOST_CELL
     Differences say how sure each part of an answer is, all others held: the derivative of the network's polynomial by
     the indicator of a state, through the messages of one tree.
 
+    Parameters
+    ----------
+    states : (map,) of the MAP variables, in the order of the query, or by name.
+
     Raises
     ------
     ValueError : `states` is not one state a MAP variable.
     WidthError : the sum over the hidden variables would need a table with more than `most_cells` cells.
     """
     network = query.network
-    if len(states) != len(query.map_variables):
-        raise ValueError(f"states are {len(states)}: {len(query.map_variables)} variables are asked for")
-    places = {
-        v: network.state(v, operator.index(s), "states")
-        for v, s in zip(query.map_variables, states, strict=True)
-    }
+    places = dict(zip(query.map_variables, query.states(states, "states"), strict=True))
     sizes = dict(enumerate(network.sizes))
     tree = BucketTree(query_factors(query), sizes, query.map_variables)
     if tree.cells > most_cells:

@@ -14,7 +14,6 @@ and approximation strategies for MAP explanations", for the constrained order.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -84,7 +83,7 @@ def exact_log_probability(
 
     Parameters
     ----------
-    assignment : states (map,) of the MAP variables, in the order of the query.
+    assignment : states (map,) of the MAP variables, in the order of the query, or by name.
     most_cells : of one table.
 
     Raises
@@ -95,12 +94,7 @@ def exact_log_probability(
         A table would have more cells.
     """
     if assignment is not None:
-        if len(assignment) != len(query.map_variables):
-            raise ValueError(
-                f"assignment has {len(assignment)} states, and {len(query.map_variables)} are asked for"
-            )
-        for variable, state in zip(query.map_variables, assignment, strict=True):
-            query.network.state(variable, operator.index(state), "assignment")
+        assignment = query.states(assignment)
     return _answer(query, query_factors(query, assignment), (), most_cells)[1]
 
 

@@ -21,6 +21,7 @@ import numpyro.distributions as dist
 from jaxtyping import Int
 
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.topological_order import topological_order
 
 __all__ = ["BayesNet", "MarginalMAP"]
 
@@ -101,7 +102,7 @@ class BayesNet:
                     "for each parent in their order, and its own last"
                 )
         self._read_states()
-        _ordered(parents, names)
+        topological_order(parents, names)
         self._warn_of_rows()
 
     def _read_states(self) -> None:
@@ -129,7 +130,7 @@ class BayesNet:
     def num_variables(self) -> int:
         return len(self.tables)
 
-    @property
+    @functools.cached_property
     def sizes(self) -> tuple[int, ...]:
         """Number of states of every variable."""
         return tuple(table.shape[-1] for table in self.tables)
@@ -137,7 +138,7 @@ class BayesNet:
     @property
     def order(self) -> tuple[int, ...]:
         """The variables, parents before children."""
-        return _ordered(self.parents, self.names)
+        return topological_order(self.parents, self.names)
 
     def variable(self, name: Any, argument: str = "variable") -> int:
         """Number of a variable that is given by its number or name.
@@ -320,6 +321,32 @@ class MarginalMAP:
         known = {number for number, _ in self.observed} | set(self.map_variables)
         return tuple(number for number in range(self.network.num_variables) if number not in known)
 
+    def states(self, assignment: Any, argument: str = "assignment") -> tuple[int, ...]:
+        """Numbers of the states of the MAP variables, in the order in which they are asked for.
+
+        Parameters
+        ----------
+        assignment : a state each, by number or name: a list in that order, or a dict from variables, as :meth:`named`
+            makes it.
+
+        Raises
+        ------
+        ValueError : it is not one state a MAP variable; `argument` is what the message calls it.
+        """
+        network, asked = self.network, self.map_variables
+        if isinstance(assignment, Mapping):
+            told = {network.variable(name, argument): state for name, state in assignment.items()}
+            if len(told) < len(assignment) or told.keys() != set(asked):
+                raise ValueError(
+                    f"{argument} is of {len(assignment)} variables: give a state to each that is asked for, once"
+                )
+            assignment = [told[number] for number in asked]
+        if hasattr(assignment, "tolist"):
+            assignment = assignment.tolist()
+        if len(assignment) != len(asked):
+            raise ValueError(f"{argument} has {len(assignment)} states, and {len(asked)} are asked for")
+        return tuple(network.state(v, state, argument) for v, state in zip(asked, assignment, strict=True))
+
     def named(self, states: Int[np.ndarray, "map"]) -> dict[str, Any]:
         """States of the MAP variables by name, as names where they have some."""
         network, told = self.network, {}
@@ -355,37 +382,6 @@ def _read_likelihoods(network: BayesNet, number: int, value: Any) -> tuple[float
             f"evidence of {name} is {likelihoods.tolist()}: give likelihoods of at least 0, not all 0"
         )
     return tuple(map(float, likelihoods))
-
-
-@functools.lru_cache(maxsize=64)
-def _ordered(parents: tuple[tuple[int, ...], ...], names: tuple[str, ...]) -> tuple[int, ...]:
-    """Parents before children, otherwise by number."""
-    waiting = [len(each) for each in parents]
-    children: list[list[int]] = [[] for _ in parents]
-    for number, each in enumerate(parents):
-        for parent in each:
-            children[parent].append(number)
-    ready, order = [number for number, left in enumerate(waiting) if not left], []
-    while ready:
-        number = ready.pop(0)
-        order.append(number)
-        for child in children[number]:
-            waiting[child] -= 1
-            if not waiting[child]:
-                ready.append(child)
-    if len(order) < len(parents):
-        raise ValueError(
-            f"parents go round: {' -> '.join(names[number] for number in _circle(parents, waiting))}"
-        )
-    return tuple(order)
-
-
-def _circle(parents: tuple[tuple[int, ...], ...], waiting: list[int]) -> list[int]:
-    """Variables round a circle, in the direction of the arrows, the first again at the end."""
-    walk = [next(number for number, left in enumerate(waiting) if left)]
-    while walk[-1] not in walk[:-1]:
-        walk.append(next(parent for parent in parents[walk[-1]] if waiting[parent]))
-    return walk[: walk.index(walk[-1]) - 1 if walk.index(walk[-1]) else None : -1]
 
 
 def _few(names: Sequence[str]) -> str:

@@ -101,13 +101,13 @@ for each in best_assignments(query, 6):
     print(f"{each.gap:6.3f} nats below the best: {faults(each.assignment)}")
 
 best = ethogram.solve_mmap(jax.random.key(0), query)
-flips = single_flips(query, [int(state) for state in best.states])
+flips = single_flips(query, best.assignment)
 figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4), layout="constrained")
 chances = [posterior[name][1] for name in diagnosis.FAULTS]
 left.barh(list(diagnosis.FAULTS), chances, color="0.6")
 left.invert_yaxis()
 left.set(xlabel="posterior probability of each fault by itself", xlim=(0, 1))
-plots_mmap.gap_bars(flips, [int(state) for state in best.states], right)
+plots_mmap.gap_bars(flips, query.states(best.assignment), right)
 right.set_title(f"answer: {faults(best.assignment)}", fontsize=10)
 plt.show()
 

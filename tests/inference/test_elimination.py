@@ -174,5 +174,5 @@ def test_contradictions_are_named_without_what_is_not_needed():
 
 def test_states_that_are_no_integers_are_refused(drawn):
     query = drawn(0)[1]
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match=r"assignment has 0\.7 for"):
         exact_log_probability(query, [0.7, 0, 0])

@@ -143,3 +143,29 @@ def test_evidence_twice_and_evidence_from_jax():
     with pytest.raises(ValueError, match="evidence has root twice"):
         network({"root": 1, 1: 0})
     assert MarginalMAP(network, {"root": jax.numpy.asarray(1)}, ["last"]).observed == ((1, 1),)
+
+
+def test_answers_by_number_by_name_and_as_they_are_told():
+    query = MarginalMAP(small(), {"last": "on"}, ["middle", "first"])
+    for assignment in (
+        [3, 1], ("3", "b"), np.array([3, 1]), jax.numpy.array([3, 1]), {"first": "b", "middle": 3}, {2: 3, 0: 1},
+        query.named(np.array([3, 1])),
+    ):  # fmt: skip
+        assert query.states(assignment) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ([1], "assignment has 1 states, and 2 are asked for"),
+        ([4, 0], "assignment has 4 for middle: its states are 0..3"),
+        (np.array([0.5, 1]), r"assignment has 0\.5 for middle"),
+        ({"first": "b"}, "assignment is of 1 variables: give a state to each that is asked for"),
+        ({"first": "b", 0: 1, "middle": 0}, "assignment is of 3 variables"),
+        ({"first": "b", "root": "no"}, "give a state to each that is asked for"),
+        ({"first": "d", "middle": 0}, "assignment has 'd' for first: it has a, b, c"),
+    ],
+)
+def test_answers_that_do_not_fit(assignment, message):
+    with pytest.raises(ValueError, match=message):
+        MarginalMAP(small(), {"last": "on"}, ["middle", "first"]).states(assignment)
