@@ -43,8 +43,8 @@ TRIED, ROUNDS, STILL = 10, 6, 0.01
 LEARNING_RATE, LONGEST, QUIET = 0.3, 100, 0.01
 ADAM = optax.scale_by_adam()
 MOST_CELLS = 2**29
-EQUAL = 9
-"""Digits after the point to which surrogates differ."""
+EQUAL = 1e-9
+"""Nats by which surrogates differ, and no less."""
 COMPILATION = 5.0
 """Seconds of a first compilation, on a slow day."""
 
@@ -58,7 +58,7 @@ class Climbers(NamedTuple):
     moments : of the optimiser.
     steps : (copy,) of this climb.
     climb_value, climb_vertex : (copy,), (weight, copy) the best answer of this climb.
-    best_value, best_vertex : the same of climbs of this copy that ended.
+    best_value, best_vertex : the best answer of this copy when climbs last began anew.
     num_climbs : () that have ended.
     key : for restarts.
     """
@@ -75,7 +75,7 @@ class Climbers(NamedTuple):
 
 
 class Vertices(NamedTuple):
-    """Answers that were passed, the best by the surrogate first; of equal ones, that which was met first.
+    """Answers that were passed, the best by the surrogate first; of several best, that which was met first.
 
     Attributes
     ----------
@@ -158,8 +158,8 @@ def seconds_to_begin(
 
 
 def _cells(kinds: tuple[Kind, ...], num_restarts: int) -> int:
-    """Numbers that a block's first contraction makes, of the largest kind."""
-    return max(kind.cells * kind.width for kind in kinds) * num_restarts
+    """Numbers that a block's slopes in all parents make, of the largest kind."""
+    return max(kind.cells * kind.width * max(len(kind.parents), 1) for kind in kinds) * num_restarts
 
 
 _RUN: set[Any] = set()
@@ -170,22 +170,28 @@ def _shape(layout: Layout, kinds: tuple[Kind, ...], optimizer: str, num_restarts
 
 
 class _Pool:
-    """Different answers and their surrogates, in the order in which they were met."""
+    """Different answers and their surrogates, roughly in the order in which they were met."""
 
     def __init__(self):
         self.known: dict[bytes, float] = {}
 
     def add(self, climbers: Climbers, count: int) -> None:
+        """Answers of climbs before, then of those that go on; what has no chance only where nothing has."""
         for values, vertices in (
-            (climbers.climb_value, climbers.climb_vertex), (climbers.best_value, climbers.best_vertex),
+            (climbers.best_value, climbers.best_vertex), (climbers.climb_value, climbers.climb_vertex),
         ):  # fmt: skip
             states = np.asarray(vertices)[:count].T.astype(np.int32)
             for value, each in zip(np.asarray(values).tolist(), states, strict=True):
-                if value > -math.inf or not self.known:
+                if value > -math.inf:
                     self.known.setdefault(each.tobytes(), value)
+        if not self.known:
+            self.known[states[0].tobytes()] = -math.inf
 
     def sorted(self, num_steps: int, num_climbs: int) -> Vertices:
-        ranked = sorted(self.known.items(), key=lambda item: -round(item[1], EQUAL))
+        """The largest first; of those as large as the largest, that which was met first."""
+        top = max(self.known.values())
+        first = next(each for each, value in self.known.items() if value >= top - EQUAL)
+        ranked = sorted(self.known.items(), key=lambda item: (item[0] != first, -item[1]))
         states = np.stack([np.frombuffer(each, np.int32) for each, _ in ranked])
         return Vertices(states, np.array([value for _, value in ranked]), num_steps, num_climbs)
 
@@ -228,7 +234,7 @@ def _advance(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, optimi
     before = _weights(layout, climbers.position, optimizer)
     climbers, weights = lax.fori_loop(0, CHUNK, step, (climbers, before))
     if optimizer == "paper":
-        return _keep(climbers)
+        return climbers
     ended = (_moved(layout, before, weights) <= QUIET) | (climbers.steps >= LONGEST)
     return _restart(layout, kinds, climbers, ended, optimizer)
 
@@ -312,7 +318,7 @@ def _small(layout: Layout) -> np.dtype:
 def _try_vertex(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, vertex: Array) -> Climbers:
     states = jnp.arange(1, layout.states.shape[1] + 1, dtype=vertex.dtype)[:, None]
     value = log_value(layout, kinds, (vertex[:, None] == states).astype(climbers.position.dtype))
-    better = value > climbers.climb_value
+    better = value - climbers.climb_value > EQUAL
     return climbers._replace(
         climb_value=jnp.where(better, value, climbers.climb_value),
         climb_vertex=jnp.where(better, vertex, climbers.climb_vertex),

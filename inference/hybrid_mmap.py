@@ -22,7 +22,7 @@ from ethogram.inference.elimination import carry_out, plan_elimination
 from ethogram.inference.incumbent import Incumbent
 from ethogram.inference.mini_buckets import mini_bucket_bound
 from ethogram.inference.mixed_product import mixed_product, smoothed_tables
-from ethogram.inference.mmap_methods import explain_everything, explain_exactly, score
+from ethogram.inference.mmap_methods import EXPLAINED, explain_everything, explain_exactly, score
 from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods, neighbourhood
 from ethogram.inference.network_draws import draw_possible, draw_states, generator
 from ethogram.inference.variable_posteriors import factor_posteriors
@@ -33,8 +33,6 @@ __all__ = ["RESTARTS", "hybrid"]
 
 CELLS_A_SECOND = 1e7
 """What elimination gets through, with room to spare."""
-EXPLAINED = 2e7
-"""Cells for every second that is left, for the explanation of everything by elimination."""
 SHARE = 0.4
 """Of the time, for an answer by elimination."""
 ASCENT = 0.15
@@ -144,7 +142,7 @@ def _starts(
         landscape.places(draw_states(random, query) | likely if close is None else close),
     )
     for turn in itertools.count():
-        if turn == 1 and explained is None:
+        if turn == 1 and close is not None:
             explained = explain_exactly(possible, most_cells, EXPLAINED * min(clock.left(), 60.0))
             if explained is not None:
                 yield "the explanation of everything", landscape.places(explained)

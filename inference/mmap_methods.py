@@ -29,13 +29,15 @@ from ethogram.inference.zero_propagation import Factor, Possible, Supports, prop
 from ethogram.models.bayes_net import BayesNet, MarginalMAP
 
 __all__ = [
-    "ASCENTS", "ags", "exact", "explain_everything", "explain_exactly", "marginal", "mpbp", "mpbp_cavity", "mpe",
-    "score", "sequential", "smoothed_score",
+    "ASCENTS", "EXPLAINED", "ags", "exact", "explain_everything", "explain_exactly", "marginal", "mpbp", "mpbp_cavity",
+    "mpe", "score", "sequential", "smoothed_score",
 ]  # fmt: skip
 
 ASCENTS = 16
 NARROW = 2**20
-"""Cells up to which everything is explained by elimination."""
+"""Cells of a table that are nothing to speak of."""
+EXPLAINED = 2e7
+"""Cells for every second that is left, for the explanation of everything by elimination."""
 SURE = 64
 
 
@@ -127,7 +129,9 @@ def mpe(key: Array, query: MarginalMAP, incumbent: Incumbent, max_steps: int | N
     """MAP variables' part of the most probable explanation of everything."""
     random, possible = generator(key), propagate_zeros(query_factors(query))
     rounds = max_steps if max_steps is not None or incumbent.clock.limit is not None else 300
-    states = explain_everything(random, query, possible, incumbent.clock.over, most_cells, rounds)
+    states = explain_exactly(possible, most_cells, EXPLAINED * min(incumbent.clock.left(), 60.0))
+    if states is None:
+        states = explain_everything(random, query, possible, incumbent.clock.over, most_cells, rounds)
     answer = np.array([states.get(variable, 0) for variable in query.map_variables])
     incumbent.offer(answer, *score(query, answer, most_cells), "explanation of everything")
 

@@ -125,7 +125,7 @@ class Supports:
         """By variable, the states that have support once one variable's is known; None where some has none left."""
         left = dict(alive)
         left[variable] &= 1 << state
-        return left if self._narrow(left, list(self.touching[variable])) else None
+        return left if left[variable] and self._narrow(left, list(self.touching[variable])) else None
 
     def _narrow(self, alive: dict[int, int], waiting: list[int]) -> bool:
         """Take away states without support until none is left to go; whether every variable has one."""

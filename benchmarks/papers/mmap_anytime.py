@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import time
 from typing import Any
 
 import jax
 
 from benchmarks import report
+from benchmarks.one_core import one_core
 from benchmarks.papers import network_files as files
 from ethogram.inference.ags import ascend
 from ethogram.inference.hybrid_mmap import RESTARTS
@@ -57,7 +57,15 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of every question and method, then what they are to reach."""
     if files.folder() is None:
         return [{"instance": "-", "note": "skipped: no folder bayes_nets under ETHOGRAM_DATA"}]
-    _keep_to_one_core()
+    with one_core():
+        rows = _measured(settings)
+    rows += _peer_rows({_asked(row) for row in rows})
+    relate(rows)
+    return [*rows, *checks(rows)]
+
+
+def _measured(settings: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows of every question and method, those of a record that is there already first."""
     rows, started = _stored(settings), time.perf_counter()
     known = {_identity(row) for row in rows}
     limit = settings.limit or CHECKPOINTS[-1]
@@ -77,15 +85,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
         if settings.json is not None:
             record = report.make_record("mmap_anytime", settings, rows, time.perf_counter() - started)
             report.write_record(settings.json, record)
-    rows += [row for row in _peer_rows({_asked(row) for row in rows}) if _identity(row) not in known]
-    relate(rows)
-    return [*rows, *checks(rows)]
-
-
-def _keep_to_one_core() -> None:
-    """XLA makes as many threads as it has cores, flags or not, and what two take counts twice on the CPU's clock."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    return rows
 
 
 def _stored(settings: argparse.Namespace) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 Half of the variables are asked for (set 0 of the stored queries), 256 restarts side by side, double precision. A search
 step is the gradient, a step of Adam, the surrogate of the nearest answer and the restarts; it should do half as many a
-second as gradients alone. The first call includes compilation; peak memory is that of one warm step.
+second as gradients alone. All of it runs on one core. The first call includes compilation; peak memory is that of one
+warm step.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from benchmarks import report
+from benchmarks.one_core import one_core
 from benchmarks.papers import network_files as files
 from benchmarks.speed import forward_marginals_reference as reference
 from benchmarks.speed.timing import Contender, compare, peak_memory, speed_row
@@ -38,7 +40,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     if settings.size is not None and settings.size not in TARGETS:
         raise SystemExit(f"--size: {settings.size!r} is none of {', '.join(TARGETS)}")
     names = [settings.size] if settings.size else list(TARGETS)[: 1 if settings.quick else None]
-    with jax.enable_x64(True):
+    with one_core(), jax.enable_x64(True):
         rounds = settings.rounds or (3 if settings.quick else 9)
         return [row for name in names for row in measure_instance(name, rounds, settings.seed)]
 

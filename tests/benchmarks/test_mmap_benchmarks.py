@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.one_core import one_core
 from benchmarks.papers import mmap_anytime
 from benchmarks.papers import network_files as files
 from benchmarks.speed import forward_marginals, forward_marginals_reference
@@ -139,3 +140,11 @@ def test_a_quick_speed_run(data):
     ]
     assert all(row["correct"] for row in rows)
     assert rows[0]["gradients_per_second"] > 1000
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no such call on this system")
+def test_on_one_core_and_back():
+    before = os.sched_getaffinity(0)
+    with one_core():
+        assert os.sched_getaffinity(0) == {max(before)}
+    assert os.sched_getaffinity(0) == before

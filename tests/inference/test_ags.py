@@ -78,7 +78,7 @@ def test_finds_the_best_vertex_of_the_surrogate(optimizer, states):
     best = max(values, key=values.__getitem__)
     assert tuple(found.states[0]) == best
     assert found.log_values[0] == pytest.approx(values[best], rel=1e-12)
-    assert list(found.log_values) == sorted(found.log_values, reverse=True)
+    assert (np.diff(found.log_values) <= 1e-9).all()
     assert len({tuple(each) for each in found.states}) == len(found.states)
     for states_found, value in zip(found.states, found.log_values, strict=True):
         assert value == pytest.approx(values[tuple(states_found)], rel=1e-9)
@@ -94,11 +94,12 @@ def test_same_key_same_answers_and_another_key_others():
     assert first.states.shape != other.states.shape or (first.states != other.states).any()
 
 
-def test_of_equal_answers_the_first_that_is_met():
+@pytest.mark.parametrize("copies", [1, 8])
+def test_of_equal_answers_the_first_that_is_met(copies):
     even = np.array([0.5, 0.5])
     network = BayesNet((even, even, even, np.array([0.3, 0.7])), ((), (), (), ()))
     query = MarginalMAP(network, {3: 1}, [0, 1, 2])
-    found = ags.ascend(jax.random.key(0), query, optimizer="paper", num_restarts=8, max_steps=20)
+    found = ags.ascend(jax.random.key(0), query, optimizer="paper", num_restarts=copies, max_steps=20)
     assert len(found.states) > 1
     np.testing.assert_allclose(found.log_values, math.log(0.7 / 8), rtol=1e-12)
     assert tuple(found.states[0]) == (1, 1, 1)  # where the authors' first climb begins
@@ -151,3 +152,11 @@ def test_no_program_twice_for_two_questions_of_one_shape():
 def test_settings_that_do_not_fit(settings, message):
     with pytest.raises(ValueError, match=message):
         ags.ascend(jax.random.key(0), chain(), **settings)
+
+
+@pytest.mark.parametrize("optimizer", ags.OPTIMIZERS)
+def test_nothing_possible_is_an_answer_all_the_same(optimizer):
+    network = BayesNet((np.array([0.5, 0.5]), np.array([1.0, 0.0])), ((), ()))
+    query = MarginalMAP(network, {1: 1}, [0])
+    found = ags.ascend(jax.random.key(0), query, optimizer=optimizer, num_restarts=2, max_steps=10)
+    assert found.states.shape == (1, 1) and found.log_values[0] == -math.inf

@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 from ethogram.inference.elimination import WidthError, elimination_order, exact_log_probability, exact_map
-from ethogram.inference.zero_propagation import contradiction, propagate_zeros, query_factors
+from ethogram.inference.zero_propagation import (
+    Factor,
+    Supports,
+    contradiction,
+    propagate_zeros,
+    query_factors,
+)
 from ethogram.models import uai
 from ethogram.models.bayes_net import BayesNet, MarginalMAP
 
@@ -63,6 +69,16 @@ def test_impossible_evidence_is_named():
     assert contradiction(MarginalMAP(network, {"b": 0, "d": 0}, ["a"])) is None
     soft = MarginalMAP(network, {"b": [1.0, 0.0], "f": 1}, ["a"])
     assert contradiction(soft) == (5, 1)
+
+
+def test_states_that_have_gone_cannot_be_assumed():
+    supports = Supports([Factor((0,), np.array([1.0, 0.0, 1.0])), Factor((0, 1), np.eye(3)[:, :2])])
+    assert supports.first == {
+        0: 0b001,
+        1: 0b01,
+    }  # the third state of the first has no support in the second table
+    assert supports.assume(supports.first, 0, 0) == supports.first
+    assert supports.assume(supports.first, 0, 1) is None
 
 
 def test_what_is_certain_takes_no_table():
