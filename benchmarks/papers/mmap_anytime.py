@@ -197,7 +197,8 @@ def relate(rows: list[dict[str, Any]]) -> None:
 def checks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What is to be reached, and how many questions do."""
     ours = [row for row in rows if not row.get("stored")]
-    at_five = {_asked(row): row for row in ours if row["method"] == "hybrid" and _up_to(row, 5.0)}
+    shortest_last = sorted(ours, key=lambda row: -row.get("limit", PAPER_LIMIT))
+    at_five = {_asked(row): row for row in shortest_last if row["method"] == "hybrid" and _up_to(row, 5.0)}
     said = []
 
     def check(name: str, good: int, of: int, wanted: int) -> None:
