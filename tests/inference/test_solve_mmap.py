@@ -221,7 +221,7 @@ def test_questions_that_do_not_fit(drawn):
         MarginalMAP(network, {}, ["nobody"])
     with pytest.raises(ValueError, match="count is 0"):
         best_assignments(query, 0)
-    with pytest.raises(ValueError, match="states are 1"):
+    with pytest.raises(ValueError, match="states has 1 states"):
         single_flips(query, [0])
     assert ethogram.solve_mmap is solve_mmap
 
