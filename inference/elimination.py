@@ -27,11 +27,14 @@ __all__ = [
     "exact_log_probability", "exact_map", "independent_parts", "plan_elimination", "product",
 ]  # fmt: skip
 
-SMALL = 1e-100
+SMALL = -230.0
+"""Nats below which the largest entry of a product is taken out."""
 DOUBLE = 600.0
 """Nats between the largest and the least product of entries up to which a double holds both."""
 LONGEST = -0.9 * float(np.log(np.finfo(np.longdouble).tiny))
 """The same of the longest floating-point numbers of the machine."""
+FEW = 4
+"""States up to which comparing one after the other is faster than looking for the largest place."""
 MOST_CELLS = 2**27
 """Of one table, unasked: a gibibyte."""
 
@@ -257,41 +260,58 @@ def product(factors: list[Factor]) -> tuple[Factor, float]:
     """One table of all variables of the factors, and the logarithm of what it is to be multiplied by."""
     scope = tuple(dict.fromkeys(variable for factor in factors for variable in factor.scope))
     place = {variable: axis for axis, variable in enumerate(scope)}
-    total, log_scale = np.ones((1,) * len(scope), _precision(factors)), 0.0
+    precision, least = _precision(factors)
+    total, log_scale = np.ones((1,) * len(scope), precision), 0.0
     for each, table in sorted(factors, key=lambda factor: factor.table.size):
-        ordered = np.transpose(table, np.argsort([place[variable] for variable in each]))
+        ordered = table.transpose(sorted(range(len(each)), key=[place[v] for v in each].__getitem__))
         shape = [1] * len(scope)
         for variable, size in zip(each, table.shape, strict=True):
             shape[place[variable]] = size
         total = total * ordered.reshape(shape)
-        largest = total.max()
-        if 0 < largest < SMALL:  # hundreds of tables of one variable underflow together
-            total, log_scale = total / largest, log_scale + float(np.log(largest))
+        if least < SMALL:  # hundreds of tables of one variable underflow together
+            largest = total.max()
+            if 0 < largest < math.exp(SMALL):
+                total, log_scale = total / largest, log_scale + float(np.log(largest))
     return Factor(scope, total), log_scale
 
 
-def _precision(factors: Sequence[Factor]) -> Any:
-    """Numbers whose range holds every product of positive entries, so that none of them becomes zero.
+def _precision(factors: Sequence[Factor]) -> tuple[Any, float]:
+    """Numbers whose range holds every product of positive entries, and the log of what those are at least.
 
     Raises
     ------
     ValueError : there are none.
     """
-    nats = 0.0
+    nats = least = 0.0
     for _, table in factors:
         high, low = table.max(), table.min()
         if low == 0 < high:
             low = table[table > 0].min()
         if high > 0:
-            nats += float(np.log(high) - np.log(low))
+            lowest = float(np.log(low))
+            nats += float(np.log(high)) - lowest
+            least += min(lowest, 0.0)
     if nats < DOUBLE:
-        return np.float64
+        return np.float64, least
     if nats > LONGEST:
         raise ValueError(
             f"tables that are multiplied span {nats:.0f} nats, and numbers here span {LONGEST:.0f}: some evidence is "
             "told too often, or too surely"
         )
-    return np.longdouble
+    return np.longdouble, least
+
+
+def _largest(table: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Maxima along an axis and the first places where they are, in as many bytes as the largest takes."""
+    kind = np.min_scalar_type(table.shape[axis] - 1)
+    if table.shape[axis] > FEW:
+        return np.asarray(table.max(axis)), np.asarray(table.argmax(axis)).astype(kind)
+    states = np.moveaxis(table, axis, 0)
+    message, place = np.asarray(states[0]), np.zeros(states[0].shape, kind)
+    for i in range(1, len(states)):
+        place = np.where(states[i] > message, kind.type(i), place)
+        message = np.maximum(states[i], message)
+    return np.asarray(message), np.asarray(place)
 
 
 def eliminate(
@@ -306,9 +326,8 @@ def eliminate(
         axis = scope.index(variable)
         rest = scope[:axis] + scope[axis + 1 :]
         if variable in maximised:
-            kind = np.min_scalar_type(table.shape[axis] - 1)  # as many bytes as the largest state takes
-            choices.append((variable, rest, table.argmax(axis).astype(kind)))
-            message = table.max(axis)
+            message, best = _largest(table, axis)
+            choices.append((variable, rest, best))
         else:
             message = table.sum(axis)
         scale = message.max()

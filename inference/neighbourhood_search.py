@@ -3,19 +3,24 @@ r"""Climbing in a marginal MAP question by neighbourhoods that are searched exac
 All MAP variables but a few, which lie close together, are held where they are. What the best setting of those few
 depends on is then a small network, with messages into it from everywhere else, and its own marginal MAP question is
 answered by elimination: summed variables first, then the few. That is the best of all settings of them at once, where
-flipping one after the other would stop. Neighbourhoods are as large as tables allow.
+flipping one after the other would stop. Neighbourhoods are as large as tables allow, some of them round, others long
+and winding. They begin where something near has moved since they were last looked at ("don't-look bits"), so that a
+climb from a shaken answer costs no more than what was shaken. Where a climb ends below the best answer, the places in
+which the two differ fall into clusters, and the best takes over those that make it better.
 
 Zeros are first taken for a tiny number, so that a start that is impossible has better and worse neighbours; where an
 answer is possible, its probability is exact.
 
 Park and Darwiche (2004), "Complexity results and approximation strategies for MAP explanations", climb by single flips;
-Ahuja, Ergun, Orlin, Punnen (2002), "A survey of very large-scale neighborhood search techniques".
+Ahuja, Ergun, Orlin, Punnen (2002), "A survey of very large-scale neighborhood search techniques"; Bentley (1992), "Fast
+algorithms for geometric traveling salesman problems", for the bits; Tinos, Whitley, Chicano (2015), "Partition
+crossover for pseudo-Boolean optimization", for clusters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -34,10 +39,14 @@ __all__ = ["Landscape", "climb_neighbourhoods", "neighbourhood"]
 
 WALL = 1e-30
 """What zeros are taken for on the way to an answer that is possible."""
-CELLS = 2**15
+CELLS = 2**17
 """Of the largest table of a neighbourhood, or eight times that of an answer alone."""
-RAISES, RAISE = 1, 8
-"""How often, and by what, tables may grow where a search has ended."""
+WINDING = 0.4
+"""Of neighbourhoods, those that follow one way instead of growing on all sides."""
+STIRRED, REACHES = 2, (1, 2, 3)
+"""Steps within which a move unsettles others, and within which differences make one cluster."""
+SHAKEN = 2
+"""Of so many climbs, one is from another start, the others from the best answer, shaken."""
 SAME = 1e-9
 
 
@@ -68,6 +77,29 @@ class Landscape:
             for variable in scope:
                 near[variable].update(scope)
         self.near = {variable: sorted(others - {variable}) for variable, others in near.items()}
+        self._within: dict[tuple[int, int], frozenset[int]] = {}
+
+    def within(self, variable: int, steps: int) -> frozenset[int]:
+        """MAP variables so many factors away from one at most, itself among them."""
+        if (variable, steps) not in self._within:
+            seen, edge = {variable}, [variable]
+            for _ in range(steps):
+                edge = list({other for each in edge for other in self.near[each]} - seen)
+                seen.update(edge)
+            self._within[variable, steps] = frozenset(seen.intersection(self.asked))
+        return self._within[variable, steps]
+
+    def clusters(self, variables: Iterable[int], steps: int) -> list[list[int]]:
+        """Those of the variables that hang together, by so many steps at most."""
+        left, found = list(variables), []
+        while left:
+            cluster, left = [left[0]], left[1:]
+            for variable in cluster:  # which grows on the way
+                close = self.within(variable, steps)
+                cluster += [other for other in left if other in close]
+                left = [other for other in left if other not in close]
+            found.append(cluster)
+        return found
 
     def places(self, states: Mapping[int, int]) -> dict[int, int]:
         """Places of given states; the first possible one where a state is not."""
@@ -141,6 +173,25 @@ class _Climber:
             found |= eliminate(part, order.variables, free)[0]
         return found
 
+    def cross(self, best: Mapping[int, int], stop: Callable[[], bool]) -> bool:
+        """Go to the best answer, taking over clusters that make it better; whether any does."""
+        other, tried = self.places, set()
+        self.go(best)
+        start = self.value
+        for steps in REACHES:
+            differing = [v for v, place in self.places.items() if other[v] != place]
+            for cluster in self.landscape.clusters(differing, steps):
+                if stop() or frozenset(cluster) in tried:
+                    continue
+                tried.add(frozenset(cluster))
+                theirs, own = ({v: places[v] for v in cluster} for places in (other, self.places))
+                value = self.landscape.constant + self.tree.move(theirs)
+                if value > self.value + SAME:
+                    self.places, self.value = self.places | theirs, value
+                else:
+                    self.tree.move(own)
+        return self.value > start + SAME
+
     def try_each(self, variable: int) -> bool:
         """Move one variable to the best of its states, each of which is tried; whether that is better."""
         landscape, own, before = self.landscape, self.places[variable], self.value
@@ -169,8 +220,7 @@ def climb_neighbourhoods(
 ) -> tuple[dict[int, int], float, bool]:  # fmt: skip
     """The best answer that is met before it is told to stop, its log probability, and whether nothing can be better.
 
-    The log probability is -inf where no answer was possible. Where nothing has been better for long, tables may be
-    larger before the search goes on elsewhere.
+    The log probability is -inf where no answer was possible.
 
     Parameters
     ----------
@@ -179,7 +229,7 @@ def climb_neighbourhoods(
     stop : asked between neighbourhoods.
     most_cells : of one table.
     max_rounds : neighbourhoods at most.
-    fresh : other starts, given None, and every third time the best answer, to be shaken. None to end there.
+    fresh : other starts, given the best answer, to be shaken, or None. Without it a search ends with its first climb.
     """
     asked, climber = landscape.asked, _Climber(landscape, places)
     best, best_value = dict(climber.places), climber.value if climber.possible else -math.inf
@@ -187,53 +237,82 @@ def climb_neighbourhoods(
         report(best, best_value)
     if not asked:
         return best, best_value, True
-    least = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
-    limit, raised = least, 0
-    largest, quiet, rounds, ends = min(len(asked), 16), 0, 0, 0
+    least = limit = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
+    largest = dict.fromkeys((False, True), min(len(asked), 16))
+    unsettled, crossed, rounds, ends = set(asked), False, 0, 0
     while not stop() and (max_rounds is None or rounds < max_rounds):
         rounds += 1
-        sure = climber.possible
-        free = neighbourhood(random, landscape, largest)
+        sure, winding = climber.possible, bool(random.random() < WINDING)
+        around = [variable for variable in asked if variable in unsettled]
+        free = neighbourhood(random, landscape, largest[winding], around=around, winding=winding)
+        held = {variable: climber.places[variable] for variable in free}
         better = climber.improve(free, limit)
         if better is None:
             if len(free) > 1:
-                largest = max(1, int(0.75 * len(free)))
+                largest[winding] = max(1, int(0.75 * len(free)))
                 continue
             limit, better = min(most_cells, 2 * limit), climber.try_each(next(iter(free)))
         else:
-            largest = min(len(asked), largest + 1)
-        quiet = 0 if better else quiet + 1
+            largest[winding] = min(len(asked), largest[winding] + 1)
         if climber.possible and climber.value > best_value + SAME:
             best, best_value = dict(climber.places), climber.value
             report(best, best_value)
         if len(free) == len(asked) and sure:
             return best, best_value, True
-        if quiet > 2 * math.ceil(len(asked) / len(free)) + 5:
-            quiet = 0
-            if raised < RAISES and limit < most_cells and climber.possible:
-                raised, limit = raised + 1, min(most_cells, RAISE * limit)
+        if better:
+            for variable, place in held.items():
+                if climber.places[variable] != place:
+                    unsettled |= landscape.within(variable, STIRRED)
+        unsettled = set(asked) if climber.possible > sure else unsettled - free
+        if unsettled:
+            continue
+        if fresh is None:
+            break
+        if climber.possible and not crossed and climber.places != best:
+            crossed = True
+            if climber.cross(best, stop):
+                best, best_value = dict(climber.places), climber.value
+                report(best, best_value)
+                unsettled, limit = set(asked), least
                 continue
-            if fresh is None:
-                break
-            ends, raised, limit = ends + 1, 0, least
-            climber.go(fresh(None if ends % 3 or best_value == -math.inf else best))
+        ends, limit, crossed = ends + 1, least, False
+        again = ends % SHAKEN > 0 and best_value > -math.inf
+        climber.go(fresh(best if again else None))
+        if climber.possible and climber.value > best_value + SAME:
+            best, best_value = dict(climber.places), climber.value
+            report(best, best_value)
+        unsettled = set(asked)
+        if again and climber.possible:
+            moved = [variable for variable in asked if climber.places[variable] != best[variable]]
+            unsettled = set().union(*(landscape.within(variable, STIRRED) for variable in moved))
     return best, best_value, False
 
 
-def neighbourhood(random: np.random.Generator, landscape: Landscape, count: int) -> set[int]:
-    """MAP variables around one of them, some steps left out."""
+def neighbourhood(
+    random: np.random.Generator, landscape: Landscape, count: int, *, around: Sequence[int] = (),
+    winding: bool = False,
+) -> set[int]:  # fmt: skip
+    """So many MAP variables around one of them, some steps left out.
+
+    Parameters
+    ----------
+    around : which the first may be; any of them unless told.
+    winding : follow one way instead of growing on all sides.
+    """
     found: set[int] = set()
     seen: set[int] = set()
     edge: list[int] = []
     maximised = set(landscape.asked)
     while len(found) < count:
         if not edge:  # nothing is left that hangs together with these
-            rest = [variable for variable in landscape.asked if variable not in seen]
+            first = around if around and not seen else landscape.asked
+            rest = [variable for variable in first if variable not in seen]
             edge = [rest[int(random.integers(len(rest)))]]
             seen.update(edge)
             found.update(edge)
             continue
-        variable = edge.pop(int(random.integers(min(len(edge), 4))))
+        last = int(random.integers(min(len(edge), 2 if winding else 4)))
+        variable = edge.pop(-1 - last if winding else last)
         others = [other for other in landscape.near[variable] if other not in seen]
         random.shuffle(others)
         for other in others:

@@ -15,7 +15,12 @@ from ethogram.inference.elimination import (
     exact_log_probability,
     independent_parts,
 )
-from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods
+from ethogram.inference.neighbourhood_search import (
+    Landscape,
+    _Climber,
+    climb_neighbourhoods,
+    neighbourhood,
+)
 from ethogram.inference.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.bayes_net import BayesNet, MarginalMAP
 
@@ -134,3 +139,72 @@ def test_one_variable_whose_table_is_too_large_is_tried_state_by_state(seed, dra
     assert value == pytest.approx(max(values), rel=1e-10)
     assert proved
     assert values[landscape.whole(places)[query.map_variables[0]]] == pytest.approx(max(values), rel=1e-10)
+
+
+def chain(count, seed, asked):
+    """A network in which every variable has the one before as its parent, asked for some of them."""
+    random = np.random.default_rng(seed)
+    parents = [(), *((i - 1,) for i in range(1, count))]
+    tables = [random.dirichlet(np.ones(2), (2,) * len(each)) for each in parents]
+    return MarginalMAP(BayesNet(tuple(tables), tuple(parents)), {count - 1: 1}, asked)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_climbs_from_many_starts_end_at_the_best_though_few_variables_are_free_at_once(seed):
+    query = chain(18, seed, list(range(0, 17, 2)))
+    best = max(exact_log_probability(query, states) for states in every(query))
+    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    random = np.random.default_rng(seed)
+    reported, told = [], []
+
+    def fresh(best):
+        told.append(best is not None)
+        start = {variable: int(random.integers(2)) for variable in landscape.asked}
+        return start if best is None else best | {landscape.asked[0]: 1 - best[landscape.asked[0]]}
+
+    places, value, proved = climb_neighbourhoods(
+        random, landscape, fresh(None), report=lambda places, value: reported.append((dict(places), value)),
+        stop=lambda: False, most_cells=4, max_rounds=200, fresh=fresh,
+    )  # fmt: skip
+    assert not proved
+    assert value == pytest.approx(best, rel=1e-10)
+    assert landscape.value(places) == pytest.approx(best, rel=1e-10)
+    for each, claimed in reported:
+        assert landscape.value(each) == pytest.approx(claimed, rel=1e-10)
+    assert any(told), "the best was never shaken"
+    assert not all(told[1:]), "there were no other starts"
+
+
+def test_neighbourhoods_hang_together_and_clusters_lie_apart():
+    query = chain(40, 0, list(range(0, 39, 2)))
+    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    assert landscape.within(10, 1) == {10}  # the next is not asked for
+    assert landscape.within(10, 2) == {8, 10, 12}
+    assert landscape.clusters([0, 2, 4, 12, 14, 38], 2) == [[0, 2, 4], [12, 14], [38]]
+    assert landscape.clusters([0, 6], 5) == [[0], [6]]
+    assert landscape.clusters([0, 6], 6) == [[0, 6]]
+    random = np.random.default_rng(0)
+    for winding in (False, True):
+        for count in (1, 5, 20):
+            found = neighbourhood(random, landscape, count, around=[20], winding=winding)
+            assert len(found) == count
+            assert 20 in found
+            assert found <= set(landscape.asked)
+            assert len(landscape.clusters(sorted(found), 6)) == 1
+
+
+def test_a_cluster_that_is_better_elsewhere_is_taken_over():
+    fair = np.array([0.5, 0.5])
+    copies = np.array([[0.9, 0.1], [0.2, 0.8]])
+    network = BayesNet((fair, copies, fair, copies), ((), (0,), (), (2,)))
+    query = MarginalMAP(network, {1: 0, 3: 1}, [0, 2])
+    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    here, best = {0: 0, 2: 0}, {0: 1, 2: 1}  # each is right about one of two variables that never meet
+    climber = _Climber(landscape, here)
+    assert climber.cross(best, lambda: False)
+    assert climber.places == {0: 0, 2: 1}
+    assert climber.value == pytest.approx(math.log(0.5 * 0.9 * 0.5 * 0.8), rel=1e-12)
+    assert not climber.cross({0: 0, 2: 1}, lambda: False)
+    climber.go(here)
+    assert not climber.cross(best, lambda: True), "it was told to stop"
+    assert climber.places == best
