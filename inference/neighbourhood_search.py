@@ -45,8 +45,8 @@ WINDING = 0.4
 """Of neighbourhoods, those that follow one way instead of growing on all sides."""
 STIRRED, REACHES = 2, (1, 2, 3)
 """Steps within which a move unsettles others, and within which differences make one cluster."""
-SHAKEN = 2
-"""Of so many climbs, one is from another start, the others from the best answer, shaken."""
+SHAKEN = 0.5
+"""Of the neighbourhoods, those on climbs from the best answer, shaken; the others are on climbs from other starts."""
 SAME = 1e-9
 
 
@@ -239,9 +239,9 @@ def climb_neighbourhoods(
         return best, best_value, True
     least = limit = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
     largest = dict.fromkeys((False, True), min(len(asked), 16))
-    unsettled, crossed, rounds, ends = set(asked), False, 0, 0
+    unsettled, crossed, again, rounds, shaken = set(asked), False, False, 0, 0
     while not stop() and (max_rounds is None or rounds < max_rounds):
-        rounds += 1
+        rounds, shaken = rounds + 1, shaken + again
         sure, winding = climber.possible, bool(random.random() < WINDING)
         around = [variable for variable in asked if variable in unsettled]
         free = neighbourhood(random, landscape, largest[winding], around=around, winding=winding)
@@ -275,8 +275,8 @@ def climb_neighbourhoods(
                 report(best, best_value)
                 unsettled, limit = set(asked), least
                 continue
-        ends, limit, crossed = ends + 1, least, False
-        again = ends % SHAKEN > 0 and best_value > -math.inf
+        limit, crossed = least, False
+        again = shaken < SHAKEN * rounds and best_value > -math.inf
         climber.go(fresh(best if again else None))
         if climber.possible and climber.value > best_value + SAME:
             best, best_value = dict(climber.places), climber.value
