@@ -23,12 +23,12 @@ from ethogram.inference.zero_propagation import Factor, Possible, bit_places, pr
 from ethogram.models.bayes_net import MarginalMAP
 
 __all__ = [
-    "ExactAnswer", "Order", "Plan", "WidthError", "carry_out", "constrained_order", "eliminate", "elimination_order",
-    "exact_log_probability", "exact_map", "independent_parts", "plan_elimination", "product",
+    "ExactAnswer", "Order", "Plan", "SpanError", "WidthError", "carry_out", "constrained_order", "eliminate",
+    "elimination_order", "exact_log_probability", "exact_map", "independent_parts", "plan_elimination", "product",
 ]  # fmt: skip
 
-SMALL = -230.0
-"""Nats below which the largest entry of a product is taken out."""
+NEAR = 100.0
+"""Nats from one within which products of tables need no look at their largest entry, and at which it is taken out."""
 DOUBLE = 600.0
 """Nats between the largest and the least product of entries up to which a double holds both."""
 LONGEST = -0.9 * float(np.log(np.finfo(np.longdouble).tiny))
@@ -37,6 +37,10 @@ FEW = 4
 """States up to which comparing one after the other is faster than looking for the largest place."""
 MOST_CELLS = 2**27
 """Of one table, unasked: a gibibyte."""
+
+
+class SpanError(ValueError):
+    """Tables that are to be multiplied span more than the machine's numbers."""
 
 
 class WidthError(ValueError):
@@ -260,45 +264,53 @@ def product(factors: list[Factor]) -> tuple[Factor, float]:
     """One table of all variables of the factors, and the logarithm of what it is to be multiplied by."""
     scope = tuple(dict.fromkeys(variable for factor in factors for variable in factor.scope))
     place = {variable: axis for axis, variable in enumerate(scope)}
-    precision, least = _precision(factors)
+    precision, near = _precision(factors)
     total, log_scale = np.ones((1,) * len(scope), precision), 0.0
     for each, table in sorted(factors, key=lambda factor: factor.table.size):
         ordered = table.transpose(sorted(range(len(each)), key=[place[v] for v in each].__getitem__))
         shape = [1] * len(scope)
         for variable, size in zip(each, table.shape, strict=True):
             shape[place[variable]] = size
+        if not near:
+            ordered, log_scale = _scaled(ordered, log_scale, 0.0)
         total = total * ordered.reshape(shape)
-        if least < SMALL:  # hundreds of tables of one variable underflow together
-            largest = total.max()
-            if 0 < largest < math.exp(SMALL):
-                total, log_scale = total / largest, log_scale + float(np.log(largest))
+        if not near:  # hundreds of tables of one variable underflow together
+            total, log_scale = _scaled(total, log_scale, NEAR)
     return Factor(scope, total), log_scale
 
 
-def _precision(factors: Sequence[Factor]) -> tuple[Any, float]:
-    """Numbers whose range holds every product of positive entries, and the log of what those are at least.
+def _scaled(table: np.ndarray, log_scale: float, least: float) -> tuple[np.ndarray, float]:
+    """A table whose largest entry is one, if it was further from one than so many nats, and where that has gone."""
+    largest = table.max()
+    nats = float(np.log(largest)) if largest > 0 else 0.0
+    return (table / largest, log_scale + nats) if abs(nats) > least else (table, log_scale)
+
+
+def _precision(factors: Sequence[Factor]) -> tuple[Any, bool]:
+    """Numbers in which no product of positive entries becomes zero or infinite, and whether all are near one.
+
+    Where they are not, that holds of products whose largest entry is kept near one.
 
     Raises
     ------
-    ValueError : there are none.
+    SpanError : there are none.
     """
-    nats = least = 0.0
+    nats = below = above = 0.0
     for _, table in factors:
         high, low = table.max(), table.min()
         if low == 0 < high:
             low = table[table > 0].min()
         if high > 0:
-            lowest = float(np.log(low))
-            nats += float(np.log(high)) - lowest
-            least += min(lowest, 0.0)
-    if nats < DOUBLE:
-        return np.float64, least
+            lowest, highest = float(np.log(low)), float(np.log(high))
+            nats += highest - lowest
+            below += min(lowest, 0.0)
+            above += max(highest, 0.0)
     if nats > LONGEST:
-        raise ValueError(
+        raise SpanError(
             f"tables that are multiplied span {nats:.0f} nats, and numbers here span {LONGEST:.0f}: some evidence is "
             "told too often, or too surely"
         )
-    return np.longdouble, least
+    return np.float64 if nats < DOUBLE else np.longdouble, max(-below, above) < NEAR
 
 
 def _largest(table: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

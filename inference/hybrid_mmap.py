@@ -23,7 +23,7 @@ from ethogram.inference.incumbent import Incumbent
 from ethogram.inference.mini_buckets import mini_bucket_bound
 from ethogram.inference.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.mmap_methods import EXPLAINED, explain_everything, explain_exactly, score
-from ethogram.inference.neighbourhood_search import WINDING, Landscape, climb_neighbourhoods, neighbourhood
+from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods, shaken
 from ethogram.inference.network_draws import draw_possible, draw_states, generator
 from ethogram.inference.variable_posteriors import factor_posteriors
 from ethogram.inference.zero_propagation import Possible, Supports, propagate_zeros, query_factors
@@ -78,10 +78,7 @@ def hybrid(
             source[0], places = next(starts)
             return places
         source[0] = "the best, shaken"
-        size = 2 + int(max(2.0, len(landscape.asked) / 3) ** random.random())
-        winding = bool(random.random() < WINDING)
-        loose = neighbourhood(random, landscape, min(len(landscape.asked), size), winding=winding)
-        kept = {v: state for v, state in landscape.whole(best).items() if v not in loose}
+        kept = shaken(random, landscape, best)
         return landscape.places(_drawn(random, query, possible, supports, kept))
 
     def report(places: Mapping[int, int], value: float) -> None:

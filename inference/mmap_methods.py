@@ -22,7 +22,7 @@ from ethogram.inference.elimination import (
 )
 from ethogram.inference.incumbent import Incumbent, until
 from ethogram.inference.mixed_product import mixed_product, propagate_beliefs, smoothed_tables
-from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods
+from ethogram.inference.neighbourhood_search import Landscape, climb_neighbourhoods, shaken
 from ethogram.inference.network_draws import draw_possible, draw_states, generator
 from ethogram.inference.variable_posteriors import factor_posteriors
 from ethogram.inference.zero_propagation import Factor, Possible, Supports, propagate_zeros, query_factors
@@ -167,8 +167,9 @@ def explain_everything(
     landscape, supports = Landscape(query, possible, everything), Supports(possible.factors)
 
     def fresh(best: dict[int, int] | None = None) -> dict[int, int]:
-        drawn = draw_possible(random, query, possible, supports)
-        return landscape.places(draw_states(random, query) if drawn is None else drawn)
+        kept = {} if best is None else shaken(random, landscape, best)
+        drawn = draw_possible(random, query, possible, supports, kept)
+        return landscape.places(draw_states(random, query) | kept if drawn is None else drawn)
 
     found = climb_neighbourhoods(
         random, landscape, fresh(), report=lambda places, value: None, stop=stop, most_cells=most_cells,

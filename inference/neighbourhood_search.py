@@ -5,7 +5,7 @@ depends on is then a small network, with messages into it from everywhere else, 
 answered by elimination: summed variables first, then the few. That is the best of all settings of them at once, where
 flipping one after the other would stop. Neighbourhoods are as large as tables allow, some of them round, others long
 and winding. They begin where something near has moved since they were last looked at ("don't-look bits"), so that a
-climb from a shaken answer costs no more than what was shaken. Where a climb ends below the best answer, the places in
+climb from a shaken answer looks only about what was shaken. Where a climb ends below the best answer, the places in
 which the two differ fall into clusters, and the best takes over those that make it better.
 
 Zeros are first taken for a tiny number, so that a start that is impossible has better and worse neighbours; where an
@@ -26,6 +26,7 @@ import numpy as np
 
 from ethogram.inference.bucket_tree import BucketTree
 from ethogram.inference.elimination import (
+    SpanError,
     carry_out,
     constrained_order,
     eliminate,
@@ -35,10 +36,10 @@ from ethogram.inference.elimination import (
 from ethogram.inference.zero_propagation import Factor, Possible, propagate_zeros
 from ethogram.models.bayes_net import MarginalMAP
 
-__all__ = ["Landscape", "climb_neighbourhoods", "neighbourhood"]
+__all__ = ["Landscape", "climb_neighbourhoods", "neighbourhood", "shaken"]
 
-WALL = 1e-30
-"""What zeros are taken for on the way to an answer that is possible."""
+WALL, LOWEST = 1e-30, 1e-3
+"""What zeros are taken for on the way to an answer that is possible, and at most where numbers do not reach as far."""
 CELLS = 2**17
 """Of the largest table of a neighbourhood, or eight times that of an answer alone."""
 WINDING = 0.4
@@ -70,14 +71,26 @@ class Landscape:
         self.asked = [variable for variable in maximised if variable in known]
         self.exact = BucketTree(factors, self.sizes, self.asked)
         self.zeros = any((table == 0).any() for _, table in factors)
-        walls = [Factor(scope, np.where(table > 0, table, WALL)) for scope, table in factors]
-        self.walled = BucketTree(walls, self.sizes, self.asked)
+        self.wall, self.factors = WALL, factors
+        self.walled = self._walled()
         near: dict[int, set[int]] = {variable: set() for variable in known}
         for scope, _ in factors:
             for variable in scope:
                 near[variable].update(scope)
         self.near = {variable: sorted(others - {variable}) for variable, others in near.items()}
         self._within: dict[tuple[int, int], frozenset[int]] = {}
+
+    def _walled(self) -> BucketTree:
+        walls = [Factor(scope, np.where(table > 0, table, self.wall)) for scope, table in self.factors]
+        return BucketTree(walls, self.sizes, self.asked)
+
+    def lower_walls(self) -> bool:
+        """Take zeros for a number that is not as tiny; whether there is one."""
+        if self.wall > LOWEST:
+            return False
+        self.wall = math.sqrt(self.wall)
+        self.walled = self._walled()
+        return True
 
     def within(self, variable: int, steps: int) -> frozenset[int]:
         """MAP variables so many factors away from one at most, itself among them."""
@@ -115,7 +128,7 @@ class Landscape:
         return told | {variable: int(self.states[variable][place]) for variable, place in places.items()}
 
     def value(self, places: Mapping[int, int]) -> float:
-        """Log probability of an answer."""
+        """Log probability of an answer, at which the exact tree is from now on."""
         return self.constant + self.exact.settle(places)
 
 
@@ -130,9 +143,14 @@ class _Climber:
         self.places = dict(places)
         self.tree, self.value = self.landscape.exact, self.landscape.value(places)
         self.possible = self.value > -math.inf
-        if not self.possible:
+        while not self.possible:
             self.tree = self.landscape.walled
-            self.value = self.landscape.constant + self.tree.settle(places)
+            try:
+                self.value = self.landscape.constant + self.tree.settle(places)
+                break
+            except SpanError:
+                if not self.landscape.lower_walls():
+                    raise
 
     def improve(self, free: set[int], most_cells: int) -> bool | None:
         """Move free variables to where they are best; whether that is better; None where tables are too large."""
@@ -174,7 +192,7 @@ class _Climber:
         return found
 
     def cross(self, best: Mapping[int, int], stop: Callable[[], bool]) -> bool:
-        """Go to the best answer, taking over clusters that make it better; whether any does."""
+        """Go to the best answer, which is possible, taking over clusters that make it better; whether any does."""
         other, tried = self.places, set()
         self.go(best)
         start = self.value
@@ -239,21 +257,27 @@ def climb_neighbourhoods(
         return best, best_value, True
     least = limit = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
     largest = dict.fromkeys((False, True), min(len(asked), 16))
-    unsettled, crossed, again, rounds, shaken = set(asked), False, False, 0, 0
+    unsettled, crossed, again, rounds, again_rounds = set(asked), False, False, 0, 0
     while not stop() and (max_rounds is None or rounds < max_rounds):
-        rounds, shaken = rounds + 1, shaken + again
+        rounds, again_rounds = rounds + 1, again_rounds + again
         sure, winding = climber.possible, bool(random.random() < WINDING)
         around = [variable for variable in asked if variable in unsettled]
         free = neighbourhood(random, landscape, largest[winding], around=around, winding=winding)
         held = {variable: climber.places[variable] for variable in free}
-        better = climber.improve(free, limit)
+        try:
+            better = climber.improve(free, limit)
+            if better is None and len(free) == 1:
+                limit, better = min(most_cells, 2 * limit), climber.try_each(*free)
+            elif better is not None:
+                largest[winding] = min(len(asked), largest[winding] + 1)
+        except SpanError:
+            if climber.possible or not landscape.lower_walls():
+                raise
+            climber.go(climber.places)
+            continue
         if better is None:
-            if len(free) > 1:
-                largest[winding] = max(1, int(0.75 * len(free)))
-                continue
-            limit, better = min(most_cells, 2 * limit), climber.try_each(next(iter(free)))
-        else:
-            largest[winding] = min(len(asked), largest[winding] + 1)
+            largest[winding] = max(1, int(0.75 * len(free)))
+            continue
         if climber.possible and climber.value > best_value + SAME:
             best, best_value = dict(climber.places), climber.value
             report(best, best_value)
@@ -275,8 +299,10 @@ def climb_neighbourhoods(
                 report(best, best_value)
                 unsettled, limit = set(asked), least
                 continue
+            if stop():
+                break
         limit, crossed = least, False
-        again = shaken < SHAKEN * rounds and best_value > -math.inf
+        again = again_rounds < SHAKEN * rounds and best_value > -math.inf
         climber.go(fresh(best if again else None))
         if climber.possible and climber.value > best_value + SAME:
             best, best_value = dict(climber.places), climber.value
@@ -296,7 +322,7 @@ def neighbourhood(
 
     Parameters
     ----------
-    around : which the first may be; any of them unless told.
+    around : which the first may be; any of them where there are none.
     winding : follow one way instead of growing on all sides.
     """
     found: set[int] = set()
@@ -321,3 +347,16 @@ def neighbourhood(
             if other in maximised and len(found) < count:
                 found.add(other)
     return found
+
+
+def shaken(random: np.random.Generator, landscape: Landscape, best: Mapping[int, int]) -> dict[int, int]:
+    """States of an answer, those of one neighbourhood left out, small ones as often as large ones.
+
+    Parameters
+    ----------
+    best : places of MAP variables.
+    """
+    count = 2 + int(max(2.0, len(landscape.asked) / 3) ** random.random())
+    winding = bool(random.random() < WINDING)
+    loose = neighbourhood(random, landscape, min(len(landscape.asked), count), winding=winding)
+    return {variable: state for variable, state in landscape.whole(best).items() if variable not in loose}

@@ -12,7 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ethogram.inference.elimination import WidthError, elimination_order, exact_log_probability, exact_map
+from ethogram.inference.elimination import (
+    WidthError,
+    elimination_order,
+    exact_log_probability,
+    exact_map,
+    product,
+)
 from ethogram.inference.zero_propagation import (
     Factor,
     Supports,
@@ -192,3 +198,18 @@ def test_states_that_are_no_integers_are_refused(drawn):
     query = drawn(0)[1]
     with pytest.raises(ValueError, match=r"assignment has 0\.7 for"):
         exact_log_probability(query, [0.7, 0, 0])
+
+
+@pytest.mark.parametrize("exponents", [(-99, -1), (300, 300), (-200, 150, -200), (250, -250, 250)])
+def test_products_keep_what_is_small_and_what_is_large(exponents):
+    """Entries that neither become zero nor infinite on the way, though their product is no double."""
+    tables = [np.array([10.0**at, 10.0 ** (at - 100 / len(exponents))]) for at in exponents]
+    (scope, table), log_scale = product([Factor((0,), each) for each in tables])
+    assert scope == (0,)
+    truth = np.sum([np.log(each) for each in tables], 0)
+    np.testing.assert_allclose(np.log(table) + log_scale, truth, rtol=1e-12)
+    steep = [Factor((0,), np.array([1e-99, 1e-99])), Factor((0,), np.array([1e-1, 1e-260]))]
+    (_, table), log_scale = product(steep)
+    np.testing.assert_allclose(
+        np.log(table) + log_scale, np.log([1e-99, 1e-99]) + np.log([1e-1, 1e-260]), rtol=1e-12
+    )

@@ -209,3 +209,33 @@ def test_a_cluster_that_is_better_elsewhere_is_taken_over():
     climber.go(here)
     assert not climber.cross(best, lambda: True), "it was told to stop"
     assert climber.places == best
+
+
+def test_walls_are_lower_where_numbers_would_not_reach_over_them():
+    """One hidden variable with 170 observed children, each possible for half of the answers, parities among them."""
+    random, count = np.random.default_rng(0), 170
+    tables, parents = [np.array([0.3, 0.3, 0.4])] + [np.array([0.4, 0.6])] * count, [()] * (count + 1)
+    child = np.array([[[0.5, 0.5], [1, 0]], [[1, 0], [0.5, 0.5]], [[0.5, 0.5], [0.5, 0.5]]])
+    tables += [child] * count
+    parents += [(0, 1 + i) for i in range(count)]
+    observed = dict.fromkeys(range(1 + count, 1 + 2 * count), 1)
+    truth = random.integers(2, size=count + 1)
+    even = np.zeros((2, 2, 2, 2))
+    for each in np.ndindex(2, 2, 2):
+        even[each][sum(each) % 2] = 1
+    for _ in range(140):
+        three = 1 + random.permutation(count)[:3]
+        observed[len(tables)] = int(truth[three].sum() % 2)
+        tables.append(even)
+        parents.append(tuple(three.tolist()))
+    query = MarginalMAP(BayesNet(tuple(tables), tuple(parents)), observed, list(range(1, count + 1)))
+    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    climber = _Climber(landscape, dict.fromkeys(landscape.asked, 0))
+    assert not climber.possible
+    assert math.isfinite(climber.value)
+    places, value, proved = climb_neighbourhoods(
+        random, landscape, climber.places, report=lambda places, value: None, stop=lambda: False,
+        most_cells=2**16, max_rounds=5,
+    )  # fmt: skip
+    assert value == landscape.value(places) or value == -math.inf
+    assert not proved
