@@ -58,6 +58,7 @@ class BucketTree:
             above = self.parent[variable]
             self.root[variable] = variable if above is None else self.root[above]
         self.places: dict[int, int] = {}
+        self.settled = False
         self.up: dict[int, Factor] = {}
         self.scale: dict[int, float] = {}
         self.down: dict[int, Factor] = {}
@@ -83,18 +84,22 @@ class BucketTree:
 
     def settle(self, places: Mapping[int, int]) -> float:
         """Log of the sum at these places of the others."""
-        self.places = dict(places)
+        self.places, self.settled = dict(places), False
         self.down.clear()
         for variable in self.order:
             self._send(variable)
         for i, bucket in enumerate(self.home):
             if bucket is None:
                 self._look(i)
+        self.settled = True
         return self.log_sum()
 
     def move(self, changes: Mapping[int, int]) -> float:
-        """Log of the sum once some of the others have moved."""
+        """Log of the sum once some of the others have moved; all of them where it has not been settled."""
+        if not self.settled:
+            return self.settle(self.places | dict(changes))
         self.down.clear()
+        self.settled = False  # an error on the way leaves messages that are out of date
         dirty: set[int] = set()
         for variable, place in changes.items():
             if self.places[variable] != place:
@@ -108,6 +113,7 @@ class BucketTree:
                         bucket = self.parent[bucket]
         for variable in sorted(dirty, key=self.rank.__getitem__):
             self._send(variable)
+        self.settled = True
         return self.log_sum()
 
     def log_sum(self) -> float:

@@ -129,7 +129,7 @@ class Landscape:
 
     def value(self, places: Mapping[int, int]) -> float:
         """Log probability of an answer, at which the exact tree is from now on."""
-        return self.constant + self.exact.settle(places)
+        return self.constant + self.exact.move(places)
 
 
 class _Climber:
@@ -146,7 +146,7 @@ class _Climber:
         while not self.possible:
             self.tree = self.landscape.walled
             try:
-                self.value = self.landscape.constant + self.tree.settle(places)
+                self.value = self.landscape.constant + self.tree.move(places)
                 break
             except SpanError:
                 if not self.landscape.lower_walls():
