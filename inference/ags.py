@@ -6,9 +6,8 @@ the surrogate may be larger than at any of them, so that where a climb ends says
 
 Three ways to step:
 
-* ``"paper"``, the authors' own: with a the largest step that takes some weight one beyond its end, a/10, 2a/10, ..., a
-  are tried and the best is taken, even where it is worse than standing still; where the smallest is best, tenths of it
-  are tried, up to six rounds in all. A climb ends where weights change by a root mean square of at most 0.01.
+* ``"paper"``, the authors' own, in :mod:`ethogram.inference.ags_step`. A climb ends where weights change by a root
+  mean square of at most 0.01.
 * ``"adam"`` on the weights' logits.
 * ``"expgrad"``, exponentiated gradient: a weight is multiplied by the exponential of its gradient, scaled so that the
   largest exponent is one.
@@ -30,16 +29,17 @@ import numpy as np
 import optax
 from jax import Array, lax
 
+from ethogram.inference.ags_step import ags_step
 from ethogram.inference.forward_layout import Kind, Layout, lay_out
-from ethogram.inference.forward_marginals import log_value, value_and_gradient
+from ethogram.inference.forward_marginals import fixed_values, log_value_over, value_and_gradient_over
 from ethogram.models.bayes_net import MarginalMAP
 
-__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend", "seconds_to_begin", "step_paper"]
+__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend", "seconds_to_begin"]
 
 OPTIMIZERS = ("adam", "expgrad", "paper")
 CHUNK = 10
 """Steps between two looks at the clock."""
-TRIED, ROUNDS, STILL = 10, 6, 0.01
+STILL = 0.01
 LEARNING_RATE, LONGEST, QUIET = 0.3, 100, 0.01
 ADAM = optax.scale_by_adam()
 MOST_CELLS = 2**29
@@ -213,26 +213,34 @@ def _start(layout: Layout, kinds: tuple[Kind, ...], key: Array, copies: int, opt
     )  # fmt: skip
     last = layout.states.sum(1, dtype=vertex.dtype)[:, None] + jnp.zeros_like(vertex)
     weights = _weights(layout, position, optimizer)
-    return _try(layout, kinds, _try_vertex(layout, kinds, climbers, last), weights)
+    climbers, values = _try_vertex(layout, kinds, climbers, last, fixed_values(layout, copies))
+    return _try(layout, kinds, climbers, weights, values)[0]
 
 
 @functools.partial(jax.jit, static_argnames=("kinds", "optimizer"))
 def _advance(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, optimizer: str) -> Climbers:
     """Climbers some steps on; those that ended begin anew: after every step of the authors', else after all of them."""
 
-    def step(_: Any, walk: tuple[Climbers, Array]) -> tuple[Climbers, Array]:
-        climbers, before = walk
-        position, moments = _STEPS[optimizer](layout, kinds, climbers, before)
+    def step(_: Any, walk: tuple[Climbers, Array, Array]) -> tuple[Climbers, Array, Array]:
+        climbers, before, values = walk
+        if optimizer == "paper":
+            position, moments = ags_step(layout, kinds, before), ()
+        else:
+            _, gradient, values = value_and_gradient_over(values, layout, kinds, before)
+            position, moments = _STEPS[optimizer](layout, climbers, before, gradient)
         weights = _weights(layout, position, optimizer)
         climbers = climbers._replace(position=position, moments=moments, steps=climbers.steps + 1)
-        climbers = _try(layout, kinds, climbers, weights)
+        climbers, values = _try(layout, kinds, climbers, weights, values)
         if optimizer == "paper":
             climbers = _restart(layout, kinds, climbers, _moved(layout, before, weights) <= STILL, optimizer)
             weights = climbers.position
-        return climbers, weights
+        return climbers, weights, values
 
     before = _weights(layout, climbers.position, optimizer)
-    climbers, weights = lax.fori_loop(0, CHUNK, step, (climbers, before))
+    values = fixed_values(
+        layout, before.shape[-1]
+    )  # one array for all steps: filling it anew takes a third of one
+    climbers, weights, _ = lax.fori_loop(0, CHUNK, step, (climbers, before, values))
     if optimizer == "paper":
         return climbers
     ended = (_moved(layout, before, weights) <= QUIET) | (climbers.steps >= LONGEST)
@@ -272,7 +280,8 @@ def _restart(
             num_climbs=climbers.num_climbs + ended.sum(dtype=jnp.int32),
             key=key,
         )
-        return _try(layout, kinds, climbers, _weights(layout, climbers.position, optimizer))
+        weights, values = _weights(layout, climbers.position, optimizer), fixed_values(layout, len(ended))
+        return _try(layout, kinds, climbers, weights, values)[0]
 
     return lax.cond(ended.any(), begin, lambda climbers: climbers, climbers)
 
@@ -300,14 +309,16 @@ def _weights(layout: Layout, position: Array, optimizer: str) -> Array:
     return odds / (odds.sum(1, keepdims=True) + jnp.exp(-top))
 
 
-def _try(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array) -> Climbers:
-    """The states of largest weight as an answer; of equal weights, the first."""
+def _try(
+    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array, values: Array
+) -> tuple[Climbers, Array]:
+    """The states of largest weight as an answer; of equal weights, the first. Values are written over."""
     largest = 1 - weights.sum(1)
     vertex = jnp.zeros(largest.shape, _small(layout))
     for state in range(weights.shape[1]):  # argmax is a reduction of pairs, which takes several times as long
         vertex = jnp.where(weights[:, state] > largest, state + 1, vertex)
         largest = jnp.maximum(largest, weights[:, state])
-    return _try_vertex(layout, kinds, climbers, vertex)
+    return _try_vertex(layout, kinds, climbers, vertex, values)
 
 
 def _small(layout: Layout) -> np.dtype:
@@ -315,83 +326,34 @@ def _small(layout: Layout) -> np.dtype:
     return np.min_scalar_type(layout.states.shape[1])
 
 
-def _try_vertex(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, vertex: Array) -> Climbers:
+def _try_vertex(
+    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, vertex: Array, values: Array
+) -> tuple[Climbers, Array]:
     states = jnp.arange(1, layout.states.shape[1] + 1, dtype=vertex.dtype)[:, None]
-    value = log_value(layout, kinds, (vertex[:, None] == states).astype(climbers.position.dtype))
+    weights = (vertex[:, None] == states).astype(climbers.position.dtype)
+    value, values = log_value_over(values, layout, kinds, weights)
     better = value - climbers.climb_value > EQUAL
-    return climbers._replace(
+    climbers = climbers._replace(
         climb_value=jnp.where(better, value, climbers.climb_value),
         climb_vertex=jnp.where(better, vertex, climbers.climb_vertex),
     )
+    return climbers, values
 
 
 def _no_moments(position: Array, optimizer: str) -> Any:
     return jax.vmap(ADAM.init, -1, -1)(position) if optimizer == "adam" else ()
 
 
-def step_paper(layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> Array:
-    """Weights after a step of the authors': the best of ten, and where the smallest is best, of tenths of it."""
-    gradient = jnp.where(layout.states[..., None], value_and_gradient(layout, kinds, weights)[1], 0)
-    # Its scale does not matter, and a wall's is beyond what may be squared.
-    gradient = gradient / jnp.maximum(jnp.abs(gradient).max((0, 1)), jnp.finfo(gradient.dtype).tiny)
-    top = weights.max((0, 1)) + 1
-    room = jnp.where(gradient > 0, top - weights, weights + 1) / jnp.abs(gradient)
-    largest = jnp.where(gradient != 0, room, jnp.inf).min((0, 1))
-    largest = jnp.where(jnp.isfinite(largest), largest, 0)
-
-    def look(state: Any) -> Any:
-        largest, best_step, best_value, going, rounds = state
-        steps = largest[:, None] * jnp.arange(1, TRIED + 1) / TRIED
-        tried = _inside(weights[..., None] + steps * gradient[..., None])
-        values = log_value(layout, kinds, tried.reshape(*weights.shape[:2], -1)).reshape(steps.shape)
-        at = jnp.argmax(values, 1, keepdims=True)
-        here = jnp.take_along_axis(values, at, 1)[:, 0]
-        better = going & (here > best_value)
-        best_step = jnp.where(better, jnp.take_along_axis(steps, at, 1)[:, 0], best_step)
-        best_value = jnp.where(better, here, best_value)
-        going = going & (best_step == steps[:, 0])
-        return largest / 10, best_step, best_value, going, rounds + 1
-
-    going = largest > 0
-    start = (
-        largest,
-        jnp.zeros_like(largest),
-        jnp.full_like(largest, -jnp.inf),
-        going,
-        jnp.zeros((), jnp.int32),
-    )
-    step = lax.while_loop(lambda state: state[3].any() & (state[4] < ROUNDS), look, start)[1]
-    return _inside(weights + step * gradient)
-
-
-def _inside(weights: Array) -> Array:
-    """Weights in [0, 1], and where those of a variable sum to more than one, the nearest that do not."""
-    clipped = jnp.clip(weights, 0, 1)
-    deep = weights.shape[1]
-    if deep == 1:
-        return clipped
-    ordered = jnp.sort(weights, 1, descending=True)
-    many = jnp.arange(1, deep + 1).reshape(-1, *(1,) * (weights.ndim - 2))
-    over = (jnp.cumsum(ordered, 1) - 1) / many
-    last = jnp.sum(ordered > over, 1, keepdims=True) - 1
-    nearest = jnp.maximum(weights - jnp.take_along_axis(over, last, 1), 0)
-    return jnp.where(clipped.sum(1, keepdims=True) > 1, nearest, clipped)
-
-
-def _step_adam(
-    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array
-) -> tuple[Array, Any]:
-    gradient = _by_logits(weights, value_and_gradient(layout, kinds, weights)[1])
+def _step_adam(layout: Layout, climbers: Climbers, weights: Array, gradient: Array) -> tuple[Array, Any]:
     # A step does not depend on the scale, but the squares of a wall's gradient are beyond all numbers.
-    gradient = jnp.where(layout.states[..., None], jnp.clip(gradient, -1e6, 1e6), 0)
+    gradient = jnp.clip(_by_logits(weights, gradient), -1e6, 1e6)
+    gradient = jnp.where(layout.states[..., None], gradient, 0)
     change, moments = jax.vmap(ADAM.update, -1, -1)(gradient, climbers.moments)
     return climbers.position + LEARNING_RATE * change, moments
 
 
-def _step_expgrad(
-    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array
-) -> tuple[Array, Any]:
-    gradient = jnp.where(layout.states[..., None], value_and_gradient(layout, kinds, weights)[1], 0)
+def _step_expgrad(layout: Layout, climbers: Climbers, weights: Array, gradient: Array) -> tuple[Array, Any]:
+    gradient = jnp.where(layout.states[..., None], gradient, 0)
     scale = jnp.maximum(jnp.abs(gradient).max((0, 1)), 1)
     return climbers.position + gradient / scale, ()
 
@@ -401,10 +363,4 @@ def _by_logits(weights: Array, gradient: Array) -> Array:
     return weights * (gradient - (weights * gradient).sum(1, keepdims=True))
 
 
-def _step_paper(
-    layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, weights: Array
-) -> tuple[Array, Any]:
-    return step_paper(layout, kinds, weights), ()
-
-
-_STEPS = {"adam": _step_adam, "expgrad": _step_expgrad, "paper": _step_paper}
+_STEPS = {"adam": _step_adam, "expgrad": _step_expgrad}

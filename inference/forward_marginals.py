@@ -98,6 +98,11 @@ def _evaluate(layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> tuple[
     return log_value(layout, kinds, weights, 0.0), value_and_gradient(layout, kinds, weights)[1]
 
 
+def fixed_values(layout: Layout, copies: int) -> Array:
+    """Values (row, copy) before any is worked out: those that are known."""
+    return jnp.broadcast_to(jnp.asarray(layout.fixed)[:, None], (len(layout.fixed), copies))
+
+
 def log_value(layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST) -> Array:
     """Log of V of every copy (copy,).
 
@@ -105,15 +110,32 @@ def log_value(layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: fl
     ----------
     weights : (weight, state - 1, copy) of all states but the first.
     """
-    met, _, same = _terms(layout, _forward(layout, kinds, weights), weights)
-    return _log_products(layout, met, same, least)
+    return log_value_over(fixed_values(layout, weights.shape[-1]), layout, kinds, weights, least)[0]
+
+
+def log_value_over(
+    values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
+) -> tuple[Array, Array]:
+    """The same, and the values, written over those of other weights: there is no new array to fill."""
+    values = _forward(values, layout, kinds, weights)
+    met, _, same = _terms(layout, values, weights)
+    return _log_products(layout, met, same, least), values
 
 
 def value_and_gradient(
     layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
 ) -> tuple[Array, Array]:
     """Log of V of every copy (copy,), and its gradient (weight, state - 1, copy)."""
-    values = _forward(layout, kinds, weights)
+    return value_and_gradient_over(
+        fixed_values(layout, weights.shape[-1]), layout, kinds, weights, least
+    )[:2]  # fmt: skip
+
+
+def value_and_gradient_over(
+    values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
+) -> tuple[Array, Array, Array]:
+    """The same, and the values, written over those of other weights."""
+    values = _forward(values, layout, kinds, weights)
     met, own, same = _terms(layout, values, weights)
     total = _log_products(layout, met, same, least)
     slope = 1 / (same + least)
@@ -140,13 +162,12 @@ def value_and_gradient(
 
     adjoint = lax.fori_loop(0, layout.num_blocks, step, adjoint)
     count, deep = layout.prior.shape
-    return total, direct + adjoint[2 : 2 + count * deep].reshape(count, deep, -1)
+    return total, direct + adjoint[2 : 2 + count * deep].reshape(count, deep, -1), values
 
 
-def _forward(layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> Array:
-    """All values (row, copy)."""
+def _forward(values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> Array:
+    """All values (row, copy), those that are known already there."""
     copies = weights.shape[-1]
-    values = jnp.broadcast_to(jnp.asarray(layout.fixed)[:, None], (len(layout.fixed), copies))
     values = values.at[2 : 2 + layout.prior.size].set(weights.reshape(-1, copies))
 
     def step(block: Array, values: Array) -> Array:

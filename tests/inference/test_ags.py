@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ethogram.inference import ags
+from ethogram.inference.ags_step import ags_step
 from ethogram.inference.forward_layout import lay_out
 from ethogram.inference.forward_marginals import forward_surrogate
 from ethogram.inference.mixed_product import smoothed_tables
@@ -58,7 +59,7 @@ def test_authors_steps_one_by_one(seed):
     query = chain(seed=seed)
     layout, kinds = lay_out(query)
     q = np.random.default_rng(seed).random(len(query.map_variables))
-    step = jax.jit(lambda layout, weights: ags.step_paper(layout, kinds, weights))
+    step = jax.jit(lambda layout, weights: ags_step(layout, kinds, weights))
     for _ in range(6):
         with jax.enable_x64(True):
             weights = np.zeros((*layout.prior.shape, 1))
