@@ -108,7 +108,8 @@ def solve_mmap(
     callback : told of every answer that is better than all before, as it is found.
     clock : whose seconds: ``"wall"``, or ``"cpu"`` for those of all threads of this process.
     most_cells : of one table; it bounds the memory, 8 bytes a cell and a few tables at a time.
-    smoothed_score : whether to score the answer in the smoothed network of the paper too.
+    smoothed_score : whether to score the answer in the smoothed network of the paper too, once the search has ended:
+        an elimination more, on top of `time_limit`, and a wider one, since no zero is left.
 
     Raises
     ------

@@ -133,13 +133,13 @@ def _write_picture(path: Path, found: dict[str, dict[str, MarginalMAPResult]], s
     """What every method had found at each time, network by network."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 5.2), layout="constrained")
+    figure = Figure(figsize=(15, 5.6), layout="constrained")
     figure.suptitle("the most probable joint states of some variables: what is found, and when", fontsize=14)
     for axes, (name, results) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
         known = uai_networks.KNOWN[name]
         traces = {WORDS[method]: result.trace for method, result in results.items()}
         plots_mmap.anytime_curves(traces, axes, until=sizes.late, best=known.log_probability)
         axes.set_title(f"{name}, {known.about}")
-        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
     with whole_file(path) as draft:
         figure.savefig(draft, dpi=90)
