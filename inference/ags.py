@@ -237,9 +237,7 @@ def _advance(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, optimi
         return climbers, weights, values
 
     before = _weights(layout, climbers.position, optimizer)
-    values = fixed_values(
-        layout, before.shape[-1]
-    )  # one array for all steps: filling it anew takes a third of one
+    values = fixed_values(layout, before.shape[-1])  # one array, which all steps write over
     climbers, weights, _ = lax.fori_loop(0, CHUNK, step, (climbers, before, values))
     if optimizer == "paper":
         return climbers

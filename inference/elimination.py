@@ -33,8 +33,8 @@ DOUBLE = 600.0
 """Nats between the largest and the least product of entries up to which a double holds both."""
 LONGEST = -0.9 * float(np.log(np.finfo(np.longdouble).tiny))
 """The same of the longest floating-point numbers of the machine."""
-FEW = 4
-"""States up to which comparing one after the other is faster than looking for the largest place."""
+MANY = 4096
+"""Maxima from which on comparing states one after the other is faster than NumPy's reductions over one axis."""
 MOST_CELLS = 2**27
 """Of one table, unasked: a gibibyte."""
 
@@ -316,7 +316,7 @@ def _precision(factors: Sequence[Factor]) -> tuple[Any, bool]:
 def _largest(table: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Maxima along an axis and the first places where they are, in as many bytes as the largest takes."""
     kind = np.min_scalar_type(table.shape[axis] - 1)
-    if table.shape[axis] > FEW:
+    if table.size < MANY * table.shape[axis]:
         return np.asarray(table.max(axis)), np.asarray(table.argmax(axis)).astype(kind)
     states = np.moveaxis(table, axis, 0)
     message, place = np.asarray(states[0]), np.zeros(states[0].shape, kind)

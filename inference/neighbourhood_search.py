@@ -102,6 +102,11 @@ class Landscape:
             self._within[variable, steps] = frozenset(seen.intersection(self.asked))
         return self._within[variable, steps]
 
+    def stirred(self, before: Mapping[int, int], after: Mapping[int, int]) -> set[int]:
+        """MAP variables near those whose places differ."""
+        moved = [variable for variable, place in before.items() if after[variable] != place]
+        return set().union(*(self.within(variable, STIRRED) for variable in moved))
+
     def clusters(self, variables: Iterable[int], steps: int) -> list[list[int]]:
         """Those of the variables that hang together, by so many steps at most."""
         left, found = list(variables), []
@@ -250,9 +255,17 @@ def climb_neighbourhoods(
     fresh : other starts, given the best answer, to be shaken, or None. Without it a search ends with its first climb.
     """
     asked, climber = landscape.asked, _Climber(landscape, places)
-    best, best_value = dict(climber.places), climber.value if climber.possible else -math.inf
-    if climber.possible:
+    best, best_value = dict(climber.places), -math.inf
+
+    def keep() -> bool:
+        nonlocal best, best_value
+        if not climber.possible or climber.value <= best_value + SAME:
+            return False
+        best, best_value = dict(climber.places), climber.value
         report(best, best_value)
+        return True
+
+    keep()
     if not asked:
         return best, best_value, True
     least = limit = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
@@ -278,15 +291,11 @@ def climb_neighbourhoods(
         if better is None:
             largest[winding] = max(1, int(0.75 * len(free)))
             continue
-        if climber.possible and climber.value > best_value + SAME:
-            best, best_value = dict(climber.places), climber.value
-            report(best, best_value)
+        keep()
         if len(free) == len(asked) and sure:
             return best, best_value, True
         if better:
-            for variable, place in held.items():
-                if climber.places[variable] != place:
-                    unsettled |= landscape.within(variable, STIRRED)
+            unsettled |= landscape.stirred(held, climber.places)
         unsettled = set(asked) if climber.possible > sure else unsettled - free
         if unsettled:
             continue
@@ -295,22 +304,17 @@ def climb_neighbourhoods(
         if climber.possible and not crossed and climber.places != best:
             crossed = True
             if climber.cross(best, stop):
-                best, best_value = dict(climber.places), climber.value
-                report(best, best_value)
+                keep()
                 unsettled, limit = set(asked), least
                 continue
             if stop():
                 break
         limit, crossed = least, False
         again = again_rounds < SHAKEN * rounds and best_value > -math.inf
-        climber.go(fresh(best if again else None))
-        if climber.possible and climber.value > best_value + SAME:
-            best, best_value = dict(climber.places), climber.value
-            report(best, best_value)
-        unsettled = set(asked)
-        if again and climber.possible:
-            moved = [variable for variable in asked if climber.places[variable] != best[variable]]
-            unsettled = set().union(*(landscape.within(variable, STIRRED) for variable in moved))
+        base = best
+        climber.go(fresh(base if again else None))
+        keep()
+        unsettled = landscape.stirred(base, climber.places) if again and climber.possible else set(asked)
     return best, best_value, False
 
 
