@@ -1,7 +1,6 @@
-"""All of a process on one core, so that its CPU seconds are those of one thread.
+"""Pin a process to one core, so that its CPU seconds are those of one thread.
 
-XLA makes as many threads as there are cores it may run on, flags or not, and what two of them take counts twice on the
-CPU's clock.
+XLA starts a thread for each core it may run on, whatever the flags, and CPU time adds up over threads.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["one_core"]
 
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
-    """Threads that are there, and those that they start, on the last core they may run on; nothing on other systems."""
+    """Runs existing threads, and those that they start, on the last available core; does nothing on other systems."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

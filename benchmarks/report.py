@@ -1,4 +1,4 @@
-"""The one way a benchmark reads its settings, prints its table and writes its JSON record.
+"""Settings, table and JSON record of a benchmark.
 
 A script is a function from settings to rows, and one call::
 
@@ -8,9 +8,8 @@ A script is a function from settings to rows, and one call::
     if __name__ == "__main__":
         raise SystemExit(report.run("roles", __doc__, measure))
 
-A row is a flat dictionary. `reached` says whether its target was met and is never left out where there is a
-target; `correct=False` marks a wrong answer and makes the exit code 1. Lists and dictionaries in a row (raw
-timings, traces) leave the table and are kept under `raw` in the record, row by row.
+A row is a flat dictionary. A row with a target has `reached`; `correct=False` marks a wrong answer and makes the exit
+code 1. Lists and dictionaries in a row (raw timings, traces) are not printed, and stand under `raw` in the record.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Row = Mapping[str, Any]
 PACKAGES = ("ethogram", "jax", "jaxlib", "numpyro", "numpy", "scipy", "arviz")
 PLACES = ("json", "figure")
 LARGEST_SEED = 2**31 - 1
-"""Scripts also draw from seeds above the one given, and keys take 32 bits."""
+"""Scripts also use seeds above the given one, and keys take 32 bits."""
 
 FLAGS = ("XLA_FLAGS", "JAX_ENABLE_X64", "JAX_PLATFORMS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -51,19 +50,19 @@ def run(
     options: Callable[[argparse.ArgumentParser], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Exit code of a benchmark: 0, 1 where a row says `correct=False` or there is no row at all, 2 for bad settings.
+    """Exit code of a benchmark: 0; 1 if a row has `correct=False` or there is no row; 2 for bad settings.
 
     Parameters
     ----------
-    name : as in `python -m benchmarks.papers.NAME`; it stands in the record.
-    about : the script's docstring; its first line becomes the help text and the table's title.
-    measure : gives the rows for the parsed settings.
+    name : as in `python -m benchmarks.papers.NAME`; part of the record.
+    about : the script's docstring; its first line is the help text and the table's title.
+    measure : returns the rows for the parsed settings.
     speed : True adds `--size`, `--dtype` and `--rounds` to `--quick`, `--seed` and `--json`.
-    sizes : names that `--size` may have; any where there are none.
-    figure : True adds `--figure`, a picture that `measure` draws.
-    peers : distributions whose versions the record keeps beside ours.
-    options : adds settings of the script's own.
-    argv : arguments to read in place of the command line's.
+    sizes : allowed values of `--size`; any if empty.
+    figure : True adds `--figure`, a file for the figure that `measure` draws.
+    peers : distributions whose versions the record has beside ours.
+    options : adds the script's own settings.
+    argv : arguments; the command line's by default.
     """
     title = (about or name).strip().splitlines()[0]
     settings = parse_settings(
@@ -94,27 +93,24 @@ def parse_settings(
     options: Callable[[argparse.ArgumentParser], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> argparse.Namespace:
-    """Settings of one run: `quick`, `seed`, `json`; for speed scripts `size`, `dtype`, `rounds`; `figure` if asked.
+    """Settings of one run: `quick`, `seed`, `json`; for speed scripts `size`, `dtype`, `rounds`; `figure` if any.
 
-    `size`, `dtype`, `rounds` and `figure` are None where they were not given, so that the script's own choice for
-    quick and full runs stands.
+    `size`, `dtype`, `rounds` and `figure` default to None, which leaves the choice to the script.
     """
     folder = "speed" if speed else "papers"
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{folder}.{name}", description=title)
-    parser.add_argument(
-        "--quick", action="store_true", help="the same code on smaller sizes, within a minute"
-    )
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of every random draw")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, within a minute")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed (0)")
     parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="also write the record there")
     if speed:
-        parser.add_argument("--size", choices=sizes or None, default=None, help="only the size of this name")
+        parser.add_argument("--size", choices=sizes or None, default=None, help="run this size only")
         parser.add_argument("--dtype", choices=("float32", "float64"), default=None)
         parser.add_argument(
             "--rounds", type=_positive, default=None, metavar="N", help="rounds of paired timings"
         )
     if figure:
         parser.add_argument(
-            "--figure", type=Path, default=None, metavar="FILE", help="also draw a picture there"
+            "--figure", type=Path, default=None, metavar="FILE", help="also draw a figure there"
         )
     if options is not None:
         options(parser)
@@ -122,7 +118,7 @@ def parse_settings(
 
 
 def _fault_of_places(settings: argparse.Namespace) -> str | None:
-    """What is wrong with a path that is to be written to once all is measured."""
+    """Complaint about an output path, before anything is measured."""
     for name in PLACES:
         path = getattr(settings, name, None)
         if path is None:
@@ -138,7 +134,9 @@ def _fault_of_places(settings: argparse.Namespace) -> str | None:
 
             kinds = Figure().canvas.get_supported_filetypes()
             if path.suffix[1:].lower() not in kinds:
-                return f"--figure: no picture ends in {path.suffix!r}: use one of {', '.join(sorted(kinds))}"
+                return (
+                    f"--figure: {path.suffix!r} is not a figure format: use one of {', '.join(sorted(kinds))}"
+                )
     return None
 
 
@@ -160,7 +158,7 @@ def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
 
 
 def versions(peers: Sequence[str] = ()) -> dict[str, str]:
@@ -184,7 +182,7 @@ def make_record(
 ) -> dict[str, Any]:
     """The JSON record: `name, settings, versions, machine, seconds, rows`, and `raw` where rows had lists.
 
-    Non-finite numbers become null, since JSON has no word for them.
+    Non-finite numbers become null.
     """
     flat = [{key: _plain(value) for key, value in row.items() if not _is_nested(value)} for row in rows]
     raw = [{key: _plain(value) for key, value in row.items() if _is_nested(value)} for row in rows]
@@ -212,7 +210,7 @@ def _is_nested(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """`value` in JSON's own types: array scalars unwrapped, arrays as lists, NaN and infinities as None."""
+    """`value` in JSON types: array scalars unwrapped, arrays as lists, NaN and infinities as None."""
     if isinstance(value, dict):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

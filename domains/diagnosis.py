@@ -1,8 +1,8 @@
-"""A house whose heating is out of order: a small noisy-or network of faults and what is noticed of them.
+"""Fault diagnosis of a heating system: a small noisy-or network of faults, hidden states and symptoms.
 
-Made up for this project. Nine faults, each rare; what they do to the water, the pump and the boiler, which nobody sees;
-and nine things that somebody in the house would notice. Several faults explain the same complaint, so that the most
-probable faults together are not the faults that are most probable one by one.
+Made up for this project. Nine rare faults, four hidden states of water, pressure and boiler, and nine symptoms that the
+residents notice. Several faults explain the same symptom, so that the most probable joint assignment of the faults
+differs from their posterior modes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import numpy as np
 from jax import Array
 from numpyro.infer import Predictive
 
-from ethogram.models.bayes_net import BayesNet, MarginalMAP
-from ethogram.models.noisy_or import Effect, noisy_or_network
+from ethogram.models.arguments import require_integer
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.networks.noisy_or import Effect, noisy_or_network
 
-__all__ = ["COMPLAINTS", "FAULTS", "SYMPTOMS", "House", "heating", "question", "simulate"]
+__all__ = ["COMPLAINTS", "FAULTS", "SYMPTOMS", "House", "heating", "heating_query", "simulate"]
 
 FAULTS = {
     "pump worn": 0.04,
@@ -29,7 +31,7 @@ FAULTS = {
     "thermostat off": 0.07,
     "sensor loose": 0.03,
 }
-"""How probable each is in a house that has called."""
+"""Prior probability of every fault in a house that calls."""
 
 HIDDEN = {
     "water moves slowly": Effect({"pump worn": 0.9, "air in the pipes": 0.5, "valve stuck": 0.3}, 0.01),
@@ -39,7 +41,7 @@ HIDDEN = {
         {"water moves slowly": 0.5, "pressure is low": 0.6, "flue blocked": 0.7, "sensor loose": 0.6}, 0.01
     ),
 }
-"""What nobody sees."""
+"""Hidden states."""
 
 SYMPTOMS = {
     "rooms upstairs cold": Effect(
@@ -58,7 +60,7 @@ SYMPTOMS = {
         {"boiler burns badly": 0.6, "thermostat off": 0.4, "boiler starts and stops": 0.3}, 0.10
     ),
 }
-"""What somebody would notice."""
+"""Observable symptoms."""
 
 COMPLAINTS = {
     "one radiator cold": "yes",
@@ -69,11 +71,11 @@ COMPLAINTS = {
     "wet patch": "no",
     "soot": "no",
 }
-"""Of one house that called; what is not said was not asked."""
+"""Symptoms that one caller reports or rules out; the others are unknown."""
 
 
 class House(NamedTuple):
-    """A house with faults, and what is noticed there.
+    """Faults and symptoms of one simulated house.
 
     Attributes
     ----------
@@ -85,31 +87,28 @@ class House(NamedTuple):
 
 
 def heating() -> BayesNet:
-    """The network; families of up to four causes are chains, so that no table has more than eight numbers."""
+    """The network; effects with several causes are chains, so that no table has more than eight entries."""
     return noisy_or_network(FAULTS, HIDDEN | SYMPTOMS)
 
 
-def question(symptoms: dict[str, str] | None = None) -> MarginalMAP:
-    """Which faults are most probable together, given symptoms; those of :data:`COMPLAINTS` where there are none."""
+def heating_query(symptoms: dict[str, str] | None = None) -> MarginalMAP:
+    """Marginal MAP query of all faults given symptoms; :data:`COMPLAINTS` unless given."""
     return MarginalMAP(heating(), COMPLAINTS if symptoms is None else symptoms, tuple(FAULTS))
 
 
 def simulate(key: Array, num_houses: int) -> list[House]:
-    """Houses drawn from the network.
+    """Houses sampled from the network.
 
     Raises
     ------
-    ValueError : `num_houses` is below 1.
+    TypeError, ValueError : `num_houses` is not an integer of at least 1.
     """
-    if num_houses < 1:
-        raise ValueError(f"num_houses is {num_houses}: give at least 1")
+    require_integer("num_houses", num_houses, 1)
     network = heating()
     drawn = {name: np.asarray(x) for name, x in Predictive(network, num_samples=num_houses)(key).items()}
     words = np.array(("no", "yes"))
+    kinds = FAULTS, SYMPTOMS
     return [
-        House(
-            {name: str(words[drawn[name][i]]) for name in FAULTS},
-            {name: str(words[drawn[name][i]]) for name in SYMPTOMS},
-        )
+        House(*({name: str(words[drawn[name][i]]) for name in kind} for kind in kinds))
         for i in range(num_houses)
     ]

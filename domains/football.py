@@ -1,4 +1,4 @@
-"""Football: ten outfield players of a team, seen from the middle of their own formation.
+"""Football: positions of the ten outfield players of a team relative to their centroid.
 
 Six minutes of a match at 5 frames a second (origin and licence: ``data/football/NOTICE``). A play is a spell
 of one team's possession; its sequences are the ten outfield players of one team, in metres about the mean of
@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Int
 
 from ethogram.domains.data import archive
-from ethogram.models.trajectories import Metadata, Trajectories
+from ethogram.models.arguments import require_one_of
+from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = ["FootballPlays", "load"]
 
@@ -22,7 +23,7 @@ SIDES = ("home", "away")
 
 
 class FootballPlays(NamedTuple):
-    """Plays of one team, and who its players are.
+    """Plays of one team, with its line-up.
 
     Attributes
     ----------
@@ -50,7 +51,7 @@ def load(
     team : "home" or "away".
     hz : frames a second, 5 as recorded or 1 for every fifth frame of a play.
     role : "defence" takes the plays in which the other team has the ball, "attack" those with the ball.
-    path : an npz file laid out like the embedded one, which is the default.
+    path : an npz file with the members of the embedded one, which is the default.
 
     Returns
     -------
@@ -67,12 +68,11 @@ def load(
     >>> plays.data.observations.shape[0], plays.position[0]
     (130, 'defender')
     """
-    for name, value, choices in (("team", team, SIDES), ("role", role, ("defence", "attack"))):
-        if value not in choices:
-            raise ValueError(f'{name} is {value!r}: give "{choices[0]}" or "{choices[1]}"')
+    require_one_of("team", team, SIDES)
+    require_one_of("role", role, ("defence", "attack"))
     if hz not in (1, FRAMES_PER_SECOND):
         raise ValueError(
-            f"hz is {hz}: the tracking has {FRAMES_PER_SECOND} frames a second; give 5, or 1 to thin it"
+            f"hz is {hz}: the tracking has {FRAMES_PER_SECOND} frames a second; give 5, or 1 to subsample"
         )
     keys = ("xy", "team", "player", "position", "formation_place", "sequences")
     if path is None:

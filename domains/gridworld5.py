@@ -1,12 +1,12 @@
-"""A 5 x 5 board and an artificial agent with two modes, of which the true one is known at every step.
+"""A 5 x 5 gridworld and a simulated agent that switches between two modes, with the true mode of every step.
 
-200 traces of 500 steps (origin and licence: ``data/gridworld5/NOTICE``). Cell ``5 * row + column`` of the board is
-left by one of five actions; a move off the board leaves the agent where it is. The file has numbers only: the words
-left, down, right and up follow from its table of next cells once rows are counted downwards.
+200 traces of 500 steps (origin and licence: ``data/gridworld5/NOTICE``). The cell is ``5 * row + column``; there are
+five actions, and the borders are walls. The file has numbers only: the names left, down, right and up follow from its
+table of next cells, with rows counted downwards.
 
-The intent is the mode. Whether it changes depends on the cell that is left: mode 0 ends mainly at cell 23
-(with probability 0.36, and 0.04 at cell 24), mode 1 at cell 0 (0.15). At each of the other 22 cells less than one step
-in 70 changes it, so that "the intent stays" is nearly true there, and not quite.
+The intent is the mode. Its switching depends on the cell that the agent leaves: mode 0 ends mainly at cell 23
+(with probability 0.36, and 0.04 at cell 24), mode 1 at cell 0 (0.15). At each of the other 22 cells fewer than one step
+in 70 is a switch, so that "the intent never changes here" is nearly true there, but not exactly.
 
 References
 ----------
@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from ethogram.domains.data import archive
-from ethogram.models.intent_agent import Life
-from ethogram.models.trajectories import Metadata, Trajectories
+from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.intents import Rollout
 
 __all__ = [
     "ACTION_NAMES", "NEXT_STATE", "NUM_ACTIONS", "NUM_CELLS", "QUIET_CELLS", "load", "quiet_region",
@@ -38,28 +38,28 @@ NEXT_STATE = np.array([
 QUIET_CELLS = np.arange(1, 23)
 
 
-def load() -> Life:
-    """The traces, each step with its cell and action, and the mode of every step as the intent.
+def load() -> Rollout:
+    """The traces as states and actions, with the mode of every step as the intent.
 
     Raises
     ------
-    ValueError : the embedded file cannot be read or lacks a part.
+    ValueError : the embedded file is unreadable or incomplete.
 
     Examples
     --------
-    >>> life = load()
-    >>> life.data.states.shape, life.intents.shape
+    >>> rollout = load()
+    >>> rollout.data.states.shape, rollout.intents.shape
     ((200, 500), (200, 500))
     """
     keys = ("s", "a", "x_true")
     cells, actions, modes = archive.embedded("gridworld5", "gridworld5_switching.npz", keys)
-    metadata = Metadata(name="5 x 5 board, two modes", action_names=ACTION_NAMES, time_unit="step")
-    return Life(
+    metadata = Metadata(name="5 x 5 gridworld, two modes", action_names=ACTION_NAMES, time_unit="step")
+    return Rollout(
         Trajectories.from_list(states=list(cells), actions=list(actions), metadata=metadata),
         modes.astype(np.int32),
     )
 
 
 def quiet_region() -> Bool[np.ndarray, "cell"]:
-    """Where the intent hardly ever changes: True at `QUIET_CELLS`, all cells but 0, 23 and 24."""
+    """Mask of the cells where the intent hardly ever switches: `QUIET_CELLS`, all but 0, 23 and 24."""
     return np.isin(np.arange(NUM_CELLS), QUIET_CELLS)

@@ -1,28 +1,27 @@
-"""Highway: a police car among two civilian cars, on patrol until they race and then in pursuit.
+"""Highway: a police car and two civilian cars; the police patrols until the others race, then pursues.
 
-There are four lanes: left shoulder 0, driving lanes 1 and 2, right shoulder 3. In each driving lane one civilian
-car is ahead by a gap of 0..4 cells, where 0 is level and 4 is far. The state is (lane of the police, gap_1, gap_2,
-racing flag), 200 in all; the flag is 1 where the gaps differed by at most 1 one step ago. The actions are left,
-stay and right; a step beyond a shoulder leaves the lane as it is.
+There are four lanes: left shoulder 0, driving lanes 1 and 2, right shoulder 3. In each driving lane one civilian car is
+ahead by a gap of 0 to 4 cells, where 0 is level and 4 is far. The state is (lane of the police, gap_1, gap_2, racing
+flag), 200 in all; the flag is 1 if the gaps differed by at most 1 one step before. The actions are left, stay and
+right; moves beyond a shoulder have no effect.
 
-Each gap closes by one cell with probability `p_fast`, independently of the other and of the action. A car that is
-level is passed with the next step, and another one appears in its lane 3 or 4 cells ahead, with equal probability.
+Each gap closes by one cell with probability `p_fast`, independently of the other and of the action. A car that is level
+is passed at the next step and replaced by one 3 or 4 cells ahead, with equal probability.
 
-The cars are racing where the flag is 1, the gaps differ by at most 1 and both lie in 1..3. Intent 0 is the patrol,
-intent 1 the pursuit. The step taken where the cars are racing turns the patrol into a pursuit, the step taken
-level with the car of the own lane turns a pursuit into the patrol; no other step changes the intent. The action
-does not matter. In 48 states one of the two intents changes, in 152 neither does.
+The cars are racing if the flag is 1, the gaps differ by at most 1 and both lie in 1..3. Intent 0 is patrol, intent 1
+is pursuit. Patrol switches to pursuit at the step taken while the cars are racing; pursuit switches to patrol at the
+step taken level with the car of the own lane; the action does not matter. In 48 states one of the two intents
+switches, in the other 152 neither does.
 
-On patrol the police keeps its lane. Where the car of its lane is level or one cell ahead, the lane is not free:
-then the police takes the other lane if that is free, else the shoulder beside its own lane; from a shoulder it
-returns to the lane beside it once that is free. In pursuit it goes, one lane a step, to the lane of the car with
-the smaller gap and stays there; where the gaps are equal it goes to, or stays in, the driving lane nearest to it.
-With probability `eps` it takes one of the two other actions, with equal probability. A trace begins on patrol, in
-lane 1 or 2, with any gaps and the flag 0.
+On patrol the police keeps its lane while it is free, that is, the car in it is at least two cells ahead. Otherwise it
+takes the other lane if that is free, else the shoulder beside its own lane; from a shoulder it returns to the lane
+beside it once that is free. In pursuit it moves, one lane a step, to the lane of the car with the smaller gap and stays
+there; with equal gaps it moves to, or stays in, the nearest driving lane. With probability `eps` it takes one of the
+two other actions, with equal probability. A trace begins on patrol in lane 1 or 2, with uniform gaps and flag 0.
 
-From the paper are the number of states, the two intents and a police car that is faster than the others; it prints
-neither the encoding of the states nor the tables, which are decided here. With `eps` 0.01, ln 3 less the entropy
-of a row of the policy is 1.04, what the paper reports for a policy of maximum entropy.
+The number of states, the two intents and the faster police car are the paper's; it gives neither the state encoding nor
+the tables, which are choices made here. With `eps` 0.01, ln 3 minus the entropy of the policy is 1.04, the paper's
+value for a maximum-entropy policy.
 
 References
 ----------
@@ -35,8 +34,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ethogram.models.intent_agent import IntentAgent, Life, roll_out
-from ethogram.models.trajectories import Metadata
+from ethogram.models.arguments import require_integer, require_number
+from ethogram.models.data.trajectories import Metadata
+from ethogram.models.intents import IntentAgent, Rollout, roll_out
 
 __all__ = [
     "ACTION_NAMES", "NUM_ACTIONS", "NUM_STATES", "HighwayState", "random_region", "simulate", "state_number",
@@ -51,13 +51,13 @@ NUM_ACTIONS = 3
 
 
 class HighwayState(NamedTuple):
-    """What a state number stands for, integers of one shape.
+    """The parts of a state, integers of one shape.
 
     Attributes
     ----------
     lane : of the police: 0 left shoulder, 1, 2, 3 right shoulder.
     gap_1, gap_2 : cells to the next car ahead in lane 1 and in lane 2, 0..4.
-    racing_flag : 1 where the gaps differed by at most 1 one step ago.
+    racing_flag : 1 if the gaps differed by at most 1 one step before.
     """
 
     lane: Int[np.ndarray, "..."]
@@ -67,7 +67,7 @@ class HighwayState(NamedTuple):
 
 
 def state_number(lane: Any, gap_1: Any, gap_2: Any, racing_flag: Any) -> Int[np.ndarray, "..."]:
-    """Number of a state, ``((lane * 5 + gap_1) * 5 + gap_2) * 2 + racing_flag``.
+    """Index of a state, ``((lane * 5 + gap_1) * 5 + gap_2) * 2 + racing_flag``.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def state_number(lane: Any, gap_1: Any, gap_2: Any, racing_flag: Any) -> Int[np.
 
     Raises
     ------
-    ValueError : a part that is no integer or out of range.
+    ValueError : a part is no integer, or out of range.
 
     Examples
     --------
@@ -89,11 +89,11 @@ def state_number(lane: Any, gap_1: Any, gap_2: Any, racing_flag: Any) -> Int[np.
 
 
 def state_parts(state: Any) -> HighwayState:
-    """Lane, gaps and flag of a state number or an array of them: the inverse of `state_number`.
+    """Lane, gaps and flag of state indices: the inverse of `state_number`.
 
     Raises
     ------
-    ValueError : a number that is no integer or not in 0..199.
+    ValueError : an index is no integer, or not in 0..199.
     """
     numbers = np.asarray(state)
     _check_integers("state", numbers, NUM_STATES)
@@ -101,7 +101,7 @@ def state_parts(state: Any) -> HighwayState:
 
 
 def transitions(p_fast: float | int = 0.9) -> Float[np.ndarray, "state action next"]:
-    """Probability of the next state for every state and action.
+    """Transition probabilities of the environment.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def transitions(p_fast: float | int = 0.9) -> Float[np.ndarray, "state action ne
     ------
     ValueError : `p_fast` is no probability.
     """
-    _check_probability("p_fast", p_fast)
+    p_fast = require_number("p_fast", p_fast, 0, 1)
     lane, gap_1, gap_2, _ = state_parts(np.arange(NUM_STATES))
     closing = p_fast * np.eye(NUM_GAPS, k=-1) + (1 - p_fast) * np.eye(NUM_GAPS)
     closing[0] = [0, 0, 0, 0.5, 0.5]
@@ -122,7 +122,7 @@ def transitions(p_fast: float | int = 0.9) -> Float[np.ndarray, "state action ne
 
 
 def true_agent(eps: float | int = 0.01) -> IntentAgent:
-    """Tables of the police car: intent 0 is the patrol, intent 1 the pursuit.
+    """The true agent: intent 0 is patrol, intent 1 is pursuit.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def true_agent(eps: float | int = 0.01) -> IntentAgent:
     ------
     ValueError : `eps` is no probability.
     """
-    _check_probability("eps", eps)
+    eps = require_number("eps", eps, 0, 1)
     parts = state_parts(np.arange(NUM_STATES))
     intended = np.eye(NUM_ACTIONS)[1 + np.stack([_patrol(parts), _pursuit(parts)])]
     policy = (1 - eps) * intended + eps / (NUM_ACTIONS - 1) * (1 - intended)
@@ -148,8 +148,8 @@ def simulate(
     *,
     p_fast: float | int = 0.9,
     eps: float | int = 0.01,
-) -> Life:
-    """Traces of the police car, and its intents.
+) -> Rollout:
+    """Simulated traces of the police car, with its intents.
 
     Parameters
     ----------
@@ -160,21 +160,20 @@ def simulate(
 
     Raises
     ------
-    ValueError : a number of traces or a length below 1, or an argument that is no probability.
+    TypeError, ValueError : a number of traces or a length is no integer or below 1, or a probability is none.
     """
-    for name, value in (("num_traces", num_traces), ("length", length)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}: give at least 1")
+    require_integer("num_traces", num_traces, 1)
+    require_integer("length", length, 1)
     key_first, key_walk = jax.random.split(key)
     starts = state_number(*np.ix_([1, 2], range(NUM_GAPS), range(NUM_GAPS), [0])).ravel()
     first_states = starts[np.asarray(jax.random.randint(key_first, (num_traces,), 0, len(starts)))]
-    life = roll_out(key_walk, true_agent(eps), transitions(p_fast), first_states, length)
+    rollout = roll_out(key_walk, true_agent(eps), transitions(p_fast), first_states, length)
     metadata = Metadata(name="Highway", action_names=ACTION_NAMES, time_unit="step")
-    return life._replace(data=life.data._replace(metadata=metadata))
+    return rollout._replace(data=rollout.data._replace(metadata=metadata))
 
 
 def random_region(key: Array) -> Bool[np.ndarray, "state"]:
-    """A random half of the states in which neither intent ever changes.
+    """Mask of a random half of the states in which neither intent ever switches.
 
     Parameters
     ----------
@@ -207,7 +206,7 @@ def _pursuit(parts: HighwayState) -> np.ndarray:
 
 
 def _racing(parts: HighwayState) -> np.ndarray:
-    """Whether the two cars are seen to race."""
+    """Whether the two civilian cars are racing."""
     near = np.minimum(parts.gap_1, parts.gap_2) >= 1
     not_far = np.maximum(parts.gap_1, parts.gap_2) <= 3
     return near & not_far & (abs(parts.gap_1 - parts.gap_2) <= 1) & (parts.racing_flag == 1)
@@ -219,12 +218,6 @@ def _level(parts: HighwayState) -> np.ndarray:
 
 
 def _check_integers(name: str, values: np.ndarray, size: int) -> None:
-    """Raise where a value is no integer from 0 to ``size - 1``."""
+    """Raise ValueError unless all values are integers from 0 to ``size - 1``."""
     if values.dtype.kind not in "iu" or (values.size and (values.min() < 0 or values.max() >= size)):
-        raise ValueError(f"{name} is {values}: give integers from 0 to {size - 1}")
-
-
-def _check_probability(name: str, value: float | int) -> None:
-    """Raise where a number is no probability."""
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value}: a probability lies in [0, 1]")
+        raise ValueError(f"{name} must be integers from 0 to {size - 1}, not {values}")

@@ -1,19 +1,17 @@
-"""Thirsty mice in a labyrinth: a binary tree of corridors with water at one of its 64 ends.
+"""Water-deprived mice in a labyrinth: a binary tree of corridors with a water port at one of its 64 ends.
 
-238 windows of 500 steps from node to node (origin and licence: ``data/labyrinth/NOTICE``). Node 0 is the first fork,
-reached from the home cage by the entrance; node n forks into nodes 2n + 1 and 2n + 2, and nodes 63..126 are the
-ends. The windows come from ten mice; the file does not say which is whose. They were chosen so that each has node 0 and
-the water at least seven times, and several visits to the maze may stand in one window, end to end: they do not show how
-often mice are where.
+238 windows of 500 steps between nodes (origin and licence: ``data/labyrinth/NOTICE``). Node 0 is the first fork,
+reached from the home cage through the entrance; node n forks into nodes 2n + 1 and 2n + 2, and nodes 63 to 126 are the
+ends. The windows are from ten mice, without identities. Each was selected to contain node 0 and the water port at least
+seven times, and may concatenate several visits to the maze: occupancy in the windows is not that of the recordings.
 
-Actions are the step types of the recordings. "in left" and "in right" turn into the left or the right branch of a
-fork, as seen by a mouse that comes from the entrance; "out left" leads back out along a left branch to the fork it
-comes from, "out right" along a right branch. So an action is possible at some nodes only: in the table of
-next nodes, an impossible one stays. No window has an impossible action, with one exception that is none: "out right" at
-node 0 is the way home. It stands for leaving the maze, and since the next visit begins at node 0 as well, the table
-stays there. "out left" never occurs at node 0.
+Actions are the step types of the recordings. "in left" and "in right" enter the left or the right branch of a fork, as
+seen from the entrance; "out left" returns along a left branch to its fork, "out right" along a right branch. Each
+action is possible at some nodes only; the table of next nodes has impossible ones stay in place. They do not occur,
+except that "out right" at node 0 stands for leaving the maze: the next visit begins at node 0, so the table stays
+there. "out left" never occurs at node 0.
 
-There is no true intent. What is usually reported is going for water, going home and exploring.
+There is no ground truth. The modes usually reported are going to the water, going home and exploring.
 
 References
 ----------
@@ -28,7 +26,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ethogram.domains.data import archive
-from ethogram.models.trajectories import Metadata, Trajectories
+from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = [
     "ACTION_NAMES", "HOME", "NUM_ACTIONS", "NUM_NODES", "WATER", "draw_maze", "load", "next_state",
@@ -48,7 +46,7 @@ def load() -> Trajectories:
 
     Raises
     ------
-    ValueError : the embedded file cannot be read or lacks a part.
+    ValueError : the embedded file is unreadable or incomplete.
 
     Examples
     --------
@@ -61,38 +59,38 @@ def load() -> Trajectories:
 
 
 def next_state() -> Int[np.ndarray, "node action"]:
-    """Node that follows each node and action; an action that is impossible at a node stays there.
+    """Next node of each node and action; impossible actions stay in place.
 
     Raises
     ------
-    ValueError : the embedded file cannot be read or lacks a part.
+    ValueError : the embedded file is unreadable or incomplete.
     """
     return _arrays("next_state")[0].astype(int)
 
 
 def node_positions() -> Float[np.ndarray, "node 2"]:
-    """Where each node lies, x to the right and y upwards, in widths of a corridor: 0..14 either way.
+    """Coordinates of the nodes, x to the right and y upwards, in corridor widths from 0 to 14.
 
-    A mouse enters at (0, 7), heads right and comes to node 0 in the middle, (7, 7). The corridors to the nodes of
-    level 1 run up and down, those of level 2 left and right, and so on in turns; they are 4, 4, 2, 2, 1 and 1 long.
+    The entrance is at (0, 7), node 0 in the centre at (7, 7). The corridors to the nodes of level 1 run vertically,
+    those of level 2 horizontally, and so on in turns; their lengths are 4, 4, 2, 2, 1 and 1.
     """
     middle = 2.0 ** (NUM_LEVELS // 2) - 1
     places = np.full((NUM_NODES, 2), middle)
     for node in range(1, NUM_NODES):
         level = (node + 1).bit_length() - 1
         reach = 2 ** ((NUM_LEVELS - level) // 2)
-        # Of the two nodes after a fork the first lies above the fork or left of it.
+        # Of the two nodes after a fork the first is above it or to its left.
         step = (0, reach) if level % 2 else (-reach, 0)
         places[node] = places[(node - 1) // 2] + (1 if node % 2 else -1) * np.array(step)
     return places
 
 
 def draw_maze(ax: Any = None) -> Any:
-    """Axes with the corridors as lines between the nodes, at the places of `node_positions`.
+    """Draw the corridors as lines between the nodes of `node_positions`.
 
     Parameters
     ----------
-    ax : Matplotlib axes to draw into; new ones by default.
+    ax : Matplotlib axes; new ones by default.
     """
     import matplotlib.pyplot as plt
     from matplotlib.collections import LineCollection

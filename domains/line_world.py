@@ -1,12 +1,11 @@
-"""Line World: five cells in a row, and an agent that goes from one end to the other and back.
+"""Line World: a gridworld of five cells in a row, and an agent that shuttles between its ends.
 
-The actions are left, right and wait; a step beyond an end leaves the agent where it is, as waiting does. Intent 0
-is to be in cell 0, intent 1 to be in cell 4. The agent steps towards its goal and waits there, without noise. The
-intent changes with the step taken at the goal, whatever the action, and with no other step; the first intent
-and the first cell are uniform.
+The actions are left, right and wait; the ends are walls. The goal of intent 0 is cell 0, that of intent 1 is cell 4.
+The agent steps towards its goal and waits there, deterministically. The intent switches at the step taken at the goal,
+whatever the action, and at no other step; the initial intent and cell are uniform.
 
-Cells, actions and goals are those of the paper. It says neither what the agent does at a goal nor when exactly its
-intent changes: both are decided here.
+Cells, actions and goals are those of the paper, which gives neither the action at a goal nor the time of the switch:
+both are choices made here.
 
 References
 ----------
@@ -17,8 +16,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool
 
-from ethogram.models.intent_agent import IntentAgent, Life, roll_out
-from ethogram.models.trajectories import Metadata
+from ethogram.models.arguments import require_integer
+from ethogram.models.data.trajectories import Metadata
+from ethogram.models.intents import IntentAgent, Rollout, roll_out
 
 __all__ = [
     "ACTION_NAMES", "GOALS", "NEXT_STATE", "NUM_ACTIONS", "NUM_CELLS", "random_region", "simulate", "true_agent",
@@ -32,20 +32,20 @@ GOALS = np.array([0, 4])
 
 
 def true_agent() -> IntentAgent:
-    """Tables of the agent: two intents, every entry of policy and transition 0 or 1."""
+    """The true agent: two intents, with deterministic policies and transitions."""
     intents, wait = np.arange(len(GOALS))[:, None], ACTION_NAMES.index("wait")
     at_goal = np.arange(NUM_CELLS) == GOALS[:, None]
     following = np.eye(len(GOALS))[np.where(at_goal, 1 - intents, intents)]
     return IntentAgent(
         initial=np.full(len(GOALS), 1 / len(GOALS)),
         transition=np.repeat(following[:, :, None], NUM_ACTIONS, axis=2),
-        # The action "left" leads to the goal of intent 0, "right" to that of intent 1.
+        # Action "left" moves towards the goal of intent 0, "right" towards that of intent 1.
         policy=np.eye(NUM_ACTIONS)[np.where(at_goal, wait, intents)],
     )
 
 
-def simulate(key: Array, num_traces: int = 5, length: int = 20) -> Life:
-    """Traces of the agent of `true_agent`, and its intents.
+def simulate(key: Array, num_traces: int = 5, length: int = 20) -> Rollout:
+    """Simulated traces of `true_agent`, with its intents.
 
     Parameters
     ----------
@@ -55,29 +55,28 @@ def simulate(key: Array, num_traces: int = 5, length: int = 20) -> Life:
 
     Raises
     ------
-    ValueError : a number of traces or a length below 1.
+    TypeError, ValueError : a number of traces or a length that is no integer, or below 1.
 
     Examples
     --------
     >>> import jax
-    >>> life = simulate(jax.random.key(0))
-    >>> life.data.states.shape, life.intents.shape
+    >>> rollout = simulate(jax.random.key(0))
+    >>> rollout.data.states.shape, rollout.intents.shape
     ((5, 20), (5, 20))
     """
-    for name, value in (("num_traces", num_traces), ("length", length)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}: give at least 1")
+    require_integer("num_traces", num_traces, 1)
+    require_integer("length", length, 1)
     key_first, key_walk = jax.random.split(key)
     first_cells = jax.random.randint(key_first, (num_traces,), 0, NUM_CELLS)
-    life = roll_out(key_walk, true_agent(), NEXT_STATE, first_cells, length)
+    rollout = roll_out(key_walk, true_agent(), NEXT_STATE, first_cells, length)
     metadata = Metadata(name="Line World", action_names=ACTION_NAMES, time_unit="step")
-    return life._replace(data=life.data._replace(metadata=metadata))
+    return rollout._replace(data=rollout.data._replace(metadata=metadata))
 
 
 def random_region(key: Array) -> Bool[np.ndarray, "cell"]:
-    """A random run of neighbouring cells that are no goal: there the intent never changes.
+    """Mask of a random run of cells without a goal, in which the intent never changes.
 
-    Its first and last cell are two uniform draws from the cells 1, 2 and 3 in ascending order.
+    The first and last cell are two uniform draws from cells 1 to 3, sorted.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-r"""Objectworld: a square of cells with coloured objects, whose reward depends on how near objects of a colour are.
+r"""Objectworld: a square grid with coloured objects, whose reward depends on the distances to two colours.
 
 The cell (x, y) is state ``y * size + x``. An object lies on a cell with probability 0.05; its outer and its inner
 colour are 1 or 2, at random. With :math:`d_c(s)` the Euclidean distance to the nearest object of outer colour c,
@@ -6,16 +6,17 @@ colour are 1 or 2, at random. With :math:`d_c(s)` the Euclidean distance to the 
 .. math:: r(s) = 5 \text{ if } d_1(s) < 3 \text{ and } d_2(s) < 2, \quad
           -10 \text{ if only } d_1(s) < 3, \quad 0 \text{ elsewhere.}
 
-Inner colours are a distraction. Actions stay or move by one cell; one succeeds with probability 0.7, and each of the
-four others happens in its place with probability 0.075. A move off the square leaves the agent where it is. The
-discount is 0.9.
+Inner colours are distractors. Actions stay or move by one cell; an action succeeds with probability 0.7, and each of
+the four others is executed instead with probability 0.075. A move off the grid leaves the agent in place. The discount
+is 0.9.
 
 Features are the distances to the nearest object of outer colour 1, outer colour 2, inner colour 1 and inner colour 2,
 or for every k = 1, ..., size - 1 whether each of these is below k. Where there is no object of a colour, the distance
-is :math:`\sqrt 2` times the size. A bit that is the same all over one world may differ in the next: what is learned in
-the one is carried to the other with all of them.
+is :math:`\sqrt 2` times the size. A bit that is constant in one objectworld may vary in another: transfer needs all of
+them.
 
-Levine, Popovic and Koltun (2011), "Nonlinear inverse reinforcement learning with Gaussian processes".
+Levine, Popovic and Koltun (2011), "Nonlinear inverse reinforcement learning with Gaussian processes",
+section 6.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from ethogram.models.emissions.emission import whole_number
-from ethogram.models.mdp import MDP
-from ethogram.models.soft_values import soft_values
-from ethogram.models.trajectories import Metadata, Trajectories
+from ethogram.models.arguments import require_integer, require_number, require_one_of
+from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.policy_values import require_converged
+from ethogram.models.mdps.soft_values import soft_values
 
 __all__ = [
     "ACTION_NAMES", "MOVES", "ObjectWorld", "draw", "draw_policy", "feature_names", "from_maps", "objectworld",
@@ -41,24 +43,24 @@ __all__ = [
 
 ACTION_NAMES = ("stay", "+y", "+x", "-y", "-x")
 MOVES = np.array([[0, 0], [0, 1], [1, 0], [0, -1], [-1, 0]])
-"""Steps along x and y, one row an action."""
+"""Steps along x and y, one row per action."""
 
 NUM_ACTIONS = len(ACTION_NAMES)
 COLOURS = (1, 2)
 KINDS = ("discrete", "continuous")
 
 SHADES = {1: "tab:red", 2: "tab:blue"}
-"""What the colours of objects look like in a drawing."""
+"""Colours of objects in figures."""
 
 
 class ObjectWorld(NamedTuple):
-    """A world, and what lies in it.
+    """An objectworld: MDP, objects, true reward and features.
 
     Attributes
     ----------
-    mdp : the moves, with the features in its own precision.
+    mdp : the transitions, with the features in its own precision.
     outer, inner : (state,) colour 1 or 2 of the object on a cell, 0 where there is none.
-    reward : (state,), the true one.
+    reward : (state,), the true reward.
     features : (state, feature), distances in cells, or zeros and ones.
     """
 
@@ -83,7 +85,7 @@ def objectworld(
     success: float | int = 0.7,
     discount: float | int = 0.9,
 ) -> ObjectWorld:
-    """A world with objects at random places.
+    """An objectworld with random objects.
 
     Parameters
     ----------
@@ -91,12 +93,12 @@ def objectworld(
     size : cells along a side, at least 2.
     features : ``"discrete"``, 4 (size - 1) bits, or ``"continuous"``, 4 distances.
     density : probability of an object on a cell.
-    success : probability that the action chosen is the one that happens.
+    success : probability that the chosen action is executed.
     discount : gamma in [0, 1].
 
     Raises
     ------
-    TypeError, ValueError : `size` is no integer from 2, there are no such features, or a number is out of range.
+    TypeError, ValueError : `size` is not an integer from 2, `features` is unknown, or a number is out of range.
 
     Examples
     --------
@@ -104,8 +106,8 @@ def objectworld(
     >>> world.features.shape, bool(np.isin(world.reward, [-10, 0, 5]).all())
     ((64, 28), True)
     """
-    whole_number("size", size, 2)
-    _check_probability("density", density)
+    require_integer("size", size, 2)
+    require_number("density", density, 0, 1)
     key_place, key_outer, key_inner = jax.random.split(key, 3)
     shape = (size * size,)
     present = np.asarray(jax.random.bernoulli(key_place, float(density), shape))
@@ -124,7 +126,7 @@ def from_maps(
     success: float | int = 0.7,
     discount: float | int = 0.9,
 ) -> ObjectWorld:
-    """The world of given objects.
+    """The objectworld with given objects.
 
     Parameters
     ----------
@@ -133,7 +135,7 @@ def from_maps(
 
     Raises
     ------
-    TypeError, ValueError : a map is not of integers 0, 1 and 2, their number is no square (2 x 2 at least), an object
+    TypeError, ValueError : a map is not of integers 0, 1 and 2, its length is not a square (at least 2 x 2), an object
         has one colour only, or as for `objectworld`.
 
     Examples
@@ -142,12 +144,11 @@ def from_maps(
     >>> world.reward.tolist(), world.features[1].round(2).tolist()
     ([-10.0, -10.0, -10.0, -10.0], [1.0, 2.83, 2.83, 1.0])
     """
-    if features not in KINDS:
-        raise ValueError(f"features must be one of {KINDS}, not {features!r}")
-    _check_probability("success", success)
+    require_one_of("features", features, KINDS)
+    require_number("success", success, 0, 1)
     outer, inner = _read_map("outer", outer), _read_map("inner", inner)
     if len(outer) != len(inner):
-        raise ValueError(f"inner has {len(inner)} cells, outer {len(outer)}: give both of one world")
+        raise ValueError(f"inner has {len(inner)} cells, outer {len(outer)}: give maps of the same length")
     half = np.flatnonzero((outer > 0) != (inner > 0))
     if len(half):
         cell = half[0]
@@ -168,15 +169,14 @@ def from_maps(
 
 
 def feature_names(size: int = 16, features: str = "discrete") -> tuple[str, ...]:
-    """Names of the features of a world, in their order: ``"outer 1"``, or ``"outer 1 < 3"`` and so on.
+    """Names of the features, in order: ``"outer 1"``, or ``"outer 1 < 3"`` and so on.
 
     Raises
     ------
-    TypeError, ValueError : `size` is no integer from 2, or there are no such features.
+    TypeError, ValueError : `size` is not an integer from 2, or `features` is unknown.
     """
-    whole_number("size", size, 2)
-    if features not in KINDS:
-        raise ValueError(f"features must be one of {KINDS}, not {features!r}")
+    require_integer("size", size, 2)
+    require_one_of("features", features, KINDS)
     names = tuple(f"{where} {colour}" for where in ("outer", "inner") for colour in COLOURS)
     if features == "continuous":
         return names
@@ -184,7 +184,7 @@ def feature_names(size: int = 16, features: str = "discrete") -> tuple[str, ...]
 
 
 def simulate(key: Array, world: ObjectWorld, num_trajectories: int, length: int = 8) -> Trajectories:
-    """Demonstrations by an agent that is soft about the true reward, from first cells that are uniform.
+    """Demonstrations of the soft-optimal agent for the true reward, from uniform first cells.
 
     Parameters
     ----------
@@ -194,8 +194,8 @@ def simulate(key: Array, world: ObjectWorld, num_trajectories: int, length: int 
 
     Raises
     ------
-    TypeError, ValueError : a number is no integer from 1, or the discount of the world is 1.
-    RuntimeError : the values of the world did not converge.
+    TypeError, ValueError : a number is not an integer from 1, or the discount is 1.
+    RuntimeError : the values have not converged.
 
     Examples
     --------
@@ -203,11 +203,9 @@ def simulate(key: Array, world: ObjectWorld, num_trajectories: int, length: int 
     >>> simulate(jax.random.key(1), world, 5).states.shape
     (5, 8)
     """
-    whole_number("num_trajectories", num_trajectories, 1)
-    whole_number("length", length, 1)
-    agent = soft_values(world.mdp, world.reward)
-    if not agent.converged:
-        raise RuntimeError(f"the values of the world, of discount {world.mdp.discount}, did not converge")
+    require_integer("num_trajectories", num_trajectories, 1)
+    require_integer("length", length, 1)
+    agent = require_converged("soft_values", soft_values(world.mdp, world.reward))
     lived = _walk(key, world.mdp, agent.log_policy, int(num_trajectories), int(length))
     states, actions = (np.asarray(part) for part in lived)
     metadata = Metadata(name="objectworld", action_names=ACTION_NAMES, time_unit="step")
@@ -215,16 +213,16 @@ def simulate(key: Array, world: ObjectWorld, num_trajectories: int, length: int 
 
 
 def draw(world: ObjectWorld, axes: Any = None, values: Any = None) -> Any:
-    """Axes with a map of the reward, and the objects: a ring of the outer colour about the inner one.
+    """Map of the reward and of the objects, discs of the inner colour in rings of the outer one.
 
     Parameters
     ----------
     axes : Matplotlib axes to draw into; new ones by default.
-    values : (state,) numbers to map in place of the true reward, such as its posterior mean.
+    values : (state,) numbers to map instead of the true reward, such as its posterior mean.
 
     Raises
     ------
-    ValueError : `values` are not finite, one a state.
+    ValueError : `values` are not finite, or not one per state.
     """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Circle
@@ -252,7 +250,7 @@ def draw(world: ObjectWorld, axes: Any = None, values: Any = None) -> Any:
 
 
 def draw_policy(world: ObjectWorld, policy: Any, axes: Any = None) -> Any:
-    """Axes with an arrow a cell along its most probable move, as long as that is probable; a dot where it stays.
+    """Arrows along the most probable move of each cell, of length its probability; dots for staying.
 
     Parameters
     ----------
@@ -261,18 +259,18 @@ def draw_policy(world: ObjectWorld, policy: Any, axes: Any = None) -> Any:
 
     Raises
     ------
-    ValueError : `policy` has another shape, or rows that are no probabilities.
+    ValueError : `policy` has the wrong shape, or rows that do not sum to one.
     """
     chance = np.asarray(policy, float)
     expected = (len(world.reward), NUM_ACTIONS)
     if chance.shape != expected:
         raise ValueError(
-            f"policy has shape {chance.shape}, not {expected}: give probabilities of each action"
+            f"policy has shape {chance.shape}, not {expected}: give a probability for each action"
         )
     wrong = ~((chance >= 0).all(1) & (np.abs(chance.sum(1) - 1) <= 1e-4))
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(f"policy[{row}] is {chance[row]}, no probabilities that sum to 1")
+        raise ValueError(f"policy[{row}] is {chance[row]}: give probabilities that sum to 1")
     axes = draw(world) if axes is None else axes
     action = chance.argmax(1)
     y, x = np.divmod(np.arange(len(chance)), world.size)
@@ -287,40 +285,29 @@ def draw_policy(world: ObjectWorld, policy: Any, axes: Any = None) -> Any:
 
 
 def _read_map(name: str, colours: Any) -> np.ndarray:
-    """Colours (state,) of the cells of a square, once they are found in order."""
+    """Checked colours (state,) of the cells of a square."""
     cells = np.asarray(colours)
     if cells.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {cells.dtype}: give integers, 0 where there is no object")
     if cells.ndim != 1 or len(cells) < 4 or math.isqrt(len(cells)) ** 2 != len(cells):
-        raise ValueError(f"{name} has shape {cells.shape}: give (size * size,) cells, 2 x 2 at least")
+        raise ValueError(f"{name} has shape {cells.shape}: give (size * size,) cells, at least 2 x 2")
     wrong = np.flatnonzero((cells < 0) | (cells > len(COLOURS)))
     if len(wrong):
         raise ValueError(f"{name}[{wrong[0]}] is {cells[wrong[0]]}: colours are 1 and 2, 0 is no object")
     return cells.astype(int)
 
 
-def _check_probability(name: str, value: float | int) -> None:
-    """Raise ValueError where a number is no probability."""
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value}: a probability lies in [0, 1]")
-
-
 def _distance(size: int, present: np.ndarray) -> np.ndarray:
-    """Distance (state,) of every cell to the nearest of some."""
+    """Distance (state,) of every cell to the nearest present one."""
     cells = np.stack(np.divmod(np.arange(size * size), size), axis=1)
     gaps = cells[:, None] - cells[present]
     return np.sqrt((gaps**2).sum(-1)).min(1) if present.any() else np.full(len(cells), math.sqrt(2) * size)
 
 
-def _reached(size: int) -> np.ndarray:
-    """Cell (state, action) reached where an action happens."""
+def _moves(size: int, success: float | int, discount: float | int, features: np.ndarray) -> MDP:
     y, x = np.divmod(np.arange(size * size), size)
     along, up = (np.clip(at[:, None] + step, 0, size - 1) for at, step in zip((x, y), MOVES.T, strict=True))
-    return up * size + along
-
-
-def _moves(size: int, success: float | int, discount: float | int, features: np.ndarray) -> MDP:
-    reached = _reached(size)
+    reached = up * size + along
     slip = (1 - success) / (NUM_ACTIONS - 1)
     chance = slip + (success - slip) * np.eye(NUM_ACTIONS)
     shape = (len(reached), NUM_ACTIONS, NUM_ACTIONS)

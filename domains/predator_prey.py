@@ -3,11 +3,11 @@
 Cells are (row, column), rows counted downwards, on a board of `size` x `size` whose edges join. Agents 0..3
 are predators, agent 4 is the prey. Every step all five choose one of `MOVES` at once; the moves are carried
 out one after another in a random order drawn anew, and a move into an occupied cell is lost. The prey stays
-with probability `prey_stay`, else goes to each side with equal probability. A game ends with the step after
-which all four neighbour cells of the prey are held (looked at after each step, so every game has one), or
-after `horizon` steps.
+with probability `prey_stay`, else moves to each side with equal probability. A game ends with the step after
+which predators occupy all four neighbour cells of the prey (checked after each step, so that every game has at
+least one), or after `horizon` steps.
 
-A predator of role r wants the cell ``SLOTS[r]`` beside the prey and follows ``expert_policies()[r]``. Roles
+A predator of role r heads for the cell ``SLOTS[r]`` beside the prey and follows ``expert_policies()[r]``. Roles
 are a fresh random permutation in every game, so the index of an agent says nothing about its role.
 
 References
@@ -25,7 +25,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from ethogram.domains.data import archive
-from ethogram.models.trajectories import Metadata, Trajectories
+from ethogram.models.arguments import require_integer, require_one_of
+from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = [
     "MOVES", "MOVE_NAMES", "NUM_PREDATORS", "ROLE_NAMES", "SLOTS", "Chance", "Games", "captured", "carry_out",
@@ -43,7 +44,7 @@ Integers = Int[Array, "..."] | Int[np.ndarray, "..."]
 
 
 class Games(NamedTuple):
-    """What happened in each game, and who played which role.
+    """Record of the games, with the true roles.
 
     Attributes
     ----------
@@ -62,7 +63,7 @@ class Games(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """All that chance decides in a set of games; the rest follows from the policies.
+    """All random draws of a set of games; given these, policies determine the games.
 
     Attributes
     ----------
@@ -79,7 +80,7 @@ class Chance(NamedTuple):
 
 
 def carry_out(positions: Integers, actions: Integers, order: Integers, size: int) -> Int[Array, "agent 2"]:
-    """Cells of all agents after the intended moves were carried out one after another.
+    """Cells of all agents after the intended moves, executed one after another.
 
     Parameters
     ----------
@@ -132,34 +133,27 @@ def expert_policies(
     _check_board(size, prey_stay)
     if not 0 <= discount < 1:
         raise ValueError(
-            f"discount is {discount}, not in [0, 1): the value of an endless game needs one below 1"
+            f"discount must be in [0, 1), not {discount}: values of the infinite horizon diverge at 1"
         )
     own = np.stack(np.meshgrid(np.arange(size), np.arange(size), indexing="ij"), axis=-1)
     own = (own[:, :, None] + MOVES) % size  # row, column, own move
     after = (own[..., None, :] - MOVES) % size  # row, column, own move, prey's move
     after = np.where(np.all(after == 0, axis=-1, keepdims=True), own[..., None, :], after)
-    prey_moves = _prey_moves(prey_stay)
-    return np.stack(
-        [_best_moves(role, own, after, prey_moves, discount, size) for role in range(NUM_PREDATORS)]
-    )
-
-
-def _best_moves(
-    role: int, own: np.ndarray, after: np.ndarray, prey_moves: np.ndarray, discount: float, size: int
-) -> np.ndarray:
-    """Optimal move in each relative cell for one role, given where each pair of moves leads."""
-    others = np.vstack([[[0, 0]], np.delete(SLOTS, role, axis=0)]) % size
-    forbidden = np.any(np.all(own[..., None, :] == others, axis=-1), axis=-1)
-    forbidden[..., 0] = False
-    reward = np.all(after == SLOTS[role] % size, axis=-1).astype(float)
-    value, change = np.zeros((size, size)), np.inf
-    while change > 1e-13 * max(1.0, value.max()):
-        action_value = (reward + discount * value[after[..., 0], after[..., 1]]) @ prey_moves
-        action_value[forbidden] = -np.inf
-        best = action_value.max(axis=-1)
-        change, value = np.abs(best - value).max(), best
-    # Moves of equal value differ by rounding only; argmax then takes the first.
-    return np.argmax(action_value >= best[..., None] - 1e-9 * best.max(), axis=-1)
+    policies = np.zeros((NUM_PREDATORS, size, size), int)
+    for role in range(NUM_PREDATORS):
+        others = np.vstack([[[0, 0]], np.delete(SLOTS, role, axis=0)]) % size
+        forbidden = np.any(np.all(own[..., None, :] == others, axis=-1), axis=-1)
+        forbidden[..., 0] = False
+        reward = np.all(after == SLOTS[role] % size, axis=-1).astype(float)
+        value, change = np.zeros((size, size)), np.inf
+        while change > 1e-13 * max(1.0, value.max()):
+            action_value = (reward + discount * value[after[..., 0], after[..., 1]]) @ _prey_moves(prey_stay)
+            action_value[forbidden] = -np.inf
+            best = action_value.max(axis=-1)
+            change, value = np.abs(best - value).max(), best
+        # Moves of equal value differ by rounding only; argmax then takes the first.
+        policies[role] = np.argmax(action_value >= best[..., None] - 1e-9 * best.max(), axis=-1)
+    return policies
 
 
 def simulate(
@@ -205,9 +199,8 @@ def simulate(
             f"give one move 0..4 for each of ({NUM_PREDATORS}, {size}, {size}) role and relative cell"
         )
     chance = sample_chance(key, num_games, size, horizon=horizon, prey_stay=prey_stay)
-    positions, actions, lengths, caught = _play_all(jnp.asarray(table), *chance, size=size)
-    record = (positions, actions, lengths, caught, chance.roles.reshape(-1))
-    games = Games(*(np.asarray(part) for part in record))
+    played = _play_all(jnp.asarray(table), *chance, size=size)
+    games = Games(*map(np.asarray, (*played, chance.roles.reshape(-1))))
     return trajectories(games, size), games
 
 
@@ -215,7 +208,7 @@ def simulate(
 def _play_all(
     policies: Array, start: Array, roles: Array, prey_actions: Array, orders: Array, size: int
 ) -> tuple[Array, ...]:
-    """Positions, actions, lengths and captures of all games, once chance has spoken."""
+    """Positions, actions, lengths and captures of all games, given the random draws."""
 
     def play(start: Array, roles: Array, prey_actions: Array, orders: Array) -> tuple[Array, ...]:
         def turn(carry: tuple[Array, Array], chance: tuple[Array, Array]) -> tuple[Any, Any]:
@@ -240,13 +233,12 @@ def sample_chance(
 ) -> Chance:
     """Start cells, hidden roles, prey moves and orders of moves of fresh games.
 
-    Arguments and errors are those of `simulate`. The key seeds a NumPy generator, so that nothing but the
-    game itself is compiled.
+    Arguments and errors are those of `simulate`. The key seeds a NumPy generator, so that only the game
+    itself is compiled.
     """
     _check_board(size, prey_stay)
-    for name, value in (("num_games", num_games), ("horizon", horizon)):
-        if value < 1:
-            raise ValueError(f"{name} is {value}: give at least 1")
+    require_integer("num_games", num_games, 1)
+    require_integer("horizon", horizon, 1)
     random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
     def permutations(*shape: int) -> np.ndarray:
@@ -326,14 +318,12 @@ def load_games(
     FileNotFoundError : the file is nowhere; the message says what to set.
     ValueError : an unknown split, or a file that cannot be read or lacks a part.
     """
-    if split not in ("train", "test"):
-        raise ValueError(f'split is {split!r}: give "train" or "test"')
+    require_one_of("split", split, ("train", "test"))
     source = archive.external("predator_prey", "predprey_7x7_sim.npz") if path is None else path
     names = [f"{split}_{part}" for part in ("pos", "act", "length", "captured", "role")]
     positions, actions, lengths, caught, roles = archive.read(source, names)
-    games = Games(
-        positions.astype(int), actions.astype(int), lengths.astype(int), caught, roles.reshape(-1).astype(int)
-    )
+    positions, actions, lengths, roles = (x.astype(int) for x in (positions, actions, lengths, roles))
+    games = Games(positions, actions, lengths, caught, roles.reshape(-1))
     return trajectories(games), games.roles
 
 
@@ -345,13 +335,13 @@ def draw(
     actions: Integers | None = None,
     ax: Any = None,
 ) -> Any:
-    """Matplotlib axes with one frame of a game: the board, the prey, the predators and where they want to go.
+    """Matplotlib axes with one frame of a game: board, prey, predators and intended moves.
 
     Parameters
     ----------
     positions : (agent, 2) cells.
     size : rows and columns of the board.
-    roles : (predator,) roles that colour the predators and the slots they want; grey without them.
+    roles : (predator,) roles, for the colours of predators and their slots; grey where None.
     actions : (agent,) intended moves, drawn as arrows.
     ax : axes to draw into; new ones by default.
     """
@@ -365,9 +355,8 @@ def draw(
     colours = ["0.45"] * NUM_PREDATORS if roles is None else [palette[int(role)] for role in roles]
     for role, (row, column) in enumerate((cells[PREY] + SLOTS) % size):
         colour = "0.5" if roles is None else palette[role]
-        axes.add_patch(
-            plt.Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, alpha=0.2, linewidth=0)
-        )
+        corner = (column - 0.5, row - 0.5)
+        axes.add_patch(plt.Rectangle(corner, 1, 1, facecolor=colour, alpha=0.2, linewidth=0))
     for agent, (row, column) in enumerate(cells):
         colour, label = ("black", "prey") if agent == PREY else (colours[agent], str(agent))
         axes.add_patch(plt.Circle((column, row), 0.36, color=colour, zorder=2))
@@ -377,8 +366,8 @@ def draw(
             ends = (column + 0.8 * right, row + 0.8 * down), (column + 0.3 * right, row + 0.3 * down)
             axes.annotate("", *ends, arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.8}, zorder=3)
     axes.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5), aspect="equal")
-    axes.set_xticks(np.arange(size + 1) - 0.5, labels=[])
-    axes.set_yticks(np.arange(size + 1) - 0.5, labels=[])
+    edges = np.arange(size + 1) - 0.5
+    axes.set(xticks=edges, yticks=edges, xticklabels=[], yticklabels=[])
     axes.tick_params(length=0)
     axes.grid(color="0.85")
     axes.set_axisbelow(True)
@@ -391,7 +380,7 @@ def _prey_moves(prey_stay: float) -> np.ndarray:
 
 
 def _check_board(size: int, prey_stay: float) -> None:
-    """Raise where the game is not defined."""
+    """Raise ValueError for boards or probabilities without a game."""
     if size < 3:
         raise ValueError(
             f"size is {size}: a prey has four distinct neighbour cells on boards of 3 x 3 and more"

@@ -1,16 +1,16 @@
-r"""Rust's bus engines: a superintendent who keeps an engine or replaces it, month by month.
+r"""Rust's bus engines: a superintendent keeps or replaces an engine, month by month.
 
-State: mileage since the last replacement in bins of 5000 miles, 0 to 89, the last of which is not left. Keeping moves
-it by 0, 1 or 2 bins; replacing starts again from bin 0. The structural model has costs :math:`.001\,\theta x` of
-running an engine in bin x and RC of replacing it, a discount beta and shocks of each month's two utilities that the
-superintendent sees, logistic (Gumbel differences) in Rust's model, normal in a probit:
+State: mileage since the last replacement in 90 bins of 5000 miles, the last of which is absorbing under keep. Keeping
+advances it by 0, 1 or 2 bins; replacing restarts from bin 0. The structural model has operating costs
+:math:`.001\,\theta x` in bin x, a replacement cost RC, a discount beta, and shocks to the utilities of both actions
+that only the superintendent observes, Gumbel in Rust's model (a logit), normal in a probit:
 
 .. math:: \bar V(x) = E \max_a \{u(x, a) + \epsilon_a + \beta\, E[\bar V(x') \mid x, a]\}
 
 Rust (1987), "Optimal replacement of GMC bus engines: an empirical model of Harold Zurcher", Econometrica 55(5), table
-IX. With logistic shocks this is an agent that is soft about its return in the world of `mdp`, paid the `reward` of its
+IX. With Gumbel shocks this is a soft-optimal (maximum-entropy) agent in the MDP of `mdp` with the `reward` of its
 costs. The data (origin and licence: ``data/rust_bus/NOTICE``) have 4259 months of group 4 without a replacement; Rust
-counts the 33 with one as increments of one bin too, and his counts are those used here.
+counts the 33 with one as increments of one bin too, and so do the counts here.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax import Array, lax
-from jaxtyping import Bool, Float, Int
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
 from scipy.special import expit, log_ndtr, ndtr
 
 from ethogram.domains.data import archive
-from ethogram.models.blocks.conjugate_block import read_reals
-from ethogram.models.decisions import Decisions
-from ethogram.models.gp_irl import GPIRL
-from ethogram.models.mdp import MDP
-from ethogram.models.trajectories import Metadata
+from ethogram.models.arguments import read_reals, require_integer, require_key, require_one_of
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.data.trajectories import Metadata
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = [
     "ACTION_NAMES", "DISCOUNT", "INCREMENTS", "NUM_BINS", "Estimate", "Records", "choice_values", "count_increments",
@@ -42,7 +42,7 @@ __all__ = [
 NUM_BINS = 90
 ACTION_NAMES = ("keep", "replace")
 INCREMENTS = (1682, 2555, 55)
-"""Months of group 4 in which mileage moved on by 0, 1 and 2 bins, as Rust counts them."""
+"""Months of group 4 in which mileage advanced by 0, 1 and 2 bins, as Rust counts them."""
 
 DISCOUNT = 0.9999
 COST = 0.001
@@ -50,7 +50,7 @@ SHOCKS = ("logit", "probit")
 
 
 class Records(NamedTuple):
-    """Months of buses, those of one bus in order.
+    """Months of buses, in order within each bus.
 
     Attributes
     ----------
@@ -70,15 +70,15 @@ class Records(NamedTuple):
 
 
 def load(group: int | None = None, *, first_month: bool = False) -> Records:
-    """Months of a group of buses, 1 to 4, or of all.
+    """Records of one group of buses, 1 to 4, or of all.
 
     Parameters
     ----------
-    first_month : whether each bus's first month is kept; Rust drops it.
+    first_month : whether the first month of each bus is kept; Rust drops it.
 
     Raises
     ------
-    ValueError : there is no such group, or the embedded file cannot be read.
+    ValueError : the group is unknown, or the embedded file cannot be read.
 
     Examples
     --------
@@ -88,8 +88,8 @@ def load(group: int | None = None, *, first_month: bool = False) -> Records:
     """
     keys = ("group", "bus", "t", "mileage_since_replacement", "replace")
     groups, bus, month, mileage, replaced = archive.embedded("rust_bus", "rust_bus.npz", keys)
-    if group is not None and group not in (1, 2, 3, 4):
-        raise ValueError(f"group is {group!r}: there are groups 1 to 4")
+    if group is not None:
+        group = require_integer("group", group, 1, 4)
     kept = (month > 0) | first_month
     kept &= True if group is None else groups == group
     groups, bus, month, mileage = (part[kept].astype(int) for part in (groups, bus, month, mileage))
@@ -97,28 +97,28 @@ def load(group: int | None = None, *, first_month: bool = False) -> Records:
 
 
 def transitions(increments: Any = INCREMENTS) -> MDP:
-    """The world of the bins, keep and replace, with a discount of 1.
+    """The MDP of bins and actions with a discount of 1.
 
     Parameters
     ----------
-    increments : how often mileage moves on by 0, 1, 2, ... bins.
+    increments : counts of increments of 0, 1, 2, ... bins.
     """
     return mdp(increments, discount=1.0)
 
 
 def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MDP:
-    """The world of the 90 bins and two actions, with Rust's discount.
+    """The MDP of the 90 bins and two actions, with Rust's discount.
 
     Parameters
     ----------
-    increments : how often, or with what probability, mileage moves on by 0, 1, 2, ... bins; after a replacement from
-        bin 0. Those of some records are found by `count_increments`.
+    increments : counts or probabilities of increments of 0, 1, 2, ... bins; after a replacement from bin 0. For those
+        of given records see `count_increments`.
     discount : gamma in [0, 1].
 
     Raises
     ------
-    TypeError, ValueError : `increments` are not numbers from 0 with a sum above 0, at most one a bin; `discount` is no
-        number in [0, 1].
+    TypeError, ValueError : `increments` are not nonnegative numbers with a positive sum, at most one a bin; `discount`
+        is not in [0, 1].
 
     Examples
     --------
@@ -128,23 +128,21 @@ def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MD
     counts = np.asarray(increments)
     if counts.dtype.kind not in "iuf" or counts.ndim != 1 or not 0 < len(counts) <= NUM_BINS:
         raise TypeError(
-            f"increments is {increments!r}: give numbers for 0, 1, 2, ... bins, at most {NUM_BINS}"
+            f"increments is {increments!r}: pass numbers for 0, 1, 2, ... bins, at most {NUM_BINS}"
         )
     if not np.isfinite(counts).all() or (counts < 0).any() or not counts.sum() > 0:
-        raise ValueError(f"increments is {increments!r}: give numbers from 0, not all of them 0")
+        raise ValueError(f"increments is {increments!r}: pass nonnegative numbers with a positive sum")
     keep = _keep(tuple(counts.tolist()))
     table = np.stack([keep, np.broadcast_to(keep[0], keep.shape)], axis=1)
     return MDP.dense(table, discount=discount, action_names=ACTION_NAMES)
 
 
 def reward(replacement_cost: Any, theta: Any) -> Float[Array, "bin action"]:
-    r"""Rewards of keeping an engine, :math:`-.001\,\theta x` in bin x, and of replacing it, -RC.
-
-    Both costs may be traced, so that estimates and posteriors follow from gradients.
+    r"""Rewards of keeping, :math:`-.001\,\theta x` in bin x, and of replacing, -RC; differentiable in both costs.
 
     Raises
     ------
-    TypeError, ValueError : a cost is no finite number.
+    TypeError, ValueError : a cost is not a finite number.
 
     Examples
     --------
@@ -154,17 +152,17 @@ def reward(replacement_cost: Any, theta: Any) -> Float[Array, "bin action"]:
     costs = read_reals(replacement_cost=replacement_cost, theta=theta)
     for name, cost in zip(("replacement_cost", "theta"), costs, strict=True):
         if cost.ndim:
-            raise ValueError(f"{name} has shape {cost.shape}: give a number")
+            raise ValueError(f"{name} has shape {cost.shape}: pass a number")
     replacing, running = costs
     bins = jnp.arange(NUM_BINS, dtype=running.dtype)
     return jnp.stack([-COST * running * bins, jnp.broadcast_to(-replacing, bins.shape)], axis=1)
 
 
 def free_costs(discount: float | int = DISCOUNT) -> GPIRL:
-    """A Gaussian process on the rewards of all 180 pairs of bin and action, for costs of any shape.
+    """A Gaussian process prior on the rewards of all 180 bin-action pairs, for nonparametric costs.
 
-    Rewards have a prior standard deviation of ten or so, which is for replacing; keeping has a feature from 0 to 2
-    along the bins, of relevance .1 or so, and next to no noise of single bins.
+    The prior standard deviation of rewards is about ten, the size of a replacement cost; keeping has a feature from 0
+    to 2 along the bins with a relevance of about .1, and almost no independent noise.
 
     Examples
     --------
@@ -184,7 +182,7 @@ def free_costs(discount: float | int = DISCOUNT) -> GPIRL:
 
 
 def decision_counts(records: Records) -> Int[np.ndarray, "bin action"]:
-    """How often engines were kept and replaced in every bin.
+    """Counts of keeping and replacing in every bin.
 
     Raises
     ------
@@ -198,7 +196,7 @@ def decision_counts(records: Records) -> Int[np.ndarray, "bin action"]:
     outside = np.flatnonzero((records.bin < 0) | (records.bin >= NUM_BINS))
     if len(outside):
         raise ValueError(
-            f"records.bin[{outside[0]}] is {records.bin[outside[0]]}: bins are 0 to {NUM_BINS - 1}"
+            f"records.bin[{outside[0]}] is {records.bin[outside[0]]}: pass bins from 0 to {NUM_BINS - 1}"
         )
     counts = np.zeros((NUM_BINS, len(ACTION_NAMES)), int)
     np.add.at(counts, (records.bin, records.replaced.astype(int)), 1)
@@ -206,16 +204,15 @@ def decision_counts(records: Records) -> Int[np.ndarray, "bin action"]:
 
 
 def count_increments(records: Records) -> tuple[int, ...]:
-    """How often mileage moved on by 0, 1, 2, ... bins, over months without a replacement.
+    """Counts of increments of 0, 1, 2, ... bins, over months without a replacement.
 
     Parameters
     ----------
-    records : with the first months of the buses, as ``load(group, first_month=True)`` gives them: from the first month
-        to the second mileage moves on as well.
+    records : including the first month of each bus, as from ``load(group, first_month=True)``.
 
     Raises
     ------
-    ValueError : no month of a bus follows another, or mileage falls without a replacement.
+    ValueError : no two months of a bus are consecutive, or mileage falls without a replacement.
 
     Examples
     --------
@@ -225,16 +222,18 @@ def count_increments(records: Records) -> tuple[int, ...]:
     follows = (np.diff(records.bus) == 0) & (np.diff(records.group) == 0) & (np.diff(records.month) == 1)
     steps = np.diff(records.bin)[follows & ~records.replaced[:-1]]
     if not len(steps):
-        raise ValueError("records has no month without a replacement that another month of its bus follows")
+        raise ValueError(
+            "records has no two consecutive months of a bus without a replacement: pass a bus's history"
+        )
     if steps.min() < 0:
         raise ValueError(
-            f"records.bin falls by {-steps.min()} from one month to the next without a replacement"
+            f"records.bin falls by {-steps.min()} in a month without a replacement: mark the replacement"
         )
     return tuple(np.bincount(steps).tolist())
 
 
 def reduced_form(records: Records) -> Decisions:
-    """Decisions whose utility of replacing is linear in mileage, -alpha + slope * bin / 10, and of keeping zero."""
+    """Decisions of the reduced form: the utility of replacing is -alpha + slope * bin / 10, of keeping zero."""
     features = np.zeros((len(records.bin), 2, 2))
     features[:, 1, 0], features[:, 1, 1] = -1, records.bin / 10
     names = Metadata(name="bus engines", feature_names=("alpha", "slope"), action_names=ACTION_NAMES)
@@ -243,7 +242,7 @@ def reduced_form(records: Records) -> Decisions:
 
 
 def tabular(records: Records) -> Decisions:
-    """Decisions with the probabilities of the next bins for features."""
+    """Decisions with transition probabilities as features."""
     names = Metadata(name="bus engines", action_names=ACTION_NAMES)
     return Decisions.from_mdp(transitions(), records.bin, records.replaced.astype(int), metadata=names)
 
@@ -256,17 +255,17 @@ def choice_values(
     shocks: str = "logit",
     increments: Any = INCREMENTS,
 ) -> Float[np.ndarray, "bin action"]:
-    """Utilities of keeping and replacing in every bin, what is to come included and shocks left out.
+    """Choice-specific values of keeping and replacing in every bin, without shocks.
 
-    The fixed point of the smoothed Bellman equation, by Newton's method (Rust's Kantorovich steps) from two sweeps.
+    The fixed point of the smoothed Bellman equation, by Newton-Kantorovich steps after two value iterations.
 
     Raises
     ------
-    ValueError : beta is outside [0, 1), or there are no such shocks.
+    ValueError : beta is outside [0, 1), or the shocks are unknown.
     """
-    _check_shocks(shocks)
+    require_one_of("shocks", shocks, SHOCKS)
     if not 0 <= beta < 1:
-        raise ValueError(f"beta is {beta}: give a discount in [0, 1)")
+        raise ValueError(f"beta is {beta}: pass a discount in [0, 1)")
     keep = _keep(tuple(increments))
     cost = COST * theta * np.arange(NUM_BINS)
 
@@ -286,14 +285,9 @@ def choice_values(
     raise RuntimeError(f"the values of costs {replacement_cost}, {theta} did not converge in 50 steps")
 
 
-def _check_shocks(shocks: str) -> None:
-    if shocks not in SHOCKS:
-        raise ValueError(f"shocks must be one of {SHOCKS}, not {shocks!r}")
-
-
 @functools.lru_cache(maxsize=8)
 def _keep(increments: tuple[Any, ...]) -> np.ndarray:
-    """Probabilities (bin, next bin) of an engine that is kept, in double precision."""
+    """Transition matrix (bin, next bin) of keeping, in double precision."""
     keep, bins = np.zeros((NUM_BINS, NUM_BINS)), np.arange(NUM_BINS)
     for step, count in enumerate(increments):
         np.add.at(keep, (bins, np.minimum(bins + step, NUM_BINS - 1)), count / sum(increments))
@@ -301,7 +295,7 @@ def _keep(increments: tuple[Any, ...]) -> np.ndarray:
 
 
 def _best(utilities: np.ndarray, shocks: str) -> tuple[np.ndarray, np.ndarray]:
-    """Expected largest utility (bin,), less the mean of a Gumbel shock, and the probability of replacing."""
+    """Expected maximum utility (bin,), with Gumbel shocks of mean zero, and the probability of replacing."""
     keep, replace = utilities.T
     if shocks == "logit":
         return np.logaddexp(keep, replace), expit(replace - keep)
@@ -310,13 +304,13 @@ def _best(utilities: np.ndarray, shocks: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_likelihood(utilities: np.ndarray, records: Records, *, shocks: str = "logit") -> float:
-    """Log probability of the decisions, given utilities (bin, action).
+    """Log likelihood of the decisions given choice-specific values (bin, action).
 
     Raises
     ------
-    ValueError : `shocks` is neither ``"logit"`` nor ``"probit"``.
+    ValueError : the shocks are unknown.
     """
-    _check_shocks(shocks)
+    require_one_of("shocks", shocks, SHOCKS)
     gap = (utilities[:, 1] - utilities[:, 0])[records.bin] * np.where(records.replaced, 1, -1)
     return float(-np.logaddexp(0, -gap).sum() if shocks == "logit" else log_ndtr(gap / np.sqrt(2)).sum())
 
@@ -330,30 +324,29 @@ class Estimate(NamedTuple):
 
 
 def estimate(records: Records, *, beta: float = DISCOUNT, shocks: str = "logit") -> Estimate:
-    """Costs under which the decisions are most probable, by the nested fixed point.
+    """Maximum likelihood estimates of the costs, by the nested fixed point algorithm.
 
     Raises
     ------
-    ValueError : no engine was replaced, or all were: the costs then go on for ever.
-    RuntimeError : the search did not end at a maximum.
+    ValueError : no engine was replaced, or all were: the likelihood has no maximum.
+    RuntimeError : the optimiser did not converge.
     """
     from scipy.optimize import minimize
 
     number = int(records.replaced.sum())
     if number in (0, len(records.replaced)):
         raise ValueError(
-            f"records have {number} replacements in {len(records.replaced)} months: costs take some of each"
+            f"records have {number} replacements in {len(records.replaced)} months: pass months with and without"
         )
 
     def loss(costs):
         return -log_likelihood(choice_values(*costs, beta=beta, shocks=shocks), records, shocks=shocks)
 
-    start = minimize(loss, np.array([8.0, 2.0]), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8})
-    found = minimize(
-        loss, start.x, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12, "maxiter": 2000}
-    )
+    search = functools.partial(minimize, loss, method="Nelder-Mead")
+    start = search([8.0, 2.0], options={"xatol": 1e-4, "fatol": 1e-8})
+    found = search(start.x, options={"xatol": 1e-8, "fatol": 1e-12, "maxiter": 2000})
     if not found.success:
-        raise RuntimeError(f"the costs did not settle: {found.message}")
+        raise RuntimeError(f"the optimiser did not converge: {found.message}")
     return Estimate(float(found.x[0]), float(found.x[1]), float(-found.fun))
 
 
@@ -368,12 +361,13 @@ def simulate(
     shocks: str = "logit",
     increments: Any = INCREMENTS,
 ) -> Records:
-    """Months of buses, all new at first, of a superintendent with such costs; the group is 0.
+    """Simulated records of a superintendent with these costs, from new engines on; the group is 0.
 
     Parameters
     ----------
     key : a typed key, ``jax.random.key(seed)``.
     """
+    require_key(key)
     utilities = choice_values(replacement_cost, theta, beta=beta, shocks=shocks, increments=increments)
     chance = jnp.asarray(_best(utilities, shocks)[1])
     steps = jnp.log(jnp.asarray(increments, float))
@@ -384,9 +378,7 @@ def simulate(
         step = jax.random.categorical(key_step, steps, shape=bins.shape)
         return jnp.minimum(jnp.where(replaced, 0, bins) + step, NUM_BINS - 1), (bins, replaced)
 
-    new = jnp.zeros(num_buses, int)
-    bins, replaced = (
-        np.asarray(x).T.ravel() for x in lax.scan(month, new, jax.random.split(key, num_months))[1]
-    )
+    seen = lax.scan(month, jnp.zeros(num_buses, int), jax.random.split(key, num_months))[1]
+    bins, replaced = (np.asarray(x).T.ravel() for x in seen)
     bus, months = (x.ravel() for x in np.mgrid[:num_buses, :num_months])
     return Records(np.zeros(bus.size, int), bus, months, 5000 * bins.astype(int), bins.astype(int), replaced)

@@ -1,14 +1,13 @@
-"""Two small worlds without chance, every state of which leads to every other: three states, and a clique of ten.
+"""Two small deterministic MDPs, in which every state leads to every other: three states, and a clique of ten.
 
-Action a of a state leads to the a-th of the other states, in their order. A state has its number for its only
-feature: 1, 2, 3 in the world of three states, and 0 to 9 in the clique. The discount is 0.9.
+Action a of a state leads to the a-th of the other states, in their order. The only feature of a state is
+its number: 1, 2, 3 in the three-state MDP, and 0 to 9 in the clique. The discount is 0.9.
 
-In the world of three states a demonstration is a single decision, from an outer state to the middle one; with as many
-of the one as of the other, neither outer state can seem worth more. In the clique decisions are either random or
-all lead to state 0: the one says little of a reward, the other much.
+In the three-state MDP a demonstration is a single decision, from an outer state to the middle one; with equal numbers
+of both, the outer states have equal posteriors. In the clique decisions are either random or all lead to state 0.
 
-Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes". Its table of
-transitions prints T(s1, a2, s3) and T(s1, a2, s2) where T(s2, a2, s3) and T(s3, a2, s2) are meant, as here.
+Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes". Erratum: its
+transition table prints T(s1, a2, s3) and T(s1, a2, s2) for T(s2, a2, s3) and T(s3, a2, s2).
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ethogram.models.emissions.emission import whole_number
-from ethogram.models.mdp import MDP
-from ethogram.models.trajectories import Metadata, Trajectories
+from ethogram.models.arguments import require_integer, require_one_of
+from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.mdps.mdp import MDP
 
 __all__ = [
     "STATE_NAMES", "clique", "clique_demonstrations", "clique_features", "three_state",
@@ -33,7 +32,7 @@ KINDS = ("random", "to_first")
 
 
 def three_state(discount: float | int = DISCOUNT) -> MDP:
-    """The world of three states and two actions, with its features.
+    """The MDP of three states and two actions, with its features.
 
     Parameters
     ----------
@@ -41,7 +40,7 @@ def three_state(discount: float | int = DISCOUNT) -> MDP:
 
     Raises
     ------
-    TypeError, ValueError : `discount` is no number in [0, 1].
+    TypeError, ValueError : `discount` is not a number in [0, 1].
 
     Examples
     --------
@@ -57,16 +56,16 @@ def three_state_features() -> Float[np.ndarray, "state 1"]:
 
 
 def three_state_demonstrations(first: int = 1, second: int = 1) -> Trajectories:
-    """Single decisions that lead to the middle state, those of state s1 before those of s3.
+    """Single decisions that lead to the middle state, those from state s1 before those from s3.
 
     Parameters
     ----------
-    first : how often s1 leads to s2, by action 0.
-    second : how often s3 leads to s2, by action 1.
+    first : number of decisions from s1 to s2, by action 0.
+    second : number of decisions from s3 to s2, by action 1.
 
     Raises
     ------
-    TypeError, ValueError : a number is no integer from 0, or both are 0.
+    TypeError, ValueError : a number is not an integer from 0, or both are 0.
 
     Examples
     --------
@@ -75,16 +74,16 @@ def three_state_demonstrations(first: int = 1, second: int = 1) -> Trajectories:
     ([[0], [0], [2]], [[0], [0], [1]])
     """
     for name, value in (("first", first), ("second", second)):
-        whole_number(name, value, 0)
+        require_integer(name, value, 0)
     if first + second == 0:
-        raise ValueError("first and second are both 0: give one demonstration at least")
+        raise ValueError("first and second are both 0: give at least one demonstration")
     states = np.repeat([0, 2], [first, second])
     metadata = Metadata(name="three states", state_names=STATE_NAMES, time_unit="step")
     return _single_steps(states, np.where(states == 0, 0, 1), metadata)
 
 
 def clique(num_states: int = 10, discount: float | int = DISCOUNT) -> MDP:
-    """A world whose every state leads to every other, by an action for each of them, with its features.
+    """An MDP in which every state leads to every other, by one action for each, with its features.
 
     Parameters
     ----------
@@ -93,7 +92,7 @@ def clique(num_states: int = 10, discount: float | int = DISCOUNT) -> MDP:
 
     Raises
     ------
-    TypeError, ValueError : `num_states` is no integer from 2, or `discount` no number in [0, 1].
+    TypeError, ValueError : `num_states` is not an integer from 2, or `discount` not a number in [0, 1].
     """
     return _each_to_every_other(clique_features(num_states), discount)
 
@@ -103,9 +102,9 @@ def clique_features(num_states: int = 10) -> Float[np.ndarray, "state 1"]:
 
     Raises
     ------
-    TypeError, ValueError : `num_states` is no integer from 2.
+    TypeError, ValueError : `num_states` is not an integer from 2.
     """
-    whole_number("num_states", num_states, 2)
+    require_integer("num_states", num_states, 2)
     return np.arange(float(num_states))[:, None]
 
 
@@ -124,7 +123,7 @@ def clique_demonstrations(
 
     Raises
     ------
-    TypeError, ValueError : there is no such kind, `num` is no integer from 1, or `num_states` none from 2.
+    TypeError, ValueError : `kind` is unknown, `num` is not an integer from 1, or `num_states` not one from 2.
 
     Examples
     --------
@@ -132,14 +131,13 @@ def clique_demonstrations(
     >>> data.actions.ravel().tolist(), bool((data.states > 0).all())
     ([0, 0, 0, 0, 0], True)
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {KINDS}, not {kind!r}")
-    whole_number("num", num, 1)
-    whole_number("num_states", num_states, 2)
+    require_one_of("kind", kind, KINDS)
+    require_integer("num", num, 1)
+    require_integer("num_states", num_states, 2)
     key_states, key_actions = jax.random.split(key)
     least = 0 if kind == "random" else 1
     states = np.asarray(jax.random.randint(key_states, (num,), least, num_states))
-    # State 0 is the first of the others, wherever one is.
+    # Action 0 leads to state 0 from every other state.
     actions = np.zeros(num, int)
     if kind == "random":
         actions = np.asarray(jax.random.randint(key_actions, (num,), 0, num_states - 1))

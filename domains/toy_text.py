@@ -1,19 +1,19 @@
-r"""Two boards of gymnasium's toy text, a frozen lake and a cliff, as worlds without end.
+r"""Frozen lake and cliff walking of gymnasium's toy text, as infinite-horizon MDPs.
 
-*Frozen lake*: from the start S over frozen cells F to the goal G, which pays 1 when it is reached; the way ends there,
-and in a hole H. On slippery ice a move goes where it should with probability 1/3, and as often to either side of that.
+*Frozen lake*: from the start S over frozen cells F to the goal G, with reward 1 on reaching it; episodes end there and
+in holes H. On slippery ice a move goes in its direction with probability 1/3, and to either side with 1/3 each.
 
-*Cliff walking*: every move costs 1. A move onto the cliff C costs 100 and leads back to the start S; the way ends at
-the goal G. Cells of the cliff are states that nothing leads to, and are left by the same moves.
+*Cliff walking*: every move costs 1. A move onto the cliff C costs 100 and leads back to the start S; episodes end at
+the goal G. Cells of the cliff are unreachable states.
 
 A move off the board leaves the agent where it is. Cell (row, column) is state ``row * columns + column``, rows counted
 downwards.
 
-Where the way ends the agent stays for ever, paid nothing, and has one action. An agent that is soft about its return is
-paid for choice: with all four actions an end would be worth :math:`\ln 4 / (1 - \gamma)`, 27.7 at a discount of 0.95,
-about as much as walking on for ever, and a hole in the ice would be nothing to avoid.
-``dataclasses.replace(world.mdp, action_mask=None)`` is the world with all actions everywhere. With one action an end
-also ends what choice pays: an agent whose rewards are small beside ln 4 a step puts off the goal too.
+Terminal states are absorbing, with reward zero and one action. The soft value includes the entropy of actions: with
+all four a terminal state would be worth :math:`\ln 4 / (1 - \gamma)`, 27.7 at a discount of 0.95, about as much as
+walking on indefinitely, and holes would not be avoided. ``dataclasses.replace(world.mdp, action_mask=None)`` has all
+actions everywhere. With one action termination also ends the entropy bonus: an agent whose rewards are small compared
+with ln 4 per step avoids the goal too.
 
 The rules are those of gymnasium 1.4 (Towers et al., 2024), whose cliff is that of Sutton and Barto (2018), example 6.6.
 """
@@ -21,12 +21,12 @@ The rules are those of gymnasium 1.4 (Towers et al., 2024), whose cliff is that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ethogram.models.mdp import MDP
+from ethogram.models.mdps.mdp import MDP
 
 __all__ = ["CLIFF", "CLIFF_ACTIONS", "LAKE", "LAKE_ACTIONS", "TextWorld", "cliff_walking", "frozen_lake"]
 
@@ -36,20 +36,20 @@ CLIFF = ("............", "............", "............", "SCCCCCCCCCCG")
 CLIFF_ACTIONS = ("up", "right", "down", "left")
 
 MOVES = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
-"""Rows downwards and columns to the right that a move goes."""
+"""Rows down and columns right of each move."""
 
 SLIPS = (-1, 0, 1)
-"""Actions that happen on ice, counted from the one chosen: its neighbours in the order of `LAKE_ACTIONS`."""
+"""Executed actions on ice, relative to the chosen one in the order of `LAKE_ACTIONS`."""
 
 
 class TextWorld(NamedTuple):
-    """A board with what is paid on it.
+    """An environment with its reward.
 
     Attributes
     ----------
-    mdp : the moves and the start, with one action where the way ends.
-    reward : r (state, action), expected over what may follow; 0 where the way has ended.
-    terminal : (state,), where the way ends.
+    mdp : transitions and start, with one action in terminal states.
+    reward : expected r (state, action); 0 in terminal states.
+    terminal : (state,), terminal states.
     """
 
     mdp: MDP
@@ -62,12 +62,12 @@ def frozen_lake(*, slippery: bool = True, discount: float | int = 0.95) -> TextW
 
     Parameters
     ----------
-    slippery : whether a move may go to either side.
+    slippery : whether a move may slip to either side.
     discount : gamma in [0, 1].
 
     Raises
     ------
-    TypeError, ValueError : `discount` is no number in [0, 1].
+    TypeError, ValueError : `discount` is not a number in [0, 1].
 
     Examples
     --------
@@ -85,9 +85,7 @@ def frozen_lake(*, slippery: bool = True, discount: float | int = 0.95) -> TextW
         successors,
         np.full(successors.shape, 1 / successors.shape[-1]),
         discount=discount,
-        action_mask=_one_action(terminal),
-        start=(cells == "S").astype(float),
-        action_names=LAKE_ACTIONS,
+        **_parts(cells, terminal, LAKE_ACTIONS),
     )
     return TextWorld(moves, np.where(terminal[:, None], 0.0, paid), terminal)
 
@@ -101,7 +99,7 @@ def cliff_walking(*, discount: float | int = 0.95) -> TextWorld:
 
     Raises
     ------
-    TypeError, ValueError : `discount` is no number in [0, 1].
+    TypeError, ValueError : `discount` is not a number in [0, 1].
 
     Examples
     --------
@@ -110,18 +108,12 @@ def cliff_walking(*, discount: float | int = 0.95) -> TextWorld:
     (36, [-1.0, -100.0, -1.0, -1.0])
     """
     cells, reached = _cells(CLIFF), _reached(CLIFF, CLIFF_ACTIONS)
-    terminal, start = cells == "G", cells == "S"
+    terminal = cells == "G"
     falls = cells[reached] == "C"
-    reached[falls] = start.argmax()
+    reached[falls] = (cells == "S").argmax()
     reached[terminal] = np.flatnonzero(terminal)[:, None]
     paid = np.where(falls, -100.0, -1.0)
-    moves = MDP.deterministic(
-        reached,
-        discount=discount,
-        action_mask=_one_action(terminal),
-        start=start.astype(float),
-        action_names=CLIFF_ACTIONS,
-    )
+    moves = MDP.deterministic(reached, discount=discount, **_parts(cells, terminal, CLIFF_ACTIONS))
     return TextWorld(moves, np.where(terminal[:, None], 0.0, paid), terminal)
 
 
@@ -131,7 +123,7 @@ def _cells(board: Sequence[str]) -> np.ndarray:
 
 
 def _reached(board: Sequence[str], actions: Sequence[str]) -> np.ndarray:
-    """States (state, action) next to each on the board, itself at the edge."""
+    """Neighbouring states (state, action) on the board, the state itself at the edge."""
     shape = len(board), len(board[0])
     place = np.stack(np.divmod(np.arange(shape[0] * shape[1]), shape[1]), axis=-1)
     after = place[:, None] + np.array([MOVES[name] for name in actions])
@@ -139,6 +131,7 @@ def _reached(board: Sequence[str], actions: Sequence[str]) -> np.ndarray:
     return row * shape[1] + column
 
 
-def _one_action(terminal: np.ndarray) -> np.ndarray:
-    """Availability (state, action): all four actions, and the first alone where the way ends."""
-    return ~terminal[:, None] | (np.arange(4) == 0)
+def _parts(cells: np.ndarray, terminal: np.ndarray, names: Sequence[str]) -> dict[str, Any]:
+    """Names, start and mask of an MDP: all four actions, and the first alone in terminal states."""
+    mask = ~terminal[:, None] | (np.arange(4) == 0)
+    return {"action_mask": mask, "start": (cells == "S").astype(float), "action_names": names}

@@ -1,7 +1,7 @@
-"""Three networks of the UAI competitions with a marginal MAP question each (origin: ``data/bayes_nets/NOTICE``).
+"""Three networks of the UAI competitions with one marginal MAP query each (origin: ``data/bayes_nets/NOTICE``).
 
-A grid of variables, a medical diagnosis by noisy-or and a pedigree: what marginal MAP is asked of in practice, and hard
-enough that methods differ.
+A grid, a medical diagnosis by noisy-or and a pedigree: typical applications of marginal MAP, hard enough that methods
+differ.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ import warnings
 from importlib import resources
 from typing import NamedTuple
 
-from ethogram.models.bayes_net import MarginalMAP
-from ethogram.models.uai import read_evidence, read_map_variables, read_network
+from ethogram.models.arguments import require_one_of
+from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.networks.read_network import read_network
+from ethogram.models.networks.uai import read_evidence, read_map_variables
 
 __all__ = ["KNOWN", "Known", "load"]
 
 
 class Known(NamedTuple):
-    """What is known of a question.
+    """Reference solution of a query.
 
     Attributes
     ----------
-    about : what the network is of.
-    log_probability : of the best answer known.
-    proved : whether no other is better, by branch and bound.
+    about : application of the network.
+    log_probability : of the best known assignment.
+    proved : whether branch and bound has proved it optimal.
     """
 
     about: str
@@ -39,7 +41,7 @@ KNOWN = {
 
 
 def load(name: str) -> MarginalMAP:
-    """The question about one of the networks of :data:`KNOWN`.
+    """Marginal MAP query of one of the networks in :data:`KNOWN`.
 
     Raises
     ------
@@ -49,13 +51,12 @@ def load(name: str) -> MarginalMAP:
     --------
     >>> query = load("50-12-5")
     >>> query.network.num_variables, len(query.map_variables), query.observed
-    (144, 71, ((143, 0),))
+    (144, 71, ((55, 1),))
     """
-    if name not in KNOWN:
-        raise ValueError(f"name is {name!r}: take one of {', '.join(KNOWN)}")
+    require_one_of("name", name, tuple(KNOWN))
     folder = resources.files("ethogram.domains.data") / "bayes_nets"
     with warnings.catch_warnings(), resources.as_file(folder) as place:
-        warnings.simplefilter("ignore", UserWarning)  # rows are rounded in the originals, and kept
+        warnings.simplefilter("ignore", UserWarning)  # rows of the originals are rounded
         network = read_network(place / f"{name}.uai.gz")
         evidence = read_evidence(place / f"{name}.evid", network)
         return MarginalMAP(network, evidence, read_map_variables(place / f"{name}.map", network))

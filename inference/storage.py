@@ -1,15 +1,14 @@
 """Model objects, posteriors and checkpoints as files: arrays in an archive, structure as JSON, no pickles.
 
-A file is a NumPy ``.npz`` archive with one member ``structure``, the JSON of a nested record, and one member an
-array. Only dataclasses and named tuples of this package are rebuilt, and distributions of this package and of numpyro
-from their arguments, so that reading a file runs no foreign code. Files are written to a temporary name and renamed: a
-reader sees the old file or the new one.
+A file is a NumPy ``.npz`` archive with a member ``structure``, the JSON of a nested record, and one member per array.
+Only the classes of `saved_classes`, and distributions of this package and of numpyro, are rebuilt, so that reading a
+file runs no foreign code. Classes are recorded by public tags, ``ethogram.RoleHMM``, and may move. Writing is atomic:
+to a temporary name, then renamed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import io
 import json
 import os
@@ -22,12 +21,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions
 from numpyro.distributions import Distribution
 
-__all__ = ["fingerprint", "read", "write"]
+from ethogram.inference.saved_classes import PACKAGE, find_class, find_distribution, tag_of
 
-PACKAGE = "ethogram"
+__all__ = ["fingerprint", "read", "write"]
 
 FORMAT = "ethogram 1"
 
@@ -45,7 +43,7 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What reading bytes that nobody meant may raise."""
+"""Exceptions that reading arbitrary bytes may raise."""
 
 
 def write(path: str | os.PathLike, content: Any) -> None:
@@ -73,7 +71,7 @@ def write(path: str | os.PathLike, content: Any) -> None:
 
 
 def read(path: str | os.PathLike) -> Any:
-    """What :func:`write` wrote; arrays come back as they were, on the host or the device.
+    """Read what :func:`write` wrote; arrays return to the host or the device, wherever they were.
 
     Device arrays in double precision come back in single where JAX has that switched off.
 
@@ -133,19 +131,15 @@ def _encode(value: Any, arrays: dict[str, np.ndarray], own_only: bool) -> Any:
         return {"array": name, "device": own_only and isinstance(value, jax.Array)}
     if isinstance(value, dict):
         return {"dict": [[inner(key), inner(item)] for key, item in value.items()]}
-    if isinstance(value, Distribution):
+    tag = tag_of(type(value)) or (None if own_only else type(value).__qualname__)
+    if isinstance(value, Distribution) and tag:
         arguments = {argument: inner(getattr(value, argument)) for argument in type(value).arg_constraints}
-        return {
-            "distribution": f"{type(value).__module__}:{type(value).__qualname__}",
-            "arguments": arguments,
-        }
-    name = f"{type(value).__module__}:{type(value).__qualname__}"
-    own = not own_only or name.partition(".")[0] == PACKAGE
-    if isinstance(value, tuple) and hasattr(value, "_fields") and own:
-        return {"named": name, "fields": {field: inner(getattr(value, field)) for field in value._fields}}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type) and own:
-        fields = [field.name for field in dataclasses.fields(value)]
-        return {"object": name, "fields": {field: inner(getattr(value, field)) for field in fields}}
+        return {"distribution": tag, "arguments": arguments}
+    named = isinstance(value, tuple) and hasattr(value, "_fields")
+    if (named or (dataclasses.is_dataclass(value) and not isinstance(value, type))) and tag:
+        names = value._fields if named else [field.name for field in dataclasses.fields(value)]
+        fields = {name: inner(getattr(value, name)) for name in names}
+        return {"named" if named else "object": tag, "fields": fields}
     if type(value) in (list, tuple):
         return {type(value).__name__: [inner(item) for item in value]}
     raise TypeError(
@@ -154,6 +148,9 @@ def _encode(value: Any, arrays: dict[str, np.ndarray], own_only: bool) -> Any:
 
 
 def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    def inner(items):
+        return {name: _decode(item, arrays) for name, item in items.items()}
+
     if not isinstance(value, dict):
         return value
     if "array" in value:
@@ -167,40 +164,10 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         if kind in value:
             return make(_decode(item, arrays) for item in value[kind])
     if "distribution" in value:
-        arguments = {name: _decode(item, arrays) for name, item in value["arguments"].items()}
-        return _find_distribution(value["distribution"])(**arguments)
-    cls = _find_class(value.get("named") or value["object"])
-    fields = {name: _decode(item, arrays) for name, item in value["fields"].items()}
+        return find_distribution(value["distribution"])(**inner(value["arguments"]))
     if "named" in value:
-        return cls(**fields)
-    made = object.__new__(cls)
-    for name, item in fields.items():
+        return find_class(value["named"])(**inner(value["fields"]))
+    made: Any = object.__new__(find_class(value["object"]))
+    for name, item in inner(value["fields"]).items():
         object.__setattr__(made, name, item)
     return made
-
-
-def _find_class(name: str) -> Any:
-    module, _, qualified = name.partition(":")
-    if module.partition(".")[0] != PACKAGE:
-        raise ValueError(f"it names the foreign class {name}")
-    found: Any = importlib.import_module(module)
-    for part in qualified.split("."):
-        found = getattr(found, part)
-    named = isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")
-    if not isinstance(found, type) or not (named or dataclasses.is_dataclass(found)):
-        raise ValueError(f"it names {name}, which is no record")
-    if found.__module__.partition(".")[0] != PACKAGE:
-        raise ValueError(f"it names the foreign class {name}")
-    return found
-
-
-def _find_distribution(name: str) -> Any:
-    module, _, qualified = name.partition(":")
-    package = module.partition(".")[0]
-    if package not in (PACKAGE, "numpyro"):
-        raise ValueError(f"it names the foreign distribution {name}")
-    home = importlib.import_module(module) if package == PACKAGE else numpyro.distributions
-    found = getattr(home, qualified)
-    if not isinstance(found, type) or not issubclass(found, Distribution):
-        raise ValueError(f"it names {name}, which is no distribution")
-    return found

@@ -13,13 +13,13 @@
 # %% [markdown]
 # # Who plays where, and when do they swap?
 #
-# Ten outfield players of one team, six minutes of defending, positions five times a second. A line-up sheet says
-# where each of them is *meant* to be. The tracking data say where they are. Can a model that has never seen the
-# sheet find the roles, say who holds which, notice when two players swap, and say how sure it is?
+# Tracking data of ten outfield players of one team while it defends, at five frames a second. The line-up gives the
+# *nominal* position of each player. Can a model that never sees the line-up recover the roles, assign them to players,
+# detect when two players swap, and quantify its uncertainty?
 #
-# The model is a hidden Markov model of roles: every player is in one of ten roles at every moment, a role is a
-# Gaussian place relative to the team's centre, and players sometimes change role. All parameters have priors,
-# and all are learned together by variational inference.
+# The model is a Bayesian hidden Markov model: at each frame every player holds one of ten roles, the emission of a role
+# is a Gaussian over positions relative to the team's centre, and roles change by a Markov chain. The posterior of all
+# parameters is approximated by variational inference.
 
 # %%
 import os
@@ -38,15 +38,15 @@ with warnings.catch_warnings():
 import ethogram
 from ethogram import plots
 from ethogram.domains import football
-from ethogram.inference.alignment import consistency, duplicate_share, lineup_agreement
+from ethogram.inference.roles.alignment import consistency, duplicate_share, lineup_agreement
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 
 # %% [markdown]
 # ## The data
 #
-# One sequence is one player in one spell of defending; the ten sequences of a spell form a group. Positions are
-# metres from the team's centre, and both teams attack to the right.
+# One sequence is one player during one spell of defending; the ten sequences of a spell form a group. Positions are in
+# metres relative to the team's centre, and both teams attack to the right.
 
 # %%
 plays = football.load("away")
@@ -59,9 +59,9 @@ print(
 # %% [markdown]
 # ## The fit
 #
-# Ten roles; a weak prior on each place (worth a hundredth of an observation, at the team's centre) with a spread
-# of about five metres. Such a fit has many local optima, so several starts run side by side in one compiled
-# program, and the best bound wins. No restart is chosen by looking at the line-up.
+# Ten roles, with a weak normal-inverse-Wishart prior (prior strength 0.01 observations, centred on the team, scale
+# about five metres). The ELBO has many local optima, so CAVI runs from several starts, vectorised in one compiled
+# program, and the restart with the highest ELBO is selected. The line-up is not used.
 
 # %%
 model = ethogram.RoleHMM(10, ethogram.GaussianEmission(2, strength=0.01, dof=4.0, scale=25.0))
@@ -69,7 +69,7 @@ engine = ethogram.ConjugateSVI(model)
 fit = engine.run(
     jax.random.key(0), data, 40 if QUICK else 300, restarts=3 if QUICK else 8, progress_bar=False
 )
-print(f"bound of each restart, nats: {np.round(fit.restart_elbos)}; converged: {fit.converged}")
+print(f"ELBO of each restart, nats: {np.round(fit.restart_elbos)}; converged: {fit.converged}")
 
 fig, ax = plt.subplots(figsize=(6, 3.2))
 plots.elbo_traces(fit, ax)
@@ -78,8 +78,8 @@ plt.show()
 # %% [markdown]
 # ## Who plays where
 #
-# Each role is drawn with its posterior uncertainty: thin ellipses are draws from the posterior, the thick one is
-# its mean. The back line, the holding midfielders and the forwards of a 4-2-3-1 are where a coach would draw them.
+# One ellipse per role: the thick one at the posterior mean, thin ones for draws from the posterior. The back line, the
+# holding midfielders and the forwards of a 4-2-3-1 are visible.
 
 # %%
 fig, ax = plt.subplots(figsize=(8, 5.2))
@@ -88,8 +88,8 @@ ax.set(xlim=(-36, 36), ylim=(-30, 30))
 plt.show()
 
 # %% [markdown]
-# One role a player and spell, no two players alike, is an assignment problem on the posterior's own costs. How
-# well does it agree with the line-up sheet, which played no part so far?
+# Distinct roles for the ten players of a spell are an optimal assignment, with expected negative log likelihoods as
+# costs. How well does it agree with the line-up, which was not used so far?
 
 # %%
 assigned = ethogram.assign_roles(fit.posterior, data)
@@ -97,15 +97,15 @@ inferred = ethogram.infer_roles(fit.posterior, data)
 one_each = np.where(inferred.path >= 0, assigned.role[:, None], -1)
 for name, roles in {"most likely path": inferred.path, "one role each": one_each}.items():
     print(
-        f"{name:17s} frames with a role held twice {duplicate_share(roles, data.group, data.lengths):.2f}, "
-        f"a player in his usual role {consistency(roles, data.agent):.2f}, "
+        f"{name:17s} frames with duplicate roles {duplicate_share(roles, data.group, data.lengths):.2f}, "
+        f"role consistency of players {consistency(roles, data.agent):.2f}, "
         f"agreement with the line-up {lineup_agreement(roles, data.agent, plays.formation_place):.2f}"
     )
 
 # %% [markdown]
 # ## When do they swap?
 #
-# One row a player, one colour a role, paler where the model is less sure. Marks are changes of role.
+# One row per player, one colour per role; opacity is the marginal probability of the role, black ticks mark changes.
 
 # %%
 fig, ax = plt.subplots(figsize=(11, 4))
@@ -113,8 +113,8 @@ plots.role_timelines(inferred.path, inferred.probability, data, ax=ax)
 plt.show()
 
 # %% [markdown]
-# The decision for a spell can be close. Its margin is what the second-best assignment costs more, in nats: near
-# zero, two players might as well be exchanged.
+# The margin of an assignment is the cost difference to the second-best one, in nats: near zero, two players are
+# exchangeable.
 
 # %%
 closest = np.argsort(assigned.margin)[:3]
@@ -125,10 +125,10 @@ for play in closest:
 # %% [markdown]
 # ## How many roles do the data support?
 #
-# The bound on the spells that were fitted, and the log likelihood of spells held out, over the number of roles.
+# The ELBO on the training spells and the log likelihood of held-out spells, over the number of roles.
 
 # %%
-curve = ethogram.score_curve(
+curve = ethogram.heldout_score_curve(
     jax.random.key(1),
     lambda size: ethogram.RoleHMM(size, model.emission),
     [2, 10] if QUICK else [1, 2, 4, 6, 8, 10, 12],
@@ -142,11 +142,11 @@ plots.score_curve(curve, ax)
 plt.show()
 
 # %% [markdown]
-# ## Can variational inference be trusted here?
+# ## How good is the variational approximation?
 #
-# On a small problem three algorithms can be set side by side on the same model object: coordinate ascent,
-# stochastic natural gradients, and NUTS, which samples the exact posterior with the roles summed out. State
-# labels mean nothing by themselves, so every draw is aligned to one reference before it is compared.
+# On a small problem we compare three algorithms on the same model object: CAVI, SVI with natural gradients, and NUTS,
+# which samples the posterior with the roles marginalised. State labels are not identified, so every draw is aligned to
+# one reference.
 
 # %%
 small = ethogram.RoleHMM(2, ethogram.GaussianEmission(1, strength=0.1, dof=4.0, scale=2.0), transition=2.0)
@@ -187,20 +187,20 @@ for name, tree in trees.items():
     print(az.summary(tree, var_names=["mean", "transition"], kind="stats"))
 
 # %% [markdown]
-# The three agree on where the states are and how they follow each other. Variational draws come from q, which
-# leaves out correlations between blocks and is a little too narrow; the plot shows by how much.
+# The three posteriors agree on emissions and transitions. The mean-field q ignores correlations between blocks and is
+# slightly too narrow, as the histograms show.
 
 # %%
 fig, axes = plt.subplots(1, 3, figsize=(11, 3), layout="constrained")
 panels = {
     "mean of state 0": ("mean", {"state": 0, "feature": 0}),
     "mean of state 1": ("mean", {"state": 1, "feature": 0}),
-    "probability of staying in state 0": ("transition", {"state": 0, "next_state": 0}),
+    "self-transition probability of state 0": ("transition", {"state": 0, "next_state": 0}),
 }
-values = {"mean of state 0": -1.5, "mean of state 1": 1.5, "probability of staying in state 0": 0.9}
+values = {"mean of state 0": -1.5, "mean of state 1": 1.5, "self-transition probability of state 0": 0.9}
 swapped = float(np.ravel(reference.mean()["mean"])[0]) > 0
 if swapped:
-    values = {"mean of state 0": 1.5, "mean of state 1": -1.5, "probability of staying in state 0": 0.8}
+    values = {"mean of state 0": 1.5, "mean of state 1": -1.5, "self-transition probability of state 0": 0.8}
 for ax, (title, (site, place)) in zip(axes, panels.items(), strict=True):
     for name, tree in trees.items():
         x = np.ravel(tree["posterior"][site].isel(place))
@@ -212,12 +212,11 @@ axes[0].legend(fontsize="small")
 plt.show()
 
 # %% [markdown]
-# ## What was learned
+# ## Conclusions
 #
-# Without labels the model finds the shape of the team, names each player's role in each spell, and says how
-# sure it is. Players do swap: the most likely path often puts two players in one role for a moment, which the
-# assignment rules out by giving each spell one role a player. Which description is better is not a matter of
-# the likelihood alone, and both stand side by side above.
+# Without labels the model recovers the formation and assigns a role to each player in each spell, with uncertainty.
+# Players do swap roles: the Viterbi paths often place two players in one role for a short time, which the assignment
+# excludes by one role per player and spell. The likelihood alone does not decide between the two descriptions.
 
 # %%
 fig, ax = plt.subplots(figsize=(5, 4.4))

@@ -11,17 +11,16 @@
 # ---
 
 # %% [markdown]
-# # What is the mouse after?
+# # Which intents drive a mouse in a labyrinth?
 #
-# A thirsty mouse runs about a labyrinth of 127 nodes. At one of its 64 ends there is water, at the entrance its
-# home. We see every node it visits and every turn it takes, and never what it wants. Can a model that is told of
-# neither water nor home find out what the mouse is after, when it changes its mind, and how many such intents there
-# are?
+# A water-deprived mouse explores a labyrinth of 127 nodes, with a water port at one of its 64 ends and the home cage
+# at the entrance. We observe every node and every turn, but not the goal. Can a model without information on water or
+# home infer the mouse's intents, when they change, and how many there are?
 #
-# The model is an agent Markov model: a hidden intent drives the moves, and changes with a probability that depends on
-# the intent, the node and the move. Policies, transitions and the first intent have priors and are learned together.
-# The number of intents is open: all rows over intents share weights under a hierarchical Dirichlet process, whose
-# truncation only limits how many the fit may use.
+# The agent Markov model has a latent intent that drives the actions, and changes with a probability that depends on the
+# intent, the node and the action. Policies, transitions and the initial intent have priors and are learned jointly. The
+# number of intents is learned too: the transition rows share weights under a hierarchical Dirichlet process, and the
+# truncation is only an upper bound.
 
 # %%
 import os
@@ -36,16 +35,17 @@ with warnings.catch_warnings():
     import arviz as az
 
 import ethogram
-from ethogram import plots, plots_agents
+from ethogram import plots
 from ethogram.domains import labyrinth
-from ethogram.mouse_intents import draw_windows, typical_trace, where_moves_lead
+from ethogram.plots import intents as plots_agents
+from ethogram.tour.mouse_intents import draw_windows, typical_trace, where_moves_lead
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 
 # %% [markdown]
 # ## The data
 #
-# Windows of 500 steps, each a node and the turn taken there. The last part is held out below.
+# Windows of 500 steps, each with a node and an action. A part is held out below.
 
 # %%
 data, _ = draw_windows(jax.random.key(0), *((24, 1) if QUICK else (100, 1)))
@@ -55,13 +55,13 @@ print(f"steps at the water: {100 * np.mean(data.states == labyrinth.WATER):.1f} 
 # %% [markdown]
 # ## How many intents?
 #
-# The same model with a truncation of 1, 2, 3 and 5, and one of 8, which is more than it needs: there the model chooses.
-# Each is fitted to most of the windows, and scored on the others by the log likelihood of a turn at posterior means.
-# The best of several starts wins by its bound; no start is chosen by the score.
+# We fit the model with truncations of 1, 2, 3 and 5, and of 8, which is more than it needs. Each fit is scored on
+# held-out windows by the log predictive density per step, at posterior means. Among several restarts the best ELBO
+# wins; the held-out score selects nothing.
 
 # %%
 SIZES = [1, 5] if QUICK else [1, 2, 3, 5, 8]
-curve = ethogram.score_curve(
+curve = ethogram.heldout_score_curve(
     jax.random.key(1),
     lambda size: ethogram.AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, size),
     SIZES,
@@ -73,26 +73,26 @@ curve = ethogram.score_curve(
     init="segments",
     progress_bar=False,
 )
-# The same split once more: what the fits have seen.
+# The same split again: the training data of the fits.
 train, test = data.split(jax.random.split(jax.random.key(1))[0], test_fraction=0.2)
 for size, elbo, heldout in zip(curve.size, curve.elbo, curve.heldout, strict=True):
-    print(f"at most {size} intents: bound {elbo:9.1f} nats, held out {heldout:.3f} nats a step")
+    print(f"at most {size} intents: ELBO {elbo:9.1f} nats, held-out {heldout:.3f} nats per step")
 
 fig, ax = plt.subplots(figsize=(6, 3.4))
 plots.score_curve(curve, ax)
-ax.set_xlabel("intents allowed")
+ax.set_xlabel("truncation (maximum number of intents)")
 plt.show()
 
 # %% [markdown]
-# With all the windows, the step from one intent to two is large, that to three smaller, and what is allowed beyond is
-# not needed: the score stays, and the bound falls a little. The bound need not rise with the truncation: a larger model
-# has more places to get stuck in, and pays for weights that it does not use.
+# On all windows, the gain from one intent to two is large and that to three smaller; further intents are not needed:
+# the score levels off, and the ELBO falls slightly. The ELBO need not increase with the truncation: a larger model has
+# more local optima, and pays for weights it does not use.
 #
-# ## What the model chose
+# ## How many intents does the model use?
 #
-# Of the intents that it was allowed, how many does the last model use? The weights are the shared ones of the
-# hierarchical process: they say where the rows over intents are drawn to, and are a point in q, without a spread. How
-# much of the time an intent is held is another question, and answered by the posterior of the steps.
+# Of the intents allowed, how many does the largest model use? The weights are the shared base measure of the
+# hierarchical process, towards which the transition rows are shrunk; q has a point mass on them. The share of the steps
+# of each intent is a different quantity, and follows from the posterior of the intents.
 
 # %%
 fit = curve.fits[-1]
@@ -102,21 +102,20 @@ share = inferred.visits.sum(-1) / inferred.visits.sum()
 for intent in np.argsort(-share):
     print(f"intent {intent}: weight {weights[intent]:.3f}, {100 * share[intent]:5.1f} % of the steps")
 print(f"beyond the truncation: weight {weights[-1]:.3f}")
-print(f"intents that hold more than 1 % of the steps: {len(inferred.used)}")
+print(f"intents with more than 1 % of the steps: {len(inferred.used)}")
 
 fig, ax = plt.subplots(figsize=(4.6, 3))
 plots_agents.intent_shares(inferred.probability, ax)
 plt.show()
 
 # %% [markdown]
-# ## Another judge
+# ## Model comparison by leave-one-out cross-validation
 #
-# ArviZ compares models by their estimated leave-one-out score. Its draws are taken for draws from the posterior, and
-# ours come from q, the variational approximation, which is narrower: the estimate is of the leave-one-out score under
-# q, `p` comes out too small, and the Pareto diagnostics look better than they should. What is left out here is a whole
-# window of 500 turns, which moves the posterior of rare nodes a good deal, so the diagnostics may complain
-# even so, and they are right to. The order of the models is to be believed where the held-out score above, in which no
-# window is both learned from and scored, says the same.
+# ArviZ estimates the leave-one-out predictive density from posterior draws. Ours are draws from q, the variational
+# approximation, which is narrower than the posterior: the estimate is for q, `p` is too small, and the Pareto
+# diagnostics look better than they should. Each left-out unit is a whole window of 500 steps, which shifts the
+# posterior of rare nodes considerably, so diagnostics may still warn, rightly. Trust the ranking where it agrees with
+# the held-out score above, which uses no window twice.
 
 # %%
 trees = {
@@ -135,10 +134,11 @@ for text in dict.fromkeys(
     print(f"ArviZ warns: {text[:200]}")
 
 # %% [markdown]
-# ## When does it change its mind?
+# ## When does the intent change?
 #
-# One window, stacked probabilities: one colour from top to bottom is certainty. Above are the arrivals at the water
-# and the departures for home, which the model was not told of; below is the probability of a change at each step.
+# One window, with stacked posterior probabilities: a single colour from top to bottom is certainty. The marks above are
+# arrivals at the water and departures for home, which are not given to the model; below is the change probability of
+# each step.
 
 # %%
 window = typical_trace(inferred.probability)
@@ -154,10 +154,9 @@ plots_agents.intent_timeline(
 plt.show()
 
 # %% [markdown]
-# ## What is the mouse after?
+# ## Where do the intents lead?
 #
-# Follow the most probable moves of an intent from every place where it is held: do they end at the water, at home, or
-# nowhere?
+# From each node, follow the most probable actions of an intent: do they end at the water, at home, or in a cycle?
 
 # %%
 policy = np.asarray(fit.posterior.model.agent(fit.posterior.mean()).policy)
@@ -170,12 +169,11 @@ for intent in inferred.used:
     print(titles[intent].replace("\n", " "))
 
 # %% [markdown]
-# Discs are where an intent is held, by their area; arrows are its most probable moves. With all the windows, one intent
-# leads to the water from nearly everywhere, and searches the dead ends on its way; one begins at the water and leads
-# out, most often home; one explores the far side, and leads to neither. What else is above one step in a hundred is a
-# mouse that runs to and fro between two nodes, for which the model opens an intent of its own. Neither water nor home
-# was in the model, and how the rest of the time is cut up differs between good fits: other starts and other windows may
-# give two large intents in place of three.
+# Disc area is the share of an intent's steps at a node; arrows are its most probable actions. On all windows, one
+# intent leads to the water from nearly everywhere, searching dead ends on its way; one begins at the water and leads
+# out, mostly home; one explores the far side and leads to neither. The other intents with more than 1 % of the steps
+# are back-and-forth movements between two nodes. Neither water nor home was given to the model. The partition of the
+# remaining time differs between good fits: other starts and windows may give two large intents instead of three.
 
 # %%
 shown = inferred.used[:4]

@@ -11,15 +11,15 @@
 # ---
 
 # %% [markdown]
-# # How does she play?
+# # What does a Tetris player value?
 #
-# We watch somebody play Tetris. At every piece there are some twenty places where it could go, other ones each time,
-# and she takes one. What does she value: a low stack, no holes, a flat surface? And what will she do next?
+# We watch a player of Tetris. Every piece has some twenty legal placements, different ones each time, and she chooses
+# one. What does she value: a low stack, no holes, a flat surface? And what will she do next?
 #
-# The model is the noisy Markov decision process: a placement has a value, the sum of what its features are worth to
-# her, and standard normal noise of its own; she takes the best. That is a multinomial probit with a set of options that
-# changes with every decision. Its likelihood is one integral, so NUTS can sample it; with one latent utility an option
-# it is a linear regression, so data augmentation can, and its parameter-expanded form PX-DA.
+# The model is the noisy Markov decision process: a placement has a utility, linear in its features, plus standard
+# normal noise, and she chooses the largest. That is a multinomial probit with choice sets that vary. Its likelihood is
+# a one-dimensional integral, which NUTS can sample; given latent utilities it is a linear regression, which data
+# augmentation can, and its parameter-expanded form PX-DA.
 
 # %%
 import os
@@ -36,20 +36,19 @@ with warnings.catch_warnings():
 from numpyro.infer import MCMC, NUTS
 
 import ethogram
-from ethogram import plots_choices
 from ethogram.domains import tetris, toy_chain
-from ethogram.inference import choice_predictions, choice_summary
+from ethogram.plots import choices as plots_choices
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 CHAINS = 4
 
 # %% [markdown]
-# ## Three samplers on a small world
+# ## Three samplers on a small MDP
 #
-# First a world small enough to see how samplers differ: seven states, three actions, fifty decisions. The agent's
-# values of the states are known to us and sum to zero, since adding a constant to all of them changes no choice. (Her
-# board is for the end.) Decisions are simulated until the choices overlap: where some direction of the values is
-# contradicted by no choice, the posterior out there is the prior.
+# First an MDP that is small enough to compare samplers: seven states, three actions, fifty decisions. The true values
+# of the states are known and sum to zero, since adding a constant to all of them changes no choice. Decisions are
+# simulated until the choices overlap: along a direction that no choice contradicts, only the prior bounds the
+# posterior.
 
 # %%
 model = ethogram.NoisyMDP(kappa=16.0)
@@ -83,17 +82,17 @@ for name, kernel in kernels.items():
     sweeps = CHAINS * mcmc.num_samples
     slowest = table["ess_bulk"].astype(float).min()
     print(f"{name:6s} largest r_hat {table['r_hat'].astype(float).max():.3f}, "
-          f"effective draws of the slowest value {slowest:.0f} of {sweeps}")  # fmt: skip
+          f"smallest ess_bulk of a value {slowest:.0f} of {sweeps} draws")  # fmt: skip
 
 # %% [markdown]
-# The three agree, as they must: one posterior, three ways to walk about in it. They differ in how fast they forget
-# where they were. Plain data augmentation moves the utilities a little, then the values a little. PX-DA moves the scale
-# of all utilities and the level of each decision along, which change no choice and so are free to go far.
+# The three agree on the posterior, and differ in autocorrelation. Plain data augmentation takes small steps of the
+# utilities, then of the values. PX-DA also moves the scale of all utilities and the level of those of each decision,
+# which change no choice and so can move far.
 
 
 # %%
 def autocorrelation(x, lags):
-    """Of chains (chain, draw), at each lag, about their common mean."""
+    """Autocorrelation of chains (chain, draw) at each lag, around their common mean."""
     x = np.asarray(x, float) - np.mean(x)
     return [np.mean(x[:, : x.shape[1] - lag] * x[:, lag:]) / np.mean(x**2) for lag in lags]
 
@@ -103,7 +102,7 @@ figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
 for name, tree in trees.items():
     axes[0].plot(lags, autocorrelation(tree.posterior["v"][:, :, 6].values, lags), marker=".", label=name)
 axes[0].axhline(0, color="0.8")
-axes[0].set(xlabel="lag, sweeps or draws", ylabel="autocorrelation of the seventh value")
+axes[0].set(xlabel="lag (draws)", ylabel="autocorrelation of the seventh value")
 axes[0].legend(frameon=False)
 offset = np.linspace(-0.2, 0.2, len(trees))
 for shift, (name, tree) in zip(offset, trees.items(), strict=True):
@@ -117,12 +116,12 @@ for shift, (name, tree) in zip(offset, trees.items(), strict=True):
         label=name,
     )
 axes[1].plot(range(7), toy.values, "kx", markersize=9, label="truth")
-axes[1].set(xlabel="state", ylabel="value, 90 % of the posterior")
+axes[1].set(xlabel="state", ylabel="value (90 % interval)")
 axes[1].legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# Ranks of the draws of each chain among those of all chains: flat where the chains have found the same law.
+# Rank plots: the ranks of each chain's draws among all draws are uniform where the chains have the same distribution.
 
 # %%
 ranks = plt.figure(figsize=(12, 3), layout="constrained")
@@ -139,14 +138,16 @@ plt.show()
 # %% [markdown]
 # ## Her game
 #
-# A player who fears holes more than anything: values of (-3, -15, -1) for the height of the stack, its holes and its
-# bumpiness. From her first hundred placements we learn what she values; the next four hundred are to be predicted.
+# A player who avoids holes most: values of (-3, -15, -1) for the height of the stack, its holes and its bumpiness. We
+# fit her first hundred placements, and predict the next four hundred.
 
 # %%
 truth = (-3.0, -15.0, -1.0)
 game = tetris.simulate(jax.random.key(3), truth, 500)
 train, test = game.decisions.take(slice(0, 100)), game.decisions.take(slice(100, None))
-print(f"options a placement: {train.legal.sum(1).mean():.0f} on average, {train.legal.sum(1).max()} at most")
+print(
+    f"legal placements of a piece: {train.legal.sum(1).mean():.0f} on average, {train.legal.sum(1).max()} at most"
+)
 
 player = ethogram.NoisyMDP(kappa=2500.0, kind="features")
 mcmc = MCMC(
@@ -159,45 +160,44 @@ mcmc = MCMC(
 )
 mcmc.run(jax.random.key(4), train)
 samples = mcmc.get_samples()
-print(choice_summary.summarize_choices(player, samples, train))
+print(ethogram.choices.summarize_choices(player, samples, train))
 
 # %% [markdown]
-# That was NUTS; `PXDA(player)` takes the same decisions. With many options and strong values the latent utilities hold
-# the scale of the values tight, so that a sweep moves it little: `PXDA(player, winner="rejection", collapse_scale=2)`
-# adds a move of the scale that knows nothing of the utilities. Which of the three forgets fastest here is not shown;
-# the cells above, with `player` and `train` in them, would show it.
+# That was NUTS; `PXDA(player)` takes the same decisions. With many options and large values the scale of the values is
+# poorly identified, and a sweep changes it little: `PXDA(player, winner="rejection", collapse_scale=2)` adds a move of
+# the scale with the latent utilities marginalised out. The cells above, with `player` and `train`, compare them.
 #
-# What she will do next is the posterior predictive probability of each placement: the mean over draws of its exact
-# probability. Beside the share of placements that are not the most probable one stands what is to be expected of who
-# knows her values, though not the noise: over four hundred placements a model may be luckier, on average it is not.
+# Predictions are posterior predictive probabilities of each placement: the mean over draws of its exact probability.
+# The choice error is the share of placements that are not the most probable one. The oracle has the
+# true values but not the noise; no model has a smaller expected error on average.
 
 # %%
-probabilities = choice_predictions.predict_probabilities(player, samples, test)
+probabilities = ethogram.choices.predict_choice_probabilities(None, player, samples, test)
 guess = np.asarray(probabilities).argmax(1)
-error = choice_predictions.choice_error(guess, test)
-floor = choice_predictions.noise_floor(test.features @ np.array(truth), test)
+error = ethogram.choices.choice_error(guess, test)
+floor = ethogram.choices.noise_floor(test.features @ np.array(truth), test)
 chosen = np.take_along_axis(np.asarray(probabilities), test.choice[:, None], 1)
-print(f"predicted wrongly: {error:.3f}; to be expected of who knows her values: {floor:.3f}")
-print(f"mean log probability of what she did: {np.log(chosen).mean():.3f} nats")
+print(f"choice error: {error:.3f}; expected of the oracle: {floor:.3f}")
+print(f"held-out log predictive density: {np.log(chosen).mean():.3f} nats a placement")
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
 plots_choices.value_marginals(samples["v"], axes[0], names=train.metadata.feature_names, truth=truth)
-plots_choices.reliability(choice_predictions.calibration(probabilities, test, 8), axes[1])
+plots_choices.reliability(ethogram.choices.calibration(probabilities, test, 8), axes[1])
 plt.show()
 
 # %% [markdown]
-# Left, what she values, and the truth. Right, options by their predicted probability, and how often they were taken: on
-# the diagonal a prediction of 30 % is right in 30 % of the cases.
+# Left, the marginal posteriors of her values, and the truth. Right, a reliability diagram: observed shares of options
+# against their predicted probabilities.
 #
-# Last, the same pieces and the same noise, played by her and by who learned from her; in colour, where the piece at
-# hand comes to lie.
+# Last, the same pieces and the same noise, played with her values and with the posterior means; the current piece is
+# coloured where it lands.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(6, 6), layout="constrained")
 moves = 60
 for ax, values, title in zip(
-    axes, (truth, tuple(np.asarray(samples["v"].mean(0)))), ("she plays", "who learned from her"), strict=True
+    axes, (truth, tuple(np.asarray(samples["v"].mean(0)))), ("true values", "posterior mean"), strict=True
 ):
     played = tetris.simulate(jax.random.key(9), values, moves)
     tetris.draw_placement(played.boards[-1], played.pieces[-1], played.decisions.choice[-1], ax)
@@ -205,10 +205,8 @@ for ax, values, title in zip(
 plt.show()
 cap = 100 if QUICK else 250
 survived = tetris.play(jax.random.key(5), samples["v"].mean(0), 20 if QUICK else 100, cap)
-print(
-    f"of {len(survived)} games of the learned player {np.mean(survived == cap):.0%} went on for all of {cap} moves"
-)
+print(f"of {len(survived)} games of the learned player {np.mean(survived == cap):.0%} lasted all {cap} moves")
 
 # %% [markdown]
-# To be watched yourself: `ethogram play tetris --out mine.csv` records your game, and
-# `ethogram.domains.tetris_records.load_games("mine.csv")` gives the decisions for the model above.
+# To record your own game: `ethogram play tetris --out mine.csv`; `ethogram.domains.tetris.load_games("mine.csv")` reads
+# its decisions for the model above.

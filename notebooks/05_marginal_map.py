@@ -13,11 +13,11 @@
 # %% [markdown]
 # # Which faults explain the symptoms best?
 #
-# A house calls: one radiator is cold, so are all rooms now and then, the boiler starts and stops, gas is used as never
-# before; upstairs is no colder than the rest, there is no wet patch and no soot. Nine faults are possible, several may
-# be there at once, and between faults and symptoms stand things that nobody sees: how fast the water moves, whether the
-# pressure is low. Which **joint** setting of the faults is most probable, whatever goes on in between? That is marginal
-# MAP: a maximum over some variables of a sum over others.
+# A resident reports a heating failure: one radiator is cold, all rooms are cold now and then, the boiler cycles and the
+# gas bill is high; the rooms upstairs are as warm as the others, there is no wet patch and no soot. Nine faults are
+# possible, several may be present at once, and hidden states lie between faults and symptoms: how fast the water moves,
+# whether the pressure is low. Which **joint assignment** of the faults is most probable, with the hidden states summed
+# out? That is a marginal MAP query: a maximum over some variables of a sum over others.
 
 # %%
 import os
@@ -27,12 +27,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import ethogram
-from ethogram import plots_mmap
+from ethogram import networks
 from ethogram.domains import diagnosis, uai_networks
-from ethogram.inference.ags import ascend
-from ethogram.inference.best_assignments import best_assignments, single_flips
-from ethogram.inference.elimination import exact_log_probability
-from ethogram.inference.variable_posteriors import variable_posteriors
+from ethogram.plots import networks as plots_mmap
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 SECONDS = 2.0 if QUICK else 5.0
@@ -40,35 +37,35 @@ SECONDS = 2.0 if QUICK else 5.0
 # %% [markdown]
 # ## A network by noisy-or
 #
-# Each cause brings an effect about by itself, with some strength. Effects with several causes are chains of small
-# tables, so that ten causes do not take a table of a thousand rows.
+# Causes act independently, each with its own strength. Effects with several causes are chains of small tables, so that
+# ten causes do not need a table of a thousand rows.
 
 # %%
-query = diagnosis.question()
+query = diagnosis.heating_query()
 network = query.network
 print(
-    f"{network.num_variables} variables, the largest table has {max(t.size for t in network.tables)} numbers"
+    f"{network.num_variables} variables, the largest table has {max(t.size for t in network.tables)} entries"
 )
 for name, state in diagnosis.COMPLAINTS.items():
     print(f"  {name}: {state}")
 
 # %% [markdown]
-# ## Three ways to answer, and what two of them miss
+# ## Three estimates, two of which miss the optimum
 #
-# The most probable faults **together**; the same read off the most probable explanation of *everything*, hidden
-# variables included; and each fault's own most probable state. Only the first answers the question.
+# The optimal **joint** assignment of the faults; the most probable explanation (MPE) of *all* variables, restricted to
+# the faults; and the posterior mode of every fault. Only the first answers the query.
 
 
 # %%
 def faults(assignment):
-    """Faults that are there, as text."""
+    """Faults present, as text."""
     return ", ".join(name for name, state in assignment.items() if state == "yes") or "none"
 
 
 for method, words in (
     ("hybrid", "marginal MAP"),
-    ("mpe", "explanation of everything"),
-    ("marginal", "one by one"),
+    ("mpe", "MPE, restricted"),
+    ("marginal", "posterior modes"),
 ):
     found = ethogram.solve_mmap(jax.random.key(0), query, method)
     print(
@@ -77,90 +74,88 @@ for method, words in (
     )
 
 # %% [markdown]
-# Why is the explanation of everything not the answer? It must commit itself to one state of every hidden variable. A
-# set of faults under which the symptoms can come about in many ways shares its probability among them, and each single
-# way looks poor beside the one way of a set of faults that explains less. Marginal MAP adds the ways up.
+# The MPE commits to one state of every hidden variable. Where a set of faults produces the symptoms through many
+# configurations of the hidden variables, its probability is spread over them, and each single one is less probable than
+# the only configuration of a worse set of faults. Marginal MAP sums over them.
 #
-# And the most probable state of each fault alone leaves out a fault that is needed. The thermostat is off with a
-# probability below one half, since other faults could take its place; but with the valve stuck, the thermostat off as
-# well is more probable than the valve alone.
+# The posterior modes miss a fault. The posterior probability that the thermostat is off is below one half, since other
+# faults can take its place; but given that the valve is stuck, the thermostat is more probably off than not.
 
 # %%
-posterior = variable_posteriors(query).probabilities
+posterior = networks.variable_posteriors(query).probabilities
 for name in diagnosis.FAULTS:
     print(f"{name:24s} {posterior[name][1]:.3f}")
 
 # %% [markdown]
-# ## How sure is it?
+# ## How certain is the answer?
 #
-# The next best answers, with their gaps in nats, say what else to look for; what a single change would cost says which
-# part of the answer is firm.
+# The next best assignments and their gaps in nats show the alternatives; the loss of single changes shows which parts
+# of the answer are certain.
 
 # %%
-for each in best_assignments(query, 6):
+for each in networks.best_assignments(query, 6):
     print(f"{each.gap:6.3f} nats below the best: {faults(each.assignment)}")
 
 best = ethogram.solve_mmap(jax.random.key(0), query)
-flips = single_flips(query, best.assignment)
+flips = networks.single_flips(query, best.assignment)
 figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4), layout="constrained")
 chances = [posterior[name][1] for name in diagnosis.FAULTS]
 left.barh(list(diagnosis.FAULTS), chances, color="0.6")
 left.invert_yaxis()
-left.set(xlabel="posterior probability of each fault by itself", xlim=(0, 1))
+left.set(xlabel="posterior marginal probability", xlim=(0, 1))
 plots_mmap.gap_bars(flips, query.states(best.assignment), right)
 right.set_title(f"answer: {faults(best.assignment)}", fontsize=10)
 plt.show()
 
 # %% [markdown]
-# A plumber who looks at one thing more asks again, with one more piece of evidence; nothing is compiled anew. Somebody
-# who is not sure says so, with likelihoods in place of a state: "I think I heard gurgling" is three to one.
+# A further observation is one more piece of evidence; nothing is compiled again. An uncertain observation is soft
+# evidence, with likelihoods in place of a state: "I think I heard gurgling" is three to one.
 
 # %%
 for more in ({"humming": "yes"}, {"gurgling": [1.0, 3.0]}):
-    asked = ethogram.MarginalMAP(network, diagnosis.COMPLAINTS | more, tuple(diagnosis.FAULTS))
-    found = ethogram.solve_mmap(jax.random.key(0), asked)
+    extended = ethogram.MarginalMAP(network, diagnosis.COMPLAINTS | more, tuple(diagnosis.FAULTS))
+    found = ethogram.solve_mmap(jax.random.key(0), extended)
     print(more, "->", faults(found.assignment))
 
 # %% [markdown]
-# ## What gradient ascent on forward marginals sees
+# ## The AGS surrogate
 #
-# The paper this comes from turns the question into planning: weights q of the faults' states, and forward marginals
-# that treat parents as independent. The surrogate is smooth, cheap and differentiable, and it is not the probability.
-# Here are both, at the answers that an ascent passes.
+# Cui, Marinescu and Khardon (2018) reduce marginal MAP to planning: weights q of the faults' states, and forward
+# marginals that treat parents as independent. The surrogate is smooth, cheap and differentiable, but it is not the
+# probability. Here are both, at the vertices that gradient ascent visits.
 
 # %%
-passed = ascend(jax.random.key(1), query, num_restarts=64, max_steps=100)
-exact = np.array([exact_log_probability(query, states) for states in passed.states[:200]])
+passed = networks.ascend(jax.random.key(1), query, num_restarts=64, max_steps=100)
+exact = np.array([networks.exact_log_probability(query, states) for states in passed.states[:200]])
 figure, axes = plt.subplots(figsize=(5.5, 4.5), layout="constrained")
 shown = slice(0, 200)
 axes.plot(passed.log_values[shown], exact, ".", alpha=0.6)
 ends = [min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])]
 axes.plot(ends, ends, color="0.7", zorder=0)
-axes.set(xlabel="surrogate", ylabel="exact log probability", title="answers that the ascent passed")
+axes.set(xlabel="surrogate", ylabel="exact log probability", title="vertices visited by the ascent")
 plt.show()
 top = passed.states[0]
-print(f"largest surrogate: {faults(query.named(top))}, exact {exact[0]:.3f}; best passed: {exact.max():.3f}")
+print(f"largest surrogate: {faults(query.named(top))}, exact {exact[0]:.3f}; best visited: {exact.max():.3f}")
 
 # %% [markdown]
-# Evidence below a hidden variable never reaches it forwards: two symptoms of one hidden cause are multiplied as if they
-# were independent. Here most of what matters is asked for, so that the two nearly agree, but for answers that are off
-# by a nat or two; with fewer variables asked for they part. What an ascent passes is worth more than what it likes
-# best: `hybrid` uses it as one source of starts among others, and scores exactly.
+# Forward marginals carry no evidence from children to parents: two symptoms of one hidden cause count as independent.
+# Here most relevant variables are MAP variables, so that surrogate and probability nearly agree, a few vertices apart;
+# with fewer MAP variables they differ more. The visited vertices are worth more than the best one by the surrogate:
+# `hybrid` uses them as one source of starts, and scores assignments exactly.
 
 # %% [markdown]
-# ## Where nothing is small
+# ## Large networks
 #
-# Three networks of the competitions: a grid, a medical diagnosis, a pedigree. Elimination in the order that the
-# question forces would take tables of gigabytes; the hybrid method searches neighbourhoods exactly and shows, at any
-# time, the best it has.
+# Three networks of the UAI competitions: a grid, a medical diagnosis, a pedigree. Constrained elimination would need
+# tables of gigabytes; the hybrid method is a large-neighbourhood search with an incumbent at any time.
 
 # %%
 names = list(uai_networks.KNOWN)[: 2 if QUICK else 3]
 methods = ("hybrid", "mpe", "sequential") if QUICK else ("hybrid", "ags", "mpe", "sequential", "mpbp")
 figure, panels = plt.subplots(1, len(names), figsize=(5 * len(names), 4.6), layout="constrained")
 for axes, name in zip(panels, names, strict=True):
-    question, known = uai_networks.load(name), uai_networks.KNOWN[name]
-    answers = {m: ethogram.solve_mmap(jax.random.key(0), question, m, time_limit=SECONDS) for m in methods}
+    query, known = uai_networks.load(name), uai_networks.KNOWN[name]
+    answers = {m: ethogram.solve_mmap(jax.random.key(0), query, m, time_limit=SECONDS) for m in methods}
     plots_mmap.anytime_curves(
         {m: found.trace for m, found in answers.items()}, axes, until=SECONDS, best=known.log_probability
     )
@@ -171,6 +166,6 @@ for axes, name in zip(panels, names, strict=True):
 plt.show()
 
 # %% [markdown]
-# The dashed line is the best answer known, proved for the first two. A line that is missing belongs to a method whose
-# answers are all impossible: deterministic tables leave few settings of positive probability, and a method that does
-# not see that finds none of them.
+# The dashed line is the best known log probability, proved optimal for the first two. A missing curve is a method whose
+# assignments are all impossible: deterministic tables leave few assignments of positive probability, and a method that
+# ignores the zeros finds none of them.

@@ -1,6 +1,10 @@
-"""What holds for all tests: public signatures are checked, and compiled programs do not pile up."""
+"""What holds for all tests: types are checked, one precision, one compiler a tier, and a cache of compiled programs.
+
+The fast tier runs by default and compiles quickly; the slow tier (``-m slow``) compiles as users do.
+"""
 
 import gc
+import os
 from pathlib import Path
 
 import jax
@@ -12,6 +16,40 @@ install_import_hook("ethogram", "beartype.beartype")
 MAPS = Path("/proc/self/maps")
 MANY_MAPS = 25_000
 """Every compiled program takes some memory maps, of which a Linux process has 65530: beyond them it is killed."""
+
+FAST = "not slow"
+
+
+def pytest_configure(config):
+    """Float64 everywhere; in the fast tier a compiler that is quick, and in both a cache that outlives the run."""
+    if hasattr(config, "cache"):
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("compiled")))
+    jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_disable_most_optimizations", config.option.markexpr == FAST)
+
+
+def pytest_report_header(config):
+    """Which tier runs, and how to run the other."""
+    if config.option.markexpr == FAST:
+        return "ethogram: the fast tier; the slow one runs by: python -m pytest -q -m slow"
+    return f"ethogram: tests marked {config.option.markexpr!r}" if config.option.markexpr else None
+
+
+@pytest.fixture(scope="session")
+def stored_file(pytestconfig):
+    """Path of a file of the shared data, by its name there; the test is skipped where it is not at hand."""
+    folders = (os.environ.get("ETHOGRAM_DATA"), pytestconfig.rootpath.parent / "shared" / "data")
+
+    def find(name):
+        for folder in folders:
+            if folder is not None and (Path(folder) / name).exists():
+                return Path(folder) / name
+        pytest.skip(f"no {name}: set ETHOGRAM_DATA to the folder that holds it")
+
+    return find
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,18 +1,19 @@
-"""Table 1 of the agent Markov model: intents found without, and with, what an expert says.
+"""Table 1 of the agent Markov model: variational inference with and without partial specification.
 
-Unhelkar and Shah (2019), Table 1: Line World and Highway, 25 trials of five training and five test traces. Versions:
-VI (no expert), VI-L (noisy word of whether the intent stayed, accuracy .9, on two of the five training traces), CVI-G
-(a region where the intent never changes), CVI-LG (both). MaxEnt, the paper's baseline, has one reward and no intent.
+Unhelkar and Shah (2019), Table 1: Line World and Highway, 25 trials of five training and five test traces. Versions: VI
+(no specification), VI-L (local: noisy stay labels of accuracy .9 on two of the five training traces), CVI-G (global: a
+region where the intent never changes), CVI-LG (both). MaxEnt, the paper's baseline, is maximum-entropy inverse
+reinforcement learning with one reward and no intent.
 
-Settings. The paper does not give K, alpha, gamma, rho, starts and restarts. "literal" is the nearest reading: Line
-World K = 5, the density of beta maximised with q held, every row carried, a mean of .95 in the region, one start
-from the prior, 80 sweeps; Highway the same with fixed weights. "best" is what the model can do: Line World K = 10,
-block steps of the weights, unvisited rows marginalised, a hard zero in the region, the best bound of ten sticky
-starts; Highway K = 5 with fixed weights, hard zero, best of five sticky starts. "one intent" is Highway with the
-weights learned: the bound then prefers a single intent, and the table says so.
+Settings. The paper does not give K, alpha, gamma, rho, initialisation and restarts. "literal" is the closest reading:
+Line World with K = 5, the density of beta maximised with q held, every row carried, a mean of .95 in the region, one
+start from the prior, 80 iterations; Highway the same with fixed weights. "best" is the best found: Line World with
+K = 10, block steps of the weights, unvisited rows marginalised, a structural zero in the region, the best ELBO of ten
+sticky starts; Highway with K = 5, fixed weights, structural zero, best of five sticky starts. "one intent" is Highway
+with learned weights, where the ELBO prefers a single intent.
 
-Labels are matched on the training traces only, once for all measures. Rows of `kind` "wilcoxon" are one-sided paired
-tests over trials.
+Intents are aligned to the truth on the training traces only, once for all metrics. Rows of `kind` "wilcoxon" are
+one-sided paired tests over trials.
 """
 
 from __future__ import annotations
@@ -28,19 +29,17 @@ from scipy import stats
 
 from benchmarks import report
 from ethogram.domains import highway, line_world
-from ethogram.inference.alignment import align_states, matched_hamming
-from ethogram.inference.conjugate_svi import ConjugateSVI
-from ethogram.inference.intent_errors import intent_errors
-from ethogram.inference.intents import infer_intents
-from ethogram.inference.max_entropy import fit_max_entropy
-from ethogram.models.agent_markov import AgentMarkov, Constraints
-from ethogram.models.intent_agent import IntentAgent, Life, said_of_stay
-from ethogram.models.mdp import MDP
+from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.inference.intents import infer_intents, intent_errors
+from ethogram.inference.rewards.max_entropy import fit_max_entropy
+from ethogram.inference.roles.alignment import align_states, matched_hamming
+from ethogram.models.intents import AgentMarkov, IntentAgent, IntentConstraints, Rollout, noisy_stay_labels
+from ethogram.models.mdps.mdp import MDP
 
 __all__ = ["measure"]
 
 ACCURACY = 0.9
-SAID_OF = 2  # of the training traces
+LABELLED = 2  # training traces with stay labels
 VERSIONS = ("VI", "VI-L", "CVI-G", "CVI-LG")
 METRICS = (
     "hamming_train", "hamming_test", "wkl_transition", "wkl_policy", "wkl_initial",
@@ -61,7 +60,7 @@ PUBLISHED_MAXENT = {"line_world": 1.08, "highway": 1.04}
 
 
 class Setting(NamedTuple):
-    """How a table was made."""
+    """Settings of a table."""
 
     domain: str
     name: str
@@ -82,19 +81,19 @@ SETTINGS = (
     Setting("highway", "best", 5, {"beta_prior": "fixed"}, "never", 300, 5, "sticky"),
     Setting("highway", "one intent", 5, {}, "never", 300, 1, "prior"),
 )
-"""Rows are carried for all states and actions: without data they are neutral in block steps, and shapes are shared."""
+"""Rows of all states and actions are carried, to share shapes: without data they have no effect in block steps."""
 
 
 class Trial(NamedTuple):
-    """One trial's traces and what the expert knows."""
+    """The traces of one trial, and its region."""
 
-    train: Life
-    test: Life
+    train: Rollout
+    test: Rollout
     region: np.ndarray
 
 
-class World(NamedTuple):
-    """What a domain is to the benchmark."""
+class Environment(NamedTuple):
+    """A domain, with its true agent and MDP."""
 
     domain: Any
     agent: IntentAgent
@@ -102,10 +101,10 @@ class World(NamedTuple):
 
 
 @functools.cache
-def world_of(name: str) -> World:
+def environment_of(name: str) -> Environment:
     if name == "line_world":
-        return World(line_world, line_world.true_agent(), MDP.deterministic(line_world.NEXT_STATE))
-    return World(highway, highway.true_agent(), MDP.dense(highway.transitions()))
+        return Environment(line_world, line_world.true_agent(), MDP.deterministic(line_world.NEXT_STATE))
+    return Environment(highway, highway.true_agent(), MDP.dense(highway.transitions()))
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
@@ -119,8 +118,8 @@ def _measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     chosen = SETTINGS[:2] if settings.quick else SETTINGS
     rows: list[dict[str, Any]] = []
     for domain in dict.fromkeys(setting.domain for setting in chosen):
-        trials = [_draw_trial(world_of(domain), settings.seed, number) for number in range(num_trials)]
-        entropy = np.array([_maxent(world_of(domain), trial) for trial in trials])
+        trials = [_draw_trial(environment_of(domain), settings.seed, number) for number in range(num_trials)]
+        entropy = np.array([_maxent(environment_of(domain), trial) for trial in trials])
         rows.append(_maxent_row(domain, entropy))
         for setting in (setting for setting in chosen if setting.domain == domain):
             scores = {
@@ -134,28 +133,28 @@ def _measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def _draw_trial(world: World, seed: int, number: int) -> Trial:
-    key_train, key_test, key_said, key_region = jax.random.split(
+def _draw_trial(environment: Environment, seed: int, number: int) -> Trial:
+    key_train, key_test, key_labels, key_region = jax.random.split(
         jax.random.fold_in(jax.random.key(seed), number), 4
     )
-    train, test = (world.domain.simulate(key) for key in (key_train, key_test))
-    said = said_of_stay(key_said, train.intents, ACCURACY)
-    said[SAID_OF:] = -1
-    train = train._replace(data=train.data._replace(stay=said))
-    test = test._replace(data=test.data._replace(stay=np.full_like(said, -1)))
-    return Trial(train, test, world.domain.random_region(key_region))
+    train, test = (environment.domain.simulate(key) for key in (key_train, key_test))
+    labels = noisy_stay_labels(key_labels, train.intents, ACCURACY)
+    labels[LABELLED:] = -1
+    train = train._replace(data=train.data._replace(stay=labels))
+    test = test._replace(data=test.data._replace(stay=np.full_like(labels, -1)))
+    return Trial(train, test, environment.domain.random_region(key_region))
 
 
 def _fit(setting: Setting, version: str, trial: Trial, number: int) -> Any:
-    agent = world_of(setting.domain).agent
+    agent = environment_of(setting.domain).agent
     _, num_states, num_actions = agent.policy.shape
     known = None
     if "G" in version:
         region = np.asarray(trial.region)
         known = (
-            Constraints.never_switch(region)
+            IntentConstraints.never_switch(region)
             if setting.constraint == "never"
-            else Constraints.stay(region, equal=0.95)
+            else IntentConstraints.stay(region, equal=0.95)
         )
     model = AgentMarkov(
         num_states,
@@ -169,7 +168,7 @@ def _fit(setting: Setting, version: str, trial: Trial, number: int) -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "constraints make", RuntimeWarning
-        )  # the literal setting's, told in the text
+        )  # documented for the literal setting
         return ConjugateSVI(model).run(
             jax.random.fold_in(jax.random.key(1000), number),
             trial.train.data,
@@ -182,25 +181,29 @@ def _fit(setting: Setting, version: str, trial: Trial, number: int) -> Any:
 
 
 def _score(setting: Setting, version: str, trial: Trial, number: int) -> list[float]:
-    """The metrics of a fit, then the number of intents it uses and its bound."""
+    """The metrics of a fit, then the number of intents it uses and its ELBO."""
     result = _fit(setting, version, trial, number)
     learned = result.posterior.model.agent(result.posterior.mean())
     train, test = (infer_intents(result, life.data).labels for life in (trial.train, trial.test))
     matching = align_states(trial.train.intents, train, num_states=setting.truncation)
     errors = intent_errors(
-        world_of(setting.domain).agent, learned, trial.train.data, trial.train.intents, matching.permutation
+        environment_of(setting.domain).agent,
+        learned,
+        trial.train.data,
+        trial.train.intents,
+        matching.permutation,
     )
     used = len(np.unique(train[train >= 0]))
     heldout = matched_hamming(trial.test.intents, test, matching.permutation)
     return [matching.hamming, heldout, *errors, used, float(result.elbo[-1])]
 
 
-def _maxent(world: World, trial: Trial) -> float:
-    policy = fit_max_entropy(world.mdp, trial.train.data).policy
-    count = len(world.agent.policy)
-    blind = world.agent._replace(policy=np.stack([np.asarray(policy)] * count))
+def _maxent(environment: Environment, trial: Trial) -> float:
+    policy = fit_max_entropy(environment.mdp, trial.train.data).policy
+    count = len(environment.agent.policy)
+    blind = environment.agent._replace(policy=np.stack([np.asarray(policy)] * count))
     return intent_errors(
-        world.agent, blind, trial.train.data, trial.train.intents, np.arange(count)
+        environment.agent, blind, trial.train.data, trial.train.intents, np.arange(count)
     ).wkl_policy
 
 
@@ -245,7 +248,7 @@ def _row(setting: Setting, version: str, scores: np.ndarray) -> dict[str, Any]:
 
 
 def _goal(setting: Setting, version: str, scores: np.ndarray) -> Any:
-    """Whether the figures asked for are met; None where none are."""
+    """Whether the target is met; None without a target."""
     hamming, case = scores[:, 0].mean(), (setting.domain, setting.name, version)
     share = 23 / 25 * len(scores)
     return {
@@ -260,7 +263,7 @@ def _goal(setting: Setting, version: str, scores: np.ndarray) -> Any:
 def _tests(
     setting: Setting, scores: dict[str, np.ndarray], entropy: np.ndarray, num_trials: int
 ) -> list[dict[str, Any]]:
-    """One-sided paired Wilcoxon tests: the first version's error is smaller."""
+    """One-sided paired Wilcoxon tests that the error of the first version is smaller."""
     pairs = [("CVI-LG", "VI"), ("VI-L", "VI"), ("CVI-G", "VI"), ("CVI-LG", "VI-L"), ("CVI-LG", "CVI-G")]
     rows = [
         _test(setting, better, worse, metric, scores[better][:, place], scores[worse][:, place])
@@ -282,7 +285,7 @@ def _tests(
     return [*rows, row]
 
 
-ASKED = {
+TARGETS = {
     ("line_world", "literal", "CVI-LG", "VI"): METRICS,
     ("line_world", "literal", "VI-L", "VI"): METRICS,
     ("line_world", "literal", "CVI-G", "VI"): (
@@ -300,7 +303,7 @@ def _test(
     p = 1.0 if same else float(stats.wilcoxon(low, high, alternative="less").pvalue)
     row = {"kind": "wilcoxon", "domain": setting.domain, "setting": setting.name}
     row |= {"better": better, "worse": worse, "metric": metric, "p": p}
-    if len(low) >= 25 and metric in ASKED.get((setting.domain, setting.name, better, worse), ()):
+    if len(low) >= 25 and metric in TARGETS.get((setting.domain, setting.name, better, worse), ()):
         row["reached"] = p < 0.01
     return row
 

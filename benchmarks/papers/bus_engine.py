@@ -1,12 +1,13 @@
-"""What running an engine costs Harold Zurcher: a curve that may take any shape, beside the line that Rust drew.
+"""Bus engine replacement: a nonparametric maintenance cost by GP-IRL beside Rust's linear one.
 
 Rust (1987), "Optimal replacement of GMC bus engines", group 4, discount .9999. The curve is the reward of keeping a
-new engine less that of keeping one of some mileage, under the Gaussian process of `rust_bus.free_costs`, learned by
-GP-IRL. Bands hold 90 %. Replacements at low mileage were never seen: what low mileages cost and what replacing costs
-are told apart by the prior alone, and a prior that expects replacing to be cheap moves the curve below the line.
+new engine minus that of keeping one of some mileage, under the Gaussian process of `rust_bus.free_costs`. Bands are
+central 90 %. Replacements at low mileage were never observed: the cost there and the replacement cost are separated by
+the prior alone, and a prior mean of a small replacement cost moves the curve below the line.
 
-"line" is Rust's model, costs that are proportional to mileage, whose two parameters NUTS draws; his estimates are those
-of `benchmarks.papers.rust_bus`. The line of his estimates is held against the band at every mileage that was seen.
+"line" is Rust's model, a cost proportional to mileage, with posterior draws of its two parameters by NUTS; his
+estimates are those of `benchmarks.papers.rust_bus`. The check is that the line of his estimates lies in the band at
+every observed mileage.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from numpyro.infer import MCMC, NUTS
 
 from benchmarks import report
 from ethogram.domains import rust_bus
-from ethogram.inference.reward_posterior import RewardFit, fit_reward
-from ethogram.models.soft_policy import ActionCounts
-from ethogram.models.soft_values import soft_values
+from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.reward_posterior import RewardFit
+from ethogram.models.mdps.soft_policy import ActionCounts
+from ethogram.models.mdps.soft_values import soft_values
 
 __all__ = ["measure"]
 
@@ -37,7 +39,7 @@ LEVELS = (0.05, 0.95)
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of the two curves, of the two parameters, and of what is asked of them; in double precision."""
+    """Rows of the two curves, of the two parameters, and of the check; in double precision."""
     counts = rust_bus.decision_counts(rust_bus.load(4))
     key_fit, key_draws, key_line = jax.random.split(jax.random.key(settings.seed), 3)
     with jax.enable_x64(True):
@@ -89,7 +91,7 @@ def draws_of_line(key: Any, counts: np.ndarray, num_samples: int) -> dict[str, n
 
 
 def check(told: np.ndarray, counts: np.ndarray, fit: RewardFit) -> dict[str, Any]:
-    """Share of the mileages that were seen whose band holds the line of the published estimates."""
+    """Share of the observed mileages at which the band covers the line of the published estimates."""
     line = rust_bus.COST * PUBLISHED["theta"] * np.arange(rust_bus.NUM_BINS)
     inside = (told[1] <= line) & (line <= told[2])
     share = float(inside[counts.sum(1) > 0].mean())

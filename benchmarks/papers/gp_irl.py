@@ -1,18 +1,18 @@
-"""Objectworlds: rewards learned by GP-IRL beside the IRL toolkit of Levine, Popovic and Koltun, and beside MaxEnt.
+"""Objectworlds: rewards by GP-IRL beside the IRL toolkit of Levine, Popovic and Koltun, and beside MaxEnt.
 
-Levine et al. (2011), section 6, whose figures have no readable numbers: the toolkit was run on the two stored worlds of
-16 x 16 cells and four transfer worlds each, and its results stand here as constants. Expected value differences are of
-the mean reward as a function of features, at home as well as after transfer, which is the mean over the other worlds.
-That leaves out the noise of the kernel, what a cell has of its own, as Levine's estimate does; `own_standard` and
-`own_soft` have it in.
+Levine et al. (2011), section 6, whose figures have no readable numbers: the toolkit was run on the two stored
+objectworlds of 16 x 16 cells and four transfer objectworlds each, and its results are constants here. Expected value
+differences are of the posterior mean reward as a function of features, in training as well as in transfer (the mean
+over the other objectworlds). That leaves out the noise of single cells, as Levine's estimate does; `own_standard` and
+`own_soft` include it.
 
-"levine" is his estimate by our search. "natural gradient" learns the hyper-parameters, which shrinks the scale and with
-it the mean reward, so that its soft policy is too random; `own_policy` is the soft difference of the mean policy, and
-`scale` the posterior mean. "natural gradient, Levine's relevance" keeps the hyper-parameters that the search begins
-with, and "toolkit relevance" has the toolkit's: `elbo` there has the toolkit's terms of them in it, minus the sum of
+"levine" is his estimate by our search. "natural gradient" learns the hyper-parameters, which shrinks the scale and
+the mean reward, so that its soft policy is too random; `own_policy` is the soft difference of the mean policy, and
+`scale` the posterior mean. "natural gradient, Levine's relevance" keeps the initial hyper-parameters,
+and "toolkit relevance" has the toolkit's: `elbo` there includes the toolkit's prior terms, minus the sum of
 ln(1 + relevance) and half the square of ln(scale / 5).
 
-Fresh worlds are of the same kind, and held against our run of Levine's estimate. `--quick` takes one of 6 x 6 cells.
+Fresh objectworlds are compared with our run of Levine's estimate. `--quick` takes one of 6 x 6 cells.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ import numpy as np
 
 from benchmarks import report
 from ethogram.domains import objectworld
-from ethogram.inference.linear_reward import fit_linear_reward
-from ethogram.inference.reward_posterior import fit_reward
-from ethogram.inference.reward_predictions import predict_reward
-from ethogram.models.gp_irl import GPIRL
-from ethogram.models.inducing_points import inducing_points
-from ethogram.models.trajectories import Trajectories
-from ethogram.models.value_difference import expected_value_difference
+from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.max_entropy import fit_max_entropy
+from ethogram.inference.rewards.predictions import predict_reward
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.value_difference import expected_value_difference
+from ethogram.models.rewards.gp_irl import GPIRL
+from ethogram.models.rewards.inducing_points import select_inducing_points
 
 __all__ = ["measure"]
 
@@ -54,14 +54,14 @@ TOOLKIT = {
     (1, 16, "toolkit, MaxEnt"): (4.057, 2.516, 18.83, 15.66),
 }
 OBJECTIVES = {0: -660.38, 1: -863.29}
-"""Of Levine's estimate from 64 demonstrations: what the toolkit reached, to be reached."""
+"""Targets of Levine's estimate from 64 demonstrations: the toolkit's results."""
 
 LEVINE = {0: (0.36, 0.30), 1: (0.41, 0.05)}
 BOUNDS = {0: -453.1, 1: -688.4}
-"""Bounds at the toolkit's hyper-parameters, to be reached."""
+"""Target ELBOs at the toolkit's hyper-parameters."""
 
 SHARE = 0.8
-"""Of the prior deviation: a posterior that knows nothing has at least so much."""
+"""Share of the prior standard deviation that an uninformed posterior has at least."""
 
 
 class Case(NamedTuple):
@@ -79,7 +79,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of every world and number of demonstrations, in double precision."""
     rows: list[dict[str, Any]] = []
     with jax.enable_x64(True), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "[0-9]+ features are the same everywhere")
+        warnings.filterwarnings("ignore", "[0-9]+ features are constant")
         if not settings.quick:
             for seed in (0, 1):
                 found = stored(seed)
@@ -95,7 +95,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def stored(seed: int) -> Case | str:
-    """A stored world, or why there is none."""
+    """A stored objectworld, or the reason why there is none."""
     folder = Path(os.environ.get("ETHOGRAM_DATA", SHIPPED)) / "gp_irl"
     path = folder / f"objectworld16_seed{seed}.npz"
     if not path.exists():
@@ -113,7 +113,7 @@ def stored(seed: int) -> Case | str:
 
 
 def fresh(seed: int, size: int, count: int) -> Case:
-    """A world that nothing was tuned on, with its demonstrations and two transfer worlds."""
+    """A held-out objectworld with its demonstrations and two transfer objectworlds."""
     keys = jax.random.split(jax.random.key(1000 + seed), 4)
     worlds = [objectworld.objectworld(key, size) for key in keys[:3]]
     data = objectworld.simulate(keys[3], worlds[0], count)
@@ -121,7 +121,7 @@ def fresh(seed: int, size: int, count: int) -> Case:
 
 
 def rows_of_case(case: Case, count: int, seed: int) -> list[dict[str, Any]]:
-    """A row a method, and what is aimed at."""
+    """One row per method, and the targets."""
     data = jax.tree.map(lambda x: x[:count], case.data)
     common = {"world": case.name, "seed": case.seed, "trajectories": count}
     rows = [
@@ -130,7 +130,7 @@ def rows_of_case(case: Case, count: int, seed: int) -> list[dict[str, Any]]:
         if case.name == "stored" and key[:2] == (case.seed, count)
     ]
     start = time.process_time()
-    linear = fit_linear_reward(case.world.mdp, case.world.features, data)
+    linear = fit_max_entropy(case.world.mdp, data, case.world.features)
     away = [np.asarray(other.features) @ linear.weights for other in case.others]
     rows.append({**common, "method": "MaxEnt", **differences(case, linear.reward, away)})
     rows[-1] |= {"objective": linear.log_likelihood, "seconds": time.process_time() - start}
@@ -163,7 +163,7 @@ def differences(case: Case, reward: Any, away: list[Any]) -> dict[str, float]:
 def by_levine(case: Case, data: Trajectories, seed: int) -> dict[str, Any]:
     """Columns of Levine's estimate."""
     start = time.process_time()
-    points = inducing_points(data, case.world.mdp)
+    points = select_inducing_points(data, case.world.mdp)
     model = GPIRL(case.world.mdp, case.world.features, family="inducing", inducing=points)
     fit = fit_reward(jax.random.key(seed), model, data, "map", prior="levine", progress_bar=False)
     seconds = time.process_time() - start
@@ -208,7 +208,7 @@ def by_natural_gradient(
 
 
 def checks(case: Case, count: int, rows: list[dict[str, Any]], draws: Any) -> list[dict[str, Any]]:
-    """What is held against the toolkit, or our run of Levine's estimate where it was not run, and against MaxEnt."""
+    """Comparisons with the toolkit, or with our run of Levine's estimate where it was not run, and with MaxEnt."""
     found = {row["method"]: row for row in rows}
     linear, levine = found["MaxEnt"], found["levine"]
     peer = found.get("toolkit, GPIRL", levine)

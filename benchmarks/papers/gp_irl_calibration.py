@@ -1,8 +1,8 @@
-"""Calibration of GP-IRL: do 90 % intervals of differences of rewards hold them 90 % of the time?
+"""Calibration of GP-IRL: coverage of 90 % intervals for differences of rewards, and simulation-based calibration.
 
-Worlds of six states and three actions are drawn, rewards from the prior at known hyper-parameters, and ten
-demonstrations of six steps each from the soft policy. Intervals of all differences of two rewards come from the
-Gaussian posterior by natural gradients, and from NUTS. Differences, because a level is not identified.
+MDPs of six states and three actions are drawn, rewards from the prior at fixed hyper-parameters, and ten demonstrations
+of six steps each from the soft-optimal policy. Intervals for all differences of two rewards come from the Gaussian
+posterior by natural gradients, and from NUTS. Differences, because the level is not identified.
 
 `sbc_p` is a chi-square test, ten bins, of the ranks of true differences of the first two states among 99 draws, which
 are uniform where the posterior is right; Talts et al. (2018), "Validating Bayesian inference algorithms with
@@ -22,10 +22,10 @@ from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
 from benchmarks import report
-from ethogram.inference.reward_posterior import fit_reward
-from ethogram.inference.reward_predictions import difference_coverage
-from ethogram.models.gp_irl import GPIRL
-from ethogram.models.mdp import MDP
+from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.predictions import difference_coverage
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = ["measure"]
 
@@ -38,7 +38,7 @@ LEVEL = 0.01
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row a method, in double precision."""
+    """One row per method, in double precision."""
     worlds, draws = (12, 297) if settings.quick else (200, 990)
     with jax.enable_x64(True):
         tables, features, counts, truth = simulate(jax.random.key(settings.seed), worlds)

@@ -1,16 +1,16 @@
-"""The two small worlds of Dilkas: what a few copies of two demonstrations say, and whether purpose makes surer.
+"""The two small MDPs of Dilkas: posteriors from copies of two demonstrations, and from random or directed decisions.
 
 Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes", experiments. The
-paper learns the lengthscale without a prior, whose likelihood has no maximum: its policies drift, and are shown beside
-ours but are no target. Here scale and relevance are known, 5 and 1, and the target is quadrature.
+paper learns the lengthscale without a prior, although its likelihood has no maximum: its policies drift, and are shown
+but not a target. Here scale and relevance are fixed, 5 and 1, and the target is quadrature.
 
 "copies": probabilities of going to the middle state, or to the first from it, under the mean reward of the three-state
 world, from x copies of one demonstration and y of the other, with the posterior variance of the first reward, which
 falls. With as many of either the exact chance in the middle is one half. "clique": 100 decisions in a world of ten
-states, random or all to the first, and mean variances of centred rewards after them. The paper finds them larger after
-random decisions in about three quarters of its runs. With scale and relevance known it is the other way round: random
-decisions say that no state is worth much more than another, and decisions for the first state say nothing of how the
-others differ. NUTS says so too, in the first run.
+states, random or all to the first, and mean posterior variances of centred rewards. The paper finds them larger after
+random decisions in about three quarters of its runs. With fixed scale and relevance it is the other way round: random
+decisions imply similar rewards, and decisions for the first state carry no information on how the others differ. NUTS
+agrees, in the first run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from numpyro.infer import MCMC, NUTS
 from benchmarks import report
 from benchmarks.papers.gp_irl_truth import Case, cases, log_policies, posterior
 from ethogram.domains import toy_mdps
-from ethogram.inference.reward_posterior import fit_reward
-from ethogram.models.gp_irl import GPIRL
+from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = ["measure"]
 
@@ -63,8 +63,8 @@ def row_of_copies(first: int, second: int, seed: int) -> dict[str, Any]:
     counts = np.array([[first, 0], [0, 0], [0, second]])
     case = cases()[0]._replace(counts=counts)
     fit = fit_reward(jax.random.key(seed), case.model(), counts, num_draws=128, tol=1e-3, progress_bar=False)
-    law = case.model().law(SCALE, np.full(1, RELEVANCE))
-    weights = np.asarray(law.weights)
+    mapping = case.model().reward_map(SCALE, np.full(1, RELEVANCE))
+    weights = np.asarray(mapping.weights)
     ours = chances(case, weights @ fit.posterior.mean)
     variance = float(((weights @ fit.posterior.root)[0] ** 2).sum())
     exact = posterior(case, 40)
@@ -92,7 +92,7 @@ def row_of_clique(runs: int, seed: int) -> dict[str, Any]:
     """Mean variances of centred rewards after random decisions, and after those that all lead to one state."""
     world, features = toy_mdps.clique(), toy_mdps.clique_features()
     model = GPIRL(world, features, scale_prior=SCALE, relevance_prior=RELEVANCE)
-    weights = np.asarray(model.law(SCALE, np.full(1, RELEVANCE)).weights)
+    weights = np.asarray(model.reward_map(SCALE, np.full(1, RELEVANCE)).weights)
     keys = [jax.random.split(key) for key in jax.random.split(jax.random.key(seed), runs)]
     found = np.empty((runs, len(KINDS)))
     for run, (key_data, key_fit) in enumerate(keys):

@@ -1,12 +1,12 @@
-"""GP-IRL against quadrature on five small worlds: the best Gaussian, and what NUTS draws.
+"""GP-IRL against quadrature on five small MDPs: the best Gaussian, and posterior moments by NUTS.
 
-Rewards of three or four states at known hyper-parameters are an integral of so many dimensions, and of two more where
-the scale and the relevance of the three-state world have their priors.
+The evidence is an integral over the rewards of three or four states, and over two more dimensions where the scale and
+the relevance of the three-state MDP have priors.
 
-"bound": what natural gradients find, judged by a sum over nodes, beside the highest bound that L-BFGS finds of such a
-sum; through inducing points at all states the noise of the kernel keeps its prior, which costs a little. No bound is
-above the evidence. "posterior": means and standard deviations of centred rewards and mean chances of actions, of four
-chains by NUTS against a sum over nodes; `off` is the farthest of them, in Monte Carlo standard errors.
+"bound": the ELBO of the natural-gradient fit by quadrature, beside the largest one that L-BFGS finds; with inducing
+points at all states the noise of the kernel keeps its prior, at a small cost. No ELBO is above the evidence.
+"posterior": means and standard deviations of centred rewards and mean probabilities of actions, of four chains by NUTS
+against quadrature; `off` is the largest deviation, in Monte Carlo standard errors.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from scipy.optimize import minimize
 
 from benchmarks import report
 from ethogram.domains import toy_mdps
-from ethogram.inference.reward_gaussian import log_likelihood
-from ethogram.inference.reward_posterior import fit_reward
-from ethogram.models.gp_irl import GPIRL
-from ethogram.models.mdp import MDP
+from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.gaussian import log_likelihood
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = ["measure"]
 
@@ -173,13 +173,13 @@ def row_of_bound(case: Case, family: str, exact: Exact, seed: int) -> dict[str, 
     states = len(case.counts)
     settings = {} if family == "direct" else {"inducing": np.arange(states)}
     model = case.model(family=family, **settings)
-    law = model.law(case.scale, jnp.asarray(case.relevance))
-    rest = 0.0 if law.noise is None else law.noise @ law.noise.T
+    mapping = model.reward_map(case.scale, jnp.asarray(case.relevance))
+    rest = 0.0 if mapping.noise is None else mapping.noise @ mapping.noise.T
     counts, lower = jnp.asarray(case.counts), np.tril_indices(states)
 
     def rewards(mean, root, grid):
-        spread = law.weights @ root @ root.T @ law.weights.T + rest
-        return law.weights @ mean + grid @ jnp.linalg.cholesky(spread).T
+        spread = mapping.weights @ root @ root.T @ mapping.weights.T + rest
+        return mapping.weights @ mean + grid @ jnp.linalg.cholesky(spread).T
 
     def divergence(mean, root):
         half = 0.5 * (jnp.sum(root**2) + jnp.sum(mean**2) - states)

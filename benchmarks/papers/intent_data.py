@@ -1,16 +1,16 @@
-"""Intents found in public traces: two modes on a 5 x 5 board, and mice in a labyrinth.
+"""Intents learned from public traces: two modes on a 5 x 5 gridworld, and mice in a labyrinth.
 
-No paper has these figures: the published ones beside ours, `reference_...`, are those of an independent NumPy
-prototype of the model on the same files, one draw of the traces each.
+There are no published results on these data: the `reference_...` columns are those of an independent NumPy prototype of
+the model on the same files, with one draw of the traces each.
 
-gridworld5: 20 training and 20 test traces of 250 steps, K = 5, noisy word of whether the mode stayed (accuracy .9) on
-four training traces in the versions with L, a hard "never changes" in all cells but 0, 23 and 24 in those with G. The
-file has the true mode of every step, so that labels are matched on the training traces and errors counted on both; it
-has no true tables, and no divergence of tables is told. labyrinth: 80 training and 20 held-out windows of 500
-steps, no truth but what the held-out actions say; "own choice" is K = 10, of which the fit uses what it needs.
+gridworld5: 20 training and 20 test traces of 250 steps, K = 5, noisy stay labels (accuracy .9) on four training traces
+in the versions with L, a structural "never switch" in all cells but 0, 23 and 24 in those with G. The file has the true
+mode of every step: intents are aligned on the training traces, and errors counted on both; without true tables there
+are no divergences. labyrinth: 80 training and 20 held-out windows of 500 steps, without ground truth; "nonparametric"
+is K = 10, of which the fit uses as many as it needs.
 
-Held-out figures are log likelihoods of the test actions, in nats a step, at posterior means and with nothing said of
-the test traces. All rows are means over draws of the traces. Rows of `kind` "check" say what was asked for.
+Held-out scores are log predictive densities of the test actions in nats per step, at posterior means and without stay
+labels. All rows are means over draws of the traces. Rows of `kind` "check" are targets.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ import numpy as np
 from benchmarks import report
 from benchmarks.papers.agent_markov_table1 import ACCURACY
 from ethogram.domains import gridworld5, labyrinth
-from ethogram.inference.alignment import align_states, matched_hamming
-from ethogram.inference.conjugate_svi import ConjugateSVI
+from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.inference.conjugate.score_curve import heldout_log_likelihood
 from ethogram.inference.intents import infer_intents
-from ethogram.inference.score_curve import heldout_log_likelihood
-from ethogram.models.agent_markov import AgentMarkov, Constraints
-from ethogram.models.intent_agent import Life, said_of_stay
-from ethogram.models.trajectories import Trajectories
+from ethogram.inference.roles.alignment import align_states, matched_hamming
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.intents import AgentMarkov, IntentConstraints, Rollout, noisy_stay_labels
 
 __all__ = ["Sizes", "measure", "rows_of_gridworld5", "rows_of_labyrinth"]
 
 VERSIONS = ("K=1", "VI", "VI-L", "CVI-G", "CVI-LG")
 INTENTS = 5
-SAID_OF = 4  # of the training traces
-OWN_CHOICE = 10
+LABELLED = 4  # training traces with stay labels
+NONPARAMETRIC = 10
 REFERENCE_GRIDWORLD5 = {
     "K=1": (None, None, -1.552),
     "VI": (0.62, 0.65, -1.530),
@@ -45,20 +44,20 @@ REFERENCE_GRIDWORLD5 = {
     "CVI-G": (0.27, 0.18, -1.489),
     "CVI-LG": (0.14, 0.11, -1.475),
 }
-"""Hamming distances on training and test traces, held-out log likelihood a step."""
+"""Hamming distances on training and test traces, held-out log predictive density per step."""
 REFERENCE_LABYRINTH = {1: -0.874, 2: -0.702, 3: -0.683, 5: -0.677}
 SCORES = ("hamming_train", "hamming_test", "heldout_log_likelihood_per_step", "intents_used", "elbo")
 
 
 class Sizes(NamedTuple):
-    """How much is fitted."""
+    """Sizes of the fits."""
 
     draws: int = 3  # of the traces
     restarts: int = 3
     sweeps: int = 500
     board: tuple[int, int] = (20, 250)  # traces, as many again to test, and their steps
     maze: tuple[int, int, int] = (80, 20, 500)  # windows, windows held out, and their steps
-    intents: tuple[int, ...] = (1, 2, 3, 5, OWN_CHOICE)  # in the maze
+    intents: tuple[int, ...] = (1, 2, 3, 5, NONPARAMETRIC)  # in the maze
 
 
 QUICK = Sizes(draws=1, sweeps=200, maze=(40, 10, 250), intents=(1, 3))
@@ -72,7 +71,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def rows_of_gridworld5(sizes: Sizes, seed: int) -> list[dict[str, Any]]:
-    """A row a version, then what was asked of them."""
+    """A row per version, then the targets."""
     life = gridworld5.load()
     draws = [_draw_traces(life, sizes.board, seed, number) for number in range(sizes.draws)]
     scores = {
@@ -97,7 +96,7 @@ def rows_of_gridworld5(sizes: Sizes, seed: int) -> list[dict[str, Any]]:
 
 
 def rows_of_labyrinth(sizes: Sizes, seed: int) -> list[dict[str, Any]]:
-    """A row a number of intents, then what was asked of them."""
+    """A row per number of intents, then the targets."""
     data = labyrinth.load()
     train, test, steps = sizes.maze
     rows, heldout = [], {}
@@ -113,7 +112,7 @@ def rows_of_labyrinth(sizes: Sizes, seed: int) -> list[dict[str, Any]]:
             scores.append([np.nan, np.nan, *_without_truth(result, taken, left)])
         found = np.array(scores)
         heldout[intents] = float(found[:, 2].mean())
-        version = "own choice" if intents == OWN_CHOICE else f"K={intents}"
+        version = "nonparametric" if intents == NONPARAMETRIC else f"K={intents}"
         row = _row("labyrinth", version, f"{intents} intents, {train} x {steps}", found)
         reference = REFERENCE_LABYRINTH.get(intents)
         rows.append(row if reference is None else row | {f"reference_{SCORES[2]}": reference})
@@ -121,22 +120,22 @@ def rows_of_labyrinth(sizes: Sizes, seed: int) -> list[dict[str, Any]]:
     return [*rows, _check("labyrinth", "held out: K=3 beats K=1 by .15 a step", gain, gain >= 0.15)]
 
 
-def _draw_traces(life: Life, board: tuple[int, int], seed: int, number: int) -> tuple[Life, Life]:
-    """Training traces, with what was said of the first few, and test traces, of which nothing was."""
+def _draw_traces(life: Rollout, board: tuple[int, int], seed: int, number: int) -> tuple[Rollout, Rollout]:
+    """Training traces, with stay labels on the first few, and test traces without."""
     count, steps = board
     order = np.random.default_rng([seed, number]).permutation(len(life.intents))
     train, test = (
-        Life(_cut(life.data.take(part), steps), life.intents[part, :steps])
+        Rollout(_cut(life.data.take(part), steps), life.intents[part, :steps])
         for part in (order[:count], order[count : 2 * count])
     )
     key = jax.random.fold_in(jax.random.key(seed), number)
-    said = said_of_stay(key, train.intents, ACCURACY)
-    said[SAID_OF:] = -1
-    return train._replace(data=train.data._replace(stay=said)), test._replace(data=_unsaid(test.data))
+    labels = noisy_stay_labels(key, train.intents, ACCURACY)
+    labels[LABELLED:] = -1
+    return train._replace(data=train.data._replace(stay=labels)), test._replace(data=_unlabelled(test.data))
 
 
-def _unsaid(data: Trajectories) -> Trajectories:
-    """The traces, with nothing said of them."""
+def _unlabelled(data: Trajectories) -> Trajectories:
+    """The traces without stay labels."""
     return data._replace(stay=np.full(data.observed.shape, -1, np.int32))
 
 
@@ -159,20 +158,20 @@ def _fit(model: AgentMarkov, data: Trajectories, sizes: Sizes, number: int) -> A
     )
 
 
-def _score_board(version: str, train: Life, test: Life, sizes: Sizes, number: int) -> list[float]:
-    """The scores of one fit, in the order of `SCORES`; one intent has no labels to match."""
+def _score_board(version: str, train: Rollout, test: Rollout, sizes: Sizes, number: int) -> list[float]:
+    """The scores of one fit, in the order of `SCORES`; one intent has no labels to align."""
     quiet = gridworld5.quiet_region()
     intents = 1 if version == "K=1" else INTENTS
     if "L" not in version:
-        train = train._replace(data=_unsaid(train.data))
-    # Who knows nothing says so of no cell, and of no step: all versions are one compilation.
+        train = train._replace(data=_unlabelled(train.data))
+    # Unknown labels and an empty region have no effect: all versions share one compilation.
     model = AgentMarkov(
         gridworld5.NUM_CELLS,
         gridworld5.NUM_ACTIONS,
         intents,
         rows="all",
         stay_accuracy=ACCURACY,
-        constraints=Constraints.never_switch(quiet if "G" in version else np.zeros_like(quiet)),
+        constraints=IntentConstraints.never_switch(quiet if "G" in version else np.zeros_like(quiet)),
     )
     result = _fit(model, train.data, sizes, number)
     others = _without_truth(result, train.data, test.data)
@@ -185,7 +184,7 @@ def _score_board(version: str, train: Life, test: Life, sizes: Sizes, number: in
 
 
 def _without_truth(result: Any, train: Trajectories, test: Trajectories) -> list[float]:
-    """Held-out log likelihood a step, intents that some training step has, and the bound."""
+    """Held-out log predictive density per step, intents used at some training step, and the ELBO."""
     used = 1
     if result.posterior.model.truncation > 1:
         labels = infer_intents(result, train).labels
@@ -194,7 +193,7 @@ def _without_truth(result: Any, train: Trajectories, test: Trajectories) -> list
 
 
 def _row(domain: str, version: str, setting: str, scores: np.ndarray) -> dict[str, Any]:
-    """Means over draws; what does not exist is None."""
+    """Means over draws; None where undefined."""
     row: dict[str, Any] = {"kind": "fit", "domain": domain, "version": version, "setting": setting}
     row["draws"] = len(scores)
     for name, values in zip(SCORES, scores.T, strict=True):

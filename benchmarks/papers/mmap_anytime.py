@@ -1,12 +1,12 @@
-"""Marginal MAP at any time: what each method has found after 1, 5 and 10 seconds, beside optima and other programs.
+"""Anytime marginal MAP: incumbents of every method after 1, 5 and 10 seconds, beside optima and other programs.
 
-Questions: set 0 of every fraction of 33 networks and the three that come with theirs; sets 1 to 4 too on the paper's
-six networks, at 5 s; with --exact-only the questions whose optima are known. Seconds are of the CPU, of all threads of
-the process, which keeps to one core where the system lets it, from the call on; kernels are compiled before,
-`first_call_s`. Peers' results are stored ones, of one thread. The score of a row is relative: (a - b) / a with the best
-b of the pool that `pool` names.
+Queries: set 0 of every fraction of 33 networks and the three that come with their networks; also sets 1 to 4 of the
+paper's six networks, at 5 s; with --exact-only the queries whose optima are known. Seconds are CPU time of all threads
+from the call on, on one core where the system allows it; kernels are compiled beforehand (`first_call_s`). Peers'
+results are stored ones, of one thread. `relative_score` is (a - b) / a with the best value b of the pool named in
+`pool`.
 
-A record that is there already is gone on with: rows that it has are not measured again.
+An existing record is continued: its rows are not measured again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import jax
 from benchmarks import report
 from benchmarks.one_core import one_core
 from benchmarks.papers import network_files as files
-from ethogram.inference.ags import ascend
-from ethogram.inference.hybrid_mmap import RESTARTS
-from ethogram.inference.mixed_product import smoothed_tables
-from ethogram.inference.mmap_methods import ASCENTS
-from ethogram.inference.solve_mmap import MarginalMAPResult, solve_mmap
-from ethogram.models.bayes_net import MarginalMAP
+from ethogram.inference.networks.ags import ascend
+from ethogram.inference.networks.hybrid import RESTARTS
+from ethogram.inference.networks.methods import ASCENTS
+from ethogram.inference.networks.mixed_product import smoothed_tables
+from ethogram.inference.networks.solve_mmap import MarginalMAPResult, solve_mmap
+from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["CHECKPOINTS", "PAPER", "checks", "measure", "rows_of"]
 
@@ -38,13 +38,13 @@ CHECKPOINTS = (1.0, 5.0, 10.0)
 PAPER_LIMIT = 5.0
 BASELINES = ("mpbp", "mpbp-cavity", "mpe", "sequential", "marginal")
 AGS_SEEDS = 3
-QUICK = (files.Question("BN_78", "0.3", 0), files.Question("50-12-5", "0.5", 0))
+QUICK = (files.StoredQuery("BN_78", "0.3", 0), files.StoredQuery("50-12-5", "0.5", 0))
 FIRST, SIX_DIGITS, NINETY = 1e-6, 1e-5, 0.9
 POOL = "rows of this record and stored peers on the raw tables"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--exact-only", action="store_true", help="only the questions whose optima are known")
+    parser.add_argument("--exact-only", action="store_true", help="only the queries whose optima are known")
     parser.add_argument(
         "--limit", type=float, default=None, metavar="S", help="seconds instead of the last checkpoint"
     )
@@ -54,34 +54,34 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of every question and method, then what they are to reach."""
+    """Rows of every query and method, then the checks against the targets."""
     if files.folder() is None:
         return [{"instance": "-", "note": "skipped: no folder bayes_nets under ETHOGRAM_DATA"}]
     with one_core():
         rows = _measured(settings)
-    rows += _peer_rows({_asked(row) for row in rows})
+    rows += _peer_rows({_query_of(row) for row in rows})
     relate(rows)
     return [*rows, *checks(rows)]
 
 
 def _measured(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of every question and method, those of a record that is there already first."""
+    """Rows of every query and method, those of an existing record first."""
     rows, started = _stored(settings), time.perf_counter()
     known = {_identity(row) for row in rows}
     limit = settings.limit or CHECKPOINTS[-1]
-    for question, method, seed, seconds in _tasks(settings, limit):
-        if settings.only is not None and settings.only not in question.instance:
+    for query, method, seed, seconds in _tasks(settings, limit):
+        if settings.only is not None and settings.only not in query.instance:
             continue
         if (
-            question.instance,
-            question.fraction,
-            question.number,
+            query.instance,
+            query.fraction,
+            query.number,
             method,
             settings.seed + seed,
             seconds,
         ) in known:
             continue
-        rows += rows_of(question, method, settings.seed + seed, seconds)
+        rows += rows_of(query, method, settings.seed + seed, seconds)
         if settings.json is not None:
             record = report.make_record("mmap_anytime", settings, rows, time.perf_counter() - started)
             report.write_record(settings.json, record)
@@ -89,7 +89,7 @@ def _measured(settings: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _stored(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of a record that is gone on with, but for those that are worked out from others."""
+    """Measured rows of an existing record."""
     if settings.json is None or not settings.json.is_file():
         return []
     rows = json.loads(settings.json.read_text(encoding="utf-8")).get("rows", [])
@@ -97,49 +97,49 @@ def _stored(settings: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
-    return (*_asked(row), row["method"], row.get("seed"), row.get("limit"))
+    return (*_query_of(row), row["method"], row.get("seed"), row.get("limit"))
 
 
-def _asked(row: dict[str, Any]) -> tuple[Any, ...]:
+def _query_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["instance"], row["fraction"], row["set"]
 
 
-def _tasks(settings: argparse.Namespace, limit: float) -> list[tuple[files.Question, str, int, float]]:
-    """Question, method, seed and seconds."""
+def _tasks(settings: argparse.Namespace, limit: float) -> list[tuple[files.StoredQuery, str, int, float]]:
+    """Query, method, seed and seconds."""
     if settings.quick:
-        return [(question, method, 0, 2.0) for question in QUICK for method in ("hybrid", "ags", *BASELINES)]
+        return [(query, method, 0, 2.0) for query in QUICK for method in ("hybrid", "ags", *BASELINES)]
     wanted = list(dict.fromkeys([*files.optima(), *files.proofs()]))
     if settings.exact_only:
-        return [(question, "hybrid", 0, PAPER_LIMIT) for question in wanted]
-    first = files.questions()
-    tasks = [(question, "hybrid", 0, limit) for question in first]
+        return [(query, "hybrid", 0, PAPER_LIMIT) for query in wanted]
+    first = files.queries()
+    tasks = [(query, "hybrid", 0, limit) for query in first]
     tasks += [(q, "hybrid", 0, PAPER_LIMIT) for name in PAPER for q in files.sets_of(name, range(1, 5))]
     compared = list(files.peers())
-    tasks += [(question, "ags", seed, PAPER_LIMIT) for seed in range(AGS_SEEDS) for question in compared]
-    tasks += [(question, method, 0, PAPER_LIMIT) for method in BASELINES for question in compared]
-    return tasks + [(question, "hybrid", 0, PAPER_LIMIT) for question in wanted if question not in first]
+    tasks += [(query, "ags", seed, PAPER_LIMIT) for seed in range(AGS_SEEDS) for query in compared]
+    tasks += [(query, method, 0, PAPER_LIMIT) for method in BASELINES for query in compared]
+    return tasks + [(query, "hybrid", 0, PAPER_LIMIT) for query in wanted if query not in first]
 
 
-def rows_of(question: files.Question, method: str, seed: int, limit: float) -> list[dict[str, Any]]:
-    """What a method has found at every checkpoint up to a limit."""
-    query = files.load(question)
+def rows_of(query: files.StoredQuery, method: str, seed: int, limit: float) -> list[dict[str, Any]]:
+    """Incumbents of a method at every checkpoint up to a limit."""
+    mmap = files.load(query)
     warm = time.perf_counter()
     if method in ("hybrid", "ags"):
         optimizer, many = ("adam", RESTARTS) if method == "hybrid" else ("paper", ASCENTS)
-        tables = smoothed_tables(query.network)
-        ascend(jax.random.key(0), query, optimizer=optimizer, num_restarts=many, max_steps=10, tables=tables)
+        tables = smoothed_tables(mmap.network)
+        ascend(jax.random.key(0), mmap, optimizer=optimizer, num_restarts=many, max_steps=10, tables=tables)
     warm = time.perf_counter() - warm
-    found = _solve(query, method, seed, limit)
+    found = _solve(mmap, method, seed, limit)
     common = {
-        "instance": question.instance,
-        "fraction": question.fraction,
-        "set": question.number,
+        "instance": query.instance,
+        "fraction": query.fraction,
+        "set": query.number,
         "method": method,
     }
     common |= {
         "seed": seed,
         "limit": limit,
-        "num_map": len(query.map_variables),
+        "num_map": len(mmap.map_variables),
         "first_call_s": round(warm, 3),
     }
     rows = []
@@ -168,43 +168,43 @@ def _solve(query: MarginalMAP, method: str, seed: int, seconds: float) -> Margin
 
 def _peer_rows(asked: set[tuple[Any, ...]]) -> list[dict[str, Any]]:
     rows = []
-    for question, found in files.peers().items():
-        if tuple(question) in asked:
-            place = {"instance": question.instance, "fraction": question.fraction, "set": question.number}
+    for query, found in files.peers().items():
+        if tuple(query) in asked:
+            place = {"instance": query.instance, "fraction": query.fraction, "set": query.number}
             rows += [place | {"stored": True} | each for each in found]
     return rows
 
 
 def relate(rows: list[dict[str, Any]]) -> None:
-    """Add to every row how far it is from the best of its question."""
+    """Add to every row its distance from the best of its query."""
     references = {tuple(q): value for q, value in {**files.proofs(), **files.optima()}.items()}
     best: dict[tuple[Any, ...], float] = {}
     for row in rows:
         value = row.get("log_probability")
         if value is not None and row.get("raw", True) and row.get("kind", "exact") == "exact":
-            best[_asked(row)] = max(best.get(_asked(row), -math.inf), value)
+            best[_query_of(row)] = max(best.get(_query_of(row), -math.inf), value)
     for row in rows:
-        top, value = best.get(_asked(row), -math.inf), row.get("log_probability")
+        top, value = best.get(_query_of(row), -math.inf), row.get("log_probability")
         row["pool"] = POOL
         if value is None or value == -math.inf:
             row["relative_score"], row["nats_to_best"] = 1.0, None
         else:
             row["relative_score"] = None if value == 0 else (value - top) / value
             row["nats_to_best"] = top - value
-        row["optimum"] = references.get(_asked(row))
+        row["optimum"] = references.get(_query_of(row))
 
 
 def checks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is to be reached, and how many questions do."""
+    """Targets, and the number of queries that reach them."""
     ours = [row for row in rows if not row.get("stored")]
     shortest_last = sorted(ours, key=lambda row: -row.get("limit", PAPER_LIMIT))
-    at_five = {_asked(row): row for row in shortest_last if row["method"] == "hybrid" and _up_to(row, 5.0)}
-    said = []
+    at_five = {_query_of(row): row for row in shortest_last if row["method"] == "hybrid" and _up_to(row, 5.0)}
+    checked = []
 
     def check(name: str, good: int, of: int, wanted: int) -> None:
         if of:
             row = {"instance": "-", "fraction": "-", "set": "-", "method": "check", "check": name}
-            said.append(
+            checked.append(
                 row | {"good": good, "of": of, "target": min(wanted, of), "reached": good >= min(wanted, of)}
             )
 
@@ -223,19 +223,19 @@ def checks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     check(
         "hybrid at 5 s: none above its optimum", sum(v <= t + FIRST for v, t in above), len(above), len(above)
     )
-    told = files.peers()
+    stored = files.peers()
     beside = []
-    for question, found in told.items():
-        if tuple(question) in at_five:
+    for query, found in stored.items():
+        if tuple(query) in at_five:
             top = max((r["log_probability"] for r in found if r["raw"] and r["log_probability"] is not None),
                       default=-math.inf)  # fmt: skip
             beside.append(
-                value(at_five[tuple(question)]) >= top - SIX_DIGITS * abs(top if top > -math.inf else 1)
+                value(at_five[tuple(query)]) >= top - SIX_DIGITS * abs(top if top > -math.inf else 1)
             )
     check("hybrid at 5 s: at least the best raw peer", sum(beside), len(beside), max(len(beside) - 2, 0))
     mpe = [(value(at_five[tuple(q)]), v) for q, v in files.restricted_mpe().items() if tuple(q) in at_five]
     good = sum(v >= (-math.inf if t is None else t - FIRST) for v, t in mpe)
-    check("hybrid at 5 s: not below the restricted explanation of everything", good, len(mpe), len(mpe))
+    check("hybrid at 5 s: not below the restricted MPE", good, len(mpe), len(mpe))
     six = [row for asked, row in at_five.items() if asked[0] in PAPER]
     check(
         "hybrid at 5 s: possible, paper's six networks",
@@ -244,27 +244,27 @@ def checks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         len(six),
     )
     for seed in sorted({row["seed"] for row in ours if row["method"] == "ags"}):
-        runs = {_asked(row): row for row in ours if row["method"] == "ags" and row["seed"] == seed}
+        runs = {_query_of(row): row for row in ours if row["method"] == "ags" and row["seed"] == seed}
         for kind in ("log_probability", "log_probability_smoothed"):
             pairs = []
-            for question, found in told.items():
+            for query, found in stored.items():
                 java = [r for r in found if r["method"] == "authors-ags" and r["seconds"] == 10]
-                mine = runs.get(tuple(question), {}).get(kind)
+                mine = runs.get(tuple(query), {}).get(kind)
                 if (
                     java
                     and java[0].get(kind) is not None
                     and java[0][kind] > -math.inf
-                    and tuple(question) in runs
+                    and tuple(query) in runs
                 ):
                     pairs.append(mine is not None and mine >= java[0][kind] - FIRST)
             word = "raw" if kind == "log_probability" else "smoothed"
             check(f"ags at 5 s, seed {seed}: at least the authors' at 10 s, {word}", sum(pairs), len(pairs),
                   math.ceil(NINETY * len(pairs)))  # fmt: skip
-    return said
+    return checked
 
 
 def _up_to(row: dict[str, Any], seconds: float) -> bool:
-    """Whether a row is the last at or before a checkpoint; a proof that came early counts."""
+    """Whether a row is the last at or before a checkpoint; an early proof counts."""
     return row["seconds"] == seconds or (row["seconds"] < seconds and bool(row.get("proved")))
 
 

@@ -1,4 +1,4 @@
-"""Networks, questions and what others found, of the folder ``bayes_nets`` under ``ETHOGRAM_DATA``."""
+"""Networks, marginal MAP queries and peers' results in the folder ``bayes_nets`` under ``ETHOGRAM_DATA``."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ethogram.models.bayes_net import BayesNet, MarginalMAP
-from ethogram.models.uai import read_evidence, read_network
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.networks.read_network import read_network
+from ethogram.models.networks.uai import read_evidence
 
 __all__ = [
     "GIVEN",
-    "Question",
+    "StoredQuery",
     "folder",
     "load",
     "optima",
     "peers",
     "proofs",
-    "questions",
+    "queries",
     "restricted_mpe",
     "sets_of",
 ]
 
 GIVEN = "given"
-"""The fraction of a question that comes with its network."""
+"""The fraction of a query that comes with its network."""
 
 
-class Question(NamedTuple):
-    """Which MAP variables are asked for, in which network.
+class StoredQuery(NamedTuple):
+    """A stored query: a network and one of its sets of MAP variables.
 
     Attributes
     ----------
@@ -49,7 +51,7 @@ class Question(NamedTuple):
 
 
 def folder() -> Path | None:
-    """The folder, where it is."""
+    """The folder; None where it is missing."""
     place = Path(os.environ.get("ETHOGRAM_DATA", "")) / "bayes_nets"
     return place if "ETHOGRAM_DATA" in os.environ and (place / "queries.json").is_file() else None
 
@@ -66,91 +68,89 @@ def _network(instance: str) -> tuple[BayesNet, dict[int, int]]:
     place = folder()
     assert place is not None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # rounded rows are known, and kept
+        warnings.simplefilter("ignore")  # rows are rounded
         network = read_network(place / "uai" / f"{instance}.uai")
     return network, read_evidence(place / "evid" / f"{instance}.evid", network)
 
 
-def load(question: Question) -> MarginalMAP:
-    """The question, for solving."""
-    network, evidence = _network(question.instance)
-    told = _read("queries.json")["instances"][question.instance]
-    given = question.fraction == GIVEN
+def load(query: StoredQuery) -> MarginalMAP:
+    """The marginal MAP query itself."""
+    network, evidence = _network(query.instance)
+    stored = _read("queries.json")["instances"][query.instance]
+    given = query.fraction == GIVEN
     return MarginalMAP(
-        network, evidence, told["given_map"] if given else told["sets"][question.fraction][question.number]
+        network, evidence, stored["given_map"] if given else stored["sets"][query.fraction][query.number]
     )
 
 
-def sets_of(instance: str, numbers: range) -> list[Question]:
-    """Questions of a network, of every fraction."""
-    told = _read("queries.json")["instances"][instance]["sets"]
-    return [Question(instance, fraction, number) for fraction in told for number in numbers]
+def sets_of(instance: str, numbers: range) -> list[StoredQuery]:
+    """Queries of a network, for every fraction."""
+    stored = _read("queries.json")["instances"][instance]["sets"]
+    return [StoredQuery(instance, fraction, number) for fraction in stored for number in numbers]
 
 
-def questions() -> list[Question]:
-    """Set 0 of every fraction of every network, and the questions that come with networks."""
+def queries() -> list[StoredQuery]:
+    """Set 0 of every fraction of every network, and the queries that come with networks."""
     found = []
-    for instance, told in _read("queries.json")["instances"].items():
+    for instance, stored in _read("queries.json")["instances"].items():
         found += sets_of(instance, range(1))
-        if told.get("given_map"):
-            found.append(Question(instance, GIVEN, 0))
+        if stored.get("given_map"):
+            found.append(StoredQuery(instance, GIVEN, 0))
     return found
 
 
-def _question(key: str) -> Question:
+def _query(key: str) -> StoredQuery:
     instance, fraction, *number = key.split("|")
-    return Question(instance, fraction, int(number[0]) if number else 0)
+    return StoredQuery(instance, fraction, int(number[0]) if number else 0)
 
 
-def optima() -> dict[Question, float]:
+def optima() -> dict[StoredQuery, float]:
     """Optima by constrained elimination, log probabilities."""
-    return {
-        _question(key): each["log_value"] for key, each in _read("reference_optima.json")["optima"].items()
-    }
+    return {_query(key): each["log_value"] for key, each in _read("reference_optima.json")["optima"].items()}
 
 
-def proofs() -> dict[Question, float]:
+def proofs() -> dict[StoredQuery, float]:
     """Optima by branch and bound, with six digits."""
-    told = _read("reference_optima.json")["aobb_proofs"]["optima"]
-    return {_question(key): each["log_value"] for key, each in told.items()}
+    stored = _read("reference_optima.json")["aobb_proofs"]["optima"]
+    return {_query(key): each["log_value"] for key, each in stored.items()}
 
 
-def restricted_mpe() -> dict[Question, float]:
-    """Explanations of everything by toulbar2, restricted to the MAP variables: their log probabilities."""
+def restricted_mpe() -> dict[StoredQuery, float]:
+    """Log probabilities of the MPEs of toulbar2, restricted to the MAP variables."""
     found = {}
-    for instance, told in _read("mpe_baseline.json").items():
-        for fraction, value in told["sets"].items():
-            found[Question(instance, fraction, 0)] = _number(value)
+    for instance, stored in _read("mpe_baseline.json").items():
+        for fraction, value in stored["sets"].items():
+            found[StoredQuery(instance, fraction, 0)] = _number(value)
     return found
 
 
-def peers() -> dict[Question, list[dict[str, Any]]]:
-    """What other programs found: `method`, `seconds`, `log_probability`, `log_probability_smoothed`, and `raw`, whether
-    the first is of the tables as they are.
+def peers() -> dict[StoredQuery, list[dict[str, Any]]]:
+    """Results of other programs: `method`, `seconds`, `log_probability`, `log_probability_smoothed`, and `raw`, whether
+    the first is that of the tables as given.
     """
-    found: dict[Question, list[dict[str, Any]]] = {}
-    for question in questions():
+    found: dict[StoredQuery, list[dict[str, Any]]] = {}
+    for query in queries():
         place = folder()
         assert place is not None
-        path = place / "peer_results" / f"{question.instance}.{question.fraction}.{question.number}.json"
+        path = place / "peer_results" / f"{query.instance}.{query.fraction}.{query.number}.json"
         if path.is_file():
-            told = json.loads(path.read_text(encoding="utf-8"))["results"]
-            found[question] = [row for each in told for row in _peer_rows(each)]
+            stored = json.loads(path.read_text(encoding="utf-8"))["results"]
+            found[query] = [row for each in stored for row in _peer_rows(each)]
     return found
 
 
-def _peer_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
-    name = told["algorithm"].split(" ")[0]
-    raw = "--positive" not in told.get("flags", "")
+def _peer_rows(stored: dict[str, Any]) -> list[dict[str, Any]]:
+    name = stored["algorithm"].split(" ")[0]
+    raw = "--positive" not in stored.get("flags", "")
     name = name if raw else f"{name}, smoothed by 1e-6"
-    if "score_raw" in told:
-        seconds = told.get("limit_cpu_s") or told.get("cpu_s")
-        smoothed = _number(told.get("score_smoothed"))
-        return [{"method": name, "seconds": seconds, "log_probability": _number(told["score_raw"]),
+    if "score_raw" in stored:
+        seconds = stored.get("limit_cpu_s") or stored.get("cpu_s")
+        smoothed = _number(stored.get("score_smoothed"))
+        return [{"method": name, "seconds": seconds, "log_probability": _number(stored["score_raw"]),
                  "log_probability_smoothed": smoothed, "raw": raw}]  # fmt: skip
-    rows = [(float(at), value) for at, value in (told.get("value_at") or {}).items()]
-    if told.get("value") is not None and told.get("cpu_s") is not None:
-        rows.append((told["cpu_s"], told["value"]))
+    rows = [(float(at), value) for at, value in (stored.get("value_at") or {}).items()]
+    if stored.get("value") is not None and stored.get("cpu_s") is not None:
+        rows.append((stored["cpu_s"], stored["value"]))
     return [{"method": name, "seconds": at, "log_probability": _number(value), "raw": raw} for at, value in rows
             if value is not None]  # fmt: skip
 

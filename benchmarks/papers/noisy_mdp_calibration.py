@@ -1,9 +1,9 @@
 """Part of `noisy_mdp_truth`, which prints its rows: simulation-based calibration of PX-DA.
 
-Ranks of true values among posterior draws, all replications side by side. Values are drawn from their prior and
+Ranks of true values among posterior draws, with vectorised replications. Values are drawn from their prior and
 choices from the model; where the sampler is right, the rank of a true value among 99 draws is uniform. Talts,
 Betancourt, Simpson, Vehtari and Gelman (2018), "Validating Bayesian inference algorithms with simulation-based
-calibration". The log likelihood is among the statistics, since data must play their part: Modrák et al. (2023).
+calibration". The log likelihood is among the statistics, which makes them depend on the data: Modrák et al. (2023).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from numpyro.infer import NUTS, Gibbs
 from scipy import stats
 
 from benchmarks.papers.noisy_mdp_reference import autocovariances, integrated_time, log_posterior
-from ethogram.inference.probit_sweep import MOVES, probit_problem, with_prior
-from ethogram.inference.px_da import PXDA, PXDAState
-from ethogram.models.decisions import Decisions
-from ethogram.models.noisy_mdp import NoisyMDP
+from ethogram.inference.choices.gibbs_sweep import MOVES, probit_problem, with_prior
+from ethogram.inference.choices.px_da import PXDA, PXDAState
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
 
 __all__ = ["Ranks", "begin_gibbs", "begin_ranks", "rows_of_ranks", "world"]
 
@@ -35,7 +35,7 @@ WARMUP = 3
 
 NAMES = ("v 1", "v 2", "|v|^2", "log likelihood", "log kappa")
 KAPPA_PRIOR = (3.0, 8.0)
-"""Shape and rate of an inverse gamma law, of mean 4."""
+"""Shape and rate of an inverse gamma prior with mean 4."""
 
 LEVEL = 0.01
 
@@ -99,7 +99,7 @@ def _begin(kind: str, variant: str, kernel: Any, kappa: np.ndarray, known: dict,
 
 
 def _side_by_side(kernel: PXDA, keys: Array, data: Decisions, choices: np.ndarray) -> PXDAState:
-    """States of all replications, from the first one's: no choice has a part in anything but the order of options."""
+    """States of all replications, from that of the first: choices only affect the order of options."""
     first = kernel.init(keys[0], 0, None, (data._replace(choice=choices[0]),), {})
     design, move = np.asarray(kernel.model.design(data)), MOVES[kernel.moves]
     each = [probit_problem(design, data.legal, choice, move) for choice in choices]

@@ -1,4 +1,4 @@
-r"""Part of `noisy_mdp_truth` and `noisy_mdp_toy`, which print: what samplers of the noisy MDP are held against.
+r"""Part of `noisy_mdp_truth` and `noisy_mdp_toy`, which print: reference posteriors of the noisy MDP.
 
 Moments without latent utilities, and autocorrelation times. Moments come from the likelihood by quadrature, which no
 sampler of latent utilities uses: of two parameters on a grid, of more by importance sampling. Proposals are a mixture
@@ -20,10 +20,10 @@ from jax import Array
 from scipy.optimize import minimize
 from scipy.special import gammaln, logsumexp
 
-from ethogram.inference.px_da import PXDA, PXDAState
-from ethogram.models.choice import ProbitChoice
-from ethogram.models.decisions import Decisions
-from ethogram.models.noisy_mdp import NoisyMDP
+from ethogram.inference.choices.px_da import PXDA, PXDAState
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.probit_choice import ProbitChoice
 
 __all__ = [
     "Autocorrelation",

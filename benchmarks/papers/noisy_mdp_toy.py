@@ -1,8 +1,8 @@
-"""Toy study of the noisy MDP: how PX-DA forgets, move by move, on seven states, three actions, 20 and 50 decisions.
+"""Toy study of the noisy MDP: autocorrelation of PX-DA by move, on 7 states, 3 actions, 20 and 50 decisions.
 
 Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", section 5.1 and its figures 1 to 3,
-which have no readable numbers; what the text says is in rows of `kind` "statement". Components are counted from one, as
-there. The paper gives neither transitions nor seed: these are of `domains.toy_chain`, and a seed is taken, from
+which have no readable numbers; statements of the text are rows of `kind` "statement". Components are counted from one,
+as there. The paper gives neither transitions nor seed: these are of `domains.toy_chain`, and a seed is taken, from
 `--seed` upwards, where the first 20 choices overlap, which a flat prior of the values (kappa infinite) needs. Nothing
 else chooses a seed. Winners are drawn by "gibbs"; autocorrelations are those of one sweep to the next.
 
@@ -37,11 +37,11 @@ from benchmarks.papers.noisy_mdp_reference import (
     run_chains,
 )
 from ethogram.domains import toy_chain
-from ethogram.inference.probit_latents import draw_latents
-from ethogram.inference.px_da import PXDA, PXDAState
-from ethogram.models.decisions import Decisions
-from ethogram.models.noisy_mdp import NoisyMDP
-from ethogram.models.separation import find_separation
+from ethogram.inference.choices.latent_utilities import draw_latents
+from ethogram.inference.choices.px_da import PXDA, PXDAState
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.separation import find_separation
 
 __all__ = ["measure"]
 
@@ -61,7 +61,7 @@ RATIO_TARGET = 2.0
 
 
 class Sizes(NamedTuple):
-    """How long: data sets, chains, sweeps of each before and while they are kept, and what the other parts take.
+    """Data sets, chains, warm-up and kept sweeps of each, and the sizes of the other parts.
 
     `few` decisions are those of figures 1 and 2, `more` those of figure 3; `both` has each under both priors.
     """
@@ -82,7 +82,7 @@ QUICK = Sizes(2, 16, 300, 1200, 10_000, 20_000, more=20, both=False)
 
 
 class Run(NamedTuple):
-    """What is kept of the chains of one move; the trace is of component 7 in the first of them."""
+    """Summaries of the chains of one move; the trace is of component 7 in the first chain."""
 
     mean: np.ndarray
     error: np.ndarray

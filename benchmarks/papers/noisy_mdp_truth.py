@@ -1,14 +1,14 @@
 """Long statistical checks of PX-DA: shapes, joint distributions, calibration and flat priors, each with its power.
 
-"shape": utilities drawn given values, then values drawn with the scale given utilities, keep the prior of the values;
-with the shape of the scale's law wrong by one half they do not. "geweke": the whole sweep, and choices drawn anew
-before each one, keep the prior too, under option sets of different sizes; Geweke (2004), "Getting it right". "sbc":
+"shape": drawing utilities given values, then values and scale given utilities, keeps the prior of the values; with a
+shape of the scale's inverse gamma that is wrong by one half it does not. "geweke": the whole sweep, with new choices
+before each, keeps the prior too, for choice sets of different sizes; Geweke (2004), "Getting it right". "sbc":
 ranks of true values among 99 posterior draws are uniform; Talts et al. (2018). The draws are thinned by more than twice
 the autocorrelation time that 19 of 20 replications stay below. "sbc gibbs": the same with a prior of kappa, as a block
-of numpyro's Gibbs beside NUTS. "flat": posterior moments under a flat prior, of two weights on a set that overlaps,
-against a grid; with the shapes n / 2 and n / 2 - 1, which "leaving the terms out" gives, they are far off.
+of numpyro's Gibbs beside NUTS. "flat": posterior moments under a flat prior, of two weights for choices that overlap,
+against a grid; with the shapes n / 2 and n / 2 - 1, which "omit the terms" gives, they are far off.
 
-The paper has none of these checks; n options in all and g translations make the right shape (n - g) / 2.
+The paper has none of these checks; the correct shape is (n - g) / 2, with n options in total and g translations.
 
 `p` is of the row alone, `p_adjusted` by Bonferroni for all that the kind of check looks at, for "sbc" all that its
 variant looks at; a row passes where that is above 1 %. A run without a mistake then fails somewhere with a probability
@@ -35,11 +35,11 @@ from scipy import stats
 from benchmarks import report
 from benchmarks.papers.noisy_mdp_calibration import begin_gibbs, begin_ranks, rows_of_ranks, world
 from benchmarks.papers.noisy_mdp_reference import grid_moments, run_chains
-from ethogram.inference import probit_sweep
-from ethogram.inference.px_da import PXDA, PXDAState
-from ethogram.models.decisions import Decisions
-from ethogram.models.noisy_mdp import NoisyMDP
-from ethogram.models.separation import find_separation
+from ethogram.inference.choices import gibbs_sweep
+from ethogram.inference.choices.px_da import PXDA, PXDAState
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.separation import find_separation
 
 __all__ = ["measure"]
 
@@ -125,7 +125,7 @@ _SPOILED: contextvars.ContextVar[tuple[float, np.ndarray] | None] = contextvars.
 @contextmanager
 def shapes_can_be_spoiled() -> Iterator[None]:
     """The package's draw of the scale, except under `spoiled`: a wrong shape is not among its options."""
-    right = probit_sweep._draw_scale
+    right = gibbs_sweep._draw_scale
 
     def draw(key: Array, rest: Array, *others: Any) -> Array:
         if _SPOILED.get() is None:
@@ -138,13 +138,13 @@ def shapes_can_be_spoiled() -> Iterator[None]:
         less = gamma * jax.random.beta(key_less, shape - lost, lost)
         return rest / 2 / jnp.where(shift > 0, more, jnp.where(shift < 0, less, gamma))
 
-    with mock.patch.object(probit_sweep, "_draw_scale", draw):
+    with mock.patch.object(gibbs_sweep, "_draw_scale", draw):
         yield
 
 
 @contextmanager
 def spoiled(shape: float, shift: np.ndarray) -> Iterator[None]:
-    """Within, the shape of the scale's law is `shape` + `shift` (chain,), where `shape` is the right one."""
+    """Within, the shape of the scale's inverse gamma is `shape` + `shift` (chain,), where `shape` is the right one."""
     token = _SPOILED.set((shape, shift))
     try:
         yield
@@ -154,17 +154,17 @@ def spoiled(shape: float, shift: np.ndarray) -> Iterator[None]:
 
 def right_shape(legal: np.ndarray, moves: str) -> float:
     """Half of the options less the translations."""
-    lost = {"none": 0, "one": 1, "local": len(legal)}[probit_sweep.MOVES[moves].translations]
+    lost = {"none": 0, "one": 1, "local": len(legal)}[gibbs_sweep.MOVES[moves].translations]
     return (legal.sum() - lost) / 2
 
 
-def problem_of(data: Decisions, moves: str) -> probit_sweep.ProbitProblem:
+def problem_of(data: Decisions, moves: str) -> gibbs_sweep.ProbitProblem:
     """The decisions as a sweep reads them, the first option chosen in each, under the prior of the checks."""
     design = NoisyMDP(KAPPA).design(data)
-    move = probit_sweep.MOVES[moves]
-    problem = probit_sweep.probit_problem(design, data.legal, np.zeros(len(data.choice), int), move)
+    move = gibbs_sweep.MOVES[moves]
+    problem = gibbs_sweep.probit_problem(design, data.legal, np.zeros(len(data.choice), int), move)
     translation = [0.0] if move.translations == "one" else []
-    return probit_sweep.with_prior(problem, jnp.array([1 / KAPPA] * design.shape[-1] + translation))
+    return gibbs_sweep.with_prior(problem, jnp.array([1 / KAPPA] * design.shape[-1] + translation))
 
 
 def rows_of_shape(moves: str, size: tuple[int, int], seed: int) -> list[dict[str, Any]]:
@@ -178,11 +178,11 @@ def rows_of_shape(moves: str, size: tuple[int, int], seed: int) -> list[dict[str
     def run(key, theta, problem):
         def step(theta, key):
             key_noise, key_draw = jax.random.split(key)
-            means = probit_sweep.fitted(problem, theta)
+            means = gibbs_sweep.fitted(problem, theta)
             noisy = jnp.reshape(means, (3, -1, 3 * chains))
             noisy = noisy + jax.random.normal(key_noise, noisy.shape)
-            drawn = probit_sweep.draw_parameters(
-                key_draw, problem, jnp.where(problem.legal, noisy, 0), probit_sweep.MOVES[moves],
+            drawn = gibbs_sweep.draw_parameters(
+                key_draw, problem, jnp.where(problem.legal, noisy, 0), gibbs_sweep.MOVES[moves],
                 scale_prior=None, translation_sd=jnp.ones(()),
             )  # fmt: skip
             return drawn.theta, jnp.sum(drawn.theta**2, axis=0)
@@ -220,7 +220,7 @@ def rows_of_geweke(
 
     def chosen(key, theta):
         """Utilities (option, decision) and choices given values."""
-        means = jnp.reshape(probit_sweep.fitted(problem, theta[:, None]), (3, -1))
+        means = jnp.reshape(gibbs_sweep.fitted(problem, theta[:, None]), (3, -1))
         noisy = means + jax.random.normal(key, means.shape)
         choice = jnp.argmax(jnp.where(problem.legal[..., 0], noisy, -jnp.inf), axis=0)
         told = jnp.mean(jnp.take_along_axis(means, choice[None], axis=0))
@@ -234,9 +234,9 @@ def rows_of_geweke(
         rows = jnp.take_along_axis(rows, order[..., None], axis=0)
         legal = jnp.take_along_axis(problem.legal, order[..., None], axis=0)
         latents = jnp.where(legal, jnp.take_along_axis(noisy, order, axis=0)[..., None], 0)
-        drawn, _ = probit_sweep.sweep(
+        drawn, _ = gibbs_sweep.sweep(
             key_sweep, problem._replace(design=jnp.reshape(rows, problem.design.shape), legal=legal),
-            theta[:, None], latents, probit_sweep.MOVES[moves], winner=winner, proposals=1, scale_prior=None,
+            theta[:, None], latents, gibbs_sweep.MOVES[moves], winner=winner, proposals=1, scale_prior=None,
             translation_sd=jnp.ones(()),
         )  # fmt: skip
         return drawn.theta[:, 0], told
@@ -287,7 +287,7 @@ class Flat(NamedTuple):
 
 
 def begin_flat(moves: str, data: Decisions, chains: int, seed: int) -> Flat:
-    """Wrong shapes are those that remain of the proper law without its terms, by how far they are off."""
+    """Wrong shapes are those of the proper prior without its terms, by their error."""
     wrong = {
         "scale+translate": {"shape n / 2": 0.5, "shape n / 2 - 1": -0.5},
         "local+scale": {"shape n / 2": len(data.choice) / 2},

@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks import report
 from ethogram.domains import football
-from ethogram.football_roles import football_model
-from ethogram.inference.conjugate_svi import ConjugateSVI
-from ethogram.inference.step_sizes import constant_then_average
+from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.inference.conjugate.step_sizes import constant_then_average
+from ethogram.tour.football_roles import football_model
 
 __all__ = ["measure"]
 

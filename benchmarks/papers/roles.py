@@ -19,13 +19,13 @@ import numpy as np
 
 from benchmarks import report
 from ethogram.domains import football, predator_prey
-from ethogram.football_roles import TeamScores, laid_out, score_team
-from ethogram.inference.alignment import align_states, relabel
-from ethogram.inference.assignment import assign_roles
-from ethogram.inference.conjugate_svi import ConjugateSVI
+from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.inference.roles.alignment import align_states, relabel
+from ethogram.inference.roles.assignment import assign_roles
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission
-from ethogram.models.role_hmm import RoleHMM
-from ethogram.models.trajectories import Trajectories
+from ethogram.models.roles.role_hmm import RoleHMM
+from ethogram.tour.football_roles import TeamScores, laid_out, score_team
 
 __all__ = ["measure"]
 
@@ -138,7 +138,7 @@ def _football(seed: int, quick: bool) -> list[dict[str, Any]]:
     for number, (team, one) in enumerate(plays.items()):
         key = jax.random.fold_in(jax.random.key(seed), number)
         scores = score_team(
-            key, one, shape, restarts=2 if quick else 8, sweeps=30 if quick else 300, progress_bar=False
+            key, one, shape, restarts=2 if quick else 8, iterations=30 if quick else 300, progress_bar=False
         )
         rows += _team_rows(team, scores, 2 if quick else 8)
     return rows

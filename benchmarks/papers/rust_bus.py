@@ -1,11 +1,11 @@
-"""Rust's bus engines: his logit estimates, and the probit of the noisy Markov decision process beside them.
+"""Rust's bus engines: the published logit estimates, and the probit of the noisy Markov decision process.
 
 Group 4, first months left out, 4292 decisions. "structural" is Rust (1987), table IX: dynamic logit with discount
 .9999, 90 bins and linear costs, by the nested fixed point; the same with normal shocks has no published figure. "by
 gradients" is the former by Newton's method with derivatives of the soft values, timed after compilation.
 "reduced form" is static, replacing worth -alpha + slope * bin / 10: maximum likelihood of probit and logit, and the
-posterior of the probit under a flat prior by PX-DA and by NUTS, whose means differ from the maximum as they should in
-a skewed posterior.
+posterior of the probit under a flat prior by PX-DA and by NUTS, whose means differ from the maximum, as the posterior
+is skewed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from scipy.special import log_ndtr
 
 from benchmarks import report
 from ethogram.domains import rust_bus
-from ethogram.inference.px_da import PXDA
-from ethogram.models.noisy_mdp import NoisyMDP
-from ethogram.models.soft_values import soft_values
+from ethogram.inference.choices.px_da import PXDA
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.mdps.soft_values import soft_values
 
 __all__ = ["measure"]
 

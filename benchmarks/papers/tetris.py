@@ -1,13 +1,13 @@
-"""Tetris players learned from what they did: Singh, Chopin and Whiteley, section 5.2, on simulated players.
+"""Tetris players inferred from their decisions: Singh, Chopin and Whiteley, section 5.2, on simulated players.
 
-"learned": the first 10, 20, 50 and 100 of 500 decisions for the posterior of the weights of raw features (variance
-2500), the last 400 for the test; the most probable draw of 100 decisions then plays games of up to 250 moves. The
-action error has a floor, which is that of who knows the weights. "hurried": the same 100 pieces for a player who
-decides on 100, 72, 55 or 17 of them, as many as in the paper's third experiment, whose player was human; the other
-pieces fall straight, and are no decisions. The paper plays on 30 rows, and prints lengths of games as they are on 20.
+"learned": the posterior of the weights of raw features (prior variance 2500) given the first 10, 20, 50 and 100 of 500
+decisions, with the last 400 held out; the most probable draw of 100 decisions then plays games of up to 250 moves. The
+floor of the action error is the expected error of the oracle, who knows the weights. "hurried": the same 100 pieces
+for a player who decides on 100, 72, 55 or 17 of them, as in the paper's third experiment, with a human player; the
+others fall straight, and are not decisions. The paper plays on 30 rows, and prints lengths of games of 20 rows.
 
-Few decisions of these players are mostly separated: their posterior leans on the prior, and every chain is slow there.
-`min_ess` and `divergences` say how slow.
+Small samples of these players are mostly separated: only the prior bounds their posterior, and every sampler mixes
+slowly there, as `min_ess` and `divergences` show.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from numpyro.infer import MCMC, NUTS
 
 from benchmarks import report
 from ethogram.domains import tetris
-from ethogram.inference.choice_predictions import choice_error, noise_floor, predict_choice
-from ethogram.inference.px_da import PXDA
-from ethogram.models.choice import ProbitChoice
-from ethogram.models.decisions import Decisions
-from ethogram.models.noisy_mdp import NoisyMDP
-from ethogram.models.trajectories import Metadata
+from ethogram.inference.choices.predictions import choice_error, noise_floor, predict_choice_probabilities
+from ethogram.inference.choices.px_da import PXDA
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.data.trajectories import Metadata
 
 __all__ = ["hurried_play", "measure"]
 
@@ -74,7 +74,7 @@ QUICK = Sizes({20: 1}, FEW, PLAYERS[:1], FEW, 1, (20, 30, 100), 20)
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of the players themselves, of what was learned of them, of hurried ones, and of the simulator."""
+    """Rows of the players, of their fits, of hurried players, and of the simulator."""
     sizes = QUICK if settings.quick else FULL
     rows = [rows_of_simulator(settings.seed)]
     for height, seeds in sizes.seeds.items():
@@ -99,12 +99,12 @@ def cut(decisions: Decisions, some: Any) -> Decisions:
 
 
 def bare(decisions: Decisions) -> Decisions:
-    """The arrays alone: names are part of what a program is compiled for."""
+    """The arrays without metadata, which is static and would compile a program for each set of names."""
     return jax.tree.map(np.asarray, decisions._replace(metadata=Metadata()))
 
 
 class Posterior(NamedTuple):
-    """Draws (chain, draw, parameter), the most probable one, and how the chains went."""
+    """Draws (chain, draw, parameter), the most probable one, and diagnostics of the chains."""
 
     theta: np.ndarray
     mode: np.ndarray
@@ -133,7 +133,7 @@ def learn(key: Array, data: Decisions, warmup: int, draws: int) -> Posterior:
 
 
 def learn_by_pxda(key: Array, data: Decisions, warmup: int, draws: int) -> Posterior:
-    """The same by parameter-expanded data augmentation, with the scale moved on the summed likelihood."""
+    """The same by parameter-expanded data augmentation, with the collapsed scale move."""
     kernel = PXDA(MODEL, winner="rejection", collapse_scale=1)
     mcmc = MCMC(kernel, num_warmup=warmup, num_samples=draws, num_chains=CHAINS, chain_method="vectorized",
                 progress_bar=False)  # fmt: skip
@@ -147,7 +147,7 @@ def learn_by_pxda(key: Array, data: Decisions, warmup: int, draws: int) -> Poste
 
 @jax.jit
 def mean_log_probability(theta: Array, data: Decisions) -> Array:
-    """Mean log posterior predictive probability of what was chosen, of draws (draw, parameter)."""
+    """Mean held-out log predictive density of the choices, given draws (draw, parameter)."""
 
     def log_p(_, one):
         return None, ProbitChoice(MODEL.design(data) @ one, data.legal).log_prob(data.choice)
@@ -157,13 +157,13 @@ def mean_log_probability(theta: Array, data: Decisions) -> Array:
 
 
 def judged(found: Posterior, test: Decisions, key: Array) -> dict[str, Any]:
-    """Columns of how well decisions that were held out are told."""
+    """Columns of the predictions of held-out decisions."""
     flat = found.theta.reshape(-1, found.theta.shape[-1])
     # The paper's vote: probabilities of all options at all draws would take far longer, for nearly the same choices.
-    told = predict_choice(MODEL, {"theta": flat}, test, method="vote", key=key)
+    told = predict_choice_probabilities(key, MODEL, {"theta": flat}, test, vote=True)
     few = flat[:: max(1, len(flat) // 100)]
     return {
-        "action_error": choice_error(told, test),
+        "action_error": choice_error(np.asarray(told).argmax(-1), test),
         "mean_log_p": float(mean_log_probability(few, bare(test))),
         "min_ess": found.min_ess,
         "divergences": found.divergences,
@@ -173,7 +173,7 @@ def judged(found: Posterior, test: Decisions, key: Array) -> dict[str, Any]:
 def rows_of_learning(
     sizes: Sizes, player: tuple[float, ...], height: int, seed: int, with_pxda: bool
 ) -> list[dict[str, Any]]:
-    """A row for each number of decisions learned from, on one play of one player, and one by PX-DA where asked for."""
+    """A row for each number of training decisions of one player, and one by PX-DA on request."""
     truth = np.asarray(player, np.float32)
     key_play, key_fit, key_vote, key_games = jax.random.split(jax.random.key(seed), 4)
     decisions = tetris.simulate(key_play, player, DECISIONS, rows=height).decisions
@@ -203,7 +203,7 @@ def rows_of_learning(
 
 
 def checks_of_learning(sizes: Sizes, rows: list[dict[str, Any]], height: int) -> list[dict[str, Any]]:
-    """What is held against the paper, and against the floor; means over seeds."""
+    """Comparisons with the paper and with the floor; means over seeds."""
     least, most = min(sizes.lengths), max(sizes.lengths)
 
     def mean(column: str, player: tuple[float, ...], count: int) -> float:
@@ -228,7 +228,7 @@ def checks_of_learning(sizes: Sizes, rows: list[dict[str, Any]], height: int) ->
 def check(
     player: tuple[float, ...], height: int, count: int, text: str, value: float, target: float, reached: bool
 ) -> dict[str, Any]:
-    """A row of what is aimed at; targets are those of 100 decisions."""
+    """A row of a target; targets are those of 100 decisions."""
     row = {"kind": "check", "player": named(player), "rows": height, "observations": count}
     row |= {"check": text, "value": value}
     return row | ({"target": target, "reached": bool(reached)} if count == 100 else {})

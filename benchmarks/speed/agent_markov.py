@@ -1,13 +1,14 @@
-"""Speed of the agent Markov model: whole sweeps, the E-step with rows of a table, and projections of rows.
+"""Speed of the agent Markov model: CAVI iterations, the E-step, and projections of constrained rows.
 
-Sizes `S..-K..` are one sweep (local step, bound, weights, constraints) on 100 random walks of 100 steps, only visited
-rows carried, with "the intent stays with a mean of at least .9" in a tenth of the states. The peer is the same sweep
-in plain NumPy and SciPy, with SLSQP row by row; of its rows some are timed, and their time is scaled to all
-(`peer_slsqp_ms` of `peer_ms`). pyhsmm has no rows by state and action and cannot be installed beside this NumPy.
-`small`, `medium` and `large` are the E-step alone against dynamax's smoothers, whose matrices are written out for every
-step and whose pair statistics are added up by row; both sides give evidence and all counts. `steps` is the cost of a
-sweep as data grow: the ratio is the cost of a step there to that at ten times as many. `memory` is that of data of
-equal size which visit few rows or many. `projection-...` are 10,000 rows of 11 entries against SLSQP.
+Sizes `S..-K..` are one CAVI iteration (local step, ELBO, weights, constraints) on 100 random walks of 100 steps, with
+visited rows only and "the mean probability of staying is at least .9" in a tenth of the states. The peer is the same
+iteration in NumPy and SciPy, with SLSQP row by row; a sample of its rows is timed and scaled to all of them
+(`peer_slsqp_ms` of `peer_ms`). pyhsmm has no transition rows by state and action, and cannot be installed with this
+NumPy. `small`, `medium` and `large` are the E-step alone against the smoothers of dynamax, with a transition matrix
+for every step and pair statistics summed by row; both sides return the log normaliser and all counts. `steps` is the
+scaling of an iteration with the data: the ratio is the cost per time step at one size to that at ten times as many.
+`memory` compares data of equal size that visit few rows or many. `projection-...` are 10,000 rows of 11 entries against
+SLSQP.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ import numpy as np
 from benchmarks import report
 from benchmarks.speed import agent_markov_reference as plain
 from benchmarks.speed.timing import Contender, Timing, compare, peak_memory, ratio, speed_row
-from ethogram.inference.conjugate_steps import ascent_block
-from ethogram.inference.constrained import project_rows
-from ethogram.inference.starts import start_blocks
-from ethogram.models.agent_markov import AgentMarkov, Constraints
-from ethogram.models.exponential_family import DirichletCoordinates, expected_statistics
-from ethogram.models.trajectories import Trajectories
+from ethogram.inference.conjugate.projection import project_rows
+from ethogram.inference.conjugate.starts import start_blocks
+from ethogram.inference.conjugate.steps import ascent_block
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.exponential_family import DirichletCoordinates, expected_statistics
+from ethogram.models.intents import AgentMarkov, IntentConstraints
 
 __all__ = ["E_STEPS", "SIZES", "measure"]
 
@@ -54,7 +55,7 @@ one_sweep = jax.jit(ascent_block)
 
 
 class Fit(NamedTuple):
-    """A model with data, between two sweeps."""
+    """A model with data, between two iterations."""
 
     model: AgentMarkov
     blocks: Any  # with a leading axis of one restart
@@ -64,9 +65,9 @@ class Fit(NamedTuple):
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of the sizes asked for."""
+    """Rows of the requested sizes."""
     if settings.size is not None and settings.size not in SIZES:
-        raise SystemExit(f"--size: {settings.size!r} is none of {', '.join(SIZES)}")
+        raise SystemExit(f"--size must be one of {', '.join(SIZES)}, not {settings.size!r}")
     sizes = (QUICK if settings.quick else SIZES) if settings.size is None else (settings.size,)
     rounds = settings.rounds or (3 if settings.quick else 9)
     dtype = settings.dtype or "float64"
@@ -90,9 +91,9 @@ def _measure_size(size: str, dtype: str, rounds: int, seed: int, quick: bool) ->
     return measure_projection(size, PROJECTIONS[size], 1000 if quick else 10_000, dtype, rounds, seed)
 
 
-def bind(seed: int, world: tuple[int, int, int], walks: tuple[int, int], **options: Any) -> Fit:
-    """A model of random walks, given states, actions and intents, at no blocks yet."""
-    num_states, num_actions, intents = world
+def bind(seed: int, sizes: tuple[int, int, int], walks: tuple[int, int], **options: Any) -> Fit:
+    """A model bound to random walks, for a number of states, actions and intents; without blocks."""
+    num_states, num_actions, intents = sizes
     states, actions = (x.astype(np.int32) for x in plain.draw_walks(seed, num_states, num_actions, walks))
     lengths = np.full(walks[0], walks[1], np.int32)
     data = Trajectories(None, states, actions, lengths, np.ones(walks, bool))
@@ -105,7 +106,7 @@ def bind(seed: int, world: tuple[int, int, int], walks: tuple[int, int], **optio
 
 
 def begin(fit: Fit, seed: int) -> Fit:
-    """The same, two sweeps after a sticky start."""
+    """The same, two iterations after a sticky start."""
     key = jax.random.key(seed)
     fit = fit._replace(blocks=start_blocks(key, fit.model, fit.model.prior(), [fit.batch], 1, "sticky"))
     start = time.perf_counter()
@@ -118,7 +119,7 @@ def _called(contender: Contender) -> Any:
 
 
 def sweep_of(fit: Fit, limit: int = 1) -> Contender:
-    """Sweeps of coordinate ascent, as the engine makes them."""
+    """CAVI iterations as the engine runs them."""
     latest, going = jnp.full(1, -jnp.inf), jnp.ones(1, bool)
     model = _on_device(fit.model)
     return Contender(one_sweep, (model, fit.blocks, model.prior(), [fit.batch], going, latest, limit, 0.0))
@@ -129,7 +130,7 @@ def _on_device(tree: Any) -> Any:
 
 
 def tables_of(fit: Fit) -> plain.Tables:
-    """The blocks as they stand in q, in float64; spare rows left out."""
+    """The blocks of q in float64, without spare rows."""
     blocks = jax.tree.map(lambda x: x[0], fit.blocks)
     rows = {name: block.standard() for name, block in blocks.items() if name != "weights"}
     parts = {name: np.asarray(part.concentration, float) for name, part in rows.items()}
@@ -149,19 +150,19 @@ def bounded_rows(fit: Fit) -> np.ndarray:
 
 @jax.jit
 def local_step(model: AgentMarkov, expected: Any, batch: Any) -> tuple[jax.Array, Any]:
-    """Evidence of the traces, and all expected counts."""
+    """Log normaliser of the traces, and all expected counts."""
     return jax.value_and_grad(lambda e: model.log_normalizer(e, batch))(expected)
 
 
 def found_by(fit: Fit, expected: Any) -> tuple[Any, ...]:
-    """Evidence and counts of the rows of data, the truncation's rest left out."""
+    """Log normaliser and counts of the rows with data, within the truncation."""
     value, statistics = local_step(_on_device(fit.model), expected, fit.batch)
     initial, transition, policy = (statistics[x].concentration for x in ("initial", "transition", "policy"))
     return value, initial[:-1], transition[: len(fit.model.rows_carried().pairs), :, :-1], policy
 
 
 def disagreement(fit: Fit) -> float:
-    """Largest relative difference of local part, counts and bound from those in NumPy."""
+    """Largest relative difference of log normaliser, counts and ELBO from those in NumPy."""
     tables = tables_of(fit)
     truth = plain.local_step(tables, fit.traces)
     expected = expected_statistics(jax.tree.map(lambda x: x[0], fit.blocks))
@@ -173,8 +174,8 @@ def disagreement(fit: Fit) -> float:
 def measure_sweep(
     size: str, num_states: int, intents: int, walks: tuple[int, int], dtype: str, rounds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """One sweep, against the plain one."""
-    known = Constraints.stay(np.arange(num_states) % 10 == 0, at_least=0.9)
+    """One iteration, against NumPy and SLSQP."""
+    known = IntentConstraints.stay(np.arange(num_states) % 10 == 0, at_least=0.9)
     fit = begin(bind(seed, (num_states, ACTIONS, intents), walks, constraints=known), seed)
     bounded, ours = bounded_rows(fit), sweep_of(fit)
     peer = Contender(plain.sweep, (tables_of(fit), fit.traces, *PRIOR, bounded))
@@ -201,7 +202,7 @@ def _scaled(timing: Timing, factor: float) -> Timing:
 def measure_e_step(
     size: str, shape: tuple[int, ...], dtype: str, rounds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """The local step at random rows, against dynamax's with a matrix for each step."""
+    """The local step at random rows, against dynamax with a matrix for each step."""
     num_traces, num_steps, intents, num_states, num_actions = shape
     fit = bind(seed, (num_states, num_actions, intents), (num_traces, num_steps), rows="all")
     rng = np.random.default_rng(seed)
@@ -240,7 +241,7 @@ def measure_e_step(
 def measure_linearity(
     num_states: int, intents: int, totals: tuple[int, ...], dtype: str, rounds: int, seed: int
 ) -> list[dict[str, Any]]:
-    """A sweep and its local step as traces are added, all with the same rows: the cost of a step must not grow."""
+    """An iteration and its local step with growing data on the same rows: the cost per step must not grow."""
     fits, contenders = {}, {}
     for total in totals:
         walks = (total // WALKS[1], WALKS[1])
@@ -264,18 +265,18 @@ def measure_linearity(
 
 
 def measure_memory(num_states: int, intents: int, total: int, dtype: str, seed: int) -> list[dict[str, Any]]:
-    """Memory of a sweep over data of one size that visit few of the states, or many."""
+    """Memory of an iteration on data of one size that visit few of the states, or many."""
     rows = []
     for share in (0.01, 1.0):
-        world = (int(num_states * share), ACTIONS, intents)
-        fit = begin(bind(seed, world, (total // WALKS[1], WALKS[1]), num_states=num_states), seed)
+        sizes = (int(num_states * share), ACTIONS, intents)
+        fit = begin(bind(seed, sizes, (total // WALKS[1], WALKS[1]), num_states=num_states), seed)
         contender = sweep_of(fit)
         visited, blocks = len(fit.model.rows_carried().pairs), _megabytes(fit.blocks)
         row = {"size": "memory", "peer": f"{total:.0e} steps", "dtype": dtype, "error": None}
         row |= {"peak_mb": peak_memory(contender), "case": "memory", "visited_rows": visited, "steps": total}
         row |= {"blocks_mb": blocks, "blocks_mb_of_all_rows": blocks / visited * num_states * ACTIONS}
         rows.append(row)
-    few, many = rows  # memory goes with the rows that are visited, not with those that there could be
+    few, many = rows  # memory grows with the visited rows, not with all possible ones
     fair = many["blocks_mb"] * few["visited_rows"] / many["visited_rows"]
     few["reached"] = bool(few["blocks_mb"] <= 1.5 * fair and (few["peak_mb"] or 0) <= (many["peak_mb"] or 0))
     return rows

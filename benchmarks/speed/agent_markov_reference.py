@@ -1,9 +1,9 @@
-"""What the agent Markov model is checked and timed against: a sweep in plain NumPy and SciPy, and dynamax's E-step.
+"""References for the agent Markov model: a CAVI iteration in NumPy and SciPy, and the E-step of dynamax.
 
-The sweep is written from the formulas of Unhelkar and Shah (2019), as the model's module corrects them, and apart
-from the package: per-step transition matrices and scaled messages, one NumPy call a step for all traces, counts by a
-sparse product, weights by L-BFGS-B in logs of ratios, and bounded rows by SLSQP, one at a time, as the paper does.
-Traces have one length and no missing action.
+The iteration follows Unhelkar and Shah (2019), with the corrections listed in the model's module, and is independent of
+the package: transition matrices for every step, scaled messages with one NumPy call a step for all traces, counts by
+a sparse product, weights by L-BFGS-B in additive log-ratio coordinates, and constrained rows by SLSQP one at a time, as
+in the paper. Traces have one length and no missing actions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Traces(NamedTuple):
-    """Traces (sequence, time), in the numbers of the rows that are carried."""
+    """Traces (sequence, time), as indices of the carried rows."""
 
     state: np.ndarray
     action: np.ndarray
@@ -43,7 +43,7 @@ class Traces(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Dirichlet concentrations, as they stand in q, and the weights."""
+    """Dirichlet concentrations of q, and the weights."""
 
     weights: np.ndarray  # (intent + 1,)
     initial: np.ndarray  # (intent + 1,)
@@ -52,7 +52,7 @@ class Tables(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Expected counts of the steps; nothing is ever counted beyond the truncation."""
+    """Expected counts within the truncation."""
 
     initial: np.ndarray  # (intent,)
     transition: np.ndarray  # (pair, intent, intent)
@@ -118,7 +118,7 @@ def _sums(place: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 
 
 def bound(log_normalizer: float, tables: Tables, alpha: float, gamma: float, rho: float) -> float:
-    """The bound in nats, under the density of the sticks; `log_normalizer` is of the same tables."""
+    """The ELBO in nats, under the density of the sticks; `log_normalizer` is of the same tables."""
     prior = alpha * tables.weights
     value = log_normalizer - _divergence(tables.initial, prior) - _divergence(tables.transition, prior)
     value -= _divergence(tables.policy, np.full(tables.policy.shape[-1], rho))
@@ -139,7 +139,7 @@ def _log_density(weights: np.ndarray, gamma: float) -> float:
 def sweep(
     tables: Tables, traces: Traces, alpha: float, gamma: float, rho: float, bounded: np.ndarray | None = None
 ) -> tuple[float, Tables]:
-    """The bound before a sweep, and the tables after it; bounded rows are left free, to be projected.
+    """The ELBO before an iteration, and the tables after it; bounded rows are left free, to be projected.
 
     `bounded` (pair * intent,) bool: rows that q holds elsewhere than at prior plus counts.
     """
@@ -162,7 +162,7 @@ def _with_rest(counts: np.ndarray) -> np.ndarray:
 def fit_weights(
     start: np.ndarray, alpha: float, gamma: float, counts: np.ndarray, held: np.ndarray | None = None
 ) -> np.ndarray:
-    """Weights that maximise the bound with q of the rows profiled out.
+    """Weights that maximise the ELBO with q of the free rows profiled out.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def row_objective(row: np.ndarray, free: np.ndarray) -> np.ndarray:
 
 
 def project_row(free: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """One row under bounds of its means, by SLSQP in logs from where the row is free, with exact derivatives."""
+    """One row with bounds on its means, by SLSQP in logs with exact derivatives, from the unconstrained row."""
     given = lower >= upper
     least, most = ~given & (lower > 0), ~given & (upper < 1)
 
@@ -243,7 +243,7 @@ def project_rows(free: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.n
 
 
 def keeps_to(rows: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """Mask of the rows whose means keep to their bounds, and which did not run off to where all is rounding."""
+    """Mask of the rows whose means obey their bounds and whose sum has not diverged."""
     mean = rows / rows.sum(-1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return (np.maximum(lower - mean, mean - upper).max(-1) < 1e-9) & (rows.max(-1) < 1e8)
@@ -252,7 +252,7 @@ def keeps_to(rows: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarr
 def draw_rows(
     seed: int, count: int, kinds: tuple[str, ...], size: int = 11
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of the kind that a sweep meets, with bounds on one to three means: "equal", "least", "most", "between"."""
+    """Typical rows with bounds on one to three means: "equal", "least", "most" or "between"."""
     rng = np.random.default_rng(seed)
     free = 3 * rng.dirichlet(np.ones(size), count) + rng.gamma(0.2, 20, (count, size))
     lower, upper = np.zeros((count, size)), np.ones((count, size))
@@ -283,7 +283,7 @@ def draw_walks(
 
 
 def relative_error(found: tuple[Any, ...], truth: tuple[float, Counts]) -> float:
-    """The largest difference of evidence and counts from those of the reference, relative to the largest of each."""
+    """Largest difference of log normaliser and counts from the reference, relative to the largest of each."""
     gaps = [abs(float(found[0]) - truth[0]) / abs(truth[0])]
     for one, other in zip(found[1:], truth[1], strict=True):
         gaps.append(float(np.max(np.abs(np.asarray(one) - other)) / other.max()))
@@ -291,7 +291,7 @@ def relative_error(found: tuple[Any, ...], truth: tuple[float, Counts]) -> float
 
 
 def dynamax_e_step(name: str) -> Callable[..., Any]:
-    """Evidence and the same counts by a smoother of dynamax, compiled as one; matrices stand for every step."""
+    """Log normaliser and counts by a smoother of dynamax in one jitted function, with a matrix for every step."""
     import jax
     import jax.numpy as jnp
     from dynamax.hidden_markov_model import inference

@@ -23,7 +23,7 @@ from jax import Array, lax
 
 from benchmarks import report
 from benchmarks.speed.timing import Contender, compare, peak_memory, speed_row
-from ethogram.models.markov_chain import expected_counts, log_normalizer
+from ethogram.models.chains.markov_chain import expected_counts, log_normalizer
 
 __all__ = ["SIZES", "measure"]
 

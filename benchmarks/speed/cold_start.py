@@ -1,12 +1,11 @@
-"""Cold start: what importing costs, and how soon a fresh process prints the first ELBO of the football fit.
+"""Cold start: seconds of imports, and of a fresh process until the first ELBO of the football fit.
 
-Every number is the median over fresh processes. Imports are set beside `import numpyro, optax`, which no use
+Every number is the median over fresh processes. Imports are compared with `import numpyro, optax`, which no use
 of ethogram can avoid: the bare import, and that of names in use, since the front door is lazy. The first ELBO
-is the one that `ethogram tour role-hmm --quick` prints, timed from after the imports, once without a
-compilation cache and once with a filled one, whose thresholds are off as in the command line. Bytecode is kept
-apart from the installation's own: "filled" means that an untimed run wrote it before, "empty" that every module
-was compiled anew, the standard library's too. Ratios are of wall time, and where there is no peer, of the time
-wanted.
+is the one that `ethogram tour role-hmm` prints, timed from the end of the imports, once without a compilation
+cache and once with a filled one, whose thresholds are off as in the command line. Bytecode is kept apart from
+the installation's own: "filled" means that an untimed run wrote it, "empty" that every module was compiled
+anew, the standard library's too. Ratios are of wall time, and where there is no peer, relative to the target.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ IMPORT_TARGET = 1.25
 COLD_TARGET_S = 3.0
 CACHED_TARGET_S = 1.0
 ENOUGH_S = 15.0
-"""Seconds of fits after which a row takes no further process, however few there were."""
+"""Seconds after which a row starts no further process."""
 
 PEER = "import numpyro, optax"
 BARE = "import ethogram"
@@ -50,26 +49,26 @@ import json
 print(json.dumps(seconds))
 """
 
-# The tour's own path, left when it says its first bound.
+# The tour itself, left at its first ELBO.
 FIRST_ELBO = """
 import json, tempfile, time
-import numpyro, optax, ethogram.tour_roles
+import numpyro, optax, ethogram.tour.roles
 from ethogram.tour import take_tour
 
-class Said(Exception):
+class FirstELBO(Exception):
     pass
 
 def say(line):
     if "first ELBO" in line:
         print(line, flush=True)
-        raise Said
+        raise FirstELBO
 
 with tempfile.TemporaryDirectory() as folder:
     wall, cpu = time.perf_counter(), time.process_time()
     try:
-        take_tour(["role-hmm"], folder, quick=True, seed={seed}, say=say)
-        raise SystemExit("the tour said no first ELBO")
-    except Said:
+        take_tour(["role-hmm"], folder, seed={seed}, say=say)
+        raise SystemExit("the tour printed no first ELBO")
+    except FirstELBO:
         seconds = time.perf_counter() - wall, time.process_time() - cpu
 print(json.dumps(seconds))
 """
@@ -151,7 +150,7 @@ def _milliseconds(side: str, taken: list[tuple[float, float]]) -> dict[str, floa
 
 
 def _fresh(code: str, bytecode: Path, cache: Path | None = None) -> tuple[float, float]:
-    """Wall and CPU seconds that a fresh interpreter prints on its last line."""
+    """Wall and CPU seconds, printed by a fresh interpreter on its last line."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("JAX_")}
     environment |= {"PYTHONPYCACHEPREFIX": str(bytecode)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

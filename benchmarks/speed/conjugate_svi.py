@@ -18,10 +18,10 @@ from scipy.special import digamma, logsumexp
 
 from benchmarks import report
 from benchmarks.speed.timing import Contender, compare, peak_memory, speed_row
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
-from ethogram.models.exponential_family import expected_statistics, natural_step, total_kl
-from ethogram.models.role_hmm import RoleHMM
-from ethogram.models.trajectories import Trajectories
+from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
+from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["measure"]
 

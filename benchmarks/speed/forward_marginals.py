@@ -1,9 +1,9 @@
 """Speed of forward marginals and their gradient: the blocked kernel against a scan over levels, differentiated.
 
-Half of the variables are asked for (set 0 of the stored queries), 256 restarts side by side, double precision. A search
-step is the gradient, a step of Adam, the surrogate of the nearest answer and the restarts; it should do half as many a
-second as gradients alone. All of it runs on one core. The first call includes compilation; peak memory is that of one
-warm step.
+Half of the variables are MAP variables (set 0 of the stored queries), 256 restarts side by side, double precision. A
+search step is the gradient, a step of Adam, the surrogate of the nearest answer and the restarts; it should do half as
+many a second as gradients alone. All of it runs on one core. The first call includes compilation; peak memory is that
+of one warm step.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from benchmarks.one_core import one_core
 from benchmarks.papers import network_files as files
 from benchmarks.speed import forward_marginals_reference as reference
 from benchmarks.speed.timing import Contender, compare, peak_memory, speed_row
-from ethogram.inference import ags
-from ethogram.inference.forward_layout import Layout, lay_out
-from ethogram.inference.forward_marginals import value_and_gradient
+from ethogram.inference.networks import ags
+from ethogram.inference.networks.forward_layout import Layout, lay_out
+from ethogram.inference.networks.forward_marginals import value_and_gradient
 
 __all__ = ["TARGETS", "measure", "measure_instance"]
 
@@ -47,7 +47,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
 
 def measure_instance(name: str, rounds: int, seed: int) -> list[dict[str, Any]]:
     """Rows of one network."""
-    query = files.load(files.Question(name, "0.5", 0))
+    query = files.load(files.StoredQuery(name, "0.5", 0))
     plain, kinds = lay_out(query)
     layout, levels = (jax.tree.map(jnp.asarray, each) for each in (plain, reference.by_levels(plain)))
     mapped = jax.jit(reference.value_and_gradient)
@@ -69,11 +69,12 @@ def measure_instance(name: str, rounds: int, seed: int) -> list[dict[str, Any]]:
     }
     timings = compare(contenders, rounds=rounds)
     (value, gradient), (other, slope) = ours(layout, weights), mapped(levels, weights[:, 0])
-    asked = np.asarray(plain.asked)
+    present = np.asarray(plain.present)
     error = max(
         float(np.max(np.abs(np.asarray(value) - np.asarray(other)) / np.abs(np.asarray(other)))),
         float(
-            np.max(np.abs(np.asarray(gradient)[asked, 0] - np.asarray(slope)[asked])) / np.max(np.abs(slope))
+            np.max(np.abs(np.asarray(gradient)[present, 0] - np.asarray(slope)[present]))
+            / np.max(np.abs(slope))
         ),
     )
     timing = timings["kernel"]

@@ -1,4 +1,4 @@
-"""The surrogate of one restart as it is written first: a scan over levels, differentiated, mapped over restarts."""
+"""The straightforward surrogate of one restart: a scan over levels, differentiated, mapped over restarts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from ethogram.inference.forward_layout import Layout
+from ethogram.inference.networks.forward_layout import Layout
 
 __all__ = ["Levels", "by_levels", "value_and_gradient"]
 
 
 class Levels(NamedTuple):
-    """Nodes level by level, each level as wide as the widest.
+    """Nodes level by level, padded to the widest level.
 
     Attributes
     ----------
     tables : (level, node, 2, ...), reads (level, node, parent) rows of values, weights first, then what is fixed.
     fixed : (row,) what follows the weights.
-    met, prior, asked, log_constant : as of a layout.
+    met, prior, present, log_constant : as of a layout.
     """
 
     tables: Any
@@ -29,12 +29,12 @@ class Levels(NamedTuple):
     fixed: Any
     met: Any
     prior: Any
-    asked: Any
+    present: Any
     log_constant: Any
 
 
 def by_levels(layout: Layout) -> Levels:
-    """The nodes of a layout of one kind, binary: a node stands one level above the highest of its parents."""
+    """Levels of a binary layout of one kind: a node is one level above the highest of its parents."""
     tables, reads = (np.asarray(part[0]) for part in (layout.tables, layout.reads))
     first = 2 + layout.prior.size
     used = {int(row) for row in (*layout.met, *layout.prior.reshape(-1))}
@@ -68,7 +68,7 @@ def by_levels(layout: Layout) -> Levels:
         fixed,
         moved(layout.met),
         moved(layout.prior[:, 0]),
-        layout.asked,
+        layout.present,
         np.asarray(layout.log_constant),
     )
 
@@ -92,5 +92,5 @@ def _value(levels: Levels, weights: Array) -> Array:
 
     values, _ = lax.scan(step, values, (jnp.arange(len(levels.tables)), levels.tables, levels.reads))
     own = values[levels.prior]
-    same = jnp.where(levels.asked, (1 - own) * (1 - weights) + own * weights, 1)
+    same = jnp.where(levels.present, (1 - own) * (1 - weights) + own * weights, 1)
     return levels.log_constant + jnp.log(values[levels.met] + 1e-30).sum() + jnp.log(same + 1e-30).sum()

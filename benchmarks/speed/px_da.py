@@ -1,12 +1,12 @@
-"""Effective samples a second of the slowest value: the moves of PX-DA, and NUTS on the summed likelihood.
+"""Effective sample size per second of the slowest value: the moves of PX-DA, and NUTS on the marginal likelihood.
 
-Bulk effective samples over all chains, by ArviZ, a CPU second of compiled sampling; compiling and warm-up stand apart.
-Both kinds of sampler run in one compiled loop over `kernel.sample`: numpyro's `MCMC.run` compiles anew at every call.
-Rounds are interleaved and go on where the last one ended, with fresh keys; effective samples are those of all rounds.
-NUTS has four vectorised chains, and the mass matrix and number of quadrature nodes that were best in a trial.
+Bulk ESS over all chains, by ArviZ, per CPU second of compiled sampling; compilation and warm-up are reported apart.
+Both samplers run in one compiled loop over `kernel.sample`, since numpyro's `MCMC.run` compiles at every call. Rounds
+are interleaved and continue the last one, with fresh keys; the ESS is that of all rounds. NUTS has four vectorised
+chains, with the best mass matrix and number of quadrature nodes of a trial.
 
 "toy" is the paper's first example (7 states, 3 actions, 50 decisions), "middle" has 20 states, 5 actions and 400
-decisions, "tetris" 50 decisions of one of the paper's players. "linear" is the cost of a latent utility as decisions or
+decisions, "tetris" 50 decisions of one of the paper's players. "linear" is the cost per latent utility as decisions or
 options grow fourfold.
 """
 
@@ -29,10 +29,10 @@ from numpyro.infer import NUTS
 from benchmarks import report
 from benchmarks.speed.timing import Timing, ratio
 from ethogram.domains import tetris, toy_chain
-from ethogram.inference.px_da import PXDA
-from ethogram.models.choice import ProbitChoice
-from ethogram.models.decisions import Decisions
-from ethogram.models.noisy_mdp import NoisyMDP
+from ethogram.inference.choices.px_da import PXDA
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.probit_choice import ProbitChoice
 
 __all__ = ["Case", "Chains", "measure", "measure_case", "measure_linearity"]
 

@@ -1,13 +1,13 @@
-"""Speed of soft values and of the gradient of a likelihood, against sweeps in NumPy and hard optima by quantecon.
+"""Speed of soft values and of likelihood gradients, against value iteration in NumPy and optimal values by quantecon.
 
-Ours is `soft_values` compiled with the world for an argument; the gradient is that of the log likelihood of counted
-decisions. Sweeps end where nothing changes by more than 1e-6, ours where values are right to 1e-7 of the largest: both
-errors stand in the rows, to Newton's method with sparse factors (in single precision, of the rounded world). quantecon
-solves the same worlds for the hard maximum, which is the easier problem, to the residual of the sweeps; it has no
+Ours is `soft_values` compiled with the MDP as an argument; the gradient is that of the log likelihood of counted
+decisions. Value iteration stops when no value changes by more than 1e-6, ours at a relative error of 1e-7: both errors
+are in the rows, relative to Newton's method with sparse factors (in single precision, of the rounded MDP). quantecon
+solves for optimal instead of soft values, which is the easier problem, to the residual of the sweeps; it has no
 gradient.
 
-Worlds are squares with objects in them and five moves, and (90 states) Rust's bus engine. Further rows: 64 rewards at
-once beside as many one by one, and the cost of a transition as worlds grow, which should not.
+MDPs are square grids with objects and five moves, and (90 states) Rust's bus engine. Further rows: a batch of 64
+rewards beside a loop over them, and the cost per transition as the number of states grows, which should be constant.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from benchmarks.speed.soft_values_reference import (
     rounded,
 )
 from benchmarks.speed.timing import Contender, Timing, compare, peak_memory, speed_row
-from ethogram.models.mdp import MDP
-from ethogram.models.soft_values import SoftSolution, soft_values
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_values import SoftSolution, soft_values
 
 __all__ = ["SIZES", "measure", "measure_batch", "measure_linearity", "measure_size"]
 

@@ -1,8 +1,7 @@
-"""Soft values the way they are usually computed: sweeps in NumPy over a sparse matrix, and visits by sweeps as well.
+"""Reference solvers: value iteration and state visitation in NumPy over a sparse matrix.
 
-A world is a matrix of probabilities (state * action, state). Sweeps end where nothing changes by more than a
-tolerance. Beside them the reference to which errors are measured, Newton's method with sparse factors, and hard optima
-by quantecon.
+An MDP is a matrix of probabilities (state * action, state). Sweeps stop when no value changes by more than a tolerance.
+Errors are relative to Newton's method with sparse factors; optimal (not soft) values are quantecon's.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ INCREMENTS = (0.3919, 0.5953, 0.0128)
 
 
 class Problem(NamedTuple):
-    """A world, its reward, and decisions that were counted.
+    """An MDP, its reward, and counted decisions.
 
     Attributes
     ----------
@@ -53,7 +52,7 @@ class Problem(NamedTuple):
 
 
 def draw_problem(seed: int, num_states: int, discount: float) -> Problem:
-    """A square of places with objects near which it is good or bad to be; 90 states are Rust's bus engine.
+    """A square grid with objects of positive or negative reward nearby; 90 states are Rust's bus engine.
 
     The five moves of the square succeed in seven of ten cases, else one of the others comes about. Objects of two
     colours lie in one place of twenty; the reward is 5 near both colours, -10 near the first alone. Every action has a

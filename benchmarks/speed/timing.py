@@ -1,8 +1,8 @@
-"""Paired, interleaved timing of contenders that answer the same question in one process.
+"""Paired, interleaved timing of contenders that compute the same result in one process.
 
-Ratios of CPU time taken in the same round are what counts: a shared machine moves both sides of a ratio.
-Rounds run ABC, CBA, ABC, ..., each timing repeats its contender until it lasts long enough for the clock, and
-every result is waited for. Thread settings belong in the environment, and are reported.
+The measure is the ratio of CPU times of one round: load on a shared machine affects both sides. Rounds run ABC, CBA,
+ABC, ..., each timing repeats its contender until it lasts long enough for the clock, and blocks until the result is
+ready. Thread settings belong in the environment, and are reported.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = ["Contender", "Ratio", "Timing", "compare", "peak_memory", "ratio", "s
 
 
 class Contender(NamedTuple):
-    """A function with its data; the data are arguments, so that a compiler cannot fold them away."""
+    """A function and its data; the data are arguments, so that the compiler cannot fold them away."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
 
 
 class Timing(NamedTuple):
-    """Seconds of one contender: a call in each round by CPU (all threads) and by wall; its first call."""
+    """Seconds of one contender: CPU (all threads) and wall time of a call in each round; its first call."""
 
     cpu: np.ndarray
     wall: np.ndarray
@@ -53,8 +53,8 @@ def compare(
     Parameters
     ----------
     contenders : by name; all are called twice before the first round, so compilation stays apart.
-    rounds : how often each is timed; 5 at least for a number that is kept.
-    seconds : what one timing lasts, reached by repeating the call; 0.02 to 0.05 is a good choice.
+    rounds : timings of each; at least 5 for a published number.
+    seconds : duration of one timing, reached by repeating the call; 0.02 to 0.05 is a good choice.
 
     Raises
     ------
@@ -62,9 +62,7 @@ def compare(
         Fewer than one round, or no contender.
     """
     if rounds < 1 or not contenders:
-        raise ValueError(
-            f"compare: {rounds} rounds of {len(contenders)} contenders time nothing: give one of each"
-        )
+        raise ValueError(f"rounds is {rounds}, with {len(contenders)} contenders: give at least one of each")
     first_call = {name: _time(contender, 1)[1] for name, contender in contenders.items()}
     repeats = {}
     for name, contender in contenders.items():
@@ -83,7 +81,7 @@ def compare(
 
 
 def _time(contender: Contender, repeats: int) -> tuple[float, float]:
-    """CPU and wall seconds of one call, averaged over `repeats` calls of which each is waited for."""
+    """CPU and wall seconds of one call, averaged over `repeats` blocking calls."""
     function, arguments = contender
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(repeats):
@@ -110,12 +108,12 @@ def speed_row(
     peak_mb: float | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """One row of a speed table, with the raw timings of both sides.
+    """Row of a speed table, with the raw timings of both sides.
 
     Parameters
     ----------
-    target : the ratio to reach; the row then says whether it was.
-    error : largest relative error of ours against a float64 reference, taken outside the timing.
+    target : ratio to reach; the row then has `reached`.
+    error : largest relative error of ours against a float64 reference, computed outside the timing.
     peak_mb : of ours, by `peak_memory`.
     more : further columns.
     """
@@ -144,9 +142,8 @@ def speed_row(
 def peak_memory(contender: Contender) -> float | None:
     """Megabytes by which one warm call raises the process's resident memory at its peak.
 
-    Arguments and compiled code are not counted, results are. Free memory goes back to the system first, so
-    that what an earlier call left behind hides nothing. None where the system has no resettable high-water
-    mark (it is Linux's `clear_refs`).
+    Counts results, not arguments and compiled code. Free memory is returned to the system first, so that an earlier
+    call hides nothing. None if the system has no resettable high-water mark (Linux has `clear_refs`).
     """
     jax.block_until_ready(contender.function(*contender.arguments))
     gc.collect()

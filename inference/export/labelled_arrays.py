@@ -1,4 +1,4 @@
-"""Names for the axes of draws and data, their coordinates, and the groups that ArviZ is given."""
+"""Dims and coordinates of draws and data, and the groups of the ArviZ object."""
 
 from __future__ import annotations
 
@@ -7,45 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.ragged.metadata import STEP_FIELDS
-from ethogram.models.ragged.xarray_dataset import metadata_variables
-from ethogram.models.trajectories import Trajectories
+from ethogram.models.conjugate_model import Exportable
+from ethogram.models.data.metadata import STEP_FIELDS
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.xarray_dataset import metadata_variables
 
 __all__ = ["Layout", "relabel"]
 
 SAME_NAMES = {"next_state": "state", "next_feature": "feature"}
-"""Dims whose coordinates are those of another one."""
-
-LABELS = ("state", "next_state")
-"""Dims along which a model without ``label_dims`` may permute the names of its states."""
+"""Dims that share the coordinates of another dim."""
 
 
 class Layout:
-    """Which dims and coordinates every array gets.
+    """Dims and coordinates of every array.
 
     Parameters
     ----------
-    model : whose optional ``site_dims``, a dict or a method that gives one, names the axes of its sites, whose
-        ``site_coords()`` what stands on them, and whose ``label_dims`` those along which states may change names; or
-        whose ``site_layout(data)`` gives dims and coords that depend on the data.
+    model : its ``site_layout`` names dims and coordinates, its ``label_dims`` those that `relabel` permutes.
     data : trajectories, other data, or None.
-    coords, dims : the user's own, which go first.
+    coords, dims : given by the user; they take precedence.
     """
 
     lead = ("chain", "draw")
 
     def __init__(
         self,
-        model: Any,
+        model: Exportable,
         data: Any,
         coords: Mapping[str, Any] | None,
         dims: Mapping[str, Sequence[str]] | None,
     ):
-        own = getattr(model, "site_dims", {})
-        named: Mapping[str, Any] = model.site_coords() if hasattr(model, "site_coords") else {}
-        if hasattr(model, "site_layout"):
-            own, named = model.site_layout(data)
-        self.dims = {**(own() if callable(own) else own), **(dims or {})}
+        own, named = model.site_layout(data)
+        self.dims = {**own, **(dims or {})}
         self.data = data if isinstance(data, Trajectories) else None
         self.coords: dict[str, Any] = {}
         self.labels: dict[str, Any] = {}
@@ -55,7 +48,7 @@ class Layout:
             self.coords = {"feature": names.pop("feature")[1]} if "feature" in names else {}
             self.labels = names
         self.coords |= {dim: list(values) for dim, values in named.items()}
-        self.label_dims: tuple[str, ...] = getattr(model, "label_dims", LABELS)
+        self.label_dims = model.label_dims
         self.coords |= {dim: list(values) for dim, values in (coords or {}).items()}
         for dim, other in SAME_NAMES.items():
             if other in self.coords:
@@ -165,9 +158,9 @@ class Layout:
 def relabel(
     site: np.ndarray, dims: Sequence[str], label_dims: Sequence[str], order: np.ndarray
 ) -> np.ndarray:
-    """A site (chain, draw, ...) with its labelled axes in a new order (chain, draw, state).
+    """A site (chain, draw, ...) with the states on its labelled axes permuted by `order` (chain, draw, state).
 
-    What stands behind the states on an axis, such as the rest of a truncation, stays there.
+    Entries beyond the states, such as the remainder of a truncation, keep their place.
     """
     for axis, dim in enumerate(dims, start=2):
         if dim in label_dims:

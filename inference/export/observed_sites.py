@@ -1,8 +1,4 @@
-"""What any numpyro model says of its observed sites at many draws, by numpyro's own means.
-
-For models that are not asked more directly, by :mod:`ethogram.inference.export.pointwise`. The model is called as
-``model(data)``, and ``model(data, condition=False)`` for new data.
-"""
+"""Observed sites of a numpyro model without the hooks of :mod:`ethogram.inference.export.pointwise`."""
 
 from __future__ import annotations
 
@@ -12,21 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.handlers
-from jax import Array
-from numpyro.infer import Predictive
-from numpyro.infer.util import log_likelihood
 
-__all__ = ["ObservedSite", "counted_entries", "observed_sites", "site_log_likelihood", "site_predictive"]
+__all__ = ["ObservedSite", "counted_entries", "observed_sites"]
 
 
 class ObservedSite(NamedTuple):
-    """What was observed at a site, and which of it counts.
+    """Value of an observed site, with its plates and mask.
 
     Attributes
     ----------
-    value : what was observed.
-    plates : that its log probabilities stand in, outermost first.
-    counted : booleans, one a log probability, False where a mask leaves it out of the density.
+    value : observed value.
+    plates : plates of its log probabilities, outermost first.
+    counted : booleans, one a log probability, False where it is masked.
     """
 
     value: np.ndarray
@@ -40,7 +33,7 @@ def observed_sites(model: Any, draws: dict[str, Any], data: Any) -> dict[str, Ob
     Raises
     ------
     ValueError
-        If there is none, or the model has latent sites of which there are no draws.
+        If there is none, or the draws lack a latent site of the model.
     """
     first = {name: jnp.asarray(draw[0]) for name, draw in draws.items()}
     seeded = numpyro.handlers.substitute(numpyro.handlers.seed(model, jax.random.key(0)), first)
@@ -53,18 +46,21 @@ def observed_sites(model: Any, draws: dict[str, Any], data: Any) -> dict[str, Ob
         )
     observed = {name: site for name, site in sites.items() if site["is_observed"]}
     if not observed:
-        raise ValueError("model observes nothing: give log_likelihood=None and posterior_predictive=False")
-    return {
-        name: ObservedSite(np.asarray(site["value"]), _plates(site), _counted(site["fn"]))
-        for name, site in observed.items()
-    }
+        raise ValueError(
+            "model has no observed site: give log_likelihood=None and posterior_predictive=False"
+        )
+    found = {}
+    for name, site in observed.items():
+        frames = sorted(site["cond_indep_stack"], key=lambda frame: frame.dim)
+        plates = tuple(frame.name for frame in frames)
+        found[name] = ObservedSite(np.asarray(site["value"]), plates, _counted(site["fn"]))
+    return found
 
 
 def counted_entries(sites: dict[str, ObservedSite]) -> dict[str, np.ndarray]:
-    """Numbers of the entries that count, of every plate where some do not: at no site, under any mask.
+    """Unmasked entries of every plate in which some entries are masked at all sites.
 
-    The log likelihood of the others is not zero: there is none, and who sums entries, as leave-one-out scores do, has
-    to leave them out.
+    Masked entries have no log likelihood (rather than one of zero), and leave-one-out scores must not sum over them.
     """
     found: dict[str, np.ndarray] = {}
     for site in sites.values():
@@ -77,31 +73,13 @@ def counted_entries(sites: dict[str, ObservedSite]) -> dict[str, np.ndarray]:
     return {plate: np.flatnonzero(here) for plate, here in found.items() if not here.all()}
 
 
-def site_log_likelihood(model: Any, draws: dict[str, Any], data: Any) -> dict[str, np.ndarray]:
-    """Log likelihood (draw, ...) of every observed site, an entry for each of its batch."""
-    scores = log_likelihood(model, draws, data)
-    return {name: np.asarray(score) for name, score in scores.items()}
-
-
-def site_predictive(
-    key: Array, model: Any, draws: dict[str, Any], data: Any, names: list[str]
-) -> dict[str, np.ndarray]:
-    """New values (draw, ...) of the observed sites `names`."""
-    new = Predictive(model, draws, return_sites=names)(key, data, condition=False)
-    return {name: np.asarray(value) for name, value in new.items()}
-
-
-def _plates(site: dict[str, Any]) -> tuple[str, ...]:
-    frames = sorted(site["cond_indep_stack"], key=lambda frame: frame.dim)
-    return tuple(frame.name for frame in frames)
-
-
-def _counted(law: Any) -> np.ndarray:
-    """Which log probabilities of a distribution no mask leaves out."""
-    shape, counted = law.batch_shape, np.ones(law.batch_shape, bool)
-    while law is not None:
-        mask = np.asarray(getattr(law, "_mask", True))
+def _counted(distribution: Any) -> np.ndarray:
+    """Unmasked log probabilities of a distribution."""
+    shape = distribution.batch_shape
+    counted = np.ones(shape, bool)
+    while distribution is not None:
+        mask = np.asarray(getattr(distribution, "_mask", True))
         inner = tuple(range(len(shape), mask.ndim))  # axes that became part of the event later
         counted = counted & mask.any(axis=inner)
-        law = getattr(law, "base_dist", None)
+        distribution = getattr(distribution, "base_dist", None)
     return counted

@@ -1,8 +1,7 @@
-r"""What a model says of every sequence at every draw: log likelihoods, their steps, new data, state labels.
+r"""Pointwise quantities of a model over draws: log likelihoods, their increments, predictions, label orders.
 
-A model offers ``observation(parameters, data)``, a distribution with one batch entry a sequence (or a group),
-and ``observed_value(data)``, the value of that distribution. Draws go through in chunks of one shape, so that
-each function compiles once and memory stays bounded however many draws there are.
+They need the hooks ``observation`` and ``observed_value`` of :class:`~ethogram.models.conjugate_model.Exportable`.
+Draws are processed in chunks of one shape, so that each function compiles once and memory stays bounded.
 """
 
 from __future__ import annotations
@@ -17,25 +16,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ethogram.inference.assignment import optimal_assignment
-from ethogram.models.exclusive_roles import ExclusiveRoles
-from ethogram.models.trajectories import Metadata, Trajectories
+from ethogram.inference.optimal_assignment import optimal_assignment
+from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.conjugate_model import Exportable
+from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = ["Pointwise", "Steps"]
 
 BUDGET = 2**24
-"""Numbers that a chunk of draws may hold at once, one a feature, state and step."""
+"""Numbers per chunk of draws at most, one a feature, state and step."""
 
 PLAIN = Metadata()
 
 
 class Steps(NamedTuple):
-    """Log-likelihood increments of every step that says something.
+    """Log-likelihood increments of the informative steps.
 
     Attributes
     ----------
     increment : (draw, observation), log p(y_t given y_<t) in nats.
-    sequence, time : (observation,), where each of them stands in the data.
+    sequence, time : (observation,), indices of each step in the data.
     """
 
     increment: np.ndarray
@@ -43,91 +43,80 @@ class Steps(NamedTuple):
     time: np.ndarray
 
 
-class _Labels(NamedTuple):
-    """Integers by which a model arranges its data, hashable: models need to know them before jit."""
-
-    agent: tuple[int, ...] | None
-    group: tuple[int, ...] | None
-    subject: tuple[int, ...] | None
+LABELS = ("agent", "group", "subject")
+"""Integer labels of the sequences; models need them concretely, also under jit, which takes them as tuples."""
 
 
 class Pointwise:
-    """A model on its data, asked at many draws.
+    """Pointwise quantities of a model on its data.
 
     Parameters
     ----------
-    model : with ``observation(parameters, data)`` and ``observed_value(data)``.
+    model : a model with ``observation(parameters, data)`` and ``observed_value(data)``.
     draws : (draw, ...) arrays by site.
     data : trajectories that fit the model.
     """
 
-    def __init__(self, model: Any, draws: dict[str, np.ndarray], data: Trajectories):
+    def __init__(self, model: Exportable, draws: dict[str, np.ndarray], data: Trajectories):
         self.model, self.draws, self.data = model, draws, data
         self.value = jnp.asarray(model.observed_value(data))
-        labels = {name: getattr(data, name) for name in _Labels._fields}
-        self.labels = _Labels(
-            **{name: None if x is None else tuple(np.asarray(x).tolist()) for name, x in labels.items()}
-        )
+        labels = [getattr(data, name) for name in LABELS]
+        self.labels = tuple(None if x is None else tuple(np.asarray(x).tolist()) for x in labels)
         bare = data._replace(agent=None, group=None, subject=None, metadata=PLAIN)
         self.arrays = jax.tree.map(jnp.asarray, bare)
         first = {name: jnp.asarray(draw[0]) for name, draw in draws.items()}
         self.example = model.observation(first, data)
-        self.by_group = isinstance(self.example, ExclusiveRoles)
+        self.groups = model.grouped_sequences(data)
 
     def log_likelihood(self) -> np.ndarray:
-        """Log likelihood (draw, sequence), or (draw, group) where roles are exclusive, in nats."""
+        """Log likelihood (draw, sequence), or (draw, group) where groups are scored jointly, in nats."""
         return self._over_draws(_log_likelihood, self.draws, self.value)
 
     def steps(self) -> Steps:
-        """Increments of the log likelihood over the steps on which something is known."""
-        if not hasattr(self.example, "filter"):
+        """Increments of the log likelihood over the informative steps."""
+        if not isinstance(self.example, LatentChain):
             raise ValueError(
-                f'log_likelihood="step" needs a chain, but the observations of {type(self.model).__name__} are a '
-                f'{type(self.example).__name__}, which has no order in time: choose "sequence"'
+                f'log_likelihood="step" needs a latent chain, but the observations of {type(self.model).__name__} are '
+                f'{type(self.example).__name__}: choose "sequence"'
             )
         sequence, time = np.nonzero(np.asarray(self.example.informative(self.value)))
         increment = self._over_draws(_increments, self.draws, self.value, sequence, time)
         return Steps(increment, sequence, time)
 
     def predictive(self, key: Array) -> np.ndarray:
-        """New data (draw, sequence, ...), one set a draw, on the lengths of the data."""
+        """Posterior predictive data (draw, sequence, ...), of the lengths of the data."""
         keys = jax.random.split(key, self._num_draws())
         values = self._over_draws(_sample, (self.draws, keys))
-        if not self.by_group:
+        if self.groups is None:
             return values
         values = values.reshape(values.shape[0], self.data.num_sequences, *values.shape[3:])
         in_place = np.empty_like(values)
-        in_place[:, self.model.group_order(self.data)] = values
+        in_place[:, self.groups.ravel()] = values
         return in_place
 
-    def group_numbers(self) -> np.ndarray:
-        """Number of the group of every entry (group,), where roles are exclusive."""
-        in_order = np.asarray(self.data.group)[self.model.group_order(self.data)]
-        return in_order.reshape(self.model.group_shape(self.data))[:, 0]
-
     def state_order(self, reference: dict[str, Any]) -> np.ndarray:
-        r"""Which of its states each draw has in the place of every reference state (draw, state).
+        r"""State of each draw that matches every reference state (draw, state).
 
         .. math:: \max_\sigma \sum_t \sum_k p(z_t = \sigma(k) \mid y, \theta)\, p(z_t = k \mid y, \theta_0),
 
         which is the permutation with the least squared distance between the state marginals of the draw and
-        of the reference. States are told apart by what they explain, so that units, priors and the kind of
-        emission have no say. After Stephens (2000), "Dealing with label switching in mixture models", whose
-        distance is a divergence.
+        of the reference. States are matched by the steps that they explain, independently of units, priors and
+        emissions. After Stephens (2000), "Dealing with label switching in mixture models", Algorithm 2, whose
+        distance is a Kullback-Leibler divergence.
 
         Parameters
         ----------
-        reference : parameters by site, without a draw axis; those that the model's observations depend on.
+        reference : parameters by site, without a draw axis, that the model's observations depend on.
         """
         if not hasattr(self.example, "smooth"):
             raise ValueError(
-                f"align needs state probabilities, but the {type(self.example).__name__} of "
-                f"{type(self.model).__name__} has no method smooth: leave align out"
+                f"align needs state probabilities, but {type(self.example).__name__}, the observations of "
+                f"{type(self.model).__name__}, has no method smooth: leave align out"
             )
         overlap = self._over_draws(_overlap, self.draws, self.value, reference)
         if not np.isfinite(overlap).all() or not overlap.any():
             raise ValueError(
-                "align gives the data probability zero: take a reference under which they can occur"
+                "the data have probability zero under align: choose a reference under which they are possible"
             )
         return np.argsort(optimal_assignment(-overlap).role, axis=-1)
 
@@ -150,9 +139,9 @@ class Pointwise:
         return np.concatenate(parts)
 
 
-def _distribution(model, parameters, arrays, labels: _Labels):
-    restored = {name: None if x is None else np.asarray(x, np.int32) for name, x in labels._asdict().items()}
-    return model.observation(parameters, arrays._replace(**restored))
+def _distribution(model, parameters, arrays, labels):
+    restored = [None if x is None else np.asarray(x, np.int32) for x in labels]
+    return model.observation(parameters, arrays._replace(**dict(zip(LABELS, restored, strict=True))))
 
 
 @functools.partial(jax.jit, static_argnames="labels")
@@ -162,33 +151,26 @@ def _log_likelihood(model, draws, arrays, labels, value):
 
 @functools.partial(jax.jit, static_argnames="labels")
 def _increments(model, draws, arrays, labels, value, sequence, time):
-    def one(parameters):
-        filtered = _distribution(model, parameters, arrays, labels).filter(value)
-        return filtered.log_increment[sequence, time]
-
-    return jax.vmap(one)(draws)
+    filtered = jax.vmap(lambda one: _distribution(model, one, arrays, labels).filter(value))(draws)
+    return filtered.log_increment[:, sequence, time]
 
 
 @functools.partial(jax.jit, static_argnames="labels")
 def _sample(model, draws_and_keys, arrays, labels):
-    def one(parameters, key):
-        return _distribution(model, parameters, arrays, labels).sample(key)
-
-    return jax.vmap(one)(*draws_and_keys)
+    return jax.vmap(lambda one, key: _distribution(model, one, arrays, labels).sample(key))(*draws_and_keys)
 
 
 @functools.partial(jax.jit, static_argnames="labels")
 def _overlap(model, draws, arrays, labels, value, reference):
-    """Shared state probability (draw, state, reference state), a mean over all cells."""
+    """Overlap of state marginals (draw, state, reference state), averaged over all steps."""
 
     def marginals(parameters):
         smoothed = _distribution(model, parameters, arrays, labels).smooth(value)
         state = getattr(smoothed, "state", smoothed)
         return state.reshape(-1, state.shape[-1])
 
-    led = jax.tree.map(
-        lambda draw, one: jnp.concatenate([one[None].astype(draw.dtype), draw]), draws, reference
-    )
-    state = jax.vmap(marginals)(led)
-    anchor = state[0]
-    return jnp.einsum("dcj,ck->djk", state[1:], anchor, precision="highest") / len(anchor)
+    def led(draw, one):
+        return jnp.concatenate([one[None].astype(draw.dtype), draw])
+
+    state = jax.vmap(marginals)(jax.tree.map(led, draws, reference))
+    return jnp.einsum("dcj,ck->djk", state[1:], state[0], precision="highest") / len(state[0])

@@ -22,7 +22,7 @@ from jax import Array, lax
 from jax.custom_batching import custom_vmap
 
 from ethogram.models.chains.forward_backward import RowTransitions, SymbolLikelihoods, chunk_e_step
-from ethogram.models.markov_chain import chunk_size, fold_axis, unfold_axis
+from ethogram.models.chains.markov_chain import chunk_size, fold_axis, unfold_axis
 
 __all__ = ["ChainData", "conjugate_log_normalizer", "masked_log_likelihood"]
 
@@ -84,14 +84,20 @@ _value_and_statistics = jax.jit(_one_chain, inline=True)
 @_one_chain.def_vmap
 def _(axis_size, in_batched, emission, expected, data):
     emission_batched, expected_batched, data_batched = in_batched
+
+    def stacked(tree, batched):
+        def mapped(x, is_mapped):
+            return x if is_mapped else jnp.broadcast_to(x[None], (axis_size, *x.shape))
+
+        return jax.tree.map(mapped, tree, batched)
+
     if any(jax.tree.leaves((emission_batched, data_batched))):
-        return _one_by_one(axis_size, in_batched, emission, expected, data), (True, _all_true(expected))
-    stacked = jax.tree.map(
-        lambda x, batched: x if batched else jnp.broadcast_to(x[None], (axis_size, *x.shape)),
-        expected, expected_batched,
-    )  # fmt: skip
-    folded = _many_chains_folding(emission, stacked, data)
-    return folded, (True, _all_true(expected))
+        # Data sets of their own, in turn: a mapped axis of data has no common chunk loop.
+        each = stacked((emission, expected, data), tuple(in_batched))
+        out = lax.map(lambda one: _value_and_statistics(*one), each)
+    else:
+        out = _many_chains_folding(emission, stacked(expected, expected_batched), data)
+    return out, (True, _all_true(expected))
 
 
 @custom_vmap
@@ -111,16 +117,6 @@ def _(axis_size, in_batched, emission, expected, data):
 
 def _all_true(tree):
     return jax.tree.map(lambda _: True, tree)
-
-
-def _one_by_one(axis_size, in_batched, *args):
-    """Data sets of their own, in turn: a mapped axis of data has no common chunk loop."""
-    stacked = jax.tree.map(
-        lambda x, batched: x if batched else jnp.broadcast_to(x[None], (axis_size, *x.shape)),
-        args,
-        tuple(in_batched),
-    )
-    return lax.map(lambda one: _value_and_statistics(*one), stacked)
 
 
 def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tuple[Array, dict[str, Any]]:

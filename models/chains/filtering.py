@@ -1,4 +1,4 @@
-"""What is known of a chain's state as its data come in, and what comes after them."""
+"""Filtering and forecasting of a chain's state."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import ArrayLike, Float
 
+from ethogram.models.arguments import require_integer
 from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.chains.potentials import ChainPotentials, chain_potentials, into_step
 
@@ -37,7 +38,7 @@ def filter_states(
 
     From the first impossible step on, filtered rows are uniform and increments are ``-inf``, and so is the
     evidence; predicted rows are uniform behind it. Nothing is ever NaN. Parameters and errors as for
-    :func:`ethogram.models.markov_chain.log_normalizer`. Rabiner (1989), eq. 19-21.
+    :func:`ethogram.models.chains.log_normalizer`. Rabiner (1989), eq. 19-21.
     """
     return _filtered(chain_potentials(log_initial, log_transition, step_log_likelihood, length))
 
@@ -51,21 +52,20 @@ def forecast_states(
 ) -> Float[Array, "*batch steps state"]:
     """State probabilities 1 to `steps` steps after each sequence's last one, given all its data.
 
-    Transitions must be fixed: what drives later ones is not known. An empty sequence is forecast from
+    Transitions must be fixed, since the inputs of later ones are unknown. An empty sequence is forecast from
     ``log_initial``, impossible data from a uniform last state. Other parameters and errors as for
-    :func:`ethogram.models.markov_chain.log_normalizer`.
+    :func:`ethogram.models.chains.log_normalizer`.
 
     Raises
     ------
-    ValueError
-        If `steps` is less than 1, or transitions are input-driven.
+    TypeError, ValueError
+        If `steps` is not an integer of at least 1, or transitions are input-driven.
     """
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, not {steps}")
+    require_integer("steps", steps, 1)
     potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
     if potentials.driven:
         raise ValueError(
-            "log_transition is input-driven, with one matrix a step: a forecast needs fixed transitions"
+            "log_transition is input-driven: a forecast needs fixed transitions (..., state, state)"
         )
     return _forecast(potentials, steps)
 
@@ -101,8 +101,7 @@ def log_filter(
 ) -> tuple[Array, Array, Array]:
     """Logs of one sequence's filtered states, predicted states, both (time, state), and increments (time,).
 
-    The arguments are those that :meth:`~ethogram.models.chains.potentials.ChainPotentials.over_sequences` hands
-    on.
+    Arguments as :meth:`~ethogram.models.chains.potentials.ChainPotentials.over_sequences` passes them.
     """
     num_steps, num_states = log_likelihood.shape
     uniform = jnp.full_like(log_initial, -jnp.log(num_states))

@@ -1,21 +1,19 @@
 r"""The forward-backward recursions of a chain: scaled, with a log-space pass where scaling would lose mass.
 
-Arrays are laid out ``(time, state, chain, sequence)``: sequences are on the fast axis, so that each step is a
-few wide vector operations. ``chain`` counts parameter sets (restarts, posterior draws, MCMC chains);
-``sequence`` counts the sequences that share a parameter set. This is the kernel below
-:mod:`ethogram.models.markov_chain`, where users enter.
+Arrays are ``(time, state, chain, sequence)``: sequences are on the fast axis, so that each step is a few wide vector
+operations; ``chain`` counts parameter sets (restarts, posterior draws, MCMC chains), each shared by its sequences.
 
 The scaled pass works on probabilities: with the normaliser ``c_t`` and the backward message divided by it,
 ``future_t = beta_t / c_t``, the joint ``p_t = predicted_t * likelihood_t`` gives the marginal
 ``p_t * future_t``. A product that underflows loses at most ``tiny``. In ``p_t`` that is worth
 ``tiny * future_t``; in the matrix-vector product that follows, ``tiny * future_{t+1} / c_t``. The backward pass
-keeps the largest such factor; nothing possible is ever less than ``tiny`` there, so that what is lost twice is
-seen too. Where the bound it gives is not below rounding, or a normaliser vanishes, the
-chunk is repeated in log space (one ``lax.cond``), and each sequence takes the pass that is right for it.
+keeps the largest such factor, with probabilities of possible events floored at ``tiny``, so that repeated underflow is
+detected. Where the resulting bound is not below rounding, or a normaliser vanishes, the chunk is repeated in log space
+(one ``lax.cond``), and each sequence takes the valid pass.
 
-What is fast on a CPU is decided by what XLA fuses. A slice of one state at one step, taken once, vectorises;
-a slice of a whole step that several terms share does not. Sums and maxima over states outside the loops are
-reductions, since an unrolled maximum would be worked out anew for each state that it is taken from.
+On a CPU, XLA vectorises a slice of one state at one step that is used once, but not a slice of a whole step that
+several terms share. Sums and maxima over states outside the loops are reductions: an unrolled maximum would be
+evaluated anew for each state that it is subtracted from. Rabiner (1989), eq. 19-27, scaled as in section V-A.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The forward-backward recursions of a chain in log space: slow, and exact at any magnitude.
 
-The pass that :mod:`ethogram.models.chains.forward_backward` takes where scaling would lose mass, in its layout.
+The fallback of :mod:`ethogram.models.chains.forward_backward`, in its layout. Rabiner (1989), eq. 19-27, in logs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-__all__ = ["EStep", "finite", "is_driven", "log_space_e_step", "logsumexp"]
+__all__ = ["EStep", "finite", "is_driven", "log_space_e_step", "logsumexp", "safe_log"]
 
 
 class EStep(NamedTuple):
@@ -108,3 +108,9 @@ def log_space_e_step(log_initial: Array, log_transition: Array, log_likelihood: 
 def finite(shift: Array) -> Array:
     """The shift, or zero where everything is impossible."""
     return jnp.where(jnp.isfinite(shift), shift, 0)
+
+
+def safe_log(probability: Array) -> Array:
+    """Log of probabilities; zero gives exactly ``-inf``, with gradient zero."""
+    positive = probability > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, probability, 1)), -jnp.inf)

@@ -31,7 +31,7 @@ def most_likely_path(
     r"""The most likely path of states and its joint log weight :math:`\max_z \log p(y, z)`.
 
     Ties go to the lowest state, looking back from the end. Parameters and errors as for
-    :func:`ethogram.models.markov_chain.log_normalizer`. Viterbi's recursion: Rabiner (1989), eq. 32-35.
+    :func:`ethogram.models.chains.log_normalizer`. Viterbi's recursion: Rabiner (1989), eq. 32-35.
     """
     return _most_likely(chain_potentials(log_initial, log_transition, step_log_likelihood, length))
 
@@ -47,7 +47,7 @@ def sample_path(
 
     Forward filtering, then backward :math:`z_t \sim \alpha_t(z)\, A_{z z_{t+1}}`: Scott (2002), "Bayesian
     methods for hidden Markov models". Batches draw independently, and a draw does not depend on the padding.
-    Parameters and errors as for :func:`ethogram.models.markov_chain.log_normalizer`.
+    Parameters and errors as for :func:`ethogram.models.chains.log_normalizer`.
     """
     return _sampled(key, chain_potentials(log_initial, log_transition, step_log_likelihood, length))
 

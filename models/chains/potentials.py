@@ -1,4 +1,4 @@
-"""Checked log potentials of a batch of chains, in the layout that the kernels share."""
+"""Checked log potentials of chains (Rabiner 1989, section II: pi, A and b), in the layout of the kernels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike
+
+from ethogram.models.arguments import is_concrete, refuse
 
 __all__ = ["ChainPotentials", "chain_potentials", "into_step"]
 
@@ -96,7 +98,7 @@ def chain_potentials(
     for name, x in named.items():
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise TypeError(
-                f"{name} must hold floating-point log potentials, not {x.dtype}: take the log first"
+                f"{name} must be floating-point log potentials, not {x.dtype}: take the log first"
             )
     dtype = jnp.result_type(*named.values())
     log_pi, log_a, log_lik = (x.astype(dtype) for x in named.values())
@@ -184,22 +186,17 @@ def _check_shapes(log_initial: Array, log_transition: Array, log_likelihood: Arr
 
 def _check_lengths(lengths: Array, num_steps: int) -> None:
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise TypeError(f"length must hold integers, not {lengths.dtype}: count the steps of each sequence")
-    if isinstance(lengths, jax.core.Tracer):
+        raise TypeError(f"length must be integers, not {lengths.dtype}: count the steps of each sequence")
+    if not is_concrete(lengths):
         return
     values = np.asarray(lengths)
-    wrong = (values < 0) | (values > num_steps)
-    if wrong.any():
-        place = np.argwhere(wrong)[0].tolist()
-        raise ValueError(
-            f"length{place or ''} is {values[tuple(place)]}, outside 0..{num_steps}, the steps of "
-            "step_log_likelihood: pad it to the longest sequence"
-        )
+    rule = f", outside 0..{num_steps}, the steps of step_log_likelihood: pad it to the longest sequence"
+    refuse((values < 0) | (values > num_steps), "length", values, rule)
 
 
 def _check_values(name: str, x: Array, lengths: Array | None = None, first_step: int = 0) -> None:
     """Refuse NaN and ``+inf``; where steps have `lengths`, only before these. Traced values cannot be read."""
-    if isinstance(x, jax.core.Tracer):
+    if not is_concrete(x):
         return
     values = np.asarray(x)
     wrong = ~(values < np.inf)
@@ -207,14 +204,12 @@ def _check_values(name: str, x: Array, lengths: Array | None = None, first_step:
         return
     cure = "use -inf for the log of zero"
     if lengths is not None:
-        if isinstance(lengths, jax.core.Tracer):
+        if not is_concrete(lengths):
             return
         axis = -2 if first_step == 0 else -3
         alive = first_step + np.arange(values.shape[axis]) < np.asarray(lengths)[..., None]
         wrong = wrong & np.expand_dims(alive, tuple(range(axis + 1, 0)))
         values = np.broadcast_to(values, wrong.shape)
     if name == "step_log_likelihood":
-        cure = "give a row of zeros where nothing was observed"
-    if wrong.any():
-        place = np.argwhere(wrong)[0].tolist()
-        raise ValueError(f"{name}{place} is {values[tuple(place)]}: {cure}")
+        cure = "use a row of zeros at missing steps"
+    refuse(wrong, name, values, f": {cure}")

@@ -1,4 +1,4 @@
-"""Emissions of symbols and counts: categorical, and binomial by feature."""
+"""Emissions of symbols and counts: categorical, and binomial by feature (Bishop 2006, sections 2.1 and 2.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.special import gammaln
 
-from ethogram.models.blocks.conjugate_block import read_reals
+from ethogram.models.arguments import read_reals, require_integer
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     Emission,
     in_range,
@@ -18,9 +19,8 @@ from ethogram.models.emissions.emission import (
     of_every,
     one_hot,
     rows_of,
-    whole_number,
 )
-from ethogram.models.exponential_family import (
+from ethogram.models.families.exponential_family import (
     Beta,
     BetaCoordinates,
     ConjugateBlock,
@@ -29,20 +29,19 @@ from ethogram.models.exponential_family import (
     Known,
 )
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.trajectories import Trajectories
 
 __all__ = ["BinomialEmission", "CategoricalEmission"]
 
 
 @model_object
 class CategoricalEmission(Emission):
-    r"""One distribution over symbols a state: :math:`p_k \sim Dir(c)`, :math:`x_t \mid z_t = k \sim p_k`.
+    r"""One categorical distribution a state: :math:`p_k \sim Dir(c)`, :math:`x_t \mid z_t = k \sim p_k`.
 
     Parameters
     ----------
     num_categories : V; observations are integers 0..V-1, one feature.
     concentration : c; a number or (category,).
-    known : ``Known(probability (state, category))``, NaN rows where not known.
+    known : ``Known(probability (state, category))``, NaN rows where unknown.
     """
 
     num_categories: int = static_field()
@@ -52,10 +51,10 @@ class CategoricalEmission(Emission):
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"probability": ("state", "category")}
 
     def __post_init__(self):
-        whole_number("num_categories", self.num_categories, 1)
+        require_integer("num_categories", self.num_categories, 1)
         (concentration,) = read_reals(concentration=self.concentration)
         concentration = of_every("concentration", concentration, self.num_categories)
-        object.__setattr__(self, "concentration", concentration)
+        self._set(concentration=concentration)
         Dirichlet.from_standard(concentration)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
@@ -71,7 +70,7 @@ class CategoricalEmission(Emission):
         return expected["probability"].concentration.T
 
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """How often each symbol occurs in the frame's sequence: single symbols are all equally far apart."""
+        """Symbol frequencies of the sequence of each frame (single symbols are equidistant)."""
         sequence = np.broadcast_to(np.arange(len(observed))[:, None], observed.shape)
         counts = np.zeros((len(observed), self.num_categories))
         np.add.at(counts, (sequence[observed], observations[observed]), 1)
@@ -81,7 +80,7 @@ class CategoricalEmission(Emission):
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
-        """Statistics of labelled frames: how often each state emits each symbol."""
+        """Counts of the symbols of each state in labelled frames."""
         counts = np.zeros((num_states, self.num_categories))
         np.add.at(counts, (labels, frames), 1)
         return {"probability": DirichletCoordinates(counts)}
@@ -108,7 +107,7 @@ class BinomialEmission(Emission):
     total_count : n; an integer or (feature,) integers.
     successes, failures : a and b; numbers or (feature,).
     num_features : D.
-    known : ``Known(probability (state, feature))``, NaN rows where not known.
+    known : ``Known(probability (state, feature))``, NaN rows where unknown.
     """
 
     total_count: Any
@@ -122,10 +121,10 @@ class BinomialEmission(Emission):
         total = np.asarray(self.total_count)
         if not np.issubdtype(total.dtype, np.integer) or (total < 1).any():
             raise ValueError(f"total_count must hold integers of at least 1, not {self.total_count!r}")
-        whole_number("num_features", self.num_features, 1)
+        require_integer("num_features", self.num_features, 1)
         a, b = read_reals(successes=self.successes, failures=self.failures)
-        for name, value in {"total_count": total, "successes": a, "failures": b}.items():
-            object.__setattr__(self, name, of_every(name, value, self.num_features))
+        fields = {"total_count": total, "successes": a, "failures": b}
+        self._set(**{name: of_every(name, value, self.num_features) for name, value in fields.items()})
         Beta.from_standard(self.successes, self.failures)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
@@ -151,7 +150,7 @@ class BinomialEmission(Emission):
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
-        """Statistics of labelled frames: successes and failures of every state."""
+        """Successes and failures of each state in labelled frames."""
         member = one_hot(labels, num_states).T
         return {
             "probability": BetaCoordinates(member @ frames, member @ (np.asarray(self.total_count) - frames))

@@ -1,17 +1,19 @@
-"""What emissions share: how their blocks get a row a state, how they read data, how frames look to a start."""
+"""Base class of emissions, after Le, Yue, Carr, Lucey (2017), supplement, eq. 4 with weighted counts."""
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.models.blocks.conjugate_block import concretely, is_concrete, require
-from ethogram.models.exponential_family import ConjugateBlock, Known, PartlyKnown
-from ethogram.models.trajectories import Trajectories
+from ethogram.models.arguments import concretely, is_concrete, require
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.exponential_family import ConjugateBlock, Known, PartlyKnown
 
 __all__ = [
     "Emission",
@@ -22,15 +24,46 @@ __all__ = [
     "real_observations",
     "repeat_rows",
     "rows_of",
-    "whole_number",
 ]
 
 
-class Emission:
-    """What emissions share: how frames look to a start."""
+class Emission(abc.ABC):
+    """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
+
+    Attributes
+    ----------
+    event_dim : number of event axes of an observation.
+    site_dims : dims of every parameter site.
+    """
 
     event_dim: ClassVar[int] = 1
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    @abc.abstractmethod
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
+        """Conjugate blocks of the prior, a row a state."""
+
+    @abc.abstractmethod
+    def read(self, data: Trajectories) -> Array:
+        """Checked observations of the data."""
+
+    @abc.abstractmethod
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        """Expected log likelihood (..., state) of observations under q, by the expected statistics of the blocks."""
+
+    @abc.abstractmethod
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Sufficient statistics of labelled frames, by block."""
+
+    @abc.abstractmethod
+    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+        """Distribution of an observation at given parameters, with batch shape (state,)."""
+
+    def _set(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
         """Frames as points (sequence, time, feature), for clustering."""
@@ -43,9 +76,9 @@ def one_hot(labels: np.ndarray, num_states: int) -> np.ndarray:
 
 
 def of_every(name: str, value: Any, count: int) -> Array:
-    """A number once a feature (category, component), or what was given for every one."""
+    """A number repeated for every feature (category, component), or one number for each."""
     if value.shape not in ((), (count,)):
-        raise ValueError(f"{name} has shape {value.shape}: give a number, or {count} of them")
+        raise ValueError(f"{name} has shape {value.shape}: give a number, or {count} numbers")
     return concretely(lambda xp, x: xp.broadcast_to(x, (count,)), value)
 
 
@@ -61,13 +94,6 @@ def rows_of(block: ConjugateBlock, num_states: int, known: Known | None) -> Conj
     return block if known is None else PartlyKnown.from_known(block, known)
 
 
-def whole_number(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, not {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
-
-
 def _features(data: Trajectories, num_features: int) -> Any:
     if data.observations is None:
         raise ValueError(
@@ -75,7 +101,8 @@ def _features(data: Trajectories, num_features: int) -> Any:
         )
     if data.observations.shape[-1] != num_features:
         raise ValueError(
-            f"data.observations has {data.observations.shape[-1]} features, the emission num_features={num_features}"
+            f"data.observations has {data.observations.shape[-1]} features, but the emission has "
+            f"num_features={num_features}"
         )
     return data.observations
 

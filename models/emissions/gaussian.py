@@ -1,4 +1,4 @@
-"""Gaussian emissions: one Gaussian a state, with unknown or known covariance, and mixtures of Gaussians."""
+"""Gaussian emissions (Murphy 2007, section 9) and mixtures of Gaussians (Bishop 2006, section 10.2)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array, lax
 
-from ethogram.models.blocks.conjugate_block import concretely, is_concrete, read_reals, require_covariance
+from ethogram.models.arguments import concretely, is_concrete, read_reals, require_covariance, require_integer
 from ethogram.models.chains.log_space import logsumexp
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     Emission,
     of_every,
@@ -20,9 +21,8 @@ from ethogram.models.emissions.emission import (
     real_observations,
     repeat_rows,
     rows_of,
-    whole_number,
 )
-from ethogram.models.exponential_family import (
+from ethogram.models.families.exponential_family import (
     ConjugateBlock,
     Dirichlet,
     DirichletCoordinates,
@@ -34,13 +34,42 @@ from ethogram.models.exponential_family import (
     PartlyKnown,
 )
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.trajectories import Trajectories
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
 
 
+class _NormalInverseWishartEmission(Emission):
+    """Emissions of Gaussians with unknown mean and covariance: their block, and what they read."""
+
+    def _read_parameters(self: Any) -> None:
+        size = self.num_features
+        require_integer("num_features", size, 1)
+        dof = float(size + 2) if self.dof is None else self.dof
+        mean, strength, dof, scale = read_reals(
+            mean=self.mean, strength=self.strength, dof=dof, scale=self.scale
+        )
+        for name, value in {"strength": strength, "dof": dof}.items():
+            if value.ndim:
+                raise ValueError(
+                    f"{name} must be a number, the same for every state, not of shape {value.shape}"
+                )
+        if scale.shape not in ((), (size, size)):
+            raise ValueError(f"scale must be a number or of shape ({size}, {size}), not {scale.shape}")
+        mean, scale = of_every("mean", mean, size), _matrix(scale, size)
+        self._set(mean=mean, strength=strength, dof=dof, scale=scale)
+
+    def _block(self: Any) -> NormalInverseWishart:
+        return NormalInverseWishart.from_standard(
+            self.mean, self.strength, self.dof, self.scale, origin=self.mean
+        )
+
+    def read(self: Any, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature)."""
+        return real_observations(data, self.num_features)
+
+
 @model_object
-class GaussianEmission(Emission):
+class GaussianEmission(_NormalInverseWishartEmission):
     r"""One Gaussian a state, with unknown mean and full covariance.
 
     .. math:: \Sigma_k \sim IW(\Psi, \nu), \quad \mu_k \mid \Sigma_k \sim N(m, \Sigma_k / \kappa), \quad
@@ -50,10 +79,10 @@ class GaussianEmission(Emission):
     ----------
     num_features : D.
     mean : m, in the units of the data; a number or (feature,).
-    strength : kappa > 0, how many observations the prior mean is worth.
-    dof : nu > D - 1; None takes D + 2, the least whole number at which the covariance has a mean.
+    strength : kappa > 0, prior strength of the mean, in observations.
+    dof : nu > D - 1; None takes D + 2, the least integer at which the covariance has a mean.
     scale : Psi, in squared units; a number (times the identity) or (feature, feature).
-    known : ``Known((mean (state, feature), covariance (state, feature, feature)))``, NaN where not known.
+    known : ``Known((mean (state, feature), covariance (state, feature, feature)))``, NaN where unknown.
     """
 
     num_features: int = static_field()
@@ -68,15 +97,8 @@ class GaussianEmission(Emission):
     }
 
     def __post_init__(self):
-        mean, strength, dof, scale = _niw_parameters(self)
-        for name, value in {"mean": mean, "strength": strength, "dof": dof, "scale": scale}.items():
-            object.__setattr__(self, name, value)
+        self._read_parameters()
         self._block()
-
-    def _block(self) -> NormalInverseWishart:
-        return NormalInverseWishart.from_standard(
-            self.mean, self.strength, self.dof, self.scale, origin=self.mean
-        )
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
         """One normal-inverse-Wishart block, ``mean_covariance``, a row a state."""
@@ -106,10 +128,6 @@ class GaussianEmission(Emission):
         """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""
         return dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
 
-    def read(self, data: Trajectories) -> Array:
-        """Observations (sequence, time, feature)."""
-        return real_observations(data, self.num_features)
-
 
 @model_object
 class KnownCovarianceEmission(Emission):
@@ -122,7 +140,7 @@ class KnownCovarianceEmission(Emission):
     covariance : R (feature, feature), in squared units of the data.
     mean : m; a number or (feature,).
     mean_covariance : V; a number (times the identity) or (feature, feature).
-    known : ``Known(mean (state, feature))``, NaN where not known.
+    known : ``Known(mean (state, feature))``, NaN where unknown.
     """
 
     covariance: Any
@@ -142,9 +160,8 @@ class KnownCovarianceEmission(Emission):
         if is_concrete(covariance):
             require_covariance("covariance", covariance)
         size = covariance.shape[0]
-        object.__setattr__(self, "covariance", covariance)
-        object.__setattr__(self, "mean", of_every("mean", mean, size))
-        object.__setattr__(self, "mean_covariance", _matrix(spread, size))
+        mean, spread = of_every("mean", mean, size), _matrix(spread, size)
+        self._set(covariance=covariance, mean=mean, mean_covariance=spread)
         self._block()
 
     def _block(self) -> Normal:
@@ -187,11 +204,11 @@ class KnownCovarianceEmission(Emission):
 
 
 @model_object
-class GaussianMixtureEmission(Emission):
+class GaussianMixtureEmission(_NormalInverseWishartEmission):
     r"""A mixture of Gaussians a state: weights :math:`w_k \sim Dir(c)`, components as in `GaussianEmission`.
 
-    The component indicator has its own factor in q: the chain runs on :math:`\ln \sum_m \exp(E \ln w_{km} +
-    E \ln N_{km})`, whose gradient splits a state's frames by responsibilities.
+    The component indicators are marginalised under q: the step potential of a state is :math:`\ln \sum_m \exp(E
+    \ln w_{km} + E \ln N_{km})`, whose gradient is the responsibilities of its components.
 
     Parameters
     ----------
@@ -199,7 +216,7 @@ class GaussianMixtureEmission(Emission):
     concentration : c; a number or (component,).
     mean, strength, dof, scale : as in `GaussianEmission`.
     known : ``Known((weight (state, component), mean (state, component, feature), covariance (state, component,
-        feature, feature)))``, NaN rows where not known.
+        feature, feature)))``, NaN rows where unknown.
     """
 
     num_features: int = static_field()
@@ -217,19 +234,11 @@ class GaussianMixtureEmission(Emission):
     }
 
     def __post_init__(self):
-        whole_number("num_components", self.num_components, 1)
-        mean, strength, dof, scale = _niw_parameters(self)
+        require_integer("num_components", self.num_components, 1)
+        self._read_parameters()
         (concentration,) = read_reals(concentration=self.concentration)
-        concentration = of_every("concentration", concentration, self.num_components).astype(mean.dtype)
-        parameters = {
-            "mean": mean,
-            "strength": strength,
-            "dof": dof,
-            "scale": scale,
-            "concentration": concentration,
-        }
-        for name, value in parameters.items():
-            object.__setattr__(self, name, value)
+        concentration = of_every("concentration", concentration, self.num_components)
+        self._set(concentration=concentration.astype(self.mean.dtype))
         self._components(1)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
@@ -238,17 +247,14 @@ class GaussianMixtureEmission(Emission):
         if self.known is None:
             return {"weight": rows_of(weight, num_states, None), "mean_covariance": components}
         if not isinstance(self.known.value, tuple) or len(self.known.value) != 3:
-            raise ValueError("known must be Known((weight, mean, covariance)), with NaN rows where not known")
+            raise ValueError("known must be Known((weight, mean, covariance)), with NaN rows where unknown")
         return {
             "weight": rows_of(weight, num_states, Known(self.known.value[0])),
             "mean_covariance": PartlyKnown.from_known(components, Known(self.known.value[1:])),
         }
 
     def _components(self, num_states: int) -> NormalInverseWishart:
-        block = NormalInverseWishart.from_standard(
-            self.mean, self.strength, self.dof, self.scale, origin=self.mean
-        )
-        return repeat_rows(repeat_rows(block, self.num_components), num_states)
+        return repeat_rows(repeat_rows(self._block(), self.num_components), num_states)
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Log of summed expected component weights (..., state) of observations (..., feature)."""
@@ -261,7 +267,7 @@ class GaussianMixtureEmission(Emission):
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
-        """Statistics of labelled frames, those of a state dealt out to its components around random frames."""
+        """Statistics of labelled frames, each assigned to the component of its state with the nearest random centre."""
         count = self.num_components
         part = rng.integers(count, size=len(frames))
         for state in range(num_states):
@@ -278,10 +284,6 @@ class GaussianMixtureEmission(Emission):
         components = dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
         return dist.MixtureSameFamily(dist.CategoricalProbs(parameters["weight"]), components)
 
-    def read(self, data: Trajectories) -> Array:
-        """Observations (sequence, time, feature)."""
-        return real_observations(data, self.num_features)
-
 
 def _gaussian_statistics(
     x: np.ndarray, labels: np.ndarray, num_states: int
@@ -296,7 +298,7 @@ def _gaussian_statistics(
 
 
 def _quadratic_features(x: Array, one: Array, axis: int) -> Array:
-    """One, x, and the products of its entries on and above the diagonal, side by side along `axis`."""
+    """Concatenation along `axis` of one, x, and the upper triangle of x x'."""
     size = x.shape[axis]
     entries = [lax.slice_in_dim(x, i, size, axis=axis) for i in range(size)]
     products = [lax.slice_in_dim(rest, 0, 1, axis=axis) * rest for rest in entries]
@@ -330,18 +332,3 @@ def _matrix(value: Array, size: int) -> Array:
     if value.ndim:
         return value
     return concretely(lambda xp, x: x * xp.eye(size, dtype=x.dtype), value)
-
-
-def _niw_parameters(emission: Any) -> tuple[Array, Array, Array, Array]:
-    size = emission.num_features
-    whole_number("num_features", size, 1)
-    dof = float(size + 2) if emission.dof is None else emission.dof
-    mean, strength, dof, scale = read_reals(
-        mean=emission.mean, strength=emission.strength, dof=dof, scale=emission.scale
-    )
-    for name, value in {"strength": strength, "dof": dof}.items():
-        if value.ndim:
-            raise ValueError(f"{name} must be a number, the same for every state, not of shape {value.shape}")
-    if scale.shape not in ((), (size, size)):
-        raise ValueError(f"scale must be a number or of shape ({size}, {size}), not {scale.shape}")
-    return of_every("mean", mean, size), strength, dof, _matrix(scale, size)

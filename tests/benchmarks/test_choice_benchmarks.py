@@ -13,8 +13,8 @@ from scipy.special import log_ndtr
 from benchmarks.papers import tetris as paper
 from benchmarks.speed import px_da
 from ethogram.domains import tetris, toy_chain
-from ethogram.models.decisions import Decisions
-from ethogram.models.noisy_mdp import NoisyMDP
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
 
 TRUTH = (-3.0, -15.0, -1.0)
 

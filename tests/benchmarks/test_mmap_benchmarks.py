@@ -16,9 +16,10 @@ from benchmarks.one_core import one_core
 from benchmarks.papers import mmap_anytime
 from benchmarks.papers import network_files as files
 from benchmarks.speed import forward_marginals, forward_marginals_reference
-from ethogram.inference.forward_layout import lay_out
-from ethogram.inference.forward_marginals import value_and_gradient
-from ethogram.models.bayes_net import BayesNet, MarginalMAP
+from ethogram.inference.networks.forward_layout import lay_out
+from ethogram.inference.networks.forward_marginals import value_and_gradient
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.marginal_map import MarginalMAP
 
 STORED = Path(os.environ.get("ETHOGRAM_DATA", "../shared/data"))
 stored = pytest.mark.skipif(not (STORED / "bayes_nets").exists(), reason="stored networks are not here")
@@ -44,11 +45,11 @@ def test_without_data_rows_say_so(monkeypatch):
 
 @stored
 def test_checks_count_what_is_reached(data):
-    (question, truth), *_ = files.optima().items()
+    (query, truth), *_ = files.optima().items()
     row = {
-        "instance": question.instance,
-        "fraction": question.fraction,
-        "set": question.number,
+        "instance": query.instance,
+        "fraction": query.fraction,
+        "set": query.number,
         "method": "hybrid",
     }
     row |= {"seed": 0, "seconds": 5.0, "kind": "exact", "proved": False}
@@ -75,18 +76,18 @@ def test_relative_scores_and_their_pool(data):
 
 
 @stored
-def test_peers_and_questions_are_read(data):
-    assert len(files.questions()) == 102
+def test_peers_and_queries_are_read(data):
+    assert len(files.queries()) == 102
     assert len(files.peers()) == 21
     assert (len(files.optima()), len(files.proofs())) == (356, 17)
     assert len(files.restricted_mpe()) == 102
-    rows = files.peers()[files.Question("50-12-5", "0.5", 0)]
+    rows = files.peers()[files.StoredQuery("50-12-5", "0.5", 0)]
     java = [row for row in rows if row["method"] == "authors-ags" and row["seconds"] == 10]
     assert java[0]["log_probability"] == pytest.approx(-17.225, abs=1e-3)
 
 
 @stored
-def test_a_record_is_gone_on_with(data, tmp_path):
+def test_an_existing_record_is_continued(data, tmp_path):
     place = tmp_path / "record.json"
     row = {
         "instance": "BN_78",
@@ -122,11 +123,12 @@ def test_the_reference_has_the_kernels_values():
     with jax.enable_x64(True):
         weights = jnp.asarray(random.random((*layout.prior.shape, 7)) * layout.states[..., None])
         levels = jax.tree.map(jnp.asarray, forward_marginals_reference.by_levels(layout))
-        value, gradient = value_and_gradient(jax.tree.map(jnp.asarray, layout), kinds, weights)
-        other, slope = forward_marginals_reference.value_and_gradient(levels, weights[:, 0])
+        kernel = jax.jit(value_and_gradient, static_argnames="kinds")
+        value, gradient = kernel(jax.tree.map(jnp.asarray, layout), kinds=kinds, weights=weights)
+        other, slope = jax.jit(forward_marginals_reference.value_and_gradient)(levels, weights[:, 0])
         np.testing.assert_allclose(value, other, rtol=1e-12)
-        asked = np.asarray(layout.asked)
-        np.testing.assert_allclose(np.asarray(gradient)[asked, 0], np.asarray(slope)[asked], rtol=1e-10)
+        present = np.asarray(layout.present)
+        np.testing.assert_allclose(np.asarray(gradient)[present, 0], np.asarray(slope)[present], rtol=1e-10)
 
 
 @stored

@@ -74,7 +74,7 @@ def test_missing_folder_is_told_before_measuring(tmp_path, capsys):
     [
         (["--figure", "absent/x.png"], "--figure: the folder .*absent does not exist: make it first"),
         (["--figure", "."], "--figure: .* is a folder: name a file in it"),
-        (["--figure", "x.picture"], "--figure: no picture ends in '.picture': use one of .*pdf, .*png"),
+        (["--figure", "x.picture"], "--figure: '.picture' is not a figure format: use one of .*pdf, .*png"),
         (["--json", "."], "--json: .* is a folder: name a file in it"),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_figure_is_a_setting_that_the_record_leaves_out(tmp_path, capsys):
     [
         ("-1", "-1 is not between 0 and 2147483647"),
         ("2147483648", "2147483648 is not between 0"),
-        ("one", "argument --seed: 'one' is no whole number"),
+        ("one", "argument --seed: 'one' is not an integer"),
     ],
 )
 def test_a_seed_that_no_key_takes_is_refused(capsys, seed, message):

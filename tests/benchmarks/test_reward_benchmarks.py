@@ -1,4 +1,4 @@
-"""Benchmarks of GP-IRL: what they hold against what, on rows that were made up, and small runs of two of them."""
+"""Benchmarks of GP-IRL: their checks on made-up rows, and small runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ethogram.domains import rust_bus
 
 
 def test_coverage_is_of_differences_and_ranks_are_tested():
-    """Draws about truths that are draws of the same law are calibrated; twice too sure they are not."""
+    """Draws about truths from the same distribution are calibrated; with half the spread they are not."""
     random = np.random.default_rng(0)
     middle = random.normal(size=(400, 1, calibration.STATES)) * 3
     draws = middle + random.normal(size=(400, 396, calibration.STATES))
@@ -110,6 +110,7 @@ def test_curves_of_the_bus_engines_have_a_row_a_mileage():
     assert parameters["theta"]["reached"] and parameters["replacement_cost"]["r_hat"] < 1.05
 
 
+@pytest.mark.slow
 def test_sums_over_nodes_have_the_known_evidence_and_posterior():
     """Of the three-state world, with its hyper-parameters known and with priors."""
     case = gp_irl_truth.cases()[0]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ethogram.domains import diagnosis
-from ethogram.inference.solve_mmap import solve_mmap
-from ethogram.inference.variable_posteriors import variable_posteriors
+from ethogram.inference.networks.marginals import variable_posteriors
+from ethogram.inference.networks.solve_mmap import solve_mmap
 
 
 def test_small_tables_whose_rows_sum_to_one():
@@ -24,12 +24,12 @@ def test_houses_have_faults_as_often_as_the_network_says():
     for name, chance in diagnosis.FAULTS.items():
         share = np.mean([house.faults[name] == "yes" for house in houses])
         assert abs(share - chance) < 4.5 * np.sqrt(chance * (1 - chance) / 2000)
-    with pytest.raises(ValueError, match="num_houses is 0"):
+    with pytest.raises(ValueError, match="num_houses must be at least 1"):
         diagnosis.simulate(jax.random.key(0), 0)
 
 
 def test_the_best_faults_together_are_neither_those_of_the_explanation_nor_the_likely_ones():
-    query = diagnosis.question()
+    query = diagnosis.heating_query()
     best, explained, likely = (
         solve_mmap(jax.random.key(0), query, method) for method in ("hybrid", "mpe", "marginal")
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ethogram.domains import football
-from ethogram.models.trajectories import check
+from ethogram.models.data.trajectories import check
 
 FOLDER = resources.files("ethogram.domains.data") / "football"
 
@@ -96,8 +96,8 @@ def test_one_frame_a_second_keeps_every_fifth_frame():
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"team": "ajax"}, "team is 'ajax'"),
-        ({"role": "midfield"}, "role is 'midfield'"),
+        ({"team": "ajax"}, "team must be 'home' or 'away', not 'ajax'"),
+        ({"role": "midfield"}, "role must be 'defence' or 'attack', not 'midfield'"),
         ({"hz": 25}, "hz is 25"),
     ],
 )

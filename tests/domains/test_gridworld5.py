@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ethogram.domains import gridworld5
-from ethogram.models.trajectories import check
+from ethogram.models.data.trajectories import check
 
 FOLDER = resources.files("ethogram.domains.data") / "gridworld5"
 SHIFTS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0), "stay": (0, 0)}

@@ -1,4 +1,4 @@
-"""Highway: states, world and police car against the rules written out state by state, traces against the tables."""
+"""Highway: states, dynamics and police car against the rules written out state by state, traces against the tables."""
 
 import itertools
 
@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from ethogram.domains import highway
-from ethogram.models.trajectories import check
+from ethogram.models.data.trajectories import check
 
 STATES = list(itertools.product(range(4), range(5), range(5), range(2)))
 LEFT, STAY, RIGHT = range(3)
@@ -58,13 +58,13 @@ def changing_states():
 
 
 @pytest.fixture(scope="module")
-def life():
+def rollout():
     return highway.simulate(jax.random.key(0), num_traces=500, p_fast=0.7, eps=0.1)
 
 
 @pytest.fixture(scope="module")
-def parts(life):
-    return highway.state_parts(life.data.states)
+def parts(rollout):
+    return highway.state_parts(rollout.data.states)
 
 
 def test_numbers_and_parts_of_a_state_are_inverse():
@@ -77,7 +77,7 @@ def test_numbers_and_parts_of_a_state_are_inverse():
 
 
 @pytest.mark.parametrize("p_fast", [0.9, 0.25, 0, 1])
-def test_the_world_follows_the_rules(p_fast):
+def test_the_dynamics_follow_the_rules(p_fast):
     table = highway.transitions(p_fast)
     expected = np.zeros((200, 3, 200))
     for number, (lane, gap_1, gap_2, _) in enumerate(STATES):
@@ -118,29 +118,29 @@ def test_a_policy_of_maximum_entropy_is_as_far_off_as_in_the_paper():
     np.testing.assert_allclose(divergence, 1.04, rtol=0, atol=0.005)
 
 
-def test_traces_begin_on_patrol_in_a_driving_lane(life, parts):
-    data = check(life.data)
-    assert data.states.shape == data.actions.shape == life.intents.shape == (500, 40)
+def test_traces_begin_on_patrol_in_a_driving_lane(rollout, parts):
+    data = check(rollout.data)
+    assert data.states.shape == data.actions.shape == rollout.intents.shape == (500, 40)
     assert data.observed.all() and data.metadata.action_names == ("left", "stay", "right")
     lane, gap_1, gap_2, flag = (part[:, 0] for part in parts)
-    assert not life.intents[:, 0].any() and not flag.any() and set(lane) == {1, 2}
+    assert not rollout.intents[:, 0].any() and not flag.any() and set(lane) == {1, 2}
     first = np.bincount(((lane - 1) * 5 + gap_1) * 5 + gap_2, minlength=50)
     assert stats.chisquare(first).pvalue > ERROR_RATE
 
 
-def test_what_is_certain_is_so_in_every_trace(life, parts):
+def test_what_is_certain_is_so_in_every_trace(rollout, parts):
     lane, gap_1, gap_2, flag = parts
-    np.testing.assert_array_equal(lane[:, 1:], np.clip(lane + life.data.actions - 1, 0, 3)[:, :-1])
+    np.testing.assert_array_equal(lane[:, 1:], np.clip(lane + rollout.data.actions - 1, 0, 3)[:, :-1])
     np.testing.assert_array_equal(flag[:, 1:], (abs(gap_1 - gap_2) <= 1)[:, :-1])
-    patrol = life.intents == 0
+    patrol = rollout.intents == 0
     racing = np.vectorize(is_racing)(*parts)
     level = np.vectorize(is_level)(*parts)
-    changed = life.intents[:, 1:] != life.intents[:, :-1]
+    changed = rollout.intents[:, 1:] != rollout.intents[:, :-1]
     np.testing.assert_array_equal(changed, np.where(patrol, racing, level)[:, :-1])
     assert 0.2 < patrol.mean() < 0.95
 
 
-def test_what_is_chance_has_the_chances_of_the_tables(life, parts):
+def test_what_is_chance_has_the_chances_of_the_tables(rollout, parts):
     for gap in (parts.gap_1, parts.gap_2):
         before, after = gap[:, :-1], gap[:, 1:]
         closing, passed = before > 0, before == 0
@@ -149,8 +149,10 @@ def test_what_is_chance_has_the_chances_of_the_tables(life, parts):
         assert stats.binomtest(closed, int(closing.sum()), 0.7).pvalue > ERROR_RATE
         assert set(after[passed].tolist()) == {3, 4}
         assert stats.binomtest(int((after[passed] == 3).sum()), int(passed.sum()), 0.5).pvalue > ERROR_RATE
-    intended = np.where(life.intents == 0, np.vectorize(on_patrol)(*parts), np.vectorize(in_pursuit)(*parts))
-    turn = (life.data.actions - intended) % 3
+    intended = np.where(
+        rollout.intents == 0, np.vectorize(on_patrol)(*parts), np.vectorize(in_pursuit)(*parts)
+    )
+    turn = (rollout.data.actions - intended) % 3
     share = turn.size * np.array([0.9, 0.05, 0.05])
     assert stats.chisquare(np.bincount(turn.ravel(), minlength=3), share).pvalue > ERROR_RATE
 
@@ -179,11 +181,11 @@ def test_regions_are_random_halves_of_the_quiet_states():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"num_traces": 0}, "num_traces is 0"),
-        ({"length": 0}, "length is 0"),
-        ({"p_fast": 1.1}, "p_fast is 1.1"),
-        ({"p_fast": float("nan")}, "p_fast is nan"),
-        ({"eps": -0.1}, "eps is -0.1"),
+        ({"num_traces": 0}, "num_traces must be at least 1, not 0"),
+        ({"length": 0}, "length must be at least 1, not 0"),
+        ({"p_fast": 1.1}, "p_fast must be at least 0 and at most 1, not 1.1"),
+        ({"p_fast": float("nan")}, "p_fast must be .*, not nan"),
+        ({"eps": -0.1}, "eps must be at least 0"),
     ],
 )
 def test_settings_out_of_range_are_named(change, words):
@@ -194,10 +196,10 @@ def test_settings_out_of_range_are_named(change, words):
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ((4, 0, 0, 0), "lane is 4: give integers from 0 to 3"),
-        ((1, -1, 0, 0), "gap_1 is -1: give integers from 0 to 4"),
-        ((1, 0, [2, 5], 0), r"gap_2 is \[2 5\]"),
-        ((1, 0, 0, 0.5), "racing_flag is 0.5: give integers from 0 to 1"),
+        ((4, 0, 0, 0), "lane must be integers from 0 to 3, not 4"),
+        ((1, -1, 0, 0), "gap_1 must be integers from 0 to 4, not -1"),
+        ((1, 0, [2, 5], 0), r"gap_2 must be .*, not \[2 5\]"),
+        ((1, 0, 0, 0.5), "racing_flag must be integers from 0 to 1, not 0.5"),
     ],
 )
 def test_states_that_do_not_exist_are_named(parts, words):
@@ -207,5 +209,5 @@ def test_states_that_do_not_exist_are_named(parts, words):
 
 @pytest.mark.parametrize("number", [-1, 200, 1.5])
 def test_numbers_of_no_state_are_named(number):
-    with pytest.raises(ValueError, match=f"state is {number}: give integers from 0 to 199"):
+    with pytest.raises(ValueError, match=f"state must be integers from 0 to 199, not {number}"):
         highway.state_parts(number)

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ethogram.domains import labyrinth
-from ethogram.models.trajectories import check
+from ethogram.models.data.trajectories import check
 
 FOLDER = resources.files("ethogram.domains.data") / "labyrinth"
 IN_LEFT, IN_RIGHT, OUT_LEFT, OUT_RIGHT = range(4)

@@ -1,4 +1,4 @@
-"""Line World: its tables against the rules in words, its traces step by step, its regions by enumeration."""
+"""Line World: its tables against the rules, its traces step by step, its regions by enumeration."""
 
 import itertools
 
@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from ethogram.domains import line_world
-from ethogram.models.trajectories import check
+from ethogram.models.data.trajectories import check
 
 LEFT, RIGHT, WAIT = range(3)
 GOAL = {0: 0, 1: 4}
@@ -17,11 +17,11 @@ ERROR_RATE = 1e-3
 
 
 @pytest.fixture(scope="module")
-def life():
+def rollout():
     return line_world.simulate(jax.random.key(0), num_traces=2000)
 
 
-def test_the_world_is_a_row_of_cells_with_ends():
+def test_the_environment_is_a_row_of_cells_with_walls():
     for cell, (action, shift) in itertools.product(range(5), {LEFT: -1, RIGHT: 1, WAIT: 0}.items()):
         assert line_world.NEXT_STATE[cell, action] == min(max(cell + shift, 0), 4)
     assert line_world.NEXT_STATE.shape == (line_world.NUM_CELLS, line_world.NUM_ACTIONS)
@@ -39,12 +39,12 @@ def test_the_agent_goes_to_its_goal_waits_there_and_changes_its_mind():
         np.testing.assert_array_equal(agent.transition[intent, cell], np.eye(2)[[following] * 3])
 
 
-def test_every_trace_follows_the_rules(life):
-    data = check(life.data)
-    assert data.states.shape == data.actions.shape == life.intents.shape == (2000, 20)
+def test_every_trace_follows_the_rules(rollout):
+    data = check(rollout.data)
+    assert data.states.shape == data.actions.shape == rollout.intents.shape == (2000, 20)
     assert data.observations is None and data.observed.all() and set(data.lengths.tolist()) == {20}
     assert data.metadata.action_names == line_world.ACTION_NAMES
-    for cells, actions, intents in zip(data.states, data.actions, life.intents, strict=True):
+    for cells, actions, intents in zip(data.states, data.actions, rollout.intents, strict=True):
         cell, intent = cells[0], intents[0]
         for step in range(20):
             assert (cells[step], intents[step]) == (cell, intent)
@@ -54,8 +54,8 @@ def test_every_trace_follows_the_rules(life):
             intent = 1 - intent if there else intent
 
 
-def test_first_cell_and_first_intent_are_uniform(life):
-    first = np.bincount(2 * life.data.states[:, 0] + life.intents[:, 0], minlength=10)
+def test_first_cell_and_first_intent_are_uniform(rollout):
+    first = np.bincount(2 * rollout.data.states[:, 0] + rollout.intents[:, 0], minlength=10)
     assert stats.chisquare(first).pvalue > ERROR_RATE
 
 
@@ -83,7 +83,11 @@ def test_regions_are_the_runs_between_two_draws():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [({"num_traces": 0}, "num_traces is 0"), ({"length": -1}, "length is -1")]
+    ("change", "words"),
+    [
+        ({"num_traces": 0}, "num_traces must be at least 1, not 0"),
+        ({"length": -1}, "length must be at least 1, not -1"),
+    ],
 )
 def test_settings_out_of_range_are_named(change, words):
     with pytest.raises(ValueError, match=words):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,8 +14,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ethogram.domains import objectworld
-from ethogram.models.soft_values import soft_values
-from ethogram.models.trajectories import check
+from ethogram.models.data.trajectories import check
+from ethogram.models.mdps.soft_values import soft_values
 
 STORED = "gp_irl/objectworld16_seed{}.npz"
 PARTS = ("", "transfer0_", "transfer1_", "transfer2_", "transfer3_")
@@ -26,19 +24,9 @@ ERROR_RATE = 1e-3
 quick = settings(max_examples=25, deadline=None, derandomize=True)
 
 
-def stored(name):
-    """Arrays of a file of the shared data."""
-    here = Path(__file__).resolve().parents[2]
-    for root in (os.environ.get("ETHOGRAM_DATA"), here.parent / "shared" / "data"):
-        if root is not None and (Path(root) / name).is_file():
-            with np.load(Path(root) / name) as archive:
-                return dict(archive)
-    pytest.skip(f"no {name}: set ETHOGRAM_DATA to the folder that holds it")
-
-
 @pytest.fixture(scope="module", params=[0, 1])
-def files(request):
-    return request.param, stored(STORED.format(request.param))
+def files(request, stored_file):
+    return request.param, dict(np.load(stored_file(STORED.format(request.param))))
 
 
 def nearest(objects, x, y, size):
@@ -149,9 +137,9 @@ def test_what_the_true_reward_is_worth(files):
     np.testing.assert_allclose(policy, np.exp(action_values - values[:, None]), rtol=1e-9)
 
 
-def test_the_relevant_features_have_the_names_they_should(files):
+def test_the_relevant_features_have_the_names_they_should(files, stored_file):
     """Of the relevances that a peer learned, the two largest are of the two bits that the reward is made of."""
-    relevance = stored("gp_irl/toolkit_map_lambda.npz")[f"seed{files[0]}_lam"]
+    relevance = np.load(stored_file("gp_irl/toolkit_map_lambda.npz"))[f"seed{files[0]}_lam"]
     names = objectworld.feature_names(16)
     assert {names[i] for i in np.argsort(relevance)[-2:]} == {"outer 1 < 3", "outer 2 < 2"}
 
@@ -240,9 +228,9 @@ FOUR = np.array([1, 0, 0, 2])
     ("make", "error", "message"),
     [
         (lambda: objectworld.objectworld(KEY, 1), ValueError, "size must be at least 2, not 1"),
-        (lambda: objectworld.objectworld(KEY, features="bits"), ValueError, "features must be one of .*'bits'"),
-        (lambda: objectworld.objectworld(KEY, density=1.5), ValueError, r"density is 1.5: a probability"),
-        (lambda: objectworld.objectworld(KEY, 4, success=-1), ValueError, r"success is -1: a probability"),
+        (lambda: objectworld.objectworld(KEY, features="bits"), ValueError, "features must be 'discrete' or .*'bits'"),
+        (lambda: objectworld.objectworld(KEY, density=1.5), ValueError, "density must be at least 0"),
+        (lambda: objectworld.objectworld(KEY, 4, success=-1), ValueError, "success must be at least 0"),
         (lambda: objectworld.objectworld(KEY, 4, discount=2), ValueError, r"discount must be a number in"),
         (lambda: objectworld.from_maps(FOUR / 1, FOUR), TypeError, "outer has dtype float64: give integers"),
         (lambda: objectworld.from_maps(FOUR[:3], FOUR), ValueError, r"outer has shape \(3,\): give \(size"),
@@ -250,7 +238,7 @@ FOUR = np.array([1, 0, 0, 2])
         (lambda: objectworld.from_maps(FOUR, 2 * FOUR), ValueError, r"inner\[3\] is 4: colours are 1 and 2"),
         (lambda: objectworld.from_maps(FOUR, FOUR[::-1] * [1, 0, 1, 0]), ValueError, r"outer\[3\] is 2, inner\[3\] 0"),
         (lambda: objectworld.feature_names(1), ValueError, "size must be at least 2"),
-        (lambda: objectworld.feature_names(4, "all"), ValueError, "features must be one of"),
+        (lambda: objectworld.feature_names(4, "all"), ValueError, "features must be 'discrete'"),
     ],
 )  # fmt: skip
 def test_bad_input_is_named(make, error, message):
@@ -270,5 +258,5 @@ def test_what_does_not_fit_the_world_is_named():
         objectworld.draw(world, Figure().subplots(), values=[1.0, 2.0, 3.0, np.nan])
     with pytest.raises(ValueError, match=r"policy has shape \(4, 4\), not \(4, 5\)"):
         objectworld.draw_policy(world, np.full((4, 4), 0.25))
-    with pytest.raises(ValueError, match=r"policy\[0\] is .*, no probabilities"):
+    with pytest.raises(ValueError, match=r"policy\[0\] is .*: give probabilities"):
         objectworld.draw_policy(world, np.full((4, 5), 0.25))

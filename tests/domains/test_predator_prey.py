@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import os
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -14,7 +12,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ethogram.domains import predator_prey
-from ethogram.models.trajectories import check
+from ethogram.models.data.trajectories import check
 
 SHIPPED = "predator_prey/predprey_7x7_sim.npz"
 ORDERS = np.array(list(itertools.permutations(range(5))))
@@ -57,12 +55,8 @@ def fresh():
 
 
 @pytest.fixture(scope="module")
-def shipped_path():
-    here = Path(__file__).resolve().parents[2]
-    for root in (os.environ.get("ETHOGRAM_DATA"), here.parent / "shared" / "data"):
-        if root is not None and (Path(root) / SHIPPED).is_file():
-            return Path(root) / SHIPPED
-    pytest.skip(f"no {SHIPPED}: set ETHOGRAM_DATA to the folder that holds it")
+def shipped_path(stored_file):
+    return stored_file(SHIPPED)
 
 
 @st.composite
@@ -194,8 +188,8 @@ def test_double_precision_gives_the_same_games(fresh):
     "change, words",
     [
         ({"size": 2}, "size is 2"),
-        ({"num_games": 0}, "num_games is 0"),
-        ({"horizon": 0}, "horizon is 0"),
+        ({"num_games": 0}, "num_games must be at least 1, not 0"),
+        ({"horizon": 0}, "horizon must be at least 1, not 0"),
         ({"prey_stay": 1.5}, "prey_stay is 1.5"),
         ({"prey_stay": float("nan")}, "prey_stay is nan"),
         ({"policies": np.zeros((4, 5, 5), int)}, r"policies has shape \(4, 5, 5\)"),
@@ -323,7 +317,7 @@ def test_load_games_says_what_to_set_or_repair(monkeypatch, tmp_path):
     monkeypatch.delenv("ETHOGRAM_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match="ETHOGRAM_DATA is not set"):
         predator_prey.load_games()
-    with pytest.raises(ValueError, match="split is 'both'"):
+    with pytest.raises(ValueError, match="split must be 'train' or 'test', not 'both'"):
         predator_prey.load_games("both")
     (tmp_path / "games.npz").write_bytes(b"PK\x03\x04 cut short")
     with pytest.raises(ValueError, match=r"games\.npz"):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 from ethogram.domains import toy_text
-from ethogram.models.soft_values import soft_values
+from ethogram.models.mdps.soft_values import soft_values
 
 STEPS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
 STORED = {"frozen_lake": "gp_irl/frozenlake_4x4.npz", "cliff_walking": "gp_irl/cliffwalking.npz"}
@@ -26,14 +24,9 @@ def double():
 
 
 @pytest.fixture(params=sorted(STORED))
-def files(request):
-    """Name of a world, and the arrays that are stored of it."""
-    here, name = Path(__file__).resolve().parents[2], STORED[request.param]
-    for root in (os.environ.get("ETHOGRAM_DATA"), here.parent / "shared" / "data"):
-        if root is not None and (Path(root) / name).is_file():
-            with np.load(Path(root) / name) as archive:
-                return request.param, dict(archive)
-    pytest.skip(f"no {name}: set ETHOGRAM_DATA to the folder that holds it")
+def files(request, stored_file):
+    """Name of an environment, and the arrays that are stored of it."""
+    return request.param, dict(np.load(stored_file(STORED[request.param])))
 
 
 def table_of(mdp):

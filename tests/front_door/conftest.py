@@ -1,23 +1,43 @@
-"""Tours on few sweeps, once a file of tests: of its `TOUR` at its sizes `TINY`."""
+"""Tours of few iterations, once a test file: of its system `NAME` by its function `TOUR` at its sizes `TINY`."""
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
-from ethogram import tour
+from ethogram.tour import Guide
 
 
 def small_tour(request, out, seed):
     said: list[str] = []
-    report = request.module.TOUR(tour.TourSettings(out, True, seed, False, said.append), request.module.TINY)
-    return report, said
+    guide = Guide(request.module.NAME, out, said.append, seed=seed)
+    return request.module.TOUR(guide, request.module.TINY), said
 
 
 @pytest.fixture(scope="module")
 def first(request, tmp_path_factory):
+    """Report and lines of a tour."""
     return small_tour(request, tmp_path_factory.mktemp("first"), 0)
 
 
 @pytest.fixture(scope="module")
 def second(request, tmp_path_factory):
+    """The same with another seed."""
     return small_tour(request, tmp_path_factory.mktemp("second"), 1)
+
+
+@pytest.fixture(scope="module")
+def written(first, request):
+    """Picture and ArviZ tree of the first tour, which are all that is in its folder."""
+    import matplotlib.image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what ArviZ says at import depends on its version
+        import arviz
+    picture, record = first[0].files
+    name = request.module.NAME
+    assert sorted(path.name for path in picture.parent.iterdir()) == [f"{name}.nc", f"{name}.png"]
+    image = matplotlib.image.imread(picture)
+    assert image.shape[0] > 300 and image[..., :3].std() > 0.05
+    return arviz.from_netcdf(str(record))

@@ -53,13 +53,6 @@ def test_the_guide_has_a_model_and_its_test(root):
     assert tuple(guide_files((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))) == FILES
 
 
-@pytest.mark.slow
-def test_the_model_passes_its_test(guide):
-    code, output = run(guide, "pytest", "-q", "-n", "0", "-p", "no:cacheprovider")
-    assert code == 0, output
-    assert re.search(r"^[5-9] passed", output, re.MULTILINE), output
-
-
 def test_the_model_is_in_the_house_style(guide):
     for action in (("format", "--check"), ("check",)):
         code, output = run(guide, "ruff", *action, "models", "tests")
@@ -67,12 +60,17 @@ def test_the_model_is_in_the_house_style(guide):
 
 
 @pytest.mark.slow
-def test_a_wrong_model_fails_its_test(guide):
-    path = guide / FILES[0]
-    right = path.read_text(encoding="utf-8")
-    wrong = right.replace("num_repeats * log_repeat", "num_repeats * log_change")
-    assert wrong != right
-    path.write_text(wrong, encoding="utf-8")
-    code, output = run(guide, "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "sum_to_one")
+def test_the_model_passes_its_test_and_a_wrong_model_fails_it(guide):
+    """The wrong one stands beside the right one, so that one process runs both."""
+    path, test = (guide / name for name in FILES)
+    wrong = path.read_text(encoding="utf-8").replace("num_repeats * log_repeat", "num_repeats * log_change")
+    assert wrong != path.read_text(encoding="utf-8")
+    path.with_name("wrong_habit.py").write_text(wrong, encoding="utf-8")
+    asked = test.read_text(encoding="utf-8").replace("ethogram.models.habit", "ethogram.models.wrong_habit")
+    test.with_name("test_wrong_habit.py").write_text(asked, encoding="utf-8")
+    code, output = run(
+        guide, "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", "not wrong_habit or sum_to_one"
+    )
     assert code == 1, output
-    assert "1 failed" in output, output
+    assert re.search(r"^1 failed, [5-9] passed", output, re.MULTILINE), output
+    assert re.search(r"^FAILED \S*test_wrong_habit.py::\w*sum_to_one", output, re.MULTILINE), output

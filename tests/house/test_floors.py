@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,13 +34,20 @@ def floor_of_module(name: str) -> int | None:
     return GROUND_FLOORS.index(parts[1]) if len(parts) > 1 and parts[1] in GROUND_FLOORS else 3
 
 
-def imported_modules(tree: ast.AST) -> list[tuple[int, str]]:
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    """Every file is parsed once for all scans."""
+    return ast.parse(source)
+
+
+@functools.cache
+def imported_modules(source: str) -> list[tuple[int, str]]:
     """Line and dotted name of each import, inside functions too, and of literal `import_module` calls.
 
     `from ethogram import models` counts as `ethogram.models`; a relative import keeps its leading dots.
     """
     found = []
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -56,7 +65,7 @@ def offences(path: Path, source: str) -> list[str]:
     """What is wrong with the imports of one file, a line each."""
     floor = floor_of_file(path)
     told = []
-    for line, name in imported_modules(ast.parse(source)):
+    for line, name in imported_modules(source):
         place = f"{path}:{line}: {name}"
         if name.startswith("."):
             told.append(f"{place}: a relative import: write the full name")
@@ -69,6 +78,58 @@ def offences(path: Path, source: str) -> list[str]:
     return told
 
 
+SYSTEMS = {
+    "models": ("roles", "intents", "choices", "rewards", "networks"),
+    "inference": ("roles", "intents", "choices", "rewards", "networks"),
+}
+"""Rooms of one system each; every other room is core, and knows no system."""
+
+
+def system_of(parts: tuple[str, ...] | list[str]) -> str | None:
+    """System of ``(floor, room, ...)``; None for core."""
+    floor, room = [*parts, "", ""][:2]
+    return room if room in SYSTEMS.get(floor, ()) else None
+
+
+def crossings(path: Path, source: str) -> list[str]:
+    """Imports of one system by another, or of a system by a core room, a line each."""
+    if path.parts[0] not in SYSTEMS:
+        return []
+    mine, told = system_of(path.parts), []
+    for line, name in imported_modules(source):
+        theirs = system_of(name.split(".")[1:])
+        if theirs not in (None, mine):
+            told.append(f"{path}:{line}: {name}: {mine or 'a core room'} may not import the system {theirs}")
+    return told
+
+
+def test_systems_do_not_import_each_other(root, repository_files):
+    sources = [path for path in repository_files if path.suffix == ".py" and path.parts[0] in SYSTEMS]
+    assert {system_of(path.parts) for path in sources} == {None, *SYSTEMS["models"]}
+    told = [line for path in sources for line in crossings(path, (root / path).read_text(encoding="utf-8"))]
+    assert not told, "\n".join(told)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "expected"),
+    [
+        ("models/rewards/a.py", "from ethogram.models.mdps import MDP", None),
+        ("inference/roles/a.py", "from ethogram.models.roles.role_hmm import RoleHMM", None),
+        (
+            "inference/roles/a.py",
+            "from ethogram.inference.intents import infer_intents",
+            "the system intents",
+        ),
+        ("models/data/a.py", "import ethogram.models.choices.decisions", "a core room may not import"),
+        ("inference/export/a.py", "from ethogram.inference.rewards import RewardFit", "the system rewards"),
+        ("src/ethogram/tour/a.py", "from ethogram.models.roles import RoleHMM", None),
+    ],
+)
+def test_the_scan_finds_a_planted_crossing(path, source, expected):
+    told = crossings(Path(path), source)
+    assert told == [] if expected is None else (len(told) == 1 and expected in told[0])
+
+
 def test_imports_run_down(root, repository_files):
     sources = [path for path in repository_files if path.suffix == ".py"]
     assert {floor_of_file(path) for path in sources} >= {0, 1, 2, 3, TOP}
@@ -79,8 +140,8 @@ def test_imports_run_down(root, repository_files):
 @pytest.mark.parametrize(
     ("path", "source", "expected"),
     [
-        ("models/a.py", "from ethogram.models.mdp import MDP", None),
-        ("models/a.py", "import ethogram.inference.conjugate_svi", "may not look up to inference"),
+        ("models/a.py", "from ethogram.models.mdps.mdp import MDP", None),
+        ("models/a.py", "import ethogram.inference.conjugate.conjugate_svi", "may not look up to inference"),
         ("models/a.py", "def f():\n    from ethogram import domains", "models/a.py:2"),
         ("models/a.py", "import ethogram", "may not look up to the front door"),
         ("models/a.py", "from ethogram import plots", "may not look up to the front door"),
@@ -90,7 +151,7 @@ def test_imports_run_down(root, repository_files):
             "look up to domains",
         ),
         ("models/a.py", "from .mdp import MDP", "relative"),
-        ("inference/a.py", "import ethogram.models.mdp as mdp", None),
+        ("inference/a.py", "import ethogram.models.mdps.mdp as mdp", None),
         ("inference/a.py", "from ethogram.domains import football", "may not look up to domains"),
         ("domains/data/a.py", "from ethogram.inference import alignment", None),
         ("domains/a.py", "from ethogram.tour import main", "may not look up to the front door"),
@@ -109,3 +170,135 @@ def test_the_scan_finds_a_planted_offender(path, source, expected):
         assert told == []
     else:
         assert len(told) == 1 and expected in told[0]
+
+
+def imported_names(node: ast.AST) -> Iterator[str]:
+    """Dotted name of everything that is imported at run time, inside functions too: modules, and names in them."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        parts: list[ast.AST] = list(node.orelse)
+    else:
+        parts = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    for part in parts:
+        yield from imported_names(part)
+
+
+def import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
+    """Modules that each module imports; a name in a module counts as the module."""
+    graph: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        names = imported_names(parsed(source))
+        found = {name if name in sources else name.rpartition(".")[0] for name in names}
+        graph[module] = (found & sources.keys()) - {module}
+    return graph
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Some modules that import each other in a circle, in order; none where there is no such circle."""
+    settled: set[str] = set()
+
+    def follow(module: str, trail: list[str]) -> list[str]:
+        if module in trail:
+            return trail[trail.index(module) :]
+        if module in settled:
+            return []
+        for other in sorted(graph[module]):
+            if found := follow(other, [*trail, module]):
+                return found
+        settled.add(module)
+        return []
+
+    return next((found for module in sorted(graph) if (found := follow(module, []))), [])
+
+
+def rooms(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The same graph of folders and of the files beside them: `ethogram.models.data`, `ethogram.models.arguments`."""
+    room = {module: ".".join(module.split(".")[:3]) for module in graph}
+    merged: dict[str, set[str]] = {name: set() for name in room.values()}
+    for module, others in graph.items():
+        merged[room[module]] |= {room[other] for other in others} - {room[module]}
+    return merged
+
+
+def sources_of_rooms(root: Path, files: list[Path]) -> dict[str, str]:
+    """Source of each module of both floors by its dotted name; a package has the name of its folder."""
+    paths = [path for path in files if path.suffix == ".py" and path.parts[0] in SYSTEMS]
+    names = [".".join(("ethogram", *path.with_suffix("").parts)).removesuffix(".__init__") for path in paths]
+    return {name: (root / path).read_text(encoding="utf-8") for name, path in zip(names, paths, strict=True)}
+
+
+def test_no_modules_import_each_other_in_a_circle(root, repository_files):
+    graph = import_graph(sources_of_rooms(root, repository_files))
+    assert len(graph) > 100 and sum(map(len, graph.values())) > len(graph)
+    assert not circle(graph), " -> ".join(circle(graph))
+    assert not circle(rooms(graph)), " -> ".join(circle(rooms(graph)))
+
+
+def test_a_planted_circle_is_found():
+    sources = {
+        "ethogram.models.a.x": "import numpy\nfrom ethogram.models.b.y import thing",
+        "ethogram.models.b.y": "def f():\n    from ethogram.models.a import x",
+        "ethogram.models.c.z": "import ethogram.models.a.x",
+    }
+    assert circle(import_graph(sources)) == ["ethogram.models.a.x", "ethogram.models.b.y"]
+    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ethogram.models.a import x"
+    assert circle(import_graph(sources | {"ethogram.models.b.y": typed})) == []
+    parted = {"ethogram.models.b.y": "", "ethogram.models.b.w": "import ethogram.models.a.x"}
+    assert circle(import_graph(sources | parted)) == []
+    assert circle(rooms(import_graph(sources | parted))) == ["ethogram.models.a", "ethogram.models.b"]
+
+
+def room_offences(source: str) -> list[str]:
+    """What is wrong with a room's `__init__.py`: it holds a docstring, imports and `__all__` of what they bring."""
+    told = [] if ast.get_docstring(parsed(source)) else ["no docstring"]
+    imported: list[str] = []
+    listed: list[str] | None = None
+    for node in parsed(source).body[1 - len(told) :]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imported += [alias.asname or alias.name for alias in node.names]
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            listed = ast.literal_eval(node.value)
+        else:
+            told.append(f"line {node.lineno}: {type(node).__name__}, neither an import nor __all__")
+    if listed is None:
+        return [*told, "no __all__"]
+    told += [f"{name!r} is in __all__, but not imported" for name in listed if name not in imported]
+    return told + [f"{name!r} is imported, but not in __all__" for name in imported if name not in listed]
+
+
+def test_rooms_hold_a_docstring_imports_and_all(root, repository_files):
+    paths = [path for path in repository_files if path.name == "__init__.py" and path.parts[0] in SYSTEMS]
+    paths = [path for path in paths if len(path.parts) == 3]
+    assert len(paths) > 15
+    told = [
+        f"{path}: {line}"
+        for path in paths
+        for line in room_offences((root / path).read_text(encoding="utf-8"))
+    ]
+    assert not told, "\n".join(told)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('"""A room."""\nfrom a import b, c\n__all__ = ["b", "c"]', []),
+        ('"""A room."""\nfrom a import b\n__all__ = ["b", "c"]', ["'c' is in __all__, but not imported"]),
+        ('"""A room."""\nfrom a import b, c\n__all__ = ["b"]', ["'c' is imported, but not in __all__"]),
+        (
+            '"""A room."""\nfrom a import b\n__all__ = ["b"]\nx = b()',
+            ["line 4: Assign, neither an import nor __all__"],
+        ),
+        (
+            '"""A room."""\ndef f(): pass\n__all__ = []',
+            ["line 2: FunctionDef, neither an import nor __all__"],
+        ),
+        ('"""A room."""\nfrom a import b', ["no __all__"]),
+        ("", ["no docstring", "no __all__"]),
+        ('from a import b\n__all__ = ["b"]', ["no docstring"]),
+    ],
+)
+def test_the_scan_finds_a_planted_room(source, expected):
+    assert room_offences(source) == expected

@@ -79,8 +79,9 @@ def packages_in(files: list[Path]) -> dict[str, str]:
 def test_package_list_is_the_tree(root, repository_files):
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     expected = packages_in(repository_files)
-    assert settings["package-dir"] == expected
     assert sorted(settings["packages"]) == sorted(expected)
+    tops = {name: expected[name] for name in ("ethogram", *(f"ethogram.{floor}" for floor in FLOORS))}
+    assert settings["package-dir"] == tops
 
 
 def test_a_new_folder_is_seen():
@@ -103,7 +104,7 @@ def test_links_of_the_front_door_lead_to_the_floors(root):
 def test_wheel_holds_every_file_once(wheel, repository_files):
     expected = {place for path in repository_files if (place := place_in_wheel(path))}
     assert "ethogram/py.typed" in expected
-    assert "ethogram/models/trajectories.py" in expected
+    assert "ethogram/models/data/trajectories.py" in expected
     found = contents(wheel)
     assert set(found) == expected
     assert set(found.values()) == {1}
@@ -143,11 +144,13 @@ def test_wheel_is_the_same_where_links_degraded_to_text(wheel, root, repository_
 def test_the_wheel_alone_can_be_imported(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    code = "import ethogram, ethogram.models.trajectories as t; print(ethogram.__file__); print(t.__file__)"
+    code = (
+        "import ethogram, ethogram.models.data.trajectories as t; print(ethogram.__file__); print(t.__file__)"
+    )
     printed = run_outside(code, tmp_path, PYTHONPATH=str(tmp_path / "site")).splitlines()
     assert printed == [
         str(tmp_path / "site" / "ethogram" / "__init__.py"),
-        str(tmp_path / "site" / "ethogram" / "models" / "trajectories.py"),
+        str(tmp_path / "site" / "ethogram" / "models" / "data" / "trajectories.py"),
     ]
 
 

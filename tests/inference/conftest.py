@@ -8,10 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.models.bayes_net import BayesNet, MarginalMAP
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission
-from ethogram.models.role_hmm import RoleHMM
-from ethogram.models.trajectories import Trajectories
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.roles.role_hmm import RoleHMM
 
 LENGTHS = np.array([12, 5, 3, 0, 4, 11, 6, 2, 9], dtype=np.int32)
 GROUPS = np.array([3, 3, 0, 0, 0, 5, 9, 9, 4], dtype=np.int32)
@@ -33,15 +34,6 @@ def make_symbols(seed=0, lengths=LENGTHS, group=GROUPS):
 def make_model(concentration=1.0, sticky=2.0):
     """Two roles that emit three symbols."""
     return RoleHMM(2, CategoricalEmission(3, concentration=concentration), sticky=sticky)
-
-
-@pytest.fixture(autouse=True)
-def quick_compiler():
-    """Programs that run for milliseconds are compiled in less time, not to run faster."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,9 @@ import tqdm.auto
 
 from ethogram.inference import checkpoint as checkpoint_module
 from ethogram.inference import storage
-from ethogram.inference.conjugate_svi import ConjugateSVI
-from ethogram.inference.step_sizes import robbins_monro
+from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.inference.conjugate.run import FitState
+from ethogram.inference.conjugate.step_sizes import robbins_monro
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -139,8 +140,9 @@ import jax
 sys.path.insert(0, sys.argv[2])
 import numpy as np
 from conftest import make_model, make_symbols
-from ethogram.inference.conjugate_svi import ConjugateSVI
-from ethogram.inference.step_sizes import robbins_monro
+from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.inference.conjugate.run import FitState
+from ethogram.inference.conjugate.step_sizes import robbins_monro
 
 with jax.enable_x64(True):
     result = ConjugateSVI(make_model()).run(
@@ -160,7 +162,9 @@ def test_a_fresh_process_goes_on_to_the_same_bits(symbol_model, symbols, tmp_pat
         with pytest.raises(KeyboardInterrupt):
             fit(model, data, checkpoint=path, **STOCHASTIC)
     command = [sys.executable, "-c", textwrap.dedent(FRESH), str(path), str(request.path.parent)]
-    subprocess.run(command, check=True, timeout=300, env=os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"})
+    compiler = str(int(jax.config.read("jax_disable_most_optimizations")))
+    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": compiler}
+    subprocess.run(command, check=True, timeout=300, env=environment)
     whole = fit(model, data, **STOCHASTIC)
     with np.load(f"{path}.npz") as fresh:
         np.testing.assert_array_equal(fresh["elbo"], whole.elbo)
@@ -224,10 +228,22 @@ def test_broken_files_and_bad_paths_are_named(symbol_model, symbols, tmp_path):
         with pytest.raises(ValueError, match=r"fit\.ckpt cannot be read: truncated, or not written by"):
             fit(model, data, 2, checkpoint=path)
     storage.write(path, {"posterior": 3})
-    with pytest.raises(ValueError, match=r"fit\.ckpt is not a checkpoint of a fit: choose another file"):
+    with pytest.raises(
+        ValueError, match=r"fit\.ckpt is not a checkpoint of this kind of fit: choose another file"
+    ):
         fit(model, data, 2, checkpoint=path)
     with pytest.raises(ValueError, match="which is a folder: name a file"):
         fit(model, data, 2, checkpoint=tmp_path)
-    with pytest.raises(ValueError, match=r"there is no folder .*nowhere': make it first"):
+    with pytest.raises(ValueError, match=r"there is no folder .*nowhere': create it first"):
         fit(model, data, 2, checkpoint=tmp_path / "nowhere" / "fit.ckpt")
     checkpoint_module.check_path("fit.ckpt")
+
+
+def test_the_state_of_a_reward_search_is_read_under_its_former_name(tmp_path):
+    state = FitState({"a": np.ones(2)}, 3, 0, np.ones(1, bool), np.zeros(1), [], [])
+    for name in ("search", "state"):
+        storage.write(tmp_path / name, {"signature": "s", name: state})
+        assert checkpoint_module.read_checkpoint(tmp_path / name, "s", FitState)["state"].step == 3
+    with pytest.raises(ValueError, match="not a checkpoint of this kind of fit"):
+        checkpoint_module.read_checkpoint(tmp_path / "state", "s", dict)
+    assert checkpoint_module.read_checkpoint(tmp_path / "absent", "s", FitState) is None

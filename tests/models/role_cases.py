@@ -11,6 +11,7 @@ import role_families
 import role_oracle
 from scipy import stats
 
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import (
     BinomialEmission,
     CategoricalEmission,
@@ -18,7 +19,7 @@ from ethogram.models.emissions import (
     GaussianMixtureEmission,
     KnownCovarianceEmission,
 )
-from ethogram.models.exponential_family import (
+from ethogram.models.families.exponential_family import (
     Beta,
     Dirichlet,
     Normal,
@@ -27,8 +28,7 @@ from ethogram.models.exponential_family import (
     natural_step,
     total_kl,
 )
-from ethogram.models.role_hmm import RoleHMM
-from ethogram.models.trajectories import Trajectories
+from ethogram.models.roles.role_hmm import RoleHMM
 
 
 class Sweep(NamedTuple):

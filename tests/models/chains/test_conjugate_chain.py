@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
-from ethogram.models.exponential_family import expected_statistics
-from ethogram.models.markov_chain import chunk_size
+from ethogram.models.chains.markov_chain import chunk_size
+from ethogram.models.families.exponential_family import expected_statistics
 
 
 def close(actual, desired, tolerance=1e-9):

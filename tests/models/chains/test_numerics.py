@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma
 
-from ethogram.models.markov_chain import filter_states, log_normalizer, marginals, most_likely_path
+from ethogram.models.chains.markov_chain import filter_states, log_normalizer, marginals, most_likely_path
 
 NEVER = -np.inf
 NUM_STEPS, NUM_STATES = 24, 3
@@ -113,9 +113,7 @@ def with_more_states(log_initial, log_transition, log_likelihood):
     return [np.pad(x, pad, constant_values=NEVER) for x, pad in zip(chains, pads, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "transitions"), [(np.float32, "fixed"), (np.float32, "driven"), (np.float64, "driven")]
-)
+@pytest.mark.parametrize(("dtype", "transitions"), [(np.float32, "fixed"), (np.float64, "driven")])
 def test_the_guard_catches_every_loss(dtype, transitions, chain_oracle):
     """Fixed transitions with so many states that a matrix product is taken, driven ones with three."""
     double = dtype == np.float64
@@ -172,7 +170,7 @@ def test_a_long_chain_to_ten_digits_in_float64(long_chains):
     close(gradient[2], truth.state, atol=1e-8)
 
 
-@pytest.mark.parametrize(("name", "method"), [("plain", "scan"), ("lost", "scan"), ("short", "associative")])
+@pytest.mark.parametrize(("name", "method"), [("lost", "scan"), ("short", "associative")])
 def test_a_long_chain_in_float32(long_chains, name, method):
     potentials, truth = long_chains[name]
     value, gradient = value_and_gradient(*(x.astype(np.float32) for x in potentials), method=method)
@@ -237,13 +235,23 @@ def test_nan_inside_jit_is_handed_on_and_touches_no_batch_mate(driven):
     likelihood = np.zeros((3, 4, 2))
     broken = likelihood.copy()
     broken[1, 2, 0] = np.nan
-    value = jax.jit(lambda *args: log_normalizer(*args))
-    good = value(half, transition, likelihood, np.array([4, 4, 4]))
-    got = value(half, transition, broken, np.array([4, 4, 4]))
+
+    @jax.jit
+    def value_and_slope(transition, likelihood, length):
+        def total(likelihood):
+            each = log_normalizer(half, transition, likelihood, length)
+            return jnp.sum(each), each
+
+        slope, each = jax.grad(total, has_aux=True)(likelihood)
+        return each, slope
+
+    whole = np.array([4, 4, 4])
+    good, _ = value_and_slope(transition, likelihood, whole)
+    got, slope = value_and_slope(transition, broken, whole)
     assert np.isnan(got).tolist() == [False, True, False]
     np.testing.assert_array_equal(np.delete(got, 1), np.delete(good, 1))
-    np.testing.assert_allclose(value(half, transition, broken, np.array([4, 2, 4])), 0, atol=1e-6)
-    gradient = jax.jit(jax.grad(lambda x: jnp.sum(log_normalizer(half, transition, x))))(broken)
-    assert np.isnan(gradient[1]).all() and np.isfinite(gradient[0]).all() and np.isfinite(gradient[2]).all()
+    assert np.isnan(slope[1]).all() and np.isfinite(slope[0]).all() and np.isfinite(slope[2]).all()
+    np.testing.assert_allclose(value_and_slope(transition, broken, np.array([4, 2, 4]))[0], 0, atol=1e-6)
     spoilt = np.where(np.eye(2, dtype=bool), np.nan, transition)
-    assert np.isnan(value(half, spoilt, likelihood, np.array([4, 4, 1]))).tolist() == [True, True, False]
+    got, _ = value_and_slope(spoilt, likelihood, np.array([4, 4, 1]))
+    assert np.isnan(got).tolist() == [True, True, False]

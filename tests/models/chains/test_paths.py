@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from ethogram.models.markov_chain import most_likely_path, sample_path
+from ethogram.models.chains.markov_chain import most_likely_path, sample_path
 
 DRAWS = 20_000
 

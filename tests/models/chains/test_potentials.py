@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.chains.potentials import chain_potentials
-from ethogram.models.markov_chain import (
+from ethogram.models.chains.markov_chain import (
     entropy,
     filter_states,
     forecast_states,
@@ -17,6 +16,7 @@ from ethogram.models.markov_chain import (
     most_likely_path,
     sample_path,
 )
+from ethogram.models.chains.potentials import chain_potentials
 
 EVERY_DOOR = {
     "log_normalizer": log_normalizer,
@@ -92,9 +92,9 @@ def test_wrong_types_are_named(index):
     )[index]
     potentials = good()
     potentials[index] = potentials[index].astype(float if index == 3 else int)
-    with pytest.raises(TypeError, match=f"{name} must hold .*{cure}"):
+    with pytest.raises(TypeError, match=f"{name} must be .*{cure}"):
         chain_potentials(*potentials)
-    with pytest.raises(TypeError, match=f"{name} must hold"):
+    with pytest.raises(TypeError, match=f"{name} must be"):
         jax.jit(lambda *args: chain_potentials(*args).log_likelihood)(*potentials)
 
 

@@ -1,0 +1,305 @@
+"""Recorded games of Tetris: a table with one row a move, read as decisions.
+
+- ``game``: number or name of the game; rows of a game are in the order of play.
+- ``board``: the board before the placement, rows from the top joined by ``/``; ``#`` is an occupied cell, ``.`` a free
+  one.
+- ``piece``: a letter of `PIECES`.
+- ``action``: ``rotation,column``, quarter turns counter-clockwise (0 to 3) and the leftmost column of the turned piece,
+  from 0. In a CSV file it is quoted, or has a blank in place of the comma. It is empty where time ran out: the piece
+  then fell straight, without a decision.
+- ``drop``: placement of a piece without an action, in the same format, if known; the column is optional.
+
+Two moves on a small board, the second without a decision::
+
+    game,board,piece,action,drop
+    0,....../....../....../......,T,"2,0",
+    0,....../....../.#..../###...,I,,"0,2"
+
+Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", section 5.2 (the third experiment).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from ethogram.domains.tetris.game import FEATURES, Play, outcomes
+from ethogram.domains.tetris.pieces import PIECES, placements
+from ethogram.domains.tetris.tables import (
+    COLUMNS,
+    Rows,
+    column_text,
+    find_slots,
+    placement_text,
+    read_rows,
+)
+from ethogram.models.arguments import require_one_of
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.data.columns import Columns, number_groups
+from ethogram.models.data.trajectories import Metadata
+
+__all__ = [
+    "COLUMNS",
+    "Games",
+    "board_text",
+    "load_games",
+    "placement_text",
+    "read_table",
+    "refuse_place",
+    "write_games",
+    "write_table",
+]
+
+ROWS_AT_ONCE = 128
+
+
+class Games(NamedTuple):
+    """Recorded games as decisions, and the rows that disagree with the rules.
+
+    Attributes
+    ----------
+    play : rows with an action, in order; games are numbered from 0 in the order of their first rows.
+    skipped : number of rows without an action.
+    disagreeing : indices of rows whose board does not follow from the previous row of the game, or on which the game
+        was already over. Where the previous placement is unknown, the board is compared with all possible ones; the
+        first row of a game is not compared.
+    table : columns of text, of all rows, for :func:`write_games`.
+    """
+
+    play: Play
+    skipped: int
+    disagreeing: tuple[int, ...]
+    table: dict[str, list[str]]
+
+
+def load_games(table: Any, *, features: str = "basic", dedupe: bool = True) -> Games:
+    """Decisions from recorded games; each board is checked against the previous one by the rules.
+
+    Parameters
+    ----------
+    table : pandas or polars DataFrame, a mapping from names to columns, or the path of a CSV file.
+    features : ``"basic"`` or ``"bertsekas"``.
+    dedupe : as in `tetris.placements`; an action is mapped to the first rotation of equal shape.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a column is absent or of the wrong kind, no row has an action, boards differ in size, or a board, piece or
+        placement is invalid or not legal. The message names the row.
+    FileNotFoundError
+        If the file does not exist.
+
+    Examples
+    --------
+    >>> boards = ["....../....../....../......", "....../....../.#..../###..."]
+    >>> games = load_games({"game": [0, 0], "board": boards, "piece": ["T", "I"], "action": ["2,0", None]})
+    >>> games.play.decisions.num_decisions, games.skipped, games.disagreeing
+    (1, 1, ())
+    """
+    require_one_of("features", features, FEATURES)
+    if isinstance(table, str | os.PathLike):
+        texts = read_table(table)
+        try:
+            return load_games(texts, features=features, dedupe=dedupe)
+        except ValueError as wrong:
+            raise ValueError(f"{os.fspath(table)}: {wrong}") from wrong
+    columns = Columns(table)
+    rows = read_rows(columns)
+    if not rows.decided.any():
+        raise ValueError(f"action is empty in all {columns.num_rows} rows: pass at least one decision")
+    game, _ = number_groups({"game": columns.complete("game")}, columns.num_rows)
+    slot, after = find_slots(rows, dedupe), _next_rows(game)
+    legal, values, same = _replay(rows, after, features, dedupe)
+    agrees = np.where(slot >= 0, same[np.arange(len(slot)), slot], same.any(axis=1))
+    disagrees = np.any(rows.boards[:, 0], axis=1)
+    disagrees[after[after >= 0]] |= ~agrees[after >= 0]
+    decided = rows.decided
+    metadata = Metadata(name="Tetris", feature_names=FEATURES[features](rows.boards.shape[2]))
+    decisions = Decisions(values[decided], legal[decided], slot[decided], metadata=metadata)
+    play = Play(rows.boards[decided], rows.pieces[decided], game[decided], decisions)
+    texts = {name: column_text(columns, name).tolist() for name in COLUMNS if name in columns.names}
+    return Games(play, int(np.sum(~decided)), tuple(np.flatnonzero(disagrees).tolist()), texts)
+
+
+def read_table(path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Columns of a CSV file as text, after a check of its boards, pieces and placements; the table may be empty.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`load_games`, or if the file cannot be read as rows of one length under different names.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            lines = [line for line in csv.reader(file, strict=True) if line]
+        if not lines:
+            raise ValueError(f"it is empty: write a header with the columns {', '.join(COLUMNS)}")
+        names, *rows = lines
+        _check_names(names)
+        for number, row in enumerate(rows):
+            if len(row) != len(names):
+                raise ValueError(
+                    f'row {number} has {len(row)} cells, not {len(names)}: quote actions, as in "1,3"'
+                )
+        table = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+        if rows:
+            find_slots(read_rows(Columns(table)), True)
+    except (csv.Error, UnicodeDecodeError) as cause:
+        raise ValueError(f"{os.fspath(path)} is not a CSV file, or is truncated ({cause})") from cause
+    except ValueError as wrong:
+        raise ValueError(f"{os.fspath(path)}: {wrong}") from wrong
+    return table
+
+
+def _check_names(names: list[str]) -> None:
+    other = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+    if other is not None:
+        raise ValueError(f"its header is {names[0][:60]!r}: separate cells by commas, not by {other!r}")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"column names must be unique; {twice[0]!r} appears twice")
+    absent = [name for name in COLUMNS[:4] if name not in names]
+    if absent:
+        raise ValueError(f"no column {absent[0]!r}: its columns are {names}")
+
+
+def write_games(path: str | os.PathLike[str], games: Any) -> None:
+    """Write games to a CSV file that `load_games` reads; invalid games are refused.
+
+    Parameters
+    ----------
+    games : a result of `load_games`, with its rows without an action; or a `Play`, such as that of
+        `tetris.simulate`, where a choice of -1 becomes a row without an action; or a DataFrame, or a mapping from
+        names to columns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If games are none of these, or invalid; see :func:`load_games`.
+    OSError
+        As for :func:`write_table`.
+    """
+    if isinstance(games, Play):
+        write_table(path, _table_of_play(games))
+        return
+    table = games.table if isinstance(games, Games) else games
+    if not isinstance(table, Mapping) and not hasattr(table, "columns"):
+        raise TypeError(
+            f"games is {type(games).__name__}: pass Games, a Play, a DataFrame or a mapping of columns"
+        )
+    columns = Columns(table)
+    _check_names(columns.names)
+    find_slots(read_rows(columns), True)
+    write_table(path, {name: column_text(columns, name).tolist() for name in columns.names})
+
+
+def write_table(path: str | os.PathLike[str], table: Mapping[str, list[str]]) -> None:
+    """Write columns of text to a CSV file atomically: to a temporary file that is then renamed, keeping the mode.
+
+    Raises
+    ------
+    OSError
+        If the path cannot be written to; an existing file is left unchanged.
+    """
+    place = os.path.realpath(path)
+    refuse_place(path)
+    temporary = f"{place}.{os.getpid()}.{secrets.token_hex(4)}.part"
+    try:
+        with open(temporary, "x", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(table)
+            writer.writerows(zip(*table.values(), strict=True))
+            file.flush()
+            os.fsync(file.fileno())
+        if os.path.exists(place):
+            shutil.copymode(place, temporary)
+        os.replace(temporary, place)
+    except OSError as wrong:
+        raise OSError(wrong.errno, wrong.strerror, os.fspath(path)) from wrong
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+
+def refuse_place(path: str | os.PathLike[str]) -> None:
+    """Raise OSError, with the reason, where a file cannot be written or replaced."""
+    place, name = os.path.realpath(path), os.fspath(path)
+    folder = os.path.dirname(place)
+    if not os.path.isdir(folder):
+        raise OSError(f"{name} cannot be written: the folder {folder} does not exist")
+    if os.path.exists(place):
+        mode = os.stat(place).st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+            raise OSError(f"{name} cannot be written: it is {kind}")
+        if not mode & 0o222 or not os.access(place, os.W_OK):
+            raise OSError(f"{name} cannot be written: it is read-only")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OSError(f"{name} cannot be written: the folder {folder} is read-only")
+
+
+def board_text(board: Any) -> str:
+    """A board (row, column) of booleans as text, such as ``"..../..../..../##.#"``."""
+    return "/".join("".join(".#"[bool(cell)] for cell in row) for row in np.asarray(board))
+
+
+def _table_of_play(play: Play) -> dict[str, list[str]]:
+    cols, width = play.boards.shape[2], play.decisions.legal.shape[1]
+    settings = (placements(cols, dedupe) for dedupe in (True, False))
+    table = next((each for each in settings if each.exists.shape[1] == width), None)
+    if table is None:
+        raise ValueError(
+            f"games have {width} options a decision, not those of any piece on {cols} columns: pass play of this game"
+        )
+    moves = list(zip(play.pieces.tolist(), np.asarray(play.decisions.choice).tolist(), strict=True))
+    where = [(table.rotation[piece, slot], table.column[piece, slot]) for piece, slot in moves]
+    return {
+        "game": [str(game) for game in play.game],
+        "board": [board_text(board) for board in play.boards],
+        "piece": [list(PIECES)[piece] for piece, _ in moves],
+        "action": [
+            placement_text(at) if slot >= 0 else "" for at, (_, slot) in zip(where, moves, strict=True)
+        ],
+    }
+
+
+def _next_rows(game: np.ndarray) -> np.ndarray:
+    """The next row of the same game; -1 after its last."""
+    order = np.argsort(game, kind="stable")
+    goes_on = np.flatnonzero(game[order[1:]] == game[order[:-1]])
+    after = np.full(len(game), -1)
+    after[order[goes_on]] = order[goes_on + 1]
+    return after
+
+
+def _replay(rows: Rows, after: np.ndarray, features: str, dedupe: bool) -> list[np.ndarray]:
+    """Legal placements, their features, and whether they lead to the board of the next row; (row, slot, ...)."""
+    parts = []
+    for first in range(0, len(after), ROWS_AT_ONCE):
+        # The last part repeats the last row: all parts have one shape, and compile once.
+        at = np.minimum(np.arange(first, first + ROWS_AT_ONCE), len(after) - 1)
+        following = rows.boards[after[at]]
+        found = _compare(rows.boards[at], rows.pieces[at], following, features=features, dedupe=dedupe)
+        parts.append([np.asarray(each)[: len(after) - first] for each in found])
+    return [np.concatenate(each) for each in zip(*parts, strict=True)]
+
+
+@functools.partial(jax.jit, static_argnames=("features", "dedupe"))
+def _compare(
+    boards: Array, pieces: Array, following: Array, *, features: str, dedupe: bool
+) -> tuple[Bool[Array, "row slot"], Array, Bool[Array, "row slot"]]:
+    found = jax.vmap(functools.partial(outcomes, features=features, dedupe=dedupe))(boards, pieces)
+    same = jnp.all(found.boards == following[:, None], axis=(-2, -1))
+    return found.legal, found.features, found.legal & same

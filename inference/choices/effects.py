@@ -1,0 +1,225 @@
+r"""Posterior choice shares, elasticities, marginal effects and willingness to pay.
+
+.. math:: S_j = \frac{1}{T} \sum_t P_t(j), \qquad
+          \frac{\partial S_j}{\partial x_{kf}} = \frac{1}{T} \sum_t \frac{\partial P_t(j)}{\partial \mu_{tk}} v_f,
+          \qquad e_{jk} = \frac{\sum_t \partial P_t(j) / \partial \mu_{tk} \; v_f\, x_{tkf}}{\sum_t P_t(j)}
+
+Every posterior draw gives one such table, and all draws together its interval. For counterfactuals, change the features
+or legal options of the decisions (``data._replace``). Train (2009), "Discrete choice methods with simulation", sections
+2.5 (sample enumeration) and 3.6 (derivatives and elasticities, here aggregated with the probabilities as weights).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ethogram.inference.choices.predictions import band_ends, draws_of
+from ethogram.models.arguments import require_integer
+from ethogram.models.choices.decisions import Decisions, weights_of
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.probit_choice import ProbitChoice
+
+__all__ = ["Band", "choice_shares", "elasticities", "marginal_effects", "willingness_to_pay"]
+
+MOST_DRAWS = 1000
+"""Draws are thinned to this number: the Monte Carlo error of the bounds is then a few hundredths of the width."""
+
+
+class Band(NamedTuple):
+    """Posterior mean and median, and the central interval.
+
+    Attributes
+    ----------
+    mean, median, lower, upper : arrays of one shape.
+    probability : of the interval.
+    """
+
+    mean: Float[np.ndarray, "..."]
+    median: Float[np.ndarray, "..."]
+    lower: Float[np.ndarray, "..."]
+    upper: Float[np.ndarray, "..."]
+    probability: float
+
+
+def choice_shares(
+    model: NoisyMDP, draws: dict[str, Any], data: Decisions, *, probability: float | int = 0.9
+) -> Band:
+    """Expected choice share (option,) of every slot.
+
+    Parameters
+    ----------
+    draws : with ``theta (draw, ...)``, such as ``mcmc.get_samples()``.
+    data : choice sets, by weight; their choices are ignored.
+    probability : of the interval.
+
+    Raises
+    ------
+    ValueError
+        If weights are all zero, the probability is not in (0, 1), or as `draws_of`.
+    """
+    return _band(_by_draw(_shares, model, draws, data, probability), probability)
+
+
+def marginal_effects(
+    model: NoisyMDP,
+    draws: dict[str, Any],
+    data: Decisions,
+    feature: Any,
+    *,
+    probability: float | int = 0.9,
+) -> Band:
+    """Derivative (option, option) of the first slot's share by a feature of the second slot.
+
+    Parameters
+    ----------
+    feature : index or name.
+    draws, data, probability : as for :func:`choice_shares`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If values are tabular (a transition probability cannot change alone), the feature is unknown, or as for
+        :func:`choice_shares`.
+    """
+    number = _feature(model, data, feature)
+    return _band(_by_draw(_responses, model, draws, data, probability, number)[0], probability)
+
+
+def elasticities(
+    model: NoisyMDP,
+    draws: dict[str, Any],
+    data: Decisions,
+    feature: Any,
+    *,
+    probability: float | int = 0.9,
+) -> Band:
+    """Elasticity (option, option) of the first slot's share with respect to a feature of the second slot.
+
+    It is NaN for a slot that is legal in no decision of positive weight. Shares that underflow have accurate
+    elasticities, which are computed from their logarithms.
+
+    Parameters
+    ----------
+    feature : index or name.
+    draws, data, probability : as for :func:`choice_shares`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`marginal_effects`.
+    """
+    number = _feature(model, data, feature)
+    each = _by_draw(_responses, model, draws, data, probability, number)[1]
+    each[:, ~np.asarray(data.legal)[weights_of(data) > 0].any(0)] = np.nan
+    return _band(each, probability)
+
+
+def willingness_to_pay(
+    model: NoisyMDP,
+    draws: dict[str, Any],
+    data: Decisions,
+    feature: Any,
+    price: Any,
+    *,
+    probability: float | int = 0.9,
+) -> Band:
+    """Willingness to pay for a unit of a feature, -v[feature] / v[price]; (subject,) where there are any.
+
+    The ratio has no posterior mean where the weight of the price has density at zero: use the median and the interval.
+
+    Parameters
+    ----------
+    feature, price : indices or names.
+    draws, data, probability : as for :func:`choice_shares`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If values are tabular, the features are the same, or as for :func:`choice_shares`.
+    """
+    first, second = _feature(model, data, feature), _feature(model, data, price)
+    if first == second:
+        raise ValueError(f"feature and price are both {feature!r}: pass two features")
+    band_ends(probability)
+    values = np.asarray(model.parts(np.asarray(draws_of(model, draws, data)), data)["v"], float)
+    return _band(-values[..., first] / values[..., second], probability)
+
+
+def _shares(theta, model, data, weight):
+    return weight @ ProbitChoice(model.utilities(theta, data), data.legal).probs
+
+
+def _responses(theta, model, data, weight, number):
+    """Derivatives of shares by a feature of every option (option, option), and elasticities.
+
+    Both from log probabilities: derivatives of a probability that underflows are zero.
+    """
+    utilities = model.utilities(theta, data)
+    value = jnp.take(model.parts(theta, data)["v"], number, axis=-1)
+    if data.subject is not None:
+        value = value[jnp.asarray(data.subject)]
+    if model.beta is not None:
+        value = value * model.beta
+    value = jnp.broadcast_to(value, weight.shape)[:, None]
+    level = jnp.where(data.legal, data.features[..., number], 0)
+
+    def of_slot(slot):
+        def log_share(mu):
+            each = ProbitChoice(mu, data.legal).log_prob(jnp.broadcast_to(slot, weight.shape))
+            return jnp.sum(jnp.where(data.legal[:, slot], each, 0)), each
+
+        slopes, each = jax.grad(log_share, has_aux=True)(utilities)  # (decision, option) by utilities
+        slopes = slopes * value
+        logs = jnp.where(weight > 0, jnp.log(jnp.where(weight > 0, weight, 1)) + each, -jnp.inf)
+        part = jnp.exp(logs - jnp.where(jnp.isfinite(jnp.max(logs)), jnp.max(logs), 0))
+        part = part / jnp.where(jnp.sum(part) > 0, jnp.sum(part), 1)  # each decision's part of the share
+        return (weight * jnp.exp(each)) @ slopes, part @ (slopes * level)
+
+    # One slot at a time: all at once would hold options squared times nodes of numbers a decision.
+    return lax.map(of_slot, jnp.arange(data.legal.shape[1]))
+
+
+def _by_draw(function, model, draws, data, probability, *rest):
+    """The function of each draw (thinned), once the arguments are checked."""
+    band_ends(probability)
+    theta = np.asarray(draws_of(model, draws, data))
+    theta = theta[np.linspace(0, len(theta) - 1, min(len(theta), MOST_DRAWS)).astype(int)]
+    weight = weights_of(data)
+    if not weight.sum() > 0:
+        raise ValueError("weight is all zero: pass decisions of positive weight")
+    data = jax.tree.map(jnp.asarray, data)
+    found = _mapped(function, jnp.asarray(theta), model, data, jnp.asarray(weight / weight.sum()), *rest)
+    return jax.tree.map(np.array, found)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _mapped(function: Any, theta: Array, *rest: Any) -> Any:
+    return lax.map(lambda one: function(one, *rest), theta)
+
+
+def _feature(model: NoisyMDP, data: Decisions, feature: Any) -> int:
+    """Index of a feature that is given by index or name."""
+    if model.kind != "features":
+        raise ValueError(
+            'the model is of kind "tabular", whose features are transition probabilities that cannot change alone: use '
+            'kind="features"'
+        )
+    names, count = data.metadata.feature_names, data.features.shape[-1]
+    if isinstance(feature, str):
+        if names is None or feature not in names:
+            raise ValueError(f"feature is {feature!r}: pass an index, or one of the names {names}")
+        return tuple(names).index(feature)
+    return require_integer("feature", feature, 0, count - 1)
+
+
+def _band(draws: np.ndarray, probability: float | int) -> Band:
+    lower, upper = band_ends(probability)
+    low, median, high = np.percentile(draws, [lower, 50, upper], axis=0)
+    return Band(draws.mean(0), median, low, high, float(probability))

@@ -1,0 +1,332 @@
+r"""One sweep of (parameter-expanded) data augmentation for the multinomial probit.
+
+Latent utilities w given theta, then theta given w, by way of a scale :math:`z_1` and translations :math:`z_2` that
+change no choice, :math:`y = \sqrt{z_1}\,(w + z_2)`. Under improper priors of both, the move is valid for the Haar
+measure of the group only, which gives the inverse gamma of the scale the shape (n - g) / 2, with n legal options in
+total and g translations: none, one, or one a decision.
+
+Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", section 3, Algorithm 2 and eq.
+16-20. Errata: "omit the terms" of an improper prior gives a shape of n / 2 or n / 2 - 1, which is wrong as soon as the
+sweep translates too (eq. 20 and section 5.1); with choice sets n counts legal options (eq. 17-19). One translation a
+decision ("local") is not in the paper. The moves leave the posterior invariant by theorem 2 of Liu and Wu (1999),
+"Parameter expansion for data augmentation"; see also Hobert and Marchev (2008).
+
+Where theta has a nonzero prior mean m (a subject's, around that of all), the scale is not inverse gamma: the density of
+:math:`s = z_1^{-1/2}` is proportional to :math:`s^{k-1} \exp(-A s^2 / 2 + B s)`, with k = n - g,
+:math:`A = y'(I + X \Lambda^{-1} X')^{-1} y` and :math:`B = y'(I + X \Lambda^{-1} X')^{-1} X m`. It is log-concave, and
+drawn by rejection.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import cholesky, solve_triangular
+
+from ethogram.inference.choices.latent_utilities import draw_latents
+from ethogram.inference.choices.tilted_scale import draw_tilted
+
+__all__ = [
+    "MOVES",
+    "Move",
+    "ProbitProblem",
+    "draw_parameters",
+    "fitted",
+    "probit_problem",
+    "subject_problems",
+    "sweep",
+    "with_prior",
+]
+
+
+class Move(NamedTuple):
+    """The parameter expansion of a sweep."""
+
+    scale: bool = False
+    translations: str = "none"  # "one" for all, or "local": one a decision
+    proper: bool = False
+
+
+MOVES = {
+    "da": Move(),
+    "scale": Move(True),
+    "translate": Move(False, "one"),
+    "scale+translate": Move(True, "one"),
+    "local": Move(False, "local"),
+    "local+scale": Move(True, "local"),
+    "scale_proper": Move(True, proper=True),
+    "scale+translate_proper": Move(True, "one", proper=True),
+}
+
+
+class ProbitProblem(NamedTuple):
+    """Decisions as a sweep reads them: the chosen option first, decisions with a single option dropped.
+
+    With subjects, every part has a leading subject axis, and decisions are padded by some without legal options.
+
+    Attributes
+    ----------
+    design : (option * decision, component), zero for options that are not legal; centred in each decision for "local";
+        with a column of ones for one translation; rotated to its principal axes, so that columns are orthogonal.
+    axes : (parameter, component), orthonormal: parameters are ``axes @ components``.
+    squares : (component,), sums of squares of the columns.
+    legal : (option, decision, 1) booleans.
+    counts : (decision, 1) numbers of legal options.
+    precision : (parameter,) of the prior.
+    pull : (parameter,), the precision times the prior mean.
+    factor : lower Cholesky factor of the posterior precision of the components.
+
+    Notes
+    -----
+    Along axes on which the data are uninformative only the prior is left. In terms of parameters it would be the
+    difference of large numbers, which single precision cannot tell from zero.
+    """
+
+    design: Array
+    axes: Array
+    squares: Array
+    legal: Array
+    counts: Array
+    precision: Array
+    pull: Array
+    factor: Array
+
+
+def probit_problem(design: np.ndarray, legal: np.ndarray, choice: np.ndarray, move: Move) -> ProbitProblem:
+    """The decisions in the order of a sweep, computed on the host in double precision; without a prior yet.
+
+    Parameters
+    ----------
+    design : (decision, option, parameter).
+    legal : (decision, option) booleans.
+    choice : (decision,) integers; decisions with an unknown choice (-1) are dropped.
+    """
+    kept = (legal.sum(-1) > 1) & (choice >= 0)
+    design, legal, choice = np.asarray(design, float)[kept], legal[kept], choice[kept]
+    order = np.argsort(np.arange(legal.shape[1]) != choice[:, None], axis=1, kind="stable")
+    legal = np.take_along_axis(legal, order, 1)
+    design = np.where(legal[..., None], np.take_along_axis(design, order[..., None], 1), 0)
+    counts = legal.sum(-1)
+    if move.translations == "local":
+        mean = design.sum(1, keepdims=True) / np.maximum(counts, 1)[:, None, None]
+        design = np.where(legal[..., None], design - mean, 0)
+    elif move.translations == "one":
+        design = np.concatenate([design, legal[..., None].astype(float)], axis=-1)
+    rows = np.swapaxes(design, 0, 1).reshape(-1, design.shape[-1])
+    squares, axes = np.linalg.eigh(rows.T @ rows)
+    dtype = jnp.result_type(float)
+    return ProbitProblem(
+        jnp.asarray((rows @ axes).astype(dtype)),
+        jnp.asarray(axes.astype(dtype)),
+        jnp.asarray(np.maximum(squares, 0).astype(dtype)),
+        jnp.asarray(legal.T[..., None]),
+        jnp.asarray(counts[:, None]),
+        jnp.zeros(len(axes)),
+        jnp.zeros(len(axes)),
+        jnp.eye(len(axes)),
+    )
+
+
+def subject_problems(
+    design: np.ndarray,
+    legal: np.ndarray,
+    choice: np.ndarray,
+    subject: np.ndarray,
+    num_subjects: int,
+    move: Move,
+) -> ProbitProblem:
+    """:func:`probit_problem` of each subject, stacked and padded to the largest number of decisions."""
+    kept = (legal.sum(-1) > 1) & (choice >= 0)
+    design, legal, choice, subject = design[kept], legal[kept], choice[kept], subject[kept]
+    counts = np.bincount(subject, minlength=num_subjects)
+    each = []
+    for number in range(num_subjects):
+        mine = subject == number
+        ordered = probit_problem(design[mine], legal[mine], choice[mine], move)
+        missing = max(counts.max(initial=0), 1) - counts[number]
+        rows = jnp.reshape(ordered.design, (legal.shape[1], counts[number], ordered.design.shape[1]))
+        each.append(
+            ordered._replace(
+                design=jnp.reshape(jnp.pad(rows, ((0, 0), (0, missing), (0, 0))), (-1, rows.shape[-1])),
+                legal=jnp.pad(ordered.legal, ((0, 0), (0, missing), (0, 0))),
+                counts=jnp.pad(ordered.counts, ((0, missing), (0, 0))),
+            )
+        )
+    return jax.tree.map(lambda *parts: jnp.stack(parts), *each)
+
+
+def with_prior(problem: ProbitProblem, precision: Array, mean: Array | None = None) -> ProbitProblem:
+    """The problem with a prior precision (..., parameter), zero where flat, and a prior mean, zero where None."""
+    dtype, axes = problem.axes.dtype, problem.axes
+    precision = jnp.broadcast_to(precision, problem.precision.shape).astype(dtype)
+    pull = jnp.zeros_like(precision) if mean is None else (precision * mean).astype(dtype)
+    added = jnp.matmul(jnp.swapaxes(axes, -2, -1), precision[..., None] * axes, precision="highest")
+    whole = added + problem.squares[..., None] * jnp.eye(precision.shape[-1], dtype=dtype)
+    return problem._replace(precision=precision, pull=pull, factor=cholesky(whole, lower=True))
+
+
+class ParameterDraw(NamedTuple):
+    """Theta (parameter, chain), latents on the scale of the model, and the scale drawn (chain,), relative to one."""
+
+    theta: Array
+    latents: Array
+    scale: Array
+
+
+def sweep(
+    key: Array,
+    problem: ProbitProblem,
+    theta: Array,
+    latents: Array,
+    move: Move,
+    *,
+    winner: str,
+    proposals: int,
+    scale_prior: tuple[float, float] | None,
+    translation_sd: Array,
+) -> tuple[ParameterDraw, Array]:
+    """One sweep of all chains, and the acceptance rate (chain,) of proposals.
+
+    With subjects, they are the first axis of theta, the latents and the scale.
+
+    Parameters
+    ----------
+    theta : (parameter, chain).
+    latents : (option, decision, chain), the chosen option first.
+    winner, proposals : of :func:`~ethogram.inference.choices.latent_utilities.draw_latents`.
+    scale_prior, translation_sd : as for :func:`draw_parameters`.
+    """
+    key_latents, key_parameters = jax.random.split(key)
+    means = jnp.reshape(fitted(problem, theta), latents.shape)
+    draw_each = functools.partial(
+        draw_parameters, move=move, scale_prior=scale_prior, translation_sd=translation_sd
+    )
+    if latents.ndim == 3:
+        drawn, taken = draw_latents(key_latents, means, problem.legal, latents, winner, proposals)
+        new = draw_each(key_parameters, problem, drawn)
+    else:
+        mean, legal, current = (_side_by_side(x) for x in (means, problem.legal, latents))
+        drawn, taken = draw_latents(key_latents, mean, legal, current, winner, proposals)
+        subjects, options, decisions, chains = latents.shape
+        drawn = jnp.moveaxis(jnp.reshape(drawn, (options, subjects, decisions, chains)), 1, 0)
+        keys = jax.random.split(key_parameters, subjects)
+        new = jax.vmap(functools.partial(draw_each, shifted=True))(keys, problem, drawn)
+    real = (problem.counts.reshape(-1, 1) > 0).astype(taken.dtype)  # padding makes no proposals
+    return new, jnp.sum(taken * real, axis=0) / jnp.maximum(jnp.sum(real, axis=0), 1)
+
+
+def _side_by_side(x: Array) -> Array:
+    """(subject, option, decision, chain) to (option, subject * decision, chain)."""
+    return jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, x.shape[-1])
+
+
+def fitted(problem: ProbitProblem, theta: Array) -> Array:
+    """Utilities (option * decision, chain) given theta (parameter, chain), with a leading subject axis, if any."""
+    axes = problem.axes[..., : theta.shape[-2], :]  # without that of a translation
+    components = jnp.matmul(jnp.swapaxes(axes, -2, -1), theta, precision="highest")
+    return jnp.matmul(problem.design, components, precision="highest")
+
+
+def draw_parameters(
+    key: Array,
+    problem: ProbitProblem,
+    latents: Array,
+    move: Move,
+    *,
+    scale_prior: tuple[float, float] | None,
+    translation_sd: Array,
+    shifted: bool = False,
+) -> ParameterDraw:
+    """The expansion, and a joint draw of scale, translation and theta given the latents; the choices do not enter.
+
+    Parameters
+    ----------
+    latents : (option, decision, chain).
+    scale_prior : a and b of the inverse gamma prior of a proper move.
+    translation_sd : prior standard deviation of its translation.
+    shifted : whether the prior mean may be nonzero.
+    """
+    key_expand, key_scale, key_theta, key_level = jax.random.split(key, 4)
+    legal, dtype, num_chains = problem.legal, latents.dtype, latents.shape[-1]
+    counts = jnp.maximum(problem.counts, 1)  # padding has no option
+    y, expansion = latents, jnp.zeros(num_chains, dtype)
+    if move.proper:
+        y, expansion = _expanded(key_expand, problem, latents, move, scale_prior, translation_sd)
+    elif move.translations == "local":
+        y = jnp.where(legal, latents - jnp.sum(latents, axis=0) / counts, 0)
+    flat = jnp.reshape(y, (-1, num_chains))
+    seen = jnp.matmul(problem.design.T, flat, precision="highest")
+    root = solve_triangular(problem.factor, seen, lower=True)
+    scale = jnp.ones(num_chains, dtype)
+    if move.scale:
+        # The residual sum of squares, as a sum: a difference would cancel where values are large against the noise.
+        best = solve_triangular(problem.factor, root, lower=True, trans=1)
+        off = flat - jnp.matmul(problem.design, best, precision="highest")
+        centre = jnp.matmul(problem.axes, best, precision="highest")
+        rest = jnp.sum(off**2, axis=0) + problem.precision @ centre**2 + 2 * expansion
+        drift = problem.pull @ centre if shifted else None
+        scale = _draw_scale(key_scale, rest, drift, problem, move, scale_prior)
+    noise = jax.random.normal(key_theta, root.shape, dtype)
+    if shifted:
+        pull = jnp.matmul(problem.axes.T, problem.pull[:, None], precision="highest")
+        noise = noise + solve_triangular(problem.factor, pull, lower=True)
+    components = solve_triangular(problem.factor, root / jnp.sqrt(scale) + noise, lower=True, trans=1)
+    theta = jnp.matmul(problem.axes, components, precision="highest")
+    after = y / jnp.sqrt(scale)
+    if move.translations == "one":
+        theta, translation = theta[:-1], theta[-1]
+        after = after - translation
+    elif move.translations == "local":
+        after = after + jax.random.normal(key_level, latents.shape[1:], dtype) / jnp.sqrt(counts)
+    return ParameterDraw(theta, jnp.where(legal, after, 0), scale)
+
+
+def _expanded(
+    key: Array,
+    problem: ProbitProblem,
+    latents: Array,
+    move: Move,
+    scale_prior: tuple[float, float] | None,
+    translation_sd: Array,
+) -> tuple[Array, Array]:
+    """Latents after a translation from its proper prior, and b over a scale drawn from its prior, (chain,).
+
+    Only the ratio of the scales before and after matters, so the scale before is one: b over it is a gamma variate,
+    which does not under- or overflow however vague the prior.
+    """
+    key_scale, key_shift = jax.random.split(key)
+    chains = latents.shape[-1:]
+    share = jax.random.gamma(key_scale, (scale_prior or (1.0, 1.0))[0], chains, latents.dtype)
+    shift = jnp.zeros(chains, latents.dtype)
+    if move.translations == "one":
+        shift = translation_sd * jax.random.normal(key_shift, chains, latents.dtype)
+    return jnp.where(problem.legal, latents + shift, 0), share
+
+
+def _draw_scale(
+    key: Array,
+    rest: Array,
+    drift: Array | None,
+    problem: ProbitProblem,
+    move: Move,
+    scale_prior: tuple[float, float] | None,
+) -> Array:
+    """A draw of z_1: inverse gamma; with a drift, 1 / s^2 with s from `draw_tilted`, and one without decisions.
+
+    The Haar shape is half the options less the translations.
+    """
+    shape = jnp.sum(problem.counts).astype(rest.dtype) / 2
+    if move.proper:
+        shape = shape + (scale_prior or (0.0, 0.0))[0]
+    elif move.translations != "none":
+        shape = shape - (jnp.sum(problem.counts > 0) / 2 if move.translations == "local" else 0.5)
+    if drift is None:
+        return rest / 2 / jax.random.gamma(key, shape, rest.shape, rest.dtype)
+    some, tiny = jnp.any(problem.counts > 0), jnp.finfo(rest.dtype).tiny
+    powers, squares = jnp.where(some, 2 * shape, 1), jnp.where(some, jnp.maximum(rest, tiny), 1)
+    return jnp.where(some, 1 / draw_tilted(key, powers, squares, jnp.where(some, drift, 0)) ** 2, 1)

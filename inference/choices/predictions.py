@@ -1,0 +1,232 @@
+r"""Posterior predictive choice probabilities, and their errors and calibration.
+
+Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", section 4.2 (eq. 23 and 24). The
+vote of eq. 23, one noisy choice a posterior draw, is a Monte Carlo estimate of the exact posterior predictive.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ethogram.models.arguments import is_concrete, require_integer, require_key
+from ethogram.models.choices.decisions import Decisions, weights_of
+from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
+from ethogram.models.choices.probit_choice import ProbitChoice
+
+__all__ = [
+    "Calibration",
+    "band_ends",
+    "calibration",
+    "choice_error",
+    "draws_of",
+    "noise_floor",
+    "predict_choice_probabilities",
+]
+
+
+def predict_choice_probabilities(
+    key: Any, model: NoisyMDP, draws: dict[str, Any], data: Decisions, *, vote: bool = False
+) -> Float[Array, "decision option"]:
+    """Posterior predictive probability of every option; its ``argmax(-1)`` is the predicted choice.
+
+    Parameters
+    ----------
+    key : a typed key for the vote; not used, and may be None, without it.
+    draws : posterior draws with ``theta (draw, parameter)``, or ``(draw, subject, parameter)``, such as
+        ``mcmc.get_samples()``.
+    data : decisions to predict, of subjects among those of the draws; their choices are ignored.
+    vote : False for the mean over draws of the exact probability; True for the share of draws whose simulated noisy
+        choice is the option (eq. 23).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the vote has no typed key, or as :func:`draws_of`.
+    """
+    if vote:
+        require_key(key)
+    theta = draws_of(model, draws, data)
+    data = jax.tree.map(jnp.asarray, data)
+    return _vote_shares(key, theta, model, data) if vote else _mean_probabilities(theta, model, data)
+
+
+@jax.jit
+def _vote_shares(key, theta, model, data):
+    utilities = jax.vmap(lambda one: model.utilities(one, data))(theta)
+    chosen = ProbitChoice(utilities, data.legal).sample(key)
+    return jnp.mean(chosen[..., None] == jnp.arange(utilities.shape[-1]), axis=0, dtype=theta.dtype)
+
+
+@jax.jit
+def _mean_probabilities(theta, model, data):
+    def add(total, one):
+        return total + ProbitChoice(model.utilities(one, data), data.legal).probs, None
+
+    total = jnp.zeros(data.legal.shape, jnp.result_type(theta, data.features))
+    return lax.scan(add, total, theta)[0] / len(theta)
+
+
+def choice_error(predicted: Any, data: Decisions) -> float:
+    """Misclassification rate of predicted choices (eq. 24), over decisions with a known choice and by their weights.
+
+    Parameters
+    ----------
+    predicted : (decision,) indices of options.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an entry is not an option, there is not one a decision, or no choice is known.
+    """
+    predicted, chosen = np.asarray(predicted), np.asarray(data.choice)
+    _require_shape("predicted", predicted, chosen.shape, "one option a decision")
+    if predicted.dtype.kind not in "iuf":
+        raise TypeError(f"predicted has dtype {predicted.dtype}: pass indices of options")
+    wrong = ~np.isin(predicted, np.arange(data.legal.shape[1]))
+    if wrong.any():
+        worst, most = int(wrong.argmax()), data.legal.shape[1] - 1
+        raise ValueError(
+            f"predicted[{worst}] is {predicted[worst]}, not an option: pass indices from 0 to {most}"
+        )
+    return float(np.average(predicted != chosen, weights=_counts(data)))
+
+
+def noise_floor(utilities: Any, data: Decisions) -> float:
+    """Expected choice error of the oracle, with known utilities and unknown noise.
+
+    Decisions count as in :func:`choice_error`: by their weights, and where the choice is known.
+
+    Parameters
+    ----------
+    utilities : (decision, option).
+
+    Raises
+    ------
+    ValueError
+        If utilities have another shape, one of a legal option is not finite, or no choice is known.
+    """
+    utilities = np.asarray(utilities)
+    _require_shape("utilities", utilities, data.legal.shape, "(decision, option)")
+    best = np.asarray(ProbitChoice(utilities, data.legal).probs, float).max(-1)
+    return float(np.average(1 - best, weights=_counts(data)))
+
+
+class Calibration(NamedTuple):
+    """Calibration table of predicted probabilities, one row a bin.
+
+    Attributes
+    ----------
+    lower, upper : (bin,) edges.
+    predicted : (bin,) mean predicted probability of the options in the bin.
+    chosen : (bin,) observed share of chosen options.
+    error : (bin,) standard error of that share under the predicted probabilities, with weights as counts.
+    options : (bin,) number of options, by weight.
+    """
+
+    lower: Float[np.ndarray, "bin"]
+    upper: Float[np.ndarray, "bin"]
+    predicted: Float[np.ndarray, "bin"]
+    chosen: Float[np.ndarray, "bin"]
+    error: Float[np.ndarray, "bin"]
+    options: Float[np.ndarray, "bin"]
+
+
+def calibration(probabilities: Any, data: Decisions, num_bins: int = 10) -> Calibration:
+    """Calibration table of predicted probabilities, without empty bins.
+
+    Decisions with a known choice count, by their weights.
+
+    Parameters
+    ----------
+    probabilities : (decision, option), as from :func:`predict_choice_probabilities`; those of options that are not
+        legal are ignored.
+    num_bins : number of bins of equal width.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If probabilities have another shape, one is not in [0, 1], there is no bin, or no choice is known.
+    """
+    probabilities, legal = np.asarray(probabilities, float), np.asarray(data.legal)
+    _require_shape("probabilities", probabilities, legal.shape, "(decision, option)")
+    wrong = np.argwhere(legal & ~((probabilities >= 0) & (probabilities <= 1)))
+    if len(wrong):
+        at = tuple(wrong[0].tolist())
+        raise ValueError(f"probabilities{list(at)} is {probabilities[at]}: pass probabilities in [0, 1]")
+    require_integer("num_bins", num_bins, 1)
+    weight = _counts(data)[:, None] * legal
+    counted = weight > 0
+    weight, chance = weight[counted], probabilities[counted]
+    hit = (np.arange(legal.shape[1]) == np.asarray(data.choice)[:, None])[counted]
+    which = np.minimum((chance * num_bins).astype(int), num_bins - 1)
+    count = np.bincount(which, weight, num_bins)
+    some = count > 0
+    total, hits, spread = (
+        np.bincount(which, weight * x, num_bins)[some] / count[some]
+        for x in (chance, hit, chance * (1 - chance))
+    )
+    edges = np.arange(num_bins + 1) / num_bins
+    error = np.sqrt(spread / count[some])
+    return Calibration(edges[:-1][some], edges[1:][some], total, hits, error, count[some])
+
+
+def _require_shape(name: str, array: np.ndarray, shape: tuple[int, ...], cure: str) -> None:
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}, not {shape}: pass {cure}")
+
+
+def _counts(data: Decisions) -> np.ndarray:
+    """Weight of each decision in comparisons of predictions with choices."""
+    weight = weights_of(data, known=True)
+    if not weight.sum() > 0:
+        raise ValueError("data have no known choice of positive weight: pass the choices that were made")
+    return weight
+
+
+def draws_of(model: NoisyMDP, draws: dict[str, Any], data: Decisions | ChoiceProblem) -> Array:
+    """Theta of posterior draws, once it fits the model and the decisions; held-out data may lack some subjects.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If draws have no theta, no entry, one that is not finite, or another shape than (draw, parameter), or
+        (draw, subject, parameter); or as the model's `check`.
+    """
+    data = model.check(data, condition=False).data
+    if "theta" not in draws:
+        raise ValueError(
+            f"draws have no theta, but {', '.join(sorted(draws)) or 'nothing'}: pass mcmc.get_samples()"
+        )
+    theta = jnp.asarray(draws["theta"])
+    size = sum(model.sizes(data))
+    if data.subject is None:
+        fits, wanted = theta.ndim == 2, f"(draw, {size})"
+    else:
+        least = data.num_subjects or 0
+        fits = theta.ndim == 3 and theta.shape[1] >= least
+        wanted = f"(draw, {least}, {size}), with at least {least} subjects"
+    if not fits or theta.shape[-1] != size:
+        raise ValueError(
+            f"draws have theta of shape {theta.shape}: pass {wanted}, as in mcmc.get_samples(), not grouped by chain"
+        )
+    if not len(theta):
+        raise ValueError("draws have no draw of theta: pass at least one")
+    if is_concrete(theta):
+        wrong = np.argwhere(~np.isfinite(np.asarray(theta)))
+        if len(wrong):
+            raise ValueError(f"draws have theta{wrong[0].tolist()}, which is not finite: drop such draws")
+    return theta
+
+
+def band_ends(probability: float | int) -> tuple[float, float]:
+    """Percentiles at the ends of the central interval with this probability."""
+    if not 0 < probability < 1:
+        raise ValueError(f"probability is {probability}: pass a number in (0, 1)")
+    tail = 50 * (1 - float(probability))
+    return tail, 100 - tail

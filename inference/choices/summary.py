@@ -1,0 +1,239 @@
+r"""Estimates with credible intervals, log likelihood, AIC and McFadden's R2 of choice models.
+
+.. math:: \mathrm{AIC} = 2 p - 2 \ln L, \qquad R^2 = 1 - \ln L / \ln L_0, \quad
+          \ln L_0 = -\sum_t \ln M_t
+
+with ln L at its maximum, M_t the number of legal options of decision t and p the number of parameters. Akaike (1974);
+McFadden (1974), "Conditional logit analysis of qualitative choice behavior", section V. Separated choices have no
+maximum of the likelihood: ln L is then that of the posterior mode, or mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Float
+
+from ethogram.inference.choices.predictions import band_ends, draws_of
+from ethogram.models.arguments import is_concrete
+from ethogram.models.choices.decisions import Decisions, weights_of
+from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
+from ethogram.models.choices.probit_choice import ProbitChoice
+
+__all__ = ["ChoiceSummary", "Mode", "find_choice_mode", "summarize_choices"]
+
+
+class Mode(NamedTuple):
+    """Posterior mode of theta; the maximum likelihood estimate under a flat prior.
+
+    Attributes
+    ----------
+    theta : (parameter,).
+    values : by site: ``v``, ``action_rewards``.
+    deviation : (parameter,) standard deviations of the Laplace approximation: standard errors under a flat prior.
+    log_likelihood : at the mode, in nats.
+    """
+
+    theta: Float[np.ndarray, "parameter"]
+    values: dict[str, np.ndarray]
+    deviation: Float[np.ndarray, "parameter"]
+    log_likelihood: float
+
+
+def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
+    """The posterior mode, by Newton's method with step halving on the log posterior, which is concave.
+
+    Raises
+    ------
+    ValueError
+        As the model's `check`; if kappa has a prior, or decisions have subjects: joint modes with a variance are
+        degenerate.
+    RuntimeError
+        If Newton's method does not converge in 100 steps.
+    """
+    problem = model.check(data)
+    data = problem.data
+    if isinstance(model.kappa, dist.Distribution) or data.subject is not None:
+        raise ValueError(
+            "the mode is that of theta alone: pass a number for kappa, and drop subject from the decisions"
+        )
+    if not is_concrete(data.features, data.legal, data.choice):
+        raise TypeError("data are traced: pass concrete arrays")
+    with jax.enable_x64(True):
+        values, own = model.sizes(data)
+        kappa = float(model.kappa)
+        other = float(model.action_rewards) if model.rewards == "own" else kappa
+        precision = jnp.asarray(np.repeat([1 / kappa, 1 / other], [values, own]))
+        design = np.where(data.legal[..., None], np.asarray(problem.design, float), 0)
+        arrays = [jnp.asarray(x) for x in (design, data.legal, data.choice, weights_of(data, known=True))]
+        theta = jnp.zeros(values + own)
+        for _ in range(100):
+            score, slope, curvature = _expansion(theta, precision, *arrays)
+            step = jnp.linalg.solve(curvature, slope)
+            if float(slope @ step) < 1e-12 * (1 + abs(float(score))):
+                theta = theta + step
+                break
+            size = 1.0
+            while (
+                float(_log_posterior(theta + size * step, precision, *arrays)) < float(score) and size > 1e-9
+            ):
+                size /= 2
+            theta = theta + size * step
+        else:
+            raise RuntimeError("Newton's method did not converge in 100 steps: rescale the features")
+        deviation = np.sqrt(np.diag(np.linalg.inv(np.asarray(curvature))))
+        likelihood = float(_log_posterior(theta, jnp.zeros_like(precision), *arrays))
+        found = np.asarray(theta)
+        parts = {name: np.asarray(part) for name, part in model.parts(found, data).items()}
+    return Mode(found, parts, deviation, likelihood)
+
+
+@jax.jit
+def _log_posterior(theta, precision, design, legal, choice, weight):
+    each = ProbitChoice(design @ theta, legal).log_prob(jnp.maximum(choice, 0))
+    return jnp.sum(jnp.where(weight > 0, weight * each, 0)) - 0.5 * precision @ theta**2
+
+
+@jax.jit
+def _expansion(theta, precision, *arrays):
+    score, slope = jax.value_and_grad(_log_posterior)(theta, precision, *arrays)
+    return score, slope, -jax.hessian(_log_posterior)(theta, precision, *arrays)
+
+
+class ChoiceSummary(NamedTuple):
+    """Posterior estimates and goodness of fit; prints as a table.
+
+    Attributes
+    ----------
+    names : of the parameters, from the metadata of the decisions where given.
+    mean, deviation, lower, upper : (parameter,) of the posterior, and its central credible interval.
+    probability : of the interval.
+    log_likelihood : in nats, at the point that `evaluated_at` names.
+    null_log_likelihood : of uniform choices among the legal options.
+    aic, mcfadden_r2 : from these two; parameters are counted after the sum-to-zero constraints.
+    num_decisions, num_parameters : the sum of weights of decisions with a known choice, and the free parameters.
+    separated : a direction of the values that no choice contradicts, in words; None where the choices overlap, and
+        the likelihood has a maximum.
+    evaluated_at : ``"maximum"`` of the likelihood, whatever the prior; ``"posterior mode"``, of separated choices;
+        ``"posterior mean"``, of separated choices where kappa has a prior, and with subjects. The likelihood and R2 at
+        the last two are below their maxima, and AIC is above its minimum.
+    """
+
+    names: list[str]
+    mean: Float[np.ndarray, "parameter"]
+    deviation: Float[np.ndarray, "parameter"]
+    lower: Float[np.ndarray, "parameter"]
+    upper: Float[np.ndarray, "parameter"]
+    probability: float
+    log_likelihood: float
+    null_log_likelihood: float
+    aic: float
+    mcfadden_r2: float
+    num_decisions: float
+    num_parameters: int
+    separated: str | None
+    evaluated_at: str
+
+    def __str__(self) -> str:
+        width = max(map(len, self.names))
+        lines = [f"{'':{width}}  {'mean':>9}  {'sd':>9}  {'lower':>9}  {'upper':>9}"]
+        for name, *row in zip(self.names, self.mean, self.deviation, self.lower, self.upper, strict=True):
+            lines.append(f"{name:{width}}  " + "  ".join(f"{number:9.4g}" for number in row))
+        lines.append(
+            f"{self.probability:.0%} credible intervals; {self.num_decisions:g} decisions, "
+            f"{self.num_parameters} parameters"
+        )
+        place = "its maximum" if self.evaluated_at == "maximum" else f"the {self.evaluated_at}"
+        lines.append(
+            f"log likelihood at {place} {self.log_likelihood:.3f} (null model {self.null_log_likelihood:.3f}), "
+            f"AIC {self.aic:.3f}, McFadden's R2 {self.mcfadden_r2:.4f}"
+        )
+        if self.separated is not None:
+            lines.append(f"separated: {self.separated}")
+        return "\n".join(lines)
+
+
+def summarize_choices(
+    model: NoisyMDP, draws: dict[str, Any], data: Decisions, *, probability: float | int = 0.9
+) -> ChoiceSummary:
+    """Posterior estimates with central credible intervals, log likelihood, AIC and McFadden's R2.
+
+    Parameters
+    ----------
+    draws : with ``theta (draw, parameter)``, or ``(draw, subject, parameter)``, such as ``mcmc.get_samples()``; at
+        least two draws.
+    data : the decisions that the model was fitted to.
+    probability : of the intervals.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the probability is not in (0, 1), there is one draw only, or as `draws_of` and the model's `check`.
+    """
+    ends = band_ends(probability)
+    problem = model.check(data)
+    data = problem.data
+    if len(draws_of(model, draws, problem)) < 2:
+        raise ValueError("draws have one draw of theta: pass at least two, for deviations and intervals")
+    theta = np.asarray(draws["theta"], float)
+    parts = model.parts(theta, data)
+    flat = np.concatenate([np.asarray(part).reshape(len(theta), -1) for part in parts.values()], axis=1)
+    lower, upper = np.percentile(flat, ends, axis=0)
+    weight = weights_of(data, known=True)
+    null = -float(weight @ np.log(np.asarray(data.legal).sum(-1)))
+    separated = model.separation(problem)
+    if data.subject is not None or (separated and isinstance(model.kappa, dist.Distribution)):
+        place, score = "posterior mean", _log_likelihood(model, theta.mean(0), problem)
+    elif separated:
+        place, score = "posterior mode", find_choice_mode(model, problem).log_likelihood
+    else:
+        place, score = "maximum", find_choice_mode(_flat(model), problem).log_likelihood
+    size = theta[0].size
+    return ChoiceSummary(
+        _names(parts, data),
+        flat.mean(0),
+        flat.std(0, ddof=1),
+        lower,
+        upper,
+        float(probability),
+        score,
+        null,
+        2 * size - 2 * score,
+        1 - score / null if null < 0 else 0.0,
+        float(weight.sum()),
+        size,
+        separated,
+        place,
+    )
+
+
+def _flat(model: NoisyMDP) -> NoisyMDP:
+    """The same model with a flat prior."""
+    own = np.inf if model.rewards == "own" else model.action_rewards
+    return dataclasses.replace(model, kappa=np.inf, action_rewards=own)
+
+
+def _log_likelihood(model: NoisyMDP, theta: np.ndarray, problem: ChoiceProblem) -> float:
+    data = problem.data
+    weight = weights_of(data, known=True)
+    with jax.enable_x64(True):
+        chosen = ProbitChoice(model.utilities(theta, data), data.legal)
+        each = np.asarray(chosen.log_prob(np.maximum(data.choice, 0)))
+    return float(np.where(weight > 0, weight * each, 0).sum())
+
+
+def _names(parts: dict[str, Any], data: Decisions) -> list[str]:
+    known = {"v": data.metadata.feature_names, "action_rewards": data.metadata.action_names}
+    names = []
+    for site, part in parts.items():
+        labels, subjects = known[site] or range(part.shape[-1]), [""]
+        if data.subject is not None:  # those that the decisions do not name are numbered
+            told = data.metadata.subject_names or ()
+            subjects = [f"{who}, " for who in (*told, *range(len(told), part.shape[-2]))]
+        names += [f"{site}[{who}{label}]" for who in subjects for label in labels]
+    return names

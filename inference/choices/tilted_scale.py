@@ -1,0 +1,62 @@
+r"""Draws of a positive scale with the density proportional to s^(k-1) exp(-A s^2 / 2 + B s), by rejection.
+
+It is the conditional of the scale of parameter expansion where the prior of what is scaled has a nonzero mean (see
+`gibbs_sweep`). Rejection for log-concave densities: Devroye (1986), "Non-uniform random variate generation", chapter
+VII; here with an envelope of two half normals.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from ethogram.inference.choices.latent_utilities import normal_below, open_uniform
+
+__all__ = ["draw_tilted"]
+
+
+def draw_tilted(key: Array, power: Array, square: Array, drift: Array) -> Array:
+    r"""Draws of s > 0 with density proportional to :math:`s^{k-1} \exp(-A s^2 / 2 + B s)`, one an entry of A and B.
+
+    Parameters
+    ----------
+    power : k, at least 1; 1 gives a truncated normal.
+    square, drift : A > 0 and B.
+
+    Notes
+    -----
+    The curvature of the log density decreases in s, to A: a normal of precision A right of the mode, and one with the
+    curvature at the mode left of it, dominate the density and touch it at the mode.
+    """
+    key_first, key_rest = jax.random.split(key)
+    dtype = square.dtype
+    above = power - 1
+    root = jnp.sqrt(drift**2 + 4 * square * above)
+    # Of the two forms of the root of a quadratic, the one without cancellation.
+    below = jnp.where(drift > 0, 1, root - drift)
+    mode = jnp.where(drift > 0, (drift + root) / (2 * square), 2 * above / jnp.where(below > 0, below, 1))
+    at = jnp.where(mode > 0, mode, 1)
+    right = 1 / jnp.sqrt(square)
+    left = 1 / jnp.sqrt(square + above / at**2)
+
+    def log_density(s):
+        return above * jnp.log(s / at) - 0.5 * square * (s**2 - at**2) + drift * (s - at)
+
+    def attempt(carry):
+        key, found, done = carry
+        key, key_side, key_size, key_take = jax.random.split(key, 4)
+        leftward = jax.random.uniform(key_side, mode.shape, dtype) < left / (left + right)
+        size = jnp.abs(jax.random.normal(key_size, mode.shape, dtype))
+        s = mode + jnp.where(leftward, -left, right) * size
+        ratio = log_density(jnp.where(s > 0, s, at)) + 0.5 * size**2
+        take = ~done & (s > 0) & (jnp.log(jax.random.uniform(key_take, mode.shape, dtype)) < ratio)
+        broken = jnp.isnan(ratio)  # else the loop would never end
+        return key, jnp.where(take, s, jnp.where(broken & ~done, ratio, found)), done | take | broken
+
+    tiny = jnp.finfo(dtype).tiny
+    lower = drift * right
+    uniform = open_uniform(jax.random.bits(key_first, mode.shape, jnp.uint32), dtype)
+    truncated = right * jnp.maximum(lower - normal_below(lower, uniform), tiny)
+    start = (key_rest, truncated, jnp.broadcast_to(above == 0, mode.shape))
+    return lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)[1]

@@ -1,0 +1,136 @@
+"""Results of conjugate fits: the mean-field q(theta) of Hoffman et al. (2013), section 2.2, and all ELBOs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+
+from ethogram.inference import storage
+from ethogram.inference.draws import Draws, ExportsDraws, library_attributes, one_chain
+from ethogram.models.arguments import require_integer
+from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
+from ethogram.models.families.numpyro_sites import by_site
+from ethogram.models.model_object import model_object
+
+__all__ = ["ConjugatePosterior", "ConjugateResult", "load_posterior", "posterior_of"]
+
+
+@model_object
+class ConjugatePosterior:
+    """Variational posterior q(theta): independent conjugate blocks by name, with their model.
+
+    Parameters
+    ----------
+    model : the model object that was fitted.
+    blocks : posterior blocks, named as in ``model.prior()``.
+    """
+
+    model: Any
+    blocks: dict[str, ConjugateBlock]
+
+    def sample(self, key: Array, num_draws: int) -> dict[str, Array]:
+        """Independent draws of the parameters by site, with a leading axis of `num_draws`."""
+        return _sample(self, key, require_integer("num_draws", num_draws, 1))
+
+    def mean(self) -> dict[str, Array]:
+        """Posterior means of the parameters by site; infinite where a mean does not exist."""
+        return by_site({name: block.mean() for name, block in self.blocks.items()})
+
+    def expected_statistics(self) -> dict[str, Any]:
+        """Expected log potentials of the blocks, the argument of the model's log normaliser."""
+        return expected_statistics(self.blocks)
+
+    def draws_for_export(self, key: Array, num_draws: int) -> Draws:
+        """Independent draws from q in one chain."""
+        return Draws(self.model, one_chain(self.sample(key, num_draws)), {}, {}, library_attributes())
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the posterior and its model to one file, atomically; read it with :func:`load_posterior`."""
+        storage.write(path, {"posterior": self})
+
+
+class ConjugateResult(NamedTuple):
+    """Result of ``ConjugateSVI.run``: the best restart, and the ELBOs of all restarts.
+
+    Attributes
+    ----------
+    posterior : of the restart with the highest final ELBO.
+    elbo : (evaluation,) its ELBO in nats, on all data, at the steps ``evaluated``; the last is the posterior's.
+    restart_elbos : (restart,) final ELBOs; ``-inf`` where a start made the data impossible.
+    converged : whether the best restart met `tol`.
+    step : number of steps done, those of earlier runs included.
+    key : to continue with.
+    evaluated : (evaluation,) steps at which the ELBO was evaluated.
+    restart_traces : (restart, evaluation) ELBOs of all restarts.
+    """
+
+    posterior: ConjugatePosterior
+    elbo: Float[np.ndarray, "evaluation"]
+    restart_elbos: Float[np.ndarray, "restart"]
+    converged: bool
+    step: int
+    key: Array
+    evaluated: Int[np.ndarray, "evaluation"]
+    restart_traces: Float[np.ndarray, "restart evaluation"]
+
+    def draws_for_export(self, key: Array, num_draws: int) -> Draws:
+        """Independent draws from q in one chain, with the ELBO trace."""
+        attributes = {"converged": int(self.converged), "num_steps": int(self.step)}
+        drawn = self.posterior.draws_for_export(key, num_draws)
+        return drawn._replace(
+            attributes=drawn.attributes | attributes,
+            fit={
+                "elbo": (("step",), np.asarray(self.elbo)),
+                "step": (("step",), np.asarray(self.evaluated)),
+                "restart_elbos": (("restart",), np.asarray(self.restart_elbos)),
+            },
+        )
+
+
+def posterior_of(value: Any, name: str = "posterior") -> ConjugatePosterior:
+    """The posterior itself, or that of a result; `name` is the argument that an error names.
+
+    Raises
+    ------
+    TypeError
+        If `value` is neither a ConjugatePosterior nor a ConjugateResult.
+    """
+    found = value.posterior if isinstance(value, ConjugateResult) else value
+    if not isinstance(found, ConjugatePosterior):
+        raise TypeError(f"{name} is {type(value).__name__}: give a ConjugatePosterior or a ConjugateResult")
+    return found
+
+
+def load_posterior(path: str | os.PathLike) -> Any:
+    """Read a posterior that was written by its ``save`` method.
+
+    Returns
+    -------
+    A :class:`ConjugatePosterior`, or a :class:`~ethogram.inference.rewards.RewardPosterior`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is truncated, or holds something else.
+    """
+    content = storage.read(path)
+    found = content.get("posterior") if isinstance(content, dict) else None
+    if not isinstance(found, ExportsDraws):
+        raise ValueError(f"{os.fspath(path)} holds no posterior: give a file written by posterior.save(path)")
+    return found
+
+
+def _sample(posterior: ConjugatePosterior, key: Array, num_draws: int) -> dict[str, Array]:
+    names = sorted(posterior.blocks)
+    keys = jax.random.split(key, len(names))
+    return by_site({n: posterior.blocks[n].sample(k, (num_draws,)) for n, k in zip(names, keys, strict=True)})
+
+
+_sample = jax.jit(_sample, static_argnums=2)

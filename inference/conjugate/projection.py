@@ -1,0 +1,341 @@
+r"""Projection of Dirichlet rows onto bounds of their means, the last part of a constrained update.
+
+For a row with unconstrained posterior :math:`Dir(\eta)` and bounds l, u on the means of its entries, it solves
+
+.. math:: \max_\lambda \; \ln B(\eta) - KL(Dir(\lambda) \,\|\, Dir(\eta)) \quad
+          \text{with } l_k \sum_i \lambda_i \le \lambda_k \le u_k \sum_i \lambda_i .
+
+Unhelkar and Shah (2019), eq. 11 and 19, have equalities only, and solve it by SLSQP, row by row. Here an active-set
+method adds the most violated bound and drops bounds whose multiplier has the wrong sign; a feasible row is its own
+solution. With the active entries written as :math:`\lambda_k = t_k n`, the Hessian in the logs of the others is
+diagonal plus rank one for any number of bounds: a Newton step costs O(K), and all rows are one compiled call. The
+objective is not concave, so the better of two starts is kept.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.scipy.special import digamma, gammaln
+
+from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
+from ethogram.models.families.exponential_family import ConjugateBlock
+from ethogram.models.families.polygamma import trigamma_and_tetragamma
+
+__all__ = ["Projection", "constrain", "may_not_fall", "project_rows", "row_objective", "warn_of_rows"]
+
+MAX_TRIALS = 200
+"""Maximum number of points that Newton's method evaluates, backtracking included."""
+
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
+"""Norm of the gradient in log coordinates, relative to that of its terms, at which a row has converged."""
+
+CHUNK = 64
+"""Rows per vectorised projection."""
+
+LARGE_INFLATION = 10
+"""Ratio of the sum of a constrained row to that of its unconstrained posterior from which a fit warns."""
+
+
+class Projection(NamedTuple):
+    """Constrained rows, with their inflation and convergence."""
+
+    concentration: Array  # (row, entry)
+    inflation: Array  # (row,): sum over that of the unconstrained posterior; far above 1 means pseudo-data
+    converged: Array  # (row,) bool
+
+
+class _Held(NamedTuple):
+    """Equality-constrained subproblem: rows with fixed means of some entries."""
+
+    free: Array  # eta (row, entry); 0 at structural zeros
+    fixed: Array  # (row, entry) bool: the mean is given, or the entry is a structural zero
+    mean: Array  # (row, entry), 0 where not given
+
+
+class _Point(NamedTuple):
+    """Iterate of Newton's method, with its next step."""
+
+    logs: Array  # (row, entry): of the loose entries; the first also of the sum where none is loose
+    value: Array  # (row,)
+    step: Array  # (row, entry)
+    slope: Array  # (row,): of the objective along the step
+    size: Array  # (row,): of the gradient, beside that of its terms
+    price: Array  # (row, entry): derivative of the maximum by the given means, 0 at the others
+
+
+def row_objective(concentration: Array, free: Array) -> Array:
+    r""":math:`\ln B(\eta) - KL(Dir(\lambda) \| Dir(\eta))` of every row (..., entry), in nats.
+
+    An entry that is 0 in both is left out.
+    """
+    present = free > 0
+    row, free = jnp.where(present, concentration, 1), jnp.where(present, free, 1)
+    total = jnp.sum(jnp.where(present, row, 0), -1)
+    away = jnp.sum((row - free) * (digamma(row) - digamma(total)[..., None]), -1)
+    return jnp.sum(gammaln(row), -1) - gammaln(total) - away
+
+
+def project_rows(free: Any, lower: Any, upper: Any) -> Projection:
+    """Concentrations that maximise the objective with means within the bounds.
+
+    Parameters
+    ----------
+    free : eta (row, entry); 0 at structural zeros.
+    lower, upper : of the means (row, entry), 0 and 1 where there is none; equal where the mean is given. Each row
+        must have a mean between them: :class:`~ethogram.models.intents.IntentConstraints` sees to that.
+
+    Unhelkar and Shah (2019), eq. 11 and 19; Newton's method in place of their SLSQP.
+    """
+    return _in_chunks(*(jnp.asarray(x) for x in (free, lower, upper)))
+
+
+@jax.jit
+def _in_chunks(free, lower, upper):
+    """Rows in chunks, so that a slow row delays its own chunk only."""
+    count, size = free.shape
+    if count <= CHUNK:
+        return _projected_rows(free, lower, upper)
+    chunks = -(-count // CHUNK)
+    spare = ((0, chunks * CHUNK - count), (0, 0))
+    filled = [jnp.pad(x, spare, constant_values=one) for x, one in ((free, 1), (lower, 0), (upper, 1))]
+    found = lax.map(lambda rows: _projected_rows(*rows), [x.reshape(chunks, CHUNK, size) for x in filled])
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
+
+
+def _projected_rows(free, lower, upper):
+    present = free > 0
+    given = present & (lower >= upper)
+    tolerance = TOLERANCE[str(free.dtype)]
+    slack = 8 * jnp.finfo(free.dtype).eps
+
+    def excess(row):
+        """How far means lie below (first) and above (second) their bounds."""
+        mean = row / jnp.sum(row, -1, keepdims=True)
+        below, above = lower * (1 - slack) - mean, mean - upper * (1 + slack)
+        return jnp.where(present & ~given, jnp.stack([below, above]), -1)
+
+    def add_worst(active, beyond):
+        """Active bounds (2, row, entry) with the most violated one; alone, where those before leave it no room."""
+        new = _worst(beyond)
+        chosen = active | new
+        # A new bound on an entry takes the place of the opposite one.
+        chosen = chosen & ~(new[::-1] & active)
+        total = jnp.sum(target_of(chosen), -1)
+        full = jnp.all(jnp.any(chosen, 0) | given | ~present, -1)
+        crowded = (total > 1 + slack) | (~full & (total >= 1 - slack)) | (full & (jnp.abs(total - 1) > 1e-6))
+        return jnp.where(crowded[:, None], new, chosen)
+
+    def target_of(active):
+        return jnp.where(given | active[0], lower, jnp.where(active[1], upper, 0))
+
+    def solved(active):
+        fixed = given | jnp.any(active, 0) | ~present
+        return _Held(free, fixed, target_of(active))
+
+    def go_on(state):
+        count, _, _, settled, _ = state
+        return (count < 4 * free.shape[-1]) & ~jnp.all(settled)
+
+    def body(state):
+        count, active, row, settled, converged = state
+        held = solved(active)
+        new, gain, close = _best_of_two(held, settled)
+        row = jnp.where(settled[:, None], row, new)
+        converged = jnp.where(settled, converged, close)
+        beyond = excess(row)
+        violated = jnp.any(beyond > 0, (0, 2))
+        scale = jnp.sum(jnp.abs(gain), -1, keepdims=True) + 1
+        wrong = jnp.where(active, jnp.stack([gain, -gain]) / scale, -1) - 1e2 * tolerance
+        loosen = jnp.any(wrong > 0, (0, 2))
+        more = jnp.where(violated[:, None], add_worst(active, beyond), active & ~_worst(wrong))
+        change = ~settled & (violated | loosen)
+        return count + 1, jnp.where(change[:, None], more, active), row, settled | ~change, converged
+
+    beyond = excess(free)
+    none = jnp.zeros((2, *free.shape), bool)
+    settled = ~jnp.any(beyond > 0, (0, 2)) & ~jnp.any(given, -1)
+    active = jnp.where(jnp.any(given, -1)[:, None], none, add_worst(none, beyond))
+    state = (0, active, free, settled, settled)
+    _, _, row, settled, converged = lax.while_loop(go_on, body, state)
+    good = settled & converged & jnp.all(jnp.isfinite(row), -1)
+    return Projection(row, jnp.sum(row, -1) / jnp.sum(free, -1), good)
+
+
+def _worst(amount: Array) -> Array:
+    """Mask (2, row, entry) of the largest amount of each row, where that is above 0."""
+    side, rows, entries = amount.shape
+    flat = jnp.moveaxis(amount, 0, 1).reshape(rows, side * entries)
+    chosen = jax.nn.one_hot(jnp.argmax(flat, -1), side * entries, dtype=bool) & (flat > 0)
+    return jnp.moveaxis(chosen.reshape(rows, side, entries), 1, 0)
+
+
+def _best_of_two(held: _Held, settled: Array) -> tuple[Array, Array, Array]:
+    """The better optimum of two starts, its multipliers, and whether Newton's method converged."""
+    free, fixed, mean = held
+    rest = 1 - jnp.sum(mean, -1)
+    loose = jnp.where(fixed, 0, free)
+    none = jnp.all(fixed, -1)
+    # Free entries as they stand; or as many in all as the largest held entry wants, the surplus on the largest.
+    wanted = jnp.max(jnp.where(fixed & (mean > 0), free / jnp.where(mean > 0, mean, 1), 0), -1)
+    size = jnp.maximum(jnp.sum(free, -1), wanted)
+    surplus = jnp.maximum(size * rest - jnp.sum(loose, -1), 0)
+    largest = jax.nn.one_hot(jnp.argmax(loose, -1), free.shape[-1], dtype=free.dtype)
+    base = jnp.where(fixed, 1, free)
+    starts = jnp.concatenate([base, base + surplus[:, None] * largest])
+    first = jnp.arange(free.shape[-1]) == 0
+    total = jnp.tile(jnp.sum(free, -1), 2)[:, None]
+    starts = jnp.where(jnp.tile(none, 2)[:, None] & first, total, starts)
+    twice = _Held(*(jnp.concatenate([x, x]) for x in held))
+    point = _newton(twice, jnp.log(starts), jnp.tile(settled, 2))
+    one = jax.tree.map(lambda x: x[: len(free)], point)
+    other = jax.tree.map(lambda x: x[len(free) :], point)
+    second = ~jnp.isfinite(one.value) | (other.value > one.value)
+    point = choose(second, other, one)
+    close = point.size <= 1e3 * TOLERANCE[str(free.dtype)]  # converged, or stalled by rounding
+    return _row_at(held, point.logs), point.price, close
+
+
+def choose(where: Array, new: Any, old: Any) -> Any:
+    """`new` where the mask, of the first axes or a scalar, is True, else `old`."""
+
+    def pick(new, old):
+        return jnp.where(where.reshape(where.shape + (1,) * (old.ndim - where.ndim)), new, old)
+
+    return jax.tree.map(pick, new, old)
+
+
+def _newton(held: _Held, logs: Array, settled: Array) -> _Point:
+    """Newton's method with backtracking in the logs of the unconstrained entries.
+
+    One loop for all rows: each evaluates one point an iteration, accepts it if the objective increases enough, else
+    halves its step.
+    """
+    tolerance = TOLERANCE[str(logs.dtype)]
+    noise = 1e-14 if logs.dtype == jnp.float64 else 1e-6
+
+    def go_on(state):
+        count, _, _, done = state
+        return (count < MAX_TRIALS) & ~jnp.all(done)
+
+    def look(state):
+        count, point, share, done = state
+        trial = _look_at(held, point.logs + share[:, None] * point.step)
+        least = point.value + 1e-4 * share * point.slope - noise * jnp.abs(point.value)
+        gains = ~done & (trial.value >= least)
+        # A step that promises no more than rounding is the last: the next ones would be accepted for ever.
+        last = gains & jnp.isfinite(point.value) & (point.slope <= noise * (1 + jnp.abs(point.value)))
+        point = choose(gains, trial, point)
+        share = jnp.where(gains, 1, share / 2)
+        return count + 1, point, share, done | last | (point.size <= tolerance) | (share < 1e-6)
+
+    nothing, nowhere = jnp.zeros_like(logs), jnp.full_like(logs[:, 0], -jnp.inf)
+    start = _Point(logs, nowhere, nothing, nothing[:, 0], -nowhere, nothing)
+    return lax.while_loop(go_on, look, (0, start, jnp.ones_like(nowhere), settled))[1]
+
+
+def _row_at(held: _Held, logs: Array) -> Array:
+    entries = jnp.where(held.fixed, 0, jnp.exp(logs))
+    none = jnp.all(held.fixed, -1)
+    rest = jnp.where(none, 1, 1 - jnp.sum(held.mean, -1))
+    total = jnp.where(none, jnp.exp(logs[:, 0]), jnp.sum(entries, -1) / rest)
+    return jnp.where(held.fixed, held.mean * total[:, None], entries)
+
+
+def _look_at(held: _Held, logs: Array) -> _Point:
+    """Objective, Newton step and directional derivative at a point."""
+    free, fixed, mean = held
+    row, present = _row_at(held, logs), free > 0
+    total = jnp.sum(row, -1)
+    curves, bends = trigamma_and_tetragamma(jnp.concatenate([jnp.where(present, row, 1), total[:, None]], -1))
+    curve, bend, curve_total, bend_total = curves[:, :-1], bends[:, :-1], curves[:, -1], bends[:, -1]
+    away = jnp.where(present, free - row, 0)
+    away_total = jnp.sum(away, -1)
+    gradient = curve * away - (curve_total * away_total)[:, None]  # of the objective by the entries
+    none = jnp.all(fixed, -1)
+    rest = jnp.where(none, 1, 1 - jnp.sum(mean, -1))
+    loose = jnp.where(fixed, 0, row)
+    shared = jnp.sum(mean * gradient, -1) / rest
+    slope = jnp.where(fixed, 0, (gradient + shared[:, None]) * loose)
+    along_ray = total * jnp.sum(mean * gradient, -1)
+    price = jnp.where(fixed & present, (gradient + jnp.where(none, 0, shared)[:, None]) * total[:, None], 0)
+
+    def ray_step(diagonal, across, own):
+        stiff = total**2 * (jnp.sum(jnp.where(fixed, diagonal * mean**2, 0), -1) - across) - own
+        return along_ray / jnp.where(stiff > 0, stiff, 1), stiff > 0
+
+    # Minus the Hessian is diag(delta) - kappa m m'; where that is not positive, its parts are made so, one by one.
+    diagonal, across = curve - bend * away, curve_total - bend_total * away_total
+    delta = jnp.where(fixed, 1, diagonal * loose**2 - slope)
+    kappa = (across - jnp.sum(jnp.where(fixed, diagonal * mean**2, 0), -1)) / rest**2
+    right = jnp.all(delta > 0, -1) & (kappa * jnp.sum(loose**2 / delta, -1) < 1)
+    firm = jnp.maximum(jnp.abs(delta), 1e-3 * jnp.where(fixed, 1, curve * loose**2))
+    delta = jnp.where(right[:, None], delta, firm)
+    kappa = jnp.where(right, kappa, jnp.minimum(kappa, 0.5 / jnp.sum(loose**2 / firm, -1)))
+    ahead = kappa * jnp.sum(loose * slope / delta, -1) / (1 - kappa * jnp.sum(loose**2 / delta, -1))
+    step = slope / delta + ahead[:, None] * loose / delta
+    exact, fisher = ray_step(diagonal, across, along_ray), ray_step(curve, curve_total, 0.0)
+    ray = jnp.where(exact[1], exact[0], fisher[0])
+    first = jnp.arange(row.shape[-1]) == 0
+    step = jnp.where(none[:, None], jnp.where(first, ray[:, None], 0), jnp.where(fixed, 0, step))
+    slope = jnp.where(none[:, None], jnp.where(first, along_ray[:, None], 0), slope)
+    step = step * jnp.minimum(1, 4 / jnp.maximum(jnp.max(jnp.abs(step), -1, keepdims=True), 4))
+    scale = jnp.sum(jnp.abs(curve * away * row), -1) + 1
+    size = jnp.max(jnp.abs(slope), -1) / scale
+    return _Point(logs, row_objective(row, free), step, jnp.sum(slope * step, -1), size, price)
+
+
+def constrain(blocks: Any) -> Any:
+    """Blocks with their constrained rows projected; the last part of an update.
+
+    A row keeps its value where that is better, or where Newton's method fails, so that the ELBO never falls. Rows that
+    keep their sum take the mean of their projection.
+    """
+    return jax.tree.map(
+        lambda block: _projected(block) if isinstance(block, ConstrainedDirichlet) else block,
+        blocks,
+        is_leaf=lambda node: isinstance(node, ConjugateBlock),
+    )
+
+
+def _projected(block: ConstrainedDirichlet) -> ConstrainedDirichlet:
+    free = block.free_rows()
+    found = project_rows(free, block.lower, block.upper)
+    if block.keep:
+        kept = found.concentration / found.inflation[:, None]
+        stayed = block.held / block.inflation()[:, None]
+        return block.with_rows(jnp.where(found.converged[:, None], kept, stayed), found.converged)
+    new, old = row_objective(jnp.stack([found.concentration, block.held]), free)
+    better = found.converged & ~(new < old)
+    return block.with_rows(jnp.where(better[:, None], found.concentration, block.held), found.converged)
+
+
+def may_not_fall(blocks: dict[str, ConjugateBlock]) -> bool:
+    """Whether CAVI cannot decrease the ELBO: it can where constrained rows keep their sum."""
+    return not any(isinstance(block, ConstrainedDirichlet) and block.keep for block in blocks.values())
+
+
+def warn_of_rows(blocks: dict[str, ConjugateBlock]) -> None:
+    """Warn where constraints inflated rows far beyond data and prior, or rows could not be projected."""
+    for name, block in blocks.items():
+        if isinstance(block, ConstrainedDirichlet):
+            inflation = np.asarray(block.inflation())
+            large, solved = inflation > LARGE_INFLATION, np.asarray(block.solved)
+            if not solved.all():
+                text = (
+                    f"{(~solved).sum()} of {len(solved)} constrained rows of {name} could not be projected and kept "
+                    "their last feasible value: strengthen the prior, or loosen the bounds"
+                )
+                warnings.warn(text, RuntimeWarning, stacklevel=3)
+            if large.any():
+                text = (
+                    f"constraints make {large.sum()} of {len(large)} constrained rows of {name} up to "
+                    f"{inflation.max():.0f} times as concentrated as data and prior do: bounds near 0 or 1, or in "
+                    "conflict with the data, act as pseudo-counts; use never_switch for zeros, or loosen the bounds"
+                )
+                warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -1,0 +1,324 @@
+"""One conjugate fit, by the algorithm of Hoffman, Blei, Wang, Paisley (2013), section 2, with checkpoints."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ethogram.inference import storage
+from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
+from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
+from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
+from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
+from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
+from ethogram.inference.conjugate.step_sizes import check_step_size, robbins_monro, step_size_at
+from ethogram.inference.conjugate.steps import (
+    BLOCK,
+    ascent_block,
+    bounds,
+    float_type,
+    full_steps,
+    impossible_sequences,
+    settled,
+    stochastic_steps,
+)
+from ethogram.models.arguments import require_integer
+from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.data.trajectories import Metadata, Trajectories
+
+__all__ = ["FitState", "Run", "warn_of_falls"]
+
+MAX_WASTE = 0.3
+"""Share of padding from which the data are split into one more bucket, whose shape has to be compiled."""
+
+SMALL_CELLS = 200_000
+"""Padded steps below which the data stay in one bucket: compiling a second shape costs more than it saves."""
+
+MAX_PROBES = 100
+"""Step sizes recorded in a checkpoint at most, to recognise the schedule."""
+
+PLAIN = Metadata()
+
+
+class FitState(NamedTuple):
+    """State of a fit between compiled calls; what a checkpoint holds.
+
+    Attributes
+    ----------
+    blocks : q(theta) of every restart, on a leading axis.
+    step, first_step : steps done, and those done before this run (by the result it started from).
+    active : (restart,) not converged.
+    latest : (restart,) latest ELBOs, in nats.
+    evaluated : steps at which `traces` were taken.
+    traces : ELBOs (restart,) at each of them.
+    """
+
+    blocks: Any
+    step: int
+    first_step: int
+    active: Any
+    latest: Any
+    evaluated: list[int]
+    traces: list[np.ndarray]
+
+
+class Run:
+    """One fit of a bound model; see `ConjugateSVI.run` for the arguments."""
+
+    def __init__(
+        self,
+        model: ConjugateModel,
+        data: Trajectories,
+        key_plan: Array,
+        batch_size: int | None,
+        step_size: Any,
+        evaluate_every: int | None,
+        tol: float | int,
+    ):
+        self.order, data = group_order(data), in_group_order(data)
+        self.model, self.data, self.batch_size, self.tol = model, data, batch_size, float(tol)
+        check_step_size(step_size)
+        whole = batch_size is None
+        self.ascent = whole and (step_size is None or (not callable(step_size) and step_size == 1))
+        self.step_size = step_size if step_size is not None else (1.0 if whole else robbins_monro())
+        cells = data.num_sequences * int(np.max(data.lengths))
+        max_waste = 0.999 if cells < SMALL_CELLS else MAX_WASTE
+        self.layout = group_layout(data, max_waste)
+        if batch_size is not None:
+            require_integer("batch_size", batch_size, 1)
+            if batch_size > self.layout.num_groups:
+                raise ValueError(
+                    f"batch_size is {batch_size}, more than the {self.layout.num_groups} groups of the data: "
+                    "None takes all"
+                )
+        epoch = 1 if batch_size is None else -(-self.layout.num_groups // batch_size)
+        self.evaluate_every = epoch if evaluate_every is None else evaluate_every
+        self.entropy = [int(word) for word in np.asarray(jax.random.key_data(key_plan)).ravel()]
+        self.prior = model.prior()
+        stripped = data._replace(metadata=PLAIN)
+        # Small data keep their shape: fits of data that are laid out alike share one compilation.
+        small = data.observed.size < SMALL_CELLS
+        buckets = [stripped] if small else stripped.buckets(max_waste, by="group")
+        self.buckets = [self._on_device(bucket) for bucket in buckets]
+        self.everything = None if whole else self._on_device(stripped.trim(), spare=True)
+
+    def _on_device(self, data, spare=False):
+        """Arranged data in the precision of the blocks; `spare` adds an empty sequence, for the empty slots."""
+        dtype = float_type(self.prior)
+
+        def put(x):
+            return jnp.asarray(x, dtype if jnp.issubdtype(x.dtype, jnp.floating) else None)
+
+        batch = jax.tree.map(put, self.model.arrange(data))
+        return jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), batch) if spare else batch
+
+    def _used_step_sizes(self, state: FitState) -> dict[int, float]:
+        """Step sizes at some of the steps done, by step."""
+        if self.ascent or state.step == state.first_step:
+            return {}
+        count = min(state.step - state.first_step, MAX_PROBES)
+        steps = np.unique(np.linspace(state.first_step, state.step - 1, count).astype(int))
+        return dict(zip(steps.tolist(), step_size_at(self.step_size, steps).tolist(), strict=True))
+
+    def signature(self, key: Array, restarts: int, init: Any, tol: float | int) -> str:
+        """Digest of model, data, key and settings, by which a checkpoint knows its run."""
+        settings = [self.batch_size, self.ascent, restarts, self.evaluate_every, tol]
+        origin = init.posterior.blocks if isinstance(init, ConjugateResult) else init
+        data = self.data._replace(metadata=PLAIN)
+        return storage.fingerprint(self.model, jax.random.key_data(key), data, settings, origin)
+
+    def save(self, path: str | os.PathLike, signature: str, state: FitState) -> None:
+        """Write the checkpoint of a state."""
+        used = self._used_step_sizes(state)
+        write_checkpoint(
+            path,
+            signature,
+            state._replace(evaluated=[], traces=[]),
+            steps=np.array(list(used), dtype=int),
+            step_sizes=np.array(list(used.values()), dtype=float),
+            traces=np.stack(state.traces) if state.traces else np.zeros((0, *np.shape(state.latest))),
+            evaluated=np.array(state.evaluated, dtype=int),
+        )
+
+    def resume(self, path: str | os.PathLike, signature: str) -> FitState | None:
+        """State in a checkpoint, None where there is none.
+
+        A schedule is a function and cannot be compared: its step sizes at the steps done are.
+        """
+        check_path(path)
+        content = read_checkpoint(path, signature, FitState)
+        if content is None:
+            return None
+        steps, before = content["steps"], content["step_sizes"]
+        now = step_size_at(self.step_size, steps)
+        differs = np.flatnonzero(~np.isclose(now, before, rtol=1e-6, atol=0))
+        if differs.size:
+            at = differs[0]
+            raise ValueError(
+                f"{os.fspath(path)} is a checkpoint of a run whose step_size was {before[at]} at step {steps[at]}, "
+                f"not {now[at]}: {CURE}"
+            )
+        return content["state"]._replace(
+            evaluated=content["evaluated"].tolist(), traces=list(content["traces"])
+        )
+
+    def start(self, key: Array, restarts: int, init: Any) -> FitState:
+        """State before the first step."""
+        if isinstance(init, ConjugateResult):
+            self.model.check_continues(init.posterior.model)
+            blocks, restarts, step = continued_blocks(init.posterior.blocks, self.prior), 1, init.step
+        else:
+            blocks, step = start_blocks(key, self.model, self.prior, self.buckets, restarts, init), 0
+        nowhere = np.full(restarts, -np.inf, float_type(blocks))
+        return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [])
+
+    def advance(
+        self,
+        state: FitState,
+        num_steps: int,
+        progress_bar: bool,
+        save: Callable[[FitState], None],
+        save_every: int,
+    ) -> FitState:
+        """State after `num_steps` steps from its first step, or convergence, with a final evaluation."""
+        from tqdm.auto import tqdm
+
+        stop = state.first_step + num_steps
+        saved = state.step
+        done = state.step - state.first_step
+        try:
+            with tqdm(total=num_steps, initial=done, disable=not progress_bar, desc="fit") as bar:
+                while state.step < stop and (not self.ascent or state.active.any()):
+                    before = state.step
+                    until = min(stop, (state.step // save_every + 1) * save_every)
+                    state = self._ascend(state, until) if self.ascent else self._stochastic(state, until)
+                    if state.step - saved >= save_every:
+                        save(state)
+                        saved = state.step
+                    bar.set_postfix_str(f"ELBO {np.max(state.traces[-1]):.1f}", refresh=False)
+                    bar.update(state.step - before)
+        except KeyboardInterrupt:
+            save(state)
+            raise
+        # Saved before the last evaluation, which is off the schedule: a longer run continues from here.
+        save(state)
+        return self._evaluate(state)
+
+    def _ascend(self, state: FitState, until: int) -> FitState:
+        limit = min(until - state.step, BLOCK)
+        blocks, active, latest, trace, done = ascent_block(
+            self.model, state.blocks, self.prior, self.buckets, state.active, state.latest, limit, self.tol
+        )
+        done = int(done)
+        trace = np.asarray(trace)[:done]
+        if not state.evaluated:
+            self._refuse_impossible(trace[0], state.blocks)
+        steps = range(state.step, state.step + done)
+        kept = [i for i, step in enumerate(steps) if (step - state.first_step) % self.evaluate_every == 0]
+        return state._replace(
+            blocks=blocks,
+            step=state.step + done,
+            active=np.asarray(active),
+            latest=np.asarray(latest),
+            evaluated=state.evaluated + [steps[i] for i in kept],
+            traces=state.traces + [trace[i] for i in kept],
+        )
+
+    def _stochastic(self, state: FitState, until: int) -> FitState:
+        since = (state.step - state.first_step) % self.evaluate_every
+        if since == 0:
+            state = self._evaluate(state)
+        limit = min(until - state.step, BLOCK, self.evaluate_every - since)
+        stop = state.step + limit
+        sizes = np.zeros(BLOCK)
+        sizes[:limit] = step_size_at(self.step_size, np.arange(state.step, stop))
+        if self.batch_size is None:
+            blocks = full_steps(self.model, state.blocks, self.prior, self.buckets, sizes)
+        else:
+            plan = plan_batches(self.layout, self.batch_size, state.step, stop, self.entropy)
+            rows = np.full((BLOCK, plan.rows.shape[1]), self.data.num_sequences)
+            rows[:limit] = np.where(plan.rows < 0, self.data.num_sequences, plan.rows)
+            width = np.zeros(BLOCK, int)
+            width[:limit] = plan.width
+            batches = (self.everything, rows, width, sizes, plan.scale, self.layout.widths)
+            blocks = stochastic_steps(self.model, state.blocks, self.prior, *batches)
+        return state._replace(blocks=blocks, step=stop)
+
+    def _evaluate(self, state: FitState) -> FitState:
+        """ELBOs of all restarts, and whether they have converged."""
+        if self.ascent:  # reuses the compiled block and drops its update
+            everyone = np.ones_like(state.active)
+            _, _, elbo, _, _ = ascent_block(
+                self.model, state.blocks, self.prior, self.buckets, everyone, state.latest, 1, self.tol
+            )
+            elbo = np.asarray(elbo)
+            active = state.active & np.isfinite(elbo) & ~self._settled(elbo, state)
+        else:
+            elbo = np.asarray(bounds(self.model, state.blocks, self.prior, self.buckets))
+            active = state.active
+            if (state.step - state.first_step) % self.evaluate_every == 0:  # a shorter interval moves less
+                active = ~self._settled(elbo, state)
+        self._refuse_impossible(elbo, state.blocks)
+        evaluated, traces = [*state.evaluated, state.step], [*state.traces, elbo]
+        return state._replace(active=active, latest=elbo, evaluated=evaluated, traces=traces)
+
+    def _settled(self, elbo: np.ndarray, state: FitState) -> np.ndarray:
+        with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
+            return settled(elbo, state.latest, self.tol)
+
+    def _refuse_impossible(self, elbo: np.ndarray, blocks: Any) -> None:
+        if np.isfinite(elbo).any():
+            return
+        if np.isnan(elbo).any():
+            raise ValueError(
+                "the ELBO is NaN at every restart: look for infinite or huge values in the data and the prior"
+            )
+        batch = self._on_device(self.data._replace(metadata=PLAIN).trim())
+        one = jax.tree.map(lambda x: x[0], blocks)
+        found = self.order[impossible_sequences(self.model, one, batch)]
+        where = f", sequence {found.min()} first of {len(found)}" if found.size else ""
+        raise ValueError(
+            f"the data have probability zero under every start{where}: "
+            "a forbidden transition or symbol, or a known state, contradicts them"
+        )
+
+    def result(self, state: FitState, key: Array) -> ConjugateResult:
+        """The best restart of a final state, with a warning where its ELBO fell or its rows were inflated."""
+        final = np.asarray(state.latest, dtype=float)
+        final = np.where(np.isnan(final), -np.inf, final)
+        best = int(np.argmax(final))
+        traces = np.stack(state.traces, axis=1)
+        blocks = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[best]), state.blocks)
+        if self.ascent and may_not_fall(blocks):
+            warn_of_falls(traces[best])
+        warn_of_rows(blocks)
+        return ConjugateResult(
+            posterior=ConjugatePosterior(self.model, blocks),
+            elbo=traces[best],
+            restart_elbos=final,
+            converged=not bool(state.active[best]),
+            step=state.step,
+            key=key,
+            evaluated=np.asarray(state.evaluated),
+            restart_traces=traces,
+        )
+
+
+def warn_of_falls(trace: np.ndarray) -> None:
+    """Warn where the ELBO of coordinate ascent fell by more than rounding explains."""
+    allowed = 1e-5 if trace.dtype == np.float32 else 1e-9
+    falls = -np.diff(trace) / np.maximum(np.maximum(np.abs(trace[1:]), np.abs(trace[:-1])), 1)
+    if falls.size and falls.max() > allowed:
+        warnings.warn(
+            f"the ELBO fell by {falls.max():.1e} of its size at evaluation {int(falls.argmax()) + 1}, more than "
+            "rounding explains: run in float64 (jax.enable_x64), or scale the features to unit spread",
+            RuntimeWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,108 @@
+"""Held-out log predictive density over model sizes (Gelman, Hwang, Vehtari 2014, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.inference.conjugate.posterior import ConjugateResult
+from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.data.trajectories import Trajectories
+
+__all__ = ["ScoreCurve", "heldout_log_likelihood", "heldout_score_curve"]
+
+
+class ScoreCurve(NamedTuple):
+    """Scores over model sizes, with the fits.
+
+    Attributes
+    ----------
+    size : (size,) model sizes.
+    elbo : (size,) final ELBOs on the training data, in nats.
+    heldout : (size,) held-out log likelihood per observed step, in nats, at the posterior means.
+    fits : the result of each size.
+    """
+
+    size: np.ndarray
+    elbo: np.ndarray
+    heldout: np.ndarray
+    fits: tuple[ConjugateResult, ...]
+
+
+def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float:
+    """Held-out log likelihood at the posterior means, in nats per observed step.
+
+    A plug-in score: one normalised model, comparable with others. Further evidence in the test data, such as
+    ``stay``, is scored with them; set it to missing (-1) to score the actions alone.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the test data do not fit the model, or have no observed step, or the posterior mean of a parameter
+        does not exist.
+    """
+    posterior = result.posterior
+    posterior.model.check(test)
+    mean = posterior.mean()
+    for site, value in mean.items():
+        if not np.isfinite(np.asarray(value)).all():
+            raise ValueError(
+                f"the posterior mean of {site} does not exist: strengthen its prior "
+                "(a covariance has a mean if dof > num_features + 1)"
+            )
+    value = posterior.model.observed_value(test)
+    distribution = posterior.model.observation(mean, test)
+    known = distribution.informative(value) if isinstance(distribution, LatentChain) else test.observed
+    steps = int(np.sum(np.asarray(known)))
+    if steps == 0:
+        raise ValueError("test data have no observed step")
+    return float(_total(distribution, value)) / steps
+
+
+@jax.jit
+def _total(distribution, value):
+    return jnp.sum(distribution.log_prob(value))
+
+
+def heldout_score_curve(
+    key: Array,
+    make_model: Callable[[int], Any],
+    sizes: Iterable[int],
+    data: Trajectories,
+    *,
+    by: str = "group",
+    test_fraction: float = 0.25,
+    num_steps: int = 200,
+    **options: Any,
+) -> ScoreCurve:
+    """ELBO and held-out log likelihood of a model over several sizes.
+
+    Parameters
+    ----------
+    make_model : function from a size (a number of roles, say) to a model.
+    sizes : model sizes.
+    by, test_fraction : of the split of `data`, the same for all sizes; see `Trajectories.split`.
+    num_steps, options : of `ConjugateSVI.run`.
+
+    Examples
+    --------
+    ``heldout_score_curve(key, lambda k: RoleHMM(k, GaussianEmission(2)), [2, 4, 8], data)``
+    """
+    key_split, key_fits = jax.random.split(key)
+    train, test = data.split(key_split, by=by, test_fraction=test_fraction)
+    sizes = np.asarray(list(sizes))
+    if sizes.size == 0:
+        raise ValueError("sizes is empty: give at least one")
+    fits = tuple(
+        ConjugateSVI(make_model(int(size))).run(one, train, num_steps, **options)
+        for size, one in zip(sizes, jax.random.split(key_fits, len(sizes)), strict=True)
+    )
+    elbo = np.array([fit.restart_elbos.max() for fit in fits])
+    heldout = np.array([heldout_log_likelihood(fit, test) for fit in fits])
+    return ScoreCurve(sizes, elbo, heldout, fits)

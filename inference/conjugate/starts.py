@@ -1,0 +1,117 @@
+"""Initial q(theta), one a restart: Hoffman, Blei, Wang, Paisley (2013), eq. 15, from a rough labelling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ethogram.inference.conjugate.projection import constrain
+from ethogram.models.conjugate_model import ConjugateModel, overrides
+from ethogram.models.families.exponential_family import ConjugateBlock, natural_step
+
+__all__ = ["KINDS", "continued_blocks", "start_blocks"]
+
+ROUGH = ("kmeans++", "sticky", "segments")
+KINDS = (*ROUGH, "prior")
+
+
+def start_blocks(
+    key: Array,
+    model: ConjugateModel,
+    prior: dict[str, ConjugateBlock],
+    batches: list[Any],
+    restarts: int,
+    init: Any,
+) -> dict[str, ConjugateBlock]:
+    """Blocks with a leading axis of `restarts`: the prior updated once by the statistics of an initial guess.
+
+    ``"kmeans++"``, ``"sticky"`` and ``"segments"`` use the model's ``start_statistics`` of rough labels;
+    ``"prior"`` makes a local step at parameters drawn from the prior, unless the model lists it among its
+    ``start_kinds`` and makes its own. ``"mixed"`` cycles through the ``start_kinds``.
+
+    Raises
+    ------
+    ValueError
+        If `init` is not a kind of start, or not one of the model.
+    """
+    known = model.start_kinds
+    if not isinstance(init, str) or init not in ("mixed", *KINDS):
+        raise ValueError(f'init must be "mixed", one of {KINDS}, or an earlier result, not {init!r}')
+    if init not in ("mixed", "prior", *known):
+        missing = "such start" if overrides(model, "start_statistics") else "start_statistics"
+        raise ValueError(
+            f'{type(model).__name__} has no {missing} for {init!r}: its starts are {", ".join(known)} (or "mixed")'
+        )
+    kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
+    keys = jax.random.split(key, restarts)
+    entropy = np.asarray(jax.random.key_data(key)).ravel().tolist()
+    dtype = jnp.result_type(float)
+    own = {*known} if overrides(model, "start_statistics") else set()
+    rough = [i for i, kind in enumerate(kinds) if kind in own]
+    drawn = [i for i, kind in enumerate(kinds) if kind not in own]
+    parts = []
+    if rough:
+        each = [
+            model.start_statistics(np.random.default_rng([*entropy, i]), kinds[i], batches) for i in rough
+        ]
+        parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
+    if drawn:
+        parts.append(_from_prior(keys[np.asarray(drawn)], model, prior, batches))
+    order = np.argsort(rough + drawn)
+    blocks = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
+    return _constrained(blocks)
+
+
+def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Any:
+    """Blocks of an earlier fit, with a leading axis of one restart, to continue from.
+
+    The values of the prior may have changed, but not its shapes, known parts, or the origin of its coordinates.
+
+    Raises
+    ------
+    ValueError
+        If the blocks are not those of a model of this structure.
+    """
+    fault = "init is a result of another model"
+    structure: Any = jax.tree.structure(blocks)
+    if structure != jax.tree.structure(prior):
+        raise ValueError(f"{fault}: its blocks are not those of this one")
+    pairs = zip(jax.tree_util.tree_leaves_with_path(blocks), jax.tree.leaves(prior), strict=True)
+    for (path, old), new in pairs:
+        name = jax.tree_util.keystr(path)
+        if old.shape != new.shape:
+            raise ValueError(f"{fault}: its blocks{name} has shape {old.shape}, not {new.shape}")
+        moves = any(getattr(part, "name", None) in ("natural", "held", "solved") for part in path)
+        if not moves and not np.array_equal(old, new, equal_nan=new.dtype != bool):
+            raise ValueError(f"{fault}: blocks{name} differ, and are constant in a fit; start afresh")
+    return jax.tree.map(lambda old, new: jnp.asarray(old, dtype=new.dtype)[None], blocks, prior)
+
+
+_constrained = jax.jit(jax.vmap(constrain))
+
+
+@jax.jit
+def _updated(prior, statistics):
+    return jax.vmap(lambda one: natural_step(prior, prior, one, 1.0, 1.0))(statistics)
+
+
+@jax.jit
+def _from_prior(keys, model, prior, batches):
+    def one(key):
+        point = drawn_statistics(key, prior)
+        statistics = jax.grad(lambda e: sum(model.log_normalizer(e, batch) for batch in batches))(point)
+        return natural_step(prior, prior, statistics, 1.0, 1.0)
+
+    return jax.vmap(one)(keys)
+
+
+def drawn_statistics(key: Array, prior: dict[str, ConjugateBlock]) -> dict[str, Any]:
+    """Statistics of every block at parameters drawn from it."""
+    keys = jax.random.split(key, len(prior))
+    draws = [block.sample(k) for k, block in zip(keys, prior.values(), strict=True)]
+    parts = [draw if isinstance(draw, tuple) else (draw,) for draw in draws]
+    return {name: prior[name].statistics(*part) for name, part in zip(prior, parts, strict=True)}

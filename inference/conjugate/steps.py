@@ -1,0 +1,214 @@
+"""Compiled steps of the conjugate engine: ELBOs, CAVI iterations and natural-gradient steps of all restarts.
+
+Model, blocks, prior and data are arguments, never closures, so that fits of one structure and shape share compilations;
+`blocks` lead with an axis of restarts. Hoffman, Blei, Wang, Paisley (2013), eq. 15 and 31; Le, Yue, Carr, Lucey (2017),
+supplement, eq. 16-18, in natural parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from ethogram.inference.conjugate.projection import choose, constrain
+from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
+
+__all__ = [
+    "BLOCK",
+    "ascent_block",
+    "bounds",
+    "float_type",
+    "full_steps",
+    "impossible_sequences",
+    "settled",
+    "stochastic_steps",
+]
+
+BLOCK = 10
+"""Steps per compiled call; progress, checkpoints and interrupts are handled between calls."""
+
+LARGEST = 2**24
+"""Maximum size of the blocks of restarts that are vectorised together; an iteration needs several times as much."""
+
+
+def settled(elbo: Any, latest: Any, tol: Any) -> Any:
+    """Whether the relative change of the ELBOs (restart,) is at most `tol`; never with a `tol` of 0."""
+    return (tol > 0) & (abs(elbo - latest) <= tol * abs(elbo))
+
+
+def restart_slices(blocks: Any) -> list[slice]:
+    """Slices, of one size, of the restarts that are vectorised together: all, unless their blocks are too large."""
+    leaves = jax.tree.leaves(blocks)
+    restarts = leaves[0].shape[0]
+    each = sum(leaf.size for leaf in leaves) // restarts
+    size = min(max(LARGEST // max(each, 1), 1), restarts)
+    while restarts % size:
+        size -= 1
+    return [slice(start, start + size) for start in range(0, restarts, size)]
+
+
+def _some(blocks, part):
+    return jax.tree.map(lambda x: x[part], blocks)
+
+
+def _by_slices(function, blocks):
+    """Results of `function(blocks of some restarts)`, joined along the restarts."""
+    parts = [function(_some(blocks, part)) for part in restart_slices(blocks)]
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+
+def bounds(model, blocks, prior, batches):
+    """ELBO (restart,) on all data, in nats, right after a local step."""
+    return _by_slices(lambda some: _bounds(model, some, prior, batches), blocks)
+
+
+@jax.jit
+def _bounds(model, blocks, prior, batches):
+    def bound(one):
+        return _local_bound(model, expected_statistics(one), batches) - model.divergence(one, prior)
+
+    return jax.vmap(bound)(blocks)
+
+
+def ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
+    """At most `limit` CAVI iterations; a restart that has converged, or has no finite ELBO, is not updated.
+
+    Returns blocks, active, latest ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of
+    iterations. An inactive restart keeps the blocks of its last ELBO.
+    """
+    parts = [
+        _ascent_block(model, _some(blocks, part), prior, batches, active[part], latest[part], limit, tol)
+        for part in restart_slices(blocks)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    done = max(int(part[-1]) for part in parts)
+    # Slices that converged before the others repeat their final ELBO.
+    traces = [jnp.where(jnp.arange(BLOCK)[:, None] < part[-1], part[3], part[2]) for part in parts]
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x), *(part[:3] for part in parts))
+    return (*joined, jnp.concatenate(traces, axis=1), done)
+
+
+@jax.jit
+def _ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
+    local_step = jax.vmap(lambda one: _elbo_and_statistics(model, one, prior, batches))
+    update = jax.vmap(lambda one, statistics: _moved(model, one, prior, statistics, 1.0, 1.0))
+
+    def go_on(carry):
+        done, _, active, _, _ = carry
+        return (done < limit) & jnp.any(active)
+
+    def body(carry):
+        done, blocks, active, latest, trace = carry
+        elbo, statistics = local_step(blocks)
+        elbo = elbo.astype(latest.dtype)
+        active = active & jnp.isfinite(elbo) & ~settled(elbo, latest, tol)
+        blocks = choose(active, update(blocks, statistics), blocks)
+        return done + 1, blocks, active, elbo, trace.at[done].set(elbo)
+
+    trace = jnp.zeros((BLOCK, *latest.shape), latest.dtype)
+    done, blocks, active, latest, trace = lax.while_loop(go_on, body, (0, blocks, active, latest, trace))
+    return blocks, active, latest, trace, done
+
+
+def full_steps(model, blocks, prior, batches, step_sizes):
+    """A natural-gradient step on all data for each of `step_sizes` (BLOCK,); a size of zero is no step."""
+    return _by_slices(lambda some: _full_steps(model, some, prior, batches, step_sizes), blocks)
+
+
+@jax.jit
+def _full_steps(model, blocks, prior, batches, step_sizes):
+    def step(blocks, step_size):
+        def one(block):
+            _, statistics = _elbo_and_statistics(model, block, prior, batches)
+            return _moved(model, block, prior, statistics, 1.0, step_size)
+
+        return choose(step_size > 0, jax.vmap(one)(blocks), blocks), None
+
+    return lax.scan(step, blocks, jnp.asarray(step_sizes, float_type(blocks)))[0]
+
+
+def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, scale, widths):
+    """BLOCK natural-gradient steps on mini-batches of whole groups; a size of zero is no step.
+
+    Parameters
+    ----------
+    everything : all data, with an empty sequence at the end for the empty slots of a batch.
+    rows : (BLOCK, slot) sequence numbers.
+    width : (BLOCK,) index into `widths`, the padded lengths at which batches may run.
+    scale : groups of the data per group of a batch.
+    """
+    rest = (prior, everything, rows, width, step_sizes, scale, widths)
+    return _by_slices(lambda some: _stochastic_steps(model, some, *rest), blocks)
+
+
+@functools.partial(jax.jit, static_argnames="widths")
+def _stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, scale, widths):
+    num_steps = max(x.shape[1] for x in jax.tree.leaves(everything) if x.ndim > 1)
+
+    def statistics_at(size):
+        def cut(x):
+            return x[:, :size] if x.ndim > 1 and x.shape[1] == num_steps else x
+
+        def statistics(rows, blocks):
+            batch = jax.tree.map(lambda x: cut(x[rows]), everything)
+            gradient = jax.grad(lambda e: model.log_normalizer(e, batch))
+            return jax.vmap(lambda block: gradient(expected_statistics(block)))(blocks)
+
+        return statistics
+
+    branches = [statistics_at(size) for size in widths]
+
+    def step(blocks, now):
+        rows, width, step_size = now
+        statistics = lax.switch(width, branches, rows, blocks)
+        move = jax.vmap(lambda block, one: _moved(model, block, prior, one, scale, step_size))
+        return choose(step_size > 0, move(blocks, statistics), blocks), None
+
+    step_sizes = jnp.asarray(step_sizes, float_type(blocks))
+    return lax.scan(step, blocks, (rows, width, step_sizes))[0]
+
+
+def _local_bound(model, expected, batches):
+    return functools.reduce(jnp.add, [model.log_normalizer(expected, batch) for batch in batches])
+
+
+def _elbo_and_statistics(model, blocks, prior, batches):
+    expected = expected_statistics(blocks)
+    local, statistics = jax.value_and_grad(lambda e: _local_bound(model, e, batches))(expected)
+    return local - model.divergence(blocks, prior), statistics
+
+
+def _moved(model, blocks, prior, statistics, scale, step_size):
+    """Blocks after one global step of the model, projected onto the bounds of their rows."""
+    return constrain(model.update(blocks, prior, statistics, scale, step_size))
+
+
+def float_type(blocks: Any) -> Any:
+    """Floating type of the blocks."""
+    return jnp.result_type(*(x for x in jax.tree.leaves(blocks) if jnp.issubdtype(x.dtype, jnp.floating)))
+
+
+def impossible_sequences(model: Any, blocks: dict[str, ConjugateBlock], batch: Any) -> np.ndarray:
+    """Numbers of the sequences whose own log normaliser is ``-inf``; of all agents of a group scored jointly.
+
+    Parameters
+    ----------
+    model : a conjugate model.
+    blocks : one q(theta), without an axis of restarts.
+    batch : all data as the model arranges them, in order of their groups.
+    """
+    size = model.joint_sequences(batch)
+    units = jax.tree.map(lambda x: jnp.reshape(x, (-1, size, *x.shape[1:])), batch)
+    values = np.asarray(_log_normalizers(model, expected_statistics(blocks), units))
+    return np.flatnonzero(np.repeat(np.isneginf(values), size))
+
+
+@jax.jit
+def _log_normalizers(model, expected, units):
+    return lax.map(lambda one: model.log_normalizer(expected, one), units)

@@ -1,0 +1,288 @@
+"""Conversion of any fit to the data structure of the installed ArviZ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from numpyro.infer import Predictive
+from numpyro.infer.util import log_likelihood as numpyro_log_likelihood
+
+from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
+from ethogram.inference.draws import flat_draws
+from ethogram.inference.export.draws import read_draws
+from ethogram.inference.export.labelled_arrays import Layout, relabel
+from ethogram.inference.export.observed_sites import counted_entries, observed_sites
+from ethogram.inference.export.pointwise import Pointwise
+from ethogram.models.arguments import require_integer, require_key, require_one_of
+from ethogram.models.conjugate_model import Exportable, overrides
+from ethogram.models.data.trajectories import Trajectories
+
+__all__ = ["to_arviz"]
+
+Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
+
+
+def to_arviz(
+    result: Any,
+    data: Any = None,
+    *,
+    model: Any = None,
+    guide: Any = None,
+    key: Array | None = None,
+    num_draws: int = 1000,
+    log_likelihood: str | None = "sequence",
+    posterior_predictive: bool = True,
+    coords: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    align: Any = None,
+) -> Any:
+    """Convert a fit to ``InferenceData`` (ArviZ 0.x) or an xarray ``DataTree`` (ArviZ 1.x).
+
+    Groups; those after ``fit_stats`` need data:
+
+    - ``posterior``: the sites (chain, draw, ...). A variational fit gives independent draws from q, in one
+      chain. The free parts (``NAME_free``) of partly known sites are left out.
+    - ``sample_stats``: the extra fields of an MCMC run, under ArviZ's names (``diverging``, ``energy``,
+      ``n_steps``, ...), and ``lp``, minus the potential energy.
+    - ``fit_stats``: of variational fits, ``elbo`` (step) in nats, and the final ``restart_elbos`` (restart). The
+      ``elbo`` of a `RewardFit` uses a fixed set of draws; attributes have ``final_elbo``, on fresh draws, with its
+      standard error, and ``laplace_elbo``.
+    - ``log_likelihood``: one entry a sequence; one a group where roles are exclusive. ``"step"`` gives the
+      increments log p(y_t given y_<t) of the informative steps, stacked in one dim ``observation`` with coordinates
+      ``sequence`` and ``time``; they sum to the sequence's entry. Of decisions, one entry for each with a known choice
+      and a weight above 0, with its number as coordinate ``decision``.
+    - ``posterior_predictive``: one data set a draw, of the lengths of the data, 0 beyond them.
+    - ``observed_data``, ``constant_data``: the arrays of the trajectories. Merged, ``Trajectories.from_xarray``
+      reads them again; names and units are coordinates and attributes of both.
+
+    Parameters
+    ----------
+    result : `ConjugateResult`, `ConjugatePosterior`, `RewardFit`, `RewardPosterior`, an ``MCMC`` of
+        numpyro after its run, or the return value of ``SVI.run``.
+    data : the training data, or other data to score; the data groups are left out where None.
+    model : the model object; required for results of numpyro's SVI. Other results hold theirs.
+    guide : of numpyro's SVI.
+    key : for draws from q and predictions; ``jax.random.key(0)`` where None.
+    num_draws : number of draws from q; an MCMC keeps its own.
+    log_likelihood : ``"sequence"``, ``"step"``, or None for none.
+    posterior_predictive : whether to simulate; the group has ``num_draws`` times the size of the data.
+    coords : coordinates by dim, in place of those from the metadata; states default to 0 to K - 1. Coordinates of
+        ``state`` and ``feature`` also apply to ``next_state`` and ``next_feature``.
+    dims : dims after (chain, draw), by site, in place of those of ``model.site_dims()``.
+    align : parameters by site, without a draw axis (``posterior.mean()``), or a `ConjugatePosterior` or
+        `ConjugateResult`, whose mean is taken. The state labels of every draw are permuted, on the model's
+        ``label_dims``, to match the state probabilities of this reference on the data. Required to compare chains
+        that switched labels, or fits by different algorithms. Needs data.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a result of another type, an SVI result without model, guide or data, ``num_draws`` below 1, an unknown
+        ``log_likelihood``, ``"step"`` or ``align`` without data or on a model without chains, a reference of other
+        shapes, and dims or coords that do not fit a site.
+
+    Notes
+    -----
+    ``az.loo`` assumes draws from the posterior, but those of a variational fit come from q. Because q
+    underestimates the posterior variance, ``p_loo`` is too small and the Pareto k diagnostics are optimistic. Use it
+    to compare models fitted in the same way, and check the order against a held-out log predictive density.
+
+    Examples
+    --------
+    >>> import jax
+    >>> from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+    >>> from ethogram.models.emissions import GaussianEmission
+    >>> from ethogram.models.roles.role_hmm import RoleHMM
+    >>> model = RoleHMM(2, GaussianEmission(1))
+    >>> data = model.simulate(jax.random.key(0), num_groups=6, lengths=20).data
+    >>> fit = ConjugateSVI(model).run(jax.random.key(1), data, 50, restarts=2, progress_bar=False)
+    >>> tree = to_arviz(fit, data, num_draws=50)
+    >>> tree.posterior["transition"].dims, tree.log_likelihood["observations"].shape
+    (('chain', 'draw', 'state', 'next_state'), (1, 50, 6))
+    """
+    _check_arguments(data, key, num_draws, log_likelihood, align)
+    key = jax.random.key(0) if key is None else key
+    key_draws, key_new = jax.random.split(key)
+    drawn = read_draws(key_draws, result, data, model, guide, num_draws)
+    described = _described(drawn.model)
+    if data is not None:
+        if overrides(described, "observation"):
+            described.check(data)
+        else:  # numpyro calls the model, which checks for itself
+            Exportable.check(described, data)
+        described = described.bound_to(data)
+    layout = Layout(described, data, coords, dims)
+    free = {f"{name}_free" for name in drawn.sites}
+    sites = {name: site for name, site in drawn.sites.items() if name not in free}
+    layout.check_sites(sites)
+    groups: dict[str, Variables] = {"fit_stats": drawn.fit}
+    groups["sample_stats"] = {name: layout.sampled(name, value) for name, value in drawn.statistics.items()}
+    labels: dict[str, Any] = {}
+    if data is not None and (log_likelihood or posterior_predictive or align is not None):
+        if drawn.model is None:
+            raise ValueError("model is None, and result holds none: give model=")
+        request = _Request(data, key_new, log_likelihood, posterior_predictive, align)
+        if overrides(described, "observation"):
+            sites, labels = _ask_model(groups, layout, described, sites, request)
+        else:
+            model = described.scoring_model() if isinstance(drawn.model, Exportable) else drawn.model
+            labels = _ask_numpyro(groups, layout, model, drawn.sites, request)
+    groups["posterior"] = {name: layout.sampled(name, value) for name, value in sites.items()}
+    if data is not None:
+        groups["observed_data"], groups["constant_data"] = layout.data_variables(groups)
+    return layout.assemble(groups, labels, drawn.attributes)
+
+
+def _check_arguments(data: Any, key: Any, num_draws: int, log_likelihood: str | None, align: Any) -> None:
+    if key is not None:
+        require_key(key)
+    require_integer("num_draws", num_draws, 1)
+    require_one_of("log_likelihood", log_likelihood, ("sequence", "step", None))
+    if data is None and (needy := _of_chains(log_likelihood, align)):
+        raise ValueError(f"{needy[0]} needs data, which is None: give the trajectories")
+    if isinstance(data, Trajectories) and data.num_sequences == 0:
+        raise ValueError("data holds no sequences")
+
+
+def _of_chains(log_likelihood: str | None, align: Any) -> list[str]:
+    """The arguments given that need a model's own chains."""
+    return ['log_likelihood="step"'] * (log_likelihood == "step") + ["align"] * (align is not None)
+
+
+class _Request(NamedTuple):
+    """What the groups about data are made of: arguments of `to_arviz`."""
+
+    data: Any
+    key: Array
+    log_likelihood: str | None
+    posterior_predictive: bool
+    align: Any
+
+
+def _described(model: Any) -> Exportable:
+    """The model, or defaults for a plain numpyro model."""
+    if isinstance(model, Exportable):
+        return model
+    for hook in ("observation", "observed_value", "site_dims", "site_layout", "site_coords", "label_dims"):
+        if hook in dir(type(model)):
+            raise TypeError(
+                f"model is {type(model).__name__}, which has {hook} but is not an Exportable: inherit from "
+                "ethogram.models.conjugate_model.Exportable (or ConjugateModel)"
+            )
+    return Exportable()
+
+
+def _ask_model(
+    groups: dict[str, Variables],
+    layout: Layout,
+    model: Exportable,
+    sites: dict[str, np.ndarray],
+    request: _Request,
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Fill the groups from the model's distribution; return the aligned sites, and labels of the entries."""
+    data, key, log_likelihood, posterior_predictive, align = request
+    chains, draws = next(iter(sites.values())).shape[:2]
+    asked = Pointwise(model, flat_draws(sites), data)
+    name = model.observed_site
+    labels: dict[str, Any] = {}
+    if align is not None:
+        reference = _reference(align, sites, layout)
+        order = asked.state_order(reference).reshape(chains, draws, -1)
+        dims = {site: layout.site_dims(site, value) for site, value in sites.items()}
+        sites = {site: relabel(value, dims[site], layout.label_dims, order) for site, value in sites.items()}
+    if log_likelihood == "sequence":
+        entries = asked.log_likelihood()
+        unit, labels = "sequence", layout.agent_label()
+        if asked.groups is not None:
+            unit, labels = "group", {"group": ("group", np.asarray(data.group)[asked.groups[:, 0]])}
+        groups["log_likelihood"] = {name: ((*layout.lead, unit), entries.reshape(chains, draws, -1))}
+    elif log_likelihood == "step":
+        steps = asked.steps()
+        labels = {"sequence": ("observation", steps.sequence), "time": ("observation", steps.time)}
+        increment = steps.increment.reshape(chains, draws, -1)
+        groups["log_likelihood"] = {name: ((*layout.lead, "observation"), increment)}
+    if posterior_predictive:
+        values = asked.predictive(key)
+        field = np.shape(getattr(data, name))
+        groups["posterior_predictive"] = {name: layout.sampled(name, values.reshape(chains, draws, *field))}
+    groups.setdefault("observed_data", {name: layout.field(name)})
+    return sites, labels
+
+
+def _ask_numpyro(
+    groups: dict[str, Variables],
+    layout: Layout,
+    model: Any,
+    sites: dict[str, np.ndarray],
+    request: _Request,
+) -> dict[str, Any]:
+    """Fill the groups by numpyro's handlers; return labels of the entries."""
+    data, key, log_likelihood, posterior_predictive, align = request
+    if needy := _of_chains(log_likelihood, align):
+        raise ValueError(
+            f"{needy[0]} needs a model with the hooks observation and observed_value: leave it out"
+        )
+    labels: dict[str, Any] = {}
+    chains, draws = next(iter(sites.values())).shape[:2]
+    flat = flat_draws(sites)
+    observed = observed_sites(model, flat, data)
+
+    def in_chains(values):
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        return {name: array.reshape(chains, draws, *array.shape[1:]) for name, array in arrays.items()}
+
+    if log_likelihood is not None:
+        scores = in_chains(numpyro_log_likelihood(model, flat, data))
+        entries = counted_entries(observed)
+        for plate in entries:
+            if plate in layout.coords:
+                raise ValueError(
+                    f"coords has an entry for every {plate}, but some are masked and have no log likelihood: leave "
+                    f"{plate} out of coords, or the masked ones out of data"
+                )
+        groups["log_likelihood"] = {}
+        for name, score in scores.items():
+            plates = observed[name].plates if len(observed[name].plates) == score.ndim - 2 else ()
+            for axis, plate in enumerate(plates, start=2):
+                score = score.take(entries[plate], axis=axis) if plate in entries else score
+            groups["log_likelihood"][name] = layout.sampled(name, score, plates)
+        labels = {plate: (plate, numbers) for plate, numbers in entries.items()}
+    if posterior_predictive:
+        new = Predictive(model, flat, return_sites=list(observed))(key, data, condition=False)
+        groups["posterior_predictive"] = {name: layout.sampled(name, x) for name, x in in_chains(new).items()}
+    groups["observed_data"] = {name: layout.plain(name, site.value) for name, site in observed.items()}
+    return labels
+
+
+def _reference(align: Any, sites: dict[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:
+    if not isinstance(align, Mapping | ConjugatePosterior | ConjugateResult):
+        raise TypeError(
+            f"align is {type(align).__name__}: give parameters by site, a ConjugatePosterior or a ConjugateResult"
+        )
+    given = align if isinstance(align, Mapping) else posterior_of(align).mean()
+    word = layout.label_dims[0]
+    permuted = {*layout.label_dims}
+    labelled = {name for name, site in sites.items() if permuted & {*layout.site_dims(name, site)}}
+    if not labelled:
+        raise ValueError(f"align permutes the dim {word}, and no site has it: name the dims by dims=")
+    reference = {}
+    for name, site in sites.items():
+        if name not in given:
+            if name not in labelled:
+                continue  # a parameter without labels, such as the sticks behind weights
+            raise ValueError(f"align has no site {name}: it has {', '.join(sorted(given))}")
+        value = np.asarray(given[name])
+        if value.shape != site.shape[2:]:
+            raise ValueError(
+                f"align[{name!r}] has shape {value.shape}, a draw of the result {site.shape[2:]}"
+            )
+        if not np.isfinite(value).all():
+            raise ValueError(
+                f"align[{name!r}] is not finite (a mean that does not exist is infinite): give a draw instead"
+            )
+        reference[name] = value
+    return reference

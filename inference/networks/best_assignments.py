@@ -1,0 +1,121 @@
+"""The k best assignments of a marginal MAP query, and the log probabilities of all single changes to one."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ethogram.inference.networks.bucket_tree import BucketTree
+from ethogram.inference.networks.elimination import MOST_CELLS, exact_map, guard_width
+from ethogram.inference.networks.zero_propagation import Factor, propagate_zeros, query_factors
+from ethogram.models.arguments import require_integer
+from ethogram.models.networks.marginal_map import MarginalMAP
+
+__all__ = ["RankedAssignment", "best_assignments", "single_flips"]
+
+
+class RankedAssignment(NamedTuple):
+    """One of the k best assignments.
+
+    Attributes
+    ----------
+    assignment : states by name, with state names where the network has some.
+    states : (map,) their numbers, in the order of the query.
+    log_probability : ln p(d, e), exact.
+    gap : nats below the best.
+    """
+
+    assignment: dict[str, Any]
+    states: Int[np.ndarray, "map"]
+    log_probability: float
+    gap: float
+
+
+def best_assignments(
+    query: MarginalMAP, count: int, *, most_cells: int = MOST_CELLS
+) -> tuple[RankedAssignment, ...]:
+    """The `count` most probable assignments, proved, best first; fewer where fewer are possible.
+
+    The best is found by constrained elimination; the others are the best of the subsets into which Lawler's procedure
+    partitions the assignments that remain.
+
+    Raises
+    ------
+    TypeError, ValueError : `count` is not an integer of at least 1.
+    WidthError : elimination would need a table with more than `most_cells` cells.
+
+    References
+    ----------
+    Lawler (1972), "A procedure for computing the K best solutions to discrete optimization problems".
+    """
+    require_integer("count", count, 1)
+    masks = {v: np.ones(query.network.sizes[v], bool) for v in query.map_variables}
+    found: list[RankedAssignment] = []
+    waiting: list[tuple[float, int, np.ndarray, dict[int, np.ndarray], int]] = []
+    numbers = itertools.count()
+
+    def add(masks: dict[int, np.ndarray], first: int) -> None:
+        """Queue the most probable assignment among the states that masks leave."""
+        marks = [
+            Factor((variable,), mask.astype(float)) for variable, mask in masks.items() if not mask.all()
+        ]
+        possible = propagate_zeros([*query_factors(query), *marks])
+        states, value = exact_map(query, most_cells=most_cells, possible=possible)
+        if value > -math.inf:
+            heapq.heappush(waiting, (-value, next(numbers), states, masks, first))
+
+    add(masks, 0)
+    while waiting and len(found) < count:
+        negative, _, states, masks, first = heapq.heappop(waiting)
+        gap = 0.0 if not found else found[0].log_probability + negative
+        found.append(RankedAssignment(query.named(states), states, -negative, gap))
+        for i in range(first, len(states)):
+            others = {v: mask.copy() for v, mask in masks.items()}
+            for before in range(first, i):
+                mask = others[query.map_variables[before]]
+                mask[:] = np.arange(len(mask)) == states[before]
+            mask = others[query.map_variables[i]]
+            mask[states[i]] = False
+            if mask.any():
+                add(others, i)
+    return tuple(found)
+
+
+def single_flips(
+    query: MarginalMAP, states: Any, *, most_cells: int = MOST_CELLS
+) -> dict[str, Float[np.ndarray, " state"]]:
+    """For every MAP variable, ln p(d, e) with each of its states, all other variables as in the assignment.
+
+    Differences say how certain each variable of the answer is: logs of the partial derivatives of the network
+    polynomial, computed from the messages of one bucket tree.
+
+    Parameters
+    ----------
+    states : (map,) assignment of the MAP variables, in the order of the query, or by name.
+
+    Raises
+    ------
+    ValueError : `states` is not one state a MAP variable.
+    WidthError : the sum over the hidden variables would need a table with more than `most_cells` cells.
+
+    References
+    ----------
+    Darwiche (2003), "A differential approach to inference in Bayesian networks".
+    """
+    network = query.network
+    places = dict(zip(query.map_variables, query.states(states, "states"), strict=True))
+    sizes = dict(enumerate(network.sizes))
+    tree = BucketTree(query_factors(query), sizes, query.map_variables)
+    guard_width(tree.cells, most_cells)
+    tree.settle(places)
+    flips = {}
+    for variable, own in places.items():
+        values = [network.log_constant + tree.move({variable: state}) for state in range(sizes[variable])]
+        tree.move({variable: own})
+        flips[network.names[variable]] = np.array(values)
+    return flips

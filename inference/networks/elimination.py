@@ -1,0 +1,352 @@
+r"""Exact inference by bucket elimination.
+
+.. math:: \ln p(d, e) = \ln \sum_s p(d, s, e), \qquad \max_d \ln p(d, e)
+
+The first sums out all hidden variables; the second sums first and maximises then (a constrained order), since sums and
+maxima do not commute. Zeros are propagated before, independent components are eliminated separately, and the
+elimination order is min-fill. The sizes of all tables are known before any is made: where the induced width is too
+large there is an error, never an approximation.
+
+Dechter (1999), "Bucket elimination: a unifying framework for reasoning", algorithm elim-map; Park and Darwiche (2004),
+"Complexity results and approximation strategies for MAP explanations", for constrained orders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from ethogram.inference.networks.zero_propagation import (
+    Factor,
+    Possible,
+    bit_places,
+    propagate_zeros,
+    query_factors,
+)
+from ethogram.models.networks.marginal_map import MarginalMAP
+
+__all__ = [
+    "ExactAnswer",
+    "Order",
+    "Plan",
+    "SpanError",
+    "WidthError",
+    "carry_out",
+    "constrained_order",
+    "eliminate",
+    "elimination_order",
+    "exact_log_probability",
+    "exact_map",
+    "guard_width",
+    "independent_parts",
+    "plan_elimination",
+    "product",
+]
+
+NEAR = 100.0
+"""Nats from one within which products of tables are not rescaled, and beyond which they are."""
+DOUBLE = 600.0
+"""Nats between the largest and the least product of entries up to which float64 holds both."""
+LONGEST = -0.9 * float(np.log(np.finfo(np.longdouble).tiny))
+"""The same for the machine's long double."""
+MANY = 4096
+"""Maxima from which on comparing states one by one is faster than NumPy's reductions over one axis."""
+MOST_CELLS = 2**27
+"""Default limit of one table: a gibibyte."""
+
+
+class SpanError(ValueError):
+    """The product of some tables spans more than the machine's floating-point range."""
+
+
+class WidthError(ValueError):
+    """Elimination would make a table with more cells than allowed: the induced width is too large."""
+
+
+class ExactAnswer(NamedTuple):
+    """The optimal assignment of the MAP variables.
+
+    Attributes
+    ----------
+    states : (map,) in the order of the query.
+    log_probability : ln p(d, e), in nats; -inf where the evidence is impossible.
+    """
+
+    states: Int[np.ndarray, "map"]
+    log_probability: float
+
+
+class Order(NamedTuple):
+    """An elimination order, the cells of its largest table, and of all its tables together."""
+
+    variables: list[int]
+    cells: int
+    work: int
+
+
+class Plan(NamedTuple):
+    """Components of the factors and their orders; cells of the largest table, and of all tables together."""
+
+    parts: list[list[Factor]]
+    orders: list[Order]
+    cells: int
+    work: int
+
+
+def exact_log_probability(
+    query: MarginalMAP, assignment: Any = None, *, most_cells: int = MOST_CELLS
+) -> float:
+    """Exact ln p(d, e), or ln p(e) without an assignment; -inf where impossible.
+
+    Parameters
+    ----------
+    assignment : states (map,) of the MAP variables, in the order of the query, or by name.
+    most_cells : largest table allowed.
+
+    Raises
+    ------
+    ValueError : `assignment` is not one state a MAP variable.
+    WidthError : a table would have more than `most_cells` cells.
+    """
+    states = None if assignment is None else query.states(assignment)
+    possible = propagate_zeros(query_factors(query, states))
+    return _exactly(query, possible, (), most_cells)[1]
+
+
+def exact_map(
+    query: MarginalMAP, *, most_cells: int = MOST_CELLS, possible: Possible | None = None
+) -> ExactAnswer:
+    """The optimal assignment of the MAP variables, proved; one of them where several are optimal.
+
+    Parameters
+    ----------
+    most_cells : largest table allowed.
+    possible : the query's factors after propagation of zeros, where that has been done.
+
+    Raises
+    ------
+    WidthError : a table would have more than `most_cells` cells.
+    """
+    possible = propagate_zeros(query_factors(query)) if possible is None else possible
+    states, value = _exactly(query, possible, query.map_variables, most_cells)
+    return ExactAnswer(np.array([states.get(variable, 0) for variable in query.map_variables]), value)
+
+
+def _exactly(
+    query: MarginalMAP, possible: Possible, maximised: tuple[int, ...], most_cells: int
+) -> tuple[dict[int, int], float]:
+    """Optimal states of the maximised variables, and the log probability."""
+    if possible.impossible:
+        return {}, -math.inf
+    plan = plan_elimination(possible, maximised)
+    guard_width(plan.cells, most_cells)
+    states, value = carry_out(possible, plan, maximised)
+    return states, query.network.log_constant + value
+
+
+def plan_elimination(
+    possible: Possible, maximised: Iterable[int], most_cells: int | float = math.inf
+) -> Plan:
+    """Components and their constrained orders; beyond `most_cells` planning stops, and the plan is incomplete."""
+    sizes = {variable: len(each) for variable, each in possible.states.items()}
+    parts = independent_parts([factor for factor in possible.factors if factor.scope])
+    orders: list[Order] = []
+    for part in parts:
+        orders.append(constrained_order(part, sizes, maximised, most_cells))
+        if orders[-1].cells > most_cells:
+            break
+    cells, work = max((order.cells for order in orders), default=1), sum(order.work for order in orders)
+    return Plan(parts, orders, cells, work)
+
+
+def carry_out(possible: Possible, plan: Plan, maximised: Iterable[int]) -> tuple[dict[int, int], float]:
+    """Optimal states of the maximised variables, and of all with one possible state, and the log of the optimum."""
+    if possible.impossible:
+        return {}, -math.inf
+    total = possible.log_constant
+    states = {variable: int(each[0]) for variable, each in possible.states.items() if len(each) == 1}
+    for part, order in zip(plan.parts, plan.orders, strict=True):
+        found, log_value = eliminate(part, order.variables, set(maximised))
+        if log_value == -math.inf:
+            return {}, -math.inf
+        total += log_value
+        states |= {variable: int(possible.states[variable][place]) for variable, place in found.items()}
+    return states, float(total)
+
+
+def independent_parts(factors: list[Factor]) -> list[list[Factor]]:
+    """Connected components of the factors."""
+    home: dict[int, int] = {}
+
+    def root(variable: int) -> int:
+        while home.setdefault(variable, variable) != variable:
+            home[variable] = home[home[variable]]
+            variable = home[variable]
+        return variable
+
+    for scope, _ in factors:
+        for variable in scope[1:]:
+            home[root(variable)] = root(scope[0])
+    parts: dict[int, list[Factor]] = {}
+    for factor in factors:
+        parts.setdefault(root(factor.scope[0]), []).append(factor)
+    return list(parts.values())
+
+
+def constrained_order(
+    part: list[Factor], sizes: Mapping[int, int], maximised: Iterable[int], most_cells: int | float = math.inf
+) -> Order:
+    """Min-fill order of the summed variables, then of the maximised ones."""
+    variables = {variable for scope, _ in part for variable in scope}
+    last = variables & set(maximised)
+    stages = [sorted(variables - last), sorted(last)]
+    return elimination_order([scope for scope, _ in part], sizes, stages, most_cells)
+
+
+def elimination_order(
+    scopes: Iterable[Sequence[int]],
+    sizes: Mapping[int, int],
+    stages: Sequence[Sequence[int]],
+    most_cells: int | float = math.inf,
+) -> Order:
+    """Min-fill order of the variables, stage by stage, and its tables' sizes; it ends beyond `most_cells`."""
+    scopes = [tuple(scope) for scope in scopes]
+    names = list(dict.fromkeys(variable for scope in scopes for variable in scope))
+    place, size = {name: i for i, name in enumerate(names)}, [sizes[name] for name in names]
+    near = [0] * len(names)  # sets of places, as the bits of whole numbers
+    for scope in scopes:
+        bits = sum(1 << place[variable] for variable in scope)
+        for variable in scope:
+            near[place[variable]] |= bits
+    near = [bits & ~(1 << i) for i, bits in enumerate(near)]
+
+    def fill(i: int) -> tuple[int, int]:
+        others = left_over = near[i]
+        missing, cells = -others.bit_count(), 1
+        while left_over:  # bit_places inlined: planning spends its time here
+            low = left_over & -left_over
+            left_over ^= low
+            j = low.bit_length() - 1
+            missing += (others & ~near[j]).bit_count()
+            cells *= size[j]
+        return missing // 2, cells
+
+    order, largest, work = [], 1, 0
+    for stage in stages:
+        left = {place[variable]: fill(place[variable]) for variable in stage if variable in place}
+        while left:
+            i = min(left, key=left.__getitem__)
+            cells = size[i] * left.pop(i)[1]
+            order.append(names[i])
+            largest, work = max(largest, cells), work + cells
+            if largest > most_cells:
+                return Order(order, largest, work)
+            others, changed = near[i], near[i]
+            for j in bit_places(others):
+                near[j] = (near[j] | others) & ~(1 << i | 1 << j)
+                changed |= near[j]
+            for j in bit_places(changed):
+                if j in left:
+                    left[j] = fill(j)
+    return Order(order, largest, work)
+
+
+def guard_width(cells: int, most_cells: int) -> None:
+    """WidthError where a table would have more cells than allowed."""
+    if cells > most_cells:
+        raise WidthError(
+            f"elimination needs a table of 2**{math.log2(cells):.1f} cells ({8 * cells:.3g} bytes), more "
+            f"than most_cells = 2**{math.log2(most_cells):.3g}: choose other MAP variables, add evidence, raise "
+            'most_cells, or use solve_mmap with method="hybrid"'
+        )
+
+
+def product(factors: list[Factor]) -> tuple[Factor, float]:
+    """Product of factors as one table, and the logarithm of its scale."""
+    scope = tuple(dict.fromkeys(variable for factor in factors for variable in factor.scope))
+    place = {variable: axis for axis, variable in enumerate(scope)}
+    precision, near = _precision(factors)
+    total, log_scale = np.ones((1,) * len(scope), precision), 0.0
+    for each, table in sorted(factors, key=lambda factor: factor.table.size):
+        ordered = table.transpose(sorted(range(len(each)), key=[place[v] for v in each].__getitem__))
+        shape = [1] * len(scope)
+        for variable, size in zip(each, table.shape, strict=True):
+            shape[place[variable]] = size
+        if not near:
+            ordered, log_scale = _scaled(ordered, log_scale, 0.0)
+        total = total * ordered.reshape(shape)
+        if not near:  # hundreds of tables over one variable underflow together
+            total, log_scale = _scaled(total, log_scale, NEAR)
+    return Factor(scope, total), log_scale
+
+
+def _scaled(table: np.ndarray, log_scale: float, least: float) -> tuple[np.ndarray, float]:
+    """A table rescaled to a largest entry of one if that is more than `least` nats off, and its new log scale."""
+    largest = table.max()
+    nats = float(np.log(largest)) if largest > 0 else 0.0
+    return (table / largest, log_scale + nats) if abs(nats) > least else (table, log_scale)
+
+
+def _precision(factors: Sequence[Factor]) -> tuple[Any, bool]:
+    """Dtype in which no product of positive entries under- or overflows, and whether it needs no rescaling."""
+    nats = below = above = 0.0
+    for _, table in factors:
+        high, low = table.max(), table.min()
+        if low == 0 < high:
+            low = table[table > 0].min()
+        if high > 0:
+            lowest, highest = float(np.log(low)), float(np.log(high))
+            nats += highest - lowest
+            below += min(lowest, 0.0)
+            above += max(highest, 0.0)
+    if nats > LONGEST:
+        raise SpanError(
+            f"a product of tables spans {nats:.0f} nats, more than the {LONGEST:.0f} of this machine's numbers: drop "
+            "repeated or nearly certain evidence"
+        )
+    return np.float64 if nats < DOUBLE else np.longdouble, max(-below, above) < NEAR
+
+
+def _largest(table: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Maxima along an axis and their first positions, in the smallest integer type that holds them."""
+    kind = np.min_scalar_type(table.shape[axis] - 1)
+    if table.size < MANY * table.shape[axis]:
+        return np.asarray(table.max(axis)), np.asarray(table.argmax(axis)).astype(kind)
+    states = np.moveaxis(table, axis, 0)
+    message, place = np.asarray(states[0]), np.zeros(states[0].shape, kind)
+    for i in range(1, len(states)):
+        place = np.where(states[i] > message, kind.type(i), place)
+        message = np.maximum(states[i], message)
+    return np.asarray(message), np.asarray(place)
+
+
+def eliminate(
+    factors: list[Factor], order: Sequence[int], maximised: set[int]
+) -> tuple[dict[int, int], float]:
+    """Optimal places of the maximised variables, and the log of the optimum, by bucket elimination in this order."""
+    live, total, choices = list(factors), 0.0, []
+    for variable in order:
+        touching = [factor for factor in live if variable in factor.scope]
+        live = [factor for factor in live if variable not in factor.scope]
+        (scope, table), log_scale = product(touching)
+        axis = scope.index(variable)
+        rest = scope[:axis] + scope[axis + 1 :]
+        if variable in maximised:
+            message, best = _largest(table, axis)
+            choices.append((variable, rest, best))
+        else:
+            message = table.sum(axis)
+        scale = message.max()
+        if scale == 0:
+            return {}, -math.inf
+        total += float(np.log(scale)) + log_scale
+        if rest:
+            live.append(Factor(rest, message / scale))
+    states: dict[int, int] = {}
+    for variable, rest, best in reversed(choices):
+        states[variable] = int(best[tuple(states[other] for other in rest)])
+    return states, total

@@ -1,0 +1,129 @@
+"""The incumbent of an anytime algorithm (Zilberstein 1996), and the clock that stops it."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from ethogram.models.networks.marginal_map import MarginalMAP
+
+__all__ = ["Clock", "Incumbent", "TracePoint", "until"]
+
+SAME = 1e-12
+
+
+class TracePoint(NamedTuple):
+    """A new incumbent.
+
+    Attributes
+    ----------
+    wall_s, cpu_s : wall-clock seconds since the call, and CPU seconds of all threads of the process.
+    log_probability : in nats.
+    kind : ``"exact"`` or ``"estimate"``.
+    source : the part of the search that found it.
+    states : (map,) of the MAP variables.
+    """
+
+    wall_s: float
+    cpu_s: float
+    log_probability: float
+    kind: str
+    source: str
+    states: Int[np.ndarray, "map"]
+
+
+class Clock:
+    """A stopwatch with a time limit.
+
+    Parameters
+    ----------
+    limit : seconds; None for no limit.
+    kind : ``"wall"``, or ``"cpu"`` for the CPU time of all threads of the process, which does not depend on the load.
+    """
+
+    def __init__(self, limit: float | None, kind: str = "wall"):
+        self.limit, self.kind = limit, kind
+        self.wall, self.cpu = time.monotonic(), time.process_time()
+
+    def wall_s(self) -> float:
+        return time.monotonic() - self.wall
+
+    def cpu_s(self) -> float:
+        return time.process_time() - self.cpu
+
+    def left(self) -> float:
+        if self.limit is None:
+            return math.inf
+        return self.limit - (self.wall_s() if self.kind == "wall" else self.cpu_s())
+
+    def over(self) -> bool:
+        return self.left() <= 0
+
+
+class Incumbent:
+    """The best assignment so far, its trace, and an upper bound.
+
+    Exact log probabilities and estimates are never compared: the first exact one replaces any estimate. An impossible
+    assignment is replaced by any possible one.
+    """
+
+    def __init__(self, query: MarginalMAP, clock: Clock, callback: Callable[[TracePoint], Any] | None = None):
+        self.query, self.clock, self.callback = query, clock, callback
+        self.states: np.ndarray | None = None
+        self.log_probability, self.kind = -math.inf, "exact"
+        self.upper_bound, self.proved = math.inf, False
+        self.trace: list[TracePoint] = []
+
+    def offer(self, states: Any, log_probability: float, kind: str, source: str = "") -> bool:
+        """Accept an assignment if it is better than the incumbent; whether it was."""
+        if self.states is not None:
+            if log_probability == -math.inf:
+                return False
+            surer = kind == "exact" and self.kind == "estimate"
+            rival = kind == self.kind and log_probability > self.log_probability + SAME
+            if not (surer or rival or self.log_probability == -math.inf):
+                return False
+        self.states = np.array(states, int)
+        self.log_probability, self.kind = float(log_probability), kind
+        if log_probability > -math.inf:
+            seconds = self.clock.wall_s(), self.clock.cpu_s()
+            point = TracePoint(*seconds, self.log_probability, kind, source, self.states)
+            self.trace.append(point)
+            if self.callback is not None:
+                self.callback(point)
+        return True
+
+    def prove(self) -> None:
+        """Mark the incumbent as optimal."""
+        self.proved = True
+        self.upper_bound = self.log_probability
+
+
+def until(work: Callable[[], None], clock: Clock) -> None:
+    """Run work that checks the clock itself, and return at the time limit even if it is still compiling.
+
+    A compilation cannot be interrupted: it ends in its own thread. Without a limit the calling thread does the work.
+    """
+    if clock.limit is None:
+        work()
+        return
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)  # a daemon thread would crash in XLA when the process ends
+    thread.start()
+    while thread.is_alive() and not clock.over():
+        thread.join(min(max(clock.left(), 0.001), 0.05))
+    if failed:
+        raise failed[0]

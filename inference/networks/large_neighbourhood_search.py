@@ -1,0 +1,355 @@
+r"""Large-neighbourhood search for marginal MAP, each neighbourhood solved exactly.
+
+All MAP variables except a few close ones are held fixed. The conditional query of the free ones is a small marginal MAP
+query, with messages from the rest of the network, and constrained elimination solves it: the best joint change of the
+free variables, where single flips would be stuck. Neighbourhoods are as large as tables allow, some compact, others
+long paths. They start where something near has changed since they were last solved (don't-look bits), so that a climb
+from a perturbed incumbent looks only around the perturbation. Where a climb ends below the incumbent, the variables in
+which the two differ fall into connected clusters, and the incumbent takes over the clusters that improve it (partition
+crossover).
+
+From an impossible start, zeros count as a tiny number until a possible assignment is found; from then on log
+probabilities are exact.
+
+Park and Darwiche (2004), "Complexity results and approximation strategies for MAP explanations", climb by
+single flips; Ahuja, Ergun, Orlin, Punnen (2002), "A survey of very large-scale neighborhood search techniques"; Bentley
+(1992), "Fast algorithms for geometric traveling salesman problems", for don't-look bits; Tinos, Whitley, Chicano
+(2015), "Partition crossover for pseudo-Boolean optimization".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ethogram.inference.networks.bucket_tree import BucketTree
+from ethogram.inference.networks.elimination import (
+    SpanError,
+    carry_out,
+    constrained_order,
+    eliminate,
+    independent_parts,
+    plan_elimination,
+)
+from ethogram.inference.networks.zero_propagation import Factor, Possible, propagate_zeros
+from ethogram.models.networks.marginal_map import MarginalMAP
+
+__all__ = ["Landscape", "climb_neighbourhoods", "neighbourhood", "perturbed"]
+
+WALL, LOWEST = 1e-30, 1e-3
+"""What zeros count as until an assignment is possible, and the most they are raised to where floats underflow."""
+CELLS = 2**17
+"""Cells of a neighbourhood's largest table, or eight times those of one assignment's sum if that is more."""
+WINDING = 0.4
+"""Share of neighbourhoods that follow a path instead of growing on all sides."""
+STIRRED, REACHES = 2, (1, 2, 3)
+"""Steps within which a change clears don't-look bits, and within which differing variables form one cluster."""
+PERTURBED = 0.5
+"""Share of neighbourhoods spent on climbs from perturbed incumbents; the others are on climbs from new starts."""
+SAME = 1e-9
+
+
+class Landscape:
+    """Log probabilities of assignments of a query, and the graph of its variables.
+
+    An assignment is a dict of places: positions among the possible states of each variable.
+
+    Parameters
+    ----------
+    possible : the query's factors after propagation of zeros.
+    maximised : variables to maximise over: the MAP variables, or all of them for an MPE.
+    """
+
+    def __init__(self, query: MarginalMAP, possible: Possible, maximised: Sequence[int]):
+        self.states = possible.states
+        factors = [factor for factor in possible.factors if factor.scope]
+        self.sizes = {variable: len(each) for variable, each in possible.states.items()}
+        self.constant = query.network.log_constant + sum(
+            math.log(float(table)) for scope, table in possible.factors if not scope
+        )
+        known = {variable for scope, _ in factors for variable in scope}
+        self.maximised = [variable for variable in maximised if variable in known]
+        self.exact = BucketTree(factors, self.sizes, self.maximised)
+        self.zeros = any((table == 0).any() for _, table in factors)
+        self.wall, self.factors = WALL, factors
+        self.walled = self._walled()
+        near: dict[int, set[int]] = {variable: set() for variable in known}
+        for scope, _ in factors:
+            for variable in scope:
+                near[variable].update(scope)
+        self.near = {variable: sorted(others - {variable}) for variable, others in near.items()}
+        self._within: dict[tuple[int, int], frozenset[int]] = {}
+
+    def _walled(self) -> BucketTree:
+        walls = [Factor(scope, np.where(table > 0, table, self.wall)) for scope, table in self.factors]
+        return BucketTree(walls, self.sizes, self.maximised)
+
+    def lower_walls(self) -> bool:
+        """Raise what zeros count as; whether that was possible."""
+        if self.wall > LOWEST:
+            return False
+        self.wall = math.sqrt(self.wall)
+        self.walled = self._walled()
+        return True
+
+    def within(self, variable: int, steps: int) -> frozenset[int]:
+        """Maximised variables at most this many factors away from one, itself included."""
+        if (variable, steps) not in self._within:
+            seen, edge = {variable}, [variable]
+            for _ in range(steps):
+                edge = list({other for each in edge for other in self.near[each]} - seen)
+                seen.update(edge)
+            self._within[variable, steps] = frozenset(seen.intersection(self.maximised))
+        return self._within[variable, steps]
+
+    def stirred(self, before: Mapping[int, int], after: Mapping[int, int]) -> set[int]:
+        """Maximised variables near those that differ between two assignments."""
+        moved = [variable for variable, place in before.items() if after[variable] != place]
+        return set().union(*(self.within(variable, STIRRED) for variable in moved))
+
+    def clusters(self, variables: Iterable[int], steps: int) -> list[list[int]]:
+        """Connected clusters of variables, where variables at most this many steps apart are connected."""
+        left, found = list(variables), []
+        while left:
+            cluster, left = [left[0]], left[1:]
+            for variable in cluster:  # which grows meanwhile
+                close = self.within(variable, steps)
+                cluster += [other for other in left if other in close]
+                left = [other for other in left if other not in close]
+            found.append(cluster)
+        return found
+
+    def places(self, states: Mapping[int, int]) -> dict[int, int]:
+        """Places of states by variable; the first possible state where one is impossible."""
+        found = {}
+        for variable in self.maximised:
+            at = np.flatnonzero(self.states[variable] == states.get(variable, -1))
+            found[variable] = int(at[0]) if len(at) else 0
+        return found
+
+    def whole(self, places: Mapping[int, int]) -> dict[int, int]:
+        """States by variable, including variables with one possible state."""
+        fixed = {variable: int(each[0]) for variable, each in self.states.items() if len(each) == 1}
+        return fixed | {variable: int(self.states[variable][place]) for variable, place in places.items()}
+
+    def value(self, places: Mapping[int, int]) -> float:
+        """Log probability of an assignment, to which the exact tree moves."""
+        return self.constant + self.exact.move(places)
+
+
+class _Climber:
+    """Current assignment of a climb, on the exact tree if it is possible, else on the one that replaces zeros."""
+
+    def __init__(self, landscape: Landscape, places: Mapping[int, int]):
+        self.landscape = landscape
+        self.go(places)
+
+    def go(self, places: Mapping[int, int]) -> None:
+        self.places = dict(places)
+        self.tree, self.value = self.landscape.exact, self.landscape.value(places)
+        self.possible = self.value > -math.inf
+        while not self.possible:
+            self.tree = self.landscape.walled
+            try:
+                self.value = self.landscape.constant + self.tree.move(places)
+                break
+            except SpanError:
+                if not self.landscape.lower_walls():
+                    raise
+
+    def improve(self, free: set[int], most_cells: int) -> bool | None:
+        """Set free variables to their conditional optimum; whether that improves; None where tables are too large."""
+        landscape = self.landscape
+        live = [factor for factor in self.tree.between(free) if factor.scope]
+        if self.possible and landscape.zeros:  # fixed variables leave few possible states of free ones
+            left = propagate_zeros(live)
+            plan = plan_elimination(left, free, most_cells)
+            found = None
+            if plan.cells <= most_cells:
+                states = carry_out(left, plan, free)[0]
+                found = {variable: place for variable, place in states.items() if variable in free}
+        else:
+            found = self._eliminated(live, free, most_cells)
+        if found is None:
+            return None
+        moved = {variable: place for variable, place in found.items() if self.places[variable] != place}
+        if not moved:
+            return False
+        before = self.value
+        self.places |= moved
+        self.value = landscape.constant + self.tree.move(moved)
+        if not self.possible and (exact := landscape.value(self.places)) > -math.inf:
+            self.tree, self.value, self.possible = landscape.exact, exact, True
+            return True
+        return self.value > before + SAME
+
+    def _eliminated(self, live: list[Factor], free: set[int], most_cells: int) -> dict[int, int] | None:
+        parts = independent_parts(live)
+        parts = [part for part in parts if any(not free.isdisjoint(scope) for scope, _ in part)]
+        orders = [constrained_order(part, self.landscape.sizes, free, most_cells) for part in parts]
+        if max((order.cells for order in orders), default=1) > most_cells:
+            return None
+        found: dict[int, int] = {}
+        for part, order in zip(parts, orders, strict=True):
+            found |= eliminate(part, order.variables, free)[0]
+        return found
+
+    def cross(self, best: Mapping[int, int], stop: Callable[[], bool]) -> bool:
+        """Partition crossover of a possible incumbent with the current assignment; whether any cluster improves it."""
+        other, tried = self.places, set()
+        self.go(best)
+        start = self.value
+        for steps in REACHES:
+            differing = [v for v, place in self.places.items() if other[v] != place]
+            for cluster in self.landscape.clusters(differing, steps):
+                if stop() or frozenset(cluster) in tried:
+                    continue
+                tried.add(frozenset(cluster))
+                theirs, own = ({v: places[v] for v in cluster} for places in (other, self.places))
+                value = self.landscape.constant + self.tree.move(theirs)
+                if value > self.value + SAME:
+                    self.places, self.value = self.places | theirs, value
+                else:
+                    self.tree.move(own)
+        return self.value > start + SAME
+
+    def try_each(self, variable: int) -> bool:
+        """Set one variable to its best state by trying each; whether that improves."""
+        landscape, own, before = self.landscape, self.places[variable], self.value
+        states = range(landscape.sizes[variable])
+        values = [landscape.constant + self.tree.move({variable: place}) for place in states]
+        best = int(np.argmax(values))
+        best = own if values[best] <= values[own] + SAME else best
+        self.places[variable], self.value = best, values[best]
+        self.tree.move({variable: best})
+        if not self.possible and best != own:
+            self.go(self.places)
+            return self.possible or self.value > before + SAME
+        return self.value > before + SAME
+
+
+def climb_neighbourhoods(
+    random: np.random.Generator,
+    landscape: Landscape,
+    places: Mapping[int, int],
+    *,
+    report: Callable[[dict[int, int], float], None],
+    stop: Callable[[], bool],
+    most_cells: int,
+    max_rounds: int | None = None,
+    fresh: Callable[[dict[int, int] | None], Mapping[int, int]] | None = None,
+) -> tuple[dict[int, int], float, bool]:
+    """Best assignment found by large-neighbourhood search, its log probability, and whether it is proved optimal.
+
+    The log probability is -inf where no possible assignment was found.
+
+    Parameters
+    ----------
+    places : start.
+    report : called with every new incumbent.
+    stop : called between neighbourhoods; True ends the search.
+    most_cells : largest table allowed.
+    max_rounds : neighbourhoods at most.
+    fresh : returns the next start, given the incumbent to perturb or None. Without it, one climb is made.
+    """
+    maximised, climber = landscape.maximised, _Climber(landscape, places)
+    best, best_value = dict(climber.places), -math.inf
+
+    def keep() -> bool:
+        nonlocal best, best_value
+        if not climber.possible or climber.value <= best_value + SAME:
+            return False
+        best, best_value = dict(climber.places), climber.value
+        report(best, best_value)
+        return True
+
+    keep()
+    if not maximised:
+        return best, best_value, True
+    least = limit = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
+    largest = dict.fromkeys((False, True), min(len(maximised), 16))
+    unsettled, crossed, again, rounds, again_rounds = set(maximised), False, False, 0, 0
+    while not stop() and (max_rounds is None or rounds < max_rounds):
+        rounds, again_rounds = rounds + 1, again_rounds + again
+        sure, winding = climber.possible, bool(random.random() < WINDING)
+        around = [variable for variable in maximised if variable in unsettled]
+        free = neighbourhood(random, landscape, largest[winding], around=around, winding=winding)
+        held = {variable: climber.places[variable] for variable in free}
+        try:
+            better = climber.improve(free, limit)
+            if better is None and len(free) == 1:
+                limit, better = min(most_cells, 2 * limit), climber.try_each(*free)
+            elif better is not None:
+                largest[winding] = min(len(maximised), largest[winding] + 1)
+        except SpanError:
+            if climber.possible or not landscape.lower_walls():
+                raise
+            climber.go(climber.places)
+            continue
+        if better is None:
+            largest[winding] = max(1, int(0.75 * len(free)))
+            continue
+        keep()
+        if len(free) == len(maximised) and sure:
+            return best, best_value, True
+        if better:
+            unsettled |= landscape.stirred(held, climber.places)
+        unsettled = set(maximised) if climber.possible > sure else unsettled - free
+        if unsettled:
+            continue
+        if fresh is None:
+            break
+        if climber.possible and not crossed and climber.places != best:
+            crossed = True
+            if climber.cross(best, stop):
+                keep()
+                unsettled, limit = set(maximised), least
+                continue
+            if stop():
+                break
+        limit, crossed = least, False
+        again = again_rounds < PERTURBED * rounds and best_value > -math.inf
+        base = best
+        climber.go(fresh(base if again else None))
+        keep()
+        unsettled = landscape.stirred(base, climber.places) if again and climber.possible else set(maximised)
+    return best, best_value, False
+
+
+def neighbourhood(
+    random: np.random.Generator,
+    landscape: Landscape,
+    count: int,
+    *,
+    around: Sequence[int] = (),
+    winding: bool = False,
+) -> set[int]:
+    """A random connected set of maximised variables, starting `around` some; winding, it follows a path."""
+    found, seen, edge = set[int](), set[int](), list[int]()
+    maximised = set(landscape.maximised)
+    while len(found) < count:
+        if not edge:  # the component is exhausted
+            first = around if around and not seen else landscape.maximised
+            rest = [variable for variable in first if variable not in seen]
+            edge = [rest[int(random.integers(len(rest)))]]
+            seen.update(edge)
+            found.update(edge)
+            continue
+        last = int(random.integers(min(len(edge), 2 if winding else 4)))
+        variable = edge.pop(-1 - last if winding else last)
+        others = [other for other in landscape.near[variable] if other not in seen]
+        random.shuffle(others)
+        seen.update(others)
+        edge += others
+        found.update([other for other in others if other in maximised][: count - len(found)])
+    return found
+
+
+def perturbed(random: np.random.Generator, landscape: Landscape, best: Mapping[int, int]) -> dict[int, int]:
+    """States of an incumbent, given by its places, without those of a random neighbourhood of log-uniform size."""
+    count = 2 + int(max(2.0, len(landscape.maximised) / 3) ** random.random())
+    winding = bool(random.random() < WINDING)
+    loose = neighbourhood(random, landscape, min(len(landscape.maximised), count), winding=winding)
+    return {variable: state for variable, state in landscape.whole(best).items() if variable not in loose}

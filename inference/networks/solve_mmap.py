@@ -1,0 +1,193 @@
+r"""Anytime solver of marginal MAP queries.
+
+The answer is one joint assignment of all MAP variables, which is neither every variable's own posterior mode nor the
+restriction of the most probable explanation (MPE).
+
+* ``"hybrid"``, the default. Zeros are propagated; where constrained elimination is affordable the answer is exact and
+  proved optimal; else large-neighbourhood search from ancestral samples, MPEs, vertices that gradient ascent on the
+  surrogate passes, and perturbed incumbents.
+* ``"ags"``, the algorithm of Cui, Marinescu and Khardon and nothing else: gradient ascent on forward marginals with the
+  authors' step, on smoothed tables; the surrogate chooses the answer, and only that answer is scored.
+* ``"exact"``, constrained elimination or a `WidthError`.
+* ``"mpbp"`` and ``"mpbp-cavity"``, mixed-product belief propagation on smoothed tables.
+* ``"mpe"``, the most probable explanation, restricted to the MAP variables.
+* ``"sequential"``, greedy: one variable after the other, at its posterior mode given those before.
+* ``"marginal"``, every variable at its own posterior mode.
+
+Log probabilities are those of the tables as given. They are exact where the sum over hidden variables is affordable
+given an assignment, which is most often so; else they are Bethe estimates, marked as such.
+
+Park and Darwiche (2004), "Complexity results and approximation strategies for MAP explanations", for
+constrained elimination and the baselines; Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP",
+section 3, for AGS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import Array
+from jaxtyping import Int
+
+from ethogram.inference.networks import methods as mmap_methods
+from ethogram.inference.networks.hybrid import hybrid
+from ethogram.inference.networks.incumbent import Clock, Incumbent, TracePoint
+from ethogram.inference.networks.zero_propagation import minimal_conflict, propagate_zeros, query_factors
+from ethogram.models.arguments import require_integer, require_key, require_one_of
+from ethogram.models.networks.marginal_map import MarginalMAP
+
+__all__ = ["METHODS", "ImpossibleEvidenceError", "MarginalMAPResult", "solve_mmap"]
+
+METHODS: dict[str, Callable[[mmap_methods.Task], None]] = {
+    "hybrid": hybrid,
+    "ags": mmap_methods.ags,
+    "exact": mmap_methods.exact,
+    "mpbp": mmap_methods.mpbp,
+    "mpbp-cavity": mmap_methods.mpbp_cavity,
+    "mpe": mmap_methods.mpe,
+    "sequential": mmap_methods.sequential,
+    "marginal": mmap_methods.marginal,
+}
+
+
+class ImpossibleEvidenceError(ValueError):
+    """The evidence has probability zero."""
+
+
+class MarginalMAPResult(NamedTuple):
+    """The best assignment found for a marginal MAP query.
+
+    Attributes
+    ----------
+    assignment : states of the MAP variables by name, with state names where the network has some.
+    states : (map,) their numbers, in the order of the query.
+    log_probability : ln p(d, e) in nats; -inf where no possible assignment was found.
+    kind : ``"exact"``, or ``"estimate"`` for a Bethe estimate.
+    log_probability_smoothed : of the same assignment in the smoothed network (zeros are 1e-4); None unless requested.
+    upper_bound : on the optimal log probability; inf where no bound was affordable.
+    proved_optimal : whether the assignment is optimal, up to rounding.
+    method : that was run.
+    seconds : wall-clock time.
+    trace : successive incumbents and when they were found.
+    """
+
+    assignment: dict[str, Any]
+    states: Int[np.ndarray, "map"]
+    log_probability: float
+    kind: str
+    log_probability_smoothed: float | None
+    upper_bound: float
+    proved_optimal: bool
+    method: str
+    seconds: float
+    trace: tuple[TracePoint, ...]
+
+
+def solve_mmap(
+    key: Array,
+    query: MarginalMAP,
+    method: str = "hybrid",
+    *,
+    time_limit: float | None = 10.0,
+    max_steps: int | None = None,
+    callback: Callable[[TracePoint], Any] | None = None,
+    clock: str = "wall",
+    most_cells: int = 2**25,
+    smoothed_score: bool = False,
+) -> MarginalMAPResult:
+    """The best assignment found within a time limit; on Ctrl-C, the incumbent.
+
+    The first incumbent comes before anything is compiled, except with ``"ags"``.
+
+    Parameters
+    ----------
+    key : typed PRNG key. Without a time limit, the same key and `max_steps` give the same result.
+    query : network, evidence and MAP variables.
+    method : one of :data:`METHODS`. ``"exact"``, ``"marginal"`` and the final score do not check the time limit.
+    time_limit : seconds from the call; None for no limit.
+    max_steps : neighbourhoods of ``"hybrid"`` and ``"mpe"``, ascent steps of ``"ags"``, sweeps of ``"mpbp"``.
+    callback : called with every new incumbent.
+    clock : ``"wall"``, or ``"cpu"`` for the CPU time of all threads of this process.
+    most_cells : cells of the largest table allowed; bounds the memory, 8 bytes a cell and a few tables at a time.
+    smoothed_score : whether to score the answer in the smoothed network of the paper as well, after the search: one
+        more elimination on top of `time_limit`, and a wider one, since no zeros are left.
+
+    Raises
+    ------
+    ImpossibleEvidenceError
+        The evidence has probability zero; the message has a minimal conflict where propagation of zeros finds one.
+    WidthError
+        ``"exact"`` would need a table with more than `most_cells` cells.
+    TypeError, ValueError
+        `query` is not a MarginalMAP, `key` is not a typed key, the method or clock does not exist, a number is not
+        positive, or a search that never ends by itself has neither a time limit nor a number of steps.
+
+    Examples
+    --------
+    >>> import jax, numpy as np
+    >>> from ethogram.models.networks.bayes_net import BayesNet
+    >>> rain, wet = np.array([0.8, 0.2]), np.array([[0.9, 0.1], [0.2, 0.8]])
+    >>> garden = BayesNet((rain, wet), ((), (0,)), names=("rain", "wet"), state_names=(("no", "yes"),) * 2)
+    >>> found = solve_mmap(jax.random.key(0), MarginalMAP(garden, {"wet": "yes"}, ["rain"]))
+    >>> found.assignment, round(float(np.exp(found.log_probability)), 2), found.proved_optimal
+    ({'rain': 'yes'}, 0.16, True)
+    """
+    timer = Clock(time_limit, clock)
+    require_key(key)
+    if not isinstance(query, MarginalMAP):
+        raise TypeError(f"query must be a MarginalMAP, not {type(query).__name__}")
+    require_one_of("method", method, tuple(METHODS))
+    require_one_of("clock", clock, ("wall", "cpu"))
+    if time_limit is not None and not time_limit > 0:
+        raise ValueError(f"time_limit must be positive seconds or None, not {time_limit}")
+    if max_steps is not None:
+        require_integer("max_steps", max_steps, 1)
+    require_integer("most_cells", most_cells, 1)
+    if time_limit is None and max_steps is None and method in ("hybrid", "ags"):
+        raise ValueError(
+            f"time_limit and max_steps are both None, and {method!r} never ends by itself: give one"
+        )
+    possible = propagate_zeros(query_factors(query))
+    if possible.impossible:
+        conflict = _described(query, minimal_conflict(query) or ())
+        raise ImpossibleEvidenceError(f"evidence has probability zero: {conflict} contradict each other")
+    incumbent = Incumbent(query, timer, callback)
+    try:
+        METHODS[method](mmap_methods.Task(key, query, possible, incumbent, max_steps, most_cells))
+    except KeyboardInterrupt:
+        if incumbent.states is None:
+            raise
+    if incumbent.upper_bound == -math.inf:
+        evidence = _described(query, (*dict(query.observed), *dict(query.soft)))
+        raise ImpossibleEvidenceError(f"evidence has probability zero: {evidence}")
+    if incumbent.states is None:
+        incumbent.offer(np.zeros(len(query.map_variables), int), -math.inf, "exact")
+    assert incumbent.states is not None
+    smoothed = mmap_methods.smoothed_score(query, incumbent.states, most_cells) if smoothed_score else None
+    return MarginalMAPResult(
+        query.named(incumbent.states),
+        incumbent.states,
+        incumbent.log_probability,
+        incumbent.kind,
+        smoothed,
+        incumbent.upper_bound,
+        incumbent.proved,
+        method,
+        timer.wall_s(),
+        tuple(incumbent.trace),
+    )
+
+
+def _described(query: MarginalMAP, variables: Sequence[int]) -> str:
+    """Evidence of some variables, for a message."""
+    network, states = query.network, dict(query.observed)
+    described = []
+    for variable in variables:
+        known, name = network.state_names, network.names[variable]
+        state = states.get(variable)
+        named = state if known is None or state is None else known[variable][state]
+        described.append(f"likelihoods of {name}" if state is None else f"{name} = {named}")
+    return ", ".join(described) or "entries of the tables"

@@ -1,0 +1,31 @@
+"""Reward inference: GP-IRL posteriors and guides, maximum entropy, predictions and transfer."""
+
+from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
+from ethogram.inference.rewards.predictions import (
+    RewardPrediction,
+    RewardTransfer,
+    ThreePolicies,
+    difference_coverage,
+    policies,
+    predict_reward,
+    transfer_reward,
+)
+from ethogram.inference.rewards.reward_guide import RewardGuide
+from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
+
+__all__ = [
+    "MaxEntropyFit",
+    "RewardFit",
+    "RewardGuide",
+    "RewardPosterior",
+    "RewardPrediction",
+    "RewardTransfer",
+    "ThreePolicies",
+    "difference_coverage",
+    "fit_max_entropy",
+    "fit_reward",
+    "policies",
+    "predict_reward",
+    "transfer_reward",
+]

@@ -1,0 +1,152 @@
+r"""Posterior of the reward behind demonstrations: natural-gradient VI, Laplace's approximation, or a MAP estimate.
+
+The search starts from Laplace's approximation at the posterior mode and takes natural-gradient steps with exact
+Hessians of the log likelihood; the returned ELBO is never below Laplace's on the same draws. Everything is computed in
+double precision.
+
+Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes"; Levine, Popovic and
+Koltun (2011), whose hyper-parameters are the initial ones for more than three features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ethogram.inference import storage
+from ethogram.inference.checkpoint import check_path, read_checkpoint, write_checkpoint
+from ethogram.inference.rewards.gaussian import HYPERS
+from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, levine_fit
+from ethogram.inference.rewards.reward_posterior import RewardFit, as_double
+from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
+from ethogram.models.rewards.gp_irl import GPIRL
+
+__all__ = ["fit_reward"]
+
+METHODS = ("natural_gradient", "laplace", "map")
+PRIORS = ("model", "levine")
+MOSTLY_WHITE = 0.5
+
+
+def fit_reward(
+    key: Array,
+    model: Any,
+    demonstrations: Any,
+    method: str = "natural_gradient",
+    *,
+    hyper: str = "variational",
+    prior: str = "model",
+    start: Any = None,
+    num_steps: int = 60,
+    num_draws: int = 12,
+    num_evaluations: int = 64,
+    num_restarts: int = 0,
+    tol: float = 0.05,
+    checkpoint: str | os.PathLike | None = None,
+    progress_bar: bool = True,
+) -> RewardFit:
+    """Posterior of the reward behind demonstrations.
+
+    Parameters
+    ----------
+    key : typed PRNG key.
+    model : `GPIRL`, of either family.
+    demonstrations : `Trajectories` with states and actions, or counts (state, action).
+    method : ``"natural_gradient"``; ``"laplace"``, Laplace's approximation; or ``"map"``, the posterior mode.
+    hyper : treatment of the hyper-parameters that have priors: ``"variational"``, log-normal; ``"point"``, optimised;
+        or ``"fixed"`` at their initial values, as always for ``"laplace"`` and ``"map"``.
+    prior : of the mode: the model's, or ``"levine"``, his objective over rewards of inducing points (those of the
+        model, or all visited states) and hyper-parameters, with ``method="map"``.
+    start : initial hyper-parameters ``{"scale": ..., "relevance": ...}``, all that have priors. Default: prior medians
+        for up to three features and for rewards of pairs, Levine's estimate for more.
+    num_steps : largest number of natural-gradient steps, each with `num_draws` draws, an even number.
+    num_evaluations : draws for monitoring the ELBO, an even number.
+    num_restarts : starts of the search for the mode drawn from the prior, besides zero: the likelihood is not concave,
+        and the mode of highest posterior density is used.
+    tol : in nats: the search stops when the ELBO has increased by less over five steps.
+    checkpoint : a file that is written after every natural-gradient step; if it exists, the same call resumes from it,
+        and ends where an uninterrupted one would. `num_steps` and `tol` may differ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `model` is not a GPIRL, it refuses the demonstrations, a setting is out of range, or the checkpoint is one of
+        another model, demonstrations, settings or key.
+
+    Warns
+    -----
+    UserWarning
+        More than half of the prior variance of rewards is noise: states then carry little information on others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ethogram.models.mdps.mdp import MDP
+    >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
+    >>> model = GPIRL(corridor, [[0.0], [1.0], [2.0]], scale_prior=5.0, relevance_prior=1.0)
+    >>> counts = np.array([[0, 3], [0, 3], [0, 3]])
+    >>> fit = fit_reward(jax.random.key(0), model, counts, progress_bar=False)
+    >>> fit.converged, fit.elbo >= fit.laplace_elbo
+    (True, True)
+    """
+    if not isinstance(model, GPIRL):
+        raise TypeError(f"model is {type(model).__name__}: give a GPIRL")
+    require_key(key)
+    counted = {"num_steps": num_steps, "num_draws": num_draws, "num_evaluations": num_evaluations}
+    _check_settings(method, hyper, prior, tol, **counted, num_restarts=num_restarts)
+    if prior == "levine" and (checkpoint is not None or start is not None):
+        raise ValueError('prior="levine" has no start and no checkpoint: leave them out')
+    counts = model.counts(demonstrations)
+    with jax.enable_x64(True):
+        double, taken = as_double(model), jnp.asarray(counts)
+        key_start, key_search = jax.random.split(key)
+        if prior == "levine":
+            found = levine_fit(key_start, double, taken)
+        else:
+            by_expert = taken if taken.ndim == 3 else taken[None]
+            search = RewardSearch(double, by_expert, hyper, num_draws, num_evaluations, num_restarts)
+            saved, save = None, lambda state: None
+            if checkpoint is not None:
+                check_path(checkpoint)
+                settings = [method, hyper, num_draws, num_evaluations, num_restarts]
+                signature = storage.fingerprint(double, counts, jax.random.key_data(key), settings, start)
+                content = read_checkpoint(checkpoint, signature, SearchState)
+                saved = None if content is None else content["state"]
+                save = functools.partial(write_checkpoint, checkpoint, signature)
+            key_begin, key_end = jax.random.split(key_search)
+            state = search.begin(key_start, key_begin, start, method == "map") if saved is None else saved
+            if method == "natural_gradient":
+                state = search.climb(state, num_steps, tol, progress_bar, save)
+            found = search.end(key_end, state, method)
+    found = found._replace(posterior=dataclasses.replace(found.posterior, model=model))
+    if found.white_share > MOSTLY_WHITE:
+        warnings.warn(
+            f"{found.white_share:.0%} of the prior variance of rewards is noise, independent between states: use fewer "
+            "features, or smaller relevances, to generalise to other states",
+            stacklevel=2,
+        )
+    return found
+
+
+def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any) -> None:
+    """Raise TypeError or ValueError where a setting is out of range, or two contradict."""
+    require_one_of("method", method, METHODS)
+    require_one_of("hyper", hyper, HYPERS)
+    require_one_of("prior", prior, PRIORS)
+    for name, value in counts.items():
+        require_integer(name, value, 0 if name == "num_restarts" else 1)
+    require_number("tol", tol, least=0)
+    for name in ("num_draws", "num_evaluations"):
+        if counts[name] % 2:
+            raise ValueError(f"{name} is {counts[name]}: give an even number, for antithetic draws")
+    if prior == "levine" and method != "map":
+        raise ValueError(f'prior="levine" is a point estimate: pass method="map", not {method!r}')
+    if hyper == "point" and method != "natural_gradient":
+        raise ValueError(f'hyper="point" needs method="natural_gradient", not {method!r}')

@@ -1,0 +1,145 @@
+r"""Posterior modes of the reward: the centre of Laplace's approximation, and Levine's MAP estimate.
+
+At fixed hyper-parameters the posterior mode of w in :math:`r = A w` maximises :math:`\ln p(D \mid A w) - |w|^2 / 2`.
+Levine's estimate maximises, over rewards u of inducing points and the hyper-parameters together,
+
+.. math:: \ln p(D \mid r = S u) + \ln N(u; 0, K_{uu}) - \sum_l \ln(1 + \lambda_l) - \tfrac12 \|K_{uu}^{-1}\|_F^2
+
+with :math:`S = K_{ru} K_{uu}^{-1}`: the noise of a reward given u is left out, and the last term penalises redundant
+inducing points. Levine, Popovic and Koltun (2011), eq. 7 and 8; the last term is that of their toolkit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Float
+
+from ethogram.inference.rewards.gaussian import log_likelihood, reward_map_of
+from ethogram.models.rewards import kernel as reward_kernel
+from ethogram.models.rewards.gp_irl import GPIRL
+
+__all__ = ["LevineMode", "levine_mode", "posterior_mode"]
+
+INITIAL_SCALE = 5.0
+STARTS = 5
+NOWHERE = 1e300
+"""Value reported to the optimiser where a function is not finite."""
+
+SHORT = 100
+"""Iterations from each start; the best one is then continued."""
+
+
+class LevineMode(NamedTuple):
+    """Levine's MAP estimate.
+
+    Attributes
+    ----------
+    u : rewards (inducing,) of the inducing points.
+    log_hyper : logarithms (1 + feature,) of scale and relevance.
+    objective : value of the maximised objective.
+    converged : whether the search ended at a maximum.
+    """
+
+    u: Float[np.ndarray, "inducing"]
+    log_hyper: Float[np.ndarray, "hyper"]
+    objective: float
+    converged: bool
+
+
+@jax.jit
+def _negative_posterior(white: Array, model: GPIRL, log_hyper: Array, counts: Array) -> tuple[Array, Array]:
+    def objective(white):
+        mapping, times = reward_map_of(model, log_hyper)
+        likelihood = log_likelihood(model, mapping.reward(white), times, counts)
+        return -(likelihood - 0.5 * jnp.sum(white**2))
+
+    return jax.value_and_grad(objective)(white)
+
+
+def posterior_mode(model: GPIRL, log_hyper: Any, counts: Any, start: Any) -> tuple[np.ndarray, float, bool]:
+    """Posterior mode of w (w,) of one expert at fixed hyper-parameters, log density, and convergence.
+
+    Parameters
+    ----------
+    log_hyper : logarithms (hyper,) of the free hyper-parameters.
+    counts : (state, action).
+    start : (w,).
+    """
+    found = _minimise(_negative_posterior, start, (model, log_hyper, counts), 2000)
+    return found.x, -float(found.fun), bool(found.success)
+
+
+def levine_mode(key: Array, model: GPIRL, inducing: Any, counts: Any) -> LevineMode:
+    """Rewards and hyper-parameters that maximise Levine's objective, the best of five starts.
+
+    The best is continued to convergence, once as it is and once from its rewards and the initial hyper-parameters.
+
+    Parameters
+    ----------
+    model : its priors are not used.
+    inducing : (inducing,) integers, points.
+    counts : (state, action).
+    """
+    inducing = np.asarray(inducing)
+    first = np.log(np.append(INITIAL_SCALE, np.ones(model.num_features)))
+    task = (model, jnp.asarray(inducing), jnp.asarray(counts))
+    draws = np.asarray(jax.random.uniform(key, (STARTS, len(inducing)), model.features.dtype))
+    found = [_minimise(_negative_levine, np.append(u, first), task, SHORT) for u in draws]
+    best = min(found, key=lambda one: one.fun)
+    both = (best.x, np.append(best.x[: len(inducing)], first))
+    fine = min((_minimise(_negative_levine, x, task, 2000) for x in both), key=lambda one: one.fun)
+    return LevineMode(fine.x[: len(inducing)], fine.x[len(inducing) :], -float(fine.fun), bool(fine.success))
+
+
+@jax.jit
+def _negative_levine(flat: Array, model: GPIRL, inducing: Array, counts: Array) -> tuple[Array, Array]:
+    count = len(inducing)
+
+    def objective(flat):
+        u, log_hyper = flat[:count], flat[count:]
+        scale, relevance = jnp.exp(log_hyper[0]), jnp.exp(log_hyper[1:])
+        low, mean = levine_conditional(model, inducing, scale, relevance)
+        white = solve_triangular(low, u, lower=True)
+        likelihood = log_likelihood(model, mean @ u, jnp.asarray(model.rationality), counts)
+        prior = (
+            -0.5 * jnp.sum(white**2) - jnp.sum(jnp.log(jnp.diag(low))) - 0.5 * count * math.log(2 * math.pi)
+        )
+        inverse = solve_triangular(low, jnp.eye(count, dtype=low.dtype), lower=True)
+        inverse = inverse.T @ inverse
+        return -(likelihood + prior - jnp.sum(jnp.log1p(relevance)) - 0.5 * jnp.sum(inverse**2))
+
+    return jax.value_and_grad(objective)(flat)
+
+
+def levine_conditional(model: GPIRL, inducing: Any, scale: Any, relevance: Any) -> tuple[Array, Array]:
+    """Cholesky factor of the covariance of the inducing points, and S (point, inducing)."""
+    noise = jnp.asarray(model.noise, model.features.dtype)
+    low, given = reward_kernel.conditional(model.points, model.points[inducing], scale, relevance, noise)
+    return low, given.mean
+
+
+def _minimise(function: Any, start: Any, arguments: tuple, most: int) -> Any:
+    """Minimum by L-BFGS of a function that returns its value and gradient."""
+    from scipy.optimize import minimize
+
+    def loss(x):
+        value, gradient = function(jnp.asarray(x), *arguments)
+        if not np.isfinite(value):
+            return NOWHERE, np.zeros_like(x)
+        return float(value), np.asarray(gradient, float)
+
+    options = {"maxiter": most, "maxfun": 2 * most, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
+    found = minimize(loss, np.asarray(start, float), jac=True, method="L-BFGS-B", options=options)
+    if found.fun >= NOWHERE:
+        raise FloatingPointError(
+            "the log posterior density is not finite where the search for its mode starts: check the scale of the "
+            "prior and of the features"
+        )
+    return found

@@ -1,0 +1,234 @@
+"""Posterior predictions of rewards of new states, transfer to other MDPs, and policies.
+
+Levine, Popovic and Koltun (2011), section 5, predict new states by their conditional mean given the inducing points;
+here they are drawn, with the noise of new states.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Float
+
+from ethogram.models.arguments import read_reals
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.optimal_values import optimal_values
+from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.rewards import kernel as reward_kernel
+from ethogram.models.rewards.gp_irl import GPIRL
+
+__all__ = [
+    "RewardPrediction", "RewardTransfer", "ThreePolicies", "difference_coverage", "policies", "predict_reward",
+    "transfer_reward",
+]  # fmt: skip
+
+
+class RewardPrediction(NamedTuple):
+    """Posterior predictive rewards of new states, or state-action pairs.
+
+    Attributes
+    ----------
+    mean, sd : (...), Rao-Blackwellised over the posterior draws.
+    draws : (draw, ...), jointly.
+    """
+
+    mean: Float[Array, "*point"]
+    sd: Float[Array, "*point"]
+    draws: Float[Array, "draw *point"]
+
+
+class RewardTransfer(NamedTuple):
+    """Posterior draws of the reward, values and policy in another MDP."""
+
+    reward: RewardPrediction
+    values: Float[Array, "draw state"]
+    policy: Float[Array, "draw state action"]
+
+
+class ThreePolicies(NamedTuple):
+    """Three policies (state, action) under uncertainty about the reward.
+
+    Attributes
+    ----------
+    of_mean_reward : soft-optimal for the mean reward.
+    mean : posterior mean of the soft-optimal policy, the predictive probability of the next action.
+    optimal : greedy-optimal for the mean reward, which maximises the expected return over the posterior.
+    """
+
+    of_mean_reward: Float[Array, "state action"]
+    mean: Float[Array, "state action"]
+    optimal: Float[Array, "state action"]
+
+
+def predict_reward(
+    key: Array, model: GPIRL, samples: Any, features: Any, *, noise_free: bool = False
+) -> RewardPrediction:
+    """Posterior predictive rewards of new states.
+
+    Parameters
+    ----------
+    model : the fitted model.
+    samples : draws by site, of a `RewardPosterior`, of numpyro's MCMC (``get_samples()``) or of its SVI: ``scale``,
+        ``relevance``, and ``reward``, or where the model has inducing points ``u_white`` or ``u``.
+    features : (state, feature) or (state, action, feature), in the units of the model's.
+    noise_free : whether to leave out the noise of new states.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Features do not fit the model's, a site is missing, or draws have an axis ``expert``: select one.
+    """
+    (features,) = read_reals(features=features)
+    if features.ndim != model.features.ndim or features.shape[-1] != model.num_features:
+        raise ValueError(
+            f"features has shape {features.shape}, the model's {model.features.shape}: give the same number of axes, "
+            "and the same last one"
+        )
+    scale, relevance, known = _known(model, samples)
+    flat = features.reshape(-1, features.shape[-1]).astype(model.features.dtype)
+    points = model.points if model.inducing is None else model.points[model.inducing]
+    noise = jnp.asarray(model.noise, flat.dtype)
+
+    def one(arguments):
+        key, scale, relevance, known = arguments
+        low = reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
+        cross = reward_kernel.cross_covariance(points, flat, scale, relevance, noise)
+        half = solve_triangular(low, cross, lower=True)
+        mean = half.T @ solve_triangular(low, known, lower=True)
+        own = reward_kernel.covariance(flat, scale, relevance, noise)
+        if noise_free:
+            own = reward_kernel.cross_covariance(flat, flat, scale, relevance, noise)
+        rest = own - half.T @ half
+        spread = jnp.sqrt(jnp.maximum(jnp.diag(rest), 0))
+        noise_drawn = jax.random.normal(key, mean.shape, mean.dtype)
+        return mean, spread, mean + reward_kernel.root(rest, scale) @ noise_drawn
+
+    keys = jax.random.split(key, len(known))
+    means, spreads, draws = jax.jit(lambda x: jax.lax.map(one, x))((keys, scale, relevance, known))
+    shape = features.shape[:-1]
+    sd = jnp.sqrt(jnp.mean(spreads**2, 0) + jnp.var(means, 0))
+    return RewardPrediction(jnp.mean(means, 0).reshape(shape), sd.reshape(shape), draws.reshape(-1, *shape))
+
+
+def transfer_reward(
+    key: Array, model: GPIRL, samples: Any, mdp: MDP, features: Any, *, noise_free: bool = False
+) -> RewardTransfer:
+    """Posterior draws of the reward in another MDP with the same kind of features, and of its values and policy.
+
+    Parameters
+    ----------
+    mdp : the other MDP.
+    features : of its states, or pairs of state and action.
+
+    Raises
+    ------
+    TypeError, ValueError : as :func:`predict_reward`, or features are not of the states of `mdp`.
+    """
+    if not isinstance(mdp, MDP):
+        raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
+    shape = (mdp.num_states, mdp.num_actions)[: model.features.ndim - 1]
+    if np.shape(features)[:-1] != shape:
+        raise ValueError(
+            f"features has shape {np.shape(features)}: give features of the {shape} states (and actions) of mdp"
+        )
+    reward = predict_reward(key, model, samples, features, noise_free=noise_free)
+    times = jnp.asarray(samples.get("rationality", model.rationality), reward.draws.dtype)
+    times = jnp.broadcast_to(times, len(reward.draws)).reshape(-1, *[1] * len(shape))
+    solution = soft_values(mdp, _of_points(times * reward.draws, len(shape) + 1))
+    return RewardTransfer(reward, solution.values, solution.policy)
+
+
+def policies(mdp: MDP, rewards: Any, *, rationality: Any = 1.0) -> ThreePolicies:
+    """Policies under posterior draws of the reward.
+
+    Parameters
+    ----------
+    rewards : (draw, state) or (draw, state, action).
+    rationality : inverse temperature of the agent, a number or one per draw.
+
+    Raises
+    ------
+    TypeError, ValueError : rewards are not finite numbers of these shapes, or rationality has the wrong shape.
+    """
+    rewards, times = read_reals(rewards=rewards, rationality=rationality)
+    if rewards.ndim not in (2, 3):
+        raise ValueError(f"rewards has shape {rewards.shape}, not (draw, state) or (draw, state, action)")
+    if times.shape not in ((), rewards.shape[:1]):
+        raise ValueError(f"rationality has shape {times.shape}: give a number, or one per draw")
+    acted = times.reshape(-1, *[1] * (rewards.ndim - 1)) * rewards
+    mean = jnp.mean(acted, 0)
+    return ThreePolicies(
+        soft_values(mdp, mean).policy,
+        jnp.mean(soft_values(mdp, _of_points(acted, rewards.ndim)).policy, 0),
+        optimal_values(mdp, mean).policy,
+    )
+
+
+def _of_points(rewards: Array, num_axes: int) -> Array:
+    """Draws of rewards of states as (draw, state, 1), which is never read as (state, action)."""
+    return rewards[..., None] if num_axes == 2 else rewards
+
+
+def difference_coverage(draws: Any, truth: Any, levels: Any = 0.9) -> Float[np.ndarray, "*level"]:
+    """Coverage of central intervals for the differences of all pairs of true rewards.
+
+    Differences, because the level of rewards is not identified.
+
+    Parameters
+    ----------
+    draws : (draw, point) of the reward.
+    truth : (point,).
+    levels : probabilities of the intervals, a number or any shape.
+
+    Raises
+    ------
+    ValueError
+        The shapes disagree, or there are fewer than two points or draws.
+    """
+    samples, true, levels = (np.asarray(x, float) for x in (draws, truth, levels))
+    if samples.ndim != 2 or true.shape != samples.shape[1:] or min(samples.shape) < 2:
+        raise ValueError(
+            f"draws has shape {samples.shape}, truth {true.shape}: give (draw, point) and (point,), at least two each"
+        )
+    below = [
+        (samples[:, i, None] - samples[:, i + 1 :] < true[i] - true[i + 1 :]).mean(0)
+        for i in range(len(true) - 1)
+    ]
+    # The share of draws below the truth determines which central intervals cover it.
+    width = np.sort(2 * np.abs(np.concatenate(below) - 0.5))
+    return np.asarray(np.searchsorted(width, levels, side="right") / len(width))
+
+
+def _known(model: GPIRL, samples: Any) -> tuple[Array, Array, Array]:
+    """Scale (draw,), relevance (draw, feature), and rewards (draw, point) of the points to condition on."""
+    name = "reward" if model.inducing is None else "u"
+    for site in ("scale", "relevance", name):
+        if site not in samples and not (site == "u" and "u_white" in samples):
+            raise ValueError(
+                f"samples have no {site}, only {', '.join(sorted(samples))}: give draws of the model's sites"
+            )
+    dtype = model.features.dtype
+    scale, relevance = (jnp.asarray(samples[site], dtype) for site in ("scale", "relevance"))
+    if name in samples:
+        known = jnp.asarray(samples[name], dtype)
+        known = known.reshape(len(known), -1) if known.ndim == model.features.ndim or name == "u" else known
+    else:
+        points, noise = model.points[model.inducing], jnp.asarray(model.noise, dtype)
+
+        def one(arguments):
+            scale, relevance, white = arguments
+            own = reward_kernel.covariance(points, scale, relevance, noise)
+            return reward_kernel.root(own, scale) @ white
+
+        known = jax.lax.map(one, (scale, relevance, jnp.asarray(samples["u_white"], dtype)))
+    count = model.num_points if model.inducing is None else len(model.inducing)
+    if known.shape[1:] != (count,):
+        raise ValueError(
+            f"samples[{name!r}] has shape {known.shape}, not (draw, {count}): with several experts, select one"
+        )
+    return scale, relevance, known

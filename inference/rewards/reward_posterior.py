@@ -1,0 +1,170 @@
+"""Posterior of a reward with its model, and the result of a fit.
+
+The Gaussian is that of Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian
+processes", section 2.1; the point that of Levine, Popovic and Koltun (2011), eq. 8.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ethogram.inference import storage
+from ethogram.inference.draws import Draws, library_attributes, one_chain
+from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, reward_map_of
+from ethogram.inference.rewards.posterior_mode import levine_conditional
+from ethogram.models.arguments import require_integer
+from ethogram.models.model_object import model_object, static_field
+from ethogram.models.rewards import kernel as reward_kernel
+from ethogram.models.rewards.gp_irl import GPIRL, reward_sites
+
+__all__ = ["RewardFit", "RewardPosterior", "as_double"]
+
+
+@model_object
+class RewardPosterior:
+    """Posterior of a reward, with its model: Gaussian over the standard normal variables of the reward, or a point.
+
+    Parameters
+    ----------
+    model : the model object that was fitted.
+    mean : (w,) or (expert, w), of the standard normal variables of the reward.
+    root : (w, w) or (expert, w, w), Cholesky factor of their covariance; zero for a point, whose rewards of states that
+        are not inducing points keep the noise of the prior.
+    log_hyper, log_hyper_sd : (hyper,) of the logarithms of the hyper-parameters that have priors.
+    method : that of the fit.
+    levine : inducing points of Levine's estimate, whose ``mean`` is their rewards and whose ``log_hyper`` are scale and
+        relevance; else None.
+    """
+
+    model: GPIRL
+    mean: Any
+    root: Any
+    log_hyper: Any
+    log_hyper_sd: Any
+    method: str = static_field(default="natural_gradient")
+    levine: Any = None
+
+    def sample(self, key: Array, num_draws: int) -> dict[str, Array]:
+        """Independent draws of the sites of the model, with a leading axis ``draw``."""
+        require_integer("num_draws", num_draws, 1)
+        if self.levine is not None:
+            point = self.mean_sites()
+            return {name: jnp.broadcast_to(x, (num_draws, *jnp.shape(x))) for name, x in point.items()}
+        with jax.enable_x64(True):
+            key_hyper, key_white, key_rest = jax.random.split(key, 3)
+            log_hyper = self.log_hyper + self.log_hyper_sd * jax.random.normal(
+                key_hyper, (num_draws, len(self.log_hyper))
+            )
+            noise = jax.random.normal(key_white, (num_draws, *self.mean.shape))
+            white = self.mean + jnp.einsum("...ij,d...j->d...i", jnp.asarray(self.root), noise)
+            rest = jax.random.normal(key_rest, (num_draws, *self.mean.shape[:-1], self.model.num_points))
+            inducing = self.model.family == "inducing"
+            return self._rounded(_sites(as_double(self.model), log_hyper, white, rest if inducing else None))
+
+    def mean_sites(self) -> dict[str, Array]:
+        """Sites of the model at the mean of w and of the logarithms of the hyper-parameters."""
+        with jax.enable_x64(True):
+            model = as_double(self.model)
+            log_hyper, mean = jnp.asarray(self.log_hyper), jnp.asarray(self.mean)
+            if self.levine is None:
+                one = _sites(model, log_hyper[None], mean[None], None)
+                return self._rounded({name: x[0] for name, x in one.items()})
+            hypers = {"scale": jnp.exp(log_hyper[0]), "relevance": jnp.exp(log_hyper[1:])}
+            reward = levine_conditional(model, self.levine, *hypers.values())[1] @ mean
+            return self._rounded(reward_sites(model, reward, model.agent(reward)) | hypers | {"u": mean})
+
+    def draws_for_export(self, key: Array, num_draws: int) -> Draws:
+        """Independent draws from q in one chain."""
+        attributes = library_attributes() | {"method": self.method}
+        return Draws(self.model, one_chain(self.sample(key, num_draws)), {}, {}, attributes)
+
+    def _rounded(self, sites: dict[str, Array]) -> dict[str, Array]:
+        """In the precision of the model: w in double precision does not fit Cholesky factors in single precision."""
+        return {name: x.astype(self.model.features.dtype) for name, x in sites.items()}
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the posterior and its model to one file, atomically; ``ethogram.load_posterior`` reads it."""
+        storage.write(path, {"posterior": self})
+
+
+class RewardFit(NamedTuple):
+    """Result of `fit_reward`.
+
+    Attributes
+    ----------
+    posterior : its Gaussian, or point; `sample` draws from it.
+    elbo, elbo_se : evidence lower bound in nats, on fresh draws, and its standard error; NaN for a point. With
+        ``hyper="point"`` it has the log prior density of the hyper-parameters in place of their divergence.
+    laplace_elbo : ELBO of Laplace's approximation on the same draws.
+    trace : (evaluation,) ELBOs on a fixed set of draws, the first that of Laplace's approximation.
+    objective : log likelihood minus half the squared norm of w at the mode, in nats, which ``method="map"`` maximises;
+        Levine's objective with ``prior="levine"``.
+    converged : whether the search ended because the ELBO no longer increased.
+    steps : natural-gradient steps.
+    white_share : share of the prior variance of rewards that is white noise, independent between states.
+    """
+
+    posterior: RewardPosterior
+    elbo: float
+    elbo_se: float
+    laplace_elbo: float
+    trace: Float[np.ndarray, "evaluation"]
+    objective: float
+    converged: bool
+    steps: int
+    white_share: float
+
+    def draws_for_export(self, key: Array, num_draws: int) -> Draws:
+        """Independent draws from q in one chain, with the ELBO trace."""
+        attributes: dict[str, Any] = {"converged": int(self.converged), "num_steps": int(self.steps)}
+        attributes |= {"objective": float(self.objective), "white_share": float(self.white_share)}
+        if np.isfinite(self.elbo):
+            attributes |= {"final_elbo": float(self.elbo), "final_elbo_se": float(self.elbo_se)}
+            attributes |= {"laplace_elbo": float(self.laplace_elbo)}
+        drawn = self.posterior.draws_for_export(key, num_draws)
+        return drawn._replace(
+            fit={"elbo": (("step",), np.asarray(self.trace))}, attributes=drawn.attributes | attributes
+        )
+
+
+def as_double(tree: Any) -> Any:
+    """A pytree whose real numbers have double precision; under ``jax.enable_x64``."""
+
+    def one(x):
+        real = jnp.issubdtype(jnp.result_type(x), jnp.floating)
+        return jnp.asarray(np.asarray(x, np.float64)) if real else x
+
+    return jax.tree.map(one, tree)
+
+
+def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> dict[str, Array]:
+    """Sites of the model at draws of hyper-parameters and standard normal variables."""
+    values = hyper_values(model, log_hyper)
+
+    def one(arguments):
+        log_hyper, white, rest = arguments
+        return reward_map_of(model, log_hyper)[0].reward(white, rest)
+
+    def at_points(arguments):
+        log_hyper, white = arguments
+        now, noise = hyper_values(model, log_hyper), jnp.asarray(model.noise)
+        points = model.points[model.inducing]
+        own = reward_kernel.covariance(points, now["scale"], now["relevance"], noise)
+        return white @ reward_kernel.root(own, now["scale"]).T
+
+    reward = jax.lax.map(one, (log_hyper, white, rest))
+    name = "reward_white" if model.family == "direct" else "u_white"
+    times = values["rationality"].reshape(-1, *[1] * (reward.ndim - 1))
+    sites = {"scale", "relevance", *free_hypers(model)}
+    hypers = {name: value for name, value in values.items() if name in sites}
+    variables = {name: white} if rest is None else {name: white, "reward_white": rest}
+    if model.family == "inducing":
+        variables["u"] = jax.lax.map(at_points, (log_hyper, white))
+    return hypers | variables | reward_sites(model, reward, model.agent(reward, times))

@@ -1,0 +1,133 @@
+"""Roles of agents under a fit: optimal assignment, one role each, with its margin; role paths.
+
+Le, Yue, Carr, Lucey (2017), Algorithm 4 and eq. 2, as corrected in `assign_roles`.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
+from ethogram.inference.optimal_assignment import Assignment, checked_costs, ranked_assignment
+from ethogram.models.chains.markov_chain import e_step, most_likely_path
+from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
+from ethogram.models.roles.exclusive_roles import GroupedChains
+from ethogram.models.roles.log_permanent import matching_marginals
+
+__all__ = ["InferredRoles", "assign_roles", "infer_roles"]
+
+
+class InferredRoles(NamedTuple):
+    """Roles step by step.
+
+    Attributes
+    ----------
+    path : (sequence, time), the most likely path of roles, -1 beyond the length.
+    probability : (sequence, time, role), of every role at every step; zero beyond the length.
+    """
+
+    path: Int[np.ndarray, "sequence time"]
+    probability: Float[np.ndarray, "sequence time role"]
+
+
+def assign_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajectories) -> Assignment:
+    r"""Optimal assignment of the sequences of each group to distinct roles, with its cost and margin.
+
+    The cost of agent a in role k is :math:`-\sum_t E_q \ln p(x_{a,t} \mid \phi_k)` over its observed steps.
+    (The cost printed in the paper, the product of a likelihood and its logarithm, is not monotone.)
+
+    Parameters
+    ----------
+    posterior : of a `RoleHMM`, or the result that holds it.
+    data : trajectories; sequences without a group (None or -1) are groups of their own.
+
+    Returns
+    -------
+    Assignment
+        `role` (sequence,); `cost` and `margin` (group,), groups in ascending order of their number, those without
+        one last; costs in nats.
+
+    Raises
+    ------
+    ValueError
+        If a group has more agents than there are roles, or known states leave no map.
+
+    References
+    ----------
+    Le, Yue, Carr, Lucey (2017), Algorithm 4, with eq. 2 corrected.
+    """
+    posterior = posterior_of(posterior)
+    model = posterior.model
+    model.check(data)
+    potentials = _role_potentials(model, posterior.expected_statistics(), _chains(model, data))
+    cost = -np.asarray(potentials, dtype=float)
+    numbers, unit, counts = np.unique(group_labels(data), return_inverse=True, return_counts=True)
+    if counts.max() > cost.shape[1]:
+        raise ValueError(
+            f"group {numbers[counts.argmax()]} has {counts.max()} agents, the model num_roles={cost.shape[1]}: "
+            "no one-to-one map exists"
+        )
+    role = np.empty(data.num_sequences, dtype=np.int32)
+    total, margin = np.empty(len(counts)), np.empty(len(counts))
+    for number in range(len(counts)):
+        members = np.flatnonzero(unit == number)
+        found = ranked_assignment(checked_costs(cost[members]))
+        if found is None:
+            raise ValueError(
+                f"group {numbers[number]} has no possible map: known states or symbols of probability 0 forbid "
+                "all of them"
+            )
+        role[members], total[number], margin[number] = found
+    return Assignment(role, total, margin)
+
+
+def infer_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajectories) -> InferredRoles:
+    r"""Most likely role paths, and the probability of every role at every step.
+
+    Both use the expected log potentials of q, as its local step does. With exclusive roles the path of an agent is
+    its role in the optimal assignment, and the probabilities are the marginals of the matching.
+
+    Parameters
+    ----------
+    posterior : of a `RoleHMM`, or the result that holds it.
+    data : trajectories that fit the model.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data do not fit the model.
+    """
+    posterior = posterior_of(posterior)
+    model, expected = posterior.model, posterior.expected_statistics()
+    model.check(data)
+    chains = _chains(model, data)
+    inside = np.asarray(valid_steps(data))
+    if model.exclusive is None:
+        path, probability = _decode(model, expected, chains)
+        return InferredRoles(np.asarray(path), np.asarray(probability))
+    groups = model.grouped_sequences(data)
+    potentials = _role_potentials(model, expected, chains)
+    probability = np.empty(potentials.shape, potentials.dtype)
+    probability[groups] = matching_marginals(potentials[groups])
+    path = np.where(inside, assign_roles(posterior, data).role[:, None], -1)
+    return InferredRoles(path.astype(np.int32), np.where(inside[..., None], probability[:, None], 0))
+
+
+def _chains(model: Any, data: Trajectories) -> Any:
+    arranged = model.arrange(data)
+    return arranged.chains if isinstance(arranged, GroupedChains) else arranged
+
+
+@jax.jit
+def _role_potentials(model, expected, chains):
+    return model.role_potentials(expected, chains)
+
+
+@jax.jit
+def _decode(model, expected, chains):
+    log_initial, log_transition = expected["initial"].concentration, expected["transition"].concentration
+    steps = model.step_potentials(expected, chains)
+    path = most_likely_path(log_initial, log_transition, steps, chains.lengths).path
+    return path, e_step(log_initial[None], log_transition[None], steps[None], chains.lengths[None]).state[0]

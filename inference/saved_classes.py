@@ -1,0 +1,112 @@
+"""Classes that files may hold, by public tags that do not change when a class moves."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import numpyro.distributions
+from numpyro.distributions import Distribution
+
+__all__ = ["find_class", "find_distribution", "tag_of"]
+
+PACKAGE = "ethogram"
+
+HOMES = {
+    "ethogram.inference.conjugate.posterior": ("ConjugatePosterior",),
+    "ethogram.inference.conjugate.run": ("FitState",),
+    "ethogram.inference.rewards.gaussian": ("RewardGaussian",),
+    "ethogram.inference.rewards.reward_posterior": ("RewardPosterior",),
+    "ethogram.inference.rewards.natural_gradient": ("SearchState",),
+    "ethogram.models.intents.agent_markov": ("AgentMarkov",),
+    "ethogram.models.intents.constraints": ("IntentConstraints", "Rule"),
+    "ethogram.models.intents.rows": ("RowBounds", "Visited"),
+    "ethogram.models.networks.bayes_net": ("BayesNet",),
+    "ethogram.models.networks.marginal_map": ("MarginalMAP",),
+    "ethogram.models.families.constrained_dirichlet": ("ConstrainedDirichlet",),
+    "ethogram.models.families.normal_inverse_wishart": (
+        "Normal",
+        "NormalCoordinates",
+        "NormalInverseWishart",
+        "NormalInverseWishartCoordinates",
+    ),
+    "ethogram.models.families.partly_known": ("Known", "PartlyKnown"),
+    "ethogram.models.intents.stick_weights": ("StickWeights",),
+    "ethogram.models.emissions.discrete": ("BinomialEmission", "CategoricalEmission"),
+    "ethogram.models.emissions.gaussian": (
+        "GaussianEmission",
+        "GaussianMixtureEmission",
+        "KnownCovarianceEmission",
+    ),
+    "ethogram.models.families.exponential_family": (
+        "Beta",
+        "BetaCoordinates",
+        "Dirichlet",
+        "DirichletCoordinates",
+    ),
+    "ethogram.models.rewards.gp_irl": ("GPIRL",),
+    "ethogram.models.mdps.mdp": ("MDP",),
+    "ethogram.models.choices.noisy_mdp": ("NoisyMDP",),
+    "ethogram.models.data.metadata": ("Metadata",),
+    "ethogram.models.rewards.priors": ("SquaredHalfCauchy",),
+    "ethogram.models.roles.role_hmm": ("RoleHMM",),
+    "ethogram.models.data.trajectories": ("Trajectories",),
+    "ethogram.models.mdps.transitions": ("DenseTransitions", "DeterministicTransitions", "SparseTransitions"),
+}
+"""Classes by the module they live in. A class is recorded as ``ethogram.`` and its name, so names are unique."""
+
+FORMER = {"Constraints": "IntentConstraints", "Posterior": "ConjugatePosterior"}
+"""Present names of classes by the names that older files hold."""
+
+
+def _tag(name: str) -> str:
+    return f"{PACKAGE}.{name.lstrip('_')}"
+
+
+_PLACES = {_tag(name): (module, name) for module, names in HOMES.items() for name in names}
+
+
+def tag_of(cls: type) -> str | None:
+    """The tag under which a class is recorded, ``ethogram.RoleHMM``; None where it may not be saved."""
+    if cls.__module__.partition(".")[0] == "numpyro" and issubclass(cls, Distribution):
+        return f"numpyro.{cls.__qualname__}"
+    tag = _tag(cls.__qualname__)
+    return tag if _PLACES.get(tag) == (cls.__module__, cls.__qualname__) else None
+
+
+def find_class(recorded: str) -> type:
+    """The class of a tag, present or former, or of the ``module:name`` in files written before there were tags.
+
+    Raises
+    ------
+    ValueError
+        If the class is not one that this package saves.
+    """
+    package, name = _parts(recorded)
+    tag = _tag(FORMER.get(name, name))
+    if package != PACKAGE or tag not in _PLACES:
+        raise ValueError(f"it names the foreign class {recorded}")
+    module, qualified = _PLACES[tag]
+    return getattr(import_module(module), qualified)
+
+
+def find_distribution(recorded: str) -> type[Distribution]:
+    """The distribution class of a tag of this package or of numpyro.
+
+    Raises
+    ------
+    ValueError
+        If it is no distribution, or one of another package.
+    """
+    package, name = _parts(recorded)
+    found = getattr(numpyro.distributions, name, None) if package == "numpyro" else find_class(recorded)
+    if not isinstance(found, type) or not issubclass(found, Distribution):
+        raise ValueError(f"it names {recorded}, which is no distribution")
+    return found
+
+
+def _parts(recorded: str) -> tuple[str, str]:
+    """Package and class name of ``package.Name`` or ``package.module:Name``."""
+    home, colon, name = recorded.partition(":")
+    if not colon:
+        home, _, name = recorded.rpartition(".")
+    return home.partition(".")[0], name

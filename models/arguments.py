@@ -1,0 +1,192 @@
+"""Checks of arguments: integers, numbers, one of several names, typed keys, real arrays, batches, covariances.
+
+Each raises before anything is compiled; the message names the argument, its value and the cure.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array
+
+__all__ = [
+    "Reals",
+    "common_batch",
+    "concretely",
+    "is_concrete",
+    "read_reals",
+    "refuse",
+    "require",
+    "require_covariance",
+    "require_integer",
+    "require_key",
+    "require_number",
+    "require_one_of",
+    "require_reals",
+    "require_room",
+]
+
+Reals = ArrayLike | Sequence[Any]
+
+MOST_BYTES = 2**31
+"""Arrays above this size are refused where a smaller form would do."""
+
+
+def require_integer(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+    """``value`` as an int: a TypeError unless a Python or NumPy one (no boolean), a ValueError out of the bounds."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, not {value!r}")
+    if least is not None and value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be at most {most}, not {value}")
+    return int(value)
+
+
+def require_number(
+    name: str,
+    value: Any,
+    least: float | int | None = None,
+    most: float | int | None = None,
+    *,
+    above: float | int | None = None,
+    below: float | int | None = None,
+) -> float:
+    """``value`` as a float: a ValueError if it is NaN, infinite or out of the bounds.
+
+    A TypeError unless it is a Python or NumPy number, or an array without axes; not a boolean.
+    """
+    scalar = isinstance(value, np.ndarray | jax.Array) and value.ndim == 0 and is_concrete(value)
+    number = value.item() if scalar else value
+    if isinstance(number, bool | np.bool_) or not isinstance(number, numbers.Real):
+        raise TypeError(f"{name} must be a real number, not {value!r}")
+    number = float(number)
+    bounds = (
+        ("at least", least, operator.ge),
+        ("greater than", above, operator.gt),
+        ("at most", most, operator.le),
+        ("less than", below, operator.lt),
+    )
+    stated = [(words, bound, holds) for words, bound, holds in bounds if bound is not None]
+    inside = all(holds(number, bound) for _, bound, holds in stated)
+    if not (math.isfinite(number) and inside):
+        rules = [f"{words} {bound:g}" for words, bound, _ in stated]
+        if not rules or (math.isinf(number) and inside):
+            rules.insert(0, "finite")
+        raise ValueError(f"{name} must be {' and '.join(rules)}, not {number:g}")
+    return number
+
+
+def require_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
+    """Raise ValueError unless ``value`` is one of ``allowed``."""
+    if not any(value is each or (isinstance(value, str) and value == each) for each in allowed):
+        *others, last = map(repr, allowed)
+        choices = f"{', '.join(others)} or {last}" if others else last
+        raise ValueError(f"{name} must be {choices}, not {value!r}")
+
+
+def require_key(key: Any, name: str = "key") -> None:
+    """Raise TypeError unless ``key`` is one typed key, as ``jax.random.key`` makes it."""
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not typed or key.shape:
+        came = f"keys of shape {key.shape}" if typed else type(key).__name__
+        raise TypeError(f"{name} must be one typed key, not {came}: pass jax.random.key(0)")
+
+
+def common_batch(came: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Batch shape to which all ``shapes`` broadcast, or a ValueError that begins with the words ``came``."""
+    try:
+        return jnp.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(f"{came}: give batch axes that broadcast") from None
+
+
+def is_concrete(*values: Any) -> bool:
+    """Whether no value is traced by a JAX transformation."""
+    return not any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def concretely(function: Callable[..., Any], *values: Any) -> Any:
+    """``function(numpy, *values)`` as JAX arrays where all values are concrete, else ``function(jax.numpy, ...)``.
+
+    The arithmetic of a constructor on a few small arrays is not worth a compilation, and NumPy needs none.
+    """
+    if not is_concrete(*jax.tree.leaves(values)):
+        return function(jnp, *values)
+    with jax.ensure_compile_time_eval():  # concrete values stay concrete, inside jit too
+        return jax.tree.map(jnp.asarray, function(np, *jax.tree.map(np.asarray, values)))
+
+
+def require_reals(name: str, value: Any) -> None:
+    """Raise TypeError unless ``value`` is an array of floats, a Python number, or lists of these."""
+    if hasattr(value, "dtype"):
+        if not jnp.issubdtype(value.dtype, jnp.floating):
+            raise TypeError(f"{name} has dtype {value.dtype}, not a float type: pass {name}.astype(float)")
+        return
+    try:
+        real = np.asarray(value).dtype.kind in "iuf"
+    except ValueError:  # rows of different lengths
+        real = False
+    if not real:
+        cure = "pass a float or an array of floats"
+        raise TypeError(f"{name} is {value!r}, neither a real number nor an array: {cure}")
+
+
+def read_reals(**parameters: Any) -> list[Array]:
+    """Parameters as finite JAX arrays of one float type, the common one of those that are arrays."""
+    for name, value in parameters.items():
+        require_reals(name, value)
+        if is_concrete(value):
+            require(np.isfinite(np.asarray(value)), name, value, "is not finite", "remove or impute it")
+    typed = [jnp.asarray(value) for value in parameters.values() if hasattr(value, "dtype")]
+    dtype = jnp.result_type(*typed) if typed else jnp.result_type(float)
+    return [concretely(lambda xp, x: xp.asarray(x, dtype=dtype), value) for value in parameters.values()]
+
+
+def require(good: Any, name: str, value: Any, fault: str, cure: str) -> None:
+    """Raise ValueError ``NAME[PLACE] FAULT (it is VALUE): CURE`` at the first False of ``good``.
+
+    ``good`` has the leading axes of ``value``.
+    """
+    for at in np.argwhere(~np.asarray(good))[:1].tolist():
+        came = np.array2string(np.asarray(value)[tuple(at)], separator=", ")
+        raise ValueError(f"{name}{at or ''} {fault} (it is {came}): {cure}")
+
+
+def refuse(wrong: Any, name: str, values: Any, fault: str) -> None:
+    """Raise ValueError ``NAME[PLACE] is VALUE`` and ``fault`` at the first True of ``wrong``."""
+    for at in np.argwhere(wrong)[:1].tolist():
+        raise ValueError(f"{name}{at or ''} is {values[tuple(at)]}{fault}")
+
+
+def require_covariance(name: str, matrices: Any, rows: Iterable[tuple[int, ...]] | None = None) -> None:
+    """Raise ValueError unless matrices (*batch, feature, feature) are symmetric positive definite, all or ``rows``."""
+    matrices = np.asarray(matrices)
+    tolerance = 1e3 * np.finfo(matrices.dtype).eps
+    for at in np.ndindex(matrices.shape[:-2]) if rows is None else rows:
+        matrix, place = matrices[at], f"{name}{list(at) or ''}"
+        came = np.array2string(matrix, separator=", ")
+        if not np.abs(matrix - matrix.T).max() <= tolerance * np.abs(matrix).max():
+            raise ValueError(f"{place} is not symmetric (it is {came}): pass (M + M.T) / 2")
+        try:
+            np.linalg.cholesky((matrix + matrix.T) / 2)
+        except np.linalg.LinAlgError:
+            cure = "add to its diagonal, or drop features that depend on others"
+            raise ValueError(f"{place} is not positive definite (it is {came}): {cure}") from None
+
+
+def require_room(name: str, shape: tuple[int, ...], dtype: Any, cure: str) -> None:
+    """Raise ValueError where an array would take more than 2 GiB."""
+    size = math.prod(shape) * jnp.dtype(dtype).itemsize
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"{name} would have shape {shape} and take {size / 2**30:.3g} GiB, more than 2: {cure}"
+        )

@@ -1,0 +1,207 @@
+r"""The hidden Markov model as a numpyro distribution: latent states are summed out inside.
+
+.. math:: z_1 \sim \pi, \qquad z_t \sim A_{z_{t-1}}, \qquad y_t \sim p(\cdot \mid z_t)
+
+One batch entry is one sequence, so that plates, masks, ``log_likelihood`` and LOO see a sequence as one
+datum. Rabiner (1989), sections II and III.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import Array, lax
+from jaxtyping import Float
+from numpyro.distributions import constraints
+
+from ethogram.models.chains import markov_chain
+from ethogram.models.chains.conjugate_chain import masked_log_likelihood
+from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.chains.log_space import safe_log
+
+__all__ = ["Forecast", "HiddenMarkov"]
+
+
+class Forecast(NamedTuple):
+    """State probabilities of the steps after the last one, and one draw of their observations."""
+
+    state: Float[Array, "*batch steps state"]
+    observations: Array  # (..., steps, *event)
+
+
+class HiddenMarkov(LatentChain):
+    r"""Distribution of the observations of a hidden Markov chain, one batch entry a sequence.
+
+    Values are ``(..., time, *event)`` arrays with the event of the emission; values beyond a length and at
+    missing steps are ignored, NaN included. ``log_prob`` is :math:`\ln p(y_{1:T})`,
+    differentiable any number of times; impossible data give ``-inf`` with a finite gradient.
+
+    Parameters
+    ----------
+    initial : pi (state,), sums to one; exact zeros are allowed.
+    transition : A (state, state), rows sum to one; exact zeros are allowed.
+    emission : a numpyro distribution with batch shape (state,).
+    lengths : (...) integers, the steps of each sequence; None for all.
+    observed : (..., time) booleans; None for all.
+    states : (..., time) integers, known states, -1 where not known; None for none.
+    num_steps : time; needed where neither `observed` nor `states` is given.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro.distributions as dist
+    >>> chain = HiddenMarkov(jnp.array([0.5, 0.5]), jnp.array([[0.9, 0.1], [0.2, 0.8]]),
+    ...                      dist.Normal(jnp.array([0.0, 3.0]), 1.0), num_steps=4)
+    >>> y = chain.sample(jax.random.key(0), (2,))
+    >>> y.shape, chain.log_prob(y).shape, chain.most_likely_path(y).path.shape
+    ((2, 4), (2,), (2, 4))
+    """
+
+    arg_constraints: ClassVar[dict] = {
+        "initial": constraints.simplex,
+        "transition": constraints.independent(constraints.simplex, 1),
+    }
+    pytree_data_fields = ("initial", "transition", "emission", "lengths", "observed", "states")
+    pytree_aux_fields = ("num_steps",)
+
+    def __init__(
+        self,
+        initial: Any,
+        transition: Any,
+        emission: dist.Distribution,
+        lengths: Any = None,
+        observed: Any = None,
+        states: Any = None,
+        *,
+        num_steps: int | None = None,
+        validate_args: bool | None = None,
+    ):
+        self.initial, self.transition, self.emission = jnp.asarray(initial), jnp.asarray(transition), emission
+        self.lengths, self.observed, self.states = lengths, observed, states
+        num_states = self.initial.shape[-1]
+        if self.transition.shape[-2:] != (num_states, num_states):
+            raise ValueError(
+                f"transition has shape {self.transition.shape}, but initial has {num_states} states: "
+                f"pass transition (..., {num_states}, {num_states})"
+            )
+        if emission.batch_shape != (num_states,):
+            raise ValueError(
+                f"emission has batch shape {emission.batch_shape}, not ({num_states},), one entry a state"
+            )
+        for part in (observed, states):
+            num_steps = part.shape[-1] if num_steps is None and part is not None else num_steps
+        if num_steps is None:
+            raise ValueError("num_steps is unknown: pass it, or observed (..., time)")
+        self.num_steps = num_steps
+        batch_shape = jnp.broadcast_shapes(
+            self.initial.shape[:-1],
+            self.transition.shape[:-2],
+            () if lengths is None else jnp.shape(lengths),
+            () if observed is None else jnp.shape(observed)[:-1],
+            () if states is None else jnp.shape(states)[:-1],
+        )
+        event_shape = (num_steps, *emission.event_shape)
+        super().__init__(batch_shape, event_shape, validate_args=validate_args)
+
+    @property
+    def support(self):
+        """That of the emission, over all steps."""
+        return constraints.independent(self.emission.support, 1)
+
+    @property
+    def _log_initial(self) -> Array:
+        return safe_log(self.initial)
+
+    @property
+    def _log_transition(self) -> Array:
+        return safe_log(self.transition)
+
+    def _alive(self) -> Array:
+        """(..., time) booleans: steps before the length."""
+        steps = jnp.arange(self.num_steps)
+        lengths = (
+            jnp.full(self.batch_shape, self.num_steps) if self.lengths is None else jnp.asarray(self.lengths)
+        )
+        alive = steps.reshape((1,) * lengths.ndim + (-1,)) < lengths[..., None]
+        return jnp.broadcast_to(alive, (*self.batch_shape, self.num_steps))
+
+    def step_log_likelihood(self, value: Any) -> Array:
+        r""":math:`\ln p(y_t \mid z_t = k)`, shape (..., time, state); zero at missing steps."""
+        value = jnp.asarray(value)
+        batch = jnp.broadcast_shapes(self.batch_shape, value.shape[: value.ndim - self.event_dim])
+        known = self._alive() if self.observed is None else self._alive() & jnp.asarray(self.observed)
+        known = jnp.broadcast_to(known, (*batch, self.num_steps))
+        event = self.emission.event_dim
+        value = jnp.broadcast_to(value, batch + self.event_shape)
+        value = jnp.where(known.reshape(known.shape + (1,) * event), value, 0)
+        each = self.emission.log_prob(jnp.expand_dims(value, value.ndim - event))
+        states = None if self.states is None else jnp.broadcast_to(self.states, known.shape)
+        return masked_log_likelihood(each, known, states)
+
+    def informative(self, value: Any) -> Array:
+        """Whether a step (..., time) is observed, or its state known."""
+        alive = self._alive()
+        known = alive if self.observed is None else alive & jnp.asarray(self.observed)
+        return known if self.states is None else known | (alive & (jnp.asarray(self.states) >= 0))
+
+    def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
+        likelihood = self.step_log_likelihood(value)
+        lengths = jnp.sum(self._alive(), axis=-1)
+        return self._log_initial, self._log_transition, likelihood, lengths
+
+    def forecast(self, key: Array, value: Any, steps: int) -> Forecast:
+        """State probabilities of the `steps` steps after each length, and one draw of their observations."""
+        log_pi, log_a, likelihood, lengths = self._chain(value)
+        probability = markov_chain.forecast_states(log_pi, log_a, likelihood, steps, lengths)
+        key_first, key_walk, key_observations = jax.random.split(key, 3)
+        first = jax.random.categorical(key_first, safe_log(probability[..., 0, :]))
+        states = self._walk(key_walk, first, steps)
+        return Forecast(probability, self._emit(key_observations, states))
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Observations (*sample_shape, ..., time, *event); zero beyond a length."""
+        return self.sample_with_states(key, sample_shape)[0]
+
+    def sample_with_states(self, key: Array, sample_shape: tuple[int, ...] = ()) -> tuple[Array, Array]:
+        """Observations and the states behind them (*sample_shape, ..., time), -1 beyond a length."""
+        shape = (*sample_shape, *self.batch_shape)
+        key_first, key_walk, key_observations = jax.random.split(key, 3)
+        num_states = self.initial.shape[-1]
+        if self.states is None:
+            first = jax.random.categorical(
+                key_first, jnp.broadcast_to(self._log_initial, (*shape, num_states))
+            )
+            states = self._walk(key_walk, first, self.num_steps)
+        else:  # conditional on the known states, before and after
+            nothing_seen = jnp.zeros((*shape, self.num_steps, num_states), self._log_initial.dtype)
+            known = jnp.broadcast_to(self.states, nothing_seen.shape[:-1])
+            likelihood = masked_log_likelihood(nothing_seen, jnp.ones_like(known, bool), known)
+            lengths = jnp.broadcast_to(jnp.sum(self._alive(), axis=-1), shape)
+            path = markov_chain.sample_path(
+                key_walk, self._log_initial, self._log_transition, likelihood, lengths
+            )
+            states = jnp.maximum(path.path, 0)
+        alive = jnp.broadcast_to(self._alive(), states.shape)
+        observations = self._emit(key_observations, states)
+        inside = alive.reshape(alive.shape + (1,) * self.emission.event_dim)
+        return jnp.where(inside, observations, 0), jnp.where(alive, states, -1)
+
+    def _walk(self, key: Array, first: Array, steps: int) -> Array:
+        """States (..., steps) from the first one on."""
+        log_transition = jnp.broadcast_to(self._log_transition, (*first.shape, *self.transition.shape[-2:]))
+
+        def step(state, key):
+            rows = jnp.take_along_axis(log_transition, state[..., None, None], axis=-2)[..., 0, :]
+            after = jax.random.categorical(key, rows).astype(state.dtype)
+            return after, after
+
+        _, later = lax.scan(step, first, jax.random.split(key, steps)[1:])
+        return jnp.concatenate([first[..., None], jnp.moveaxis(later, 0, -1)], axis=-1)
+
+    def _emit(self, key: Array, states: Array) -> Array:
+        """One observation for every state of an array."""
+        every = self.emission.sample(key, states.shape)
+        index = states.reshape(states.shape + (1,) * (1 + self.emission.event_dim))
+        return jnp.take_along_axis(every, index, axis=states.ndim).squeeze(states.ndim)

@@ -1,0 +1,46 @@
+"""Base class of distributions over latent chains: filtering, smoothing, paths (Rabiner 1989, section III)."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+from jax import Array
+from numpyro.distributions import Distribution
+
+from ethogram.models.chains import markov_chain
+from ethogram.models.chains.markov_chain import Filtered, Marginals, Path
+
+__all__ = ["LatentChain"]
+
+
+class LatentChain(Distribution):
+    """A distribution with latent Markov chains, one a batch entry, that are summed out."""
+
+    @abc.abstractmethod
+    def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
+        """Log potentials and lengths given a value: the arguments of `markov_chain.log_normalizer`."""
+
+    @abc.abstractmethod
+    def informative(self, value: Any) -> Array:
+        """Whether a step (..., time) is informative: observed, or its state known."""
+
+    def log_prob(self, value: Any) -> Array:
+        r"""Log evidence :math:`\ln p(y)`, one entry a sequence; where states z are known, of both."""
+        return markov_chain.log_normalizer(*self._chain(value))
+
+    def filter(self, value: Any) -> Filtered:
+        r"""Filtered and predicted state probabilities; ``log_increment`` is :math:`\ln p(y_t \mid y_{<t})`."""
+        return markov_chain.filter_states(*self._chain(value))
+
+    def smooth(self, value: Any) -> Marginals:
+        """Posterior state and pair marginals given the whole sequence."""
+        return markov_chain.marginals(*self._chain(value))
+
+    def most_likely_path(self, value: Any) -> Path:
+        """Viterbi path; -1 beyond the length."""
+        return markov_chain.most_likely_path(*self._chain(value))
+
+    def sample_path(self, key: Array, value: Any) -> Path:
+        """One exact posterior draw of the states; -1 beyond the length."""
+        return markov_chain.sample_path(key, *self._chain(value))

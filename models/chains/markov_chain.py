@@ -1,0 +1,357 @@
+r"""Chains of discrete states: log normaliser, posterior marginals, entropy, paths, filtering.
+
+A chain of states :math:`z_1, \dots, z_T` has the unnormalised weight
+
+.. math:: \exp\Big(\pi(z_1) + \sum_{t=2}^T A_t(z_{t-1}, z_t) + \sum_{t=1}^T \ell_t(z_t)\Big)
+
+with log potentials ``log_initial`` :math:`\pi`, ``log_transition`` :math:`A` (the same at every step, or one
+matrix a step) and ``step_log_likelihood`` :math:`\ell`. Nothing needs to be normalised, and entries may be
+``-inf``. The gradient of the log normaliser is the posterior: :math:`\partial \log Z / \partial \ell_t(k) =
+p(z_t = k)`, written explicitly as the backward messages, so that one function serves sampling, gradients and the
+E-step of conjugate updates. Rabiner (1989), section III, has the recursions.
+
+Shapes: ``log_initial (..., state)``; ``log_transition (..., state, state)`` for fixed or
+``(..., time - 1, state, state)`` for input-driven transitions, the latter always with every batch axis of the
+likelihood; ``step_log_likelihood (..., time, state)``; ``length (...)``, the number of steps that count (all
+of them where None). A row of zeros in ``step_log_likelihood`` is a step at which nothing was observed.
+Leading batch axes broadcast, and are the fast way to do many chains.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.custom_batching import custom_vmap
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import ArrayLike, Float
+
+from ethogram.models.arguments import require_one_of
+from ethogram.models.chains.associative_chain import associative_e_step
+from ethogram.models.chains.filtering import Filtered, filter_states, forecast_states
+from ethogram.models.chains.forward_backward import chunk_e_step
+from ethogram.models.chains.log_space import EStep, log_space_e_step
+from ethogram.models.chains.paths import Path, most_likely_path, sample_path
+from ethogram.models.chains.potentials import chain_potentials
+
+__all__ = [
+    "ExpectedCounts",
+    "Filtered",
+    "Marginals",
+    "Path",
+    "entropy",
+    "expected_counts",
+    "filter_states",
+    "forecast_states",
+    "log_normalizer",
+    "marginals",
+    "most_likely_path",
+    "sample_path",
+]
+
+CHUNK_WIDTHS = (20, 100)
+"""Sequences worked on at once: at least and at most. Fewer leave vector units empty, more gain nothing."""
+
+CHUNK_CELLS = 250_000
+"""Sequences times steps times states of a chunk, between those widths: its messages stay in the second cache."""
+
+Method = Literal["scan", "associative"]
+
+
+class Marginals(NamedTuple):
+    """Posterior of a chain; everything is zero where the data are impossible."""
+
+    log_normalizer: Float[Array, "*batch"]
+    state: Float[Array, "*batch time state"]
+    pair: Float[Array, "*batch pair_time state state"]
+
+
+class ExpectedCounts(NamedTuple):
+    """Expected statistics of one E-step; everything is zero where the data are impossible."""
+
+    log_normalizer: Float[Array, "*batch"]
+    state: Float[Array, "*batch time state"]
+    transition: Float[Array, "*chain state state"]
+
+
+def log_normalizer(
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    step_log_likelihood: ArrayLike,
+    length: ArrayLike | None = None,
+    *,
+    method: Method = "scan",
+) -> Float[Array, "*batch"]:
+    r"""Log of the summed weight of all state paths, ``log p(y)`` for normalised potentials.
+
+    Differentiable in forward and reverse mode, any number of times. Impossible data give ``-inf`` with zero
+    gradient; a zero probability (``-inf``) has a zero gradient, never NaN.
+
+    Parameters
+    ----------
+    log_initial, log_transition, step_log_likelihood, length : see the module.
+    method : ``"scan"`` (default) runs along the chain; ``"associative"`` combines matrices in a tree, which
+        does `state` times the work in ``log(time)`` sequential rounds: for one long chain on an accelerator.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, a length lies outside the chain, or a potential is NaN or ``+inf``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> half = jnp.log(jnp.full((2, 2), 0.5))
+    >>> print(f"{log_normalizer(half[0], half, jnp.log(jnp.array([[0.2, 0.4]] * 3))):.4f}")
+    -3.6119
+    """
+    potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
+    return potentials.unfold(_log_normalizer(*potentials.arrays, _known(method)))
+
+
+def marginals(
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    step_log_likelihood: ArrayLike,
+    length: ArrayLike | None = None,
+    *,
+    method: Method = "scan",
+) -> Marginals:
+    r"""Log normaliser, state marginals ``p(z_t = k)`` and pair marginals ``p(z_{t-1} = j, z_t = k)``.
+
+    ``state (..., time, state)`` and ``pair (..., time - 1, state, state)`` are zero beyond each length, and
+    zero throughout where the data are impossible. Parameters and errors as for :func:`log_normalizer`.
+    Rabiner (1989), eq. 27 and 37.
+    """
+    potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
+    driven = potentials.every_step()
+    result = e_step(*driven.arrays, _known(method))
+    return Marginals(*(potentials.unfold(part) for part in result))
+
+
+def expected_counts(
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    step_log_likelihood: ArrayLike,
+    length: ArrayLike | None = None,
+) -> ExpectedCounts:
+    r"""One E-step: log normaliser, state marginals, and expected transition counts summed over the sequences.
+
+    The fast E-step of expectation maximisation: pair marginals are summed as they are computed. Counts
+    ``transition (*chain, state, state)`` have the leading batch axes along which a parameter changes; those that
+    follow, the sequences, are summed. ``state (*batch, time, state)`` is zero beyond each length; its first step
+    holds the counts of initial states. Transitions must be fixed (:func:`marginals` takes input-driven ones);
+    other parameters and errors as for :func:`log_normalizer`. Rabiner (1989), eq. 27, 37 and 40.
+    """
+    potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
+    if potentials.driven:
+        raise ValueError(
+            f"log_transition {potentials.log_transition.shape} changes along the chain: pass one matrix "
+            "(..., state, state), or use marginals() for the pairs of every step"
+        )
+    result = e_step(*potentials.arrays, "scan", True)
+    state = potentials.unfold(result.state)
+    counts = result.pair.reshape(*potentials.chain_shape, *result.pair.shape[1:])
+    return ExpectedCounts(potentials.unfold(result.log_normalizer), state, counts)
+
+
+def entropy(
+    log_initial: ArrayLike,
+    log_transition: ArrayLike,
+    step_log_likelihood: ArrayLike,
+    length: ArrayLike | None = None,
+    *,
+    method: Method = "scan",
+) -> Float[Array, "*batch"]:
+    r"""Entropy of the posterior over state paths, in nats: :math:`\log Z` less the expected log weight.
+
+    Impossible data have no posterior: their entropy is reported as zero. Parameters and errors as for
+    :func:`log_normalizer`.
+    """
+    potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
+    log_pi, log_a, log_lik, lengths = potentials.arrays
+    result = e_step(log_pi, log_a, log_lik, lengths, _known(method))
+    pairs = _expect(result.pair, log_a if potentials.driven else log_a[:, None])
+    expected = (
+        jnp.sum(_expect(result.state[..., 0, :], log_pi[:, None]), -1)
+        + jnp.sum(_expect(result.state, log_lik), (-2, -1))
+        + jnp.sum(pairs, tuple(range(2, pairs.ndim)))
+    )
+    possible = result.log_normalizer > -jnp.inf
+    total = jnp.where(possible, jnp.where(possible, result.log_normalizer, 0) - expected, 0)
+    return potentials.unfold(jnp.maximum(total, 0))
+
+
+def _known(method: str) -> str:
+    require_one_of("method", method, get_args(Method))
+    return method
+
+
+def _expect(probability: Array, log_potential: Array) -> Array:
+    """Probability times potential, with ``0 * -inf = 0``."""
+    used = probability > 0
+    return jnp.where(used, probability * jnp.where(used, log_potential, 0), 0)
+
+
+# The kernel's calling convention below: parameters (chain, ...), data (chain, sequence, ...).
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(4,))
+def _log_normalizer(log_pi: Array, log_a: Array, log_lik: Array, length: Array, method: str) -> Array:
+    return e_step(log_pi, log_a, log_lik, length, method).log_normalizer
+
+
+def _log_normalizer_jvp(method, primals, tangents):
+    log_pi, log_a, log_lik, length = primals
+    result = e_step(log_pi, log_a, log_lik, length, method)
+    along = jnp.zeros_like(result.log_normalizer)
+    d_pi, d_a, d_lik, _ = tangents
+    if not isinstance(d_pi, SymbolicZero):
+        along += jnp.einsum("rnk,rk->rn", result.state[:, :, 0], d_pi)
+    if not isinstance(d_a, SymbolicZero):
+        pairs = "rntjk,rntjk->rn" if log_a.ndim == 5 else "rnjk,rjk->rn"
+        along += jnp.einsum(pairs, result.pair, d_a)
+    if not isinstance(d_lik, SymbolicZero):
+        along += jnp.einsum("rntk,rntk->rn", result.state, d_lik)
+    return result.log_normalizer, along
+
+
+_log_normalizer.defjvp(_log_normalizer_jvp, symbolic_zeros=True)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(4, 5))
+def e_step(
+    log_pi: Array, log_a: Array, log_lik: Array, length: Array, method: str = "scan", summed: bool = False
+) -> EStep:
+    """Evidence (chain, sequence), state marginals (chain, sequence, time, state) and pair statistics.
+
+    Fixed transitions give each sequence's expected counts (chain, sequence, state, state), with `summed` those of
+    all (chain, state, state); driven ones the pair marginals of every step (chain, sequence, time - 1, state,
+    state).
+    """
+    return EStep(*_folding(method, summed)(log_pi, log_a, log_lik, length))
+
+
+@e_step.defjvp
+def _e_step_jvp(method, summed, primals, tangents):
+    """Second derivatives: through the log-space recursions, whose own derivatives are plain."""
+    *potentials, length = primals
+
+    def in_log_space(log_pi, log_a, by_step, alive):
+        return log_space_e_step(log_pi, log_a, by_step(), alive)
+
+    def exact(*args):
+        result = _whole(in_log_space, *args, length)
+        return result._replace(pair=jnp.sum(result.pair, 1)) if summed else result
+
+    _, along = jax.jvp(exact, tuple(potentials), tuple(tangents[:3]))
+    return e_step(*primals, method, summed), along
+
+
+@functools.cache
+def _folding(method: str, summed: bool):
+    """The E-step under a batching rule of its own, which makes a mapped axis a part of the chain axis.
+
+    The one ``lax.cond`` of the kernel then stays a ``cond`` under vmap; JAX's own rule would run both branches.
+    """
+    e_step_of = (
+        associative_e_step if method == "associative" else functools.partial(_chunked_e_step, summed=summed)
+    )
+
+    @custom_vmap
+    def folded(log_pi, log_a, log_lik, length):
+        return tuple(e_step_of(log_pi, log_a, log_lik, length))
+
+    @folded.def_vmap
+    def _(axis_size, in_batched, *args):
+        args = [fold_axis(x, axis_size, batched) for x, batched in zip(args, in_batched, strict=True)]
+        out = folded(*args)
+        return tuple(unfold_axis(x, axis_size) for x in out), (True,) * len(out)
+
+    # Inlined into what calls it: a call of its own would copy whole arrays in and out.
+    return jax.jit(folded, inline=True)
+
+
+def fold_axis(x: Array, axis_size: int, batched: bool) -> Array:
+    """(mapped, chain, ...) as (mapped * chain, ...); what is not mapped is repeated."""
+    if not batched:
+        x = jnp.broadcast_to(x[None], (axis_size, *x.shape))
+    return x.reshape(-1, *x.shape[2:])
+
+
+def unfold_axis(x: Array, axis_size: int) -> Array:
+    """The inverse of :func:`fold_axis`."""
+    return x.reshape(axis_size, -1, *x.shape[1:])
+
+
+def chunk_size(num_chains: int, num_sequences: int, num_steps: int, num_states: int) -> int:
+    """Sequences a chunk: even chunks, whose chains times sequences keep to the widths and cells above."""
+    least, most = CHUNK_WIDTHS
+    width = min(max(CHUNK_CELLS // (num_steps * num_states), least), most)
+    at_most = max(1, width // num_chains)
+    return math.ceil(num_sequences / math.ceil(num_sequences / at_most))
+
+
+def _chunked_e_step(log_pi: Array, log_a: Array, log_lik: Array, length: Array, *, summed: bool) -> EStep:
+    num_chains, num_sequences, num_steps, num_states = log_lik.shape
+    size = chunk_size(num_chains, num_sequences, num_steps, num_states)
+    num_chunks = math.ceil(num_sequences / size)
+    if num_chunks == 1:
+        weight = jnp.ones_like(log_lik, shape=(1, num_sequences)) if summed else None
+        return _whole(functools.partial(chunk_e_step, weight=weight), log_pi, log_a, log_lik, length)
+    driven = log_a.ndim == 5
+
+    def take(x, start):
+        return lax.dynamic_slice_in_dim(x, start, size, axis=1)
+
+    def e_step_from(start, first):
+        weight = (start + jnp.arange(size) >= first).astype(log_lik.dtype)[None] if summed else None
+        matrices = take(log_a, start) if driven else log_a
+        kernel = functools.partial(chunk_e_step, weight=weight)
+        return _whole(kernel, log_pi, matrices, take(log_lik, start), take(length, start))
+
+    def add_chunk(i, whole):
+        # The last chunk overlaps the one before, and writes the same there: nothing has to be padded.
+        start = jnp.minimum(i * size, num_sequences - size)
+        put = functools.partial(lax.dynamic_update_slice_in_dim, start_index=start, axis=1)
+        part = e_step_from(start, i * size)
+        pair = whole.pair + part.pair if summed else put(whole.pair, part.pair)
+        return EStep(put(whole.log_normalizer, part.log_normalizer), put(whole.state, part.state), pair)
+
+    def nothing(x, lead=(num_chains, num_sequences)):
+        return jnp.zeros((*lead, *x.shape[len(lead) :]), x.dtype)
+
+    shapes = jax.eval_shape(e_step_from, 0, 0)
+    pair = nothing(shapes.pair, (num_chains,)) if summed else nothing(shapes.pair)
+    empty = EStep(nothing(shapes.log_normalizer), nothing(shapes.state), pair)
+    return lax.fori_loop(0, num_chunks, add_chunk, empty)
+
+
+def _whole(kernel, log_pi: Array, log_a: Array, log_lik: Array, length: Array) -> EStep:
+    """Call a kernel of :mod:`ethogram.models.chains.forward_backward` in its own layout, and turn its results back."""
+    num_chains, num_sequences, num_steps, num_states = log_lik.shape
+    alive = jnp.arange(num_steps)[:, None, None] < length[None]
+    log_pi = log_pi.T[..., None]
+    log_a = (
+        jnp.transpose(log_a, (2, 3, 4, 0, 1))
+        if log_a.ndim == 5
+        else jnp.transpose(log_a, (1, 2, 0))[..., None]
+    )
+
+    def by_step():
+        # Turned over as a matrix: XLA does this several times faster than with three or four axes.
+        turned = log_lik.reshape(num_chains * num_sequences, num_steps * num_states).T
+        return turned.reshape(num_steps, num_states, num_chains, num_sequences)
+
+    result = kernel(log_pi, log_a, by_step, alive)
+    return EStep(
+        result.log_normalizer,
+        jnp.transpose(result.state, (2, 3, 0, 1)),
+        jnp.moveaxis(result.pair, -1, 0)
+        if result.pair.ndim == 3
+        else jnp.moveaxis(result.pair, (-2, -1), (0, 1)),
+    )

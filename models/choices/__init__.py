@@ -1,0 +1,9 @@
+"""The noisy MDP: probit choice over the values of actions."""
+
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
+from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.choices.separation import find_separation
+from ethogram.models.choices.value_rewards import reward
+
+__all__ = ["ChoiceProblem", "Decisions", "NoisyMDP", "ProbitChoice", "find_separation", "reward"]

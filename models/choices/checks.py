@@ -1,0 +1,136 @@
+"""Checks of decisions and priors, and the readers of lists that the constructors of decisions share."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import numpyro.distributions as dist
+
+from ethogram.models.arguments import is_concrete, require
+
+__all__ = [
+    "check_fields",
+    "digest",
+    "read_floats",
+    "read_indices",
+    "read_positions",
+    "require_positive_prior",
+]
+
+KINDS = {
+    "features": ("f", "floats"), "legal": ("b", "booleans"), "choice": ("iu", "integers"),
+    "subject": ("iu", "integers"), "weight": ("fiu", "numbers"),
+}  # fmt: skip
+
+
+def check_fields(
+    features: Any, legal: Any, choice: Any, subject: Any, weight: Any, subject_names: Any
+) -> None:
+    """Raise unless the arrays of decisions have the right kinds and shapes, and every known choice is legal."""
+    given = dict(zip(KINDS, (features, legal, choice, subject, weight), strict=True))
+    arrays = {name: np.asarray(array) for name, array in given.items() if array is not None}
+    for name, array in arrays.items():
+        kind, what = KINDS[name]
+        if array.dtype.kind not in kind:
+            raise TypeError(f"{name} has dtype {array.dtype}: pass {what}")
+    features, legal, choice = arrays["features"], arrays["legal"], arrays["choice"]
+    if features.ndim != 3 or 0 in features.shape[:2] or legal.shape != features.shape[:2]:
+        raise ValueError(
+            f"features has shape {features.shape}, legal {legal.shape}: pass (decision, option, feature) and "
+            "(decision, option), with at least one decision and one option"
+        )
+    for name, array in arrays.items():
+        if name not in ("features", "legal") and array.shape != legal.shape[:1]:
+            raise ValueError(
+                f"{name} has shape {array.shape}, not ({len(legal)},): pass one entry a decision"
+            )
+    _check_options(features, legal, choice)
+    if subject is not None:
+        who, count = arrays["subject"], np.inf if subject_names is None else len(subject_names)
+        known = "" if subject_names is None else f" to {count - 1}, as metadata.subject_names has {count}"
+        require((who >= 0) & (who < count), "subject", who, "is no subject", f"number subjects from 0{known}")
+    if weight is not None:
+        often = arrays["weight"].astype(float)
+        fine = np.isfinite(often) & (often >= 0)
+        require(fine, "weight", often, "is negative or not finite", "pass finite numbers of at least 0")
+
+
+def _check_options(features: np.ndarray, legal: np.ndarray, choice: np.ndarray) -> None:
+    require(legal.any(-1), "legal", legal, "has no legal option", "drop decisions without options")
+    inside = (choice >= -1) & (choice < legal.shape[1])
+    cure = f"pass options from 0 to {legal.shape[1] - 1}, or -1 where the choice is unknown"
+    require(inside, "choice", choice, "is not an option", cure)
+    illegal = (choice >= 0) & ~np.take_along_axis(legal, np.maximum(choice, 0)[:, None], 1)[:, 0]
+    if illegal.any():
+        worst = int(illegal.argmax())
+        raise ValueError(
+            f"choice[{worst}] is option {choice[worst]}, which is not legal there: the legal options are "
+            f"{np.flatnonzero(legal[worst]).tolist()}"
+        )
+    finite = ~legal[..., None] | np.isfinite(features)
+    require(finite, "features", features, "is not finite", "pass finite features of every legal option")
+
+
+def require_positive_prior(name: str, prior: dist.Distribution) -> None:
+    """Raise ValueError unless a distribution is univariate, on the positive reals."""
+    if prior.batch_shape or prior.event_shape:
+        raise ValueError(
+            f"{name} has a prior with batch shape {prior.batch_shape} and event shape {prior.event_shape}: pass a "
+            "univariate distribution"
+        )
+    support, least = prior.support, getattr(prior.support, "lower_bound", None)
+    if least is None or support.is_discrete or (is_concrete(least) and not np.all(np.asarray(least) >= 0)):
+        raise ValueError(
+            f"{name} has a prior with support {support}: pass a distribution on the positive reals, such as HalfNormal"
+        )
+
+
+def read_floats(name: str, values: Any) -> np.ndarray:
+    """Values as an array of float64."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name} has rows of different lengths: pass an array (option, feature)") from None
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} has dtype {array.dtype}: pass numbers")
+    return array.astype(float)
+
+
+def read_indices(name: str, values: Any, count: int, least: int = 0) -> np.ndarray:
+    """Integers (decision,) from ``least`` to ``count - 1``."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TypeError(f"{name} has dtype {array.dtype} and shape {array.shape}: pass integers (decision,)")
+    unknown = ", or -1 where unknown" if least < 0 else ""
+    inside = (array >= least) & (array < count)
+    require(inside, name, array, "is out of range", f"pass numbers from 0 to {count - 1}{unknown}")
+    return array
+
+
+def read_positions(indices: Any, count: int) -> np.ndarray:
+    """Positions of the decisions that integers, or booleans (decision,), select."""
+    chosen = np.asarray(indices)
+    if chosen.ndim != 1:
+        raise ValueError(f"indices has shape {chosen.shape}: pass a list of integers or booleans, or a slice")
+    if chosen.dtype == bool:
+        if len(chosen) != count:
+            raise ValueError(f"indices has {len(chosen)} booleans for {count} decisions: pass one a decision")
+        return np.flatnonzero(chosen)
+    if not len(chosen):
+        return chosen.astype(int)
+    if chosen.dtype.kind not in "iu":
+        raise TypeError(f"indices has dtype {chosen.dtype}: pass integers or booleans")
+    inside = (chosen >= -count) & (chosen < count)
+    require(inside, "indices", chosen, "is out of range", f"there are {count} decisions")
+    return chosen
+
+
+def digest(*arrays: Any) -> bytes:
+    """A hash of the shapes, dtypes and contents of arrays."""
+    found = hashlib.blake2b()
+    for array in map(np.asarray, arrays):
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.digest()

@@ -1,0 +1,196 @@
+"""Readers of tables of choices: long ones with a row an option, wide ones with a row a decision."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.data.columns import Columns, as_names, number_groups
+from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.trajectories import ColumnName
+
+__all__ = ["Fields", "read_long", "read_wide"]
+
+Fields = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None, Metadata]
+"""Features, legal options, choices, subjects, weights and metadata, in the order of ``Decisions``."""
+
+
+def read_long(
+    table: Any,
+    decision: ColumnName | Iterable[ColumnName],
+    features: ColumnName | Iterable[ColumnName],
+    metadata: Metadata | None,
+    *,
+    chosen: ColumnName | None,
+    option: ColumnName | None,
+    subject: ColumnName | None,
+    weight: ColumnName | None,
+) -> Fields:
+    """Fields of the decisions of a long table; see :meth:`~ethogram.models.choices.Decisions.from_table`."""
+    columns = Columns(table)
+    names = as_names(features)
+    keys = {name: columns.complete(name) for name in as_names(decision)}
+    if not names or not keys:
+        raise ValueError("decision and features must each name at least one column")
+    number, first_row = number_groups(keys, columns.num_rows)
+    count = len(first_row)
+
+    def place(index: int) -> str:
+        return f"decision {index} ({', '.join(str(values[first_row[index]]) for values in keys.values())})"
+
+    metadata = _with_names(metadata, feature_names=[str(name) for name in names])
+    slot, metadata = _slots(columns, option, number, metadata)
+    width = (
+        len(metadata.action_names) if option is not None and metadata.action_names else int(slot.max()) + 1
+    )
+    cell = number * width + slot
+    twice = np.bincount(cell, minlength=count * width) > 1
+    if twice.any():
+        index, which = divmod(int(twice.argmax()), width)
+        raise ValueError(f"{place(index)} repeats option {_name(metadata, which)}: pass one row an option")
+    read = [columns.complete(name) for name in names]
+    for name, values in zip(names, read, strict=True):
+        if values.dtype.kind not in "biuf":
+            raise TypeError(f"column {name!r} has dtype {values.dtype}: features must be numeric")
+    padded, legal = np.zeros((count, width, len(names))), np.zeros((count, width), bool)
+    padded[number, slot] = np.stack(read, axis=1)
+    legal[number, slot] = True
+    choice = np.full(count, -1)
+    if chosen is not None:
+        taken = _truths(columns.complete(chosen), chosen)
+        many = np.bincount(number[taken], minlength=count) > 1
+        if many.any():
+            raise ValueError(
+                f"{place(int(many.argmax()))} has more than one row with {chosen!r} true: mark one chosen option"
+            )
+        choice[number[taken]] = slot[taken]
+
+    def constant(name: ColumnName) -> np.ndarray:
+        values = columns.complete(name)
+        changed = values != values[first_row][number]
+        if changed.any():
+            row = int(changed.argmax())
+            raise ValueError(f"column {name!r} changes in row {row}, within {place(int(number[row]))}")
+        return values[first_row]
+
+    who, often = None, None
+    if subject is not None:
+        who, metadata = _subjects(constant(subject), metadata)
+    if weight is not None:
+        often = constant(weight)
+    return padded, legal, choice, who, often, metadata
+
+
+def read_wide(
+    table: Any,
+    features: dict[str, Sequence[ColumnName | None]],
+    metadata: Metadata | None,
+    *,
+    choice: ColumnName | None,
+    legal: Sequence[ColumnName] | None,
+    subject: ColumnName | None,
+    weight: ColumnName | None,
+) -> Fields:
+    """Fields of the decisions of a wide table; see :meth:`~ethogram.models.choices.Decisions.from_wide`."""
+    columns = Columns(table)
+    widths = {name: len(slots) for name, slots in features.items()}
+    if not widths or len(set(widths.values())) != 1 or 0 in widths.values():
+        raise ValueError(
+            f"features have {widths} options: list one column, or None, an option for every feature"
+        )
+    width = next(iter(widths.values()))
+    metadata = _with_names(metadata, feature_names=list(map(str, features)))
+    if metadata.action_names is not None and len(metadata.action_names) != width:
+        raise ValueError(
+            f"metadata.action_names has {len(metadata.action_names)} names, features {width} options"
+        )
+    padded = np.zeros((columns.num_rows, width, len(features)))
+    null = np.zeros(padded.shape, bool)
+    for number, slots in enumerate(features.values()):
+        for slot, name in enumerate(slots):
+            if name is not None:
+                values = columns.features([name], np.arange(columns.num_rows))
+                padded[:, slot, number], null[:, slot, number] = values.values[:, 0], values.null[:, 0]
+    if legal is None:
+        allowed = np.logical_not(null.any(axis=-1))
+    else:
+        if len(legal) != width:
+            raise ValueError(f"legal names {len(legal)} columns, features {width} options")
+        allowed = np.stack([_truths(columns.complete(name), name) for name in legal], axis=1)
+        missing = np.argwhere(allowed[..., None] & null)
+        if len(missing):
+            row, slot, number = missing[0].tolist()
+            name = list(features.values())[number][slot]
+            raise ValueError(f"column {name!r} is null in row {row}, where its option is legal")
+    padded[null] = 0
+    chosen = np.full(columns.num_rows, -1)
+    if choice is not None:
+        chosen = _choices(*columns[choice], choice, metadata)
+    who = None
+    if subject is not None:
+        who, metadata = _subjects(columns.complete(subject), metadata)
+    often = None if weight is None else columns.complete(weight)
+    return padded, allowed, chosen, who, often, metadata
+
+
+def _with_names(metadata: Metadata | None, **names: Any) -> Metadata:
+    """The metadata, with these names where it has none."""
+    metadata = metadata or Metadata()
+    missing = {field: value for field, value in names.items() if getattr(metadata, field) is None}
+    return dataclasses.replace(metadata, **missing)
+
+
+def _slots(
+    columns: Columns, option: ColumnName | None, number: np.ndarray, metadata: Metadata
+) -> tuple[np.ndarray, Metadata]:
+    """Slot of each row's option, and the metadata with the slots' names."""
+    if option is None:
+        order = np.argsort(number, kind="stable")
+        slot = np.empty(len(number), int)
+        slot[order] = np.arange(len(order)) - np.searchsorted(number[order], number[order])
+        return slot, metadata
+    labels = columns.complete(option).astype(str)
+    metadata = _with_names(metadata, action_names=sorted(set(labels)))
+    return _codes(labels, metadata.action_names, option, "action_names"), metadata
+
+
+def _subjects(values: np.ndarray, metadata: Metadata) -> tuple[np.ndarray, Metadata]:
+    labels = values.astype(str)
+    metadata = _with_names(metadata, subject_names=[str(name) for name in np.unique(values)])
+    return _codes(labels, metadata.subject_names, "subject", "subject_names"), metadata
+
+
+def _codes(labels: np.ndarray, names: Any, column: ColumnName, field: str) -> np.ndarray:
+    code = {name: number for number, name in enumerate(names)}
+    unknown = [row for row, label in enumerate(labels) if label not in code]
+    if unknown:
+        raise ValueError(
+            f"column {column!r} is {str(labels[unknown[0]])!r} in row {unknown[0]}, which is not in metadata.{field}: "
+            f"{list(names)}"
+        )
+    return np.array([code[label] for label in labels])
+
+
+def _choices(values: np.ndarray, null: np.ndarray, column: ColumnName, metadata: Metadata) -> np.ndarray:
+    if values.dtype.kind in "iu" or (values.dtype.kind == "f" and (values[~null] % 1 == 0).all()):
+        return np.where(null, -1, np.where(null, 0, values).astype(int))
+    if metadata.action_names is None:
+        raise TypeError(
+            f"column {column!r} has dtype {values.dtype}: pass integers, or metadata with action_names"
+        )
+    chosen = np.full(len(values), -1)
+    chosen[~null] = _codes(values[~null].astype(str), metadata.action_names, column, "action_names")
+    return chosen
+
+
+def _truths(values: np.ndarray, column: ColumnName) -> np.ndarray:
+    if values.dtype.kind not in "biuf" or not np.isin(values, (0, 1)).all():
+        raise TypeError(f"column {column!r} must be boolean, or 1 and 0")
+    return values.astype(bool)
+
+
+def _name(metadata: Metadata, slot: int) -> str:
+    return str(slot) if metadata.action_names is None else repr(metadata.action_names[slot])

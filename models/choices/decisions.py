@@ -1,0 +1,324 @@
+"""Decisions among choice sets that vary: the padded container that choice models read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ethogram.models.arguments import is_concrete, require_key
+from ethogram.models.choices.checks import check_fields, read_floats, read_indices, read_positions
+from ethogram.models.choices.choice_tables import read_long, read_wide
+from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.trajectories import ColumnName
+from ethogram.models.mdps.mdp import MDP
+
+__all__ = ["Decisions", "check_decisions", "weights_of"]
+
+HostOrDevice = np.ndarray | Array
+
+
+class Decisions(NamedTuple):
+    """Choices, and the choice sets they were made from: a pytree whose leaves are arrays.
+
+    Each choice set is padded to the number of slots of the largest one; entries in slots that are not legal are
+    ignored. Alternative-specific constants need the same option in the same slot of every decision. The constructors
+    return NumPy arrays and pad with zeros.
+
+    Parameters
+    ----------
+    features : (decision, option, feature) floats.
+    legal : (decision, option) booleans, which slots hold an option that could be chosen.
+    choice : (decision,) integers, the slot of the chosen option; -1 where unknown, or to be predicted.
+    subject : (decision,) integers from 0, who decided; None for a single subject.
+    weight : (decision,) nonnegative numbers, how often a decision counts; None for once each.
+    metadata : names of features (``feature_names``), slots (``action_names``) and subjects (``subject_names``).
+
+    Examples
+    --------
+    >>> data = Decisions.from_list([[[1.0], [0.5]], [[0.2], [0.1], [0.7]]], choice=[0, 2])
+    >>> data.features.shape, data.legal.sum(1).tolist(), data.num_decisions
+    ((2, 3, 1), [2, 3], 2)
+    """
+
+    features: Float[HostOrDevice, "decision option feature"]
+    legal: Bool[HostOrDevice, "decision option"]
+    choice: Int[HostOrDevice, "decision"]
+    subject: Int[HostOrDevice, "decision"] | None = None
+    weight: Float[HostOrDevice, "decision"] | Int[HostOrDevice, "decision"] | None = None
+    metadata: Metadata = Metadata()
+
+    @property
+    def num_decisions(self) -> int:
+        """Number of decisions (``len`` counts the fields of the tuple)."""
+        return self.choice.shape[0]
+
+    @classmethod
+    def from_list(
+        cls,
+        features: Iterable[Any],
+        choice: Any = None,
+        *,
+        subject: Any = None,
+        weight: Any = None,
+        metadata: Metadata | None = None,
+    ) -> Decisions:
+        """Decisions from a list of choice sets of any size.
+
+        Parameters
+        ----------
+        features : an array (option, feature) a decision.
+        choice : (decision,) integers, the row of the chosen option; None where no choice is known.
+        subject, weight : (decision,) integers, and numbers.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a choice set is empty, has another number of features, or is not numeric; or as
+            :func:`check_decisions`.
+        """
+        sets = [read_floats(f"features[{row}]", one) for row, one in enumerate(features)]
+        if not sets:
+            raise ValueError("features is empty: pass at least one decision")
+        for row, one in enumerate(sets):
+            if one.ndim != 2 or not len(one) or one.shape[1] != sets[0].shape[1]:
+                raise ValueError(
+                    f"features[{row}] has shape {one.shape}: pass (option, {sets[0].shape[-1]}), at least one option"
+                )
+        counts = np.array([len(one) for one in sets])
+        padded = np.zeros((len(sets), counts.max(), sets[0].shape[1]))
+        legal = np.arange(counts.max()) < counts[:, None]
+        padded[legal] = np.concatenate(sets)
+        chosen = np.full(len(sets), -1) if choice is None else np.asarray(choice)
+        return cls._checked(padded, legal, chosen, subject, weight, metadata)
+
+    @classmethod
+    def from_mdp(
+        cls,
+        mdp: Any,
+        states: Any,
+        actions: Any = None,
+        *,
+        legal: Any = None,
+        features: Any = None,
+        subject: Any = None,
+        weight: Any = None,
+        metadata: Metadata | None = None,
+    ) -> Decisions:
+        """Decisions of an agent in an MDP: options are actions, with their expected next-state features.
+
+        Parameters
+        ----------
+        mdp : S states, A actions; its discount is not used, since values are those of the next state.
+        states, actions : (decision,) integers; actions are -1 where unknown, and None where none is known.
+        legal : (state, action) booleans, a subset of the actions of the MDP; None for all of them (`action_mask`).
+        features : phi (state, feature), whose expectation sum_s' P(s' | s, a) phi(s') is taken; None for the
+            transition probabilities themselves, one feature a state.
+        subject, weight : (decision,) integers, and numbers.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a state or action is out of range, a chosen action is not legal in its state, or `legal` or `features`
+            has another shape; or as :meth:`MDP.legal <ethogram.models.mdps.MDP.legal>` and
+            :func:`check_decisions`.
+        """
+        if not isinstance(mdp, MDP):
+            raise TypeError(f"mdp is {type(mdp).__name__}: pass an MDP")
+        where = read_indices("states", states, mdp.num_states)
+        basis = np.eye(mdp.num_states) if features is None else read_floats("features", features)
+        if basis.ndim != 2 or len(basis) != mdp.num_states:
+            raise ValueError(f"features has shape {basis.shape}, not ({mdp.num_states}, feature)")
+        allowed = np.asarray(mdp.legal(legal, where))
+        chosen = np.full(len(where), -1)
+        if actions is not None:
+            chosen = read_indices("actions", actions, mdp.num_actions, least=-1)
+            if chosen.shape != where.shape:
+                raise ValueError(
+                    f"actions has {len(chosen)} entries, states {len(where)}: pass one of each a decision"
+                )
+            wrong = (chosen >= 0) & ~allowed[where, np.maximum(chosen, 0)]
+            if wrong.any():
+                worst = int(wrong.argmax())
+                raise ValueError(
+                    f"actions[{worst}] is {chosen[worst]}, which is not legal in state {where[worst]}: the legal "
+                    f"actions are {np.flatnonzero(allowed[where[worst]]).tolist()}"
+                )
+        ahead = np.moveaxis(np.asarray(mdp.expect(jnp.asarray(basis.T))), 0, -1)
+        names = metadata or Metadata()
+        if features is None and names.feature_names is None and names.state_names is not None:
+            names = dataclasses.replace(names, feature_names=names.state_names)
+        return cls._checked(ahead[where], allowed[where], chosen, subject, weight, names)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        *,
+        decision: ColumnName | Iterable[ColumnName],
+        features: ColumnName | Iterable[ColumnName],
+        chosen: ColumnName | None = None,
+        option: ColumnName | None = None,
+        subject: ColumnName | None = None,
+        weight: ColumnName | None = None,
+        metadata: Metadata | None = None,
+    ) -> Decisions:
+        """Decisions from a long table, with one row an option; decisions are in the order of their first rows.
+
+        Parameters
+        ----------
+        table : pandas or polars DataFrame, or a mapping from names to columns of equal length.
+        decision : column, or columns, that identify a decision.
+        features : numeric columns without nulls; their names go to the metadata.
+        chosen : column that is true (1) in the row of the chosen option and false (0) elsewhere. The choice of a
+            decision without such a row is unknown, -1, as are all choices where None.
+        option : column that names the option: one slot a name, in alphabetical order or that of the metadata's
+            ``action_names``. None assigns slots by the order of rows.
+        subject, weight : columns that are constant within a decision.
+        metadata : names that the table does not give.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a column is absent, of the wrong kind or has nulls, a decision repeats an option or has two chosen ones,
+            or a subject or weight changes within a decision. The message names the row or the decision.
+
+        Examples
+        --------
+        >>> table = {"trip": [1, 1, 2, 2], "mode": ["bus", "car", "bus", "walk"], "hours": [2.0, 1.0, 0.5, 3.0],
+        ...          "taken": [0, 1, 1, 0]}
+        >>> data = Decisions.from_table(table, decision="trip", features="hours", chosen="taken", option="mode")
+        >>> data.metadata.action_names, data.legal.tolist(), data.choice.tolist()
+        (('bus', 'car', 'walk'), [[True, True, False], [True, False, True]], [1, 0])
+        """
+        columns: dict[str, Any] = {"chosen": chosen, "option": option, "subject": subject, "weight": weight}
+        return cls._checked(*read_long(table, decision, features, metadata, **columns))
+
+    @classmethod
+    def from_wide(
+        cls,
+        table: Any,
+        *,
+        features: dict[str, Sequence[ColumnName | None]],
+        choice: ColumnName | None = None,
+        legal: Sequence[ColumnName] | None = None,
+        subject: ColumnName | None = None,
+        weight: ColumnName | None = None,
+        metadata: Metadata | None = None,
+    ) -> Decisions:
+        """Decisions from a wide table, with one row a decision and one column a feature of each option.
+
+        Parameters
+        ----------
+        table : pandas or polars DataFrame, or a mapping from names to columns of equal length.
+        features : by name, the column of each option; None where the option does not have the feature (zero).
+        choice : column of the chosen options, integers or the metadata's ``action_names``; null where unknown.
+        legal : the column of each option that is true (1) where it could be chosen; None makes an option legal where
+            none of its features is null.
+        subject, weight : columns of who decided, and how often the decision counts.
+        metadata : names that the table does not give; ``action_names`` are those of the options.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If features have different numbers of options, a column is absent or of the wrong kind, a choice is not
+            among the names, or a legal option has a null. The message names the row.
+
+        Examples
+        --------
+        >>> table = {"bus": [2.0, 0.5], "car": [1.0, None], "taken": ["car", "bus"]}
+        >>> names = Metadata(action_names=["bus", "car"])
+        >>> data = Decisions.from_wide(table, features={"hours": ["bus", "car"]}, choice="taken", metadata=names)
+        >>> data.legal.tolist(), data.choice.tolist()
+        ([[True, True], [True, False]], [1, 0])
+        """
+        columns: dict[str, Any] = {"choice": choice, "legal": legal, "subject": subject, "weight": weight}
+        return cls._checked(*read_wide(table, features, metadata, **columns))
+
+    @classmethod
+    def _checked(
+        cls, features: Any, legal: Any, choice: Any, subject: Any, weight: Any, metadata: Metadata | None
+    ) -> Decisions:
+        who, often = (None if part is None else np.asarray(part) for part in (subject, weight))
+        return check_decisions(cls(features, legal, choice, who, often, metadata or Metadata()))
+
+    @property
+    def num_subjects(self) -> int | None:
+        """Number of subjects, by their names or the largest index; None without subjects.
+
+        Raises
+        ------
+        TypeError
+            If the subjects are traced, and the metadata do not name them.
+        """
+        if self.subject is None:
+            return None
+        if self.metadata.subject_names is not None:
+            return len(self.metadata.subject_names)
+        if isinstance(self.subject, jax.core.Tracer):
+            raise TypeError(
+                "subject is traced: name the subjects by metadata.subject_names, or pass a concrete array"
+            )
+        return int(np.max(np.asarray(self.subject), initial=-1)) + 1
+
+    def take(self, indices: Any) -> Decisions:
+        """The decisions at these positions: integers, booleans or a slice.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If indices are not a list of integers or booleans, or one is out of range.
+        """
+        chosen = indices if isinstance(indices, slice) else read_positions(indices, self.num_decisions)
+        return jax.tree.map(lambda leaf: leaf[chosen], self)
+
+    def split(self, key: Any, test_fraction: float | int = 0.25) -> tuple[Decisions, Decisions]:
+        """A random split into training and test decisions, each in the original order.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the key is not typed, the fraction is not in (0, 1), or there are fewer than two decisions.
+        """
+        require_key(key)
+        count = self.num_decisions
+        if not 0 < test_fraction < 1 or count < 2:
+            raise ValueError(
+                f"test_fraction is {test_fraction} of {count} decisions: pass a fraction in (0, 1) and at least two "
+                "decisions"
+            )
+        num_test = min(max(round(test_fraction * count), 1), count - 1)
+        tested = np.isin(np.arange(count), np.asarray(jax.random.permutation(key, count))[:num_test])
+        return self.take(~tested), self.take(tested)
+
+
+def check_decisions(data: Any) -> Decisions:
+    """The same decisions, after a check of their shapes, dtypes, choices and features; traced arrays are not checked.
+
+    Raises
+    ------
+    TypeError
+        If the data are not ``Decisions``, or an array has the wrong dtype.
+    ValueError
+        If shapes disagree, a decision has no legal option, its choice is not legal, or a legal option has a feature
+        that is NaN or infinite. The message names the decision.
+    """
+    if not isinstance(data, Decisions):
+        raise TypeError(f"data is {type(data).__name__}, not Decisions: build them with Decisions.from_list")
+    for name, part in zip(Decisions._fields[:-1], data, strict=False):
+        if not hasattr(part, "dtype") and not (part is None and name in ("subject", "weight")):
+            raise TypeError(f"{name} is {type(part).__name__}: pass a NumPy or JAX array")
+    if is_concrete(*jax.tree.leaves(data)):
+        check_fields(*data[:-1], data.metadata.subject_names)
+    return data
+
+
+def weights_of(data: Decisions, *, known: bool = False) -> Float[np.ndarray, "decision"]:
+    """Weight of each decision, one without weights; with `known`, zero where the choice is unknown."""
+    weight = np.ones(data.num_decisions) if data.weight is None else np.asarray(data.weight, float)
+    return np.where(np.asarray(data.choice) >= 0, weight, 0.0) if known else weight

@@ -1,0 +1,394 @@
+r"""The noisy Markov decision process: a Bayesian multinomial probit of the values of an agent.
+
+.. math:: v \sim N(0, \kappa\,\cdot), \qquad a_t = \arg\max_{j\ \mathrm{legal}} (R_t v)_j + \epsilon_{tj}, \quad
+          \epsilon_{tj} \sim N(0, 1)
+
+With subjects, each has its own values, :math:`v_i \sim N(\mathrm{loc}, \kappa\,\cdot)`.
+
+Rows of :math:`R_t` are transition probabilities, or expected features of the next state. The unit noise variance fixes
+the scale of the values; the prior fixes their level (``kind="tabular"``: they sum to zero), since adding a constant to
+all states changes no choice.
+
+Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes": the model is eq. 3-7 and 16, rewards
+of actions 4.1.1, features 4.1.2, legal actions 4.1.3. Errata: with rewards of actions the expected values carry the
+discount (4.1.1); the flat prior gives a proper posterior only where choices overlap (4.1.2), and is refused elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+from numpyro.handlers import block, mask, scale, seed, substitute, trace
+from scipy.linalg import helmert
+
+from ethogram.models.arguments import is_concrete, read_reals, require_key, require_one_of, require_reals
+from ethogram.models.choices.checks import require_positive_prior
+from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
+from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.choices.separation import separation_once
+from ethogram.models.conjugate_model import Exportable
+from ethogram.models.model_object import model_object, static_field
+
+__all__ = ["ChoiceProblem", "FlatPrior", "NoisyMDP", "SimulatedChoices"]
+
+KINDS = ("tabular", "features")
+
+
+class FlatPrior(dist.ImproperUniform):
+    """The improper flat prior of values: it has a density, and cannot be sampled."""
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        """Raises NotImplementedError, as numpyro's initialisation strategies expect."""
+        raise NotImplementedError(
+            "kappa is infinite, and a flat prior cannot be sampled: pass a finite kappa, or values, such as posterior "
+            "samples in Predictive(model, samples)"
+        )
+
+
+class SimulatedChoices(NamedTuple):
+    """Simulated choices, and the values that generated them."""
+
+    data: Decisions
+    parameters: dict[str, Any]
+
+
+class ChoiceProblem(NamedTuple):
+    """Decisions that :meth:`NoisyMDP.check` has found valid, and their design; models take it in place of decisions.
+
+    Attributes
+    ----------
+    data : the decisions.
+    design : (decision, option, parameter); utilities are ``design @ theta``.
+    """
+
+    data: Decisions
+    design: Float[HostOrDevice, "decision option parameter"]
+
+
+@model_object
+class NoisyMDP(Exportable):
+    """Bayesian multinomial probit of an agent's choices; a numpyro model.
+
+    Sites: ``theta (parameter,)``, the values in an orthonormal basis; ``kappa`` where it has a prior; deterministic
+    ``v`` (one value a state, or one weight a feature) and ``action_rewards``; ``choice`` in the plate ``decision``.
+    With subjects, ``theta (subject, parameter)`` is in the plate ``subject`` around ``loc (parameter,)``, with
+    deterministic ``v_loc`` and ``action_rewards_loc``; to pool subjects, drop ``subject`` from the decisions.
+
+    Weights multiply the likelihood of a decision in the posterior; pointwise log likelihoods are unweighted.
+
+    Parameters
+    ----------
+    kappa : prior variance of the values: a positive number, infinity for the flat prior, or a univariate numpyro
+        distribution on the positive reals.
+    kind : ``"tabular"``, features are transition probabilities and the values of states sum to zero; or
+        ``"features"``, features are arbitrary and v are their weights.
+    action_rewards : whether each slot has a reward of its own, summing to zero over slots (alternative-specific
+        constants); a number is their prior variance.
+    loc_kappa : prior variance of ``loc``, the mean of the subjects' values: a finite positive number.
+    beta : discount of the expected values beside rewards of actions; None for 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a variance is not positive, its prior is not univariate on the positive reals, `kind` is unknown, or beta
+        is not in (0, 1].
+
+    Examples
+    --------
+    >>> import jax, numpy as np
+    >>> from numpyro.infer import Predictive
+    >>> data = Decisions.from_list([np.eye(3)[:2], np.eye(3)[1:], np.eye(3)], [0, 1, 2])
+    >>> drawn = Predictive(NoisyMDP(4.0), num_samples=5)(jax.random.key(0), data, condition=False)
+    >>> drawn["v"].shape, drawn["choice"].shape
+    ((5, 3), (5, 3))
+    """
+
+    kappa: Any = 25.0
+    kind: str = static_field(default="tabular")
+    action_rewards: Any = False
+    beta: Any = None
+    loc_kappa: Any = 25.0
+    flat: bool = static_field(default=False, init=False)
+    rewards: str = static_field(default="none", init=False)
+
+    def __post_init__(self):
+        require_one_of("kind", self.kind, KINDS)
+        own = None if isinstance(self.action_rewards, bool) else self.action_rewards
+        rewards = "own" if own is not None else "shared" if self.action_rewards else "none"
+        if isinstance(self.loc_kappa, dist.Distribution) or _is_flat(self.loc_kappa):
+            raise ValueError(f"loc_kappa must be a finite positive number, not {self.loc_kappa!r}")
+        variances = {"kappa": self.kappa, "action_rewards": own, "loc_kappa": self.loc_kappa}
+        for name, value in variances.items():
+            if value is not None and not isinstance(value, dist.Distribution):
+                require_reals(name, value)
+                if np.ndim(value) or (is_concrete(value) and not value > 0):
+                    raise ValueError(
+                        f"{name} must be a positive number, infinity or a distribution, not {value!r}"
+                    )
+        if isinstance(self.kappa, dist.Distribution):
+            require_positive_prior("kappa", self.kappa)
+        if isinstance(own, dist.Distribution):
+            raise TypeError(
+                "action_rewards is a distribution: pass True, to share the variance kappa, or a number"
+            )
+        if self.beta is not None:
+            require_reals("beta", self.beta)
+            if np.ndim(self.beta) or (is_concrete(self.beta) and not 0 < self.beta <= 1):
+                raise ValueError(f"beta must be a number in (0, 1], not {self.beta!r}")
+        flat = _is_flat(self.kappa)
+        if own is not None and _is_flat(own) != flat:
+            raise ValueError(
+                f"kappa is {self.kappa!r}, action_rewards {own!r}: make both finite, or both infinite"
+            )
+        object.__setattr__(self, "flat", flat)
+        object.__setattr__(self, "rewards", rewards)
+
+    def __call__(self, data: Decisions | ChoiceProblem, *, condition: bool = True) -> None:
+        """Sample values, and choices given values; ``condition=False`` samples the choices too.
+
+        Concrete data are checked; traced data, and a problem that `check` returned, are not.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `check_decisions`; if transition probabilities do not sum to one, the model has no parameter, there is
+            no choice to learn from, or the prior is flat and the choices do not overlap.
+        NotImplementedError
+            If values have to be sampled from a flat prior.
+        """
+        problem = self.check(data, condition)
+        data = problem.data
+        kappa = self.kappa
+        if isinstance(kappa, dist.Distribution):
+            kappa = numpyro.sample("kappa", kappa)
+        if data.subject is None:
+            theta = numpyro.sample("theta", self._prior(0.0, kappa, data))
+        else:
+            zero = jnp.zeros(sum(self.sizes(data)))
+            loc = numpyro.sample("loc", dist.Normal(zero, jnp.sqrt(self.loc_kappa)).to_event(1))
+            for name, value in self.parts(loc, data).items():
+                numpyro.deterministic(f"{name}_loc", value)
+            with numpyro.plate("subject", data.num_subjects):
+                theta = numpyro.sample("theta", self._prior(loc, kappa, data))
+        for name, value in self.parts(theta, data).items():
+            numpyro.deterministic(name, value)
+        offered = ProbitChoice(_utilities(theta, problem), data.legal)
+        choice = jnp.asarray(data.choice)
+        if not condition:
+            with numpyro.plate("decision", choice.shape[0]):
+                numpyro.sample("choice", offered)
+            return
+        weight = jnp.ones(choice.shape) if data.weight is None else jnp.asarray(data.weight, float)
+        counts = (choice >= 0) & (weight > 0)
+        offers = numpyro.plate("decision", choice.shape[0])
+        with offers, mask(mask=counts), scale(scale=jnp.where(counts, weight, 1)):
+            numpyro.sample("choice", offered, obs=choice)
+
+    def simulate(
+        self, key: Array, decisions: Decisions, parameters: dict[str, Any] | None = None
+    ) -> SimulatedChoices:
+        """Choices simulated from the choice sets of given decisions, with the values behind them.
+
+        Parameters
+        ----------
+        key : a typed key.
+        decisions : choice sets, and subjects; their choices and weights are ignored.
+        parameters : by site, ``theta (parameter,)``, or ``(subject, parameter)``; or ``v`` and, in a model with them,
+            ``action_rewards``, which are centred where they sum to zero. Sampled from the prior where None.
+
+        Returns
+        -------
+        SimulatedChoices
+            `data`, the decisions with their choices, and `parameters` by site, ``theta`` and its deterministic parts.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the key is not typed, the prior is flat and there are no parameters, these do not fit the decisions, or
+            as :meth:`check`.
+
+        Examples
+        --------
+        >>> import jax, numpy as np
+        >>> offered = Decisions.from_list([np.eye(3)] * 5)
+        >>> made = NoisyMDP(4.0).simulate(jax.random.key(0), offered, {"v": np.array([0.0, 60.0, 0.0])})
+        >>> made.data.choice.tolist()
+        [1, 1, 1, 1, 1]
+        """
+        require_key(key)
+        problem = self.check(decisions, condition=False)
+        data = problem.data
+        given = {} if parameters is None else {"theta": self._theta(parameters, data)}
+        if self.flat and not given:
+            raise ValueError("kappa is infinite, and a flat prior cannot be sampled: pass parameters")
+        with block():
+            sites = trace(seed(substitute(self, data=given), key)).get_trace(problem, condition=False)
+        drawn = {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
+        chosen = data._replace(choice=np.asarray(drawn.pop("choice")))
+        # Parameters that were passed do not come from the variance and mean sampled beside them.
+        told = {**given, **self.parts(given["theta"], data)} if given else drawn
+        return SimulatedChoices(chosen, told)
+
+    def _theta(self, parameters: dict[str, Any], data: Decisions) -> Array:
+        """Theta from parameters by site."""
+        sites = {"v": data.features.shape[-1]}
+        if self.rewards != "none":
+            sites["action_rewards"] = data.legal.shape[1]
+        sizes = {"theta": sum(self.sizes(data))} if "theta" in parameters else sites
+        if set(parameters) != set(sizes):
+            raise ValueError(f"parameters are {sorted(parameters)}: pass theta, or {' and '.join(sites)}")
+        subjects, found = () if data.subject is None else (data.num_subjects,), []
+        for name, size in sizes.items():
+            (value,) = read_reals(**{name: parameters[name]})
+            if value.shape != (*subjects, size):
+                raise ValueError(f"parameters[{name!r}] has shape {value.shape}, not {(*subjects, size)}")
+            summing = name == "action_rewards" or (name == "v" and self.kind == "tabular")
+            found.append(value @ _sum_zero(size).astype(value.dtype) if summing else value)
+        return jnp.concatenate(found, axis=-1)
+
+    def utilities(self, theta: Any, data: Decisions) -> Float[Array, "decision option"]:
+        """Utilities given theta (parameter,), or (subject, parameter); zero for options that are not legal."""
+        return _utilities(theta, ChoiceProblem(data, self.design(data)))
+
+    def check(self, data: Decisions | ChoiceProblem | Any, condition: bool = True) -> ChoiceProblem:
+        """The decisions and their design, once they are valid for this model; see :meth:`__call__`.
+
+        Traced decisions are let through, and so is a problem that was returned before. Concrete arrays are moved to
+        the host.
+        """
+        if isinstance(data, ChoiceProblem):
+            return data
+        data = check_decisions(data)
+        if data.subject is not None and self.flat:
+            raise ValueError(
+                "kappa is infinite, and data have subjects, whose values have a common mean: pass a finite kappa or "
+                "a distribution, or drop subject"
+            )
+        if sum(self.sizes(data)) == 0:
+            raise ValueError(
+                f"features has shape {data.features.shape}: values of kind {self.kind!r} have no free parameter "
+                '(those of states sum to zero); pass more than one state, or kind="features"'
+            )
+        if not is_concrete(*jax.tree.leaves(data)):
+            return ChoiceProblem(data, self.design(data))
+        data = jax.tree.map(np.asarray, data)
+        if self.kind == "tabular":
+            sums = np.where(data.legal, data.features.sum(-1, dtype=float), 1.0)
+            wrong = np.argwhere(np.abs(sums - 1) > (1e-6 if data.features.dtype == np.float64 else 1e-4))
+            if len(wrong):
+                at = tuple(wrong[0].tolist())
+                raise ValueError(
+                    f"features{list(at)} sum to {sums[at]:.6g}, not 1: tabular values need transition probabilities; "
+                    'use kind="features" for other features'
+                )
+        if condition and not ((data.legal.sum(-1) > 1) & (weights_of(data, known=True) > 0)).any():
+            raise ValueError(
+                "no decision has two legal options and a known choice: the data are uninformative; add such decisions"
+            )
+        problem = ChoiceProblem(data, self.design(data))
+        if condition and self.flat and (found := self.separation(problem)) is not None:
+            raise ValueError(
+                f"kappa is infinite, and {found}: the posterior is improper. Pass a finite kappa, or more decisions"
+            )
+        return problem
+
+    def design(self, data: Decisions) -> Float[HostOrDevice, "decision option parameter"]:
+        """Design of the decisions: utilities are ``design @ theta``."""
+        xp = np if isinstance(data.features, np.ndarray) and is_concrete(self.beta) else jnp
+        features = data.features if self.beta is None else data.features * self.beta
+        if self.kind == "tabular":
+            features = features @ _sum_zero(features.shape[-1]).astype(features.dtype)
+        if self.rewards == "none":
+            return features
+        own = _sum_zero(features.shape[1]).astype(features.dtype)
+        return xp.concatenate([features, xp.broadcast_to(own, (*features.shape[:2], own.shape[1]))], axis=-1)
+
+    def parts(self, theta: Any, data: Decisions) -> dict[str, Any]:
+        """Values ``v (..., state or feature)``, ``action_rewards (..., option)`` given theta (..., parameter)."""
+        split, own = self.sizes(data)
+        parts = {"v": theta[..., :split]}
+        if self.kind == "tabular":
+            parts["v"] = parts["v"] @ _sum_zero(split + 1).T.astype(theta.dtype)
+        if self.rewards != "none":
+            parts["action_rewards"] = theta[..., split:] @ _sum_zero(own + 1).T.astype(theta.dtype)
+        return parts
+
+    def sizes(self, data: Decisions) -> tuple[int, int]:
+        """Number of parameters of the values, and of the rewards of actions."""
+        own = 0 if self.rewards == "none" else data.legal.shape[1] - 1
+        return data.features.shape[-1] - (self.kind == "tabular"), own
+
+    def site_layout(self, data: Decisions | None) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
+        """Dims of every site, and their coords; without data, those of a single subject."""
+        value = "state" if self.kind == "tabular" else "feature"
+        dims: dict[str, tuple[str, ...]] = {
+            "theta": ("parameter",), "v": (value,), "action_rewards": ("action",), "choice": ("decision",),
+            "loc": ("parameter",), "v_loc": (value,), "action_rewards_loc": ("action",),
+        }  # fmt: skip
+        if data is None:
+            return dims, {}
+        names = data.metadata
+        coords = {value: names.feature_names, "action": names.action_names}
+        if data.subject is not None:
+            dims |= {site: ("subject", *dims[site]) for site in ("theta", "v", "action_rewards")}
+            coords["subject"] = names.subject_names
+        return dims, {dim: labels for dim, labels in coords.items() if labels is not None}
+
+    def _prior(self, loc: Any, kappa: Any, data: Decisions) -> dist.Distribution:
+        values, own = self.sizes(data)
+        variance = self.action_rewards if self.rewards == "own" else kappa
+        if self.flat:
+            return FlatPrior(dist.constraints.real_vector, (), (values + own,))
+        variances = jnp.concatenate([jnp.full(values, kappa, float), jnp.full(own, variance, float)])
+        return dist.Normal(loc, jnp.sqrt(variances)).to_event(1)
+
+    def separation(self, data: Decisions | ChoiceProblem) -> str | None:
+        """A direction of the values that no choice contradicts, in words; None where the choices overlap.
+
+        Along it the likelihood never falls: under a flat prior the posterior is improper, and under a proper one only
+        the prior bounds the values. Subjects are pooled: what separates all of them separates each.
+        """
+        known, design = data if isinstance(data, ChoiceProblem) else (data, None)
+        made: Decisions = jax.tree.map(np.asarray, known)
+        design = self.design(made) if design is None else design
+        choice = np.where(weights_of(made) > 0, made.choice, -1)
+        found = separation_once(np.asarray(design, float), np.asarray(made.legal), choice)
+        if found is None:
+            return None
+        parts = {name: np.asarray(part) for name, part in self.parts(found.direction, made).items()}
+        told = "; ".join(
+            f"{name} + c * {np.array2string(part, precision=3, threshold=12)}" for name, part in parts.items()
+        )
+        agreeing = np.flatnonzero(found.agreeing)
+        said = f"decisions {_some(agreeing)} agree" if len(agreeing) else "no option differs along it"
+        return f"the choices are separated: none contradicts {told} for any c > 0 ({said})"
+
+
+def _utilities(theta: Any, problem: ChoiceProblem) -> Array:
+    data = problem.data
+    # Entries that are not legal may be NaN, whose gradient is NaN even where it is masked later.
+    design = jnp.where(jnp.asarray(data.legal)[..., None], jnp.asarray(problem.design), 0)
+    if data.subject is None:
+        return design @ theta
+    return jnp.einsum("dop,dp->do", design, theta[jnp.asarray(data.subject)], precision="highest")
+
+
+def _is_flat(variance: Any) -> bool:
+    return not isinstance(variance, dist.Distribution) and is_concrete(variance) and bool(np.isinf(variance))
+
+
+@functools.lru_cache(maxsize=32)
+def _sum_zero(count: int) -> np.ndarray:
+    """Orthonormal basis (count, count - 1) of the vectors that sum to zero."""
+    return helmert(count).T if count > 1 else np.zeros((1, 0))
+
+
+def _some(numbers: np.ndarray) -> str:
+    return ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")

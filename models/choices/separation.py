@@ -1,0 +1,111 @@
+r"""Separation of choices: a direction of the parameters that no choice contradicts.
+
+Along a direction d with :math:`(x_{\mathrm{chosen}} - x_{\mathrm{other}})' d \ge 0` for every option not chosen, the
+likelihood never falls: under a flat prior the posterior is improper, and there is no maximum likelihood estimate.
+Speckman, Lee and Sun (2009), "Existence of the MLE and propriety of posteriors for a general multinomial choice model",
+whose condition of overlap this is (complete and quasi-complete separation).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ethogram.models.choices.checks import digest
+
+__all__ = ["Separation", "find_separation", "separation_once"]
+
+TOLERANCE = 1e-9
+
+
+class Separation(NamedTuple):
+    """A direction that no choice contradicts.
+
+    Attributes
+    ----------
+    direction : (parameter,), its largest magnitude one.
+    agreeing : (decision,) booleans, choices that the direction makes more probable; the others do not depend on it.
+    """
+
+    direction: Float[np.ndarray, "parameter"]
+    agreeing: Bool[np.ndarray, "decision"]
+
+
+def find_separation(
+    design: Float[np.ndarray | Array, "decision option parameter"],
+    legal: Bool[np.ndarray | Array, "decision option"],
+    choice: Int[np.ndarray | Array, "decision"] | Sequence[int],
+) -> Separation | None:
+    """A direction of the parameters that no choice contradicts; None where the choices overlap, or without parameters.
+
+    Parameters
+    ----------
+    design : (decision, option, parameter); utilities are linear in the parameters.
+    legal : (decision, option) booleans.
+    choice : (decision,) integers; unknown choices, -1, are ignored.
+
+    Notes
+    -----
+    First directions along which no two options differ, by singular values; then a linear programme: maximise the sum
+    of all differences along d, with none negative and every entry of d in [-1, 1].
+    """
+    design, known = np.asarray(design, float), np.asarray(choice) >= 0
+    chosen = np.maximum(choice, 0)[:, None]
+    others = np.asarray(legal) & known[:, None] & (np.arange(legal.shape[1]) != chosen)
+    gaps = np.take_along_axis(design, chosen[..., None], 1) - design
+    rows, num_parameters = gaps[others], design.shape[-1]
+    if num_parameters == 0:
+        return None
+    # In units in which the largest entry of every column, then of every row, is one.
+    units = np.abs(rows).max(axis=0, initial=0)
+    if not (units > 0).all():
+        return _separation((units == 0).astype(float), gaps, others)
+    rows = rows / units
+    rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    _, sizes, directions = np.linalg.svd(rows, full_matrices=len(rows) < num_parameters)
+    rank = int((sizes > max(rows.shape) * np.finfo(float).eps * sizes[0]).sum())
+    if rank < num_parameters:
+        return _separation(directions[-1] / units, gaps, others)
+    from scipy.optimize import linprog
+
+    found = linprog(-rows.sum(0), A_ub=-rows, b_ub=np.zeros(len(rows)), bounds=(-1, 1), method="highs")
+    if found.status != 0:
+        raise RuntimeError(f"the linear programme of separation failed: {found.message}")
+    return _separation(found.x / units, gaps, others) if -found.fun > TOLERANCE else None
+
+
+def _separation(direction: np.ndarray, gaps: np.ndarray, others: np.ndarray) -> Separation:
+    direction = direction / direction[np.abs(direction).argmax()] if (direction != 0).any() else direction
+    along = np.where(others, gaps @ direction, 0)
+    size = np.where(others, np.abs(gaps) @ np.abs(direction), 0)
+    if along.sum() < 0:
+        direction, along = -direction, -along
+    return Separation(direction, np.any(along > TOLERANCE * size, axis=-1))
+
+
+def separation_once(design: np.ndarray, legal: np.ndarray, choice: np.ndarray) -> Separation | None:
+    """As :func:`find_separation`, with the last answers cached: one linear programme a data set."""
+    return _remembered(_Hashed(design, legal, choice))
+
+
+class _Hashed:
+    """Arrays that compare by content."""
+
+    def __init__(self, *arrays: np.ndarray):
+        self.arrays = arrays
+        self.digest = digest(*arrays)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self.digest == other.digest
+
+
+@functools.lru_cache(maxsize=16)
+def _remembered(problem: _Hashed) -> Separation | None:
+    return find_separation(*problem.arrays)

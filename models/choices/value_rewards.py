@@ -1,0 +1,91 @@
+r"""Rewards behind the values of a noisy agent, under either reading of its noise.
+
+*Noisy execution*: the agent knows the optimal values of its MDP, and executes its choice with noise,
+
+.. math:: r(x) = v(x) - \beta \max_a (R_x v)(a).
+
+*Private reward*: the noise is a reward of each action that only the agent observes, and v is :math:`\beta` times the
+expected optimal value,
+
+.. math:: r(x) = v(x) / \beta - E \max_a \{\epsilon(a) + (R_x v)(a)\}.
+
+Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", eq. 3 and 6; Rust (1988) for the
+second reading. Erratum of eq. 6: under the second reading v is :math:`\beta` times a smoothed value function, which
+does not solve the optimality equation (3) of the first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ethogram.models.arguments import Reals, is_concrete, read_reals, require_one_of, require_reals
+from ethogram.models.choices.probit_choice import OFFSETS, winner_density
+from ethogram.models.mdps.mdp import MDP
+
+__all__ = ["expected_maximum", "reward"]
+
+READINGS = ("execution", "private")
+
+
+def reward(
+    values: Reals, mdp: MDP, beta: Any, *, reading: str = "execution", legal: Any = None
+) -> Float[Array, "*batch state"]:
+    """Reward (..., state) of an agent with these values; identified up to a constant, as the values are.
+
+    Parameters
+    ----------
+    values : v (..., state), such as posterior samples of the site ``v``.
+    mdp : the MDP of the agent; its discount is not used.
+    beta : discount in (0, 1).
+    reading : ``"execution"`` or ``"private"``, what the noise is.
+    legal : (state, action) booleans, a subset of the actions of the MDP; None for all of them (`action_mask`).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the reading is unknown, beta is not in (0, 1), values are not one a state, a state has no legal action, or
+        a legal action is not one of the MDP.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]])
+    >>> [round(float(r), 3) for r in reward(jnp.array([0.0, 1.0, 5.0]), corridor, 0.5)]
+    [-0.5, -1.5, 2.5]
+    """
+    if not isinstance(mdp, MDP):
+        raise TypeError(f"mdp is {type(mdp).__name__}: pass an MDP")
+    require_one_of("reading", reading, READINGS)
+    require_reals("beta", beta)
+    if np.ndim(beta) or (is_concrete(beta) and not 0 < beta < 1):
+        raise ValueError(f"beta must be a number in (0, 1), not {beta!r}")
+    (values,) = read_reals(values=values)
+    ahead = mdp.expect(values)
+    allowed = jnp.asarray(mdp.legal(legal))
+    if is_concrete(allowed) and not np.asarray(allowed).any(-1).all():
+        stuck = int((~np.asarray(allowed).any(-1)).argmax())
+        raise ValueError(f"legal[{stuck}] has no legal action: pass at least one a state")
+    if reading == "execution":
+        return values - beta * jnp.max(jnp.where(allowed, ahead, -jnp.inf), axis=-1)
+    return values / beta - expected_maximum(ahead, allowed)
+
+
+@jax.jit
+def expected_maximum(utilities: Array, legal: Array) -> Array:
+    r""":math:`E \max_j (\mu_j + \epsilon_j)` over the legal options of (..., option), with standard normal noise.
+
+    Notes
+    -----
+    By the trapezoid rule on the density of the largest utility, the sum over options of the density of its being the
+    winner's.
+    """
+    top = jnp.max(jnp.where(legal, utilities, -jnp.inf), axis=-1)
+    gaps = jnp.where(legal, top[..., None] - utilities, 0)
+    x = jnp.asarray(OFFSETS, utilities.dtype)
+    density = jax.lax.map(lambda at: jnp.sum(winner_density(at, gaps, legal), axis=-1), x)
+    return top + jnp.tensordot(x, density, axes=1) / jnp.sum(density, axis=0)

@@ -1,0 +1,183 @@
+"""Base classes of models: the hooks that inference and export call, each with its default.
+
+`Exportable` has what ``to_arviz`` asks of a model, `ConjugateModel` adds what ``ConjugateSVI`` asks. A subclass
+overrides the hooks it needs. A public name that is close to a hook, but is none, is refused when the class is
+defined: a misspelt hook would otherwise never be called.
+"""
+
+from __future__ import annotations
+
+import abc
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from jax import Array
+from jaxtyping import Int
+
+from ethogram.models.data import trajectories
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.conjugate_block import ConjugateBlock
+from ethogram.models.families.exponential_family import natural_step, total_kl
+
+__all__ = ["ConjugateModel", "Exportable", "overrides"]
+
+CLOSE = 0.8
+"""Similarity (`difflib.SequenceMatcher.ratio`) from which on a name counts as a misspelt hook."""
+
+
+class Exportable:
+    """A model that describes its sites and scores its data; base class for ``to_arviz``.
+
+    All hooks are optional. Without `observation`, log likelihoods and predictions come from the numpyro model.
+
+    Attributes
+    ----------
+    observed_site : name of the observed site, which is also the field of the data that it explains.
+    label_dims : dims along which the labels of the states may be permuted (``to_arviz(align=)``).
+    """
+
+    observed_site: ClassVar[str] = "observations"
+    label_dims: ClassVar[tuple[str, ...]] = ("state", "next_state")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise TypeError where a public name of the class is a near miss of a hook, or a method hook no method."""
+        super().__init_subclass__(**options)
+        if cls.__module__ == __name__:
+            return
+        hooks, fields = _hooks(cls), inspect.get_annotations(cls)
+        inherited = {name for base in cls.__mro__[1:] for name in vars(base)}
+        for name in {**vars(cls), **fields}:
+            if callable(hooks.get(name)) and (name in fields or not callable(getattr(cls, name))):
+                raise TypeError(f"{cls.__name__}.{name} overrides the hook {name}: make it a method")
+            if name.startswith("_") or name in inherited:
+                continue
+            for hook in difflib.get_close_matches(name, hooks, 1, CLOSE):
+                raise TypeError(
+                    f"{cls.__name__}.{name} looks like a misspelling of the hook {hook}: correct it, or choose a "
+                    "name less like it (private names, with a leading underscore, are not checked)"
+                )
+
+    def check(self, data: Any) -> Any:
+        """Raise ValueError or TypeError unless `data` fit the model; called once a fit and once an export.
+
+        The default checks trajectories by ``trajectories.check``; an override does so too.
+        """
+        if isinstance(data, Trajectories):
+            trajectories.check(data)
+
+    def bound_to(self, data: Any) -> Any:
+        """The model with the structure it takes from `data`. Default: the model itself."""
+        return self
+
+    def scoring_model(self) -> Any:
+        """The numpyro model that scores draws of the sites. Default: the model itself."""
+        return self
+
+    def observation(self, parameters: dict[str, Any], data: Any) -> Any:
+        """Distribution of the data given parameters by site, one batch entry a sequence (or a group)."""
+        raise NotImplementedError(f"{type(self).__name__} has no method observation")
+
+    def observed_value(self, data: Any) -> Array:
+        """The data as a value of `observation`."""
+        raise NotImplementedError(f"{type(self).__name__} has no method observed_value")
+
+    def grouped_sequences(self, data: Any) -> Int[np.ndarray, "group agent"] | None:
+        """Sequence numbers behind each batch entry of `observation`. Default None: one sequence an entry."""
+        return None
+
+    def site_dims(self) -> Mapping[str, Sequence[str]]:
+        """Dims of each site after (chain, draw), all different. Default: none are named."""
+        return {}
+
+    def site_coords(self) -> Mapping[str, Any]:
+        """Coordinates by dim. Default: none."""
+        return {}
+
+    def site_layout(self, data: Any) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Any]]:
+        """Dims and coordinates, where they depend on `data` (or None). Default: `site_dims` and `site_coords`."""
+        return self.site_dims(), self.site_coords()
+
+
+class ConjugateModel(Exportable, abc.ABC):
+    """A model with conjugate blocks; base class for ``ConjugateSVI``.
+
+    A subclass defines `prior` and `log_normalizer`; every other hook has a default.
+
+    Attributes
+    ----------
+    start_kinds : starts that ``init="mixed"`` takes in turn. A model that defines `start_statistics` declares the
+        kinds that it knows; ``"prior"``, a local step at parameters drawn from the prior, needs no hook.
+    """
+
+    start_kinds: ClassVar[tuple[str, ...]] = ("prior",)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise TypeError for a near miss of a hook, and for starts that no kind names."""
+        super().__init_subclass__(**options)
+        if "start_statistics" in vars(cls) and cls.start_kinds is ConjugateModel.start_kinds:
+            raise TypeError(
+                f"{cls.__name__} defines start_statistics without start_kinds: declare the kinds that it knows, such "
+                'as start_kinds: ClassVar = ("sticky",)'
+            )
+
+    @abc.abstractmethod
+    def prior(self) -> dict[str, ConjugateBlock]:
+        """Conjugate blocks of the prior, by name."""
+
+    @abc.abstractmethod
+    def log_normalizer(self, expected: dict[str, Any], batch: Any) -> Array:
+        r"""Summed :math:`\ln \tilde Z` of a batch, a scalar, whose gradient is the expected statistics.
+
+        Parameters
+        ----------
+        expected : expected log potentials (expected statistics of the blocks), by name.
+        batch : data as `arrange` gives them; empty sequences add nothing.
+        """
+
+    def arrange(self, data: Any) -> Any:
+        """Data as a pytree whose arrays lead with the sequence axis, then time. Default: the data themselves."""
+        return data
+
+    def joint_sequences(self, batch: Any) -> int:
+        """How many consecutive sequences of an arranged batch are scored jointly. Default 1."""
+        return 1
+
+    def bind(self, data: Any) -> Any:
+        """The model with the structure it takes from the training data. Default: the model itself."""
+        return self
+
+    def check_continues(self, earlier: Any) -> None:
+        """Raise ValueError unless a fit of the model `earlier` can be continued. Default: shapes alone decide."""
+
+    def start_statistics(self, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
+        """Statistics by block of a rough first labelling, for each of the `start_kinds`."""
+        raise NotImplementedError(f"{type(self).__name__} has no method start_statistics")
+
+    def divergence(self, blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Array:
+        """Penalty subtracted from the summed log normaliser in the ELBO. Default: KL(blocks || prior)."""
+        return total_kl(blocks, prior)
+
+    def update(
+        self,
+        blocks: dict[str, ConjugateBlock],
+        prior: dict[str, ConjugateBlock],
+        statistics: dict[str, Any],
+        scale: Any,
+        step_size: Any,
+    ) -> dict[str, ConjugateBlock]:
+        """Blocks after one global step. Default: a natural-gradient step of every block."""
+        return natural_step(blocks, prior, statistics, scale, step_size)
+
+
+def overrides(model: Exportable, hook: str) -> bool:
+    """Whether the class of `model` replaces the default of a hook."""
+    return any(hook in vars(base) for base in type(model).__mro__ if base.__module__ != __name__)
+
+
+def _hooks(cls: type) -> dict[str, Any]:
+    """Hooks that a class inherits, with their defaults."""
+    bases = [base for base in cls.__mro__ if base.__module__ == __name__]
+    return {name: hook for base in bases for name, hook in vars(base).items() if not name.startswith("_")}

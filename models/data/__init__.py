@@ -1,0 +1,18 @@
+"""Trajectories: ragged batches of behaviour, from lists, tables, episodes and xarray."""
+
+from ethogram.models.data.buckets import bucket_indices
+from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.selection import group_labels, valid_steps
+from ethogram.models.data.state_action_steps import AgentSteps, read_steps
+from ethogram.models.data.trajectories import Trajectories, check
+
+__all__ = [
+    "AgentSteps",
+    "Metadata",
+    "Trajectories",
+    "bucket_indices",
+    "check",
+    "group_labels",
+    "read_steps",
+    "valid_steps",
+]

@@ -1,0 +1,130 @@
+"""The checks behind `trajectories.check`: each message names the place, what stands there, and the cure."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ethogram.models.arguments import require
+from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
+from ethogram.models.data.selection import valid_steps
+
+__all__ = ["check_arrays"]
+
+
+def check_arrays(data: Any) -> None:
+    """Raise what :func:`trajectories.check` describes unless the concrete arrays are valid."""
+    data = _on_host(data)
+    _check_kinds(data)
+    _check_shapes(data)
+    num_steps = data.observed.shape[1]
+    require(data.lengths >= 0, "lengths", data.lengths, "is negative", "count the frames of the sequence")
+    require(
+        data.lengths <= num_steps,
+        "lengths",
+        data.lengths,
+        "exceeds the padding",
+        f"arrays hold {num_steps} steps",
+    )
+    valid = valid_steps(data)
+    beyond = ~(data.observed & ~valid)
+    require(
+        beyond, "observed", data.observed, "lies beyond its length", "set it to False or correct the length"
+    )
+    for field, vocabulary in (STEP_LABELS | SEQUENCE_LABELS).items():
+        part, names = getattr(data, field), getattr(data.metadata, vocabulary)
+        if part is None:
+            continue
+        where = valid if field in STEP_LABELS else np.True_
+        require(
+            ~where | (part >= -1), field, part, "is below -1", "number from 0, with -1 for what is missing"
+        )
+        if names is not None:
+            cure = f"metadata.{vocabulary} has {len(names)} names"
+            require(~where | (part < len(names)), field, part, "has no name", cure)
+    if data.stay is not None:
+        known = ~valid | ((data.stay >= -1) & (data.stay <= 1))
+        require(known, "stay", data.stay, "is not 1, 0 or -1", "mark stayed, changed, unknown")
+    if data.observations is not None and jnp.issubdtype(data.observations.dtype, jnp.floating):
+        _check_finite(data)
+
+
+def _on_host(data: Any) -> Any:
+    for field in ARRAY_FIELDS:
+        part = getattr(data, field)
+        if part is None and field in ("lengths", "observed"):
+            raise TypeError(f"{field} is None: Trajectories always have lengths and observed")
+        if part is not None and not isinstance(part, np.ndarray | jax.Array):
+            raise TypeError(
+                f"{field} is {type(part).__name__}: pass a NumPy or JAX array, or use a constructor"
+            )
+    if data.observations is None and data.states is None and data.actions is None:
+        raise ValueError("observations, states and actions are all None: there is nothing to model")
+    return jax.tree.map(np.asarray, data)
+
+
+def _check_kinds(data: Any) -> None:
+    # NumPy does not know JAX's short floats, such as bfloat16.
+    if data.observations is not None and not any(
+        jnp.issubdtype(data.observations.dtype, kind) for kind in (jnp.floating, jnp.integer)
+    ):
+        raise TypeError(
+            f"observations has dtype {data.observations.dtype}: pass floats, or integers for symbols and counts"
+        )
+    if data.observed.dtype != np.bool_:
+        raise TypeError(f"observed has dtype {data.observed.dtype}: pass booleans")
+    for field in ("lengths", "stay", *STEP_LABELS, *SEQUENCE_LABELS):
+        part = getattr(data, field)
+        if part is not None and part.dtype.kind not in "iu":
+            raise TypeError(f"{field} has dtype {part.dtype}: pass integers, with -1 for what is missing")
+
+
+def _check_shapes(data: Any) -> None:
+    if data.lengths.ndim != 1:
+        raise ValueError(f"lengths has shape {data.lengths.shape}, not (sequence,)")
+    num_sequences = len(data.lengths)
+    if num_sequences == 0:
+        raise ValueError("lengths is empty: Trajectories need at least one sequence")
+    if data.observed.ndim != 2 or data.observed.shape[0] != num_sequences or data.observed.shape[1] == 0:
+        raise ValueError(
+            f"observed has shape {data.observed.shape}, not ({num_sequences}, time), one row for each length"
+        )
+    for field in STEP_FIELDS:
+        part, is_table = getattr(data, field), field == "observations"
+        if part is not None and (part.ndim != 2 + is_table or part.shape[:2] != data.observed.shape):
+            expected = ", ".join(map(str, data.observed.shape)) + (", feature" if is_table else "")
+            raise ValueError(
+                f"{field} has shape {part.shape}, not ({expected}), the shape of observed: pad them alike"
+            )
+    for field in SEQUENCE_LABELS:
+        part = getattr(data, field)
+        if part is not None and part.shape != (num_sequences,):
+            raise ValueError(
+                f"{field} has shape {part.shape}, not ({num_sequences},): give one label a sequence"
+            )
+    num_features = 0 if data.observations is None else data.observations.shape[2]
+    if data.observations is not None and num_features == 0:
+        raise ValueError(
+            f"observations has shape {data.observations.shape}, without features: use None instead"
+        )
+    for field in ("feature_names", "feature_units"):
+        names = getattr(data.metadata, field)
+        if names is not None and len(names) != num_features:
+            raise ValueError(
+                f"metadata.{field} has {len(names)} entries for {num_features} features: give one each"
+            )
+
+
+def _check_finite(data: Any) -> None:
+    wrong = data.observed & ~np.isfinite(data.observations).all(axis=2)
+    if wrong.any():
+        row, step = np.argwhere(wrong)[0]
+        values = data.observations[row, step]
+        feature = int(np.argmin(np.isfinite(values)))
+        names = data.metadata.feature_names
+        name = f" (feature {names[feature]!r})" if names else ""
+        raise ValueError(
+            f"observations[{row}, {step}, {feature}]{name} is {values[feature]} where observed[{row}, {step}] is "
+            'True: replace it, or set observed to False there, as the constructors do for NaN with missing="nan"'
+        )

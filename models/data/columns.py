@@ -1,0 +1,73 @@
+"""Columns of a table, pandas, polars or a mapping, by name: read once, and their groups of rows numbered."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.data.metadata import ColumnName
+from ethogram.models.data.padding import Column, read_column
+
+__all__ = ["Columns", "as_names", "number_groups"]
+
+
+class Columns:
+    """Columns by name, read once."""
+
+    def __init__(self, table: Any) -> None:
+        if hasattr(table, "collect"):
+            raise TypeError(f"table is {type(table).__name__}: call its collect() first")
+        if not isinstance(table, Mapping) and not hasattr(table, "columns"):
+            raise TypeError(f"table is {type(table).__name__}: give a DataFrame or a mapping of columns")
+        self.table = table
+        self.names = list(table) if isinstance(table, Mapping) else list(table.columns)
+        self.read: dict[ColumnName, Column] = {}
+        self.num_rows = len(table[self.names[0]]) if self.names else 0
+        if self.num_rows == 0:
+            raise ValueError("table has no rows: it needs at least one")
+
+    def __getitem__(self, name: ColumnName) -> Column:
+        if name not in self.names:
+            raise ValueError(f"table has no column {name!r}: its columns are {self.names}")
+        if name not in self.read:
+            column = read_column(self.table[name], f"column {name!r}")
+            if column.null.shape != (self.num_rows,):
+                raise ValueError(
+                    f"column {name!r} has shape {column.null.shape}, not ({self.num_rows},), one entry a row"
+                )
+            self.read[name] = column
+        return self.read[name]
+
+    def complete(self, name: ColumnName) -> np.ndarray:
+        """Values of a column that may not have nulls."""
+        values, null = self[name]
+        if null.any():
+            raise ValueError(f"column {name!r} is null in row {int(null.argmax())}: every row needs a value")
+        return values
+
+    def features(self, names: list[ColumnName], order: np.ndarray) -> Column:
+        for name in names:
+            if self[name].values.dtype.kind not in "biuf":
+                raise TypeError(
+                    f"column {name!r} has dtype {self[name].values.dtype}: features must be numbers"
+                )
+        values, nulls = zip(*(self[name] for name in names), strict=True)
+        return Column(np.stack(values, axis=1)[order], np.stack(nulls, axis=1)[order])
+
+
+def as_names(names: ColumnName | Iterable[ColumnName] | None) -> list[ColumnName]:
+    """One name or several, as a list."""
+    return [] if names is None else [names] if isinstance(names, ColumnName) else list(names)
+
+
+def number_groups(keys: dict[ColumnName, np.ndarray], num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Number of each row's group, in the order of first rows, and each group's first row."""
+    code = np.zeros(num_rows, dtype=np.int64)
+    for values in keys.values():
+        distinct, inverse = np.unique(values, return_inverse=True)
+        _, code = np.unique(code * len(distinct) + inverse, return_inverse=True)
+    _, first_row, code = np.unique(code, return_index=True, return_inverse=True)
+    by_first = np.argsort(first_row)
+    number = np.empty_like(by_first)
+    number[by_first] = np.arange(len(by_first))
+    return number[code], first_row[by_first]

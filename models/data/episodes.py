@@ -1,0 +1,168 @@
+"""Readers of Python lists with one array a sequence, and of recorded episodes."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ethogram.models.arguments import require_one_of
+from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.padding import Column, FrameRows, is_nan, pad_rows, read_column
+
+__all__ = ["read_episodes", "read_list"]
+
+
+def read_list(
+    steps: Mapping[str, Iterable[Any] | None],
+    labels: dict[str, Any],
+    missing: str = "error",
+    metadata: Metadata | None = None,
+) -> dict[str, Any]:
+    """Fields of `Trajectories`, still to be checked, of lists; parameters of ``Trajectories.from_list``."""
+    lists = {field: _arrays(part, field) for field, part in steps.items() if part is not None}
+    if not lists.keys() & {"observations", "states", "actions"}:
+        raise ValueError("observations, states and actions are all None: give one of them")
+    lengths = _common_lengths(lists)
+    rows = FrameRows(
+        sequence=np.repeat(np.arange(len(lengths)), lengths),
+        frame=np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths),
+        lengths=lengths,
+        observations=_feature_columns(lists["observations"]) if "observations" in lists else None,
+        steps={
+            field: read_column(_joined(lists[field]), field)
+            for field in ("states", "actions", "stay")
+            if field in lists
+        },
+        observed=_marks(lists["observed"]) if "observed" in lists else None,
+    )
+    columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
+    for field, (_, null) in columns.items():
+        if null.shape != lengths.shape:
+            raise ValueError(
+                f"{field} has shape {null.shape}, not ({len(lengths)},): give one label a sequence"
+            )
+    return pad_rows(rows, columns, missing, metadata)
+
+
+def read_episodes(
+    episodes: Iterable[Any], last: str, as_states: bool, with_actions: bool
+) -> dict[str, list[np.ndarray] | None]:
+    """Lists of observations, states and actions, one array an episode; parameters of `Trajectories.from_episodes`."""
+    require_one_of("last", last, ("keep", "drop"))
+    seen, acted = [], []
+    for number, episode in enumerate(episodes):
+        observation, action = _episode_arrays(episode, number)
+        extra = len(observation) - len(action)
+        if extra not in (0, 1):
+            raise ValueError(
+                f"episode {number} has {len(observation)} observations and {len(action)} actions: "
+                "pass as many observations as actions, or one more"
+            )
+        if with_actions:
+            action = _discrete(
+                action, f"actions of episode {number}", "discretise them or pass with_actions=False"
+            )
+        if extra and last == "drop":
+            observation = observation[:-1]
+        elif extra and with_actions:
+            action = np.append(action, -1)
+        if as_states:
+            observation = _discrete(observation, f"observations of episode {number}", "pass as_states=False")
+        seen.append(observation)
+        acted.append(action)
+    return {
+        "observations": None if as_states else seen,
+        "states": seen if as_states else None,
+        "actions": acted if with_actions else None,
+    }
+
+
+def _episode_arrays(episode: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
+    for seen, acted in (("observations", "actions"), ("obs", "acts")):
+        if hasattr(episode, seen) and hasattr(episode, acted):
+            observation, action = getattr(episode, seen), getattr(episode, acted)
+            break
+    else:
+        raise TypeError(
+            f"episode {number} is {type(episode).__name__} without observations and actions (or obs and acts)"
+        )
+    for name, part in ((seen, observation), (acted, action)):
+        if not isinstance(part, np.ndarray | list) and not hasattr(part, "__array__"):
+            raise TypeError(
+                f"{name} of episode {number} is {type(part).__name__}: flatten it to an array (time, feature)"
+            )
+    return np.asarray(observation), np.asarray(action)
+
+
+def _discrete(values: np.ndarray, what: str, cure: str) -> np.ndarray:
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim != 1 or (values.dtype.kind not in "biu" and values.size):
+        raise TypeError(
+            f"{what} have shape {values.shape} and dtype {values.dtype}, not one integer a frame: {cure}"
+        )
+    return values.astype(np.int64)
+
+
+def _arrays(part: Iterable[Any], field: str) -> list[np.ndarray]:
+    """Arrays of one field, with a feature axis where they are observations."""
+    arrays = []
+    for number, value in enumerate(part):
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError(f'{field}[{number}] is a masked array: fill it with NaN and pass missing="nan"')
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise ValueError(
+                f"{field}[{number}] has rows of different lengths: give it as one array"
+            ) from error
+        if field == "observations" and array.ndim == 1:
+            array = array[:, None]
+        wanted = ("(time,) or (time, feature)", 2) if field == "observations" else ("(time,)", 1)
+        if array.ndim != wanted[1]:
+            raise ValueError(f"{field}[{number}] has shape {array.shape}, not {wanted[0]}")
+        arrays.append(array)
+    if not arrays:
+        raise ValueError(f"{field} is empty: give one array a sequence, for at least one sequence")
+    return arrays
+
+
+def _common_lengths(lists: dict[str, list[np.ndarray]]) -> np.ndarray:
+    (first, reference), *others = lists.items()
+    for field, arrays in others:
+        if len(arrays) != len(reference):
+            raise ValueError(f"{field} has {len(arrays)} sequences, but {first} has {len(reference)}")
+        for number, (array, model) in enumerate(zip(arrays, reference, strict=True)):
+            if len(array) != len(model):
+                raise ValueError(
+                    f"{field}[{number}] has {len(array)} frames, but {first}[{number}] has {len(model)}: "
+                    "mark what is missing with -1"
+                )
+    return np.array([len(array) for array in reference], dtype=np.int64)
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    """All rows; an empty array determines neither dtype nor width."""
+    return np.concatenate([array for array in arrays if len(array)] or arrays[:1])
+
+
+def _feature_columns(arrays: list[np.ndarray]) -> Column:
+    filled = [number for number, array in enumerate(arrays) if len(array)]
+    for number in filled:
+        array, model = arrays[number], arrays[filled[0]]
+        if array.shape[1] != model.shape[1]:
+            raise ValueError(
+                f"observations[{number}] has {array.shape[1]} features, but observations[{filled[0]}] has "
+                f"{model.shape[1]}: all sequences need the same features"
+            )
+        if array.dtype.kind not in "biuf" and not jnp.issubdtype(array.dtype, jnp.floating):
+            raise TypeError(f"observations[{number}] has dtype {array.dtype}: pass floats or integers")
+    values = _joined(arrays)
+    return Column(values, is_nan(values))
+
+
+def _marks(arrays: list[np.ndarray]) -> np.ndarray:
+    marks = _joined(arrays)
+    if marks.dtype != np.bool_ and marks.size:
+        raise TypeError(f"observed has dtype {marks.dtype}: pass booleans")
+    return marks.astype(bool)

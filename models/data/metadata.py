@@ -1,0 +1,80 @@
+"""Names and units that travel with trajectories, static under JAX transformations."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+
+from ethogram.models.arguments import require_number
+
+__all__ = ["ARRAY_FIELDS", "SEQUENCE_LABELS", "STEP_FIELDS", "STEP_LABELS", "ColumnName", "Metadata"]
+
+ColumnName = str | int
+
+# Integer fields whose codes may have names, and where metadata keeps them.
+STEP_LABELS = {"states": "state_names", "actions": "action_names"}
+SEQUENCE_LABELS = {"agent": "agent_names", "group": "group_names", "subject": "subject_names"}
+STEP_FIELDS = ("observations", "states", "actions", "observed", "stay")
+ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay")
+
+
+def _names(value: Any, field: str) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f"metadata.{field} is {value!r}: give a list of strings")
+    names = tuple(str(name) if isinstance(name, str) else name for name in value)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"metadata.{field} is {names!r}: every name must be a string")
+    if field != "feature_units" and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"metadata.{field} must be unique; {twice!r} appears twice")
+    return names or None
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Metadata:
+    """Names and units that travel beside the arrays, static under every JAX transformation.
+
+    Lists become tuples and an empty list becomes None (not specified).
+
+    Parameters
+    ----------
+    feature_names, feature_units : one string a feature; names are unique.
+    time_unit : unit of time, such as ``"s"``.
+    frame_rate : frames in one unit of time, positive.
+    agent_names, group_names, subject_names, state_names, action_names : vocabularies; the integer
+        ``k`` in the array stands for entry ``k``.
+    name : of the data set.
+
+    Raises
+    ------
+    TypeError
+        If a vocabulary is a single string or contains anything but strings.
+    ValueError
+        If names repeat, or the frame rate is not positive and finite.
+    """
+
+    feature_names: Sequence[str] | None = None
+    feature_units: Sequence[str] | None = None
+    time_unit: str | None = None
+    frame_rate: float | int | None = None
+    agent_names: Sequence[str] | None = None
+    group_names: Sequence[str] | None = None
+    subject_names: Sequence[str] | None = None
+    state_names: Sequence[str] | None = None
+    action_names: Sequence[str] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("feature_names", "feature_units", *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
+            object.__setattr__(self, field, _names(getattr(self, field), field))
+        for field in ("time_unit", "name"):
+            value = getattr(self, field)
+            if not isinstance(value, str | None):
+                raise TypeError(f"metadata.{field} is {value!r}: give a string or None")
+        if self.frame_rate is not None:
+            rate = require_number("metadata.frame_rate", self.frame_rate, above=0)
+            object.__setattr__(self, "frame_rate", rate)

@@ -1,0 +1,189 @@
+"""From rows, one a recorded frame, to padded arrays: nulls, label codes and the scatter."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ethogram.models.arguments import require_one_of
+from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
+
+__all__ = ["Column", "FrameRows", "is_nan", "pad_rows", "read_column"]
+
+VOCABULARIES = STEP_LABELS | SEQUENCE_LABELS
+
+
+class Column(NamedTuple):
+    """Values, and where there is none (NaN, None, NaT or a table's null); values there are arbitrary."""
+
+    values: np.ndarray
+    null: np.ndarray
+
+    def take(self, rows: np.ndarray) -> "Column":
+        """The column at these rows."""
+        return Column(self.values[rows], self.null[rows])
+
+
+class FrameRows(NamedTuple):
+    """One row a recorded frame, in any order."""
+
+    sequence: np.ndarray  # (row,): with the frame, where the row goes
+    frame: np.ndarray
+    lengths: np.ndarray  # (sequence,): frames of each sequence, those without a row counted
+    observations: Column | None  # (row, feature)
+    steps: dict[str, Column]  # (row,): of states, actions and stay
+    observed: np.ndarray | None = None  # (row,): None for all that are not null
+
+
+def read_column(column: Any, name: str) -> Column:
+    """A column of a pandas or polars table, an array or a list, with its nulls apart."""
+    if isinstance(column, np.ma.MaskedArray):
+        raise TypeError(f'{name} is a masked array: fill it with NaN and pass missing="nan"')
+    if hasattr(column, "isna"):
+        null, known = np.asarray(column.isna(), dtype=bool), column.dropna().to_numpy()
+    elif hasattr(column, "is_null"):
+        null, known = np.asarray(column.is_null().to_numpy(), dtype=bool), column.drop_nulls().to_numpy()
+    else:
+        values = np.asarray(column)
+        null = np.zeros(values.shape, dtype=bool)
+        if values.dtype == object:
+            null = np.array([value is None or value != value for value in values], dtype=bool)
+        known = values[~null]
+    known = _native(known, name)
+    values = np.zeros(null.shape, dtype=known.dtype)
+    values[~null] = known
+    return Column(values, null | is_nan(values))
+
+
+def _native(values: np.ndarray, name: str) -> np.ndarray:
+    if values.dtype == object:
+        native = np.asarray(values.tolist())
+        values = native if native.shape == values.shape else values
+        if values.dtype == object and hasattr(values.flat[0], "isoformat"):
+            values = values.astype("datetime64[us]")
+    if values.dtype.kind not in "biufUmM" and not jnp.issubdtype(values.dtype, jnp.floating):
+        kind = type(values.flat[0]).__name__ if values.dtype == object else values.dtype
+        raise TypeError(f"{name} has dtype {kind}: pass numbers, booleans, strings, dates or durations")
+    return values
+
+
+def is_nan(values: np.ndarray) -> np.ndarray:
+    """Whether entries are NaN or NaT, of whatever dtype."""
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
+    if jnp.issubdtype(values.dtype, jnp.floating):
+        return np.isnan(values)
+    return np.zeros(values.shape, dtype=bool)
+
+
+def pad_rows(
+    rows: FrameRows,
+    labels: dict[str, Column],
+    missing: str = "error",
+    metadata: Metadata | None = None,
+    place: Callable[[int], str] = str,
+) -> dict[str, Any]:
+    """Fields of `Trajectories`, still to be checked, of the rows; frames without a row are missing.
+
+    `labels` are columns (sequence,), `place` is how messages call a sequence, and the rest is as in
+    ``Trajectories.from_list``.
+    """
+    require_one_of("missing", missing, ("error", "nan"))
+    metadata = Metadata() if metadata is None else metadata
+    num_steps = max(int(rows.lengths.max(initial=0)), 1)
+    shape = (len(rows.lengths), num_steps)
+
+    def scatter(values: np.ndarray, fill: float | int) -> np.ndarray:
+        padded = np.full(shape + values.shape[1:], fill, dtype=values.dtype)
+        padded[rows.sequence, rows.frame] = values
+        return padded
+
+    codes: dict[str, np.ndarray] = {}
+    for field, column in (rows.steps | labels).items():
+        if missing == "error" and field in STEP_LABELS and column.null.any():
+            row = int(column.null.argmax())
+            where = f"{field} of sequence {place(int(rows.sequence[row]))}, step {rows.frame[row]}"
+            raise ValueError(f'{where} is missing (NaN or None): pass missing="nan" to let it be -1')
+        codes[field], metadata = _codes(column, field, metadata)
+
+    recorded = np.ones(len(rows.sequence), dtype=bool) if rows.observed is None else rows.observed
+    observations = None
+    if rows.observations is not None:
+        values, recorded = _mark_missing(rows.observations, recorded, rows, missing, metadata, place)
+        is_float = values.dtype.kind != "i"
+        observations = scatter(values, np.nan if is_float else -1)
+        if is_float:
+            observations[np.arange(num_steps)[None] >= rows.lengths[:, None]] = 0
+    elif rows.observed is None:
+        recorded = np.any([codes[field] >= 0 for field in STEP_LABELS if field in codes], axis=0)
+    steps = {field: scatter(codes[field], -1) if field in codes else None for field in (*STEP_LABELS, "stay")}
+    return {
+        "observations": observations,
+        "lengths": rows.lengths.astype(np.int32),
+        "observed": scatter(recorded, False),
+        "metadata": metadata,
+        **steps,
+        **{field: codes.get(field) for field in SEQUENCE_LABELS},
+    }
+
+
+def _mark_missing(
+    observations: Column,
+    recorded: np.ndarray,
+    rows: FrameRows,
+    missing: str,
+    metadata: Metadata,
+    place: Callable[[int], str],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Observations with NaN (integers: -1) in missing rows, and which rows are not missing."""
+    values, null = observations
+    if missing == "error" and (null & recorded[:, None]).any():
+        row, feature = np.argwhere(null & recorded[:, None])[0].tolist()
+        name = dict(enumerate(map(repr, metadata.feature_names or ()))).get(feature, feature)
+        raise ValueError(
+            f"observations of sequence {place(int(rows.sequence[row]))}, step {rows.frame[row]}, "
+            f'feature {name} is NaN or null: pass missing="nan" to make it a missing frame'
+        )
+    recorded = recorded & ~null.any(axis=1)
+    values = _signed(values)
+    mark = np.asarray(-1 if values.dtype.kind == "i" else np.nan, dtype=values.dtype)
+    return np.where(recorded[:, None], values, mark), recorded
+
+
+def _signed(values: np.ndarray) -> np.ndarray:
+    """Numbers that can hold -1."""
+    if values.dtype.kind in "bu":
+        return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
+    if values.dtype.kind == "i" or jnp.issubdtype(values.dtype, jnp.floating):
+        return values
+    raise TypeError(f"observations has dtype {values.dtype}: pass floats, or integers for symbols and counts")
+
+
+def _codes(column: Column, field: str, metadata: Metadata) -> tuple[np.ndarray, Metadata]:
+    """Integer codes (int32) of labels, -1 where null, and metadata with the vocabulary they refer to."""
+    known = column.values[~column.null]
+    if known.dtype.kind == "U" and field in VOCABULARIES:
+        labels, inverse = np.unique(known, return_inverse=True)
+        names = getattr(metadata, VOCABULARIES[field]) or tuple(labels.tolist())
+        number = {name: code for code, name in enumerate(names)}
+        unknown = [label for label in labels.tolist() if label not in number]
+        if unknown:
+            raise ValueError(
+                f"{field} contains {unknown[0]!r}, which is not in metadata.{VOCABULARIES[field]}: add it"
+            )
+        known = np.array([number[label] for label in labels.tolist()], dtype=np.int32)[inverse]
+        vocabulary: dict[str, Any] = {VOCABULARIES[field]: names}
+        metadata = dataclasses.replace(metadata, **vocabulary)
+    elif known.dtype.kind not in "biuf" or not (known == np.rint(known)).all():
+        kind = known[known != np.rint(known)][0] if known.dtype.kind == "f" else known.dtype
+        raise TypeError(
+            f"{field} contains {kind}: pass integers{' or strings' if field in VOCABULARIES else ''}"
+        )
+    if known.size and not (known.min() >= -(2**31) and known.max() < 2**31):
+        worst = known.max() if known.max() >= 2**31 else known.min()
+        raise ValueError(f"{field} contains {worst}, beyond 32 bits: pass such labels as strings")
+    codes = np.full(column.null.shape, -1, dtype=np.int32)
+    codes[~column.null] = known.astype(np.int32)
+    return codes, metadata

@@ -1,0 +1,57 @@
+"""Which sequences, by number or by label of their unit, and which of their frames are within their lengths."""
+
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.arguments import refuse
+
+__all__ = ["group_labels", "sequence_numbers", "unit_labels", "valid_steps"]
+
+
+def valid_steps(data: Any) -> Any:
+    """Whether a frame lies within its sequence (``observed`` is also False where it is missing)."""
+    step = np.expand_dims(np.arange(data.observed.shape[-1]), tuple(range(data.lengths.ndim)))
+    return data.lengths[..., None] > step
+
+
+def sequence_numbers(indices: Any, num_sequences: int) -> np.ndarray:
+    """The sequences chosen by integers, negative ones from the end, or by one boolean a sequence."""
+    chosen = np.asarray(indices)
+    if chosen.dtype == np.bool_:
+        if chosen.shape != (num_sequences,):
+            raise ValueError(
+                f"indices has shape {chosen.shape}: a boolean mask needs shape ({num_sequences},)"
+            )
+        chosen = np.flatnonzero(chosen)
+    if chosen.ndim != 1 or chosen.size == 0:
+        raise ValueError(
+            f"indices has shape {np.shape(indices)} and selects no list of sequences: select at least one"
+        )
+    if chosen.dtype.kind not in "iu":
+        raise TypeError(f"indices has dtype {chosen.dtype}: pass integers or booleans")
+    outside = (chosen < -num_sequences) | (chosen >= num_sequences)
+    refuse(outside, "indices", chosen, f", but there are {num_sequences} sequences")
+    return chosen
+
+
+def group_labels(data: Any) -> np.ndarray:
+    """Group of each sequence; without groups, and where it is -1, one of its own, numbered after all others."""
+    return np.arange(data.num_sequences) if data.group is None else unit_labels(data, "group")
+
+
+def unit_labels(data: Any, by: str, complete: bool = False) -> np.ndarray:
+    """Label of each sequence's group, subject or agent; a -1 is a unit of its own, refused where ``complete``."""
+    labels = getattr(data, by)
+    if labels is None:
+        raise ValueError(
+            f"by={by!r} needs data.{by}, which is None: label the sequences or choose by='sequence'"
+        )
+    labels = np.asarray(labels).astype(np.int64)
+    unknown = labels < 0
+    if complete and unknown.any():
+        worst = int(unknown.argmax())
+        raise ValueError(
+            f"{by}[{worst}] is -1 (missing), so its {by} could end on both sides: label or drop the sequence"
+        )
+    return np.where(unknown, labels.max() + 1 + np.arange(len(labels)), labels)

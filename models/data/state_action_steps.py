@@ -1,0 +1,72 @@
+"""Checked state-action traces, with evidence on whether a hidden state stayed, step by step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ethogram.models.arguments import is_concrete, refuse
+from ethogram.models.data.trajectories import Trajectories
+
+__all__ = ["AgentSteps", "read_steps"]
+
+
+class AgentSteps(NamedTuple):
+    """Checked traces, step by step (sequence, time)."""
+
+    state: np.ndarray
+    action: np.ndarray  # -1 where missing or beyond the length
+    pair: np.ndarray  # state * (num_actions + 1) + action, a missing action being the last one
+    stay: np.ndarray  # 1 stayed, 0 changed, -1 unknown
+    inside: np.ndarray  # whether the step lies within the sequence
+    leaving: np.ndarray  # steps that a transition leaves: all but the last
+
+
+def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool) -> AgentSteps:
+    """Traces step by step, with the evidence of ``data.stay`` where `said`.
+
+    Raises
+    ------
+    TypeError
+        If states, actions or lengths are traced.
+    ValueError
+        If states or actions are absent or out of range, or evidence is absent, not 1, 0 or -1, or given for a last
+        step.
+    """
+    for name in ("states", "actions"):
+        if getattr(data, name) is None:
+            raise ValueError(f"data.{name} is None: give {name} (sequence, time)")
+        if not is_concrete(getattr(data, name), data.lengths):
+            raise TypeError(f"data.{name} is traced: rows are counted before jit; use arrange")
+    states, actions = (np.asarray(x).astype(np.int64) for x in (data.states, data.actions))
+    inside = np.arange(states.shape[1]) < np.asarray(data.lengths)[:, None]
+    actions = np.where(inside & np.asarray(data.observed), actions, -1)
+    checks = (("states", states, num_states, 0), ("actions", actions, num_actions, -1))
+    for name, values, count, least in checks:
+        rule = ": a trace cannot miss a state; cut it there" if least == 0 else " (-1 is missing)"
+        wrong = inside & ((values < least) | (values >= count))
+        refuse(wrong, f"data.{name}", values, f", outside {least}..{count - 1}{rule}")
+    leaving = np.pad(inside[:, 1:], ((0, 0), (0, 1)))
+    stay = _evidence(data, inside, leaving) if said else np.full(inside.shape, -1)
+    pair = np.where(inside, states * (num_actions + 1), 0)
+    pair = pair + np.where(inside, np.where(actions < 0, num_actions, actions), 0)
+    return AgentSteps(states, actions, pair, stay, inside, leaving)
+
+
+def _evidence(data: Trajectories, inside: np.ndarray, leaving: np.ndarray) -> np.ndarray:
+    """Whether the hidden state stayed after each step: 1, 0, or -1."""
+    if data.stay is None:
+        raise ValueError(
+            "data.stay is None: stay_accuracy needs evidence (sequence, time), 1 stayed, 0 changed, -1 unknown"
+        )
+    stay = np.where(inside, np.asarray(data.stay), -1)
+    refuse((stay < -1) | (stay > 1), "data.stay", stay, ": pass 1 (stayed), 0 (changed) or -1 (unknown)")
+    late = (stay >= 0) & ~leaving
+    if late.any():
+        at = np.argwhere(late)[0].tolist()
+        raise ValueError(
+            f"data.stay{at} is given for the last step: the trace has {data.lengths[at[0]]} steps, and evidence "
+            "concerns the change to the next one; set it to -1"
+        )
+    return np.where(leaving, stay, -1)

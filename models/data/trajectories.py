@@ -1,0 +1,352 @@
+"""Ragged batches of behaviour: the padded container that models read, its constructors, buckets and splits."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Num
+
+from ethogram.models.arguments import require_number, require_one_of
+from ethogram.models.data.buckets import bucket_indices
+from ethogram.models.data.checks import check_arrays
+from ethogram.models.data.episodes import read_episodes, read_list
+from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, ColumnName, Metadata
+from ethogram.models.data.selection import group_labels, sequence_numbers, unit_labels, valid_steps
+from ethogram.models.data.tables import read_table
+from ethogram.models.data.xarray_dataset import read_dataset, write_dataset
+
+__all__ = ["ColumnName", "Metadata", "Trajectories", "bucket_indices", "check", "group_labels", "valid_steps"]
+
+HostOrDevice = np.ndarray | Array
+
+
+class Trajectories(NamedTuple):
+    """Sequences of behaviour, padded to one width: a pytree whose leaves are the arrays.
+
+    A sequence is one agent in one demonstration; agents that acted together share a ``group``. Absent
+    parts are None, missing integers are -1. Models read ``lengths`` and ``observed`` only, so the
+    values in padding and in missing frames never matter. The constructors return NumPy arrays on the
+    host (models move what they need), with 0 (integers: -1) in padding and NaN (integers: -1) in a
+    missing frame.
+
+    Parameters
+    ----------
+    observations : (sequence, time, feature) floats, or integers for counts and symbols.
+    states, actions : (sequence, time) integers.
+    lengths : (sequence,) integers, frames of each sequence, at most ``time``.
+    observed : (sequence, time) booleans, whether the frame was recorded (its observations, or without
+        observations its states and actions); False beyond the length.
+    agent, group, subject : (sequence,) integers.
+    stay : (sequence, time) integers, 1 where the hidden state is known to stay until the next frame, 0
+        where it is known to change, -1 where unknown.
+    metadata : names, units, frame rate, vocabularies.
+
+    Examples
+    --------
+    >>> data = Trajectories.from_list([[[0.0], [1.0], [2.0]], [[5.0]]])
+    >>> data.observations.shape, data.lengths.tolist(), data.observed[1].tolist()
+    ((2, 3, 1), [3, 1], [True, False, False])
+    """
+
+    observations: Num[HostOrDevice, "sequence time feature"] | None
+    states: Int[HostOrDevice, "sequence time"] | None
+    actions: Int[HostOrDevice, "sequence time"] | None
+    lengths: Int[HostOrDevice, "sequence"]
+    observed: Bool[HostOrDevice, "sequence time"]
+    agent: Int[HostOrDevice, "sequence"] | None = None
+    group: Int[HostOrDevice, "sequence"] | None = None
+    subject: Int[HostOrDevice, "sequence"] | None = None
+    stay: Int[HostOrDevice, "sequence time"] | None = None
+    metadata: Metadata = Metadata()
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences (``len`` counts the fields of the tuple)."""
+        return self.lengths.shape[0]
+
+    @classmethod
+    def from_list(
+        cls,
+        observations: Iterable[Any] | None = None,
+        *,
+        states: Iterable[Any] | None = None,
+        actions: Iterable[Any] | None = None,
+        stay: Iterable[Any] | None = None,
+        observed: Iterable[Any] | None = None,
+        agent: Any = None,
+        group: Any = None,
+        subject: Any = None,
+        missing: str = "error",
+        metadata: Metadata | None = None,
+    ) -> "Trajectories":
+        """Trajectories of lists that hold one array a sequence.
+
+        Parameters
+        ----------
+        observations : arrays (time, feature) of floats or integers; an array (time,) is one feature.
+        states, actions : arrays (time,) of integers, -1 where missing, or of strings.
+        stay : arrays (time,) of 1 (stayed), 0 (changed), and -1, NaN or None (unknown).
+        observed : arrays (time,) of booleans; rows marked False may be NaN. Default: all rows.
+        agent, group, subject : (sequence,) integers or strings; NaN or None becomes -1.
+        missing : ``"error"`` refuses NaN (in labels None too); ``"nan"`` makes a frame with NaN in any
+            feature a missing one, and a missing state or action -1.
+        metadata : names and units; its vocabularies fix the codes of strings, which are otherwise
+            numbered in alphabetical order.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If numbers of sequences, frames or features disagree, a value is missing and may not be, or
+            an array has the wrong shape or dtype; the message names sequence, step and feature.
+
+        Examples
+        --------
+        >>> data = Trajectories.from_list([[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0]]], agent=["cat", "dog"])
+        >>> data.lengths.tolist(), data.agent.tolist(), data.metadata.agent_names
+        ([2, 1], [0, 1], ('cat', 'dog'))
+        """
+        steps = {"observations": observations, "states": states, "actions": actions}
+        steps |= {"stay": stay, "observed": observed}
+        labels = {"agent": agent, "group": group, "subject": subject}
+        return check(cls(**read_list(steps, labels, missing, metadata)))
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        *,
+        sequence: ColumnName | Iterable[ColumnName] | None = None,
+        time: ColumnName | None = None,
+        features: ColumnName | Iterable[ColumnName] | None = None,
+        states: ColumnName | None = None,
+        actions: ColumnName | None = None,
+        stay: ColumnName | None = None,
+        agent: ColumnName | None = None,
+        group: ColumnName | None = None,
+        subject: ColumnName | None = None,
+        step: Any = None,
+        missing: str = "error",
+        metadata: Metadata | None = None,
+    ) -> "Trajectories":
+        """Trajectories of a table with one row a frame, sequences in the order of their first rows.
+
+        Parameters
+        ----------
+        table : pandas or polars DataFrame, or a mapping from names to columns of one length.
+        sequence : column, or columns together, that identify a sequence; None makes the table one
+            sequence. Where agents share a demonstration, name both columns. Rows of different
+            sequences may interleave.
+        time : column of numbers, dates or durations that increases within each sequence. A sequence
+            begins at its first time; None takes the rows as consecutive frames.
+        features, states, actions, stay : columns of the frames; feature names go to the metadata.
+        agent, group, subject : columns that are constant within a sequence; a null becomes -1.
+        step : time from one frame to the next, a number in the units of ``time`` or a duration where
+            ``time`` has dates. Times in between count as missing frames, whatever ``missing`` says; a
+            time may be off its frame by a tenth of a step. None needs equally spaced times.
+        missing : ``"error"`` refuses nulls and NaN in features, states and actions; ``"nan"`` makes a
+            row with one in any feature a missing frame, and a missing state or action -1.
+        metadata : names and units that the table does not have. Its vocabularies fix the codes of
+            strings, otherwise numbered in alphabetical order. ``frame_rate``, where None, becomes
+            ``1 / step`` (for dates and durations in seconds, with ``time_unit`` "s").
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a column is absent or of the wrong dtype, times repeat, decrease, or miss the grid of
+            ``step``, a label changes within its sequence, or a value is missing and may not be. The
+            message names the sequence, and the time or row.
+
+        Examples
+        --------
+        >>> table = {"game": ["a", "a", "b"], "t": [0.0, 0.2, 5.0], "x": [1.0, 2.0, 3.0]}
+        >>> data = Trajectories.from_table(table, sequence="game", time="t", features="x", step=0.1)
+        >>> data.observed.tolist(), data.metadata.frame_rate
+        ([[True, False, True], [True, False, False]], 10.0)
+        """
+        steps = {"states": states, "actions": actions, "stay": stay}
+        labels = {"agent": agent, "group": group, "subject": subject}
+        return check(
+            cls(**read_table(table, sequence, time, features, steps, labels, step, missing, metadata))
+        )
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Iterable[Any],
+        *,
+        last: str = "keep",
+        as_states: bool = False,
+        with_actions: bool = True,
+        agent: Any = None,
+        group: Any = None,
+        subject: Any = None,
+        missing: str = "error",
+        metadata: Metadata | None = None,
+    ) -> "Trajectories":
+        """Trajectories of episodes, recognised by their attributes; each episode is one sequence.
+
+        Minari's ``EpisodeData`` (``observations``, ``actions``) and imitation's ``Trajectory`` (``obs``,
+        ``acts``) have one observation more than actions: the one after the last action. By default it is
+        kept, as a frame whose action is -1, because it shows where the last action led. Rewards and
+        other records of an episode are not read.
+
+        Parameters
+        ----------
+        episodes : objects with T or T + 1 observations and T actions.
+        last : ``"keep"`` or ``"drop"`` the observation after the last action.
+        as_states : True reads integer observations (a tabular environment) as ``states``; there are then
+            no ``observations``.
+        with_actions : False leaves actions out, for those that are not integers.
+        agent, group, subject, missing, metadata : as in :meth:`from_list`.
+
+        Raises
+        ------
+        TypeError
+            If an episode lacks these attributes, its observations are a dictionary, or its actions are
+            not integers.
+        ValueError
+            If the numbers of observations and actions do not fit, and as :meth:`from_list`.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> episode = SimpleNamespace(obs=[[0.0], [0.1], [0.3]], acts=[1, 0])
+        >>> Trajectories.from_episodes([episode]).actions.tolist()
+        [[1, 0, -1]]
+        """
+        steps = read_episodes(episodes, last, as_states, with_actions)
+        labels = {"agent": agent, "group": group, "subject": subject}
+        return check(cls(**read_list(steps, labels, missing, metadata)))
+
+    @classmethod
+    def from_xarray(cls, dataset: Any, *, missing: str = "error") -> "Trajectories":
+        """Trajectories of a Dataset: one that :meth:`to_xarray` made, or one with the same names and dims.
+
+        Parameters
+        ----------
+        dataset : ``xarray.Dataset`` with at least one of ``observations (sequence, time, feature)``,
+            ``states`` and ``actions (sequence, time)``, in any order of dims; other variables are not
+            read. Without ``lengths`` every sequence fills the time axis.
+        missing : for a Dataset without ``observed``: ``"nan"`` makes a frame with NaN in any feature a
+            missing one, ``"error"`` refuses it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If dims have other names, or as :func:`check`.
+        """
+        return check(cls(**read_dataset(dataset, missing)))
+
+    def to_xarray(self) -> Any:
+        """An ``xarray.Dataset`` that :meth:`from_xarray` turns back into exactly these arrays and names.
+
+        One variable an array, with dims ``sequence``, ``time`` and ``feature``. Feature names and units
+        are coordinates of ``feature``, each vocabulary is a coordinate of a dim of its own
+        (``agent_names``, ...), and name, time unit and frame rate are attributes.
+        """
+        return write_dataset(check(self))
+
+    def take(self, indices: Any) -> "Trajectories":
+        """The sequences with these numbers, in this order, at the same width.
+
+        Parameters
+        ----------
+        indices : (chosen,) integers from ``-sequence`` to ``sequence - 1``, or (sequence,) booleans;
+            integers may be traced, and are then not checked.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If concrete indices are empty, out of range, or neither integers nor booleans.
+        """
+        if isinstance(indices, jax.core.Tracer):
+            return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], self)
+        chosen = sequence_numbers(indices, self.num_sequences)
+        return jax.tree.map(lambda leaf: leaf[chosen], self)
+
+    def trim(self) -> "Trajectories":
+        """The same sequences without the padding that all of them share."""
+        return _first_steps(self, int(np.max(self.lengths)))
+
+    def buckets(self, max_waste: float | int = 0.25, by: str = "sequence") -> tuple["Trajectories", ...]:
+        """Buckets of similar length, shortest first, each trimmed to its longest sequence.
+
+        The fewest buckets whose padding is at most ``max_waste`` of all their cells, by
+        :func:`bucket_indices`; sequences keep their order within a bucket. With ``by="group"`` a group
+        stays whole: all its sequences count as long as its longest, and a -1 is a group of its own.
+        """
+        require_one_of("by", by, ("sequence", "group"))
+        lengths = np.maximum(np.asarray(self.lengths), 1)
+        if by == "group":
+            _, unit = np.unique(unit_labels(self, "group"), return_inverse=True)
+            longest = np.zeros(unit.max() + 1, dtype=lengths.dtype)
+            np.maximum.at(longest, unit, lengths)
+            lengths = longest[unit]
+        chosen = bucket_indices(lengths, max_waste)
+        return tuple(_first_steps(self, int(lengths[rows].max())).take(rows) for rows in chosen)
+
+    def split(
+        self,
+        key: Any,
+        by: str = "sequence",
+        test_fraction: float | int = 0.25,
+    ) -> tuple["Trajectories", "Trajectories"]:
+        """Training and test sequences, in their old order; a unit is never on both sides.
+
+        Parameters
+        ----------
+        key : of ``jax.random``; the same key gives the same split.
+        by : the unit: ``"sequence"``, ``"group"``, ``"subject"`` or ``"agent"``.
+        test_fraction : share of the units that go to the test side, rounded; each side gets at least one.
+
+        Raises
+        ------
+        ValueError
+            If the labels are absent or -1, there is a single unit, or the fraction is not in (0, 1).
+        """
+        require_one_of("by", by, ("sequence", *SEQUENCE_LABELS))
+        require_number("test_fraction", test_fraction, above=0, below=1)
+        labels = np.arange(self.num_sequences) if by == "sequence" else unit_labels(self, by, complete=True)
+        _, unit = np.unique(labels, return_inverse=True)
+        num_units = int(unit.max()) + 1
+        if num_units < 2:
+            raise ValueError(f"by={by!r} finds only one {by}: a split needs at least two")
+        num_test = min(max(round(test_fraction * num_units), 1), num_units - 1)
+        drawn = np.asarray(jax.random.permutation(key, num_units))[:num_test]
+        is_test = np.isin(unit, drawn)
+        return self.take(~is_test), self.take(is_test)
+
+
+def check(data: Any) -> Trajectories:
+    """The data themselves, once their shapes, lengths, labels and values are valid.
+
+    One pass over the arrays: call it once, where data come in. Arrays under a JAX transformation, or
+    spread over other processes, are not looked at. Padding and missing frames may contain anything.
+
+    Raises
+    ------
+    TypeError
+        If the data are no ``Trajectories`` or an array has the wrong dtype.
+    ValueError
+        If shapes disagree, a length or label is out of range, an observed frame is not finite, or
+        ``observed`` is True beyond a length. The message names the place and the cure.
+    """
+    if not isinstance(data, Trajectories):
+        raise TypeError(
+            f"data is {type(data).__name__}, not Trajectories: use a constructor such as Trajectories.from_list"
+        )
+    if not any(_is_hidden(leaf) for leaf in jax.tree.leaves(data)):
+        check_arrays(data)
+    return data
+
+
+def _is_hidden(leaf: Any) -> bool:
+    return isinstance(leaf, jax.core.Tracer) or not getattr(leaf, "is_fully_addressable", True)
+
+
+def _first_steps(data: Trajectories, num_steps: int) -> Trajectories:
+    num_steps = max(num_steps, 1)
+    parts = {field: getattr(data, field) for field in STEP_FIELDS}
+    return data._replace(**{field: part[:, :num_steps] for field, part in parts.items() if part is not None})

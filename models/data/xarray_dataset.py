@@ -1,0 +1,88 @@
+"""Trajectories as an xarray Dataset and back, with every array and name, through netCDF too."""
+
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.arguments import require_one_of
+from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
+
+__all__ = ["metadata_variables", "read_dataset", "read_metadata", "write_dataset"]
+
+ATTRIBUTES = ("name", "time_unit", "frame_rate")
+VOCABULARIES = (*STEP_LABELS.values(), *SEQUENCE_LABELS.values())
+
+
+def write_dataset(data: Any) -> Any:
+    """The ``xarray.Dataset`` that ``Trajectories.to_xarray`` describes, of checked trajectories."""
+    import xarray
+
+    parts = {field: getattr(data, field) for field in ARRAY_FIELDS}
+    variables = {field: (_dims(field), np.asarray(part)) for field, part in parts.items() if part is not None}
+    coords, attributes = metadata_variables(data.metadata)
+    return xarray.Dataset(variables, coords=coords, attrs=attributes)
+
+
+def read_dataset(dataset: Any, missing: str) -> dict[str, Any]:
+    """Fields of `Trajectories`, still to be checked, of a Dataset; parameters of ``Trajectories.from_xarray``."""
+    require_one_of("missing", missing, ("error", "nan"))
+    if not hasattr(dataset, "data_vars"):
+        raise TypeError(f"dataset is {type(dataset).__name__}: pass an xarray.Dataset")
+    parts: dict[str, Any] = {
+        field: _values(dataset[field], field) for field in ARRAY_FIELDS if field in dataset
+    }
+    behaviour = [field for field in ("observations", *STEP_LABELS) if field in parts]
+    if not behaviour:
+        raise ValueError(
+            f"dataset has no observations, states or actions: it has {sorted(map(str, dataset))}"
+        )
+    num_sequences, num_steps = parts[behaviour[0]].shape[:2]
+    if "lengths" not in parts:
+        parts["lengths"] = np.full(num_sequences, num_steps, dtype=np.int32)
+    if "observed" not in parts:
+        parts["observed"] = np.arange(num_steps)[None] < parts["lengths"][:, None]
+        if "observations" not in parts:
+            parts["observed"] &= np.any([parts[field] >= 0 for field in behaviour], axis=0)
+        elif missing == "nan":
+            parts["observed"] &= ~np.isnan(parts["observations"]).any(axis=2)
+    return dict.fromkeys(ARRAY_FIELDS) | parts | {"metadata": read_metadata(dataset)}
+
+
+def metadata_variables(metadata: Metadata) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Coordinates and attributes, as ``xarray.Dataset`` takes them, that :func:`read_metadata` reads."""
+    coords: dict[str, Any] = {}
+    if metadata.feature_names is not None:
+        coords["feature"] = ("feature", list(metadata.feature_names))
+    if metadata.feature_units is not None:
+        coords["feature_units"] = ("feature", list(metadata.feature_units))
+    for field in VOCABULARIES:
+        if getattr(metadata, field) is not None:
+            coords[field] = (field, list(getattr(metadata, field)))
+    attributes = {field: getattr(metadata, field) for field in ATTRIBUTES}
+    return coords, {field: value for field, value in attributes.items() if value is not None}
+
+
+def read_metadata(dataset: Any) -> Metadata:
+    """Metadata of a Dataset; numeric coordinates of ``feature`` are not names."""
+    names = {
+        field: dataset[field].values.tolist()
+        for field in ("feature_units", *VOCABULARIES)
+        if field in dataset
+    }
+    if "feature" in dataset.coords and dataset["feature"].dtype.kind in "OUT":
+        names["feature_names"] = dataset["feature"].values.tolist()
+    return Metadata(
+        **names, **{field: dataset.attrs[field] for field in ATTRIBUTES if field in dataset.attrs}
+    )
+
+
+def _dims(field: str) -> tuple[str, ...]:
+    if field == "observations":
+        return ("sequence", "time", "feature")
+    return ("sequence", "time") if field in STEP_FIELDS else ("sequence",)
+
+
+def _values(variable: Any, field: str) -> np.ndarray:
+    if set(variable.dims) != set(_dims(field)):
+        raise ValueError(f"{field} has dims {variable.dims}, not {_dims(field)}: rename or expand them")
+    return variable.transpose(*_dims(field)).values

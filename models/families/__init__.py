@@ -1,0 +1,30 @@
+"""Exponential families: conjugate blocks, their divergences, and blocks as numpyro sites."""
+
+from ethogram.models.families.conjugate_block import ConjugateBlock
+from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
+from ethogram.models.families.exponential_family import (
+    Beta,
+    Dirichlet,
+    expected_statistics,
+    natural_step,
+    total_kl,
+)
+from ethogram.models.families.normal_inverse_wishart import Normal, NormalInverseWishart
+from ethogram.models.families.numpyro_sites import by_site, sample_parameters
+from ethogram.models.families.partly_known import Known, PartlyKnown
+
+__all__ = [
+    "Beta",
+    "ConjugateBlock",
+    "ConstrainedDirichlet",
+    "Dirichlet",
+    "Known",
+    "Normal",
+    "NormalInverseWishart",
+    "PartlyKnown",
+    "by_site",
+    "expected_statistics",
+    "natural_step",
+    "sample_parameters",
+    "total_kl",
+]

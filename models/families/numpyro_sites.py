@@ -1,0 +1,106 @@
+"""Conjugate blocks as numpyro sample sites, and their draws by site name.
+
+A block whose draw is one array is a site of the block's name; a draw in parts (a mean and a covariance) gives
+a site a part, of the part's name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from ethogram.models.arguments import is_concrete
+from ethogram.models.families.exponential_family import (
+    Beta,
+    ConjugateBlock,
+    Dirichlet,
+    Normal,
+    NormalInverseWishart,
+    PartlyKnown,
+)
+
+__all__ = ["Zeros", "by_site", "sample_parameters", "zeros_of"]
+
+Zeros = tuple[tuple[str, Any], ...]
+"""Which entries of which Dirichlet blocks are forbidden: block name, and nested tuples of booleans."""
+
+
+def zeros_of(prior: dict[str, ConjugateBlock]) -> Zeros:
+    """Forbidden entries of a prior's Dirichlet blocks, those that have any; what is traced is taken to have none.
+
+    Structure, in a form that can be hashed: a model that keeps it can be an argument of a jitted function.
+    """
+    found = []
+    for name, block in prior.items():
+        block = block.block if isinstance(block, PartlyKnown) else block
+        if isinstance(block, Dirichlet) and is_concrete(block.natural.concentration):
+            forbidden = np.asarray(block.natural.concentration) == 0
+            if forbidden.any():
+                found.append((name, _nested_tuple(forbidden.tolist())))
+    return tuple(found)
+
+
+def _nested_tuple(values: Any) -> Any:
+    return tuple(map(_nested_tuple, values)) if isinstance(values, list) else values
+
+
+def by_site(draws: dict[str, Any]) -> dict[str, Any]:
+    """Draws (or means) of blocks, a dict by block name, as a flat dict by site name."""
+    sites: dict[str, Any] = {}
+    for name, draw in draws.items():
+        sites.update(draw._asdict() if hasattr(draw, "_asdict") else {name: draw})
+    return sites
+
+
+def sample_parameters(prior: dict[str, ConjugateBlock], zeros: Zeros | None = None) -> dict[str, Any]:
+    """Sample every block of a prior inside a numpyro model; parameters by site name.
+
+    Where parts are known or forbidden, the free part is the latent site ``NAME_free``, and ``NAME`` a
+    deterministic one.
+
+    Parameters
+    ----------
+    prior : blocks by name.
+    zeros : forbidden entries; those of :func:`zeros_of` where None, which must be given where `prior` is traced.
+    """
+    forbidden = dict(zeros_of(prior) if zeros is None else zeros)
+    return by_site({name: _sample_block(name, block, forbidden.get(name)) for name, block in prior.items()})
+
+
+def _sample_block(name: str, block: ConjugateBlock, zeros: Any) -> Any:
+    if not isinstance(block, PartlyKnown):
+        return _sample_free(name, block, zeros)
+    fixed = block.hold(_sample_free(name, block.block, zeros, "_free"))
+    if not hasattr(fixed, "_asdict"):
+        return numpyro.deterministic(name, fixed)
+    return type(fixed)(*(numpyro.deterministic(key, part) for key, part in fixed._asdict().items()))
+
+
+def _sample_free(name: str, block: ConjugateBlock, zeros: Any, suffix: str = "") -> Any:
+    """A draw of the block, at sites whose names end in the suffix."""
+    if isinstance(block, NormalInverseWishart):
+        mean, strength, dof, scale = block.standard()
+        batch = scale.ndim - 2
+        covariance = numpyro.sample(f"covariance{suffix}", dist.InverseWishart(dof, scale).to_event(batch))
+        spread = covariance / strength[..., None, None]
+        centre = numpyro.sample(f"mean{suffix}", dist.MultivariateNormal(mean, spread).to_event(batch))
+        return type(block.inner_point())(centre, covariance)
+    if isinstance(block, Dirichlet) and zeros is not None:  # the rest of a Dirichlet draw is Dirichlet again
+        concentration, present = block.natural.concentration, ~np.asarray(zeros)
+        full = dist.Dirichlet(jnp.where(present, concentration, 1)).to_event(concentration.ndim - 1)
+        free = jnp.where(present, numpyro.sample(f"{name}_free", full), 0)
+        rows = free / jnp.sum(free, axis=-1, keepdims=True)
+        return rows if suffix else numpyro.deterministic(name, rows)
+    if isinstance(block, Normal):
+        prior: Any = dist.MultivariateNormal(*block.standard())
+    elif isinstance(block, Beta):
+        prior = dist.Beta(*block.standard())
+    elif isinstance(block, Dirichlet):
+        prior = dist.Dirichlet(*block.standard())
+    else:
+        raise TypeError(f"block {name} of type {type(block).__name__} has no numpyro site: use another block")
+    return numpyro.sample(f"{name}{suffix}", prior.to_event(len(prior.batch_shape)))

@@ -1,0 +1,361 @@
+r"""The agent Markov model: a latent intent, with an unknown number of values, drives the actions of an agent.
+
+.. math:: x_0 \sim b, \quad a_t \sim \pi_{x_t, s_t}, \quad x_{t+1} \sim T_{x_t, s_t, a_t}, \\
+          b, T_{x,s,a} \sim Dir(\alpha\beta), \quad \pi_{x,s} \sim Dir(\rho_s), \quad \beta \sim GEM(\gamma)
+
+States s are observed, and their dynamics are known: these would add a constant to the evidence, and are left out.
+Actions a are observed or missing; a missing action has transition rows of its own, like one more action. Rows over
+intents have K + 1 entries, the last for all intents beyond the truncation: no step is ever assigned to it, and messages
+use the first K columns, which sum to less than one. Labels that the intent stayed or changed at a step are evidence of
+known accuracy.
+
+Source: Unhelkar and Shah (2019), "Learning models of sequential decision-making with partial specification of agent
+behavior", eq. 1-18. Corrected here: q(x) includes :math:`\ln\tilde\pi(a_N \mid x_N, s_N)` (missing in eq. 6); the
+counts of a row are those of its own state and action, over all traces (eq. 10); the initial count is
+:math:`F_0 B_0 / Z` (eq. 13 lacks :math:`F_0`); the label "changed" has the complementary probabilities
+:math:`1 - p_c`, and a step without a label has factor 1 (eq. 15); the weights maximise the ELBO over the simplex
+(printed: minimise), under the density of the sticks, see :mod:`ethogram.models.intents.stick_weights`. Rows of states
+and actions that do not occur are marginalised, not carried.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from jaxtyping import Float, Int
+
+from ethogram.models.arguments import is_concrete, read_reals, require, require_integer, require_one_of
+from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer
+from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.data import trajectories
+from ethogram.models.data.state_action_steps import AgentSteps, read_steps
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.exponential_family import ConjugateBlock, DirichletCoordinates
+from ethogram.models.families.numpyro_sites import sample_parameters
+from ethogram.models.intents import updates
+from ethogram.models.intents.agent_trace import AgentTrace, log_stay_evidence
+from ethogram.models.intents.constraints import check_constraints
+from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
+from ethogram.models.intents.rows import Visited, arranged, carried_rows, refuse_changes
+from ethogram.models.intents.starts import start_statistics
+from ethogram.models.intents.stick_weights import weights_of_sticks
+from ethogram.models.intents.updates import agent_tables, drawn_parameters
+from ethogram.models.model_object import model_object, static_field
+
+__all__ = ["AgentMarkov", "SimulatedAgent"]
+
+
+@model_object
+class _Policy:
+    """The emission of the chain kernel: symbols state * num_actions + action."""
+
+    def symbol_table(self, expected: dict[str, Any]) -> Array:
+        table = expected["policy"].concentration
+        return table.reshape(len(table), -1).T
+
+
+class SimulatedAgent(NamedTuple):
+    """Simulated traces, with their latent intents and parameters.
+
+    Attributes
+    ----------
+    data : states and actions, and stay labels where the model has a `stay_accuracy`.
+    intents : (sequence, time) integers, -1 beyond a length; the last, K, stands for all beyond the truncation.
+    parameters : by site.
+    """
+
+    data: Trajectories
+    intents: Int[np.ndarray, "sequence time"]
+    parameters: dict[str, Any]
+
+
+@model_object
+class AgentMarkov(ConjugateModel):
+    """Bayesian nonparametric model of an agent with latent intent; a numpyro model, and one for `ConjugateSVI`.
+
+    Parameters
+    ----------
+    num_states, num_actions : of the environment.
+    truncation : K >= 1, truncation level of the hierarchical Dirichlet process: intents that q may use.
+    alpha : > 0, concentration of the rows over intents around the shared weights.
+    gamma : > 1 with ``"stick"``, > 0 otherwise: concentration of the stick-breaking prior of the weights.
+    rho : > 0, Dirichlet concentration of the policies, a number, (action,) or (state, action).
+    beta_prior : density of the weights: ``"stick"``; ``"gem"``, the paper's, which is unbounded in a block step and
+        therefore needs ``beta_step="coordinate"``; or ``"fixed"``, equal weights.
+    beta_step : ``"block"`` moves the weights with q of all rows profiled out, ``"coordinate"`` with q held.
+    rows : ``"visited"``, or ``"all"`` to carry the row of every state and action, as the paper does.
+    stay_accuracy : p in (0, 1], probability that a label in ``data.stay`` (1 stayed, 0 changed, -1 unknown) is right;
+        None ignores ``data.stay``.
+    constraints : partial specification of the agent, :class:`~ethogram.models.intents.IntentConstraints`.
+
+    Examples
+    --------
+    >>> model = AgentMarkov(5, 3, truncation=10)
+    >>> sorted(model.prior())
+    ['initial', 'policy', 'transition', 'weights']
+    """
+
+    num_states: int = static_field()
+    num_actions: int = static_field()
+    truncation: int = static_field(default=10)
+    alpha: Any = 3.0
+    gamma: Any = 3.0
+    rho: Any = 1.0
+    beta_prior: str = static_field(default="stick")
+    beta_step: str = static_field(default="block")
+    rows: str = static_field(default="visited")
+    stay_accuracy: Any = None
+    constraints: Any = None
+    visited: Visited | None = None
+    observed_site: ClassVar[str] = "actions"
+    label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
+    start_kinds: ClassVar[tuple[str, ...]] = ("sticky", "segments", "prior")
+
+    def __post_init__(self):
+        for name in ("num_states", "num_actions", "truncation"):
+            require_integer(name, getattr(self, name), 1)
+        choices = {
+            "beta_prior": ("stick", "gem", "fixed"),
+            "beta_step": ("block", "coordinate"),
+            "rows": ("visited", "all"),
+        }
+        for name, allowed in choices.items():
+            require_one_of(name, getattr(self, name), allowed)
+        if self.beta_prior == "gem" and self.beta_step == "block":
+            raise ValueError(
+                'beta_prior="gem" is unbounded in a block step: give beta_step="coordinate", or beta_prior="stick"'
+            )
+        alpha, gamma, rho = read_reals(alpha=self.alpha, gamma=self.gamma, rho=self.rho)
+        for name, value in {"alpha": alpha, "gamma": gamma}.items():
+            if value.ndim:
+                raise ValueError(f"{name} must be a scalar, not of shape {value.shape}")
+        least = 1 if self.beta_prior == "stick" else 0
+        for name, value, bound in (("alpha", alpha, 0), ("gamma", gamma, least), ("rho", rho, 0)):
+            if is_concrete(value):
+                require(np.asarray(value) > bound, name, value, f"is not above {bound}", "give a larger one")
+        shape = (self.num_states, self.num_actions)
+        if rho.shape not in ((), shape[1:], shape):
+            raise ValueError(f"rho must be a scalar, or of shape {shape[1:]} or {shape}, not {rho.shape}")
+        for name, value in {"alpha": alpha, "gamma": gamma, "rho": rho}.items():
+            object.__setattr__(self, name, value)
+        if self.stay_accuracy is not None:
+            (accuracy,) = read_reals(stay_accuracy=self.stay_accuracy)
+            if accuracy.ndim or (is_concrete(accuracy) and not 0 < accuracy <= 1):
+                raise ValueError(f"stay_accuracy must be a scalar in (0, 1], not {self.stay_accuracy!r}")
+            object.__setattr__(self, "stay_accuracy", accuracy)
+        if self.constraints is not None:
+            checked = check_constraints(self.constraints, self.num_states, self.num_actions, self.truncation)
+            object.__setattr__(self, "constraints", checked)
+
+    def bind(self, data: Trajectories) -> AgentMarkov:
+        """The model with the rows that these data need."""
+        steps = self._steps(data)
+        visited = carried_rows(self, steps)
+        refuse_changes(self, steps, visited)
+        return dataclasses.replace(self, visited=visited)
+
+    def bound_to(self, data: Trajectories) -> AgentMarkov:
+        """The model itself once it is bound to data, else bound to these."""
+        return self if self.visited is not None else self.bind(data)
+
+    def check_continues(self, earlier: Any) -> None:
+        """Raise ValueError unless the blocks of `earlier` have rows of the same states and actions."""
+        if not isinstance(earlier, AgentMarkov):
+            raise ValueError(f"init is a result of {type(earlier).__name__}: give one of AgentMarkov")
+        rows, others = self.rows_carried(), earlier.rows_carried()
+        for name in ("states", "pairs"):
+            if not np.array_equal(getattr(rows, name), getattr(others, name)):
+                raise ValueError(
+                    f"init is a result of data with other {name}: its rows are not those of this fit; give "
+                    'rows="all" to both models, or another init'
+                )
+        for name in ("never", "forbidden"):
+            if not np.array_equal(getattr(rows, name), getattr(others, name)):
+                raise ValueError("init is a result under other constraints: give another init")
+
+    def rows_carried(self) -> Visited:
+        """Rows of the data that the model is bound to; all rows, without stay labels, if it is not."""
+        if self.visited is not None:
+            return self.visited
+        if not is_concrete(*jax.tree.leaves(self.constraints)):
+            raise TypeError(
+                "constraints are traced and the model is not bound: call model.bind(data) before jit"
+            )
+        return carried_rows(self, None)
+
+    def prior(self) -> dict[str, ConjugateBlock]:
+        """Blocks ``weights``, ``initial``, ``transition`` (a row per pair and intent) and ``policy``.
+
+        Rows over intents are given equal weights; in a fit they follow the weights.
+        """
+        return updates.prior_given(self, updates.start_weights(self))
+
+    def divergence(self, blocks: dict[str, ConjugateBlock], prior: Any = None) -> Float[Array, ""]:
+        """KL(q || p) of the rows with data, minus the log prior density of the weights, in nats.
+
+        The prior of the rows follows from the weights in `blocks`; `prior` is ignored.
+        """
+        return updates.divergence(self, blocks)
+
+    def update(
+        self, blocks: dict[str, Any], prior: Any, statistics: dict[str, Any], scale: Any, step_size: Any
+    ) -> Any:
+        """Blocks after a natural-gradient step on the rows, and the step of the weights (eq. 9, 12 and 14)."""
+        return updates.update(self, blocks, statistics, scale, step_size)
+
+    def log_normalizer(self, expected: dict[str, Any], batch: ChainData | Trajectories) -> Float[Array, ""]:
+        r"""Summed :math:`\ln \tilde Z` of a batch of traces under expected log potentials.
+
+        Eq. 6-8 and 15-18, corrected as the module says; the gradient has the counts of eq. 10, 13 and 14.
+        """
+        if isinstance(batch, Trajectories):
+            batch = self.arrange(batch)
+        rows, count = self.rows_carried(), self.truncation
+        table = expected["transition"].concentration[rows.row_pair, :, :count]
+        if self.stay_accuracy is not None:
+            table = table + log_stay_evidence(self.stay_accuracy, count)[rows.row_stay]
+        chain = {
+            "initial": DirichletCoordinates(expected["initial"].concentration[:count]),
+            "transition": DirichletCoordinates(table),
+            "policy": expected["policy"],
+        }
+        return conjugate_log_normalizer(_Policy(), chain, batch)
+
+    def arrange(self, data: Trajectories) -> ChainData:
+        """Data for :meth:`log_normalizer`; states and rows are renumbered as the model carries them."""
+        return arranged(self._steps(data), self.rows_carried(), self.num_actions, data.lengths)
+
+    def observation(self, parameters: dict[str, Any], data: Trajectories) -> AgentTrace:
+        """Distribution of the actions given parameters, one batch entry per trace.
+
+        Rows that the model does not carry, and intents beyond the truncation, are at their prior means.
+        """
+        table, policy, row_of = agent_tables(self, parameters)
+        stay = None if self.stay_accuracy is None else jnp.asarray(data.stay)
+        states, lengths = jnp.asarray(data.states), jnp.asarray(data.lengths)
+        return AgentTrace(
+            parameters["initial"], table, policy, states, row_of, lengths, stay, self.stay_accuracy
+        )
+
+    def agent(self, parameters: dict[str, Any]) -> IntentAgent:
+        """Tables of the agent for all states and actions, given parameters such as ``posterior.mean()``.
+
+        Intents are those within the truncation; rows over intents have one more entry, for all beyond it.
+        """
+        table, policy, row_of = agent_tables(self, parameters)
+        within = slice(self.truncation)
+        return IntentAgent.of_rows(parameters["initial"], table[:, within], row_of, policy[within])
+
+    def simulate(
+        self,
+        key: Array,
+        dynamics: Any,
+        first_states: Any,
+        lengths: Any,
+        *,
+        parameters: dict[str, Any] | None = None,
+    ) -> SimulatedAgent:
+        """Simulated traces, with their latent intents and parameters.
+
+        Parameters
+        ----------
+        dynamics : next states (state, action), integers, or their probabilities (state, action, next state).
+        first_states : (sequence,) integers.
+        lengths : steps of a trace, a number or (sequence,).
+        parameters : by site; None samples them from the prior, for all states and actions.
+        """
+        key_parameters, key_traces, key_labels = jax.random.split(key, 3)
+        model = self if parameters is not None else dataclasses.replace(self, visited=None)
+        if parameters is None:
+            parameters = drawn_parameters(model, key_parameters)
+        table, policy, row_of = agent_tables(model, parameters)
+        agent = IntentAgent.of_rows(parameters["initial"], table, row_of, policy)
+        data, intents = roll_out(key_traces, agent, dynamics, first_states, lengths)
+        if self.stay_accuracy is not None:
+            data = data._replace(stay=noisy_stay_labels(key_labels, intents, float(self.stay_accuracy)))
+        return SimulatedAgent(data, intents, parameters)
+
+    def observed_value(self, data: Trajectories) -> Int[Array, "sequence time"]:
+        """The actions as the value of :meth:`observation`: -1 where missing or beyond a length."""
+        actions = jnp.asarray(data.actions)
+        inside = jnp.arange(actions.shape[1]) < jnp.asarray(data.lengths)[:, None]
+        return jnp.where(inside & jnp.asarray(data.observed), actions, -1)
+
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Dims of every parameter site; the last ``next_intent`` stands for all beyond the truncation."""
+        return {
+            "weights": ("next_intent",),
+            "initial": ("next_intent",),
+            "transition": ("pair", "intent", "next_intent"),
+            "policy": ("intent", "visited_state", "action"),
+            "sticks": ("stick",),
+        }
+
+    def site_coords(self) -> dict[str, list[Any]]:
+        """Coordinates of the sites: pairs as ``"state,action"``, with ``"-"`` for a missing action."""
+        rows = self.rows_carried()
+        states, actions = np.divmod(np.asarray(rows.pairs), self.num_actions + 1)
+        named = [f"{s},{'-' if a == self.num_actions else a}" for s, a in zip(states, actions, strict=True)]
+        spare = [f"spare {number}" for number in range(rows.num_rows - len(named))]
+        return {"pair": named + spare, "visited_state": np.asarray(rows.states).tolist()}
+
+    def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
+        """The numpyro model; ``condition=False`` keeps states, lengths and stay labels, and samples the actions.
+
+        Sites: ``sticks`` (unless the weights are fixed), ``weights``, ``initial``, ``transition``, ``policy``, and
+        ``actions``, one batch entry per trace.
+        """
+        if self.visited is None or is_concrete(data.states, data.actions, data.lengths):
+            self.check(data)
+        model = self.bound_to(data)
+        rows = model.rows_carried()
+        if rows.pair_bounds is not None or rows.policy_bounds is not None:
+            raise ValueError(
+                "constraints on means (stay, entry, action) restrict q and have no density under NUTS: leave them out "
+                "(never_switch and action(..., equal=0) may stay), or fit with ConjugateSVI"
+            )
+        weights = updates.start_weights(model).natural
+        if self.beta_prior != "fixed":
+            unit = jnp.ones(self.truncation, weights.dtype)
+            sticks = numpyro.sample("sticks", dist.Beta(unit, self.gamma * unit).to_event(1))
+            weights = weights_of_sticks(sticks)
+        weights = numpyro.deterministic("weights", weights)
+        free = jnp.broadcast_to(self.alpha * weights, (rows.num_rows, self.truncation, len(weights)))
+        initial = numpyro.sample("initial", dist.Dirichlet(self.alpha * weights))
+        if self.constraints:
+            drawn = numpyro.sample("transition_free", dist.Dirichlet(free).to_event(2))
+            own = jnp.eye(self.truncation, self.truncation + 1, dtype=drawn.dtype)
+            transition = numpyro.deterministic("transition", jnp.where(rows.never[:, None, None], own, drawn))
+        else:
+            transition = numpyro.sample("transition", dist.Dirichlet(free).to_event(2))
+        parameters = {"weights": weights, "initial": initial, "transition": transition}
+        zeros = () if rows.forbidden is None else (("policy", np.asarray(rows.forbidden)),)
+        parameters |= sample_parameters({"policy": model.prior()["policy"]}, zeros)
+        distribution = model.observation(parameters, data)
+        with numpyro.plate("sequence", distribution.batch_shape[0]):
+            numpyro.sample("actions", distribution, obs=self.observed_value(data) if condition else None)
+
+    def check(self, data: Trajectories) -> None:
+        """Raise ValueError or TypeError unless the traces have states, actions and stay labels in range."""
+        trajectories.check(data)
+        self._steps(data)
+
+    def _steps(self, data: Trajectories) -> AgentSteps:
+        steps = read_steps(data, self.num_states, self.num_actions, self.stay_accuracy is not None)
+        empty = np.flatnonzero(~steps.inside.any(axis=1))
+        if len(empty):
+            raise ValueError(f"data.lengths[{empty[0]}] is 0: leave empty traces out")
+        return steps
+
+    def start_statistics(
+        self, rng: np.random.Generator, kind: str, batches: list[ChainData]
+    ) -> dict[str, Any]:
+        """Statistics of an initial assignment of intents, see :mod:`ethogram.models.intents.starts`."""
+        return start_statistics(self, rng, kind, batches)

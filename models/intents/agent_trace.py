@@ -1,0 +1,195 @@
+r"""The actions of an agent with latent intent as a numpyro distribution, with the intents summed out.
+
+.. math:: x_0 \sim b, \qquad a_t \sim \pi_{x_t, s_t}, \qquad x_{t+1} \sim T_{x_t, s_t, a_t}
+
+One batch entry is one trace. States s are covariates; the value is the actions. Tables have K + 1 intents, the last
+for all intents beyond the truncation: ``log_prob`` sums over paths among the first K, while samples may enter the last.
+Unhelkar and Shah (2019), eq. 1 (the model), 7 (forward messages) and 15 (the evidence of stay labels).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int
+from numpyro.distributions import constraints
+
+from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.chains.log_space import safe_log
+from ethogram.models.intents.intent_agent import IntentAgent, check_dynamics, walk
+
+__all__ = ["AgentForecast", "AgentTrace", "log_stay_evidence"]
+
+
+def log_stay_evidence(accuracy: Any, num_intents: int) -> Float[Array, "label intent next_intent"]:
+    """Log likelihood of a stay label given the intents of its step: 0 changed, 1 stayed, -1 (the last) unknown."""
+    accuracy = jnp.asarray(accuracy)
+    right, wrong = jnp.log(accuracy), safe_log(1 - accuracy)
+    same = jnp.eye(num_intents, dtype=bool)
+    unknown = jnp.zeros_like(right, shape=same.shape)
+    return jnp.stack([jnp.where(same, wrong, right), jnp.where(same, right, wrong), unknown])
+
+
+class AgentForecast(NamedTuple):
+    """Sampled continuations (..., step); the last intent stands for all beyond the truncation."""
+
+    states: Int[Array, "*batch step"]
+    actions: Int[Array, "*batch step"]
+    intents: Int[Array, "*batch step"]
+
+
+class AgentTrace(LatentChain):
+    r"""Distribution of the actions (..., time) of traces, -1 where missing or beyond a length.
+
+    ``log_prob`` is :math:`\ln p(a \mid s)`, with stay labels :math:`\ln p(a, c \mid s)`. Samples are actions only.
+
+    Parameters
+    ----------
+    initial : b (intent + 1,).
+    transition : T (row, intent + 1, intent + 1), rows indexed by `row_of`.
+    policy : pi (intent + 1, state, action).
+    states : (..., time) integers.
+    row_of : (state, action + 1) integers, the transition row of each state and action; the last column for missing
+        actions.
+    lengths : (...) integers.
+    stay : (..., time) integers, the label of each step: 1 the intent stayed, 0 it changed, -1 unknown; or None.
+    accuracy : probability that a label is right, in (0, 1].
+    """
+
+    arg_constraints = {
+        "initial": constraints.simplex,
+        "transition": constraints.independent(constraints.simplex, 2),
+        "policy": constraints.independent(constraints.simplex, 2),
+    }
+    pytree_data_fields = (
+        "initial",
+        "transition",
+        "policy",
+        "states",
+        "row_of",
+        "lengths",
+        "stay",
+        "accuracy",
+    )
+
+    def __init__(
+        self,
+        initial: Any,
+        transition: Any,
+        policy: Any,
+        states: Any,
+        row_of: Any,
+        lengths: Any,
+        stay: Any = None,
+        accuracy: Any = None,
+        *,
+        validate_args: bool | None = None,
+    ):
+        self.initial, self.transition, self.policy = (jnp.asarray(x) for x in (initial, transition, policy))
+        self.states, self.row_of, self.lengths = (jnp.asarray(x) for x in (states, row_of, lengths))
+        self.stay, self.accuracy = stay, accuracy
+        count = self.initial.shape[-1]
+        shapes = self.transition.shape[-2:], self.policy.shape[-3]
+        if shapes != ((count, count), count):
+            raise ValueError(
+                f"initial has {count} intents, transition has shape {self.transition.shape}, policy "
+                f"{self.policy.shape}: give transition (row, intent + 1, intent + 1) and policy (intent + 1, state, "
+                "action)"
+            )
+        if (stay is None) != (accuracy is None):
+            raise ValueError("stay and accuracy must be given together: give both, or neither")
+        super().__init__(self.states.shape[:-1], self.states.shape[-1:], validate_args=validate_args)
+
+    @property
+    def support(self) -> Any:
+        """Actions, and -1 where missing."""
+        return constraints.independent(constraints.integer_interval(-1, self.policy.shape[-1] - 1), 1)
+
+    def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
+        """Log potentials of the chain of intents within the truncation, one matrix a step."""
+        value = jnp.asarray(value)
+        batch = jnp.broadcast_shapes(value.shape, self.states.shape)
+        value, states = jnp.broadcast_to(value, batch), jnp.broadcast_to(self.states, batch)
+        lengths = jnp.broadcast_to(self.lengths, batch[:-1])
+        inside = jnp.arange(batch[-1]) < lengths[..., None]
+        known = inside & (value >= 0)
+        states = jnp.where(inside, states, 0)
+        count, num_actions = self.initial.shape[-1] - 1, self.policy.shape[-1]
+        each = jnp.moveaxis(safe_log(self.policy[:count])[:, states, jnp.where(known, value, 0)], 0, -1)
+        rows = self.row_of[states, jnp.where(known, value, num_actions)][..., :-1]
+        matrices = safe_log(self.transition[:, :count, :count])[rows]
+        if self.stay is not None:
+            labels = jnp.where(inside, jnp.broadcast_to(jnp.asarray(self.stay), batch), -1)[..., :-1]
+            matrices = matrices + log_stay_evidence(self.accuracy, count)[labels]
+        return safe_log(self.initial[:count]), matrices, jnp.where(known[..., None], each, 0), lengths
+
+    def informative(self, value: Any) -> Bool[Array, "*batch time"]:
+        """Whether a step has an action, or the step before it a stay label."""
+        known = jnp.asarray(value) >= 0
+        if self.stay is not None:
+            labelled = jnp.broadcast_to(jnp.asarray(self.stay), known.shape)[..., :-1] >= 0
+            known = known.at[..., 1:].set(known[..., 1:] | labelled)
+        return known & (jnp.arange(known.shape[-1]) < jnp.asarray(self.lengths)[..., None])
+
+    def change_probability(self, value: Any) -> Float[Array, "*batch step"]:
+        """Posterior probability that the intent changes after each step; 0 beyond a length."""
+        pair = self.smooth(value).pair
+        return jnp.sum(pair, (-2, -1)) - jnp.trace(pair, axis1=-2, axis2=-1)
+
+    def forecast(self, key: Array, value: Any, steps: int, dynamics: Any) -> AgentForecast:
+        """One sampled continuation of each trace: states, actions and latent intents of the next `steps` steps.
+
+        Parameters
+        ----------
+        value : actions (..., time); those missing at the last step are sampled.
+        dynamics : next states (state, action), integers, or their probabilities (state, action, next state).
+        """
+        check_dynamics(dynamics, *self.policy.shape[1:])
+        value = jnp.asarray(value)
+        last = jnp.broadcast_to(self.lengths, value.shape[:-1])[..., None] - 1
+        now = jnp.take_along_axis(self.smooth(value).state, last[..., None], axis=-2)[..., 0, :]
+        key_intent, key_action, key_step, key_walk = jax.random.split(key, 4)
+        intent = jax.random.categorical(key_intent, safe_log(now))
+        state = jnp.take_along_axis(jnp.broadcast_to(self.states, value.shape), last, axis=-1)[..., 0]
+        drawn = jax.random.categorical(key_action, safe_log(self.policy)[intent, state])
+        action = jnp.take_along_axis(value, last, axis=-1)[..., 0]
+        action = jnp.where(action < 0, drawn.astype(action.dtype), action)
+        dynamics = jnp.asarray(dynamics)
+        key_state, key_next = jax.random.split(key_step)
+        after = dynamics[state, action]
+        if dynamics.ndim == 3:
+            after = jax.random.categorical(key_state, safe_log(after))
+        agent = IntentAgent.of_rows(self.initial, self.transition, self.row_of, self.policy)
+        following = jax.random.categorical(key_next, safe_log(agent.transition[intent, state, action]))
+        start = (after.astype(jnp.int32), following.astype(jnp.int32))
+        return AgentForecast(*walk(key_walk, agent, dynamics, start, steps))
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Int[Array, "*shape time"]:
+        """Actions (*sample_shape, ..., time) in the given states, -1 beyond a length."""
+        return self.sample_with_intents(key, sample_shape)[0]
+
+    def sample_with_intents(
+        self, key: Array, sample_shape: tuple[int, ...] = ()
+    ) -> tuple[Int[Array, "*shape time"], Int[Array, "*shape time"]]:
+        """Actions and their latent intents (*sample_shape, ..., time), -1 beyond a length."""
+        shape = (*sample_shape, *self.batch_shape)
+        key_first, key_walk = jax.random.split(key)
+        first = jax.random.categorical(key_first, safe_log(self.initial), shape=shape)
+        states = jnp.moveaxis(jnp.broadcast_to(self.states, (*shape, self.states.shape[-1])), -1, 0)
+        log_policy, log_transition = safe_log(self.policy), safe_log(self.transition)
+
+        def step(intent, now):
+            key, state = now
+            key_action, key_next = jax.random.split(key)
+            state = jnp.maximum(state, 0)
+            action = jax.random.categorical(key_action, log_policy[intent, state])
+            after = jax.random.categorical(key_next, log_transition[self.row_of[state, action], intent])
+            return after.astype(intent.dtype), (action, intent)
+
+        _, drawn = lax.scan(step, first, (jax.random.split(key_walk, states.shape[0]), states))
+        inside = jnp.arange(states.shape[0]) < jnp.broadcast_to(self.lengths, shape)[..., None]
+        actions, intents = (jnp.where(inside, jnp.moveaxis(x, 0, -1), -1) for x in drawn)
+        return actions, intents

@@ -1,0 +1,255 @@
+r"""Shared weights of a truncated hierarchical Dirichlet process, and their variational step.
+
+.. math:: v_k \sim Beta(1, \gamma), \quad \beta_k = v_k \prod_{l<k} (1 - v_l), \quad
+          \theta_r \mid \beta \sim Dir(\alpha\beta), \qquad k = 1..K,
+
+with one more entry, :math:`\beta_{K+1} = 1 - \beta_1 - \dots - \beta_K`, for all states beyond the truncation. In q
+the weights are a point mass. Unhelkar and Shah (2019), eq. 2-3 and the step after eq. 14, maximise the *density of
+beta*, which is unbounded above for :math:`K > \gamma` (all weight on one state gives
+:math:`-(K - \gamma) \ln \epsilon \to \infty`); the density of the sticks,
+:math:`\ln p(v) = K \ln\gamma + (\gamma - 1) \ln \beta_{K+1}`, is bounded and invariant under relabelling. The paper's
+is available as ``"gem"``, for comparison.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.special import digamma, gammaln
+
+from ethogram.models.families.conjugate_block import ConjugateBlock
+from ethogram.models.families.divergences import Divergence
+from ethogram.models.families.polygamma import trigamma
+
+__all__ = ["SMALLEST_WEIGHT", "StickWeights", "fit_to_counts", "fit_to_rows", "weights_of_sticks"]
+
+SMALLEST_WEIGHT = 1e-8
+"""Lower bound of the weights: a state without counts would go to 0, where its rows have no density."""
+
+SWEEPS = 4
+"""Newton iterations of one step, warm-started at the last: the next step makes up for what these leave."""
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=("natural", "gamma"), meta_fields=("density",)
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class StickWeights(ConjugateBlock):
+    """A point mass on weights beta, which enters the ELBO by the log of their prior density."""
+
+    natural: Any  # (state + 1,), sums to one
+    gamma: Any  # ()
+    density: str
+
+    @classmethod
+    def uniform(cls, truncation: int, gamma: Array, density: str) -> StickWeights:
+        """Equal weights for `truncation` states and the rest."""
+        weights = jnp.full(truncation + 1, 1 / (truncation + 1), gamma.dtype)
+        return cls(weights, gamma, density)
+
+    def log_density(self) -> Array:
+        """Log prior density in nats: of the sticks, of beta, or 0 for fixed weights."""
+        return _log_density(self.natural, self.gamma, self.density)
+
+    def expected_statistics(self) -> tuple[()]:
+        """Empty: the weights enter potentials through the rows they are the prior of."""
+        return ()
+
+    def statistics(self, *value: Any) -> tuple[()]:
+        """Empty, as above."""
+        return ()
+
+    def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> StickWeights:
+        """The block itself: the model moves the weights together with their rows."""
+        return self
+
+    def log_partition(self) -> Array:
+        """Zero, that of a point mass."""
+        return jnp.zeros_like(self.gamma)
+
+    def divergence(self, other: Any) -> Divergence:
+        """Minus the log prior density of the point."""
+        nothing = jnp.ones_like(self.gamma, shape=(0,))
+        return Divergence(-self.log_density(), nothing, nothing, nothing)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
+        """The weights themselves (*sample_shape, state + 1)."""
+        return jnp.broadcast_to(self.natural, (*sample_shape, *self.natural.shape))
+
+    def mean(self) -> Array:
+        """The weights."""
+        return self.natural
+
+    def predictive(self, *arguments: Any) -> Any:
+        """Raise TypeError: weights have no likelihood of their own."""
+        raise TypeError(
+            "StickWeights have no predictive distribution: only the rows they are the prior of have one"
+        )
+
+    def standard(self) -> Array:
+        """The weights."""
+        return self.natural
+
+    def inner_point(self) -> Array:
+        """The weights."""
+        return self.natural
+
+    def check_point(self, name: str, value: Any, rows: Any) -> None:
+        """Nothing to check: no entry can be fixed."""
+
+
+def _log_density(weights: Array, gamma: Array, density: str) -> Array:
+    if density == "fixed":
+        return jnp.zeros_like(gamma)
+    count = weights.shape[-1] - 1
+    value = count * jnp.log(gamma) + (gamma - 1) * jnp.log(weights[-1])
+    if density == "gem":
+        # Summed from the small end: what is left is not lost to rounding.
+        left = jnp.cumsum(weights[::-1])[::-1]
+        value -= jnp.sum(jnp.log(left[1:count]))
+    return value
+
+
+def weights_of_sticks(sticks: Array) -> Array:
+    """Stick-breaking weights (state + 1,) of sticks (state,); the remainder is last."""
+    left = jnp.concatenate([jnp.ones_like(sticks[:1]), jnp.cumprod(1 - sticks)])
+    return jnp.concatenate([sticks * left[:-1], left[-1:]])
+
+
+class _Terms(NamedTuple):
+    """A concave function of each weight: its value, slope and curvature."""
+
+    value: Array  # (state + 1,)
+    slope: Array
+    curvature: Array
+
+
+def fit_to_counts(
+    block: StickWeights, alpha: Any, counts: Array, log_rows: Array | None = None, taken: Any = None
+) -> StickWeights:
+    r"""Weights that maximise the ELBO with q of all free rows profiled out: the exact block step.
+
+    .. math:: \ln p(\beta) + \sum_r \big[\ln B(\alpha\beta + n_r) - \ln B(\alpha\beta)\big]
+
+    for counts n (row, state) of rows whose prior is :math:`Dir(\alpha\beta)`; state K+1 has none. Rows that q holds
+    elsewhere, such as constrained ones, enter as in :func:`fit_to_rows`.
+    """
+    if block.density == "fixed":
+        return block
+    shape = (counts.shape[0], counts.shape[1] + 1)
+    counts = jnp.zeros_like(counts, shape=shape).at[:, :-1].set(counts)
+    held = None if log_rows is None else _terms_of_rows(alpha, log_rows, taken)
+
+    def terms(weights):
+        prior, after = alpha * weights, alpha * weights + counts
+        free = _Terms(
+            jnp.sum(gammaln(after) - gammaln(prior), axis=0),
+            alpha * jnp.sum(digamma(after) - digamma(prior), axis=0),
+            alpha**2 * jnp.sum(trigamma(after) - trigamma(prior), axis=0),
+        )
+        return free if held is None else jax.tree.map(jnp.add, free, held(weights))
+
+    return _maximised(block, terms)
+
+
+def fit_to_rows(block: StickWeights, alpha: Any, log_rows: Array, taken: Any = None) -> StickWeights:
+    r"""Weights that maximise the ELBO with q of the rows held: the coordinate step.
+
+    .. math:: \ln p(\beta) + \sum_r \big[-\ln B(\alpha\beta) + \alpha \beta \cdot E \ln\theta_r\big]
+
+    for expected logs (row, state + 1) of rows whose prior is :math:`Dir(\alpha\beta)`, where `taken` (row,).
+    Unhelkar and Shah (2019) print "minimise"; the ELBO is maximised.
+    """
+    if block.density == "fixed":
+        return block
+    return _maximised(block, _terms_of_rows(alpha, log_rows, taken))
+
+
+def _terms_of_rows(alpha: Any, log_rows: Array, taken: Any) -> Callable[[Array], _Terms]:
+    taken = jnp.ones(len(log_rows), bool) if taken is None else taken
+    num_rows, total = jnp.sum(taken), jnp.sum(jnp.where(taken[:, None], log_rows, 0), axis=0)
+
+    def terms(weights):
+        prior = alpha * weights
+        return _Terms(
+            prior * total - num_rows * gammaln(prior),
+            alpha * (total - num_rows * digamma(prior)),
+            -num_rows * alpha**2 * trigamma(prior),
+        )
+
+    return terms
+
+
+def _maximised(block: StickWeights, terms_of: Callable[[Array], _Terms]) -> StickWeights:
+    """Weights at which the terms plus the log prior density are at least as large as at the block's.
+
+    A Newton step that matches each concave term by ``m ln b + d b`` keeps weights positive and ends on the simplex; the
+    density of beta, convex but for its last entry, is replaced by its tangent. Steps are halved until the objective
+    does not decrease.
+    """
+
+    def objective(weights):
+        return jnp.sum(terms_of(weights).value) + _log_density(weights, block.gamma, block.density)
+
+    def tangent(weights):
+        whole = jax.grad(_log_density)(weights, block.gamma, block.density)
+        return whole.at[-1].add(-(block.gamma - 1) / weights[-1])
+
+    def sweep(_, weights):
+        terms = terms_of(weights)
+        strength = -terms.curvature * weights**2
+        drift = terms.slope - strength / weights + tangent(weights)
+        strength = strength.at[-1].add(block.gamma - 1)
+        target = _on_simplex(jnp.maximum(strength, 0), drift)
+        before = objective(weights)
+        # A decrease within rounding is accepted: near the maximum such steps still approach it.
+        terms_size = 1 + jnp.sum(jnp.abs(terms.value)) + jnp.abs(before)
+        enough = before - 64 * jnp.finfo(before.dtype).eps * terms_size
+
+        def mixed(share):
+            return weights + share * (target - weights)
+
+        def gains(share):
+            return objective(mixed(share)) >= enough
+
+        # The verdict is carried, not recomputed: with other rounding the loop would not end.
+        share, gained = lax.while_loop(
+            lambda tried: ~tried[1] & (tried[0] > 1e-3),
+            lambda tried: (tried[0] / 2, gains(tried[0] / 2)),
+            (jnp.ones_like(before), gains(jnp.ones_like(before))),
+        )
+        return jnp.where(gained, mixed(share), weights)
+
+    return dataclasses.replace(block, natural=lax.fori_loop(0, SWEEPS, sweep, block.natural))
+
+
+def _on_simplex(strength: Array, drift: Array) -> Array:
+    """Maximum of ``sum(strength * log b + drift * b)`` over weights b that sum to one, none below the smallest.
+
+    The multiplier nu of the sum has ``b = strength / (nu - drift)``; it is found by bisection, since the sum falls
+    as nu grows.
+    """
+    least = SMALLEST_WEIGHT
+
+    def weights_at(nu):
+        gap = nu - drift
+        return jnp.where(gap > 0, jnp.maximum(strength / jnp.where(gap > 0, gap, 1), least), jnp.inf)
+
+    low = jnp.max(drift)
+    high = low + 2 * jnp.sum(strength) + jnp.abs(low) * 1e-6 + 1
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = 0.5 * (low + high)
+        above = jnp.sum(weights_at(middle)) > 1
+        return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+    _, high = lax.fori_loop(0, 100, halve, (low, high))
+    weights = jnp.minimum(weights_at(high), 1)
+    return weights / jnp.sum(weights)

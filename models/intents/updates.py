@@ -1,0 +1,168 @@
+r"""Parameters of an agent Markov model: the prior given the weights, the global step of a fit, and tables of draws.
+
+Unhelkar and Shah (2019), eq. 9 and 12 (rows over intents, on K + 1 entries) and 14 (policies), in natural coordinates.
+The weights move together with the rows, see :mod:`ethogram.models.intents.stick_weights`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
+from ethogram.models.families.exponential_family import (
+    Dirichlet,
+    DirichletCoordinates,
+    expected_statistics,
+    total_kl,
+)
+from ethogram.models.intents.rows import RowBounds
+from ethogram.models.intents.stick_weights import (
+    StickWeights,
+    fit_to_counts,
+    fit_to_rows,
+    weights_of_sticks,
+)
+
+__all__ = [
+    "agent_tables",
+    "divergence",
+    "drawn_parameters",
+    "prior_given",
+    "start_weights",
+    "update",
+]
+
+Blocks = dict[str, Any]
+
+LEAST = 1e-3
+"""Smallest concentration as a share of the prior's, where a small step from a start leaves less."""
+
+
+def start_weights(model: Any) -> StickWeights:
+    """Equal weights."""
+    return StickWeights.uniform(model.truncation, model.gamma, model.beta_prior)
+
+
+def prior_given(model: Any, weights: Any) -> Blocks:
+    """Prior blocks of `model` given the weights; rows that never switch keep only their diagonal entry."""
+    rows, count = model.rows_carried(), model.truncation
+    row = model.alpha * weights.natural
+    transition = jnp.broadcast_to(row, (rows.num_rows, count, count + 1))
+    if model.constraints:
+        own = jnp.eye(count, count + 1, dtype=bool)
+        transition = jnp.where(rows.never[:, None, None] & ~own, 0, transition)
+    policy = jnp.broadcast_to(model.rho, (model.num_states, model.num_actions))[rows.states]
+    policy = jnp.broadcast_to(policy, (count, *policy.shape))
+    if rows.forbidden is not None:
+        policy = jnp.where(rows.forbidden, 0, policy)
+    keep = model.constraints is not None and model.constraints.concentration == "keep"
+    return {
+        "weights": weights,
+        "initial": Dirichlet(DirichletCoordinates(row)),
+        "transition": _bounded(transition, rows.pair_bounds, keep),
+        "policy": _bounded(policy, rows.policy_bounds, keep),
+    }
+
+
+def _bounded(concentration: Array, bounds: RowBounds | None, keep: bool) -> Dirichlet:
+    """A block of rows; those with bounds start at a mean within them."""
+    natural = DirichletCoordinates(concentration)
+    if bounds is None:
+        return Dirichlet(natural)
+    total = jnp.sum(concentration.reshape(-1, concentration.shape[-1])[bounds.rows], -1, keepdims=True)
+    lower, upper, held = (
+        x.astype(concentration.dtype) for x in (bounds.lower, bounds.upper, bounds.mean * total)
+    )
+    solved = jnp.ones(len(bounds.rows), bool)
+    return ConstrainedDirichlet(natural, held, solved, bounds.rows, lower, upper, keep)
+
+
+def divergence(model: Any, blocks: Blocks) -> Array:
+    """KL(q || p) of the rows with data, minus the log prior density of the weights, in nats."""
+    prior = prior_given(model, blocks["weights"])
+    free = {**prior, "transition": Dirichlet(prior["transition"].natural)}
+    return total_kl(_with_data(model, blocks), _with_data(model, free))
+
+
+def _with_data(model: Any, blocks: Blocks) -> Blocks:
+    """Blocks without the spare rows, with constrained rows as q has them."""
+    counted = blocks["transition"].standard().concentration[: len(model.rows_carried().pairs)]
+    return {**blocks, "transition": Dirichlet(DirichletCoordinates(counted))}
+
+
+def update(model: Any, blocks: Blocks, statistics: Blocks, scale: Any, step_size: Any) -> Blocks:
+    """Blocks after a natural-gradient step on the rows, and the step of the weights that follows.
+
+    Rows with bounds move in their free coordinates; the projection is the caller's.
+    """
+    before = prior_given(model, blocks["weights"])
+    names = ("initial", "transition", "policy")
+    moved = {name: blocks[name].step(before[name], statistics[name], scale, step_size) for name in names}
+
+    def gained(name):  # counts, but for small steps from starts that lie below the prior
+        return moved[name].natural.concentration - before[name].natural.concentration
+
+    counts = (jnp.maximum(gained(name), 0) for name in ("initial", "transition"))
+    weights = _moved_weights(model, {**blocks, **moved}, *counts)
+    after = prior_given(model, weights)
+    for name in ("initial", "transition"):
+        rows = after[name].natural.concentration
+        natural = DirichletCoordinates(jnp.maximum(rows + gained(name), LEAST * rows))
+        moved[name] = dataclasses.replace(moved[name], natural=natural)
+    return {"weights": weights, **moved}
+
+
+def _moved_weights(model: Any, blocks: Blocks, initial: Array, transition: Array) -> StickWeights:
+    """The weights after their step: free rows are profiled out, or, in a coordinate step, held."""
+    rows, size, weights = model.rows_carried(), model.truncation + 1, blocks["weights"]
+    last = len(rows.pairs) * model.truncation
+    never = jnp.repeat(rows.never[: len(rows.pairs)], model.truncation)
+    if model.beta_step == "coordinate":
+        names = ("initial", "transition")
+        held = expected_statistics(_with_data(model, {name: blocks[name] for name in names}))
+        logs = jnp.concatenate([held[name].concentration.reshape(-1, size) for name in names])
+        return fit_to_rows(weights, model.alpha, logs, jnp.append(True, ~never))
+    counts = jnp.where(never[:, None], 0, transition.reshape(-1, size)[:last, :-1])
+    if rows.pair_bounds is None:
+        return fit_to_counts(weights, model.alpha, jnp.concatenate([initial[None, :-1], counts]))
+    bounded = rows.pair_bounds.rows
+    counts = counts.at[jnp.where(bounded < last, bounded, last)].set(0, mode="drop")
+    held = Dirichlet(DirichletCoordinates(blocks["transition"].held)).expected_statistics()
+    counts = jnp.concatenate([initial[None, :-1], counts])
+    return fit_to_counts(weights, model.alpha, counts, held.concentration, bounded < last)
+
+
+def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
+    """Rows over intents (row, intent + 1, intent + 1), policies (intent + 1, state, action), and row numbers.
+
+    Rows that the model does not carry, and the intent beyond the truncation, are at their prior means. The last table,
+    (state, action + 1), has the row of each state and action; its last column is for missing actions.
+    """
+    rows, count = model.rows_carried(), model.truncation
+    weights = parameters["weights"]
+    # Two rows follow the carried ones: never switch (-2 from the end), and the prior's (-1).
+    table = jnp.broadcast_to(weights, (rows.num_rows + 2, count + 1, count + 1))
+    table = table.at[:-2, :-1].set(jnp.asarray(parameters["transition"])).at[-2].set(jnp.eye(count + 1))
+    rho = jnp.broadcast_to(model.rho, (model.num_states, model.num_actions))
+    policy = jnp.broadcast_to(rho / jnp.sum(rho, axis=-1, keepdims=True), (count + 1, *rho.shape))
+    policy = policy.at[:-1, rows.states].set(parameters["policy"])
+    return table, policy, jnp.where(rows.row_of < 0, rows.row_of + rows.num_rows + 2, rows.row_of)
+
+
+def drawn_parameters(model: Any, key: Array) -> dict[str, Array]:
+    """Parameters by site, sampled from the prior; rows with bounds around a mean within them."""
+    key_sticks, *keys = jax.random.split(key, 4)
+    start = start_weights(model)
+    weights = start.natural
+    if model.beta_prior != "fixed":
+        sticks = jax.random.beta(key_sticks, 1.0, model.gamma, (model.truncation,))
+        weights = weights_of_sticks(sticks)
+    blocks = prior_given(model, dataclasses.replace(start, natural=weights))
+    parts = {name: block for name, block in blocks.items() if name != "weights"}
+    drawn = {name: block.sample(one) for one, (name, block) in zip(keys, parts.items(), strict=True)}
+    return {"weights": weights, **drawn}

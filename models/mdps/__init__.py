@@ -1,0 +1,24 @@
+"""Markov decision processes: transitions, soft and optimal values, the soft-optimal agent."""
+
+from ethogram.models.mdps.draw_transitions import draw_transitions
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.optimal_values import OptimalSolution, optimal_values
+from ethogram.models.mdps.policy_values import policy_values
+from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy, demonstration_counts
+from ethogram.models.mdps.soft_values import SoftSolution, soft_policy, soft_values
+from ethogram.models.mdps.value_difference import expected_value_difference
+
+__all__ = [
+    "MDP",
+    "ActionCounts",
+    "OptimalSolution",
+    "SoftPolicy",
+    "SoftSolution",
+    "demonstration_counts",
+    "draw_transitions",
+    "expected_value_difference",
+    "optimal_values",
+    "policy_values",
+    "soft_policy",
+    "soft_values",
+]

@@ -1,0 +1,70 @@
+r"""Posterior draws of MDPs given counts of transitions, to propagate uncertainty about the environment.
+
+.. math:: P(\cdot \mid s, a) \sim \mathrm{Dirichlet}(n(s, a, \cdot) + c)
+
+as normalised gamma variables: Gelman et al. (2013), "Bayesian data analysis", section 3.4 and appendix A.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ethogram.models.arguments import require_integer, require_key, require_room
+from ethogram.models.mdps.from_tables import SPARSE_WAY, concentrations, read_counts
+from ethogram.models.mdps.mdp import MDP
+
+__all__ = ["draw_transitions"]
+
+
+def draw_transitions(
+    key: Any,
+    counts: Any,
+    *,
+    prior: float | int,
+    num_draws: int,
+    discount: float | int,
+    successors: Any = None,
+    support: Any = None,
+    action_mask: Any = None,
+    **parts: Any,
+) -> list[MDP]:
+    """MDPs drawn from the posterior of their transition probabilities, a list.
+
+    All have one structure and share compiled programs. Inside `jax.vmap` over keys, draw one at a time.
+
+    Parameters
+    ----------
+    key : typed PRNG key.
+    counts, prior, discount, successors, support, action_mask, parts : as for :meth:`MDP.from_counts
+        <ethogram.models.mdps.MDP.from_counts>`, which has the mean of the draws. Rows without a count are drawn from
+        the prior; with a prior of zero, next states that were never counted have probability zero.
+    num_draws : number of MDPs, >= 1.
+
+    Raises
+    ------
+    TypeError, ValueError : as for ``MDP.from_counts``; `num_draws` is not an integer above 0.
+
+    Examples
+    --------
+    >>> from ethogram.models.mdps.soft_values import soft_values
+    >>> drawn = draw_transitions(jax.random.key(0), [[[3, 1]], [[0, 2]]], prior=1.0, num_draws=50, discount=0.9)
+    >>> values = jnp.stack([soft_values(mdp, [0.0, 1.0]).values for mdp in drawn])
+    >>> values.shape
+    (50, 2)
+    """
+    require_key(key)
+    require_integer("num_draws", num_draws, 1)
+    read = read_counts(counts, prior, successors, support, action_mask)
+    dtype = jnp.result_type(float)
+    require_room("draws", (num_draws, *read.counts.shape), dtype, f"draw fewer at a time, or {SPARSE_WAY}")
+    weights = concentrations(read, prior)
+    some = jnp.asarray(weights > 0)[None]
+    shapes = jnp.asarray(np.where(weights > 0, weights, 1), dtype)
+    logs = jax.random.loggamma(key, shapes, (num_draws, *shapes.shape))
+    drawn = jax.nn.softmax(jnp.where(some, logs, -jnp.inf), axis=-1)
+    settings = {"discount": discount, "action_mask": action_mask, **parts}
+    return [MDP._of_slots(read.successors, one, **settings) for one in drawn]

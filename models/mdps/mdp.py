@@ -1,0 +1,387 @@
+"""Markov decision processes without a reward: transitions, discount, available actions, start distribution.
+
+Puterman (1994), "Markov decision processes", section 2.1; the reward is an argument of every solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float
+
+from ethogram.models.arguments import Reals, is_concrete, read_reals, require, require_reals, require_room
+from ethogram.models.mdps.from_tables import concentrations, read_counts, read_gymnasium
+from ethogram.models.mdps.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
+from ethogram.models.model_object import model_object, static_field
+
+__all__ = ["MDP", "read_reward"]
+
+
+@model_object
+class MDP:
+    """A Markov decision process without its reward.
+
+    Make one by :meth:`dense`, :meth:`sparse`, :meth:`deterministic`, :meth:`from_gymnasium` or :meth:`from_counts`.
+
+    Parameters
+    ----------
+    transitions : transition probabilities, as those class methods make them of a table.
+    discount : gamma in [0, 1]; 1 needs a finite horizon.
+    action_mask : (state, action) booleans, which actions are available; None for all. A terminal state should have one:
+        with several, a soft-optimal agent collects their entropy in every step.
+    start : (state,) start distribution, which sums to one; None if unknown, then uniform.
+    features : (state, feature) floats that a reward may depend on; None for none.
+    state_names, action_names : unique strings, one for each state and action; None for none. They are static structure:
+        MDPs of the same names share compiled programs.
+
+    Raises
+    ------
+    TypeError, ValueError : a part has the wrong type, shape or values; the message has the place.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], action_names=("left", "right"))
+    >>> corridor.expect(jnp.array([0.0, 1.0, 5.0])).tolist()
+    [[0.0, 1.0], [0.0, 5.0], [1.0, 5.0]]
+    """
+
+    transitions: Any
+    discount: Any = 1.0
+    action_mask: Any = None
+    start: Any = None
+    features: Any = None
+    state_names: Any = static_field(default=None)
+    action_names: Any = static_field(default=None)
+
+    def __post_init__(self):
+        if not isinstance(self.transitions, DenseTransitions | SparseTransitions | DeterministicTransitions):
+            raise TypeError(
+                f"transitions is {type(self.transitions).__name__}: use MDP.dense(probabilities), "
+                "MDP.sparse(successors, probabilities) or MDP.deterministic(next_state)"
+            )
+        require_reals("discount", self.discount)
+        if np.ndim(self.discount) or (is_concrete(self.discount) and not 0 <= self.discount <= 1):
+            raise ValueError(f"discount must be a number in [0, 1], not {self.discount!r}")
+        num_states, num_actions = self.transitions.shape
+        read = {}
+        if self.action_mask is not None:
+            read["action_mask"] = _read_mask(self.action_mask, self.transitions.shape)
+        if self.start is not None:
+            read["start"] = _read_start(self.start, num_states)
+        if self.features is not None:
+            (features,) = read_reals(features=self.features)
+            if features.ndim != 2 or len(features) != num_states:
+                raise ValueError(
+                    f"features has shape {features.shape}, not (state, feature) of {num_states} states"
+                )
+            read["features"] = features
+        for name, count in (("state_names", num_states), ("action_names", num_actions)):
+            if getattr(self, name) is not None:
+                read[name] = _read_names(name, getattr(self, name), count)
+        for name, value in read.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def dense(cls, probabilities: Any, *, discount: Any = 1.0, action_mask: Any = None, **parts: Any) -> MDP:
+        """MDP of probabilities (state, action, next state), rows summing to one (within 1e-6, float32 1e-4).
+
+        Parameters
+        ----------
+        parts : `start`, `features`, `state_names` and `action_names` of the MDP.
+
+        Raises
+        ------
+        TypeError, ValueError : table or discount is not of floats, or has invalid values; the message has the place.
+            `action_mask` is not of booleans (state, action), or leaves a state without an action.
+        """
+        return cls(DenseTransitions(probabilities), discount, action_mask, **parts)
+
+    @classmethod
+    def sparse(
+        cls,
+        successors: Any,
+        probabilities: Any,
+        *,
+        discount: Any = 1.0,
+        action_mask: Any = None,
+        **parts: Any,
+    ) -> MDP:
+        """MDP of next states (state, action, slot), integers, and their probabilities, of the same shape.
+
+        Probabilities sum to one over the slots; those of a next state that is listed twice are added. Where there
+        are fewer next states than slots, repeat one with probability zero. No table (state, action, state) is
+        ever allocated.
+
+        Raises
+        ------
+        TypeError, ValueError : an entry is not a state, the shapes differ, or as for :meth:`dense`.
+        """
+        return cls(SparseTransitions.of(successors, probabilities), discount, action_mask, **parts)
+
+    @classmethod
+    def deterministic(
+        cls, next_state: Any, *, discount: Any = 1.0, action_mask: Any = None, **parts: Any
+    ) -> MDP:
+        """MDP of deterministic next states (state, action), integers.
+
+        Raises
+        ------
+        TypeError, ValueError : the table is not of integers, an entry is not a state, or as for :meth:`dense`.
+        """
+        return cls(DeterministicTransitions(next_state), discount, action_mask, **parts)
+
+    @classmethod
+    def from_gymnasium(
+        cls,
+        P: Any,
+        *,
+        discount: float | int,
+        terminal_actions: str = "one",
+        end_state: bool = False,
+        **parts: Any,
+    ) -> tuple[MDP, Float[Array, "state action"]]:
+        """MDP and expected rewards (state, action) of a gymnasium toy-text environment.
+
+        Probabilities of a next state that is listed twice are added. An action that a state does not list is not
+        available there. A terminal state becomes absorbing with reward zero, whatever the table lists for it.
+
+        Parameters
+        ----------
+        P : ``P[state][action]`` is a list of ``(probability, next state, reward, terminated)``, as
+            ``env.unwrapped.P``; states and actions are numbered from 0, in dictionaries or sequences. gymnasium itself
+            is not needed.
+        discount : gamma in [0, 1].
+        terminal_actions : ``"one"``, action 0 alone stays available in terminal states; ``"all"``, all of them do, and
+            a soft-optimal agent collects their discounted entropy: ln A / (1 - gamma).
+        end_state : whether episodes end in one extra state, the last, instead of in the states of the table. It is
+            needed where a terminal state is also entered without termination.
+        parts : `start`, `features`, `state_names` and `action_names` of the MDP.
+
+        Raises
+        ------
+        TypeError : an entry is not a tuple of four, or not of numbers.
+        ValueError : a state or action is missing or not numbered from 0, a next state is out of range; probabilities
+            are negative, NaN or do not sum to one, a reward is not finite; a terminal state is also entered without
+            termination. The message has the place.
+
+        Examples
+        --------
+        >>> ahead = [(0.5, 1, 1.0, True), (0.25, 0, 0.0, False), (0.25, 0, 0.0, False)]
+        >>> mdp, reward = MDP.from_gymnasium({0: {0: ahead}, 1: {0: [(1.0, 1, 0.0, True)]}}, discount=0.9)
+        >>> mdp.probability(0, 0, [0, 1]).tolist(), reward.tolist()
+        ([0.5, 0.5], [[0.5], [0.0]])
+        """
+        successors, probabilities, reward, mask = read_gymnasium(P, terminal_actions, end_state)
+        dtype = jnp.result_type(float)
+        settings = {"discount": discount, "action_mask": mask, **parts}
+        return cls.sparse(successors, probabilities.astype(dtype), **settings), jnp.asarray(reward, dtype)
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: Any,
+        *,
+        prior: float | int,
+        discount: float | int,
+        successors: Any = None,
+        support: Any = None,
+        action_mask: Any = None,
+        **parts: Any,
+    ) -> MDP:
+        r"""MDP of the posterior mean transition probabilities, :math:`(n + c) / \sum (n + c)`.
+
+        Rows without a count have the prior's mean, uniform over the possible next states. A prior of zero gives the
+        relative frequencies, and refuses rows without a count unless the action is not available.
+
+        Parameters
+        ----------
+        counts : n (state, action, next state), >= 0; or (state, action, slot) with `successors`.
+        prior : c >= 0, concentration of a symmetric Dirichlet prior on the possible next states.
+        discount : gamma in [0, 1].
+        successors : (state, action, slot) integers, the possible next states, -1 in unused slots. The MDP is then
+            sparse, and no table (state, action, state) is allocated.
+        support : booleans of the shape of `counts`, which next states are possible; None for all.
+        action_mask, parts : of the MDP.
+
+        Raises
+        ------
+        TypeError, ValueError : counts are not numbers, negative or not finite, or outside the support; a row has no
+            possible next state, or with a prior of zero no count; shapes do not fit; a next state is out of range or
+            repeated in its row; the table would take more than 2 GiB. The message has the place.
+
+        Examples
+        --------
+        >>> mdp = MDP.from_counts([[[5, 1]], [[0, 0]]], prior=1.0, discount=0.9)
+        >>> mdp.probability(0, 0, [0, 1]).tolist(), mdp.probability(1, 0, [0, 1]).tolist()
+        ([0.75, 0.25], [0.5, 0.5])
+        """
+        read = read_counts(counts, prior, successors, support, action_mask)
+        weights = concentrations(read, prior)
+        mean = (weights / weights.sum(-1, keepdims=True)).astype(jnp.result_type(float))
+        return cls._of_slots(read.successors, mean, discount=discount, action_mask=action_mask, **parts)
+
+    @classmethod
+    def _of_slots(cls, successors: Any, probabilities: Any, **settings: Any) -> MDP:
+        """:meth:`sparse`, or without successors :meth:`dense`."""
+        if successors is None:
+            return cls.dense(probabilities, **settings)
+        return cls.sparse(successors, probabilities, **settings)
+
+    @property
+    def num_states(self) -> int:
+        return self.transitions.shape[0]
+
+    @property
+    def num_actions(self) -> int:
+        return self.transitions.shape[1]
+
+    def expect(self, values: Reals) -> Float[Array, "*batch state action"]:
+        r"""Undiscounted expectation (..., state, action) of next values, :math:`\sum_{s'} P(s' \mid s, a) v(s')`."""
+        (values,) = read_reals(values=values)
+        self._fits("values", values, (self.num_states,))
+        return self.transitions.expect(values)
+
+    def push(self, weights: Reals) -> Float[Array, "*batch state"]:
+        r"""Weights (..., state) one step ahead of w (..., state, action), :math:`\sum_{s,a} w(s, a) P(s' \mid s, a)`.
+
+        The transpose of :meth:`expect`.
+        """
+        (weights,) = read_reals(weights=weights)
+        self._fits("weights", weights, (self.num_states, self.num_actions))
+        return self.transitions.push(weights)
+
+    def policy_matrix(self, policy: Reals) -> Float[Array, "state next_state"]:
+        r"""Transition matrix of a policy (state, action), :math:`\sum_a \pi(a \mid s) P(s' \mid s, a)`.
+
+        Raises
+        ------
+        TypeError, ValueError : `policy` is not of floats (state, action), or the table would take more than 2 GiB.
+        """
+        (policy,) = read_reals(policy=policy)
+        if policy.shape != self.transitions.shape:
+            raise ValueError(
+                f"policy has shape {policy.shape}, not (state, action), which is {self.transitions.shape}"
+            )
+        cure = "use expect and push, which need no table"
+        require_room("policy_matrix", (self.num_states, self.num_states), policy.dtype, cure)
+        return self.transitions.for_solvers().chain(policy.T).matrix()
+
+    def probability(self, states: Any, actions: Any, next_states: Any) -> Float[Array, "..."]:
+        """P(next state | state, action), for integers that broadcast; they are not checked."""
+        return self.transitions.probability(*(jnp.asarray(index) for index in (states, actions, next_states)))
+
+    def legal(self, legal: Any = None, states: Any = ()) -> Bool[np.ndarray | Array, "state action"]:
+        """Legal actions: a given subset of the available ones, or all of them.
+
+        Parameters
+        ----------
+        legal : (state, action) booleans; None for ``action_mask``, or where there is none, for all actions.
+        states : (decision,) integers; the message names the first decision in an affected state.
+
+        Raises
+        ------
+        ValueError : `legal` has the wrong type or shape, or an action that is not available. Traced arrays are not
+            checked.
+        """
+        shape, mask = (self.num_states, self.num_actions), self.action_mask
+        if legal is None:
+            return np.ones(shape, bool) if mask is None else mask
+        allowed = legal if hasattr(legal, "dtype") else np.asarray(legal)
+        if allowed.shape != shape or allowed.dtype != bool:
+            raise ValueError(f"legal is {allowed.dtype} {allowed.shape}: give booleans {shape}")
+        if mask is not None and is_concrete(allowed, mask):
+            beyond = np.asarray(allowed) & ~np.asarray(mask)
+            if beyond.any():
+                seen = np.flatnonzero(beyond.any(-1)[np.asarray(states, int)])
+                state = np.asarray(states)[seen[0]] if len(seen) else beyond.any(-1).argmax()
+                place = f" at decision {seen[0]}" if len(seen) else ""
+                raise ValueError(
+                    f"legal[{state}, {beyond[state].argmax()}] is True{place}, but that action is not available: "
+                    "set it to False, or change the MDP's action_mask"
+                )
+        return allowed
+
+    def _fits(self, name: str, values: Array, shape: tuple[int, ...]) -> None:
+        if values.shape[-len(shape) :] != shape:
+            raise ValueError(
+                f"{name} has shape {values.shape}: the last axes must be {shape}, those of the MDP"
+            )
+
+
+def read_reward(mdp: Any, reward: Reals, name: str = "reward") -> tuple[Array, tuple[int, ...]]:
+    """Checked rewards (..., state, action or 1), and their batch axes.
+
+    Parameters
+    ----------
+    reward : r (..., state), or (..., state, action) whenever the last two axes are (S, A). (..., state, 1) is always a
+        reward of states.
+
+    Raises
+    ------
+    TypeError, ValueError : `mdp` is not an MDP; the reward is not of finite floats, or its shape is neither.
+    """
+    if not isinstance(mdp, MDP):
+        raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
+    (reward,) = read_reals(**{name: reward})
+    count, num_actions = mdp.num_states, mdp.num_actions
+    if reward.shape[-2:] in ((count, num_actions), (count, 1)):
+        return reward, reward.shape[:-2]
+    if reward.shape[-1:] == (count,):
+        return reward[..., None], reward.shape[:-1]
+    raise ValueError(
+        f"{name} has shape {reward.shape}: the last axis must be states, ({count},), or the last two states and "
+        f"actions, ({count}, {num_actions})"
+    )
+
+
+def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
+    """Checked booleans (state, action)."""
+    mask = jnp.asarray(mask)
+    if mask.dtype != bool:
+        raise TypeError(f"action_mask has dtype {mask.dtype}: give booleans, pass action_mask.astype(bool)")
+    if mask.shape != shape:
+        raise ValueError(f"action_mask has shape {mask.shape}, not (state, action), which is {shape}")
+    if is_concrete(mask):
+        empty = np.flatnonzero(~np.asarray(mask).any(1))
+        if len(empty):
+            raise ValueError(
+                f"action_mask[{empty[0]}] has no available action: give every state at least one, if only to stay"
+            )
+    return mask
+
+
+def _read_start(start: Any, num_states: int) -> Array:
+    """Checked probabilities (state,)."""
+    (start,) = read_reals(start=start)
+    if start.shape != (num_states,):
+        raise ValueError(f"start has shape {start.shape}, not (state,), which is ({num_states},)")
+    if is_concrete(start):
+        host = np.asarray(start)
+        require(host >= 0, "start", host, "is negative", "give probabilities")
+        total = host.sum(dtype=np.float64)
+        if abs(total - 1) > (1e-6 if host.dtype == np.float64 else 1e-4):
+            raise ValueError(f"start sums to {total:.6g}, not 1: divide it by its sum")
+    return start
+
+
+def _read_names(name: str, names: Any, count: int) -> tuple[str, ...]:
+    """A checked tuple of unique strings."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise TypeError(f"{name} is {names!r}: give a tuple of strings")
+    if len(names) != count:
+        raise ValueError(f"{name} has {len(names)} names for {count}: give one each")
+    first: dict[str, int] = {}
+    for place, one in enumerate(names):
+        if not isinstance(one, str):
+            raise TypeError(f"{name}[{place}] is {one!r}: give a string")
+        if one in first:
+            raise ValueError(
+                f"{name} must be unique strings; {one!r} is both {name}[{first[one]}] and {name}[{place}]"
+            )
+        first[one] = place
+    return tuple(names)

@@ -1,0 +1,305 @@
+r"""The soft-optimal (maximum-entropy) agent as a distribution over demonstrations.
+
+.. math:: \ln p(D \mid r) = \sum_{(s, a) \in D} \ln \pi_r(a \mid s)
+          = \sum_{s,a} n(s, a)\, (Q_r(s, a) - V_r(s))
+
+The counts n(s, a) of state-action pairs are sufficient. Densities are of actions given states: transition probabilities
+do not depend on the reward and are left out; samples are simulated with them. Ziebart, Bagnell and Dey (2010),
+"Modeling interaction via the principle of maximum causal entropy", section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import Array, lax
+from jaxtyping import Float
+from numpyro.distributions import constraints
+
+from ethogram.models.arguments import is_concrete, require_integer
+from ethogram.models.data.state_action_steps import AgentSteps, read_steps
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_values import SoftSolution, soft_values
+
+__all__ = ["ActionCounts", "SoftPolicy", "demonstration_counts", "num_experts", "read_demonstrations"]
+
+
+class SoftPolicy(dist.Distribution):
+    """Demonstrations of a soft-optimal agent with a known reward; each batch entry is one demonstration.
+
+    The value is integers (time, 2), a state and an action per step: -1 for a missing action, and for both in padding.
+    ``log_prob`` is that of the actions given the states.
+
+    Parameters
+    ----------
+    mdp : S states, A actions, a discount below 1.
+    reward : (state,) or (state, action); with a leading axis, one per agent.
+    length : steps of the longest demonstration.
+    lengths : (...) integers, steps of each; all of them `length` where None.
+    start : (...) integers, first state of each demonstration; None to draw it from the start distribution.
+    agent : (...) integers, which agent demonstrates, for rewards with a leading axis.
+    solution : result of `soft_values`, if already known.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `soft_values` refuses `mdp` or `reward`, `length` is not an integer above 0, or a start is not a state.
+
+    Examples
+    --------
+    >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
+    >>> agent = SoftPolicy(corridor, jnp.array([0.0, 0.0, 3.0]), length=4, start=jnp.array([0, 0]))
+    >>> agent.sample(jax.random.key(0)).shape
+    (2, 4, 2)
+    """
+
+    arg_constraints: ClassVar[dict] = {}
+    pytree_data_fields = ("mdp", "log_policy", "lengths", "start", "agent")
+    pytree_aux_fields = ("length",)
+
+    def __init__(
+        self,
+        mdp: MDP,
+        reward: Any,
+        *,
+        length: int,
+        lengths: Any = None,
+        start: Any = None,
+        agent: Any = None,
+        solution: SoftSolution | None = None,
+        validate_args: bool | None = None,
+    ):
+        require_integer("length", length, 1)
+        self.mdp, self.length = mdp, int(length)
+        solution = soft_values(mdp, reward) if solution is None else solution
+        self.log_policy = solution.log_policy
+        batch = jnp.broadcast_shapes(*(jnp.shape(x) for x in (lengths, start, agent) if x is not None))
+        if agent is None and self.log_policy.ndim > 2:
+            raise ValueError(
+                f"reward has shape {jnp.shape(reward)}, one per agent: pass agent=, integers per sequence"
+            )
+        if start is not None and is_concrete(start):
+            outside = ~np.isin(np.asarray(start), np.arange(mdp.num_states))
+            if outside.any():
+                raise ValueError(
+                    f"start has {np.asarray(start)[outside][0]}, outside 0..{mdp.num_states - 1}: give states"
+                )
+        self.lengths = jnp.broadcast_to(length if lengths is None else jnp.asarray(lengths), batch)
+        self.start = None if start is None else jnp.broadcast_to(jnp.asarray(start), batch)
+        self.agent = None if agent is None else jnp.broadcast_to(jnp.asarray(agent), batch)
+        super().__init__(batch, (self.length, 2), validate_args=validate_args)
+
+    @property
+    def support(self):
+        """Integer arrays; values that are not states or actions have probability zero."""
+        return constraints.independent(constraints.integer, 2)
+
+    def log_prob(self, value: Any) -> Array:
+        """Log probability (...) of the actions; -inf where one is not available."""
+        states, actions = jnp.asarray(value)[..., 0], jnp.asarray(value)[..., 1]
+        known = (states >= 0) & (actions >= 0)
+        inside = (states < self.mdp.num_states) & (actions < self.mdp.num_actions)
+        at: tuple[Array, ...] = (jnp.where(known, states, 0), jnp.where(known, actions, 0))
+        if self.agent is not None:
+            at = (jnp.broadcast_to(self.agent[..., None], known.shape), *at)
+        each = jnp.where(inside, self.log_policy[at], -jnp.inf)
+        return jnp.sum(jnp.where(known, each, 0), axis=-1)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Simulated demonstrations (..., time, 2)."""
+        shape = (*sample_shape, *self.batch_shape)
+        key_start, key_steps = jax.random.split(key)
+        num_states = self.mdp.num_states
+        if self.start is None:
+            chances = getattr(self.mdp, "start", None)
+            chances = jnp.ones(num_states) if chances is None else chances
+            state = jax.random.categorical(key_start, jnp.log(chances), shape=shape)
+        else:
+            state = jnp.broadcast_to(self.start, shape)
+        agent = None if self.agent is None else jnp.broadcast_to(self.agent, shape)
+
+        def step(state, key):
+            key_action, key_next = jax.random.split(key)
+            log_policy = self.log_policy[state] if agent is None else self.log_policy[agent, state]
+            action = jax.random.categorical(key_action, log_policy)
+            arrived = self.mdp.transitions.draw(key_next, state, action)
+            return arrived.astype(state.dtype), jnp.stack([state, action.astype(state.dtype)], -1)
+
+        steps = lax.scan(step, state.astype(np.int32), jax.random.split(key_steps, self.length))[1]
+        inside = jnp.arange(self.length) < self.lengths[..., None]
+        return jnp.where(inside[..., None], jnp.moveaxis(steps, 0, -2), -1)
+
+
+class ActionCounts(dist.Distribution):
+    """Counts of actions in a state, given their total; each batch entry is a state.
+
+    ``log_prob`` is that of one sequence of actions, as for `SoftPolicy`: without the multinomial coefficient.
+
+    Parameters
+    ----------
+    log_policy : (..., action), -inf where an action is not available.
+    total : (...) integers, number of actions.
+    """
+
+    arg_constraints: ClassVar[dict] = {}
+    pytree_data_fields = ("log_policy", "total")
+    pytree_aux_fields = ("most",)
+
+    def __init__(self, log_policy: Any, total: Any, *, validate_args: bool | None = None):
+        # Static here: under a map over draws the totals are traced.
+        self.most = int(np.max(total, initial=0)) if is_concrete(total) else None
+        self.log_policy, self.total = jnp.asarray(log_policy), jnp.asarray(total)
+        batch = jnp.broadcast_shapes(self.log_policy.shape[:-1], self.total.shape)
+        super().__init__(batch, self.log_policy.shape[-1:], validate_args=validate_args)
+
+    @property
+    def support(self):
+        """Nonnegative integers."""
+        return constraints.independent(constraints.nonnegative_integer, 1)
+
+    def log_prob(self, value: Any) -> Array:
+        """Log probability (...) of a sequence of actions with these counts."""
+        value = jnp.asarray(value)
+        return jnp.sum(jnp.where(value > 0, value * jnp.where(value > 0, self.log_policy, 0), 0), axis=-1)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Counts (..., action) that sum to the totals."""
+        chances = jnp.broadcast_to(jnp.exp(self.log_policy), (*self.batch_shape, *self.event_shape))
+        total = jnp.broadcast_to(self.total, self.batch_shape)
+        return dist.MultinomialProbs(chances, total, total_count_max=self.most).sample(key, sample_shape)
+
+
+def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> AgentSteps:
+    """Checked demonstrations, step by step.
+
+    Raises
+    ------
+    TypeError
+        If `data` are not `Trajectories`, or traced.
+    ValueError
+        If states or actions are missing or out of range, an action is not available, a step has probability zero
+        (unless `check_transitions` is False), or every action is missing.
+    """
+    if not isinstance(data, Trajectories):
+        raise TypeError(
+            f"demonstrations is {type(data).__name__}: give Trajectories with states and actions, or counts "
+            "(state, action) as an array of integers"
+        )
+    steps = read_steps(data, mdp.num_states, mdp.num_actions, said=False)
+    known = steps.inside & (steps.action >= 0)
+    if not known.any():
+        raise ValueError(
+            "demonstrations have no observed action: give Trajectories with actions of 0 or more"
+        )
+    if mdp.action_mask is not None:
+        allowed = np.asarray(mdp.action_mask)[
+            np.where(known, steps.state, 0), np.where(known, steps.action, 0)
+        ]
+        wrong = np.argwhere(known & ~allowed)
+        if len(wrong):
+            at = tuple(wrong[0].tolist())
+            raise ValueError(
+                f"demonstrations.actions{list(at)} is {steps.action[at]}, which is not available in state "
+                f"{steps.state[at]}: correct the trace, or the MDP's action_mask"
+            )
+    if check_transitions:
+        require_possible(mdp, steps)
+    return steps
+
+
+def demonstration_counts(
+    mdp: MDP, data: Any, *, check_transitions: bool = True, num_agents: int | None = None
+) -> Float[np.ndarray, "*agent state action"]:
+    """Counts n(s, a) of state-action pairs; per `data.subject` where `num_agents` is given.
+
+    Parameters
+    ----------
+    mdp : S states, A actions.
+    data : `Trajectories` with states and actions, or counts (state, action), which are checked.
+
+    Raises
+    ------
+    TypeError, ValueError : as for `read_demonstrations`, or counts are not integers (state, action), or negative.
+    """
+    if isinstance(data, list) and len({np.shape(row) for row in data}) > 1:
+        raise ValueError(
+            "demonstrations is a ragged list: give counts (state, action), or Trajectories.from_list(states=..., "
+            "actions=...)"
+        )
+    if hasattr(data, "ndim") or isinstance(data, list):
+        return _read_counts(mdp, np.asarray(data))
+    steps = read_demonstrations(mdp, data, check_transitions)
+    lead = () if num_agents is None else (num_agents,)
+    counts = np.zeros((*lead, mdp.num_states, mdp.num_actions))
+    known = steps.inside & (steps.action >= 0)
+    at: tuple[np.ndarray, ...] = (steps.state[known], steps.action[known])
+    if num_agents is not None:
+        at = (np.broadcast_to(np.asarray(data.subject)[:, None], known.shape)[known], *at)
+    np.add.at(counts, at, 1)
+    return counts
+
+
+def num_experts(demonstrations: Any) -> int | None:
+    """Number of experts in the demonstrations; None where they are pooled."""
+    if not isinstance(demonstrations, Trajectories) or demonstrations.subject is None:
+        return None
+    subject = demonstrations.subject
+    if not is_concrete(subject):
+        raise TypeError(
+            "demonstrations.subject is traced: the number of experts is a shape; give concrete data"
+        )
+    subject = np.asarray(subject)
+    if (subject < 0).any():
+        first = int((subject < 0).argmax())
+        raise ValueError(
+            f"demonstrations.subject[{first}] is {subject[first]}: number the expert of every demonstration from 0, or "
+            "leave subject out to pool them"
+        )
+    return int(np.max(subject, initial=-1)) + 1
+
+
+def _read_counts(mdp: MDP, counts: np.ndarray) -> np.ndarray:
+    if counts.dtype.kind not in "iu":
+        raise TypeError(f"demonstrations has dtype {counts.dtype}: give integer counts (state, action)")
+    if counts.shape != (mdp.num_states, mdp.num_actions):
+        raise ValueError(
+            f"demonstrations has shape {counts.shape}: give counts (state, action), here "
+            f"({mdp.num_states}, {mdp.num_actions})"
+        )
+    if (counts < 0).any():
+        at = np.argwhere(counts < 0)[0].tolist()
+        raise ValueError(f"demonstrations{at} is {counts[tuple(at)]}: a count is 0 or more")
+    if not counts.any():
+        raise ValueError("demonstrations is all 0: give counts with at least one action")
+    if mdp.action_mask is not None:
+        wrong = np.argwhere((counts > 0) & ~np.asarray(mdp.action_mask))
+        if len(wrong):
+            at = wrong[0].tolist()
+            raise ValueError(
+                f"demonstrations{at} is {counts[tuple(at)]}: action {at[1]} is not available in state {at[0]}; "
+                "correct the counts, or the MDP's action_mask"
+            )
+    return counts.astype(float)
+
+
+def require_possible(mdp: MDP, steps: AgentSteps) -> None:
+    """Raise ValueError at the first transition of probability zero."""
+    sequence, time = np.nonzero(steps.leaving)
+    state, action = steps.state[sequence, time], steps.action[sequence, time]
+    after, every = steps.state[sequence, time + 1], np.arange(mdp.num_actions)
+    with jax.ensure_compile_time_eval():  # inside jit too, where MDP and traces are concrete
+        likely = np.asarray(mdp.probability(state[:, None], every, after[:, None])) > 0
+    taken = (action[:, None] < 0) | (action[:, None] == every)
+    wrong = np.flatnonzero(~(likely & taken).any(1))
+    if wrong.size:
+        i = wrong[0]
+        by = "no action" if action[i] < 0 else f"action {action[i]} never"
+        raise ValueError(
+            f"data.states[{sequence[i]}, {time[i] + 1}] is {after[i]}: {by} leads there from {state[i]}; "
+            "correct the trace, or the transitions of the MDP"
+        )

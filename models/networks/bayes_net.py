@@ -1,0 +1,283 @@
+r"""Bayesian networks of discrete variables.
+
+.. math:: p(x) = c \prod_i p(x_i \mid x_{\mathrm{pa}(i)})
+
+Pearl (1988), "Probabilistic Reasoning in Intelligent Systems"; the constant c is one except for networks made of
+factors.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax.typing import ArrayLike
+
+from ethogram.models.model_object import model_object, static_field
+
+__all__ = ["BayesNet"]
+
+ROUNDING = 1e-6
+"""Deviation of a row's sum from one beyond which there is a warning."""
+
+
+@model_object
+class BayesNet:
+    """A discrete Bayesian network, which is a numpyro model with one site a variable.
+
+    Variables and states are given by number, from 0, or by name. Tables are used as given, in double precision: rows
+    that do not sum to one raise a warning and are never normalised.
+
+    Parameters
+    ----------
+    tables : one a variable, p(x | parents), with one axis a parent, in their order, and the variable's own axis last.
+    parents : one tuple a variable, the numbers of its parents.
+    names : of the variables; ``x0``, ``x1``, ... if None.
+    state_names : one tuple a variable, the names of its states; None if states have none.
+    log_constant : logarithm of a factor that multiplies the product of the tables.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A table does not have the shape that its parents imply, or has a negative or non-finite entry; a parent does
+        not exist or is repeated; the graph has a cycle; names are not unique strings, one a variable.
+
+    Warns
+    -----
+    UserWarning
+        A row's sum differs from one by more than 1e-6.
+
+    Examples
+    --------
+    >>> rain, wet = np.array([0.8, 0.2]), np.array([[0.9, 0.1], [0.2, 0.8]])
+    >>> garden = BayesNet((rain, wet), ((), (0,)), names=("rain", "wet"), state_names=(("no", "yes"),) * 2)
+    >>> round(float(np.exp(garden.log_joint([1, 1]))), 2)
+    0.16
+    """
+
+    tables: tuple[Any, ...]
+    parents: tuple[tuple[int, ...], ...] = static_field()
+    names: Any = static_field(default=None)
+    state_names: tuple[tuple[str, ...], ...] | None = static_field(default=None)
+    log_constant: float = static_field(default=0.0)
+
+    def __post_init__(self):
+        count = len(self.tables)
+        if not count:
+            raise ValueError("tables is empty: a network needs at least one variable")
+        parents = tuple(tuple(int(parent) for parent in each) for each in self.parents)
+        if len(parents) != count:
+            raise ValueError(f"parents has {len(parents)} entries, but tables has {count}: give one of each")
+        tables = tuple(_read_table(number, table) for number, table in enumerate(self.tables))
+        names = tuple(f"x{number}" for number in range(count)) if self.names is None else tuple(self.names)
+        if len(names) != count:
+            cure = "give one name a variable"
+            raise ValueError(f"names has {len(names)} entries for {count} variables: {cure}")
+        if not all(isinstance(name, str) for name in names) or len(set(names)) < count:
+            odd = next((name for name in names if not isinstance(name, str)), None)
+            twice = next((name for name in names if names.count(name) > 1), None)
+            fault = f"{twice!r} appears twice" if odd is None else f"{odd!r} is not a string"
+            raise ValueError(f"names must be unique strings; {fault}")
+        for name, value in (("parents", parents), ("tables", tables), ("names", names)):
+            object.__setattr__(self, name, value)
+        sizes = self.sizes
+        for number, each in enumerate(parents):
+            wrong = [parent for parent in each if not 0 <= parent < count]
+            if wrong or len(set(each)) < len(each) or number in each:
+                fault = (
+                    f"{wrong[0]} is outside 0..{count - 1}"
+                    if wrong
+                    else "a parent is repeated, or is its own"
+                )
+                raise ValueError(f"parents[{number}] (of {names[number]}): {fault}")
+            wanted = (*(sizes[parent] for parent in each), sizes[number])
+            if tables[number].shape != wanted:
+                raise ValueError(
+                    f"tables[{number}] (of {names[number]}) has shape {tables[number].shape}, not {wanted}: give one "
+                    "axis a parent, in their order, and the variable's own last"
+                )
+        self._read_states()
+        _topological_order(parents, names)
+        self._warn_of_rows()
+
+    def _read_states(self) -> None:
+        if self.state_names is None:
+            return
+        states = tuple(tuple(each) for each in self.state_names)
+        object.__setattr__(self, "state_names", states)
+        if len(states) != len(self.tables):
+            raise ValueError(f"state_names has {len(states)} entries for {len(self.tables)} variables")
+        for name, each, size in zip(self.names, states, self.sizes, strict=True):
+            if len(each) != size or len(set(each)) < size:
+                raise ValueError(f"state_names of {name} must be {size} unique names, not {each}")
+
+    def _warn_of_rows(self) -> None:
+        off = np.array([np.abs(table.sum(-1) - 1).max() for table in self.tables])
+        if off.max() > ROUNDING:
+            worst = int(off.argmax())
+            warnings.warn(
+                f"{int((off > ROUNDING).sum())} tables have rows that do not sum to one (off by up to {off[worst]:.3g}"
+                f", in the table of {self.names[worst]}): they are used as given",
+                stacklevel=4,
+            )
+
+    @property
+    def num_variables(self) -> int:
+        return len(self.tables)
+
+    @functools.cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of states of every variable."""
+        return tuple(table.shape[-1] for table in self.tables)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Variables in topological order, parents before children."""
+        return _topological_order(self.parents, self.names)
+
+    def variable(self, name: Any, argument: str = "variable") -> int:
+        """Number of a variable given by number or name.
+
+        Raises
+        ------
+        ValueError : there is no such variable; the message starts with `argument`.
+        """
+        if isinstance(name, str):
+            if name not in self.names:
+                raise ValueError(f"{argument}: no variable is named {name!r}; there are {_few(self.names)}")
+            return self.names.index(name)
+        if not _is_index(name, self.num_variables):
+            cure = f"give a number in 0..{self.num_variables - 1}, or a name"
+            raise ValueError(f"{argument}: {name!r} is not a variable: {cure}")
+        return int(name)
+
+    def state(self, variable: int, value: Any, argument: str = "state") -> int:
+        """Number of a variable's state given by number or name.
+
+        Raises
+        ------
+        ValueError : the variable has no such state; the message starts with `argument`.
+        """
+        size, name = self.sizes[variable], self.names[variable]
+        if isinstance(value, str):
+            known = () if self.state_names is None else self.state_names[variable]
+            if value not in known:
+                states = _few(known) if known else f"0..{size - 1}, without names"
+                raise ValueError(f"{argument}: {name} has no state {value!r}; its states are {states}")
+            return known.index(value)
+        if not _is_index(value, size):
+            raise ValueError(f"{argument}: {name} has no state {value!r}; its states are 0..{size - 1}")
+        return int(value)
+
+    def log_joint(self, assignment: ArrayLike | Sequence[int]) -> float:
+        """Joint log probability of an assignment of all variables, constant included; -inf if it is impossible.
+
+        Parameters
+        ----------
+        assignment : (variable,) states, integers.
+
+        Raises
+        ------
+        ValueError : the shape is wrong, or a number is not a state.
+        """
+        states = np.asarray(assignment)
+        if states.shape != (self.num_variables,) or states.dtype.kind not in "iu":
+            raise ValueError(
+                f"assignment must be integers of shape ({self.num_variables},), not {states.dtype} of {states.shape}"
+            )
+        for number, value in enumerate(states.tolist()):
+            self.state(number, value, "assignment")
+        with np.errstate(divide="ignore"):
+            families = enumerate(zip(self.tables, self.parents, strict=True))
+            logs = [np.log(table[(*states[list(each)], states[i])]) for i, (table, each) in families]
+        return float(self.log_constant + np.sum(logs))
+
+    def __call__(self, evidence: Mapping[Any, Any] | None = None) -> None:
+        """Ancestral sampling of all variables, those in the evidence observed.
+
+        Samples come from normalised rows. Where rows do not sum to one, or there is a constant, a site ``mass`` makes
+        the log density that of :meth:`log_joint`.
+
+        Parameters
+        ----------
+        evidence : states by variable, each a number or a name.
+
+        Raises
+        ------
+        ValueError : a variable or state does not exist, or a variable appears twice.
+        """
+        known: dict[int, int] = {}
+        for name, value in (evidence or {}).items():
+            number = self.variable(name, "evidence")
+            if number in known:
+                raise ValueError(f"evidence has {self.names[number]} twice, by number and by name")
+            known[number] = self.state(number, value, "evidence")
+        values: dict[int, Any] = {}
+        mass = jnp.asarray(self.log_constant)
+        exact = self.log_constant == 0
+        for number in self.order:
+            table = jnp.asarray(self.tables[number])
+            row = table[tuple(values[parent] for parent in self.parents[number])]
+            total = row.sum(-1)
+            if (np.abs(self.tables[number].sum(-1) - 1) > 1e-12).any():
+                exact, mass = False, mass + jnp.log(total)
+            child = dist.Categorical(probs=row / jnp.where(total > 0, total, 1), validate_args=False)
+            values[number] = numpyro.sample(self.names[number], child, obs=known.get(number))
+        if not exact:
+            site = "mass"
+            while site in self.names:
+                site += "_"
+            numpyro.sample(site, dist.Unit(mass), obs=jnp.zeros((*jnp.shape(mass), 0)))
+
+
+def _read_table(number: int, table: Any) -> np.ndarray:
+    array = np.asarray(table)
+    if array.dtype.kind not in "iuf" or not array.ndim or not array.size:
+        raise TypeError(
+            f"tables[{number}] is {array.dtype} of shape {array.shape}: give probabilities of shape (parents..., state)"
+        )
+    array = array.astype(np.float64)
+    wrong = np.argwhere(~(np.isfinite(array) & (array >= 0)))
+    if len(wrong):
+        at = wrong[0].tolist()
+        raise ValueError(f"tables[{number}]{at} is {array[tuple(at)]}: it must be finite and nonnegative")
+    return array
+
+
+def _is_index(value: Any, size: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value < size)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+@functools.lru_cache(maxsize=64)
+def _topological_order(parents: tuple[tuple[int, ...], ...], names: tuple[str, ...]) -> tuple[int, ...]:
+    """Variables with parents before children (Kahn's algorithm); ValueError where there is a cycle."""
+    waiting = [len(each) for each in parents]
+    children: list[list[int]] = [[] for _ in parents]
+    for number, each in enumerate(parents):
+        for parent in each:
+            children[parent].append(number)
+    ready, order = [number for number, left in enumerate(waiting) if not left], []
+    while ready:
+        number = ready.pop(0)
+        order.append(number)
+        for child in children[number]:
+            waiting[child] -= 1
+            if not waiting[child]:
+                ready.append(child)
+    if len(order) == len(parents):
+        return tuple(order)
+    walk = [next(number for number, left in enumerate(waiting) if left)]
+    while walk[-1] not in walk[:-1]:
+        walk.append(next(parent for parent in parents[walk[-1]] if waiting[parent]))
+    cycle = reversed(walk[walk.index(walk[-1]) :])
+    raise ValueError(f"parents contain a cycle: {' -> '.join(names[number] for number in cycle)}")

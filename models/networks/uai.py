@@ -1,0 +1,239 @@
+"""Networks, evidence and MAP queries in the text formats of the UAI inference competitions.
+
+A network file starts with BAYES or MARKOV, the number of variables and their numbers of states, then lists the scope of
+every table (of a BAYES file, the child last) and the tables themselves, the last variable of a scope changing fastest.
+Tokens are separated by any white space, ``#`` starts a comment, and a name that ends in ``.gz`` is a compressed file.
+An evidence file has pairs of variable and state after their number, in the dialect of the PASCAL 2011 challenge with
+the number of samples in front; a query file the MAP variables after their number. Names are in a JSON file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.tokens import Tokens, read_text, write_text
+
+__all__ = [
+    "Factors",
+    "bayes_net_of",
+    "parse_uai",
+    "read_evidence",
+    "read_factors",
+    "read_map_variables",
+    "read_names",
+    "write_evidence",
+    "write_map_variables",
+    "write_network",
+]
+
+
+class Factors(NamedTuple):
+    """Contents of a UAI network file.
+
+    Attributes
+    ----------
+    kind : ``"BAYES"`` or ``"MARKOV"``.
+    sizes : number of states of every variable.
+    scopes : variables of every table.
+    tables : arrays, one axis a variable of the scope.
+    """
+
+    kind: str
+    sizes: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    tables: tuple[np.ndarray, ...]
+
+
+def read_factors(path: str | os.PathLike) -> Factors:
+    """Scopes and tables of a UAI network file of either kind.
+
+    Raises
+    ------
+    ValueError : the file is malformed; the message has the line.
+    """
+    return parse_uai(path, read_text(path))
+
+
+def parse_uai(path: str | os.PathLike, text: str) -> Factors:
+    """Scopes and tables of the text of a UAI network file; ``path`` is for messages."""
+    tokens = Tokens(path, text)
+    kind = tokens.take("BAYES or MARKOV")
+    if kind.upper() not in ("BAYES", "MARKOV"):
+        raise tokens.error(f"expected BAYES or MARKOV, found {kind!r}")
+    count = tokens.integer("the number of variables", 1)
+    sizes = tuple(tokens.integer(f"the number of states of variable {i}", 1) for i in range(count))
+    scopes = []
+    for i in range(tokens.integer("the number of tables", 0)):
+        length = tokens.integer(f"the size of scope {i}", 0)
+        scope = tuple(tokens.integer(f"a variable of scope {i}", 0, count - 1) for _ in range(length))
+        if len(set(scope)) < len(scope):
+            raise tokens.error(f"scope {i} lists a variable twice: {scope}")
+        scopes.append(scope)
+    tables = []
+    for i, scope in enumerate(scopes):
+        shape = tuple(sizes[variable] for variable in scope)
+        wanted = int(np.prod(shape, dtype=object))
+        length = tokens.integer(f"the size of table {i}", 0)
+        if length != wanted:
+            raise tokens.error(f"table {i} has {length} entries, and its scope {scope} needs {wanted}")
+        tables.append(tokens.reals(wanted, f"table {i}").reshape(shape))
+    tokens.end()
+    return Factors(kind.upper(), sizes, tuple(scopes), tuple(tables))
+
+
+def bayes_net_of(path: str | os.PathLike, factors: Factors, names: Mapping[str, Any]) -> BayesNet:
+    """The network of a BAYES file; ``path`` is for messages, ``names`` as :func:`read_names` gives them.
+
+    Raises
+    ------
+    ValueError : a variable has no table, or two; or as :class:`BayesNet`.
+    """
+    place: dict[int, int] = {}
+    for i, scope in enumerate(factors.scopes):
+        if not scope:
+            raise ValueError(f"{os.fspath(path)}: scope {i} is empty: its last variable must be the child")
+        if scope[-1] in place:
+            twice = f"{place[scope[-1]]} and {i}"
+            raise ValueError(f"{os.fspath(path)}: variable {scope[-1]} has two tables, {twice}")
+        place[scope[-1]] = i
+    missing = next((variable for variable in range(len(factors.sizes)) if variable not in place), None)
+    if missing is not None:
+        fault = f"variable {missing} has no table: the child is the last of a scope"
+        raise ValueError(f"{os.fspath(path)}: {fault}")
+    order = [place[variable] for variable in range(len(place))]
+    parents = tuple(factors.scopes[i][:-1] for i in order)
+    return BayesNet(tuple(factors.tables[i] for i in order), parents, **names)
+
+
+def read_names(path: str | os.PathLike) -> dict[str, Any]:
+    """Arguments ``names`` and ``state_names`` of a network, from a JSON file with ``names`` and ``states``.
+
+    Raises
+    ------
+    ValueError : the file is not JSON, or has no list of names.
+    """
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{os.fspath(path)}, line {error.lineno}: not JSON: {error.msg}") from None
+    if not isinstance(content, dict) or "names" not in content:
+        raise ValueError(f'{os.fspath(path)} has no "names": give {{"names": [...], "states": [[...], ...]}}')
+    states = content.get("states")
+    for name, value in (("names", content["names"]), ("states", states)):
+        if not isinstance(value, list | None):
+            raise ValueError(f'{os.fspath(path)}: "{name}" must be a list, one entry a variable')
+    if states is not None and not all(isinstance(each, list) for each in states):
+        raise ValueError(f'{os.fspath(path)}: every entry of "states" must be a list of names')
+    state_names = None if states is None else tuple(tuple(each) for each in states)
+    return {"names": tuple(content["names"]), "state_names": state_names}
+
+
+def write_network(path: str | os.PathLike, network: BayesNet, names: str | os.PathLike | None = None) -> None:
+    """Write a BAYES file, and its names to a JSON file where one is given; numbers round-trip exactly.
+
+    Raises
+    ------
+    ValueError : the network has a constant factor, which the format cannot hold.
+    """
+    if network.log_constant != 0:
+        raise ValueError(f"network has log_constant {network.log_constant}: a UAI file cannot hold it")
+    scopes = ((len(parents) + 1, *parents, number) for number, parents in enumerate(network.parents))
+    count = (network.num_variables,)
+    lines = ["BAYES", *(" ".join(map(str, each)) for each in (count, network.sizes, count, *scopes)), ""]
+    for table in network.tables:
+        rows = table.reshape(-1, table.shape[-1]).tolist()
+        lines += [str(table.size), *(" " + " ".join(map(repr, row)) for row in rows), ""]
+    write_text(path, "\n".join(lines) + "\n")
+    if names is not None:
+        write_text(names, json.dumps({"names": network.names, "states": network.state_names}))
+
+
+def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int = 0) -> dict[int, int]:
+    """Observed states by variable, from one sample of an evidence file of either dialect.
+
+    Raises
+    ------
+    ValueError : the file is malformed, a variable or state does not exist or is repeated, or there is no such sample.
+    """
+    tokens = Tokens(path, read_text(path))
+    numbers = [tokens.integer(f"integer {i}", 0) for i in range(len(tokens.words))]
+    if numbers and len(numbers) == 1 + 2 * numbers[0] and not _one_sample_a_line(tokens, numbers):
+        samples = [range(1, len(numbers))]
+    else:
+        samples = _samples(tokens, numbers)
+    if not 0 <= sample < max(len(samples), 1):
+        raise ValueError(f"sample is {sample}, but {os.fspath(path)} has {len(samples)}")
+    found: dict[int, int] = {}
+    for place in (samples[sample] if samples else range(0))[::2]:
+        number = network.variable(numbers[place], tokens.where(place))
+        if number in found:
+            raise ValueError(f"{tokens.where(place)}: variable {number} appears twice")
+        found[number] = network.state(number, numbers[place + 1], tokens.where(place))
+    return found
+
+
+def write_evidence(path: str | os.PathLike, network: BayesNet, evidence: Mapping[Any, Any]) -> None:
+    """Write one sample of evidence, states by variable, in one line."""
+    pairs = []
+    for name, state in evidence.items():
+        number = network.variable(name, "evidence")
+        pairs += [number, network.state(number, state, "evidence")]
+    write_text(path, " ".join(map(str, (len(pairs) // 2, *pairs))) + "\n")
+
+
+def read_map_variables(path: str | os.PathLike, network: BayesNet) -> tuple[int, ...]:
+    """MAP variables of a query file.
+
+    Raises
+    ------
+    ValueError : the file is malformed, or a variable does not exist or is repeated.
+    """
+    tokens = Tokens(path, read_text(path))
+    count = tokens.integer("the number of MAP variables", 1)
+    found = [tokens.integer(f"MAP variable {i}", 0, network.num_variables - 1) for i in range(count)]
+    tokens.end()
+    if len(set(found)) < count:
+        twice = next(variable for variable in found if found.count(variable) > 1)
+        raise ValueError(f"{os.fspath(path)}: variable {twice} appears twice")
+    return tuple(found)
+
+
+def write_map_variables(path: str | os.PathLike, network: BayesNet, variables: Sequence[Any]) -> None:
+    """Write a query file of MAP variables given by number or name."""
+    numbers = [network.variable(name, "variables") for name in variables]
+    write_text(path, " ".join(map(str, (len(numbers), *numbers))) + "\n")
+
+
+def _samples(tokens: Tokens, numbers: list[int]) -> list[range]:
+    """Places of every sample's pairs, in the dialect with the number of samples first."""
+    samples, place = [], 1
+    for number in range(numbers[0] if numbers else 0):
+        if place >= len(numbers):
+            raise tokens.error(f"expected sample {number} of {numbers[0]}, found the end of the file")
+        stop = place + 1 + 2 * numbers[place]
+        if stop > len(numbers):
+            raise tokens.error(
+                f"sample {number} ends before its {numbers[place]} pairs of variable and state"
+            )
+        samples.append(range(place + 1, stop))
+        place = stop
+    if place < len(numbers):
+        raise tokens.error(
+            f"expected the end of the file after {numbers[0]} pairs or samples, found {len(numbers) - place} more"
+        )
+    return samples
+
+
+def _one_sample_a_line(tokens: Tokens, numbers: list[int]) -> bool:
+    """Whether the first line is the number of samples alone, and each of as many further lines is a whole sample."""
+    lines: dict[int, list[int]] = {}
+    for line, number in zip(tokens.lines, numbers, strict=True):
+        lines.setdefault(line, []).append(number)
+    first, *others = lines.values()
+    return first == [len(others)] and all(len(each) == 1 + 2 * each[0] for each in others)

@@ -1,0 +1,7 @@
+"""GP-IRL: inverse reinforcement learning with Gaussian-process rewards."""
+
+from ethogram.models.rewards.gp_irl import GPIRL, SimulatedRewards
+from ethogram.models.rewards.inducing_points import select_inducing_points
+from ethogram.models.rewards.priors import SquaredHalfCauchy
+
+__all__ = ["GPIRL", "SimulatedRewards", "SquaredHalfCauchy", "select_inducing_points"]

@@ -1,0 +1,374 @@
+r"""GP-IRL: a Gaussian-process prior on the reward of a soft-optimal (maximum-entropy) agent.
+
+.. math:: \lambda_0 \sim p(\lambda_0), \quad \lambda_l \sim p(\lambda_l), \qquad
+          r \sim GP(0, k_\lambda(x, x')), \qquad a_t \sim \pi_r(\cdot \mid s_t)
+
+The policy is that of :func:`~ethogram.models.mdps.soft_values`. Only differences of rewards are identified: a constant
+added to all leaves the policy unchanged, and the level is determined by the prior alone.
+
+Levine, Popovic and Koltun (2011), "Nonlinear inverse reinforcement learning with Gaussian processes", eq. 1, 6 and 7;
+Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes". Differences: the
+relevances have priors, since with few demonstrations their likelihood has no maximum; the noise of the kernel is kept
+in the conditional distribution of the reward given the inducing points (Levine leaves it out).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from jaxtyping import Float
+from numpyro.distributions import constraints
+
+from ethogram.models.arguments import is_concrete, read_reals, require_one_of
+from ethogram.models.conjugate_model import Exportable
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.policy_values import read_interest
+from ethogram.models.mdps.soft_policy import (
+    ActionCounts,
+    SoftPolicy,
+    demonstration_counts,
+    num_experts,
+    read_demonstrations,
+)
+from ethogram.models.mdps.soft_values import SoftSolution, soft_values
+from ethogram.models.model_object import model_object, static_field
+from ethogram.models.rewards import kernel as reward_kernel
+from ethogram.models.rewards.kernel import RewardMap
+from ethogram.models.rewards.priors import SquaredHalfCauchy, read_inducing, read_prior
+
+__all__ = ["GPIRL", "SimulatedRewards"]
+
+FAMILIES = ("direct", "inducing")
+DIRECT_AT_MOST = 500
+"""Number of points up to which the direct family is the default."""
+
+FEW_FEATURES = 3
+TABLES, LARGEST = 6, 2**32
+"""Matrices (point, point) that a fit holds at once, and bytes that these may take."""
+
+
+class SimulatedRewards(NamedTuple):
+    """Simulated demonstrations and their true parameters.
+
+    Attributes
+    ----------
+    data : states and actions; one sequence per demonstration.
+    parameters : by site, ``scale``, ``relevance``, ``reward``, ``policy`` and so on.
+    """
+
+    data: Trajectories
+    parameters: dict[str, Any]
+
+
+@model_object
+class GPIRL(Exportable):
+    """Gaussian-process inverse reinforcement learning; a numpyro model.
+
+    Sites: ``scale``, ``relevance (feature,)``, ``u_white (inducing,)`` and ``reward_white (point,)``, standard normal;
+    deterministic ``reward``, ``centred_reward``, its deviations from its mean, ``values (state,)`` and ``policy (state,
+    action)``; ``demonstrations`` in the plate ``trajectory``, or in the plate ``state`` where the data are counts.
+    Where trajectories have subjects, each is an expert with its own reward under common hyper-parameters, in the plate
+    ``expert``; to pool experts, leave ``subject`` out.
+
+    Parameters
+    ----------
+    mdp : S states, A actions, a discount below 1.
+    features : (state, feature), or (state, action, feature) for a reward of states and actions; default: those of
+        `mdp`. A point is a state, or a pair state * A + action.
+    family : ``"direct"``, inference for the rewards of all points; or ``"inducing"``, for those of inducing points, on
+        which all others are conditioned. Default: direct up to 500 points.
+    inducing : (inducing,) integers, the inducing points; `select_inducing_points` chooses some.
+    noise : variance of every feature, > 0: states with equal features have slightly different rewards.
+    scale_prior : prior of the variance of a reward: a numpyro distribution, or a fixed number.
+    relevance_prior : prior of the relevances (inverse squared lengthscales), likewise, or fixed numbers (feature,).
+        Default: log-normal; for more than three features the square of a half-Cauchy variable.
+    rationality : inverse temperature, which multiplies rewards: a number, or a distribution where the scale is fixed.
+    whiten : whether rewards are sampled through standard normal variables; otherwise ``u`` and ``reward`` are sampled
+        directly.
+    check_transitions : whether demonstrated transitions of probability zero are refused.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument has the wrong type, shape or sign, or is NaN; inducing points are out of range or repeated; the
+        discount is 1; a prior is not on the positive reals; or covariances of all points would take more than 4 GiB.
+
+    Warns
+    -----
+    UserWarning
+        A feature is constant: its relevance is not identified, and matters for other environments only.
+
+    Examples
+    --------
+    >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
+    >>> model = GPIRL(corridor, [[0.0], [1.0], [2.0]])
+    >>> simulated = model.simulate(jax.random.key(0), num_trajectories=5, length=4)
+    >>> simulated.data.actions.shape, simulated.parameters["reward"].shape
+    ((5, 4), (3,))
+    """
+
+    mdp: Any
+    features: Any = None
+    family: str | None = static_field(default=None)
+    inducing: Any = None
+    noise: Any = 0.005
+    scale_prior: Any = dist.LogNormal(math.log(5.0), 1.0)
+    relevance_prior: Any = None
+    rationality: Any = 1.0
+    whiten: bool = static_field(default=True)
+    check_transitions: bool = static_field(default=True)
+
+    def __post_init__(self):
+        if not isinstance(self.mdp, MDP):
+            raise TypeError(f"mdp is {type(self.mdp).__name__}: give an MDP")
+        read_interest(self.mdp)
+        if self.features is None and self.mdp.features is None:
+            raise ValueError("features is None, and mdp has none: give features (state, feature)")
+        (features,) = read_reals(features=self.mdp.features if self.features is None else self.features)
+        lead = (self.mdp.num_states, self.mdp.num_actions)
+        if (
+            features.ndim not in (2, 3)
+            or features.shape[:-1] != lead[: features.ndim - 1]
+            or not features.shape[-1]
+        ):
+            raise ValueError(
+                f"features has shape {features.shape}, not (state, feature), which is ({lead[0]}, ...), or (state, "
+                f"action, feature), which is ({lead[0]}, {lead[1]}, ...)"
+            )
+        object.__setattr__(self, "features", features)
+        family = self.family or ("direct" if self.num_points <= DIRECT_AT_MOST else "inducing")
+        require_one_of("family", family, FAMILIES)
+        object.__setattr__(self, "family", family)
+        size = TABLES * self.num_points**2 * 8
+        if size > LARGEST:
+            raise ValueError(
+                f"features has {self.num_points} points: their covariances, Cholesky factors and Hessians take {size} "
+                f"bytes, more than {LARGEST}. Aggregate states, or fit a linear reward by fit_max_entropy, which takes "
+                "sparse MDPs of any size"
+            )
+        object.__setattr__(self, "inducing", read_inducing(self.inducing, family, self.num_points))
+        if self.relevance_prior is None:
+            few = self.num_features <= FEW_FEATURES
+            object.__setattr__(
+                self, "relevance_prior", dist.LogNormal(0.0, 1.0) if few else SquaredHalfCauchy()
+            )
+        for name in ("noise", "scale_prior", "relevance_prior", "rationality"):
+            shapes = ((), (self.num_features,)) if name == "relevance_prior" else ((),)
+            object.__setattr__(self, name, read_prior(name, getattr(self, name), shapes))
+        if all(isinstance(x, dist.Distribution) for x in (self.rationality, self.scale_prior)):
+            raise ValueError(
+                "rationality and scale_prior are both distributions, but only their product is identified: give a "
+                "number for one of them"
+            )
+        if is_concrete(features):
+            flat = np.asarray(features).reshape(-1, features.shape[-1])
+            same = np.flatnonzero(np.ptp(flat, axis=0) == 0)
+            if len(same) and self.num_points > 1:
+                warnings.warn(
+                    f"{len(same)} features are constant, the first of them features[..., {same[0]}]: their relevances "
+                    "are not identified, and their posterior is the prior",
+                    stacklevel=3,
+                )
+
+    @property
+    def num_points(self) -> int:
+        """Number of states, or of state-action pairs, that have a reward."""
+        return math.prod(self.features.shape[:-1])
+
+    @property
+    def num_features(self) -> int:
+        return self.features.shape[-1]
+
+    @property
+    def points(self) -> Float[Array, "point feature"]:
+        """Features of every point."""
+        return self.features.reshape(self.num_points, self.num_features)
+
+    @property
+    def num_white(self) -> int:
+        """Number of standard normal variables that inference is for."""
+        return self.num_points if self.family == "direct" else len(self.inducing)
+
+    def reward_map(self, scale: Any, relevance: Any) -> RewardMap:
+        """Rewards of all points given the hyper-parameters, as a linear map of standard normal variables."""
+        dtype, points = self.features.dtype, self.points
+        scale, relevance, noise = (jnp.asarray(x, dtype) for x in (scale, relevance, self.noise))
+        if self.family == "direct":
+            return RewardMap(
+                reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale), None
+            )
+        low, given = reward_kernel.conditional(points, points[self.inducing], scale, relevance, noise)
+        return RewardMap(given.mean @ low, reward_kernel.root(given.covariance, scale))
+
+    def agent(self, reward: Any, rationality: Any = None) -> SoftSolution:
+        """Soft-optimal agent for rewards (..., point), times a rationality that broadcasts with them."""
+        times = self.rationality if rationality is None else rationality
+        pairs = self.features.shape[1:-1] or (
+            1,
+        )  # a trailing axis says states, even where there are as many rewards as actions
+        return soft_values(
+            self.mdp, (times * reward).reshape(*reward.shape[:-1], self.mdp.num_states, *pairs)
+        )
+
+    def __call__(self, demonstrations: Any = None, *, condition: bool = True) -> None:
+        """Sample hyper-parameters and rewards, and demonstrations given them.
+
+        Parameters
+        ----------
+        demonstrations : `Trajectories` with states and actions, or counts (state, action); None for the prior alone.
+        condition : False samples demonstrations with the same first states and lengths; counts with the same totals.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for :func:`~ethogram.models.mdps.demonstration_counts`. Traced data are not checked.
+        """
+        self.check(demonstrations)
+        scale = self._hyper("scale", self.scale_prior, ())
+        relevance = self._hyper("relevance", self.relevance_prior, (self.num_features,))
+        rationality = self._hyper("rationality", self.rationality, ())
+        experts = num_experts(demonstrations)
+        with numpyro.plate("expert", experts) if experts is not None else contextlib.nullcontext():
+            reward = self._sample_reward(scale, relevance)
+        solution = self.agent(reward, rationality)
+        for name, value in reward_sites(self, reward, solution).items():
+            if self.whiten or name != "reward":
+                numpyro.deterministic(name, value)
+        if demonstrations is not None:
+            self._observe(solution, demonstrations, condition)
+
+    def _hyper(self, name: str, prior: Any, shape: tuple[int, ...]) -> Array:
+        if isinstance(prior, dist.Distribution):
+            with numpyro.plate("feature", shape[0]) if shape else contextlib.nullcontext():
+                return numpyro.sample(name, prior)
+        value = jnp.broadcast_to(jnp.asarray(prior), shape)
+        return value if name == "rationality" else numpyro.deterministic(name, value)
+
+    def _sample_reward(self, scale: Array, relevance: Array) -> Array:
+        def white(name: str, count: int) -> Array:
+            return numpyro.sample(name, dist.Normal(0, jnp.ones(count, self.features.dtype)).to_event(1))
+
+        if self.whiten:
+            mapping = self.reward_map(scale, relevance)
+            if mapping.noise is None:
+                return mapping.reward(white("reward_white", self.num_points))
+            return mapping.reward(white("u_white", self.num_white), white("reward_white", self.num_points))
+        noise = jnp.asarray(self.noise, self.features.dtype)
+        points = self.points
+        if self.family == "direct":
+            low = reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
+            return numpyro.sample("reward", dist.MultivariateNormal(0.0, scale_tril=low))
+        low, given = reward_kernel.conditional(points, points[self.inducing], scale, relevance, noise)
+        u = numpyro.sample("u", dist.MultivariateNormal(0.0, scale_tril=low))
+        spread = reward_kernel.root(given.covariance, scale)
+        return numpyro.sample("reward", dist.MultivariateNormal(u @ given.mean.T, scale_tril=spread))
+
+    def _observe(self, solution: SoftSolution, data: Any, condition: bool) -> None:
+        if not isinstance(data, Trajectories):
+            # Concrete totals stay concrete under a map over draws: their maximum is a shape for new data.
+            total = np.asarray(data).sum(-1) if is_concrete(data) else jnp.sum(data, -1)
+            with numpyro.plate("state", self.mdp.num_states):
+                of_states = ActionCounts(solution.log_policy, total)
+                numpyro.sample("demonstrations", of_states, obs=jnp.asarray(data) if condition else None)
+            return
+        states, actions, lengths = map(jnp.asarray, (data.states, data.actions, data.lengths))
+        inside = (jnp.arange(states.shape[1]) < lengths[:, None]) & jnp.asarray(data.observed)
+        value = jnp.where(inside[..., None], jnp.stack([states, actions], -1), -1)
+        agent = None if data.subject is None else jnp.asarray(data.subject)
+        parts: dict[str, Any] = {"lengths": lengths, "start": states[:, 0], "agent": agent}
+        acts = SoftPolicy(self.mdp, None, length=states.shape[1], **parts, solution=solution)
+        with numpyro.plate("trajectory", states.shape[0]):
+            numpyro.sample("demonstrations", acts, obs=value if condition else None)
+
+    def given_reward(self, demonstrations: Any, *, condition: bool = True) -> None:
+        """Numpyro model of the demonstrations given draws of the sites ``reward`` and ``rationality``."""
+        rationality = self._hyper("rationality", self.rationality, ())
+        experts = num_experts(demonstrations)
+        shape = (*(() if experts is None else (experts,)), *self.features.shape[:-1])
+        reward = numpyro.sample("reward", dist.ImproperUniform(constraints.real, (), shape))
+        flat = reward.reshape(*shape[: len(shape) - self.features.ndim + 1], self.num_points)
+        self._observe(self.agent(flat, rationality), demonstrations, condition)
+
+    def scoring_model(self) -> Any:
+        """`given_reward`: rewards learned in double precision are scored as they are, not recomputed."""
+        return self.given_reward
+
+    def check(self, demonstrations: Any) -> None:
+        """Raise TypeError or ValueError unless the demonstrations are valid; see :meth:`__call__`."""
+        if demonstrations is None or not is_concrete(*jax.tree.leaves((demonstrations, self.mdp))):
+            return
+        if isinstance(demonstrations, Trajectories):
+            read_demonstrations(self.mdp, demonstrations, self.check_transitions)
+        else:
+            demonstration_counts(self.mdp, demonstrations)
+
+    def counts(self, demonstrations: Any) -> Float[np.ndarray, "*expert state action"]:
+        """Checked counts of state-action pairs; with a leading axis where there are experts."""
+        return demonstration_counts(
+            self.mdp,
+            demonstrations,
+            check_transitions=self.check_transitions,
+            num_agents=num_experts(demonstrations),
+        )
+
+    def simulate(
+        self, key: Array, *, num_trajectories: int, length: int, parameters: dict[str, Any] | None = None
+    ) -> SimulatedRewards:
+        """Simulated demonstrations of one agent, with a reward from the prior or given.
+
+        Parameters
+        ----------
+        num_trajectories, length : number of demonstrations, and their steps.
+        parameters : ``reward`` (state,) or (state, action), in place of a prior draw.
+        """
+        key_prior, key_data = jax.random.split(key)
+        if parameters is None:
+            seeded = numpyro.handlers.seed(self, key_prior)
+            sites = numpyro.handlers.trace(seeded).get_trace()
+            parameters = {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
+        if "reward" not in parameters:
+            raise ValueError(
+                f"parameters have no reward: they have {', '.join(sorted(parameters)) or 'nothing'}"
+            )
+        rationality = parameters.get("rationality", self.rationality)
+        acts = SoftPolicy(self.mdp, rationality * jnp.asarray(parameters["reward"]), length=length)
+        drawn = np.asarray(acts.sample(key_data, (num_trajectories,)))
+        data = Trajectories.from_list(states=list(drawn[..., 0]), actions=list(drawn[..., 1]))
+        return SimulatedRewards(data, parameters)
+
+    def site_layout(self, data: Any = None) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
+        """Dims of every site, and coords."""
+        pair = ("state", "action")
+        reward = pair[: self.features.ndim - 1]
+        dims: dict[str, tuple[str, ...]] = {
+            "relevance": ("feature",), "u_white": ("inducing",), "u": ("inducing",), "reward_white": ("point",),
+            "reward": reward, "centred_reward": reward, "values": ("state",), "policy": pair,
+            "demonstrations": ("trajectory", "time", "part") if isinstance(data, Trajectories) else pair,
+        }  # fmt: skip
+        if num_experts(data) is not None:
+            own = ("u_white", "u", "reward_white", "reward", "centred_reward", "values", "policy")
+            dims |= {name: ("expert", *dims[name]) for name in own}
+        coords: dict[str, Any] = {"part": ["state", "action"]}
+        for dim in pair:
+            names = getattr(self.mdp, f"{dim}_names", None)
+            if names is not None:
+                coords[dim] = list(names)
+        return dims, coords
+
+
+def reward_sites(model: GPIRL, reward: Array, solution: SoftSolution) -> dict[str, Array]:
+    """Deterministic sites of rewards (..., point) and their agent."""
+    shaped = reward.reshape(*reward.shape[:-1], *model.features.shape[:-1])
+    middle = jnp.mean(reward, -1).reshape(*reward.shape[:-1], *[1] * (model.features.ndim - 1))
+    of_agent = {"values": solution.values, "policy": solution.policy}
+    return {"reward": shaped, "centred_reward": shaped - middle, **of_agent}

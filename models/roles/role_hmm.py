@@ -1,0 +1,368 @@
+r"""The role HMM: a Bayesian hidden Markov model of the role of each agent, step by step.
+
+.. math:: \pi \sim Dir(\alpha_0), \quad A_j \sim Dir(\alpha + s e_j), \quad \phi_k \sim p(\phi), \\
+          z_1 \sim \pi, \quad z_t \sim A_{z_{t-1}}, \quad x_t \sim p(\cdot \mid \phi_{z_t})
+
+Each agent of each demonstration is one chain; chains are independent given the parameters. With
+``exclusive="per_sequence"`` each agent keeps one role for a whole demonstration, the roles of a group are distinct,
+and there is no chain.
+
+Le, Yue, Carr, Lucey (2017), "Coordinated multi-agent imitation learning", supplement. Corrected here: the joint has
+transitions (as printed it is a mixture); the local step uses :math:`\exp E \ln p_0`, and :math:`F_1 = \tilde p_0
+\tilde L_1` (the printed :math:`F_1 = p_0` leaves the first observation out of q(z)); the initial count is
+:math:`\tilde p_0 \tilde L_1 B_1 / Z` (eq. 15 lacks :math:`\tilde L_1`); statistics of a state are weighted by its
+own responsibility (eq. 4, 13); natural-gradient steps mix natural, never standard, parameters (eq. 16), scaled by
+whole sequences (eq. 6).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jax import Array
+from jaxtyping import Float, Int
+
+from ethogram.models.arguments import concretely, is_concrete, read_reals, require_integer, require_one_of
+from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
+from ethogram.models.chains.hidden_markov import HiddenMarkov
+from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.data import trajectories
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.emission import Emission
+from ethogram.models.families.exponential_family import ConjugateBlock, Dirichlet, Known, PartlyKnown
+from ethogram.models.families.numpyro_sites import Zeros, by_site, sample_parameters, zeros_of
+from ethogram.models.model_object import model_object, static_field
+from ethogram.models.roles.exclusive_roles import ExclusiveRoles, GroupedChains, log_num_maps
+from ethogram.models.roles.log_permanent import MAX_ROLES, log_permanent
+from ethogram.models.roles.starts import START_KINDS, start_statistics
+
+__all__ = ["RoleHMM", "Simulated"]
+
+
+class Simulated(NamedTuple):
+    """Simulated data with the true roles and parameters."""
+
+    data: Trajectories
+    states: Array  # (sequence, time): roles, -1 beyond the length
+    parameters: dict[str, Any]
+
+
+@model_object
+class RoleHMM(ConjugateModel):
+    """Bayesian hidden Markov model of roles: a numpyro model, and a conjugate model for `ConjugateSVI`.
+
+    Parameters
+    ----------
+    num_roles : K.
+    emission : an emission of :mod:`ethogram.models.emissions`.
+    initial : concentration alpha_0, a number or (role,), or ``Known(pi)``; 1 where None.
+    transition : concentrations of the transition rows, a number, (role,) or (role, next_role), where an exact zero
+        forbids a transition; or ``Known(A)`` with rows of NaN where unknown; 1 where None.
+    sticky : s >= 0, added to the concentration of self-transitions that are not forbidden; 0 where None.
+    exclusive : None, or ``"per_sequence"``: one role per agent and demonstration, all distinct; ``initial``,
+        ``transition`` and ``sticky`` must then be None.
+    known_roles : whether ``data.states`` holds roles, -1 where unknown, to condition on; otherwise ``data.states`` is
+        ignored.
+
+    Examples
+    --------
+    >>> from ethogram.models.emissions import GaussianEmission
+    >>> model = RoleHMM(10, GaussianEmission(2, strength=0.01, dof=4.0, scale=25.0), sticky=1.0)
+    >>> sorted(model.prior())
+    ['initial', 'mean_covariance', 'transition']
+    """
+
+    num_roles: int = static_field()
+    emission: Any = None
+    initial: Any = None
+    transition: Any = None
+    sticky: Any = None
+    exclusive: Literal["per_sequence"] | None = static_field(default=None)
+    known_roles: bool = static_field(default=False)
+    zeros: Zeros = static_field(init=False, default=())
+    start_kinds: ClassVar[tuple[str, ...]] = START_KINDS
+
+    def __post_init__(self):
+        count = self.num_roles
+        require_integer("num_roles", count, 1)
+        if not isinstance(self.emission, Emission):
+            raise TypeError(f"emission must be one of ethogram.models.emissions, not {self.emission!r}")
+        require_one_of("exclusive", self.exclusive, (None, "per_sequence"))
+        if self.exclusive is None:
+            for name, shape in {"initial": (count,), "transition": (count, count)}.items():
+                object.__setattr__(self, name, _concentration(name, getattr(self, name), shape))
+            self._check_sticky()
+        else:
+            for name in ("initial", "transition", "sticky"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} is not a parameter of exclusive={self.exclusive!r}: leave it out"
+                    )
+            if count > MAX_ROLES:
+                raise ValueError(f"num_roles is {count}: exclusive roles are summed over at most {MAX_ROLES}")
+        with jax.ensure_compile_time_eval():  # which entries are forbidden is structure, also inside jit
+            object.__setattr__(self, "zeros", zeros_of(self.prior()))
+
+    def _check_sticky(self) -> None:
+        if isinstance(self.transition, Known) and np.isfinite(np.asarray(self.transition.value)).all():
+            if self.sticky is None:
+                return
+            raise ValueError("sticky has no effect where every row of transition is Known: leave it out")
+        (sticky,) = read_reals(sticky=0.0 if self.sticky is None else self.sticky)
+        if sticky.ndim:
+            raise ValueError(f"sticky must be a number, not of shape {sticky.shape}")
+        if is_concrete(sticky) and sticky < 0:
+            raise ValueError(f"sticky must be at least 0, not {sticky}")
+        object.__setattr__(self, "sticky", sticky)
+
+    def prior(self) -> dict[str, ConjugateBlock]:
+        """Conjugate blocks of the prior: ``initial``, ``transition`` (not where exclusive), and the emission's."""
+        blocks = self.emission.prior(self.num_roles)
+        if self.exclusive is not None:
+            return blocks
+        return {
+            "initial": _rows("initial", self.initial, None),
+            "transition": _rows("transition", self.transition, self.sticky),
+            **blocks,
+        }
+
+    def check(self, data: Trajectories) -> None:
+        """Raise ValueError or TypeError unless the data fit the model; traced arrays are not checked."""
+        trajectories.check(data)
+        self.emission.read(data)
+        if self.known_roles and data.states is None:
+            raise ValueError(
+                "data.states is None: known_roles=True needs roles (sequence, time), -1 where not known"
+            )
+        if self.known_roles and is_concrete(data.states, data.lengths):
+            states = np.asarray(self._roles(data))
+            if states.max() >= self.num_roles:
+                place = np.argwhere(states >= self.num_roles)[0].tolist()
+                raise ValueError(
+                    f"data.states{place} is {states.max()}, but there are num_roles={self.num_roles}"
+                )
+        if self.exclusive is not None:
+            self._agents_of_groups(data)
+
+    def arrange(self, data: Trajectories) -> ChainData | GroupedChains:
+        """Data in the form of :meth:`log_normalizer`; every array leads with the sequence axis.
+
+        Exclusive roles need the sequences in order of their groups.
+        """
+        observed, lengths = jnp.asarray(data.observed), jnp.asarray(data.lengths)
+        chains = ChainData(self.emission.read(data), observed, lengths, self._roles(data))
+        return chains if self.exclusive is None else GroupedChains(chains, self._agents_of_groups(data))
+
+    def _roles(self, data: Trajectories) -> Array | None:
+        """Known roles (sequence, time), -1 where unknown and beyond a length."""
+        if not self.known_roles:
+            return None
+
+        def inside(xp, states, lengths):
+            return xp.where(xp.arange(states.shape[1]) < lengths[:, None], states, -1)
+
+        return concretely(inside, data.states, data.lengths)
+
+    def _agents_of_groups(self, data: Trajectories) -> int:
+        """Number of agents of every group."""
+        if data.group is None:
+            raise ValueError("data.group is None: exclusive roles need the group of every sequence")
+        if not is_concrete(data.group):
+            raise TypeError(
+                "data.group is traced: exclusive roles need concrete groups: pass NumPy arrays, outside jit"
+            )
+        unknown = np.flatnonzero(np.asarray(data.group) < 0)
+        if unknown.size:
+            raise ValueError(
+                f"data.group[{unknown[0]}] is {data.group[unknown[0]]}: exclusive roles need the group of every "
+                "sequence; drop sequences without one"
+            )
+        groups, counts = np.unique(np.asarray(data.group), return_counts=True)
+        if (counts != counts[0]).any():
+            odd = int(np.argmax(counts != counts[0]))
+            raise ValueError(
+                f"ragged groups: group {groups[odd]} has {counts[odd]} agents, group {groups[0]} has {counts[0]}; "
+                "exclusive roles need groups of equal size: drop the others"
+            )
+        if counts[0] > self.num_roles:
+            raise ValueError(
+                f"groups have {counts[0]} agents for num_roles={self.num_roles} exclusive roles: "
+                f"give num_roles >= {counts[0]}"
+            )
+        if data.agent is not None:
+            pairs = np.stack([np.asarray(data.group), np.asarray(data.agent)])
+            unique, repeats = np.unique(pairs, axis=1, return_counts=True)
+            if (repeats > 1).any():
+                group, agent = unique[:, np.argmax(repeats > 1)]
+                raise ValueError(
+                    f"agent {agent} appears twice in group {group}: number the agents of a group apart"
+                )
+        return int(counts[0])
+
+    def log_normalizer(
+        self, expected: dict[str, Any], batch: ChainData | GroupedChains | Trajectories
+    ) -> Float[Array, ""]:
+        r"""Summed :math:`\ln \tilde Z` of a batch under expected log potentials, a scalar.
+
+        Parameters
+        ----------
+        expected : expected statistics of the blocks of :meth:`prior`.
+        batch : data, as :meth:`arrange` gives them; sequences of length zero add nothing.
+        """
+        if isinstance(batch, Trajectories):
+            batch = self.arrange(batch)
+        if isinstance(batch, ChainData):
+            return conjugate_log_normalizer(self.emission, expected, batch)
+        potentials = self.role_potentials(expected, batch.chains)
+        potentials = potentials.reshape(-1, batch.num_agents, self.num_roles)
+        return jnp.sum(log_permanent(potentials) - log_num_maps(batch.num_agents, self.num_roles))
+
+    def step_potentials(
+        self, expected: dict[str, Any], chains: ChainData
+    ) -> Float[Array, "sequence time role"]:
+        """Expected log likelihood of every step in every role (sequence, time, role)."""
+        observed = chains.observed
+        inside = observed.reshape(observed.shape + (1,) * (chains.observations.ndim - 2))
+        each = self.emission.expected_log_likelihood(expected, jnp.where(inside, chains.observations, 0))
+        return masked_log_likelihood(each, observed, chains.states)
+
+    def role_potentials(self, expected: dict[str, Any], chains: ChainData) -> Float[Array, "sequence role"]:
+        """Expected log likelihood of every sequence in every role (sequence, role), summed over its steps."""
+        return jnp.sum(self.step_potentials(expected, chains), axis=1)
+
+    def start_statistics(self, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
+        """Statistics of rough labels of every step, as :func:`~ethogram.models.roles.starts.start_statistics`."""
+        return start_statistics(self, rng, kind, batches)
+
+    def observation(self, parameters: dict[str, Any], data: Trajectories) -> HiddenMarkov | ExclusiveRoles:
+        """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
+        emission = self.emission.distribution(parameters)
+        observed, states = jnp.asarray(data.observed), self._roles(data)
+        if self.exclusive is None:
+            initial, transition = parameters["initial"], parameters["transition"]
+            return HiddenMarkov(initial, transition, emission, jnp.asarray(data.lengths), observed, states)
+        groups = self.grouped_sequences(data)
+        states = None if states is None else states[groups]
+        return ExclusiveRoles(emission, jnp.asarray(data.lengths)[groups], observed[groups], states)
+
+    def observed_value(self, data: Trajectories) -> Array:
+        """The observations as the value of :meth:`observation`."""
+        value = self.emission.read(data)
+        return value if self.exclusive is None else value[self.grouped_sequences(data)]
+
+    def site_dims(self) -> dict[str, tuple[str, ...]]:
+        """Dims of every parameter site."""
+        chain: dict[str, tuple[str, ...]] = {"initial": ("state",), "transition": ("state", "next_state")}
+        own = self.emission.site_dims
+        return {**chain, **own} if self.exclusive is None else {**own}
+
+    def joint_sequences(self, batch: ChainData | GroupedChains) -> int:
+        """How many agents a group of the batch has where roles are exclusive, else 1."""
+        return batch.num_agents if isinstance(batch, GroupedChains) else 1
+
+    def grouped_sequences(self, data: Trajectories) -> Int[np.ndarray, "group agent"] | None:
+        """Sequence numbers of each group's agents, in order of appearance, where roles are exclusive, else None."""
+        if self.exclusive is None:
+            return None
+        num_agents = self._agents_of_groups(data)
+        return np.argsort(np.asarray(data.group), kind="stable").reshape(-1, num_agents)
+
+    def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
+        """The numpyro model; ``condition=False`` samples the observations, with lengths and masks of the data.
+
+        Sites: ``initial``, ``transition``, those of the emission (``mean`` and ``covariance``, say), and
+        ``observations``, with one batch entry a sequence, or a group where roles are exclusive.
+        """
+        self.check(data)
+        parameters = sample_parameters(self.prior(), self.zeros)
+        distribution = self.observation(parameters, data)
+        name = "sequence" if self.exclusive is None else "group"
+        with numpyro.plate(name, distribution.batch_shape[0]):
+            value = self.observed_value(data) if condition else None
+            numpyro.sample("observations", distribution, obs=value)
+
+    def simulate(
+        self,
+        key: Array,
+        num_groups: int = 20,
+        num_agents: int = 1,
+        lengths: Any = 50,
+        *,
+        parameters: dict[str, Any] | None = None,
+    ) -> Simulated:
+        """Simulate data, with their true roles and parameters.
+
+        Parameters
+        ----------
+        num_groups, num_agents : demonstrations, and agents in each.
+        lengths : steps of a demonstration, a number or (group,).
+        parameters : by site; drawn from the prior where None.
+        """
+        require_integer("num_groups", num_groups, 1)
+        require_integer("num_agents", num_agents, 1)
+        key_parameters, key_data = jax.random.split(key)
+        if parameters is None:
+            parameters = _draw_parameters(key_parameters, self.prior())
+        lengths = np.broadcast_to(np.asarray(lengths), (num_groups,))
+        each = np.repeat(lengths, num_agents)
+        observed = np.arange(lengths.max()) < each[:, None]
+        agent = np.tile(np.arange(num_agents, dtype=np.int32), num_groups)
+        group = np.repeat(np.arange(num_groups, dtype=np.int32), num_agents)
+        empty = np.zeros((*observed.shape, 1), np.int32)
+        data = Trajectories(empty, None, None, each.astype(np.int32), observed, agent=agent, group=group)
+        distribution = self.observation(parameters, data)
+        x, states = _draw_observations(key_data, distribution)
+        if isinstance(distribution, ExclusiveRoles):
+            x = x.reshape(-1, *x.shape[2:])
+            states = jnp.where(observed, states.reshape(-1, 1), -1)
+        x = np.asarray(x[..., None] if self.emission.event_dim == 0 else x)
+        return Simulated(data._replace(observations=x), states, parameters)
+
+
+@jax.jit
+def _draw_parameters(key: Array, prior: dict[str, ConjugateBlock]) -> dict[str, Any]:
+    keys = jax.random.split(key, len(prior))
+    return by_site({name: prior[name].sample(k) for k, name in zip(keys, prior, strict=True)})
+
+
+@jax.jit
+def _draw_observations(key: Array, distribution: HiddenMarkov | ExclusiveRoles) -> tuple[Array, Array]:
+    """Observations, and the states or roles behind them."""
+    if isinstance(distribution, HiddenMarkov):
+        return distribution.sample_with_states(key)
+    return distribution.sample_with_roles(key)
+
+
+def _concentration(name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    """Concentrations of this shape, 1 where None; or the known probabilities, NaN where unknown."""
+    if isinstance(value, Known):
+        dtype = getattr(value.value, "dtype", float)
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(f"{name} has dtype {dtype}, not a float type")
+        rows = jnp.asarray(value.value, dtype=jnp.result_type(float))
+        if rows.shape != shape:
+            raise ValueError(f"{name} is Known with shape {rows.shape}, not {shape}")
+        return Known(rows)
+    (given,) = read_reals(**{name: 1.0 if value is None else value})
+    try:
+        return concretely(lambda xp, x: xp.broadcast_to(x, shape), given)
+    except ValueError:
+        raise ValueError(f"{name} has shape {given.shape}, which does not broadcast to {shape}") from None
+
+
+def _rows(name: str, value: Any, sticky: Any) -> ConjugateBlock:
+    """Dirichlet block of probability rows, with extra weight on self-transitions; ones where rows are known."""
+
+    def add_staying(xp, rows, sticky):
+        return xp.where(rows > 0, rows + sticky * xp.eye(len(rows), dtype=rows.dtype), 0)
+
+    known = isinstance(value, Known)
+    rows = concretely(lambda xp, x: xp.ones_like(x), value.value) if known else value
+    if sticky is not None:
+        rows = concretely(add_staying, rows, sticky)
+    block = Dirichlet.from_standard(rows)
+    return PartlyKnown.from_known(block, value) if known else block

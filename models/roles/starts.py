@@ -1,0 +1,152 @@
+"""Starts of a role HMM: statistics of rough labels of every step, in float64 NumPy, where nothing compiles."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.cluster import vq
+
+from ethogram.models.arguments import require_one_of
+from ethogram.models.chains.conjugate_chain import ChainData
+from ethogram.models.families.exponential_family import DirichletCoordinates
+from ethogram.models.roles.exclusive_roles import GroupedChains
+
+__all__ = ["START_KINDS", "kmeans_plus_plus", "label_frames", "segments", "start_statistics", "sticky"]
+
+START_KINDS = ("kmeans++", "sticky", "segments")
+
+MAX_SEED_FRAMES = 10_000
+"""Frames that k-means is run on, at most."""
+
+LLOYD_ROUNDS = 5
+
+
+def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
+    """Statistics by block of rough labels of every step.
+
+    Exclusive roles start from one random map a group, whatever the kind. Known roles are kept.
+
+    Parameters
+    ----------
+    model : a :class:`~ethogram.models.roles.RoleHMM`.
+    rng : source of randomness.
+    kind : one of ``"kmeans++"``, ``"sticky"``, ``"segments"``.
+    batches : data, as the model's ``arrange`` gives them.
+    """
+    num_roles, exclusive = model.num_roles, model.exclusive is not None
+    chains = [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]
+    if exclusive:
+        labels = [_random_map(rng, batch, num_roles) for batch in batches]
+    else:
+        labels = _rough_labels(rng, kind, chains, model.emission, num_roles)
+    for chain, label in zip(chains, labels, strict=True):
+        if chain.states is not None:
+            np.copyto(label, chain.states, where=np.asarray(chain.states) >= 0)
+    observed = [np.asarray(chain.observed) for chain in chains]
+    frames = np.concatenate(
+        [np.asarray(c.observations)[seen] for c, seen in zip(chains, observed, strict=True)]
+    )
+    held = np.concatenate([label[seen] for label, seen in zip(labels, observed, strict=True)])
+    statistics = model.emission.label_statistics(rng, frames, held, num_roles)
+    if exclusive:
+        return statistics
+    initial, transition = np.zeros(num_roles), np.zeros((num_roles, num_roles))
+    for chain, label in zip(chains, labels, strict=True):
+        alive = np.arange(label.shape[1]) < np.asarray(chain.lengths)[:, None]
+        np.add.at(initial, label[:, 0][alive[:, 0]], 1)
+        np.add.at(transition, (label[:, :-1][alive[:, 1:]], label[:, 1:][alive[:, 1:]]), 1)
+    return {
+        "initial": DirichletCoordinates(initial),
+        "transition": DirichletCoordinates(transition),
+        **statistics,
+    }
+
+
+def _random_map(rng: np.random.Generator, batch: GroupedChains, num_roles: int) -> np.ndarray:
+    num_sequences, num_steps = batch.chains.observed.shape
+    noise = rng.random((num_sequences // batch.num_agents, num_roles))
+    roles = np.argsort(noise, axis=-1)[:, : batch.num_agents].reshape(-1, 1)
+    return np.repeat(roles, num_steps, axis=1)
+
+
+def _rough_labels(
+    rng: np.random.Generator, kind: str, chains: list[ChainData], emission: Any, num_roles: int
+) -> list[np.ndarray]:
+    """Labels of every step; a step that was not observed takes that of the one before."""
+    observed = [np.asarray(chain.observed) for chain in chains]
+    counts = [int(seen.sum()) for seen in observed]
+    if sum(counts) == 0:
+        return [rng.integers(num_roles, size=seen.shape) for seen in observed]
+    features = [
+        emission.start_features(np.asarray(chain.observations), seen)[seen]
+        for chain, seen in zip(chains, observed, strict=True)
+    ]
+    sequence = np.repeat(
+        np.arange(sum(map(len, observed))), np.concatenate([s.sum(axis=1) for s in observed])
+    )
+    held = label_frames(rng, kind, np.concatenate(features), sequence, num_roles)
+    labels = []
+    for seen, own in zip(observed, np.split(held, np.cumsum(counts)[:-1]), strict=True):
+        label = np.zeros(seen.shape, dtype=np.int64)
+        label[seen] = own
+        last = np.maximum.accumulate(np.where(seen, np.arange(seen.shape[1]), -1), axis=1)
+        at = np.where(last < 0, np.argmax(seen, axis=1)[:, None], last)
+        labels.append(np.take_along_axis(label, at, axis=1))
+    return labels
+
+
+def label_frames(
+    rng: np.random.Generator, kind: str, features: np.ndarray, sequence: np.ndarray, num_states: int
+) -> np.ndarray:
+    """Labels (frame,) of a start of one of the :data:`START_KINDS`, at features scaled to unit spread.
+
+    Parameters
+    ----------
+    features : (frame, feature) of the observed frames of all sequences, one sequence after another.
+    sequence : (frame,), the number of each frame's sequence, ascending.
+    """
+    require_one_of("kind", kind, START_KINDS)
+    spread = features.std(axis=0)
+    scaled = (features - features.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    if kind == "kmeans++":
+        return kmeans_plus_plus(rng, scaled, num_states)
+    if kind == "sticky":
+        return sticky(rng, scaled, sequence, num_states)
+    return segments(rng, sequence, num_states)
+
+
+def kmeans_plus_plus(rng: np.random.Generator, points: np.ndarray, num_states: int) -> np.ndarray:
+    """Every point in the nearest of `num_states` clusters: k-means++ seeds, then a few Lloyd iterations.
+
+    Arthur and Vassilvitskii (2007), "k-means++: the advantages of careful seeding", section 2.2.
+    """
+    sample = points
+    if len(points) > MAX_SEED_FRAMES:
+        sample = points[np.sort(rng.choice(len(points), MAX_SEED_FRAMES, replace=False))]
+    distinct = len(np.unique(sample, axis=0))
+    if distinct < num_states:  # fewer distinct points than states: split ties at random
+        sample = sample + 1e-3 * rng.standard_normal(sample.shape)
+        points = points + 1e-3 * rng.standard_normal(points.shape)
+    if len(sample) < num_states:
+        return rng.integers(num_states, size=len(points))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="One of the clusters is empty")
+        centres, _ = vq.kmeans2(sample, num_states, iter=LLOYD_ROUNDS, minit="++", rng=rng)
+    return vq.vq(points, centres)[0].astype(np.int64)
+
+
+def sticky(rng: np.random.Generator, points: np.ndarray, sequence: np.ndarray, num_states: int) -> np.ndarray:
+    """Every sequence in one state throughout: k-means of the sequences' means."""
+    _, unit, counts = np.unique(sequence, return_inverse=True, return_counts=True)
+    means = np.stack([np.bincount(unit, column) / counts for column in points.T], axis=1)
+    return kmeans_plus_plus(rng, means, num_states)[unit]
+
+
+def segments(rng: np.random.Generator, sequence: np.ndarray, num_states: int) -> np.ndarray:
+    """Sequences cut at random into about three segments, each in a state drawn at random."""
+    _, unit, counts = np.unique(sequence, return_inverse=True, return_counts=True)
+    enters = np.concatenate([[True], sequence[1:] != sequence[:-1]])
+    cuts = enters | (rng.random(len(sequence)) < 2 / counts[unit])
+    return rng.integers(num_states, size=len(sequence) + 1)[np.cumsum(cuts)]

@@ -1,0 +1,304 @@
+"""The command `ethogram`: parses arguments and calls the rest of the package."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["METHODS", "main", "use_compilation_cache"]
+
+OUTPUT_CLOSED, BAD_INPUT, IMPOSSIBLE, INTERRUPTED = 1, 2, 3, 130
+METHODS = ("hybrid", "ags", "exact", "mpbp", "mpbp-cavity", "mpe", "sequential", "marginal")
+GAMES = ("tetris",)
+LARGEST_SEED = 2**32 - 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code of the command: 0, 2 for bad input, 3 for impossible evidence, 130 after Ctrl-C, 1 for a closed output.
+
+    Parameters
+    ----------
+    argv : arguments; the command line's by default.
+    """
+    try:
+        try:
+            parser = _parser()
+            arguments = parser.parse_args(argv)
+            if arguments.command is None:
+                parser.print_help()
+                return 0
+            return arguments.run(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _refuse("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # Python flushes standard output once more at its end, and would complain.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _refuse("standard output is closed", OUTPUT_CLOSED)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports an error in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}\n")
+
+
+def _parser() -> _Parser:
+    from ethogram import __version__
+
+    parser = _Parser(prog="ethogram", description="Probabilistic models of agents that decide in sequence.")
+    parser.add_argument("--version", action="version", version=f"ethogram {__version__}")
+    commands = parser.add_subparsers(dest="command", title="commands")
+
+    tour = commands.add_parser(
+        "tour",
+        help="fit every system to its embedded data",
+        description="Fits systems to their embedded data, side by side on the cores there are; prints a table and "
+        "writes a figure and an ArviZ file for each. About two minutes on two cores, if nothing is compiled yet.",
+    )
+    tour.add_argument("systems", nargs="*", metavar="SYSTEM", help="systems to fit; all of them by default")
+    tour.add_argument("--out", type=Path, default=Path("tour"), metavar="DIR", help="output folder (tour)")
+    length = tour.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="the short form, which is the default")
+    length.add_argument(
+        "--full", action="store_true", help="more restarts, iterations and draws; ten minutes"
+    )
+    tour.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed (0)")
+    tour.set_defaults(run=_tour)
+
+    play = commands.add_parser(
+        "play",
+        help="play a game in the terminal and record it",
+        description="Plays a game in the terminal and records every move as it is made. When time for a move runs "
+        "out, the piece falls, and the recorded row has no decision.",
+    )
+    play.add_argument("game", choices=GAMES, help="the game to play: %(choices)s")
+    play.add_argument(
+        "--out",
+        type=Path,
+        default=Path("tetris.csv"),
+        metavar="FILE.csv",
+        help="file to append to (tetris.csv)",
+    )
+    play.add_argument("--rows", type=_size, metavar="N", help="rows of the board (those of the file, or 20)")
+    play.add_argument(
+        "--cols", type=_size, metavar="N", help="columns of the board (those of the file, or 10)"
+    )
+    play.add_argument("--seconds", type=_seconds, metavar="S", help="time limit of a move (no limit)")
+    play.add_argument("--seed", type=_seed, metavar="N", help="seed of the pieces (random)")
+    play.add_argument("--moves", type=_count, metavar="N", help="stop after so many moves (no limit)")
+    play.set_defaults(run=_play)
+
+    mmap = commands.add_parser(
+        "mmap",
+        help="marginal MAP in a Bayesian network",
+        description="Solves a marginal MAP query: the most probable joint assignment of some variables given evidence, "
+        "all other variables summed out. Exit code 3 if the evidence is impossible.",
+    )
+    mmap.add_argument(
+        "network", type=Path, metavar="NETWORK", help="UAI (BAYES or MARKOV) or BIF file, may be .gz"
+    )
+    mmap.add_argument("--evidence", type=Path, metavar="FILE", help="UAI evidence file (none)")
+    mmap.add_argument(
+        "--map", required=True, metavar="FILE|LIST", help="query file, or names separated by commas"
+    )
+    mmap.add_argument(
+        "--names", type=Path, metavar="FILE", help="JSON with the variable and state names of a UAI file"
+    )
+    mmap.add_argument("--method", choices=METHODS, default="hybrid", help="%(choices)s (hybrid)")
+    mmap.add_argument("--time-limit", type=_seconds, default=10.0, metavar="S", help="seconds (10)")
+    mmap.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed (0)")
+    mmap.add_argument("--json", type=Path, metavar="FILE", help="also write the result there")
+    mmap.set_defaults(run=_mmap)
+    return parser
+
+
+def _tour(arguments: argparse.Namespace) -> int:
+    from ethogram.tour import SYSTEMS, available_cores, take_tour, unknown_systems
+
+    wrong = unknown_systems(arguments.systems)
+    if wrong:
+        return _refuse(f"no system {wrong[0]!r}: choose from {', '.join(SYSTEMS)}")
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=arguments.out):
+            pass
+    except OSError as error:
+        return _refuse(f"--out {arguments.out} is not a writable folder ({error.strerror}): choose another")
+    systems = list(dict.fromkeys(arguments.systems or SYSTEMS))
+    processes = min(available_cores(), len(systems))
+    if processes == 1:
+        with _quits_at_once():
+            _prepare_tour()
+            for name in systems:
+                import_module(SYSTEMS[name].module)
+    try:
+        take_tour(
+            systems,
+            arguments.out,
+            full=arguments.full,
+            seed=arguments.seed,
+            processes=processes,
+            prepare=_prepare_tour,
+        )
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _refuse(_said(error))
+    return 0
+
+
+def _prepare_tour() -> None:
+    """In every process that fits: programs are kept, and ArviZ does not announce its own future."""
+    use_compilation_cache()
+    warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
+
+
+def _play(arguments: argparse.Namespace) -> int:
+    with _quits_at_once():
+        from ethogram.commands.play_tetris import play_tetris
+
+        use_compilation_cache()
+    settings = {name: getattr(arguments, name) for name in ("rows", "cols", "seconds", "seed", "moves")}
+    try:
+        play_tetris(arguments.out, **settings)
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError) as error:
+        return _refuse(_said(error))
+    return 0
+
+
+def _mmap(arguments: argparse.Namespace) -> int:
+    with _quits_at_once():
+        from ethogram.commands.mmap import answer
+        from ethogram.inference.networks.solve_mmap import ImpossibleEvidenceError
+
+        use_compilation_cache()
+    try:
+        answer(
+            arguments.network,
+            evidence=arguments.evidence,
+            variables=arguments.map,
+            names=arguments.names,
+            method=arguments.method,
+            time_limit=arguments.time_limit,
+            seed=arguments.seed,
+            json_file=arguments.json,
+        )
+    except BrokenPipeError:
+        raise
+    except ImpossibleEvidenceError as error:
+        return _refuse(str(error), IMPOSSIBLE)
+    except (OSError, ValueError) as error:
+        return _refuse(_said(error))
+    return 0
+
+
+@contextlib.contextmanager
+def _quits_at_once() -> Iterator[None]:
+    """Ctrl-C ends the process at once: raised during imports, it may surface as another error, or as a crash."""
+
+    def end(*_: object) -> NoReturn:
+        os.write(2, b"ethogram: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def use_compilation_cache() -> Path | None:
+    """Folder of the compilation cache from now on; None if none can be written.
+
+    It is ``ethogram/jax`` under ``XDG_CACHE_HOME``, or under ``~/.cache``. A folder that is already set, such as by
+    ``JAX_COMPILATION_CACHE_DIR``, is kept.
+    """
+    import jax
+
+    chosen = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if chosen is not None:
+        return Path(chosen)
+    try:
+        base = os.environ.get("XDG_CACHE_HOME")
+        folder = (Path(base) if base else Path.home() / ".cache") / "ethogram" / "jax"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return folder
+
+
+def _seed(text: str) -> int:
+    seed = _whole(text)
+    if not 0 <= seed <= LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{seed} is not between 0 and {LARGEST_SEED}")
+    return seed
+
+
+def _size(text: str) -> int:
+    return _at_least(4, _whole(text))
+
+
+def _count(text: str) -> int:
+    return _at_least(1, _whole(text))
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not an integer") from None
+
+
+def _at_least(least: int, number: int) -> int:
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is below {least}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a positive number of seconds")
+    return seconds
+
+
+def _said(error: Exception) -> str:
+    """What an error says, without its number where it has one."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
+
+
+def _refuse(message: str, code: int = BAD_INPUT) -> int:
+    print(f"ethogram: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,40 @@
+"""Figures of fitted models. Every function draws into Matplotlib axes and returns them."""
+
+from ethogram.plots.choices import error_curve, probability_band, reliability, value_marginals
+from ethogram.plots.intents import intent_colours, intent_shares, intent_timeline, maze_occupancy
+from ethogram.plots.networks import anytime_curves, gap_bars
+from ethogram.plots.rewards import coverage_curve, learning_curve, relevance_forest, reward_band, reward_map
+from ethogram.plots.roles import (
+    elbo_traces,
+    pitch,
+    role_colours,
+    role_ellipses,
+    role_timelines,
+    score_curve,
+    transition_matrix,
+)
+
+__all__ = [
+    "anytime_curves",
+    "coverage_curve",
+    "elbo_traces",
+    "error_curve",
+    "gap_bars",
+    "intent_colours",
+    "intent_shares",
+    "intent_timeline",
+    "learning_curve",
+    "maze_occupancy",
+    "pitch",
+    "probability_band",
+    "relevance_forest",
+    "reliability",
+    "reward_band",
+    "reward_map",
+    "role_colours",
+    "role_ellipses",
+    "role_timelines",
+    "score_curve",
+    "transition_matrix",
+    "value_marginals",
+]

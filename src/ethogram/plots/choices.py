@@ -1,0 +1,185 @@
+"""Figures of values and of predicted choices.
+
+As in `ethogram.plots`, every function draws into Matplotlib axes and returns them; without them a new figure is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ethogram.plots.axes import axes_or_new, legend_beside
+
+__all__ = ["error_curve", "probability_band", "reliability", "value_marginals"]
+
+
+def value_marginals(
+    draws: ArrayLike,
+    ax: Any = None,
+    *,
+    names: Sequence[str] | None = None,
+    truth: ArrayLike | Sequence[float] | None = None,
+    colour: Any = "C0",
+) -> Any:
+    """Axes with the marginal posterior of each value: density, mean, central 90 % interval, and the truth if known.
+
+    Parameters
+    ----------
+    draws : (draw, value).
+    ax : axes to draw into.
+    names : of the values; None numbers them.
+    truth : (value,), shown as crosses.
+    colour : of the densities.
+
+    Raises
+    ------
+    ValueError
+        If the shapes disagree, or there are fewer than two draws.
+    """
+    samples = np.asarray(draws, float)
+    if samples.ndim != 2 or len(samples) < 2:
+        raise ValueError(f"draws has shape {samples.shape}: pass (draw, value), with at least two draws")
+    count = samples.shape[1]
+    labels = [str(number) for number in range(count)] if names is None else list(names)
+    if len(labels) != count or (truth is not None and np.shape(truth) != (count,)):
+        raise ValueError(f"names and truth must have {count} entries: pass one a value")
+    axes = axes_or_new(ax, (5, 0.8 * count + 1))
+    rows = np.arange(count)[::-1]
+    parts = axes.violinplot(samples, rows, orientation="horizontal", widths=0.8, showextrema=False)
+    for body in parts["bodies"]:
+        body.set(facecolor=colour, alpha=0.45, linewidth=0)
+    lower, upper = np.percentile(samples, [5, 95], axis=0)
+    axes.hlines(rows, lower, upper, color=colour, linewidth=2, label="90 % interval")
+    axes.plot(samples.mean(0), rows, "o", color=colour, markersize=5, label="posterior mean")
+    if truth is not None:
+        axes.plot(
+            np.asarray(truth, float), rows, "x", color="black", markersize=9, markeredgewidth=2, label="truth"
+        )
+    axes.axvline(0, color="0.8", linewidth=1, zorder=0)
+    axes.set_yticks(rows, labels)
+    axes.set_ylim(-0.6, count)  # room for the legend above the first row
+    axes.set_xlabel("value")
+    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
+    return axes
+
+
+def error_curve(
+    observations: ArrayLike | Sequence[int],
+    errors: Mapping[str, Any],
+    ax: Any = None,
+    *,
+    floors: Mapping[str, float] | None = None,
+) -> Any:
+    """Axes with choice errors against the number of training decisions.
+
+    Parameters
+    ----------
+    observations : (size,) numbers of training decisions.
+    errors : by name of a curve, (size,) errors, or (repetition, size), whose mean and standard error are drawn.
+    ax : axes to draw into.
+    floors : by name, the expected error of the oracle; a dotted line.
+
+    Raises
+    ------
+    ValueError
+        If a curve has another number of sizes.
+    """
+    sizes = np.asarray(observations)
+    axes = axes_or_new(ax, (5, 3.5))
+    for number, (name, values) in enumerate(errors.items()):
+        shares = np.atleast_2d(np.asarray(values, float))
+        if shares.shape[1:] != sizes.shape:
+            raise ValueError(f"errors[{name!r}] has {shares.shape[1]} sizes, observations {len(sizes)}")
+        spread = shares.std(0, ddof=1) / np.sqrt(len(shares)) if len(shares) > 1 else None
+        axes.errorbar(sizes, shares.mean(0), spread, marker="o", color=f"C{number}", capsize=3, label=name)
+        if floors is not None and name in floors:
+            axes.axhline(floors[name], color=f"C{number}", linestyle=":", linewidth=1)
+    axes.set(xscale="log", xlabel="training decisions", ylabel="choice error", ylim=(0, None))
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+    axes.legend(frameon=False)
+    return axes
+
+
+def probability_band(
+    x: ArrayLike,
+    draws: ArrayLike,
+    ax: Any = None,
+    *,
+    seen: tuple[Any, Any, Any] | None = None,
+    colour: Any = "C0",
+) -> Any:
+    """Axes with a probability along x: posterior mean and central 90 % interval, and observed shares.
+
+    Parameters
+    ----------
+    x : (point,).
+    draws : (draw, point) probabilities.
+    ax : axes to draw into.
+    seen : places, observed shares and counts, each (bin,); error bars are one standard error.
+    colour : of the band.
+
+    Raises
+    ------
+    ValueError
+        If draws and x differ in their number of points.
+    """
+    samples, places = np.asarray(draws, float), np.asarray(x, float)
+    if samples.shape[1:] != places.shape:
+        raise ValueError(f"draws has shape {samples.shape}, x {places.shape}: pass (draw, {len(places)})")
+    axes = axes_or_new(ax, (5, 3.5))
+    lower, upper = np.percentile(samples, [5, 95], axis=0)
+    axes.fill_between(places, lower, upper, color=colour, alpha=0.3, linewidth=0, label="90 % interval")
+    axes.plot(places, samples.mean(0), color=colour, label="posterior mean")
+    if seen is not None:
+        at, share, number = (np.asarray(part, float) for part in seen)
+        error = np.sqrt(np.maximum(share * (1 - share), 0.25 / np.maximum(number, 1)) / np.maximum(number, 1))
+        below = np.minimum(error, share)
+        axes.errorbar(at, share, (below, error), fmt="o", color="black", markersize=4, label="observed")
+    axes.set_ylabel("probability")
+    axes.legend(frameon=False)
+    return axes
+
+
+def reliability(table: Any, ax: Any = None, *, colour: Any = "C0") -> Any:
+    """Axes with a reliability diagram: observed shares of chosen options against predicted probabilities.
+
+    Small numbers are the counts of options in each bin, over all decisions.
+
+    Parameters
+    ----------
+    table : `Calibration`; error bars are two standard errors.
+    ax : axes to draw into.
+    colour : of the points.
+    """
+    axes = axes_or_new(ax, (6, 4))
+    axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=0, label="perfect calibration")
+    axes.errorbar(
+        table.predicted, table.chosen, 2 * table.error, fmt="o", color=colour, capsize=3,
+        label="observed, two standard errors",
+    )  # fmt: skip
+    for place, share, count in zip(table.predicted, table.chosen, table.options, strict=True):
+        # Below and to the right, but inside the axes.
+        across, side = (6, "left") if place < 0.93 else (-6, "right")
+        down = -10 if share > 0.1 else 0
+        axes.annotate(
+            f"{count:.0f}",
+            (place, share),
+            (across, down),
+            textcoords="offset points",
+            ha=side,
+            fontsize=8,
+            color="0.4",
+        )
+    axes.set(
+        xlabel="predicted probability",
+        ylabel="share chosen",
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+        aspect="equal",
+    )
+    legend_beside(axes, "numbers: options in the bin")
+    return axes

@@ -1,0 +1,90 @@
+"""Figures of marginal MAP: incumbents over time, and the cost of single changes to an assignment.
+
+As in `ethogram.plots`, every function draws into Matplotlib axes and returns them; without axes it makes a new figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ethogram.inference.networks.incumbent import TracePoint
+from ethogram.plots.axes import axes_or_new
+
+__all__ = ["anytime_curves", "gap_bars"]
+
+FIRST = 1e-2
+"""Seconds at which the time axis starts."""
+
+
+def anytime_curves(
+    traces: Mapping[str, Sequence[TracePoint]],
+    ax: Any = None,
+    *,
+    until: float | int,
+    best: float | None = None,
+) -> Any:
+    """Anytime curves: log probability of the incumbent over time, one curve a method.
+
+    Parameters
+    ----------
+    traces : by method, as in a result of `solve_mmap`; a method without a possible assignment is only in the legend.
+    ax : axes to draw into.
+    until : seconds at which the curves end.
+    best : reference value, such as the optimum, drawn as a dashed line.
+
+    Raises
+    ------
+    ValueError : there is no trace, or `until` is not positive.
+    """
+    if not traces:
+        raise ValueError("traces is empty: give the trace of at least one method")
+    if not until > 0:
+        raise ValueError(f"until must be positive seconds, not {until}")
+    axes = axes_or_new(ax, (5, 3.6))
+    if best is not None:
+        axes.axhline(best, color="0.6", linestyle="--", linewidth=1, zorder=0)
+    for number, (name, trace) in enumerate(traces.items()):
+        found, colour = [point for point in trace if point.log_probability > -np.inf], f"C{number}"
+        if not found:
+            axes.plot([], [], color=colour, label=f"{name}: no possible assignment")
+            continue
+        times = [max(point.wall_s, FIRST) for point in found]
+        values = [point.log_probability for point in found]
+        end = max(until, times[-1])
+        axes.step([*times, end], [*values, values[-1]], where="post", color=colour, label=name, alpha=0.85)
+        axes.plot(times[0], values[0], ".", color=colour)
+    axes.set(xscale="log", xlabel="wall-clock time (s)", ylabel="log probability of the incumbent")
+    axes.set_xlim(FIRST, None)
+    return axes
+
+
+def gap_bars(flips: Mapping[str, np.ndarray], states: Sequence[int], ax: Any = None) -> Any:
+    """Bars of the loss, in nats, of the best single change to each variable of an assignment.
+
+    Parameters
+    ----------
+    flips : by variable, log probabilities with each of its states, as `single_flips` returns them.
+    states : (map,) the assignment.
+    ax : axes to draw into.
+
+    Raises
+    ------
+    ValueError : the numbers of variables and states differ, or are zero.
+    """
+    if len(flips) != len(states) or not flips:
+        cure = "give the same variables to both"
+        raise ValueError(f"flips has {len(flips)} variables and states {len(states)}: {cure}")
+    axes = axes_or_new(ax, (5, 0.35 * len(flips) + 1))
+    costs = []
+    for values, state in zip(flips.values(), states, strict=True):
+        second = np.delete(values, state).max(initial=-np.inf)
+        costs.append(float(values[state] - second) if second > -np.inf else np.nan)
+    places = np.arange(len(costs))
+    axes.barh(places, np.nan_to_num(costs), color=["C0" if cost > 0 else "C3" for cost in costs])
+    axes.set_yticks(places, list(flips))
+    axes.invert_yaxis()
+    axes.set_xlabel("loss of the best single change (nats)")
+    return axes

@@ -1,0 +1,192 @@
+"""Figures of reward posteriors: maps, bands, relevances, ELBO traces and coverage.
+
+Every function draws into Matplotlib axes and returns them; without axes it makes a figure. Policies on an objectworld
+are drawn by :func:`ethogram.domains.objectworld.draw_policy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ethogram.inference.rewards.predictions import difference_coverage
+from ethogram.plots.axes import axes_or_new
+from ethogram.plots.choices import probability_band
+
+__all__ = ["coverage_curve", "learning_curve", "relevance_forest", "reward_band", "reward_map"]
+
+NOMINAL = np.linspace(0.05, 0.95, 19)
+MOST_FEATURES = 12
+
+
+def reward_map(
+    values: ArrayLike,
+    size: int,
+    ax: Any = None,
+    *,
+    limits: tuple[float | int, float | int] | None = None,
+    visited: ArrayLike | None = None,
+    label: str | None = "reward",
+    cmap: str = "viridis",
+) -> Any:
+    """Heat map of values on a square grid: a reward, its mean, or its standard deviation.
+
+    Parameters
+    ----------
+    values : (state,), row by row from below.
+    size : side length in cells.
+    ax : axes to draw into.
+    limits : of the colour scale, to compare maps; default: those of the values.
+    visited : (state,) visits of the demonstrations, drawn as rings whose area grows with the count.
+    label : of the colour bar; None for no colour bar.
+    cmap : colour map.
+
+    Raises
+    ------
+    ValueError
+        If the values are not finite, or not one per cell.
+    """
+    cells = np.asarray(values, float)
+    if cells.shape != (size * size,) or not np.isfinite(cells).all():
+        raise ValueError(
+            f"values has shape {cells.shape}: give ({size * size},) finite numbers, one per cell"
+        )
+    axes = axes_or_new(ax, (4.6, 3.8))
+    low, high = (None, None) if limits is None else limits
+    image = axes.imshow(cells.reshape(size, size), origin="lower", cmap=cmap, vmin=low, vmax=high)
+    if label is not None:
+        axes.figure.colorbar(image, ax=axes, label=label)
+    if visited is not None:
+        times = np.asarray(visited, float)
+        if times.shape != cells.shape:
+            raise ValueError(f"visited has shape {times.shape}: give ({size * size},) numbers, one per cell")
+        y, x = np.divmod(np.flatnonzero(times), size)
+        area = 60 * times[times > 0] / times.max()
+        axes.scatter(x, y, s=area, facecolors="none", edgecolors="white", linewidths=0.9)
+    axes.set(xticks=[], yticks=[])
+    return axes
+
+
+def reward_band(
+    places: ArrayLike,
+    draws: ArrayLike,
+    ax: Any = None,
+    *,
+    truth: ArrayLike | None = None,
+    truth_label: str = "truth",
+    colour: Any = "C0",
+) -> Any:
+    """Posterior mean and central 90 % band of a reward, or a difference of rewards, along one feature.
+
+    Parameters
+    ----------
+    places : (point,) values of the feature.
+    draws : (draw, point).
+    ax : axes to draw into.
+    truth : (point,), a reference line.
+    truth_label : its legend entry.
+    colour : of the band.
+
+    Raises
+    ------
+    ValueError
+        If the shapes disagree.
+    """
+    at = np.asarray(places, float)
+    axes = probability_band(at, draws, ax, colour=colour)
+    if truth is not None:
+        line = np.asarray(truth, float)
+        if line.shape != at.shape:
+            raise ValueError(f"truth has shape {line.shape}: give ({at.size},), one per place")
+        axes.plot(at, line, color="black", linestyle="--", label=truth_label)
+    axes.set_ylabel("reward")
+    axes.legend(frameon=False)
+    return axes
+
+
+def relevance_forest(
+    relevance: ArrayLike, ax: Any = None, *, names: Sequence[str] | None = None, colour: Any = "C0"
+) -> Any:
+    """Forest plot of relevances (inverse squared lengthscales), the largest on top: median and central 90 %.
+
+    Parameters
+    ----------
+    relevance : (draw, feature). At most the twelve features of largest median are drawn.
+    ax : axes to draw into.
+    names : of the features; default: their numbers.
+    colour : of the lines.
+
+    Raises
+    ------
+    ValueError
+        If the numbers are not positive, or there is not one name per feature.
+    """
+    samples = np.asarray(relevance, float)
+    if samples.ndim != 2 or not len(samples) or not (samples > 0).all():
+        raise ValueError(f"relevance has shape {samples.shape}: give (draw, feature) numbers above 0")
+    count = samples.shape[1]
+    labels = [str(number) for number in range(count)] if names is None else list(names)
+    if len(labels) != count:
+        raise ValueError(f"names has {len(labels)} entries for {count} features: give one each")
+    lower, middle, upper = np.percentile(samples, [5, 50, 95], axis=0)
+    shown = np.argsort(-middle)[:MOST_FEATURES]
+    axes = axes_or_new(ax, (4.6, 0.35 * len(shown) + 1))
+    rows = np.arange(len(shown))[::-1]
+    axes.hlines(rows, lower[shown], upper[shown], color=colour)
+    axes.plot(middle[shown], rows, "o", color=colour)
+    axes.set_xscale("log")
+    axes.set_yticks(rows, [labels[place] for place in shown])
+    axes.set_xlabel("relevance" if len(shown) == count else f"relevance, the largest {len(shown)} of {count}")
+    return axes
+
+
+def learning_curve(trace: ArrayLike, ax: Any = None, *, colour: Any = "C0") -> Any:
+    """ELBO during a fit, with a line at that of Laplace's approximation.
+
+    Parameters
+    ----------
+    trace : (evaluation,) of a :class:`~ethogram.inference.rewards.RewardFit`.
+    ax : axes to draw into.
+    colour : of the curve.
+
+    Raises
+    ------
+    ValueError
+        If there is no evaluation.
+    """
+    bounds = np.asarray(trace, float)
+    if bounds.ndim != 1 or not len(bounds):
+        raise ValueError(f"trace has shape {bounds.shape}: give (evaluation,) ELBOs, at least one")
+    axes = axes_or_new(ax, (4.6, 3.2))
+    axes.axhline(bounds[0], color="0.5", linestyle=":", label="Laplace")
+    axes.plot(bounds, color=colour, marker=".", label="natural gradient")
+    axes.set(xlabel="natural-gradient step", ylabel="ELBO (nats)")
+    axes.legend(frameon=False)
+    return axes
+
+
+def coverage_curve(draws: ArrayLike, truth: ArrayLike, ax: Any = None, *, colour: Any = "C0") -> Any:
+    """Coverage of central intervals for differences of true rewards, against their nominal probability.
+
+    Below the diagonal the posterior is overconfident. Differences, because the level of rewards is not identified.
+
+    Parameters
+    ----------
+    draws : (draw, point) of the reward.
+    truth : (point,).
+    ax : axes to draw into.
+    colour : of the curve.
+
+    Raises
+    ------
+    ValueError
+        If the shapes disagree, or there are fewer than two points.
+    """
+    axes = axes_or_new(ax, (4, 3.6))
+    axes.plot([0, 1], [0, 1], color="0.5", linestyle=":")
+    axes.plot(NOMINAL, difference_coverage(draws, truth, NOMINAL), color=colour, marker=".")
+    axes.set(xlabel="nominal probability", ylabel="coverage of differences", xlim=(0, 1), ylim=(0, 1))
+    return axes

@@ -1,0 +1,131 @@
+"""Shared parts of the tours: progress messages, atomic writes of figure and file, and the table."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Guide", "TourReport", "format_table", "whole_file"]
+
+
+class TourReport(NamedTuple):
+    """Result of one system's tour.
+
+    Attributes
+    ----------
+    rows : of the table, one a fit: flat dicts with the columns in order.
+    notes : lines below the table.
+    files : that were written.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    notes: Sequence[str]
+    files: Sequence[Path]
+
+
+class Guide:
+    """Settings of one system's tour, and the one way to announce steps and to write its files.
+
+    Parameters
+    ----------
+    name : of the system; its files are ``NAME.png`` and ``NAME.nc``.
+    out : existing folder for them.
+    say : takes a line of progress.
+    full : whether the long form runs, not the one of a minute.
+    seed : of every random draw.
+    progress_bar : whether fits show theirs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        out: Path,
+        say: Callable[[str], None],
+        *,
+        full: bool = False,
+        seed: int = 0,
+        progress_bar: bool = False,
+    ) -> None:
+        self.name, self.out, self.say = name, out, say
+        self.full, self.seed, self.progress_bar = full, seed, progress_bar
+        self.files: list[Path] = []
+
+    def step(self, about: str, *, quick: int | float, full: int | float) -> Callable[[], str]:
+        """A stopwatch that gives the seconds since this call, once the step is announced.
+
+        Parameters
+        ----------
+        about : what the step does.
+        quick, full : expected seconds in either form, on one core, if nothing is compiled yet.
+        """
+        self.say(f"{about} (about {full if self.full else quick:g} s)")
+        start = time.perf_counter()
+        return lambda: f"{time.perf_counter() - start:.1f}"
+
+    @contextmanager
+    def figure(self, width: int | float, height: int | float, title: str = "") -> Iterator[Figure]:
+        """A figure to draw into, which is written at the end; sizes in inches."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(width, height), layout="constrained")
+        if title:
+            figure.suptitle(title, fontsize=15)
+        yield figure
+        self._write(".png", lambda path: figure.savefig(path, dpi=90))
+
+    def save(self, tree: Any) -> None:
+        """Writes what `to_arviz` gives, for ``arviz.from_netcdf``."""
+        self._write(".nc", lambda path: tree.to_netcdf(str(path), engine="h5netcdf"))
+
+    def report(self, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> TourReport:
+        """The report, with all files that were written."""
+        return TourReport(rows, notes, self.files)
+
+    def _write(self, suffix: str, write: Callable[[Path], Any]) -> None:
+        path = self.out / f"{self.name}{suffix}"
+        with whole_file(path) as draft:
+            write(draft)
+        self.files.append(path)
+        self.say(f"wrote {path}")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary path to write to, which replaces `path` at the end; after an error `path` is as it was."""
+    with tempfile.TemporaryDirectory(prefix=".tour-", dir=path.parent) as folder:
+        draft = Path(folder) / path.name
+        yield draft
+        os.replace(draft, path)
+
+
+def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as text under a header: words left-aligned, numbers right-aligned, a dash for a missing cell."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    cells = [[str(row.get(column, "-")) for column in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    words = [not any(_is_number(line[i]) for line in cells) for i in range(len(columns))]
+
+    def join(line: Sequence[str]) -> str:
+        parts = [
+            text.ljust(width) if left else text.rjust(width)
+            for text, width, left in zip(line, widths, words, strict=True)
+        ]
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([join(columns), "  ".join("-" * width for width in widths), *map(join, cells)])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

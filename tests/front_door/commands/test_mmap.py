@@ -1,0 +1,178 @@
+"""The command `ethogram mmap` as its users meet it: answers, records, exit codes, messages."""
+
+from __future__ import annotations
+
+import builtins
+import gzip
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ethogram.commands import main
+from ethogram.commands.command_line import METHODS
+from ethogram.domains import diagnosis
+from ethogram.inference.networks.solve_mmap import METHODS as SOLVERS
+from ethogram.models.networks import tokens, write_bif, write_evidence, write_map_variables, write_network
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The heating network, complaints and MAP variables as files."""
+    query = diagnosis.heating_query()
+    write_network(tmp_path / "heating.uai", query.network, tmp_path / "names.json")
+    write_bif(tmp_path / "heating.bif.gz", query.network)
+    write_evidence(tmp_path / "complaints.evid", query.network, diagnosis.COMPLAINTS)
+    write_map_variables(tmp_path / "faults.map", query.network, list(diagnosis.FAULTS))
+    return tmp_path
+
+
+def run(files, *words):
+    return main(["mmap", *(str(files / word) if "." in word and "/" not in word else word for word in words)])
+
+
+def test_answer_with_names(files, capsys):
+    code = run(
+        files, "heating.uai", "--names", "names.json", "--evidence", "complaints.evid", "--map", "faults.map", "--json",
+        "answer.json",
+    )  # fmt: skip
+    assert code == 0
+    told = json.loads((files / "answer.json").read_text())
+    assert set(told) == {
+        "assignment", "log_probability", "possible", "kind", "upper_bound", "proved_optimal", "method", "seconds",
+    }  # fmt: skip
+    assert set(told["assignment"]) == set(diagnosis.FAULTS)
+    assert told["assignment"]["valve stuck"] == "yes"
+    assert (told["possible"], told["kind"], told["proved_optimal"]) == (True, "exact", True)
+    printed = capsys.readouterr().out
+    assert "valve stuck = yes" in printed
+    assert "proved optimal" in printed
+
+
+@pytest.mark.parametrize("network", ["heating.uai", "heating.bif.gz", "factors.uai"])
+def test_each_file_is_opened_and_tokenized_once(files, monkeypatch, capsys, network):
+    (files / "factors.uai").write_text("MARKOV\n" + (files / "heating.uai").read_text().partition("\n")[2])
+    opened, tokenized, (builtin_open, make) = [], [], (open, tokens.Tokens.__init__)
+
+    def counting(file, *args, **kwargs):
+        opened.append(Path(str(file)).name)
+        return builtin_open(file, *args, **kwargs)
+
+    def tokenizing(self, path, *args):
+        tokenized.append(Path(path).name)
+        make(self, path, *args)
+
+    monkeypatch.setattr(builtins, "open", counting)
+    monkeypatch.setattr(io, "open", counting)
+    monkeypatch.setattr(tokens.Tokens, "__init__", tokenizing)
+    assert run(files, network, "--evidence", "complaints.evid", "--map", "faults.map", "--method", "mpe") == 0
+    monkeypatch.undo()
+    for name in (network, "complaints.evid", "faults.map"):
+        assert (opened.count(name), tokenized.count(name)) == (1, 1), name
+    capsys.readouterr()
+
+
+def test_numbers_lists_and_bif_say_the_same(files, capsys):
+    network = diagnosis.heating()
+    numbers = ",".join(str(network.variable(name)) for name in diagnosis.FAULTS)
+    assert (
+        run(files, "heating.uai", "--evidence", "complaints.evid", "--map", numbers, "--json", "a.json") == 0
+    )
+    names = ", ".join(diagnosis.FAULTS)
+    assert (
+        run(files, "heating.bif.gz", "--evidence", "complaints.evid", "--map", names, "--json", "b.json") == 0
+    )
+    one, other = (json.loads((files / name).read_text()) for name in ("a.json", "b.json"))
+    assert one["log_probability"] == pytest.approx(other["log_probability"], rel=1e-12)
+    assert list(one["assignment"].values()) == [int(s == "yes") for s in other["assignment"].values()]
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("method", ["mpe", "mpbp", "sequential"])
+def test_other_methods(files, method, capsys):
+    words = ["heating.uai", "--evidence", "complaints.evid", "--map", "faults.map", "--method", method]
+    assert run(files, *words, "--time-limit", "2", "--json", "a.json") == 0
+    assert json.loads((files / "a.json").read_text())["method"] == method
+    assert "not proved" in capsys.readouterr().out
+
+
+def test_factors_are_a_network_too(tmp_path, capsys):
+    (tmp_path / "m.uai").write_text("MARKOV\n2\n2 2\n2\n1 0\n2 0 1\n2\n1.0 3.0\n4\n2.0 1.0 0.5 5.0\n")
+    assert main(["mmap", str(tmp_path / "m.uai"), "--map", "0", "--json", str(tmp_path / "a.json")]) == 0
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["assignment"] == {"x0": 1}
+    assert told["log_probability"] == pytest.approx(np.log(3 * 5.5))
+    capsys.readouterr()
+
+
+def test_impossible_evidence_has_its_own_code(tmp_path, capsys):
+    (tmp_path / "n.uai").write_text("BAYES\n2\n2 2\n2\n1 0\n2 0 1\n2\n0.5 0.5\n4\n1.0 0.0 0.0 1.0\n")
+    (tmp_path / "e.evid").write_text("2 0 0 1 1\n")
+    (tmp_path / "f.uai").write_text("BAYES\n1\n2\n1\n1 0\n2\n0.5 0.5\n")
+    words = ["mmap", str(tmp_path / "n.uai"), "--map", "0", "--evidence", str(tmp_path / "e.evid")]
+    assert main(words) == 2  # the only MAP variable is evidence
+    (tmp_path / "three.uai").write_text(
+        "BAYES\n3\n2 2 2\n3\n1 0\n2 0 1\n1 2\n2\n0.5 0.5\n4\n1.0 0.0 0.0 1.0\n2\n0.5 0.5\n"
+    )
+    words = ["mmap", str(tmp_path / "three.uai"), "--map", "2", "--evidence", str(tmp_path / "e.evid")]
+    assert main(words) == 3
+    assert "x0 = 0, x1 = 1 contradict each other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing.uai", "--map", "0"], "No such file"),
+        (["heating.uai", "--map", "99"], "99 is not a variable: give a number in 0..39"),
+        (["heating.bif.gz", "--map", "nobody"], "no variable is named 'nobody'"),
+        (["heating.bif.gz", "--names", "names.json", "--map", "soot"], "is BIF and has its own names"),
+        (["heating.uai", "--map", "faults.map", "--evidence", "faults.map"], "faults.map"),
+        (["names.json", "--map", "0"], "line 1"),
+        (["heating.uai", "--names", "heating.uai", "--map", "0"], "not JSON"),
+        (["heating.uai", "--map", ","], "map_variables is empty"),
+    ],
+)
+def test_files_and_words_that_do_not_fit(files, words, message, capsys):
+    assert run(files, *words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ethogram: ")
+    assert message in said
+
+
+def test_methods_of_the_command_are_those_there_are():
+    assert set(METHODS) == set(SOLVERS)
+
+
+def test_evidence_beyond_the_factors_of_a_file_is_refused(tmp_path, capsys):
+    (tmp_path / "m.uai").write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1.0 5.0 3.0 9.0\n")
+    (tmp_path / "e.evid").write_text("1 2 0\n")
+    words = ["mmap", str(tmp_path / "m.uai"), "--map", "0"]
+    assert main([*words, "--evidence", str(tmp_path / "e.evid")]) == 2
+    assert "--evidence: variable 2 is outside 0..1" in capsys.readouterr().err
+    assert main(["mmap", str(tmp_path / "m.uai"), "--map", "2"]) == 2
+
+
+def test_files_that_are_cut_short_or_no_text(tmp_path, capsys):
+    packed = gzip.compress(b"BAYES 1 2 1 1 0 2 0.5 0.5")
+    for name, content, message in (
+        ("a.uai.gz", packed[:-6], "cannot be decompressed"),
+        ("b.uai.gz", b"no gzip", "cannot be decompressed"),
+        ("c.uai", b"\xff\xfe\x00", "is not UTF-8 text"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert main(["mmap", str(tmp_path / name), "--map", "0"]) == 2
+        said = capsys.readouterr().err
+        assert message in said and name in said
+    (tmp_path / "n.uai").write_bytes(b"BAYES 1 2 1 1 0 2 0.5 0.5")
+    for text in (
+        '{"names": 5}',
+        '{"names": "a"}',
+        '{"names": ["a"], "states": 3}',
+        '{"names": ["a"], "states": [3]}',
+    ):
+        (tmp_path / "names.json").write_text(text)
+        words = ["mmap", str(tmp_path / "n.uai"), "--map", "0", "--names", str(tmp_path / "names.json")]
+        assert main(words) == 2
+        assert "names.json: " in capsys.readouterr().err

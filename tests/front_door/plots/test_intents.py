@@ -1,0 +1,125 @@
+"""Plots of agents show the numbers they are given, on labelled axes."""
+
+from __future__ import annotations
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from ethogram.domains import labyrinth
+from ethogram.plots import intents as plots_agents
+
+CHANCE = np.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.0, 0.25, 0.75], [0.1, 0.1, 0.8]])
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    plt.close("all")
+
+
+def some_visits() -> np.ndarray:
+    visits = np.zeros(labyrinth.NUM_NODES)
+    visits[[labyrinth.HOME, 1, labyrinth.WATER]] = [30, 10, 60]
+    return visits
+
+
+def moving(action: str) -> np.ndarray:
+    return np.tile(np.eye(4)[labyrinth.ACTION_NAMES.index(action)], (labyrinth.NUM_NODES, 1))
+
+
+def test_discs_have_the_area_of_their_share():
+    axes = plots_agents.maze_occupancy(some_visits())
+    discs = next(
+        part for part in axes.collections if hasattr(part, "get_sizes") and part.get_sizes().size > 1
+    )
+    np.testing.assert_allclose(discs.get_sizes() / discs.get_sizes().sum(), some_visits() / 100)
+    np.testing.assert_allclose(discs.get_offsets(), labyrinth.node_positions())
+    assert {text.get_text() for text in axes.texts} == {"water", "home"}
+
+
+def test_arrows_point_to_the_next_node_where_it_was_often_enough():
+    axes = plots_agents.maze_occupancy(some_visits(), policy=moving("in left"), min_visits=20)
+    arrows = next(part for part in axes.collections if hasattr(part, "U"))
+    places = labyrinth.node_positions()
+    np.testing.assert_allclose(arrows.XY, places[[labyrinth.HOME, labyrinth.WATER]])
+    towards = np.stack([arrows.U, arrows.V], -1)
+    heading = places[1] - places[labyrinth.HOME]
+    assert towards[0] @ heading == pytest.approx(np.linalg.norm(towards[0]) * np.linalg.norm(heading))
+    np.testing.assert_allclose(towards[1], 0)  # there is no fork at the end of a corridor: it stays
+
+
+def test_the_way_home_points_to_the_entrance():
+    axes = plots_agents.maze_occupancy(some_visits(), policy=moving("out right"))
+    arrows = next(part for part in axes.collections if hasattr(part, "U"))
+    assert arrows.U[0] < 0 and arrows.V[0] == 0
+
+
+def test_visits_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"visits has shape \(5,\)"):
+        plots_agents.maze_occupancy(np.ones(5))
+    with pytest.raises(ValueError, match="not all 0"):
+        plots_agents.maze_occupancy(np.zeros(labyrinth.NUM_NODES))
+    with pytest.raises(ValueError, match=r"policy has shape \(127, 3\)"):
+        plots_agents.maze_occupancy(some_visits(), policy=np.ones((127, 3)))
+
+
+def test_a_timeline_stacks_the_probabilities():
+    axes = plots_agents.intent_timeline(CHANCE)
+    bands = axes.collections
+    assert len(bands) == 3 and axes.get_xlim() == (-0.5, 3.5) and axes.get_xlabel() == "time, steps"
+    for intent, band in enumerate(bands):
+        corners = band.get_paths()[0].vertices
+        inside = corners[np.abs(corners[:, 0] - 0.5) < 1e-9, 1]  # both edges of step 1 stand at 0.5
+        below = CHANCE[1, :intent].sum()
+        assert {round(below, 6), round(below + CHANCE[1, intent], 6)} <= {round(y, 6) for y in inside}
+        np.testing.assert_allclose(band.get_facecolor()[0, :3], plots_agents.intent_colours(3)[intent])
+
+
+def test_changes_hang_below_and_arrivals_stand_above():
+    change = np.array([0.5, 1.0, 0.0])
+    axes = plots_agents.intent_timeline(CHANCE, change=change, marks={"home": [2], "water": [0, 3]})
+    lines = next(part for part in axes.collections if hasattr(part, "get_segments"))
+    ends = np.array([segment for segment in lines.get_segments()])
+    np.testing.assert_allclose(ends[:, 0, 0], [0.5, 1.5, 2.5])
+    depth = ends[:, 0, 1] - ends[:, 1, 1]
+    np.testing.assert_allclose(depth / depth.max(), change, atol=1e-12)
+    assert depth.min() >= 0 and ends.max(initial=-1, where=[False, True]) < 0
+    home, water = (line for line in axes.get_lines() if line.get_marker() == "|")
+    np.testing.assert_array_equal(home.get_xdata(), [2])
+    np.testing.assert_array_equal(water.get_xdata(), [0, 3])
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["change", "0", "0.5", "1", "home", "water"]
+
+
+def test_bad_timelines_are_refused():
+    with pytest.raises(ValueError, match="with rows that sum to one"):
+        plots_agents.intent_timeline(2 * CHANCE)
+    with pytest.raises(ValueError, match=r"change has shape \(4,\), not \(3,\)"):
+        plots_agents.intent_timeline(CHANCE, change=np.zeros(4))
+
+
+def test_bars_are_shares_of_all_steps_and_dots_those_of_traces():
+    chance = np.stack([CHANCE, np.where(np.arange(4)[:, None] < 2, CHANCE[::-1], 0)])  # the second ends early
+    axes = plots_agents.intent_shares(chance)
+    held = chance.sum((0, 1))
+    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], 100 * held / held.sum())
+    (dots,) = (line for line in axes.get_lines() if line.get_marker() == ".")
+    each = 100 * chance.sum(1) / chance.sum((1, 2))[:, None]
+    np.testing.assert_allclose(dots.get_ydata(), each.ravel())
+    assert axes.get_ylabel() == "share of steps, %"
+    with pytest.raises(ValueError, match=r"probability has shape \(4, 3\)"):
+        plots_agents.intent_shares(CHANCE)
+
+
+def test_everything_can_be_rendered(tmp_path):
+    figure, axes = plt.subplots(1, 3, layout="constrained", figsize=(12, 4))
+    plots_agents.maze_occupancy(some_visits(), axes[0], policy=moving("out left"), colour="C3")
+    plots_agents.intent_timeline(CHANCE, axes[1], change=np.full(3, 0.2), marks={"water": [1]})
+    plots_agents.intent_shares(CHANCE[None], axes[2])
+    figure.savefig(tmp_path / "all.png")
+    assert (tmp_path / "all.png").stat().st_size > 10_000

@@ -1,0 +1,244 @@
+"""Pictures show the numbers of the posterior, on labelled axes with units."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import matplotlib
+
+matplotlib.use("Agg")
+
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.patches import Ellipse
+from scipy.stats import beta
+
+from ethogram import plots
+from ethogram.inference.conjugate.posterior import ConjugatePosterior
+from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.emissions import CategoricalEmission, GaussianEmission
+from ethogram.models.families.exponential_family import Dirichlet, Known, NormalInverseWishart
+from ethogram.models.roles.role_hmm import RoleHMM
+
+CENTRES = np.array([[-10.0, 5.0], [0.0, -8.0], [12.0, 1.0]])
+SCALES = np.array([[[90.0, 30.0], [30.0, 40.0]], [[20.0, 0.0], [0.0, 80.0]], [[50.0, -20.0], [-20.0, 30.0]]])
+DOF = 13.0
+COUNTS = np.array([[8.0, 1.0, 1.0], [2.0, 6.0, 0.5], [1.0, 3.0, 16.0]])
+
+
+class Traces(NamedTuple):
+    """The parts of a result that its trace is drawn from."""
+
+    restart_traces: np.ndarray
+    restart_elbos: np.ndarray
+    evaluated: np.ndarray
+
+
+class Curve(NamedTuple):
+    """Scores over sizes."""
+
+    size: np.ndarray
+    elbo: np.ndarray
+    heldout: np.ndarray
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def posterior() -> ConjugatePosterior:
+    blocks = {
+        "initial": Dirichlet.from_standard(np.ones(3)),
+        "transition": Dirichlet.from_standard(COUNTS),
+        "mean_covariance": NormalInverseWishart.from_standard(
+            CENTRES, np.full(3, 7.0), np.full(3, DOF), SCALES
+        ),
+    }
+    return ConjugatePosterior(RoleHMM(3, GaussianEmission(2)), blocks)
+
+
+@pytest.fixture(scope="module")
+def draws(posterior) -> dict:
+    """As many as are made without them: sampling is compiled once."""
+    return posterior.sample(jax.random.key(1), 20)
+
+
+@pytest.fixture
+def data() -> Trajectories:
+    """Two plays of two players at 5 frames a second: 4 and 3 frames."""
+    rows = [np.zeros((length, 2)) for length in (4, 4, 3, 3)]
+    metadata = Metadata(agent_names=("Ada", "Bo"), time_unit="s", frame_rate=5.0)
+    return Trajectories.from_list(rows, agent=[0, 1, 0, 1], group=[0, 0, 1, 1], metadata=metadata)
+
+
+PATH = np.array([[0, 0, 1, 1], [2, 2, 2, 2], [1, 1, 1, -1], [2, 0, 0, -1]])
+
+
+def probability_of(path: np.ndarray) -> np.ndarray:
+    """The role of the path with probability 0.75."""
+    chance = np.full((*path.shape, 3), 0.125)
+    np.put_along_axis(chance, np.maximum(path, 0)[..., None], 0.75, axis=-1)
+    return chance
+
+
+def test_an_ellipse_lies_at_the_mean_along_the_eigenvectors_of_the_mean_covariance(posterior, draws):
+    axes = plots.role_ellipses(posterior, draws=draws, deviations=2.0)
+    thick = [patch for patch in axes.patches if isinstance(patch, Ellipse) and patch.get_linewidth() > 1]
+    assert len(thick) == 3
+    for ellipse, centre, scale in zip(thick, CENTRES, SCALES, strict=True):
+        covariance = scale / (DOF - 2 - 1)  # the mean of an inverse Wishart in two dimensions
+        np.testing.assert_allclose(ellipse.center, centre, atol=1e-4)
+        turned = np.deg2rad(ellipse.angle)
+        along = np.array([np.cos(turned), np.sin(turned)])
+        across = np.array([-np.sin(turned), np.cos(turned)])
+        np.testing.assert_allclose(ellipse.width / 2, 2 * np.sqrt(along @ covariance @ along), rtol=1e-4)
+        np.testing.assert_allclose(ellipse.height / 2, 2 * np.sqrt(across @ covariance @ across), rtol=1e-4)
+        np.testing.assert_allclose(along @ covariance @ across, 0, atol=1e-3)
+
+
+def test_thin_ellipses_are_the_draws(posterior, draws):
+    axes = plots.role_ellipses(posterior, draws=draws, unit="cm")
+    thin = [patch for patch in axes.patches if patch.get_linewidth() < 1]
+    np.testing.assert_allclose([patch.center for patch in thin], draws["mean"].reshape(-1, 2), atol=1e-4)
+    assert "cm" in axes.get_xlabel() and "cm" in axes.get_ylabel()
+    assert {text.get_text() for text in axes.texts} == {"0", "1", "2", "attack"}
+
+
+def test_ellipses_on_a_pitch_keep_its_limits(posterior):
+    axes = plots.pitch(length=100, width=60)
+    limits = axes.get_xlim(), axes.get_ylim()
+    assert axes.get_xlabel() == "x, m"
+    assert plots.role_ellipses(posterior, axes) is axes
+    assert (axes.get_xlim(), axes.get_ylim()) == limits
+    assert len([p for p in axes.patches if isinstance(p, Ellipse) and p.get_linewidth() < 1]) == 3 * 20
+
+
+def test_lines_of_the_pitch_have_their_lengths():
+    axes = plots.pitch()
+    sizes = {(round(p.get_width(), 2), round(p.get_height(), 2)) for p in axes.patches if hasattr(p, "get_x")}
+    assert sizes == {(104.9, 67.8), (16.5, 40.32), (5.5, 18.32)}
+
+
+def test_posteriors_without_ellipses_are_refused(posterior):
+    symbols = RoleHMM(2, CategoricalEmission(5))
+    with pytest.raises(ValueError, match="ellipses need the mean"):
+        plots.role_ellipses(ConjugatePosterior(symbols, symbols.prior()))
+    with pytest.raises(ValueError, match=r"features is \(0, 2\)"):
+        plots.role_ellipses(posterior, features=(0, 2))
+
+
+def test_a_timeline_has_a_row_a_player_and_plays_end_to_end(data):
+    axes = plots.role_timelines(PATH, probability_of(PATH), data)
+    image = np.asarray(axes.images[0].get_array())
+    assert image.shape == (2, 7, 4)
+    colours = plots.role_colours(3)
+    expected = [[0, 0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 0, 0]]
+    np.testing.assert_allclose(image[..., :3], np.array(colours)[expected])
+    np.testing.assert_allclose(image[..., 3], 0.75)
+    assert axes.images[0].get_extent()[:2] == pytest.approx((0, 7 / 5))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["Ada", "Bo"]
+    assert axes.get_xlabel() == "time, s (plays concatenated)" and axes.get_ylabel() == "player"
+
+
+def test_changes_of_role_are_marked_within_plays_only(data):
+    axes = plots.role_timelines(PATH, probability_of(PATH), data)
+    (marks,) = axes.collections
+    places = sorted((segment[0, 0], segment[:, 1].mean()) for segment in marks.get_segments())
+    np.testing.assert_allclose(places, [(2 / 5, 0), (5 / 5, 1)])
+
+
+def test_a_timeline_without_labels_has_a_row_a_sequence():
+    bare = Trajectories.from_list([np.zeros((2, 1)), np.zeros((3, 1))])
+    path = np.array([[0, 1, -1], [1, 1, 1]])
+    axes = plots.role_timelines(path, probability_of(path), bare)
+    image = np.asarray(axes.images[0].get_array())
+    np.testing.assert_array_equal(image[..., 3] > 0, [[True, True, False], [True, True, True]])
+    assert axes.get_xlabel().startswith("time, frames") and axes.get_ylabel() == "sequence"
+
+
+def test_roles_of_other_data_are_refused(data):
+    with pytest.raises(ValueError, match=r"path has shape \(3, 4\)"):
+        plots.role_timelines(PATH[:3], probability_of(PATH)[:3], data)
+
+
+def test_intervals_of_transitions_are_those_of_the_beta_distribution(posterior):
+    axes = plots.transition_matrix(posterior, mass=0.8)
+    texts = [text.get_text() for text in axes.texts]
+    expected = []
+    for row in COUNTS:
+        for count in row:
+            low, high = beta(count, row.sum() - count).interval(0.8)
+            expected.append(f"{100 * count / row.sum():.0f}\n{100 * low:.0f}–{100 * high:.0f}")
+    assert texts == expected
+    np.testing.assert_allclose(
+        axes.images[0].get_array(), 100 * COUNTS / COUNTS.sum(axis=1, keepdims=True), rtol=1e-5
+    )
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("next role", "role") and "80 %" in axes.get_title()
+
+
+def test_known_and_forbidden_transitions_have_no_width():
+    held = np.array([[0.25, 0.75], [np.nan, np.nan]])
+    known = RoleHMM(2, GaussianEmission(2), transition=Known(held))
+    axes = plots.transition_matrix(ConjugatePosterior(known, known.prior()))
+    assert [text.get_text() for text in axes.texts][:2] == ["25\n25–25", "75\n75–75"]
+    left_right = RoleHMM(2, GaussianEmission(2), transition=np.array([[1.0, 1.0], [0.0, 1.0]]))
+    axes = plots.transition_matrix(ConjugatePosterior(left_right, left_right.prior()))
+    assert [text.get_text() for text in axes.texts] == ["50\n5–95", "50\n5–95", "0\n0–0", "100\n100–100"]
+
+
+def test_bad_input_of_a_transition_matrix_is_refused(posterior):
+    exclusive = RoleHMM(2, GaussianEmission(2), exclusive="per_sequence")
+    with pytest.raises(ValueError, match="transition is missing"):
+        plots.transition_matrix(ConjugatePosterior(exclusive, exclusive.prior()))
+    with pytest.raises(ValueError, match="mass is 90"):
+        plots.transition_matrix(posterior, mass=90)
+
+
+def test_traces_are_those_of_the_restarts():
+    traces = np.array([[-50.0, -20.0, -12.0], [-90.0, -15.0, -11.0], [-np.inf, -np.inf, -np.inf]])
+    axes = plots.elbo_traces(Traces(traces, traces[:, -1], np.array([0, 5, 9])))
+    lines = axes.get_lines()
+    np.testing.assert_array_equal([line.get_xdata() for line in lines[:2]], [[0, 5, 9]] * 2)
+    np.testing.assert_array_equal([line.get_ydata() for line in lines[:2]], traces[:2])
+    assert lines[1].get_linewidth() > lines[0].get_linewidth()
+    assert axes.get_ylim()[0] < -12 and axes.get_ylim()[1] > -11
+    assert axes.get_ylabel() == "ELBO, nats" and "step" in axes.get_xlabel()
+    assert axes.get_legend().get_texts()[0].get_text() == "best of 3: -11.0"
+
+
+def test_one_restart_of_one_step_can_be_drawn():
+    axes = plots.elbo_traces(Traces(np.array([[-7.0]]), np.array([-7.0]), np.array([0])))
+    axes.figure.canvas.draw()
+
+
+def test_a_score_curve_has_both_scores_in_order():
+    curve = Curve(np.array([4, 2, 8]), jnp.array([-20.0, -40.0, -10.0]), np.array([-3.0, -5.0, -4.0]))
+    axes = plots.score_curve(curve)
+    right = next(other for other in axes.figure.axes if other is not axes)
+    (elbo,), (heldout,) = axes.get_lines(), right.get_lines()
+    np.testing.assert_array_equal(elbo.get_xydata(), [[2, -40], [4, -20], [8, -10]])
+    np.testing.assert_array_equal(heldout.get_xydata(), [[2, -5], [4, -3], [8, -4]])
+    assert "nats" in axes.get_ylabel() and "nats" in right.get_ylabel()
+    assert axes.get_xlabel() == "number of roles"
+
+
+def test_everything_can_be_rendered(posterior, data, tmp_path):
+    figure, axes = plt.subplots(2, 2, layout="constrained")
+    plots.role_ellipses(posterior, plots.pitch(axes[0, 0]))
+    plots.role_timelines(PATH, probability_of(PATH), data, axes[0, 1])
+    plots.transition_matrix(posterior, axes[1, 0])
+    traces = np.array([[-50.0, -20.0, -12.0]])
+    plots.elbo_traces(Traces(traces, traces[:, -1], np.arange(3)), axes[1, 1])
+    figure.savefig(tmp_path / "all.png")
+    assert (tmp_path / "all.png").stat().st_size > 10_000
+
+
+def test_colours_differ():
+    for count in (3, 10, 16):
+        assert len(set(plots.role_colours(count))) == count

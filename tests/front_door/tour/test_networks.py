@@ -1,0 +1,71 @@
+"""The tour of marginal-map from end to end on little time, and its pictures."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ethogram.domains import uai_networks
+from ethogram.inference.networks.elimination import exact_log_probability
+from ethogram.inference.networks.incumbent import TracePoint
+from ethogram.plots import networks as plots_mmap
+from ethogram.tour import networks as tour_mmap
+
+TINY = tour_mmap.TourSizes(0.5, 1.0)
+NAME, TOUR = "marginal-map", tour_mmap.tour
+
+
+@pytest.mark.slow
+def test_the_table_has_a_row_a_network_and_method(first):
+    report, said = first
+    assert len(report.rows) == len(uai_networks.KNOWN) * len(tour_mmap.METHODS)
+    assert [line.split(":")[0] for line in said[:3]] == list(uai_networks.KNOWN)
+    for row in report.rows:
+        late, best = float(row["ln p at 1 s"]), float(row["best known"])
+        assert late <= best + 1e-3 or row["query"].startswith("pedigree1")
+    hybrid = [row for row in report.rows if row["method"] == "hybrid"]
+    assert all(math.isfinite(float(row["ln p at 1 s"])) for row in hybrid)
+
+
+@pytest.mark.slow
+def test_the_file_holds_scored_assignments(written):
+    for name in uai_networks.KNOWN:
+        query = uai_networks.load(name)
+        states = np.asarray(written["posterior"][name])
+        values = np.asarray(written["sample_stats"][name])
+        assert states.shape == (len(tour_mmap.METHODS), 1, len(query.map_variables))
+        assert exact_log_probability(query, states[0, 0]) == pytest.approx(values[0, 0], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", list(uai_networks.KNOWN))
+def test_embedded_queries(name):
+    query, known = uai_networks.load(name), uai_networks.KNOWN[name]
+    assert len(query.map_variables) >= 71
+    assert known.log_probability < 0
+    with pytest.raises(ValueError, match="name must be '50-12-5'"):
+        uai_networks.load("nothing")
+
+
+def point(seconds, value):
+    return TracePoint(seconds, seconds, value, "exact", "", np.zeros(1, int))
+
+
+def test_curves_end_at_the_limit_and_a_method_without_an_answer_is_in_the_legend():
+    traces = {"one": [point(0.1, -3.0), point(0.5, -2.0)], "other": []}
+    axes = plots_mmap.anytime_curves(traces, until=2, best=-1.5)
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    np.testing.assert_allclose(lines["one"].get_xdata(), [0.1, 0.5, 2.0])
+    np.testing.assert_allclose(lines["one"].get_ydata(), [-3.0, -2.0, -2.0])
+    assert "other: no possible assignment" in lines
+    with pytest.raises(ValueError, match="traces is empty"):
+        plots_mmap.anytime_curves({}, until=2)
+
+
+def test_bars_have_the_cost_of_the_best_other_state():
+    flips = {"a": np.array([-1.0, -3.0, -2.5]), "b": np.array([-4.0, -1.0])}
+    axes = plots_mmap.gap_bars(flips, [0, 1])
+    np.testing.assert_allclose([bar.get_width() for bar in axes.patches], [1.5, 3.0])
+    with pytest.raises(ValueError, match="flips has 2 variables and states 1"):
+        plots_mmap.gap_bars(flips, [0])

@@ -1,0 +1,76 @@
+"""The tour of role-hmm from end to end on few iterations, and what the benchmark shares with it."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import multivariate_t
+
+from ethogram.domains import football
+from ethogram.models.data import Trajectories
+from ethogram.tour import football_roles
+from ethogram.tour import roles as tour_roles
+
+TINY = tour_roles.TourSizes(
+    restarts=1, iterations=3, train_games=8, test_games=4, draws=6, predictive=False, sides=("home",)
+)
+MEASURED = ("ELBO, nats", "consistency", "agreement", "held-out, nats/frame")
+NAME, TOUR = "role-hmm", tour_roles.tour
+
+
+def test_the_table_has_a_row_a_fit(first):
+    report, said = first
+    assert [row["fit"] for row in report.rows] == [
+        "home defence, plain",
+        "home defence, plain + assignment",
+        "predators, exclusive roles",
+    ]
+    plain, assigned = report.rows[:2]
+    assert float(plain["duplicates"]) > 0.3 and float(assigned["duplicates"]) == 0
+    assert float(plain["held-out, nats/frame"]) > float(plain["one Gaussian"])
+    assert all(0.2 < float(row["agreement"]) <= 1 for row in report.rows[:2])
+    assert all(float(row["seconds"]) >= 0 for row in report.rows)
+    assert plain["iterations"] == "3, not converged"
+    assert any("first ELBO" in line for line in said[:3])
+
+
+def test_the_file_holds_the_team(written):
+    mean = np.asarray(written["posterior"]["mean"])
+    assert mean.shape == (1, TINY.draws, 10, 2) and np.isfinite(mean).all()
+
+
+@pytest.mark.slow
+def test_two_seeds_differ(first, second):
+    rows = [
+        [tuple(row.get(name) for name in MEASURED) for row in report.rows] for report, _ in (first, second)
+    ]
+    for one, other in zip(*rows, strict=True):
+        assert one != other
+
+
+def test_the_score_of_one_gaussian_is_near_its_exact_predictive_density():
+    """Many frames: plugging the posterior means in comes near to the exact predictive, a Student t."""
+    random = np.random.default_rng(3)
+    data = Trajectories.from_list(random.normal([2.0, -1.0], [3.0, 5.0], (40, 50, 2)))
+    train, test = data.split(jax.random.key(0))
+    x = np.asarray(train.observations, float).reshape(-1, 2)
+    count, strength, dof = len(x), 0.01, 4.0
+    centre = x.mean(axis=0)
+    scale = 25 * np.eye(2) + (x - centre).T @ (x - centre)
+    scale += strength * count / (strength + count) * np.outer(centre, centre)
+    spread = scale * (strength + count + 1) / ((strength + count) * (dof + count - 1))
+    exact = multivariate_t(count * centre / (count + strength), spread, df=dof + count - 1)
+    expected = exact.logpdf(np.asarray(test.observations, float).reshape(-1, 2)).mean()
+    assert football_roles.gaussian_score(train, test) == pytest.approx(expected, abs=1e-3)
+
+
+def test_laying_out_changes_no_sequence_that_is_there():
+    data = football.load("away").data
+    wide = football_roles.laid_out(data, (data.num_sequences + 20, data.observed.shape[1] + 3))
+    kept = wide.take(np.arange(data.num_sequences))
+    for name in ("lengths", "agent", "group"):
+        np.testing.assert_array_equal(getattr(kept, name), getattr(data, name))
+    np.testing.assert_array_equal(kept.observations[:, :-3], data.observations)
+    assert wide.lengths[-20:].sum() == 0 and not wide.observed[-20:].any()
+    assert len(np.unique(wide.group)) == 15 and set(wide.group[-20:]).isdisjoint(data.group)

@@ -1,0 +1,204 @@
+"""The tour of systems that are made here: what it announces, where it puts files, and how errors come back."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from subprocess import PIPE
+
+import pytest
+
+from ethogram import tour
+
+SYSTEM = """
+import os
+
+QUICK, FULL = 1, 2
+prepared = []
+
+class Tree:
+    def to_netcdf(self, path, engine):
+        with open(path, "w") as file:
+            file.write(engine)
+
+def prepare():
+    prepared.append(os.getpid())
+
+def tour(guide, sizes):
+    seconds = guide.step("counting", quick=3, full=30)
+    with guide.figure(2, 1, "a title") as figure:
+        figure.subplots().plot([sizes, guide.seed])
+    guide.save(Tree())
+    row = {"fit": guide.name, "sizes": sizes, "seed": guide.seed, "process": os.getpid(), "seconds": seconds()}
+    return guide.report([row | {"prepared": len(prepared)}], ["a note"])
+"""
+FAULTS = """
+import os
+import time
+QUICK = FULL = None
+
+def tour(guide, sizes):
+    if guide.name == "full-disk":
+        raise OSError(28, "No space left on device", "x.nc")
+    if guide.name == "endless":
+        guide.say(f"process {os.getpid()}")
+        time.sleep(60)
+    os._exit(9)
+"""
+INTERRUPTED = """
+import sys
+from ethogram import tour
+from ethogram.commands import command_line
+
+command_line._prepare_tour = None
+tour.available_cores = lambda: 2
+tour.SYSTEMS["endless"] = tour.System("faulty_system", 1, 1)
+sys.exit(command_line.main(["tour", "endless", "role-hmm", "--out", sys.argv[1]]))
+"""
+
+
+REAL = tour.SYSTEMS.copy()
+
+
+@pytest.fixture(autouse=True)
+def systems(tmp_path, monkeypatch):
+    """Systems of modules that processes started from here find too."""
+    (tmp_path / "made_system.py").write_text(SYSTEM)
+    (tmp_path / "faulty_system.py").write_text(FAULTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in tour.SYSTEMS.copy():
+        monkeypatch.delitem(tour.SYSTEMS, name)
+    for name in ("one", "two", "three"):
+        monkeypatch.setitem(tour.SYSTEMS, name, tour.System("made_system", 2, 20))
+    for name in ("full-disk", "killed", "endless"):
+        monkeypatch.setitem(tour.SYSTEMS, name, tour.System("faulty_system", 1, 1))
+    yield
+    for name in ("made_system", "faulty_system"):
+        sys.modules.pop(name, None)
+
+
+def test_every_system_has_two_sizes_and_a_tour():
+    for system in REAL.values():
+        module = import_module(system.module)
+        assert callable(module.tour) and type(module.QUICK) is type(module.FULL)
+        assert 0 < system.quick <= system.full
+
+
+def test_an_unknown_system_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"systems has 'ghost': choose from one, two"):
+        tour.take_tour(["ghost"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_each_system_is_taken_once_and_its_table_follows_it(tmp_path):
+    said: list[str] = []
+    out = tmp_path / "a" / "b"
+    reports = tour.take_tour(
+        ["two", "one", "two"],
+        out,
+        full=True,
+        seed=5,
+        prepare=import_module("made_system").prepare,
+        say=said.append,
+    )
+    assert list(reports) == ["two", "one"]
+    row = reports["one"].rows[0]
+    assert (row["sizes"], row["seed"], row["process"], row["prepared"]) == (2, 5, os.getpid(), 2)
+    assert reports["one"].files == [out / "one.png", out / "one.nc"]
+    assert all(path.stat().st_size > 0 for path in reports["one"].files)
+    words = [line.split("s] ")[-1] for line in said]
+    assert words[0] == "tour: two, one in 1 process: about 40 s if nothing is compiled yet"
+    assert words[1:5] == [
+        "two: importing packages",
+        "two: counting (about 30 s)",
+        f"two: wrote {out / 'two.png'}",
+        f"two: wrote {out / 'two.nc'}",
+    ]
+    assert words[5].startswith("\ntwo\nfit") and words[5].endswith("a note\n")
+    assert words[-1] == f"tour: 2 of 2 done, figures and ArviZ files are in {out}"
+    assert all(line.startswith("[  0.") for line in (said[0], said[1]))
+
+
+def test_processes_give_the_same_reports(tmp_path):
+    said: list[str] = []
+    reports = tour.take_tour(
+        ["one", "two", "three"],
+        tmp_path,
+        seed=3,
+        processes=2,
+        prepare=import_module("made_system").prepare,
+        say=said.append,
+    )
+    assert list(reports) == ["one", "two", "three"]
+    rows = [report.rows[0] for report in reports.values()]
+    assert [(row["sizes"], row["seed"], row["prepared"]) for row in rows] == [(1, 3, 1)] * 3
+    assert len({row["process"] for row in rows} | {os.getpid()}) == 4
+    assert any(line.endswith(f"three: wrote {tmp_path / 'three.png'}") for line in said)
+    assert "in 2 processes: about 3 s" in said[0]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_comes_back_as_it_is(tmp_path, processes):
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        tour.take_tour(["full-disk", "one"], tmp_path, processes=processes, say=lambda line: None)
+    assert caught.value.filename == "x.nc"
+    if processes == 2:
+        assert "faulty_system.py" in caught.value.__notes__[0]
+
+
+def test_an_error_ends_the_other_processes(tmp_path):
+    with pytest.raises(OSError, match="No space left on device"):
+        tour.take_tour(["endless", "full-disk"], tmp_path, processes=2, say=lambda line: None)
+    for child in multiprocessing.active_children():
+        child.join(20)
+        assert child.exitcode == -signal.SIGTERM
+
+
+def test_a_process_that_dies_is_told(tmp_path):
+    with pytest.raises(RuntimeError, match="the tour of killed ended with exit code 9"):
+        tour.take_tour(["killed", "one"], tmp_path, processes=2, say=lambda line: None)
+
+
+def test_an_interrupt_ends_all_processes_and_is_told_in_one_line(tmp_path):
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    }
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "out")]
+    with subprocess.Popen(
+        command, stdout=PIPE, stderr=PIPE, text=True, env=environment, start_new_session=True
+    ) as running:
+        child = int(next(line for line in running.stdout if "endless: process" in line).split()[-1])
+        os.killpg(running.pid, signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+    assert (running.returncode, told) == (130, "ethogram: interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_importing_the_tour_starts_no_device(tmp_path):
+    code = "import sys, ethogram.tour; print('jax' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout == "False\n", answer.stderr
+
+
+def test_numbers_stand_to_the_right_and_gaps_are_dashes():
+    text = tour.format_table([{"name": "a", "score": "10.5"}, {"name": "long", "score": "2", "other": "yes"}])
+    assert text.splitlines() == [
+        "name  score  other",
+        "----  -----  -----",
+        "a      10.5  -",
+        "long      2  yes",
+    ]
+
+
+def test_an_interrupted_file_leaves_the_old_one(tmp_path):
+    path = tmp_path / "kept.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), tour.whole_file(path) as draft:
+        draft.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old" and not list(tmp_path.glob(".tour-*"))

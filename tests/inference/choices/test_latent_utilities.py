@@ -1,0 +1,123 @@
+"""Draws of latent utilities: truncated normals far out, and the winner against quadrature."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import erfcx, log_ndtr
+from scipy.stats import kstest
+
+from ethogram.inference.choices.latent_utilities import draw_latents, normal_below, open_uniform
+
+DRAWS = 20_000
+BOUNDS = (-60.0, -37.0, -12.0, -3.0, 0.0, 3.0, 8.0)
+MEANS = np.array(
+    [[0, 1, -1, 9], [-8, 0, 2, 1], [5, 0, 9, 9], [-30, 0, 1, 9], [9, 9, 9, 9], [np.nan, 0, 0, 0]]
+)
+LEGAL = np.array([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], bool)
+"""Decisions by option, the chosen one first; the last two have no option, and a mean that is NaN."""
+
+draw = functools.partial(jax.jit, static_argnames=("winner", "proposals"))(draw_latents)
+
+
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
+def test_normals_below_a_bound_have_their_distribution(dtype):
+    """Kolmogorov-Smirnov at 1e-3 with fixed keys; far out the mean too."""
+    with jax.enable_x64(dtype == "float64"):
+        bits = jax.random.bits(jax.random.key(0), (len(BOUNDS), DRAWS), jnp.uint32)
+        drawn = jax.jit(
+            lambda bits: normal_below(jnp.array(BOUNDS, dtype)[:, None], open_uniform(bits, jnp.dtype(dtype)))
+        )(bits)
+    assert drawn.dtype == dtype
+    for bound, x in zip(BOUNDS, np.asarray(drawn, float), strict=True):
+        assert np.isfinite(x).all() and x.max() <= bound
+        # Far out this is nearly exponential, and single precision resolves its mean only.
+        below = (bound - x) * max(-bound, 1)
+        if dtype == "float64" or bound > -20:
+            share = np.exp(log_ndtr(np.minimum(x, bound)) - log_ndtr(bound))
+            assert kstest(share, "uniform").pvalue > 1e-3
+        rate = np.sqrt(2 / np.pi) / erfcx(-bound / np.sqrt(2))
+        assert abs(below.mean() - (bound + rate) * max(-bound, 1)) < 5 * below.std() / np.sqrt(DRAWS) + 1e-3
+
+
+def test_bounds_that_are_safe_need_no_tail():
+    """The branch without a tail has the numbers of the other."""
+    bounds, uniform = jnp.array([[-3.0, -3.0, -60.0], [-3.0, -3.0, -3.0]]), jnp.array([1e-9, 1 - 1e-9, 0.5])
+    with_tail, without = (jax.jit(normal_below)(bound, uniform)[:2] for bound in bounds)
+    np.testing.assert_allclose(without, with_tail, rtol=1e-12)
+
+
+def test_uniform_numbers_are_never_zero_or_one():
+    ends = jnp.array([0, 2**32 - 1], jnp.uint32)
+    for dtype in ("float32", "float64"):
+        low, high = np.asarray(open_uniform(ends, jnp.dtype(dtype)))
+        assert 0 < low < 1e-6 and 1 - 1e-6 < high < 1
+
+
+def winner_by_quadrature(mean):
+    """Mean and deviation of the chosen utility, given that it is the largest."""
+    w = np.linspace(mean.min() - 12, mean.max() + 12, 20_001)
+    logs = -0.5 * (w - mean[0]) ** 2 + log_ndtr(w[:, None] - mean[1:]).sum(1)
+    weight = np.exp(logs - logs.max())
+    weight /= weight.sum()
+    centre = weight @ w
+    return centre, np.sqrt(weight @ (w - centre) ** 2)
+
+
+def start(dtype):
+    """Means, legal options, and exact draws by rejection."""
+    means = jnp.broadcast_to(jnp.asarray(MEANS.T, dtype)[..., None], (*MEANS.T.shape, DRAWS))
+    legal = jnp.asarray(LEGAL.T)[..., None]
+    return (
+        means,
+        legal,
+        draw(jax.random.key(0), means, legal, jnp.zeros_like(means), winner="rejection", proposals=1)[0],
+    )
+
+
+def check_winners(drawn):
+    """Mean and deviation within five Monte Carlo errors of quadrature; the others below, padding zero, NaN kept."""
+    drawn = np.asarray(drawn, float)
+    for number in range(4):
+        utilities = drawn[LEGAL[number], number]
+        centre, deviation = winner_by_quadrature(MEANS[number, LEGAL[number]])
+        assert (utilities[1:] <= utilities[0]).all()
+        assert abs(utilities[0].mean() - centre) < 5 * deviation / np.sqrt(DRAWS)
+        assert abs(utilities[0].std() / deviation - 1) < 5 / np.sqrt(DRAWS)
+        # The others are normals below the winner: their mean given it is mu - h(w - mu).
+        gap = utilities[0] - MEANS[number, LEGAL[number]][1:, None]
+        residual = (
+            utilities[1:]
+            - MEANS[number, LEGAL[number]][1:, None]
+            + np.sqrt(2 / np.pi) / erfcx(-gap / np.sqrt(2))
+        )
+        assert (np.abs(residual.mean(1)) < 5 * residual.std(1) / np.sqrt(DRAWS)).all()
+    assert (drawn[:, :5][~LEGAL.T[:, :5]] == 0).all()
+    assert np.isnan(drawn[0, 5]).all()
+
+
+def test_rejection_draws_the_winner_from_its_marginal():
+    check_winners(start("float64")[2])
+
+
+@pytest.mark.parametrize(
+    ("winner", "proposals"), [("gibbs", 1), ("mh", 3), pytest.param("paper", 2, marks=pytest.mark.slow)]
+)
+def test_markov_moves_of_the_winner_keep_its_marginal(winner, proposals):
+    means, legal, exact = start("float64")
+    drawn, taken = draw(jax.random.key(1), means, legal, exact, winner=winner, proposals=proposals)
+    check_winners(drawn)
+    assert (np.asarray(drawn)[0, :4] != np.asarray(exact)[0, :4]).mean() > 0.5
+    if winner == "mh":  # the least that the envelope allows
+        least = 2 / (1 + np.sqrt(LEGAL.sum(1)))
+        assert (np.asarray(taken).mean(1)[:4] > least[:4]).all()
+
+
+@pytest.mark.slow
+def test_rejection_is_right_in_single_precision():
+    with jax.enable_x64(False):
+        check_winners(start("float32")[2])

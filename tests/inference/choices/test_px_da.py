@@ -1,0 +1,301 @@
+"""PX-DA: every expansion against posteriors by quadrature, exponents of the scale, and numpyro's kernel contract."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.diagnostics import effective_sample_size
+from numpyro.infer import MCMC
+from scipy.special import ndtr
+
+from ethogram.inference.choices.px_da import PXDA
+from ethogram.models.choices import noisy_mdp, separation
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+
+PROPER = {"scale_proper": (3.0, 2.0), "scale+translate_proper": (3.0, 2.0)}
+
+
+def ragged_decisions(seed=3, count=14):
+    """Sets of two to four options with two features, and choices of weights (1, -0.7)."""
+    random = np.random.default_rng(seed)
+    sets = [random.normal(size=(random.integers(2, 5), 2)) for _ in range(count)]
+    choice = [int(np.argmax(one @ (1.0, -0.7) + random.normal(size=len(one)))) for one in sets]
+    return Decisions.from_list(sets, choice)
+
+
+def by_quadrature(data, kappa, centre, spread, nodes=61, width=6):
+    """Posterior means and deviations of two weights on a grid, each probability by a trapezoid rule in NumPy."""
+    axis = np.linspace(-width, width, nodes)
+    grid = np.stack(
+        np.meshgrid(*(m + s * axis for m, s in zip(centre, spread, strict=True)), indexing="ij"), -1
+    )
+    points = grid.reshape(-1, 2)
+    x = np.linspace(-9, 9, 181)
+    density = np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi) * (x[1] - x[0])
+    log_posterior = -0.5 * (points**2).sum(-1) / kappa
+    for features, legal, chosen in zip(data.features, data.legal, data.choice, strict=True):
+        others = [j for j in np.flatnonzero(legal) if j != chosen]
+        gaps = points @ (features[chosen] - features[others]).T
+        product = np.ones((len(points), len(x)))
+        for gap in gaps.T:
+            product *= ndtr(x + gap[:, None])
+        log_posterior += np.log(product @ density)
+    weight = np.exp(log_posterior - log_posterior.max())
+    weight /= weight.sum()
+    mean = weight @ points
+    return mean, np.sqrt(weight @ (points - mean) ** 2)
+
+
+@pytest.fixture(scope="module")
+def flat_truth():
+    data = ragged_decisions(count=12)
+    NoisyMDP(float("inf"), "features").check(data)  # choices overlap
+    rough = by_quadrature(data, np.inf, (1.0, -0.7), (1.0, 1.0))
+    return data, by_quadrature(data, np.inf, *rough, nodes=101, width=10)
+
+
+@pytest.fixture(scope="module")
+def truth():
+    data = ragged_decisions()
+    rough = by_quadrature(data, 4.0, (1.0, -0.7), (1.0, 1.0))
+    return data, by_quadrature(data, 4.0, *rough)
+
+
+def draws_of(kernel, data, seed, chains=32, draws=1500, warmup=200):
+    mcmc = MCMC(
+        kernel,
+        num_warmup=warmup,
+        num_samples=draws,
+        num_chains=chains,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    mcmc.run(jax.random.key(seed), data)
+    return np.asarray(mcmc.get_samples(group_by_chain=True)["v"])
+
+
+def distance(draws, truth):
+    """How many Monte Carlo errors the means are off, and the ratios of deviations."""
+    mean, deviation = truth
+    error = deviation / np.sqrt(np.array(effective_sample_size(draws)))
+    return np.abs(draws.mean((0, 1)) - mean) / error, draws.std((0, 1)) / deviation
+
+
+def variance_distance(draws, truth):
+    """How many Monte Carlo errors the variances about the true means are off."""
+    squares = (draws - truth[0]) ** 2
+    return distance(squares, (truth[1] ** 2, squares.std((0, 1))))[0]
+
+
+FAST = [("local+scale", "gibbs"), ("scale+translate", "gibbs")]
+SLOW = [
+    ("translate", "gibbs"), ("scale+translate_proper", "gibbs"), ("local+scale", "rejection"), ("local+scale", "mh"),
+    ("da", "paper"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("moves", "winner"),
+    [*FAST, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
+)
+def test_every_variant_has_the_same_posterior(truth, moves, winner):
+    """Means and variances within four of their own Monte Carlo errors: fails by chance in 1 of 4000 runs."""
+    data, exact = truth
+    kernel = PXDA(NoisyMDP(4.0, "features"), moves, winner, scale_prior=PROPER.get(moves))
+    drawn = draws_of(kernel, data, 0, draws=800)
+    errors, ratio = distance(drawn, exact)
+    squares = variance_distance(drawn, exact)
+    assert (errors < 4).all(), errors
+    assert (squares < 4).all(), squares
+    np.testing.assert_allclose(ratio, 1, atol=0.06)
+
+
+@pytest.mark.slow
+def test_the_posterior_under_a_flat_prior(flat_truth):
+    data, exact = flat_truth
+    drawn = draws_of(PXDA(NoisyMDP(float("inf"), "features")), data, 1, warmup=500)
+    errors, _ = distance(drawn, exact)
+    assert (errors < 4).all(), errors
+    squares = variance_distance(drawn, exact)
+    assert (squares < 4).all(), squares
+
+
+def widened(data, width=4):
+    """The decisions with so many slots."""
+    more = width - data.features.shape[1]
+    return data._replace(
+        features=np.pad(data.features, ((0, 0), (0, more), (0, 0))),
+        legal=np.pad(data.legal, ((0, 0), (0, more))),
+    )
+
+
+def test_runs_of_mcmc_are_sweeps_that_a_pickled_state_goes_on_with():
+    """Compiled arguments: a second run reads its own data; a kernel and a state that were pickled go on, bit by bit."""
+    model = NoisyMDP(4.0, "features")
+    one, other = widened(ragged_decisions(3)), widened(ragged_decisions(4))
+    kernel = PXDA(model)
+    mcmc = MCMC(kernel, num_warmup=3, num_samples=9, progress_bar=False, jit_model_args=True)
+    drawn = []
+    for data in (one, other):
+        mcmc.run(jax.random.key(0), data)
+        drawn.append(np.asarray(mcmc.get_samples()["v"]))
+    assert not np.allclose(*drawn)
+
+    state = kernel.init(jax.random.key(0), 3, None, (other,), {})
+    sweep = jax.jit(lambda state: kernel.sample(state, (other,), {}))
+    values = []
+    for number in range(12):
+        if number == 7:
+            stored = state._replace(rng_key=jax.random.key_data(state.rng_key))
+            kernel, stored = pickle.loads(pickle.dumps((kernel, jax.tree.map(np.asarray, stored))))
+            state = jax.tree.map(jnp.asarray, stored)._replace(
+                rng_key=jax.random.wrap_key_data(stored.rng_key)
+            )
+        state = sweep(state)
+        values.append(np.asarray(state.z["theta"]))
+    np.testing.assert_allclose(drawn[1], values[3:], rtol=1e-9)
+    assert int(state.i) == 12 and kernel.get_diagnostics_str(state).startswith("scale ")
+
+
+@pytest.mark.slow
+def test_resuming_in_another_process_is_the_same_run():
+    """A state that was pickled goes on in MCMC, in a kernel that was pickled, to the last bit."""
+    data = ragged_decisions()
+    kernel = PXDA(NoisyMDP(4.0, "features"))
+
+    def run(kernel, draws, state=None, key=None):
+        mcmc = MCMC(kernel, num_warmup=0, num_samples=draws, progress_bar=False)
+        mcmc.post_warmup_state = state
+        mcmc.run(jax.random.key(0) if key is None else key, data)
+        return np.asarray(mcmc.get_samples()["v"]), mcmc.last_state
+
+    whole, _ = run(kernel, 20)
+    first, state = run(kernel, 12)
+    stored = state._replace(rng_key=jax.random.key_data(state.rng_key))
+    again, stored = pickle.loads(pickle.dumps((kernel, jax.tree.map(np.asarray, stored))))
+    state = jax.tree.map(jnp.asarray, stored)._replace(rng_key=jax.random.wrap_key_data(stored.rng_key))
+    second, _ = run(again, 8, state, state.rng_key)
+    np.testing.assert_array_equal(whole, np.concatenate([first, second]))
+
+
+@pytest.mark.filterwarnings("ignore:Some donated buffers")  # numpyro's, under vmap
+@pytest.mark.parametrize("method", ["vectorized", pytest.param(jax.vmap, marks=pytest.mark.slow)])
+def test_chains_in_every_way_and_fields(method):
+    data = ragged_decisions()
+    mcmc = MCMC(
+        PXDA(NoisyMDP(4.0, "features"), winner="mh"),
+        num_warmup=20, num_samples=300, num_chains=3, chain_method=method, progress_bar=False, thinning=2,
+    )  # fmt: skip
+    mcmc.run(jax.random.key(0), data, extra_fields=("z1", "accept_prob"))
+    grouped = mcmc.get_samples(group_by_chain=True)
+    assert grouped["v"].shape == (3, 150, 2) and grouped["theta"].shape == (3, 150, 2)
+    fields = mcmc.get_extra_fields(group_by_chain=True)
+    assert {name: field.shape for name, field in fields.items()} == dict.fromkeys(fields, (3, 150))
+    assert 0.5 < float(fields["accept_prob"].mean()) <= 1
+    means = np.asarray(grouped["v"]).mean(1)
+    assert len(np.unique(means.round(6), axis=0)) == 3  # chains of their own
+
+
+@pytest.mark.parametrize("kappa", [4.0, float("inf")])
+def test_one_run_checks_data_once_and_builds_one_design(kappa, monkeypatch):
+    """With a linear programme for the separation, also under the flat prior, where `check` needs it first."""
+    calls = Counter()
+
+    def counted(owner, name):
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def call(*arguments, **options):
+            calls[name] += 1
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, call)
+
+    counted(noisy_mdp, "check_decisions")
+    counted(noisy_mdp.NoisyMDP, "design")
+    counted(separation, "find_separation")
+    separation._remembered.cache_clear()
+    data = ragged_decisions(count=12)
+    MCMC(PXDA(NoisyMDP(kappa, "features")), num_warmup=1, num_samples=1, progress_bar=False).run(
+        jax.random.key(0), data
+    )
+    assert calls == {"check_decisions": 1, "design": 1, "find_separation": 1}
+
+
+def test_starts_and_states_that_do_not_fit():
+    data = ragged_decisions()
+    kernel = PXDA(NoisyMDP(4.0, "features"), winner="mh")
+    start = {"theta": jnp.array([3.0, -2.0])}
+    state = kernel.init(jax.random.key(0), 0, start, (data,), {})
+    np.testing.assert_array_equal(state.z["theta"], start["theta"])
+    assert "acc. prob" in kernel.get_diagnostics_str(state)
+    for wrong, message in {
+        "shape": (jnp.zeros(3), r"init_params theta has shape \(3,\), not \(2,\)"),
+        "finite": (jnp.array([0.0, jnp.nan]), "init_params theta must be finite"),
+    }.values():
+        with pytest.raises(ValueError, match=message):
+            kernel.init(jax.random.key(0), 0, {"theta": wrong}, (data,), {})
+    with pytest.raises(ValueError, match="the state belongs to other decisions"):
+        kernel.sample(state, (ragged_decisions(4),), {})
+
+
+@pytest.mark.slow
+def test_single_precision_is_the_same_posterior(truth):
+    data, (mean, deviation) = truth
+    with jax.enable_x64(False):
+        drawn = draws_of(PXDA(NoisyMDP(4.0, "features")), data, 0)
+    assert drawn.dtype == np.float32
+    assert (np.abs(drawn.mean((0, 1)) - mean) < 0.05 * deviation).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: PXDA("model"), TypeError, "model is str"),
+        (lambda: PXDA(NoisyMDP(), "both"), ValueError, "moves must be 'da', .*, not 'both'"),
+        (lambda: PXDA(NoisyMDP(), winner="luck"), ValueError, "winner must be 'gibbs', .*, not 'luck'"),
+        (lambda: PXDA(NoisyMDP(), "scale_proper"), ValueError, r"need \(a, b\)"),
+        (lambda: PXDA(NoisyMDP(), scale_prior=(1.0, 1.0)), ValueError, "have no prior of the scale"),
+        (
+            lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(0.0, 1.0)),
+            ValueError,
+            "two finite positive numbers",
+        ),
+        (
+            lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(1.0, float("nan"))),
+            ValueError,
+            "two finite positive numbers",
+        ),
+        (
+            lambda: PXDA(NoisyMDP(), "scale_proper", scale_prior=(1.0, float("inf"))),
+            ValueError,
+            "two finite positive numbers",
+        ),
+        (lambda: PXDA(NoisyMDP(), proposals=0), ValueError, "proposals must be"),
+    ],
+)
+def test_bad_options_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_data_that_say_nothing_are_refused():
+    alone = Decisions.from_list([[[1.0]], [[2.0]]], [0, 0])
+    with pytest.raises(ValueError, match="no decision has two legal options"):
+        PXDA(NoisyMDP(4.0, "features")).init(jax.random.key(0), 0, None, (alone,), {})
+    with pytest.raises(TypeError, match="data are missing"):
+        PXDA(NoisyMDP(4.0, "features")).init(jax.random.key(0), 0, None, (), {})
+    separated = Decisions.from_list([[[1.0], [0.0]]] * 3, [0, 0, 0])
+    overlapping = Decisions.from_list([np.eye(2)] * 2, [0, 1])
+    with pytest.raises(ValueError, match="kappa is infinite"):
+        PXDA(NoisyMDP(float("inf"), "features")).init(jax.random.key(0), 0, None, (separated,), {})
+    with pytest.raises(ValueError, match="kappa has a prior"):
+        PXDA(NoisyMDP(dist.InverseGamma(3.0, 4.0))).init(jax.random.key(0), 0, None, (overlapping,), {})

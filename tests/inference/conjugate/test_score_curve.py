@@ -1,0 +1,91 @@
+"""The held-out score against enumeration, and scores over sizes."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.inference.conjugate.conjugate_svi import ConjugateResult
+from ethogram.inference.conjugate.posterior import ConjugatePosterior
+from ethogram.inference.conjugate.score_curve import heldout_log_likelihood, heldout_score_curve
+from ethogram.models.emissions import GaussianEmission
+from ethogram.models.families.exponential_family import Dirichlet
+from ethogram.models.roles.role_hmm import RoleHMM
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def result_of(model, blocks=None):
+    blocks = model.prior() if blocks is None else blocks
+    empty = np.zeros(1)
+    key = jax.random.key(0)
+    return ConjugateResult(ConjugatePosterior(model, blocks), empty, empty, True, 1, key, empty, empty[None])
+
+
+def test_the_heldout_score_is_that_of_all_paths(symbol_model, symbols):
+    rng = np.random.default_rng(0)
+    model, data = symbol_model(), symbols(lengths=np.array([4, 5, 0, 2], np.int32), group=None)
+    blocks = {
+        name: Dirichlet.from_standard(rng.gamma(1.0, size=block.natural.concentration.shape) + 0.1)
+        for name, block in model.prior().items()
+    }
+    rows = {k: np.asarray(b.natural.concentration) for k, b in blocks.items()}
+    initial, transition, probability = (
+        rows[k] / rows[k].sum(-1, keepdims=True) for k in ("initial", "transition", "probability")
+    )
+    total = 0.0
+    for x, seen, length in zip(data.observations[..., 0], data.observed, data.lengths, strict=True):
+        evidence = 0.0
+        for path in itertools.product(range(2), repeat=int(length)):
+            share = np.prod([probability[z, x[t]] for t, z in enumerate(path) if seen[t]])
+            chain = np.prod([transition[pair] for pair in itertools.pairwise(path)])
+            evidence += (initial[path[0]] if path else 1) * chain * share
+        total += np.log(evidence)
+    score = heldout_log_likelihood(result_of(model, blocks), data)
+    assert isinstance(score, float)
+    np.testing.assert_allclose(score, total / data.observed.sum(), rtol=1e-10)
+
+
+def test_scores_that_do_not_exist_are_refused(symbol_model, symbols):
+    data = symbols()
+    with pytest.raises(ValueError, match="test data have no observed step"):
+        nothing = data._replace(observed=np.zeros_like(data.observed))
+        heldout_log_likelihood(result_of(symbol_model()), nothing)
+    with pytest.raises(ValueError, match="outside the 3 categories"):
+        heldout_log_likelihood(result_of(symbol_model()), data._replace(observations=data.observations + 5))
+    vague = RoleHMM(2, GaussianEmission(1, dof=1.5))
+    with pytest.raises(
+        ValueError, match="the posterior mean of covariance does not exist: strengthen its prior"
+    ):
+        heldout_log_likelihood(result_of(vague), data._replace(observations=data.observations.astype(float)))
+
+
+def test_a_curve_over_sizes(symbol_model, symbols):
+    data = symbols(lengths=np.full(12, 12, np.int32), group=np.arange(12, dtype=np.int32))
+    sizes = iter([1, 100])
+    curve = heldout_score_curve(
+        jax.random.key(0),
+        lambda size: symbol_model(concentration=float(size)),
+        sizes,
+        data,
+        num_steps=30,
+        restarts=2,
+        progress_bar=False,
+    )
+    np.testing.assert_array_equal(curve.size, [1, 100])
+    assert curve.heldout[0] > curve.heldout[1] + 0.01
+    assert curve.elbo[0] > curve.elbo[1] + 1
+    for size, elbo, fit in zip(curve.size, curve.elbo, curve.fits, strict=True):
+        np.testing.assert_array_equal(fit.posterior.model.emission.concentration, [size] * 3)
+        assert fit.restart_elbos.max() == elbo
+    key_split, _ = jax.random.split(jax.random.key(0))
+    train, test = data.split(key_split, by="group")
+    assert (train.num_sequences, test.num_sequences) == (9, 3)
+    np.testing.assert_allclose(curve.heldout[1], heldout_log_likelihood(curve.fits[1], test))
+    with pytest.raises(ValueError, match="sizes is empty: give at least one"):
+        heldout_score_curve(jax.random.key(0), RoleHMM, [], data)
+    with pytest.raises(ValueError, match="by='group' needs"):
+        heldout_score_curve(jax.random.key(0), RoleHMM, [1], data._replace(group=None))

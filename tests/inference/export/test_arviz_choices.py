@@ -1,0 +1,125 @@
+"""Choice models as ArviZ reads them, sampled by PX-DA, by NUTS and by both together."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS, Gibbs
+
+from ethogram.inference.choices.px_da import PXDA
+from ethogram.inference.export.arviz_export import to_arviz
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.data.trajectories import Metadata
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what ArviZ says at import depends on its version
+    import arviz as az
+
+
+def decisions(count=60, **parts):
+    random = np.random.default_rng(0)
+    features = random.normal(size=(count, 3, 2))
+    choice = np.argmax(features @ (1.2, -0.8) + random.normal(size=(count, 3)), axis=1)
+    names = Metadata(feature_names=["hours", "price"], action_names=["bus", "car", "walk"])
+    return Decisions(features, np.ones((count, 3), bool), choice, metadata=names)._replace(**parts)
+
+
+def run(kernel, data, **options):
+    mcmc = MCMC(kernel, num_warmup=50, num_samples=100, progress_bar=False, **options)
+    mcmc.run(jax.random.key(0), data, extra_fields=("z1", "accept_prob") if isinstance(kernel, PXDA) else ())
+    return mcmc
+
+
+def elpd_of(found):
+    """What `az.loo` found, whose name depends on the version."""
+    return float(found.elpd if hasattr(found, "elpd") else found.elpd_loo)
+
+
+def test_a_run_of_px_da_with_unknown_choices():
+    """They and decisions of weight zero have no log likelihood, and stay in what was observed and is predicted."""
+    data = decisions(weight=np.where(np.arange(60) == 11, 0, 1 + np.arange(60) % 2))
+    data = data._replace(choice=np.where(np.isin(np.arange(60), (3, 20)), -1, data.choice))
+    model = NoisyMDP(9.0, "features", action_rewards=True)
+    mcmc = run(PXDA(model), data, num_chains=2, chain_method="vectorized")
+    tree = to_arviz(mcmc, data, key=jax.random.key(1))
+    values = tree.posterior["v"]
+    assert values.dims == ("chain", "draw", "feature") and values.shape == (2, 100, 2)
+    assert values["feature"].values.tolist() == ["hours", "price"]
+    assert tree.posterior["action_rewards"]["action"].values.tolist() == ["bus", "car", "walk"]
+    assert {"z1", "acceptance_rate"} <= set(tree.sample_stats.data_vars) | set(tree.sample_stats)
+    kept = np.setdiff1d(np.arange(60), (3, 11, 20))
+    scores = tree.log_likelihood["choice"]
+    assert scores.dims == ("chain", "draw", "decision") and scores.shape == (2, 100, 57)
+    assert scores["decision"].values.tolist() == kept.tolist()
+    theta = np.asarray(tree.posterior["theta"])[1, 7]
+    offered = ProbitChoice(model.utilities(theta, data), data.legal)
+    exact = np.asarray(jax.jit(offered.log_prob)(data.choice))[kept]
+    np.testing.assert_allclose(np.asarray(scores)[1, 7], exact, rtol=1e-9)
+    np.testing.assert_array_equal(tree.observed_data["choice"], data.choice)
+    assert tree.posterior_predictive["choice"].shape == (2, 100, 60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = az.loo(tree, pointwise=True)
+    assert found.n_data_points == 57 and np.isfinite(elpd_of(found))
+    with pytest.raises(ValueError, match="coords has an entry for every decision"):
+        to_arviz(mcmc, data, coords={"decision": range(60)})
+
+
+@pytest.mark.slow
+def test_unknown_choices_change_no_information_criterion():
+    data = decisions(weight=np.where(np.arange(60) == 11, 0, 1 + np.arange(60) % 2))
+    data = data._replace(choice=np.where(np.isin(np.arange(60), (3, 20)), -1, data.choice))
+    mcmc = run(PXDA(NoisyMDP(9.0, "features")), data, num_chains=2, chain_method="vectorized")
+    kept = np.setdiff1d(np.arange(60), (3, 11, 20))
+    tree, alone = (to_arviz(mcmc, given, posterior_predictive=False) for given in (data, data.take(kept)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, truth = az.loo(tree, pointwise=True), az.loo(alone, pointwise=True)
+    assert found.n_data_points == truth.n_data_points == 57
+    assert np.isfinite(elpd_of(found)) and elpd_of(found) == pytest.approx(elpd_of(truth), rel=1e-6)
+    with pytest.raises(ValueError, match="coords has an entry for every decision, but some"):
+        to_arviz(mcmc, data, coords={"decision": range(60)})
+    named = to_arviz(mcmc, data.take(kept), coords={"decision": kept}, posterior_predictive=False)
+    assert named.log_likelihood["decision"].values.tolist() == kept.tolist()
+
+
+@pytest.mark.slow
+def test_loo_prefers_the_features_that_matter_to_shuffled_ones():
+    data = decisions(120)
+    shuffled = data._replace(features=np.random.default_rng(5).permutation(data.features))
+    scores = {}
+    for name, given in {"true": data, "shuffled": shuffled}.items():
+        tree = to_arviz(run(PXDA(NoisyMDP(9.0, "features")), given), given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = az.loo(tree)
+        scores[name] = elpd_of(found)
+    assert scores["true"] > scores["shuffled"] + 10
+
+
+@pytest.mark.slow
+def test_subjects_have_a_dim_in_all_samplers():
+    who = np.arange(60) % 2
+    names = Metadata(feature_names=["hours", "price"], subject_names=["ann", "ben"])
+    data = decisions(subject=who, metadata=names)
+    model = NoisyMDP(dist.InverseGamma(3.0, 2.0), "features")
+    for kernel in (NUTS(model), Gibbs([(PXDA(model), ["theta"]), (NUTS(model), ["kappa", "loc"])])):
+        tree = to_arviz(run(kernel, data), data, model=model)
+        values = tree.posterior["v"]
+        assert values.dims == ("chain", "draw", "subject", "feature")
+        assert values["subject"].values.tolist() == ["ann", "ben"]
+        assert tree.posterior["v_loc"].dims == ("chain", "draw", "feature")
+        assert np.isfinite(np.asarray(tree.log_likelihood["choice"])).all()
+
+
+@pytest.mark.slow
+def test_tabular_values_stand_on_states():
+    data = Decisions.from_list([np.eye(3)[:2], np.eye(3)[1:], np.eye(3)] * 3, [0, 1, 2, 1, 0, 0, 1, 1, 1])
+    tree = to_arviz(run(PXDA(NoisyMDP(4.0)), data), data, posterior_predictive=False)
+    assert tree.posterior["v"].dims == ("chain", "draw", "state")

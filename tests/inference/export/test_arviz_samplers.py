@@ -1,0 +1,146 @@
+"""Samplers and guides of numpyro as ArviZ is given them, on models that are just functions too."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.svi import SVIRunResult
+from scipy.stats import bernoulli
+
+from ethogram.inference.export.arviz_export import to_arviz
+from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.emissions import CategoricalEmission, GaussianEmission
+from ethogram.models.roles.role_hmm import RoleHMM
+
+
+def coin(data, *, condition=True):
+    share = numpyro.sample("share", dist.Beta(2.0, 1.0))
+    with numpyro.plate("sequence", data.num_sequences):
+        each = dist.Bernoulli(share).expand([data.actions.shape[1]]).to_event(1)
+        numpyro.sample("actions", each, obs=jnp.asarray(data.actions) if condition else None)
+
+
+COINS = Trajectories.from_list(actions=[[1, 0, 1], [0, 1, 1]], metadata=Metadata(name="coins"))
+
+
+@pytest.fixture(scope="module")
+def mcmc():
+    sampler = MCMC(
+        NUTS(coin), num_warmup=20, num_samples=30, num_chains=2, chain_method="vectorized", progress_bar=False
+    )
+    extra = ("potential_energy", "energy", "num_steps", "accept_prob", "adapt_state.step_size")
+    sampler.run(jax.random.key(3), COINS, extra_fields=extra)
+    return sampler
+
+
+def test_mcmc_keeps_its_chains_and_statistics(mcmc):
+    tree = to_arviz(mcmc, COINS, posterior_predictive=False)
+    stats, extra = tree["sample_stats"], mcmc.get_extra_fields(group_by_chain=True)
+    names = {"diverging", "lp", "energy", "n_steps", "tree_depth", "acceptance_rate", "step_size"}
+    assert set(stats.data_vars) == names
+    share = mcmc.get_samples(group_by_chain=True)["share"]
+    np.testing.assert_array_equal(tree["posterior"]["share"].values, share)
+    x = np.asarray(share, float)  # 4 heads, 2 tails, Beta(2, 1), and the logistic map's Jacobian
+    np.testing.assert_allclose(
+        stats["lp"].values, np.log(2 * x) + np.log(x**4 * (1 - x) ** 2 * x * (1 - x)), rtol=1e-3
+    )
+    assert (stats["energy"].values >= -stats["lp"].values).all()
+    np.testing.assert_array_equal(stats["n_steps"].values, extra["num_steps"])
+    scores = tree["log_likelihood"]["actions"]
+    np.testing.assert_allclose(scores.values[..., 0], np.log(x**2 * (1 - x)), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_draws_of_a_guide_and_plates_of_any_numpyro_model_are_read():
+    guide = AutoNormal(coin)
+    svi = SVI(coin, guide, numpyro.optim.Adam(0.1), Trace_ELBO())
+    result = svi.run(jax.random.key(10), 20, COINS, progress_bar=False)
+    tree = to_arviz(result, COINS, model=coin, guide=guide, num_draws=7)
+    scores = tree["log_likelihood"]["actions"]
+    assert scores.dims == ("chain", "draw", "sequence")
+    share = tree["posterior"]["share"].values.astype(float)[..., None, None]
+    np.testing.assert_allclose(scores.values, bernoulli.logpmf(COINS.actions, share).sum(-1), rtol=1e-4)
+    new = tree["posterior_predictive"]["actions"]
+    assert new.dims == ("chain", "draw", "sequence", "time") and new.shape == (1, 7, 2, 3)
+    assert tree["fit_stats"]["elbo"].shape == (20,)
+    with pytest.raises(ValueError, match="needs a model with the hooks observation"):
+        to_arviz(result, COINS, model=coin, guide=guide, log_likelihood="step")
+
+
+def test_netcdf_keeps_chains_and_statistics(mcmc, tmp_path):
+    tree, path = to_arviz(mcmc, COINS), str(tmp_path / "mcmc.nc")
+    tree.to_netcdf(path, engine="h5netcdf")
+    back = az.from_netcdf(path, engine="h5netcdf")
+    for group in ("posterior", "sample_stats", "log_likelihood", "observed_data", "posterior_predictive"):
+        for name, variable in tree[group].data_vars.items():
+            assert back[group][name].dims == variable.dims
+            np.testing.assert_array_equal(back[group][name].values, variable.values)
+    assert back.attrs["name"] == "coins" and len(az.summary(back)) == 1
+
+
+def test_actions_are_the_observed_data_where_nothing_is_asked_of_the_model(mcmc):
+    tree = to_arviz(mcmc, COINS, log_likelihood=None, posterior_predictive=False)
+    np.testing.assert_array_equal(tree["observed_data"]["actions"].values, COINS.actions)
+    assert set(tree["constant_data"].data_vars) == {"lengths", "observed"}
+
+
+def test_latent_sites_without_draws_are_refused(mcmc):
+    def other(data, *, condition=True):
+        numpyro.sample("bias", dist.Normal(0.0, 1.0))
+        coin(data, condition=condition)
+
+    with pytest.raises(ValueError, match="result has no draws of bias"):
+        to_arviz(mcmc, COINS, model=other)
+
+
+@pytest.mark.slow
+def test_symbols_stay_integers_and_forbidden_transitions_zero():
+    transition = np.array([[1.0, 1.0], [0.0, 1.0]])
+    model = RoleHMM(2, CategoricalEmission(3), transition=transition)
+    data = Trajectories.from_list([[[0], [1], [2], [2]], [[1], [1], [0]], [[2], [0]]])
+    rng = np.random.default_rng(9)
+    rows = rng.dirichlet(np.ones(2), size=(5, 2))
+    draws = {
+        "initial": rng.dirichlet(np.ones(2), size=5),
+        "transition_free": rows,
+        "probability": rng.dirichlet(np.ones(3), (5, 2)),
+    }
+    guide = SimpleNamespace(sample_posterior=lambda *_, **__: draws)
+    result = SVIRunResult(params={}, state=None, losses=np.zeros(3))
+    tree = to_arviz(result, data, model=model, guide=guide, coords={"category": ["a", "b", "c"]})
+    posterior = tree["posterior"]
+    assert set(posterior.data_vars) == {"initial", "transition", "probability"}
+    expected = rows * (transition > 0)
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(posterior["transition"].values[0], expected, rtol=1e-5)
+    assert posterior["probability"].coords["category"].values.tolist() == ["a", "b", "c"]
+    new = tree["posterior_predictive"]["observations"]
+    assert new.shape == (1, 5, 3, 4, 1) and new.dtype.kind == "i" and new.values.max() <= 2
+
+
+@pytest.mark.slow
+def test_numpyros_svi_takes_a_role_hmm():
+    """With a forbidden transition and full covariances: the guide's draws keep both, and the loss falls."""
+    x = np.random.default_rng(1).normal(size=(4, 12, 1)) + np.repeat([0.0, 4.0], 6)[None, :, None]
+    data = Trajectories.from_list(list(x.astype(np.float32)))
+    model = RoleHMM(2, GaussianEmission(1, dof=4.0), transition=np.array([[2.0, 1.0], [0.0, 1.0]]))
+    guide = AutoNormal(model)
+    svi = SVI(model, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
+    result = svi.run(jax.random.key(0), 150, data, progress_bar=False)
+    assert result.losses[-20:].mean() < result.losses[:20].mean() - 10
+    tree = to_arviz(result, data, model=model, guide=guide, num_draws=20)
+    transition = tree["posterior"]["transition"].values
+    assert (transition[..., 1, 0] == 0).all()
+    np.testing.assert_allclose(transition.sum(-1), 1, rtol=1e-5)
+    assert (tree["posterior"]["covariance"].values > 0).all()
+    scores = tree["log_likelihood"]["observations"]
+    assert scores.sizes["sequence"] == 4 and np.isfinite(scores.values).all()

@@ -1,0 +1,214 @@
+"""Fits of the agent Markov model: an ELBO that never falls and has its definition, rows within their bounds."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import digamma, gammaln
+
+from ethogram.domains import line_world
+from ethogram.inference.conjugate import ConjugateSVI
+from ethogram.inference.conjugate.score_curve import heldout_log_likelihood
+from ethogram.inference.conjugate.starts import start_blocks
+from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates, expected_statistics
+from ethogram.models.intents import AgentMarkov
+
+S, A = line_world.NUM_CELLS, line_world.NUM_ACTIONS
+
+
+def largest_fall(fit):
+    """Largest relative decrease of the ELBO between iterations, over all restarts."""
+    trace = fit.restart_traces
+    assert np.isfinite(trace).all()
+    return (-np.diff(trace, axis=1) / np.abs(trace[:, 1:])).max()
+
+
+def run(model, data, steps=30, **options):
+    options = {"restarts": 3, "tol": 0.0, "progress_bar": False} | options
+    return ConjugateSVI(model).run(jax.random.key(2), data, steps, **options)
+
+
+def test_the_elbo_never_falls_under_constraints(fitted):
+    assert largest_fall(fitted.result) <= 1e-8
+
+
+def test_the_elbo_never_falls_without_constraints(walks):
+    assert largest_fall(run(AgentMarkov(S, A, 4), walks)) <= 1e-8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beta_step": "coordinate", "rows": "all"},
+        {"beta_prior": "gem", "beta_step": "coordinate", "stay_accuracy": 0.9},
+        {"beta_prior": "fixed", "stay_accuracy": 1.0, "rows": "all"},
+    ],
+    ids=lambda settings: " ".join(map(str, settings.values())),
+)
+def test_the_elbo_never_falls_in_any_setting(walks, settings):
+    stay = np.array(walks.stay)
+    if settings.get("stay_accuracy") == 1.0:  # labels of accuracy 1 are right
+        stay[:] = -1
+        stay[0, :3] = 1
+    assert largest_fall(run(AgentMarkov(S, A, 4, **settings), walks._replace(stay=stay), 40)) <= 1e-8
+
+
+def log_beta(rows):
+    some = np.where(rows > 0, rows, 1)
+    return np.where(rows > 0, gammaln(some), 0).sum(-1) - gammaln(rows.sum(-1))
+
+
+def kl(q, p):
+    """KL divergence of Dirichlet rows, by the definition; entries that are 0 in both are left out."""
+    some = np.where(q > 0, q, 1)
+    away = np.where(q > 0, (q - p) * (digamma(some) - digamma(q.sum(-1, keepdims=True))), 0)
+    return (log_beta(p) - log_beta(q) + away.sum(-1)).sum()
+
+
+def test_the_elbo_is_the_definition(fitted):
+    """The last ELBO: the local term, minus the KL terms, plus the log density of the weights, in NumPy."""
+    result, data, _ = fitted
+    model, blocks = result.posterior.model, result.posterior.blocks
+    local = jax.jit(lambda model, expected, batch: model.log_normalizer(expected, batch))
+    value = float(local(model, expected_statistics(blocks), model.arrange(data)))
+    weights = np.asarray(blocks["weights"].mean())
+    prior = 3.0 * weights
+    rows, initial, policy = (
+        np.asarray(blocks[name].standard().concentration) for name in ("transition", "initial", "policy")
+    )
+    rows = rows[: len(model.visited.pairs)]
+    rest = (
+        kl(initial, prior) + kl(rows, np.where(rows > 0, prior, 0)) + kl(policy, np.where(policy > 0, 1.0, 0))
+    )
+    density = 4 * np.log(3.0) + 2 * np.log(weights[-1])
+    np.testing.assert_allclose(result.elbo[-1], value - rest + density, rtol=1e-9)
+
+
+def test_means_obey_the_constraints(fitted):
+    """At states and actions with data and without."""
+    model, mean = fitted.result.posterior.model, fitted.result.posterior.mean()
+    agent = model.agent(mean)
+    own = np.diagonal(
+        np.moveaxis(np.asarray(agent.transition), 0, 2), axis1=2, axis2=3
+    )  # (state, action, intent)
+    np.testing.assert_allclose(own[2], 1, rtol=1e-15)
+    assert own[[1, 3]][:, :2].min() >= 0.8 - 1e-10
+    np.testing.assert_allclose(own[4], 0.99, rtol=1e-9)
+    np.testing.assert_array_equal(np.asarray(agent.policy)[:, 2, 2], 0)
+    np.testing.assert_allclose(np.asarray(agent.policy).sum(-1), 1)
+
+
+def test_rows_that_invent_counts_are_warned_of(fitted):
+    """A mean of .99 on rows of three pseudo-counts is worth some hundred of them."""
+    assert any(
+        "constraints make" in text and "constrained rows of transition" in text for text in fitted.warned
+    )
+
+
+def test_no_intent_changes_where_it_never_does(fitted):
+    result, data, _ = fitted
+    model = result.posterior.model
+
+    @jax.jit
+    def read(model, parameters, value):
+        trace = model.observation(parameters, data)
+        return trace.change_probability(value), trace.most_likely_path(value).path
+
+    changes, path = map(np.asarray, read(model, result.posterior.mean(), model.observed_value(data)))
+    region = data.states[:, :-1] == 2
+    assert region.sum() > 5 and changes[region].max() < 1e-12 and changes[~region].max() > 0.1
+    assert (path[:, 1:] == path[:, :-1])[region].all()
+
+
+def test_held_out_scores_count_actions_where_training_did_not_go(fitted):
+    """Unseen states and actions are scored by prior rows, without stay labels; a missing action is no step."""
+    random = np.random.default_rng(9)
+    shape = fitted.data.states.shape
+    states, actions = random.integers(S, size=shape), random.integers(A, size=shape)
+    actions[:, 1::2] = -1
+    test = fitted.data._replace(states=states, actions=actions, stay=np.full(shape, -1))
+    model, mean = fitted.result.posterior.model, fitted.result.posterior.mean()
+    pairs = states[:, ::2] * (A + 1) + actions[:, ::2]
+    assert not np.isin(pairs, model.visited.pairs).all()
+    score = heldout_log_likelihood(fitted.result, test)
+    total = jax.jit(lambda model, mean: model.observation(mean, test).log_prob(model.observed_value(test)))
+    np.testing.assert_allclose(score, np.sum(total(model, mean)) / (actions >= 0).sum(), rtol=1e-12)
+
+
+def test_a_step_is_the_natural_gradient(walks):
+    """With fixed weights: q + step * (prior + scale * statistics - q), in every block."""
+    model = AgentMarkov(S, A, 2, beta_prior="fixed").bind(walks)
+    prior, random = model.prior(), np.random.default_rng(3)
+    names = ("initial", "transition", "policy")
+    shapes = {name: prior[name].natural.concentration.shape for name in names}
+    q, counts = ({name: random.gamma(2.0, size=shape) for name, shape in shapes.items()} for _ in range(2))
+    blocks = {**prior, **{name: Dirichlet(DirichletCoordinates(jnp.asarray(x))) for name, x in q.items()}}
+    statistics = {"weights": (), **{name: DirichletCoordinates(jnp.asarray(x)) for name, x in counts.items()}}
+    moved = jax.jit(model.update)(blocks, prior, statistics, 5.0, 0.25)
+    for name in names:
+        start = np.asarray(prior[name].natural.concentration)
+        expected = q[name] + 0.25 * (start + 5.0 * counts[name] - q[name])
+        np.testing.assert_allclose(moved[name].natural.concentration, expected, rtol=1e-12)
+
+
+def test_starts_from_the_prior_are_possible_in_single_precision(walks):
+    """Draws near zero are no zeros, though the step to them cancels most of the prior."""
+    with jax.enable_x64(False):
+        model = AgentMarkov(S, A, 10, alpha=0.5).bind(walks)
+        blocks = start_blocks(jax.random.key(7), model, model.prior(), [], 20, "prior")
+        for name in ("initial", "transition", "policy"):
+            rows = np.asarray(blocks[name].natural.concentration)
+            assert rows.dtype == np.float32 and (rows > 0).all() and np.isfinite(rows).all()
+
+
+@pytest.mark.slow
+def test_two_goals_are_found_among_ten_intents():
+    """The best of twelve mixed starts uses two intents, one for each goal, in the cells between the goals."""
+    data = line_world.simulate(jax.random.key(0), 5, 20).data
+    fit = run(AgentMarkov(S, A), data, 200, restarts=12, tol=1e-7)
+    used = np.flatnonzero(fit.posterior.mean()["weights"][:-1] > 0.02)
+    assert len(used) == 2
+    towards = np.asarray(fit.posterior.model.agent(fit.posterior.mean()).policy)[used, 1:-1].argmax(-1)
+    assert sorted(map(tuple, towards.tolist())) == [(0,) * 3, (1,) * 3]
+    assert fit.converged and np.diff(fit.elbo).min() > -1e-6
+
+
+@pytest.mark.slow
+def test_all_traces_at_step_one_are_the_batch_step(walks):
+    data = walks._replace(group=np.arange(4, dtype=np.int32))
+    model = AgentMarkov(S, A, 3)
+    start = run(model, data, 1, restarts=1)
+    ascent, stochastic = (
+        run(model, data, 3, init=start, **kind) for kind in ({}, {"batch_size": 4, "step_size": 1.0})
+    )
+    for name, block in ascent.posterior.blocks.items():
+        other = stochastic.posterior.blocks[name]
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12), block, other)
+
+
+def test_a_fit_goes_on_only_with_the_rows_it_has(walks, fitted):
+    """Data of equal shape in which other states occur are refused, though every block has the right shape."""
+    model = AgentMarkov(2 * S, A, truncation=2)
+    bound = model.bind(walks)
+    with pytest.raises(ValueError, match="init is a result of data with other states"):
+        model.bind(walks._replace(states=walks.states + S)).check_continues(bound)
+    bound.check_continues(model.bind(walks))
+    with pytest.raises(ValueError, match="init is a result under other constraints"):
+        AgentMarkov(S, A, 4).bind(walks).check_continues(fitted.result.posterior.model)
+
+
+@pytest.mark.slow
+def test_rows_without_data_change_nothing_in_block_steps(walks):
+    """Carried or marginalised, they give the same ELBO and weights; in coordinate steps they hold these back."""
+    whole, visited = (
+        run(AgentMarkov(S, A, 4, rows=rows), walks, init="sticky", restarts=2) for rows in ("all", "visited")
+    )
+    sizes = [len(fit.posterior.blocks["transition"].mean()) for fit in (whole, visited)]
+    assert sizes[0] > sizes[1]
+    # From the first step on: the start has a self-transition in every row that is carried.
+    np.testing.assert_allclose(whole.restart_traces[:, 1:], visited.restart_traces[:, 1:], rtol=1e-9)
+    weights = (fit.posterior.blocks["weights"].mean() for fit in (whole, visited))
+    np.testing.assert_allclose(*weights, rtol=1e-6)

@@ -1,0 +1,62 @@
+"""Fits of the agent Markov model as ArviZ reads them: dims and coords, scores by step, relabelled intents."""
+
+from __future__ import annotations
+
+import arviz
+import jax
+import numpy as np
+
+from ethogram.inference.conjugate.posterior import ConjugatePosterior
+from ethogram.inference.export import to_arviz
+from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates
+
+
+def test_axes_have_the_names_of_intents_and_pairs(fitted):
+    result, data, _ = fitted
+    tree = to_arviz(result, data, num_draws=20)
+    posterior = tree.posterior
+    assert posterior["transition"].dims == ("chain", "draw", "pair", "intent", "next_intent")
+    assert posterior["policy"].dims == ("chain", "draw", "intent", "visited_state", "action")
+    assert posterior["weights"].sizes["next_intent"] == 5 and posterior["policy"].sizes["intent"] == 4
+    state, action = data.states[0, 0], data.actions[0, 0]
+    assert {f"{state},{action}", f"{data.states[1, 4]},-"} <= set(posterior["pair"].values.tolist())
+    np.testing.assert_allclose(posterior["transition"].sum("next_intent"), 1, rtol=1e-5)
+    assert tree.posterior_predictive["actions"].shape == (1, 20, *data.actions.shape)
+    # Weights, and entries that are constrained to 0 or 1, are constant: ArviZ divides by their deviation.
+    assert len(arviz.summary(tree, var_names=["initial"])) == 5
+
+
+def test_steps_add_up_to_sequences_and_missing_ones_are_left_out(fitted):
+    """The missing action is no observation, unless the step before it has a stay label."""
+    result, data, _ = fitted
+    key = jax.random.key(0)
+    whole, steps = (
+        to_arviz(result, data, key=key, num_draws=20, log_likelihood=kind, posterior_predictive=False)
+        for kind in ("sequence", "step")
+    )
+    entries = steps.log_likelihood["actions"]
+    assert entries.sizes["observation"] == int((data.actions >= 0).sum()) + int(data.stay[1, 3] >= 0)
+    by_sequence = entries.groupby("sequence").sum("observation")
+    np.testing.assert_allclose(by_sequence.values, whole.log_likelihood["actions"].values, rtol=1e-4)
+
+
+def test_intents_of_another_numbering_are_brought_back(fitted):
+    """Draws of q with permuted intents, aligned to q, have its means; the rest stays behind the intents."""
+    result, data, _ = fitted
+    order = np.array([2, 0, 3, 1])
+    whole = np.append(order, 4)
+    blocks = dict(result.posterior.blocks)
+
+    def moved(name, index):
+        return Dirichlet(DirichletCoordinates(blocks[name].standard().concentration[index]))
+
+    blocks["initial"], blocks["policy"] = moved("initial", whole), moved("policy", order)
+    blocks["transition"] = moved("transition", (slice(None), order[:, None], whole))
+    weights = blocks["weights"]
+    blocks["weights"] = type(weights)(weights.natural[whole], weights.gamma, weights.density)
+    other = ConjugatePosterior(result.posterior.model, blocks)
+    tree = to_arviz(other, data, num_draws=400, align=result, log_likelihood=None, posterior_predictive=False)
+    for name, value in result.posterior.mean().items():
+        drawn = tree.posterior[name].mean(("chain", "draw"))
+        # Entries have a deviation below .35 and a mean over 400 draws: .1 is more than five standard errors.
+        assert np.abs(drawn - value).max() < 0.1, name

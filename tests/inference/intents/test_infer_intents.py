@@ -1,0 +1,51 @@
+"""Posterior intents of traces: what is added up of smoothed marginals."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.inference.conjugate.posterior import ConjugatePosterior
+from ethogram.inference.intents import USED, infer_intents
+from ethogram.models.emissions import CategoricalEmission
+from ethogram.models.roles.role_hmm import RoleHMM
+
+
+def test_visits_and_changes_add_up(fitted):
+    result, data, _ = fitted
+    inferred = infer_intents(result, data)
+    np.testing.assert_allclose(inferred.probability.sum(-1), 1, rtol=1e-10)
+    np.testing.assert_allclose(inferred.visits.sum(0), np.bincount(data.states.ravel(), minlength=5))
+    one = data.states == 1
+    np.testing.assert_allclose(inferred.visits[:, 1], inferred.probability[one].sum(0))
+    model = result.posterior.model
+
+    @jax.jit
+    def changes(model, parameters):
+        return model.observation(parameters, data).change_probability(model.observed_value(data))
+
+    expected = changes(model, result.posterior.mean())
+    np.testing.assert_allclose(inferred.change, expected, atol=1e-10)
+    share = inferred.visits.sum(-1) / inferred.visits.sum()
+    assert set(inferred.used) == set(np.flatnonzero(share > USED)) and len(inferred.used) > 1
+    assert (np.diff(share[inferred.used]) <= 0).all()
+    np.testing.assert_array_equal(inferred.labels, inferred.probability.argmax(-1))
+    np.testing.assert_array_equal(infer_intents(result.posterior, data).labels, inferred.labels)
+
+
+def test_steps_beyond_a_length_have_no_intent(fitted):
+    result, data, _ = fitted
+    lengths = np.array([12, 5, 1, 8])
+    inside = np.arange(12) < lengths[:, None]
+    stay = np.where(np.arange(12) < lengths[:, None] - 1, data.stay, -1)
+    inferred = infer_intents(result, data._replace(lengths=lengths, observed=inside, stay=stay))
+    np.testing.assert_array_equal(inferred.labels >= 0, inside)
+    assert (inferred.probability[1, 5:] == 0).all() and (inferred.change[1, 4:] == 0).all()
+    assert inferred.visits.sum() == pytest.approx(lengths.sum())
+
+
+def test_other_models_have_no_intents(walks):
+    model = RoleHMM(2, CategoricalEmission(3))
+    with pytest.raises(TypeError, match="posterior is of a RoleHMM: give one of an AgentMarkov"):
+        infer_intents(ConjugatePosterior(model, {}), walks)

@@ -1,0 +1,242 @@
+"""Forward marginals and the surrogate against enumeration apart from the code, and where the surrogate misleads."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.inference.networks.elimination import exact_log_probability
+from ethogram.inference.networks.forward_layout import lay_out
+from ethogram.inference.networks.forward_marginals import forward_surrogate
+from ethogram.inference.networks.mixed_product import propagate_beliefs
+from ethogram.inference.networks.zero_propagation import query_factors
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.marginal_map import MarginalMAP
+
+COIN = np.array([0.5, 0.5])
+
+
+def forward(network, known, weights):
+    """Marginals of every variable by nested loops: parents as if independent, those in `known` or `weights` given."""
+    marginals = {}
+    for variable in network.order:
+        parents = network.parents[variable]
+        total = np.zeros(network.sizes[variable])
+        for states in itertools.product(*(range(network.sizes[p]) for p in parents)):
+            chance = 1.0
+            for parent, state in zip(parents, states, strict=True):
+                if parent in known:
+                    chance *= float(known[parent] == state)
+                else:
+                    chance *= weights.get(parent, marginals[parent])[state]
+            total += chance * network.tables[variable][states]
+        marginals[variable] = total
+    return marginals
+
+
+def reference(query, weights):
+    known, given = dict(query.observed), dict(zip(query.map_variables, weights, strict=True))
+    marginals = forward(query.network, known, given)
+    terms = [marginals[v][s] for v, s in query.observed] + [marginals[v] @ w for v, w in given.items()]
+    terms += [marginals[v] @ np.array(likelihoods) for v, likelihoods in query.soft]
+    return sum(map(math.log, terms)) if min(terms) > 0 else -math.inf
+
+
+def drawn_weights(query, seed):
+    random = np.random.default_rng(seed)
+    return [random.dirichlet(np.ones(query.network.sizes[v])) for v in query.map_variables]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_value_and_gradient_of_small_networks(seed, drawn):
+    query = drawn(seed)[1]
+    weights = drawn_weights(query, seed)
+    found, truth = forward_surrogate(query, weights), reference(query, weights)
+    assert found.log_value == pytest.approx(truth, rel=1e-12)
+    if truth == -math.inf:
+        return
+    for i, own in enumerate(weights):
+        assert found.gradient[i][0] == 0
+        for state in range(1, len(own)):
+            move = np.zeros(len(own))
+            move[[0, state]] = -1, 1
+            steps = [w if j != i else None for j, w in enumerate(weights)]
+            step = 1e-4 * min(own[0], own[state])
+            up, down, up2, down2 = (
+                reference(query, [own + t * step * move if w is None else w for w in steps])
+                for t in (1, -1, 2, -2)
+            )
+            slope = (8 * (up - down) - (up2 - down2)) / (12 * step)
+            assert found.gradient[i][state] == pytest.approx(slope, rel=1e-6, abs=1e-6)
+
+
+def test_copies_side_by_side_are_copies_alone(drawn):
+    query = drawn(3)[1]
+    many = [drawn_weights(query, seed) for seed in range(5)]
+    together = forward_surrogate(
+        query, [np.stack([w[i] for w in many], -1) for i in range(len(query.map_variables))]
+    )
+    for place, weights in enumerate(many):
+        alone = forward_surrogate(query, weights)
+        assert together.log_value[place] == pytest.approx(float(alone.log_value), rel=1e-14)
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_without_evidence_marginals_are_those_of_belief_propagation(seed, drawn):
+    # Messages up a network without evidence are constant, so that loopy beliefs are forward marginals (Proposition 3).
+    network = drawn(seed)[0]
+    factors = query_factors(MarginalMAP(network, {}, [0]))
+    beliefs = propagate_beliefs(factors, max_sweeps=100, tol=1e-15).beliefs
+    truth = forward(network, {}, {})
+    whole = BayesNet((*network.tables, COIN), (*network.parents, ()))
+    for variable in range(network.num_variables):
+        np.testing.assert_allclose(beliefs[variable], truth[variable], rtol=1e-12, atol=1e-12)
+        state = (variable + 1) % network.sizes[variable]
+        query = MarginalMAP(whole, {variable: state}, [network.num_variables])
+        value = forward_surrogate(query, [np.array([0.0, 1.0])]).log_value
+        assert math.exp(value) == pytest.approx(truth[variable][state] / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_planning_network_has_the_probability_at_every_vertex(seed, drawn):
+    # Every MAP variable is split into one that has its table and one that its children read; a third says they agree.
+    network, query = drawn(seed)
+    count = network.num_variables
+    place = {variable: count + i for i, variable in enumerate(query.map_variables)}
+    tables, parents = list(network.tables), []
+    for each in network.parents:
+        parents.append(tuple(place.get(parent, parent) for parent in each))
+    for variable in query.map_variables:
+        tables.append(np.full(network.sizes[variable], 1 / network.sizes[variable]))
+        parents.append(())
+    for variable in query.map_variables:
+        same = np.eye(network.sizes[variable])
+        tables.append(np.stack((1 - same, same), -1))
+        parents.append((variable, place[variable]))
+    split = BayesNet(tuple(tables), tuple(parents))
+    agree = {count + len(place) + i: 1 for i in range(len(place))}
+    evidence = dict(query.observed) | dict(query.soft) | agree
+    uniform = sum(math.log(network.sizes[v]) for v in query.map_variables)
+    for states in itertools.product(*(range(network.sizes[v]) for v in query.map_variables)):
+        value = exact_log_probability(MarginalMAP(split, evidence, list(place.values())), states) + uniform
+        assert value == pytest.approx(exact_log_probability(query, states), rel=1e-10)
+
+
+def test_exact_at_vertices_where_nothing_is_summed_out(drawn):
+    network = drawn(5, 6)[0]
+    query = MarginalMAP(network, {5: 0}, [0, 1, 2, 3, 4])
+    vertices = list(itertools.product(*(range(network.sizes[v]) for v in range(5))))
+    weights = [np.eye(network.sizes[v])[[states[v] for states in vertices]].T for v in range(5)]
+    values = forward_surrogate(query, weights).log_value
+    for states, value in zip(vertices, values, strict=True):
+        assert value == pytest.approx(network.log_joint([*states, 0]), rel=1e-12)
+
+
+def test_two_leaves_of_a_tree_mislead_it():
+    # s -> d, s -> e1, s -> e2: evidence does not reach s, so that only the prior of d is left, and d = 0 looks best.
+    near = np.array([[0.9, 0.1], [0.2, 0.8]])
+    network = BayesNet((np.array([0.6, 0.4]), near, near, near), ((), (0,), (0,), (0,)))
+    query = MarginalMAP(network, {2: 1, 3: 1}, [1])
+    surrogate = [float(forward_surrogate(query, [np.eye(2)[state]]).log_value) for state in (0, 1)]
+    exact = [exact_log_probability(query, [state]) for state in (0, 1)]
+    assert np.argmax(surrogate) == 0
+    assert np.argmax(exact) == 1
+
+
+def test_optimum_between_answers_that_are_all_impossible():
+    # Two copies of d must differ: every answer has probability zero, and q = 1/2 looks possible.
+    copy = np.eye(2)
+    differ = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    network = BayesNet((COIN, copy, copy, differ), ((), (0,), (0,), (1, 2)))
+    query = MarginalMAP(network, {3: 1}, [0])
+    middle = forward_surrogate(query, [COIN])
+    assert math.exp(middle.log_value) == pytest.approx(0.25)  # 2 q (1 - q) / 2
+    for state in (0, 1):
+        assert forward_surrogate(query, [np.eye(2)[state]]).log_value == -math.inf
+        assert exact_log_probability(query, [state]) == -math.inf
+
+
+def test_at_equal_weights_nothing_flows_through_a_variables_own_table():
+    table = np.array([[0.9, 0.1], [0.3, 0.7]])
+    network = BayesNet((COIN, table), ((), (0,)))
+    gradient = forward_surrogate(MarginalMAP(network, {}, [0, 1]), [COIN, COIN]).gradient
+    assert gradient[0][1] == pytest.approx(0, abs=1e-15)
+    assert abs(gradient[1][1]) > 0.1
+
+
+def test_four_hundred_observations_do_not_underflow():
+    rare = np.array([[0.99, 0.01], [0.98, 0.02]])
+    network = BayesNet((COIN, *(rare for _ in range(400))), ((), *((0,) for _ in range(400))))
+    query = MarginalMAP(network, dict.fromkeys(range(1, 401), 1), [0])
+    value = forward_surrogate(query, [np.array([1.0, 0.0])]).log_value
+    assert value == pytest.approx(400 * math.log(0.01) + math.log(0.5), rel=1e-12)
+
+
+def test_impossible_terms_give_minus_infinity_and_a_finite_gradient():
+    network = BayesNet((COIN, np.array([[1.0, 0.0], [0.5, 0.5]])), ((), (0,)))
+    found = forward_surrogate(MarginalMAP(network, {1: 1}, [0]), [np.array([1.0, 0.0])])
+    assert found.log_value == -math.inf
+    assert np.isfinite(found.gradient[0]).all()
+    assert found.gradient[0][1] > 0
+
+
+def test_rows_that_do_not_sum_to_one_count_as_they_are():
+    network = BayesNet((COIN, np.array([[0.5, 0.5], [0.5, 0.5]])), ((), (0,)))
+    with pytest.warns(UserWarning, match="do not sum to one"):
+        heavy = BayesNet((np.array([1.0, 1.0]), np.array([[2.0, 0.0], [0.5, 0.25]])), ((), (0,)))
+    query = MarginalMAP(heavy, {1: 0}, [0])
+    for state in (0, 1):
+        value = float(forward_surrogate(query, [np.eye(2)[state]]).log_value)
+        assert value == pytest.approx(exact_log_probability(query, [state]), rel=1e-12)
+    assert network.num_variables == heavy.num_variables
+
+
+def test_from_a_thread_without_x64(drawn):
+    query = drawn(2)[1]
+    weights, found = drawn_weights(query, 0), []
+    worker = threading.Thread(target=lambda: found.append(forward_surrogate(query, weights)))
+    worker.start()
+    worker.join()
+    assert found[0].log_value.dtype == np.float64
+    assert found[0].log_value == pytest.approx(reference(query, weights), rel=1e-12)
+
+
+def grid(side, seed=0):
+    """A square of variables with two states, each a child of those above and to the left."""
+    random = np.random.default_rng(seed)
+    tables, parents = [], []
+    for i in range(side * side):
+        above = tuple(j for j, there in ((i - side, i >= side), (i - 1, i % side > 0)) if there)
+        tables.append(random.dirichlet(np.ones(2), (2,) * len(above)))
+        parents.append(above)
+    return BayesNet(tuple(tables), tuple(parents))
+
+
+def test_two_shapes_at_most_for_thirty_queries_of_a_network():
+    network, random, shapes = grid(12), np.random.default_rng(1), set()
+    for share in (0.5, 0.3, 0.2):
+        for _ in range(10):
+            maximised = random.permutation(143)[: int(143 * share)].tolist()
+            layout, kinds = lay_out(MarginalMAP(network, {143: 1}, maximised))
+            shapes.add((kinds, tuple(np.shape(leaf) for leaf in jax.tree.leaves(layout))))
+    assert len(shapes) <= 2
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([COIN], "weights has 1 arrays for 3 MAP variables"),
+        ([np.ones(7)] * 3, "have shape"),
+        ([np.array([0.7, 0.7])] * 3, "must be nonnegative and sum to one"),
+        ([np.array([1.5, -0.5])] * 3, "must be nonnegative and sum to one"),
+    ],
+)
+def test_weights_that_do_not_fit(weights, message):
+    query = MarginalMAP(grid(2), {}, [0, 1, 2])
+    with pytest.raises(ValueError, match=message):
+        forward_surrogate(query, weights)

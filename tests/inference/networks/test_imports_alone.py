@@ -1,0 +1,30 @@
+"""The system imports alone: numpy, jax and numpyro, and no other room than its own and the core's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+import ethogram.networks
+for name in sorted(sys.modules):
+    print(name)
+"""
+
+
+def test_nothing_else_is_imported():
+    found = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    names = found.stdout.split()
+    assert "ethogram.inference.networks.solve_mmap" in names
+    heavy = {"arviz", "matplotlib", "pandas", "xarray"}
+    assert not heavy & {name.partition(".")[0] for name in names}
+    ours = {name for name in names if name.startswith("ethogram.")}
+    core = {
+        "ethogram.networks",
+        "ethogram.models",
+        "ethogram.models.arguments",
+        "ethogram.models.model_object",
+    }
+    own = ("ethogram.models.networks", "ethogram.inference.networks")
+    assert {name for name in ours if not name.startswith(own)} <= core | {"ethogram.inference"}

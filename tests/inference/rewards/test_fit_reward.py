@@ -1,0 +1,370 @@
+"""Reward posteriors against quadrature: ELBOs, divergences, the best Gaussian, other states; and refusals."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.optim import Adam
+
+import ethogram
+from ethogram.domains import toy_mdps
+from ethogram.inference.rewards import natural_gradient as reward_search
+from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.predictions import (
+    policies,
+    predict_reward,
+    transfer_reward,
+)
+from ethogram.inference.rewards.reward_guide import RewardGuide
+from ethogram.inference.rewards.reward_posterior import RewardPosterior
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_policy import demonstration_counts
+from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.rewards.gp_irl import GPIRL
+
+FEATURES = np.array([[1.0], [2.0], [3.0]])
+DATA = toy_mdps.three_state_demonstrations(1, 1)
+EVIDENCE = -1.3577403816
+BEST_GAUSSIAN = -1.3686171707
+"""Of rewards of inducing points at all three states, scale 5 and relevance 1, by quadrature."""
+
+
+def three_state(**settings):
+    return GPIRL(
+        toy_mdps.three_state(), FEATURES, **({"scale_prior": 5.0, "relevance_prior": 1.0} | settings)
+    )
+
+
+FREE = {"scale_prior": dist.LogNormal(np.log(5.0), 1.0), "relevance_prior": dist.LogNormal(0.0, 1.0)}
+MANY = {"num_draws": 128, "num_evaluations": 512, "progress_bar": False}
+SOME = {"num_draws": 48, "num_evaluations": 128, "progress_bar": False}
+FEW = {"num_draws": 32, "num_evaluations": 64, "progress_bar": False}
+
+
+@pytest.fixture(scope="module")
+def fixed():
+    """Fit with fixed hyper-parameters."""
+    return fit_reward(jax.random.key(0), three_state(), DATA, **SOME)
+
+
+@pytest.fixture(scope="module")
+def free():
+    """Fit whose hyper-parameters have priors."""
+    return fit_reward(jax.random.key(0), three_state(**FREE), DATA, **FEW)
+
+
+def bound_by_quadrature(model, mean, root, nodes=24):
+    """The bound of a Gaussian over w, rewards being one Gaussian of three."""
+    mapping = model.reward_map(5.0, jnp.ones(1))
+    weights = np.asarray(mapping.weights)
+    spread = weights @ root @ root.T @ weights.T
+    if mapping.noise is not None:
+        spread = spread + np.asarray(mapping.noise) @ np.asarray(mapping.noise).T
+    x, w = np.polynomial.hermite_e.hermegauss(nodes)
+    grid = np.stack(np.meshgrid(x, x, x, indexing="ij"), -1).reshape(-1, 3)
+    mass = (w[:, None, None] * w[:, None] * w).ravel() / w.sum() ** 3
+    rewards = weights @ mean + grid @ np.linalg.cholesky(spread).T
+    counts = demonstration_counts(model.mdp, DATA)
+    told = (np.asarray(soft_values(model.mdp, jnp.asarray(rewards)).log_policy) * counts).sum((1, 2))
+    sign = np.linalg.slogdet(root)[1]
+    return mass @ told - 0.5 * ((root**2).sum() + mean @ mean - 3) + sign
+
+
+@pytest.mark.parametrize("family", ["direct", pytest.param("inducing", marks=pytest.mark.slow)])
+def test_natural_gradients_find_the_best_gaussian(family, fixed):
+    fit = fixed
+    if family == "inducing":
+        fit = fit_reward(jax.random.key(0), three_state(family=family, inducing=np.arange(3)), DATA, **MANY)
+    exact = bound_by_quadrature(fit.posterior.model, fit.posterior.mean, fit.posterior.root)
+    assert fit.converged and fit.elbo >= fit.laplace_elbo
+    assert abs(fit.elbo - exact) < 4.5 * fit.elbo_se
+    assert exact < EVIDENCE
+    if family == "inducing":
+        assert exact > BEST_GAUSSIAN - 1e-3
+    else:  # without the noise that no q of inducing points can learn
+        assert exact > EVIDENCE - 5e-3
+
+
+@pytest.mark.slow
+def test_rewards_of_pairs_have_their_own_evidence():
+    """Two states and two actions, evidence by 100 000 draws of the prior and plain sweeps in NumPy, in 5 errors."""
+    features = np.array([[[0.0], [1.0]], [[2.0], [3.5]]])
+    world, counts = MDP.deterministic([[0, 1], [0, 1]], discount=0.5), np.array([[3, 1], [0, 4]])
+    model = GPIRL(world, features, scale_prior=2.0, relevance_prior=0.5)
+    fit = fit_reward(jax.random.key(0), model, counts, num_draws=64, num_evaluations=256, progress_bar=False)
+    gap = features.ravel()[:, None] - features.ravel()
+    prior = 2.0 * np.exp(-0.25 * gap**2 - 0.005 * 0.5 * (gap != 0))
+    drawn = np.random.default_rng(0).multivariate_normal(np.zeros(4), prior, 100_000).reshape(-1, 2, 2)
+    values = np.zeros((len(drawn), 2))
+    for _ in range(60):
+        ahead = drawn + 0.5 * values[:, None, :]
+        values = np.logaddexp(ahead[..., 0], ahead[..., 1])
+    chance = np.exp(((drawn + 0.5 * values[:, None, :] - values[..., None]) * counts).sum((1, 2)))
+    evidence, error = np.log(chance.mean()), chance.std() / chance.mean() / np.sqrt(len(chance))
+    slack = 5 * np.hypot(error, fit.elbo_se)
+    assert evidence - 0.05 - slack < fit.elbo < evidence + slack
+
+
+def test_draws_of_the_posterior_have_its_moments(fixed):
+    """4 000 draws: means and deviations within 5 errors, of 6 numbers; fails by chance in 1 of 100 000 runs."""
+    posterior = fixed.posterior
+    model, drawn = posterior.model, posterior.sample(jax.random.key(1), 4000)
+    weights = np.asarray(model.reward_map(5.0, jnp.ones(1)).weights)
+    covariance = weights @ posterior.root @ posterior.root.T @ weights.T
+    rewards = np.asarray(drawn["reward"], float)
+    sd = np.sqrt(np.diag(covariance))
+    assert (np.abs(rewards.mean(0) - weights @ posterior.mean) < 5 * sd / np.sqrt(4000)).all()
+    assert (np.abs(rewards.std(0) / sd - 1) < 5 / np.sqrt(8000)).all()
+    np.testing.assert_allclose(drawn["policy"].sum(-1), 1, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(drawn["centred_reward"]).mean(-1), 0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["direct", "inducing"])
+def test_draws_do_not_lose_what_was_learned_in_double_precision(family):
+    """On a line whose kernel has next to no noise, a root in single precision is another one: 4000 draws, 4 errors."""
+    features = np.linspace(0, 3, 40, dtype=np.float32)[:, None]
+    world = MDP.deterministic(np.clip(np.arange(40)[:, None] + [-1, 1], 0, 39), discount=0.9)
+    points = {} if family == "direct" else {"inducing": np.arange(0, 40, 2)}
+    hypers = {"noise": 1e-7, "scale_prior": 9.0, "relevance_prior": 1.0}
+    model = GPIRL(world, features, family=family, **hypers, **points)
+    # The model's features are those of single precision, to the last digit.
+    mapping = GPIRL(world, features.astype(float), family=family, **hypers, **points).reward_map(
+        9.0, np.ones(1)
+    )
+    weights = np.asarray(mapping.weights)
+    precision = np.eye(model.num_white) + 20 * weights.T @ weights
+    mean, chosen = (
+        np.linalg.solve(precision, 20 * weights.T @ np.sin(features[:, 0])),
+        np.linalg.inv(precision),
+    )
+    nothing = np.zeros(0)
+    posterior = RewardPosterior(model, mean, np.linalg.cholesky(chosen), nothing, nothing)
+    drawn = posterior.sample(jax.random.key(1), 4000)
+    rest = np.zeros((40, 40)) if mapping.noise is None else np.asarray(mapping.noise)
+    covariance = weights @ chosen @ weights.T + rest @ rest.T
+    gap = np.asarray(drawn["reward"], float)
+    gap = gap[:, :1] - gap[:, [10, 20, 39]]
+    away = np.eye(40)[0] - np.eye(40)[[10, 20, 39]]
+    sd = np.sqrt(np.einsum("gi,ij,gj->g", away, covariance, away))
+    assert (np.abs(gap.std(0) / sd - 1) < 4 / np.sqrt(8000)).all(), gap.std(0) / sd
+    assert (np.abs(gap.mean(0) - away @ weights @ mean) < 4 * sd / np.sqrt(4000)).all()
+    assert drawn["reward"].dtype == np.float32
+
+
+def test_rewards_of_states_are_never_read_as_those_of_pairs():
+    """Three states, actions and experts."""
+    model = GPIRL(
+        MDP.deterministic([[0, 1, 2]] * 3, discount=0.5), FEATURES, scale_prior=5.0, relevance_prior=1.0
+    )
+    found = model.agent(jnp.eye(3))
+    assert found.values.shape == (3, 3) and found.policy.shape == (3, 3, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["map", "natural_gradient"])
+def test_as_many_actions_as_states_and_draws_are_no_rewards_of_pairs(method):
+    """Three states, actions and draws, and three experts: every reward is one of states."""
+    world = MDP.deterministic([[0, 1, 2]] * 3, discount=0.5)
+    model = GPIRL(world, FEATURES, scale_prior=5.0, relevance_prior=1.0, rationality=2.0)
+    data = Trajectories.from_list(
+        states=[[0, 1], [2, 0], [1, 1]], actions=[[1, 1], [0, 1], [1, 2]], subject=[0, 1, 2]
+    )
+    fit = fit_reward(jax.random.key(0), model, data, method, progress_bar=False)
+    drawn = fit.posterior.sample(jax.random.key(1), 3)
+    assert drawn["policy"].shape == (3, 3, 3, 3) and drawn["values"].shape == (3, 3, 3)
+    one = {"scale": drawn["scale"], "relevance": drawn["relevance"], "reward": drawn["reward"][:, 0]}
+    there = transfer_reward(jax.random.key(2), model, one, world, FEATURES)
+    assert there.values.shape == (3, 3) and there.policy.shape == (3, 3, 3)
+    # Every action leads where its number says: a value of 2 r + 0.5 V next, by sweeps.
+    reward, values = np.asarray(there.reward.draws, float), np.zeros((3, 3))
+    for _ in range(60):
+        ahead = 2 * reward[:, :, None] + 0.5 * values[:, None, :]
+        values = np.logaddexp.reduce(ahead, -1)
+    np.testing.assert_allclose(there.policy, np.exp(ahead - values[..., None]), atol=1e-5)
+    three = policies(world, one["reward"], rationality=2.0)
+    np.testing.assert_allclose(three.mean, np.asarray(drawn["policy"])[:, 0].mean(0), atol=1e-5)
+
+
+@pytest.mark.parametrize("hyper", ["variational", pytest.param("point", marks=pytest.mark.slow)])
+def test_hyper_parameters_are_learned_too(hyper, free):
+    """With priors of both the evidence is -1.3445577, which no bound is above; that of a point has a density in it."""
+    fit = free
+    if hyper == "point":
+        fit = fit_reward(jax.random.key(0), three_state(**FREE), DATA, hyper=hyper, **FEW)
+    assert fit.elbo >= fit.laplace_elbo
+    if hyper == "variational":
+        assert -1.3445577 - 0.06 < fit.elbo < -1.3445577 + 4 * fit.elbo_se
+        assert (np.abs(np.log(fit.posterior.log_hyper_sd)) < 0.5).all()  # near their priors, of deviation one
+    else:
+        assert (fit.posterior.log_hyper_sd == 0).all()
+
+
+@pytest.mark.slow
+def test_bounds_of_numpyro_are_ours():
+    """At one Gaussian and known hyper-parameters, in w and in the rewards: -ELBO of SVI within 4.5 errors."""
+    with jax.enable_x64(True):
+        model = three_state(family="inducing", inducing=np.arange(3))
+        mean, root = np.array([0.2, 0.5, -0.3]), np.array([[0.9, 0, 0], [0.2, 0.7, 0], [-0.1, 0.1, 0.8]])
+        exact = bound_by_quadrature(model, mean, root)
+        from ethogram.models.rewards import kernel as reward_kernel
+
+        low = np.asarray(
+            reward_kernel.root(reward_kernel.covariance(model.points, 5.0, jnp.ones(1), 0.005), 5.0)
+        )
+        for whiten, at, spread in ((True, mean, root), (False, low @ mean, low @ root)):
+            guide = RewardGuide(model, whiten=whiten)
+            loss = Trace_ELBO(num_particles=4000)
+            params = {"mean": jnp.asarray(at), "root": jnp.asarray(spread)}
+            once = jax.jit(
+                lambda key, params, guide=guide, loss=loss: -loss.loss(key, params, model, guide, DATA)
+            )
+            found = [once(key, params) for key in jax.random.split(jax.random.key(0), 8)]
+            assert abs(np.mean(found) - exact) < 4.5 * np.std(found, ddof=1) / np.sqrt(8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"rank": 2}, {"hyper": "point"}])
+def test_svi_climbs_with_the_guide(settings):
+    model = three_state(scale_prior=dist.LogNormal(np.log(5.0), 1.0))
+    svi = SVI(
+        model, RewardGuide(model, start={"scale": 5.0}, **settings), Adam(0.02), Trace_ELBO(num_particles=16)
+    )
+    losses = np.asarray(svi.run(jax.random.key(0), 300, DATA, progress_bar=False).losses)
+    assert np.isfinite(losses).all()
+    assert losses[-100:].mean() < losses[:20].mean() - 0.1
+
+
+def test_rewards_of_other_states_against_dense_algebra():
+    random = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        world = MDP.dense(random.dirichlet(np.ones(4), (4, 2)), discount=0.8)
+        features, others = random.normal(size=(4, 2)), random.normal(size=(3, 2))
+        model = GPIRL(world, features, scale_prior=2.0, relevance_prior=np.array([0.5, 1.5]))
+        rewards = random.normal(size=(50, 4))
+        samples = {"scale": np.full(50, 2.0), "relevance": np.tile([0.5, 1.5], (50, 1)), "reward": rewards}
+        found = predict_reward(jax.random.key(0), model, samples, others)
+        clean = predict_reward(jax.random.key(0), model, samples, others, noise_free=True)
+
+    def kernel(one, other, same):
+        table = 2 * np.exp(-0.5 * (([0.5, 1.5] * (one[:, None] - other) ** 2).sum(-1)) - 0.005 * 2)
+        return np.where(np.eye(len(one)), 2.0, table) if same else table
+
+    cross = np.linalg.solve(kernel(features, features, True), kernel(features, others, False)).T
+    rest = kernel(others, others, True) - cross @ kernel(features, others, False)
+    np.testing.assert_allclose(found.mean, (rewards @ cross.T).mean(0), rtol=1e-8)
+    np.testing.assert_allclose(found.sd, np.sqrt(np.diag(rest) + (rewards @ cross.T).var(0)), rtol=1e-8)
+    less = 2 * -np.expm1(-0.005 * 2)
+    np.testing.assert_allclose(
+        clean.sd, np.sqrt(np.diag(rest) - less + (rewards @ cross.T).var(0)), rtol=1e-8
+    )
+
+
+def test_transfer_and_policies(fixed):
+    model = fixed.posterior.model
+    samples = fixed.posterior.sample(jax.random.key(1), 30)
+    world = MDP.deterministic([[0, 1], [1, 0]], discount=0.5)
+    there = transfer_reward(jax.random.key(2), model, samples, world, [[1.5], [2.5]])
+    assert there.values.shape == (30, 2) and there.policy.shape == (30, 2, 2)
+    expected = soft_values(world, there.reward.draws).policy
+    np.testing.assert_allclose(there.policy, expected, atol=1e-6)
+    assert there.reward.draws.shape == (30, 2)
+    three = policies(model.mdp, samples["reward"])
+    np.testing.assert_allclose(three.mean, np.asarray(samples["policy"]).mean(0), atol=1e-5)
+    assert set(np.unique(three.optimal)) <= {0.0, 1.0}
+    with pytest.raises(ValueError, match=r"give features of the \(2,\) states"):
+        transfer_reward(jax.random.key(2), model, samples, world, FEATURES)
+    with pytest.raises(ValueError, match="samples have no relevance"):
+        predict_reward(jax.random.key(2), model, {"scale": 1.0, "reward": samples["reward"]}, FEATURES)
+
+
+def test_a_posterior_is_saved_and_loaded(tmp_path, fixed):
+    posterior = fixed.posterior
+    posterior.save(tmp_path / "reward.npz")
+    again = ethogram.load_posterior(tmp_path / "reward.npz")
+    for one, other in zip(jax.tree.leaves(posterior), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(one, other)
+    drawn = (it.sample(jax.random.key(3), 30)["reward"] for it in (posterior, again))
+    np.testing.assert_array_equal(*drawn)
+
+
+def test_the_mode_is_the_best_of_its_starts(monkeypatch):
+    """A search that goes nowhere leaves the best start: the reward that says what was demonstrated, not the other."""
+    model, tried = three_state(), []
+
+    def nowhere(model, log_hyper, counts, start):
+        mapping = model.reward_map(5.0, jnp.ones(1))
+        log_policy = np.asarray(model.agent(mapping.reward(jnp.asarray(start))).log_policy)
+        tried.append(start)
+        return start, float((log_policy * np.asarray(counts)).sum() - 0.5 * start @ start), True
+
+    monkeypatch.setattr(reward_search, "posterior_mode", nowhere)
+    fit = fit_reward(jax.random.key(0), model, DATA, "map", num_restarts=20, progress_bar=False)
+    densities = [
+        nowhere(fit.posterior.model, None, demonstration_counts(model.mdp, DATA), one)[1]
+        for one in tried[:21]
+    ]
+    assert not tried[0].any() and len({one[0] for one in tried[:21]}) == 21
+    assert fit.objective == pytest.approx(max(densities), rel=1e-4)
+    np.testing.assert_array_equal(fit.posterior.mean, tried[int(np.argmax(densities))])
+
+
+def test_points_have_no_spread():
+    model = three_state()
+    mode = fit_reward(jax.random.key(0), model, DATA, method="map", progress_bar=False)
+    assert np.isnan(mode.elbo) and mode.converged
+    assert np.ptp(np.asarray(mode.posterior.sample(jax.random.key(0), 5)["reward"]), axis=0).max() == 0
+
+
+@pytest.mark.parametrize("rationality", [pytest.param(1.0, marks=pytest.mark.slow), 2.0])
+def test_levines_objective_and_policy_against_dense_algebra(rationality):
+    """At what was found: the objective as printed, and the policy of a reward that acts as it was learned."""
+    model = three_state(rationality=rationality)
+    fit = fit_reward(jax.random.key(0), model, DATA, method="map", prior="levine", progress_bar=False)
+    u, scale, relevance = fit.posterior.mean, *np.exp(fit.posterior.log_hyper)
+    every, points = np.arange(1.0, 4.0), np.array([1.0, 3.0])
+    gap = points[:, None] - points
+    inner = scale * np.exp(-0.5 * relevance * gap**2 - 0.005 * relevance * (gap != 0))
+    cross = scale * np.exp(-0.5 * relevance * (every[:, None] - points) ** 2 - 0.005 * relevance)
+    reward, values = cross @ np.linalg.solve(inner, u), np.zeros(3)
+    following = np.array([[1, 2], [0, 2], [0, 1]])
+    for _ in range(400):
+        ahead = rationality * reward[:, None] + 0.9 * values[following]
+        values = np.logaddexp(*ahead.T)
+    log_policy = ahead - values[:, None]
+    told = log_policy[0, 0] + log_policy[2, 1]
+    prior = -0.5 * u @ np.linalg.solve(inner, u) - 0.5 * np.linalg.slogdet(2 * np.pi * inner)[1]
+    objective = told + prior - np.log1p(relevance) - 0.5 * (np.linalg.inv(inner) ** 2).sum()
+    np.testing.assert_allclose(fit.objective, objective, rtol=1e-8)
+    drawn = fit.posterior.sample(jax.random.key(0), 5)
+    np.testing.assert_allclose(drawn["policy"][4], np.exp(log_policy), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_counts_go_to_arviz_and_back():
+    model, counts = three_state(), np.array([[3, 1], [0, 0], [1, 2]])
+    fit = fit_reward(jax.random.key(0), model, counts, **MANY)
+    tree = ethogram.to_arviz(fit, counts, num_draws=8)
+    new = np.asarray(tree.posterior_predictive["demonstrations"])
+    assert new.shape == (1, 8, 3, 2) and (new.sum(-1) == [4, 0, 3]).all()
+    assert tree.attrs["final_elbo"] == pytest.approx(fit.elbo)
+
+
+def test_what_was_learned_goes_to_arviz(free):
+    tree = ethogram.to_arviz(free, DATA, num_draws=20)
+    assert tree.posterior["reward"].dims == ("chain", "draw", "state")
+    assert tree.posterior["policy"].dims == ("chain", "draw", "state", "action")
+    assert tree.log_likelihood["demonstrations"].shape == (1, 20, 2)
+    expected = np.log(
+        np.asarray(tree.posterior["policy"])[0, :, 0, 0]
+    )  # the first goes from state 0 by action 0
+    np.testing.assert_allclose(
+        np.asarray(tree.log_likelihood["demonstrations"])[0, :, 0], expected, rtol=1e-4
+    )
+    assert np.asarray(tree.posterior_predictive["demonstrations"]).shape == (1, 20, 2, 1, 2)
+    assert np.isfinite(np.asarray(tree.fit_stats["elbo"])).all()

@@ -1,0 +1,171 @@
+"""Settings of reward fits: priors, refusals, coverage of differences, and searches that go on."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+from ethogram.domains import toy_mdps
+from ethogram.inference.rewards import gaussian as reward_gaussian
+from ethogram.inference.rewards import natural_gradient as reward_search
+from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.max_entropy import fit_max_entropy
+from ethogram.inference.rewards.predictions import (
+    difference_coverage,
+    policies,
+)
+from ethogram.inference.rewards.reward_guide import RewardGuide
+from ethogram.models.rewards.gp_irl import GPIRL
+
+FEATURES = np.array([[1.0], [2.0], [3.0]])
+DATA = toy_mdps.three_state_demonstrations(1, 1)
+
+
+def three_state(**settings):
+    return GPIRL(
+        toy_mdps.three_state(), FEATURES, **({"scale_prior": 5.0, "relevance_prior": 1.0} | settings)
+    )
+
+
+FREE = {"scale_prior": dist.LogNormal(np.log(5.0), 1.0), "relevance_prior": dist.LogNormal(0.0, 1.0)}
+FEW = {"num_draws": 32, "num_evaluations": 64, "progress_bar": False}
+
+
+def test_any_positive_distribution_may_be_a_prior():
+    """Its median is where the search starts, by draws where there are no quantiles; log densities are SciPy's."""
+    model = three_state(scale_prior=dist.Gamma(2.0, 0.4), relevance_prior=dist.HalfNormal(1.0))
+    search = reward_search.RewardSearch(model, np.zeros((1, 3, 2)), "variational", 2, 2, 0)
+    gamma, normal = stats.gamma(2.0, scale=1 / 0.4), stats.halfnorm()
+    medians = np.log([gamma.median(), normal.median()])
+    np.testing.assert_allclose(search.first(jax.random.key(0), None), medians, atol=0.03)
+    at = np.array([0.4, -0.2])
+    expected = gamma.logpdf(np.exp(0.4)) + normal.logpdf(np.exp(-0.2)) + at.sum()
+    np.testing.assert_allclose(reward_gaussian.log_hyper_prior(model, jnp.asarray(at)), expected, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_fit_takes_any_positive_prior():
+    model = three_state(scale_prior=dist.Gamma(2.0, 0.4), relevance_prior=dist.HalfNormal(1.0))
+    fit = fit_reward(jax.random.key(0), model, DATA, num_steps=3, progress_bar=False)
+    assert np.isfinite(fit.elbo) and fit.elbo < 0
+
+
+def test_divergence_is_that_of_gaussians():
+    """Of two experts: half of tr C + m'm - k - ln det C, summed."""
+    random = np.random.default_rng(5)
+    roots = np.tril(random.normal(size=(2, 4, 4))) + 2 * np.eye(4)
+    means = random.normal(size=(2, 4))
+    q = reward_gaussian.RewardGaussian(jnp.asarray(means), jnp.asarray(roots), jnp.zeros(0), jnp.zeros(0))
+    covariances = roots @ np.swapaxes(roots, 1, 2)
+    expected = np.trace(covariances, axis1=1, axis2=2).sum() + (means**2).sum() - 8
+    expected = 0.5 * (expected - np.linalg.slogdet(covariances)[1].sum())
+    np.testing.assert_allclose(reward_gaussian.divergence(q), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m: fit_reward(jax.random.key(0), "model", DATA), TypeError, "model is str"),
+        (
+            lambda m: fit_reward(jax.random.key(0), m, DATA, "adam"),
+            ValueError,
+            "method must be 'natural_gradient'",
+        ),
+        (
+            lambda m: fit_reward(jax.random.key(0), m, DATA, hyper="none"),
+            ValueError,
+            "hyper must be 'variational'",
+        ),
+        (lambda m: fit_reward(jax.random.key(0), m, DATA, prior="levine"), ValueError, "is a point estimate"),
+        (
+            lambda m: fit_reward(jax.random.key(0), m, DATA, num_restarts=-1),
+            ValueError,
+            "num_restarts must be",
+        ),
+        (lambda m: fit_reward(jax.random.key(0), m, DATA, num_draws=3), ValueError, "give an even number"),
+        (lambda m: fit_reward(jax.random.key(0), m, np.zeros((3, 2), int)), ValueError, "is all 0"),
+        (lambda m: fit_reward(jax.random.key(0), m, DATA, tol=float("nan")), ValueError, "tol must be"),
+        (
+            lambda m: fit_reward(jax.random.key(0), m, DATA, "map", hyper="point"),
+            ValueError,
+            'hyper="point" needs',
+        ),
+        (
+            lambda m: fit_reward(jax.random.key(0), m, DATA, start={"scale": 1.0}),
+            ValueError,
+            "start must be a dict of",
+        ),
+        (lambda m: fit_reward(jax.random.key(0), m, DATA, start=3.0), ValueError, "start must be a dict of"),
+        (
+            lambda m: fit_reward(jax.random.key(0), m, DATA, "map", prior="levine", checkpoint="/no/file"),
+            ValueError,
+            "no start and no checkpoint",
+        ),
+        (lambda m: fit_reward(jax.random.key(0), m, [[1, 0], [0], [1, 1]]), ValueError, "is a ragged list"),
+        (lambda m: policies(m.mdp, np.zeros(3)), ValueError, "rewards has shape"),
+        (lambda m: RewardGuide("model"), TypeError, "model is str"),
+        (lambda m: RewardGuide(m, rank=7), ValueError, "rank must be"),
+        (lambda m: RewardGuide(m, hyper="none"), ValueError, "hyper must be 'variational'"),
+        (lambda m: RewardGuide(m, start={"scale": 2.0}), ValueError, "start has 'scale'"),
+        (lambda m: fit_max_entropy(m.mdp, DATA, FEATURES, penalty=-1.0), ValueError, "penalty must be"),
+        (lambda m: fit_max_entropy(m.mdp, DATA, FEATURES[:2]), ValueError, "features has shape"),
+        (
+            lambda m: fit_max_entropy(m.mdp, DATA, step_size=0.1),
+            ValueError,
+            "step_size is that of gradient ascent",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(call, error, message):
+    with pytest.raises(error, match=message):
+        call(three_state())
+
+
+def test_coverage_of_differences_counts_central_intervals():
+    """By quantiles of every difference; a truth far out is held by none, one at the median by all."""
+    random = np.random.default_rng(0)
+    draws, truth = random.normal(size=(4001, 5)), 0.8 * random.normal(size=5)
+    for level in (0.3, 0.9):
+        inside = []
+        for i, j in zip(*np.triu_indices(5, 1), strict=True):
+            low, high = np.quantile(draws[:, i] - draws[:, j], [(1 - level) / 2, (1 + level) / 2])
+            inside.append(low <= truth[i] - truth[j] <= high)
+        assert difference_coverage(draws, truth, level) == np.mean(inside)
+    assert difference_coverage(draws, 100.0 * np.arange(5)) == 0
+    assert difference_coverage(draws, np.median(draws, 0), 0.5) == 1
+    with pytest.raises(ValueError, match="at least two each"):
+        difference_coverage(draws, truth[:4])
+
+
+def test_an_interrupted_search_goes_on_and_ends_where_it_would_have(tmp_path, monkeypatch):
+    model, settings = three_state(**FREE), FEW | {"num_steps": 9, "tol": 0.0}
+    whole = fit_reward(jax.random.key(0), model, DATA, **settings)
+    steps = iter(range(4))
+
+    def interrupted(*arguments):
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    step = reward_search.natural_step
+    monkeypatch.setattr(reward_search, "natural_step", interrupted)
+    path = tmp_path / "search"
+    with pytest.raises(KeyboardInterrupt):
+        fit_reward(jax.random.key(0), model, DATA, checkpoint=path, **settings)
+    monkeypatch.setattr(reward_search, "natural_step", step)
+    rest = fit_reward(jax.random.key(0), model, DATA, checkpoint=path, **settings)
+    assert rest.steps == whole.steps == 9
+    np.testing.assert_array_equal(rest.trace, whole.trace)
+    np.testing.assert_array_equal(rest.posterior.root, whole.posterior.root)
+    assert (rest.elbo, rest.laplace_elbo) == (whole.elbo, whole.laplace_elbo)
+    with pytest.raises(ValueError, match="of another model, data, key"):
+        fit_reward(jax.random.key(1), model, DATA, checkpoint=path, **settings)
+    rest.posterior.save(tmp_path / "posterior")
+    with pytest.raises(ValueError, match="not a checkpoint of this kind of fit"):
+        fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "posterior", **settings)
+    with pytest.raises(ValueError, match="no folder"):
+        fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "none" / "search")

@@ -1,0 +1,93 @@
+"""Tags of saved classes: unique, complete, and the same for files written before classes had tags."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import ethogram
+from ethogram.inference import saved_classes, storage
+from ethogram.inference.conjugate.run import FitState
+from ethogram.models.families.exponential_family import ConjugateBlock
+
+WRITTEN = Path(__file__).parent / "written_before"
+"""Files of version 0.1.0 as it was when it recorded the path of a module beside the name of each class."""
+
+EXPECTED = json.loads((WRITTEN / "expected.json").read_text())
+
+
+def modules_of(package):
+    """Every module of a package, imported."""
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        yield importlib.import_module(found.name)
+
+
+def test_every_tag_leads_to_its_class():
+    names = [name.lstrip("_") for names in saved_classes.HOMES.values() for name in names]
+    assert len(set(names)) == len(names)
+    for module, classes in saved_classes.HOMES.items():
+        for name in classes:
+            cls = getattr(importlib.import_module(module), name)
+            assert saved_classes.tag_of(cls) == f"ethogram.{name.lstrip('_')}"
+            assert saved_classes.find_class(saved_classes.tag_of(cls)) is cls
+
+
+def test_every_conjugate_block_and_public_model_has_a_tag():
+    """Blocks are what a checkpoint holds, models what a posterior carries."""
+    blocks = [
+        cls
+        for module in modules_of(ethogram.models)
+        for cls in vars(module).values()
+        if isinstance(cls, type) and cls.__module__ == module.__name__ and issubclass(cls, ConjugateBlock)
+    ]
+    models = [ethogram.RoleHMM, ethogram.AgentMarkov, ethogram.GPIRL, ethogram.NoisyMDP, ethogram.BayesNet]
+    assert len(blocks) > 5
+    untagged = [
+        cls.__name__
+        for cls in blocks + models
+        if cls is not ConjugateBlock and saved_classes.tag_of(cls) is None
+    ]
+    assert untagged == []
+
+
+@pytest.mark.parametrize("name", ["role_hmm", "agent_markov"])
+def test_posteriors_written_before_there_were_tags(name):
+    mean = ethogram.load_posterior(WRITTEN / f"{name}.npz").mean()
+    assert set(mean) == set(EXPECTED[name])
+    for site, value in EXPECTED[name].items():
+        np.testing.assert_allclose(mean[site], value, rtol=1e-5, atol=1e-6, err_msg=site)
+
+
+def test_a_reward_written_before_there_were_tags():
+    posterior = ethogram.load_posterior(WRITTEN / "gp_irl.npz")
+    with jax.enable_x64(False):
+        reward = posterior.sample(jax.random.key(1), 2)["reward"]
+    np.testing.assert_allclose(reward, EXPECTED["gp_irl"], rtol=1e-4, atol=1e-4)
+
+
+def test_a_checkpoint_written_before_there_were_tags():
+    content = storage.read(WRITTEN / "role_hmm_checkpoint.npz")
+    assert isinstance(content["state"], FitState)
+    assert content["state"].step == 2
+
+
+def test_a_file_says_no_module_path(tmp_path):
+    ethogram.load_posterior(WRITTEN / "agent_markov.npz").save(tmp_path / "again.npz")
+    with np.load(tmp_path / "again.npz") as archive:
+        written = str(archive["structure"])
+    assert "ethogram.AgentMarkov" in written
+    assert "ethogram.models" not in written and "ethogram.inference" not in written
+
+
+def test_former_names_of_classes_are_read():
+    """Posterior became ConjugatePosterior: by its path, as the oldest files hold it, and by its tag."""
+    for recorded in ("ethogram.inference.posterior:Posterior", "ethogram.Posterior"):
+        assert saved_classes.find_class(recorded) is ethogram.ConjugatePosterior
+    assert saved_classes.tag_of(ethogram.ConjugatePosterior) == "ethogram.ConjugatePosterior"
+    assert not set(saved_classes.FORMER) & {name for names in saved_classes.HOMES.values() for name in names}

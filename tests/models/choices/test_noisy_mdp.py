@@ -1,0 +1,338 @@
+"""The noisy MDP as a numpyro model: its sites, its posterior by NUTS against a grid, and what it refuses."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.handlers import seed, substitute, trace
+from numpyro.infer import MCMC, NUTS, Predictive, init_to_sample, log_likelihood
+from numpyro.infer.util import initialize_model, log_density
+from scipy.stats import chisquare, kstest, norm
+
+from ethogram.models.choices import noisy_mdp
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.mdps.mdp import MDP
+
+
+def chain_decisions(count=40, states=4):
+    random = np.random.default_rng(2)
+    world = MDP.dense(random.dirichlet(0.5 * np.ones(states), size=(states, 3)))
+    values = random.normal(size=states)
+    where = random.integers(states, size=count)
+    utilities = np.asarray(world.expect(values - values.mean()))[where]
+    choice = np.argmax(utilities + random.normal(size=utilities.shape), axis=1)
+    return Decisions.from_mdp(world, where, choice)
+
+
+def sites_of(model, data, theta, **options):
+    held = substitute(seed(model, jax.random.key(0)), data={"theta": theta})
+    return trace(held).get_trace(data, **options)
+
+
+def density(model, data):
+    """The compiled log joint density of theta."""
+    return jax.jit(lambda theta: log_density(model, (data,), {}, {"theta": theta})[0])
+
+
+def choice_of(sites):
+    """The distribution of the choices, without mask and plate."""
+    found = sites["choice"]["fn"]
+    while not isinstance(found, ProbitChoice):
+        found = found.base_dist
+    return found
+
+
+def by_sums(utilities, chosen):
+    """Log probability of the chosen options (decision,) by a sum over their noise, in NumPy."""
+    x = np.linspace(-9, 9, 361)
+    found = []
+    for row, option in zip(utilities, chosen, strict=True):
+        gaps = row[option] - np.delete(row, option)
+        found.append(
+            np.log((norm.pdf(x) * np.prod(norm.cdf(x + gaps[:, None]), axis=0)).sum() * (x[1] - x[0]))
+        )
+    return np.array(found)
+
+
+def test_tabular_values_sum_to_zero_with_equal_variances():
+    """The basis is orthonormal and sums to zero, so that values have covariance kappa (I - 11' / N)."""
+    data, model = chain_decisions(), NoisyMDP(9.0)
+    basis = np.asarray(model.parts(np.eye(3), data)["v"])
+    np.testing.assert_allclose(basis.sum(-1), 0, atol=1e-12)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(4) - 0.25, atol=1e-12)
+    prior = sites_of(model, data, jnp.zeros(3), condition=False)["theta"]["fn"]
+    np.testing.assert_allclose(prior.variance, 9 * np.ones(3))
+
+
+def test_utilities_are_expected_values_and_rewards():
+    data, theta = chain_decisions(), jnp.array([0.5, -1.0, 2.0, 0.3, -0.8])
+    model = NoisyMDP(9.0, action_rewards=True, beta=0.9)
+    sites = sites_of(model, data, theta)
+    rewards = np.asarray(sites["action_rewards"]["value"])
+    utilities = 0.9 * data.features @ np.asarray(sites["v"]["value"]) + rewards
+    np.testing.assert_allclose(choice_of(sites).utilities, utilities, atol=1e-12)
+    np.testing.assert_allclose(model.utilities(theta, data), utilities, atol=1e-12)
+    assert float(rewards.sum()) == pytest.approx(0, abs=1e-12) and np.abs(rewards).max() > 0.1
+    found = jax.jit(lambda u: ProbitChoice(u).log_prob(sites["choice"]["value"]))(utilities)
+    np.testing.assert_allclose(found, by_sums(utilities, data.choice), atol=1e-9)
+
+
+def test_variances_of_values_rewards_and_subjects():
+    data = chain_decisions(6)
+    several = data._replace(subject=np.arange(6) % 2)
+    apart = sites_of(NoisyMDP(9.0, action_rewards=2.0), data, jnp.zeros(5), condition=False)
+    np.testing.assert_allclose(apart["theta"]["fn"].variance, [9, 9, 9, 2, 2])
+    sites = sites_of(NoisyMDP(9.0, loc_kappa=3.0), several, jnp.zeros((2, 3)), condition=False)
+    np.testing.assert_allclose(sites["loc"]["fn"].variance, 3 * np.ones(3))
+    np.testing.assert_allclose(sites["theta"]["fn"].variance, 9 * np.ones((2, 3)))
+    np.testing.assert_allclose(sites["theta"]["fn"].mean, np.broadcast_to(sites["loc"]["value"], (2, 3)))
+
+
+@pytest.mark.slow
+def test_nuts_has_the_posterior_of_a_grid():
+    """One weight, 15 decisions: mean and deviation within 4 Monte Carlo errors of a sum over a grid."""
+    random = np.random.default_rng(0)
+    sets = random.normal(size=(15, 3, 1))
+    choice = np.argmax(sets[..., 0] * 0.8 + random.normal(size=(15, 3)), axis=1)
+    data = Decisions.from_list(sets, choice)
+    axis, logs = np.linspace(-6, 8, 501), 0.0
+    for features, chosen in zip(sets[..., 0], choice, strict=True):
+        logs = logs + by_sums(features * axis[:, None], np.full(501, chosen))
+    logs = logs - axis**2 / (2 * 9.0)
+    weight = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
+    mean = weight @ axis
+    deviation = np.sqrt(weight @ (axis - mean) ** 2)
+    mcmc = MCMC(NUTS(NoisyMDP(9.0, "features")), num_warmup=500, num_samples=2000, progress_bar=False)
+    mcmc.run(jax.random.key(0), data)
+    drawn = np.asarray(mcmc.get_samples()["v"])[:, 0]
+    assert abs(drawn.mean() - mean) < 4 * deviation / np.sqrt(len(drawn) / 4)
+    assert drawn.std() == pytest.approx(deviation, rel=0.05)
+
+
+def test_a_decision_is_one_entry_of_the_log_likelihood_and_unknown_choices_are_ignored():
+    """Weights multiply the likelihood in the posterior; pointwise log likelihoods are those of one decision."""
+    data = chain_decisions(6)
+    data = data._replace(
+        choice=np.where(np.arange(6) == 2, -1, data.choice), weight=np.array([1, 2, 3, 0, 1, 1.5])
+    )
+    model, theta = NoisyMDP(9.0), np.array([1.0, -2.0, 0.5])
+    utilities = data.features @ np.asarray(model.parts(theta, data)["v"])
+    exact = np.where(data.choice >= 0, by_sums(utilities, np.maximum(data.choice, 0)), 0)
+    found = jax.jit(lambda x: log_likelihood(model, {"theta": x}, data)["choice"])(
+        np.stack([theta, 0 * theta])
+    )
+    assert found.shape == (2, 6)
+    np.testing.assert_allclose(found[0, [0, 1, 4, 5]], exact[[0, 1, 4, 5]], atol=1e-9)
+    with numpyro.validation_enabled():
+        value, slope = jax.value_and_grad(density(model, data))(theta)
+    prior = -0.5 * theta @ theta / 9 - 1.5 * np.log(2 * np.pi * 9)
+    assert float(value) == pytest.approx(prior + data.weight @ exact, abs=1e-8)
+    assert np.isfinite(slope).all()
+    sites = sites_of(model, data, jnp.zeros(3))
+    np.testing.assert_array_equal(sites["choice"]["value"], data.choice)
+
+
+def test_padding_has_no_gradient():
+    data = Decisions.from_list([[[1.0], [0.5]], [[0.2], [0.1], [0.7]]], choice=[0, 2])
+    padded = data._replace(features=np.where(data.legal[..., None], data.features, np.nan))
+    model = NoisyMDP(4.0, "features")
+    slope, truth = (jax.grad(density(model, given))(jnp.array([0.7])) for given in (padded, data))
+    np.testing.assert_allclose(slope, truth, rtol=1e-12)
+    assert np.isfinite(slope).all() and slope[0] != 0
+
+
+def test_models_are_arguments_of_compiled_functions():
+    data, theta = chain_decisions(), jnp.ones(5)
+    model = NoisyMDP(9.0, action_rewards=2.0, beta=0.9)
+
+    @jax.jit
+    def found(model, data):
+        return log_density(model, (data,), {}, {"theta": theta})[0]
+
+    assert float(found(model, data)) == pytest.approx(float(density(model, data)(theta)), rel=1e-12)
+    traced = jax.jit(lambda model: log_density(model, (data,), {}, {"theta": theta})[0])(model)
+    assert float(traced) == pytest.approx(float(density(model, data)(theta)), rel=1e-12)
+
+
+def test_a_checked_problem_is_not_checked_again(monkeypatch):
+    """Models take what `check` returns in place of decisions."""
+    data, model = chain_decisions(), NoisyMDP(9.0)
+    problem = model.check(data)
+    np.testing.assert_array_equal(problem.design, model.design(data))
+    whole = float(density(model, data)(jnp.ones(3)))
+    for name in ("check_decisions", "weights_of"):
+        monkeypatch.setattr(noisy_mdp, name, None)
+    monkeypatch.setattr(NoisyMDP, "design", None)
+    assert float(density(model, problem)(jnp.ones(3))) == pytest.approx(whole, rel=1e-12)
+
+
+def test_decisions_on_a_device_are_checked_under_jit():
+    data = jax.tree.map(jnp.asarray, Decisions.from_list([[[1.0], [0.0]]] * 4, [0, 0, 1, 0]))
+    model = NoisyMDP(float("inf"), "features")
+    found = jax.jit(lambda theta: log_density(model, (data,), {}, {"theta": theta})[0])(jnp.array([0.5]))
+    assert np.isfinite(found)
+
+
+def test_a_variance_may_have_a_prior():
+    data = chain_decisions()
+    sites = sites_of(NoisyMDP(dist.InverseGamma(3.0, 4.0)), data, jnp.zeros(3), condition=False)
+    np.testing.assert_allclose(sites["theta"]["fn"].variance, np.full(3, sites["kappa"]["value"]))
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        dist.HalfNormal(2.0),
+        dist.LogNormal(),
+        dist.Uniform(0.5, 2.0),
+        dist.TruncatedNormal(1.0, low=0.0),
+        dist.Gamma(2.0),
+        dist.Exponential(),
+        dist.TransformedDistribution(dist.Normal(), dist.transforms.ExpTransform()),
+    ],
+    ids=lambda prior: type(prior).__name__,
+)
+def test_priors_of_a_variance_are_positive(prior):
+    assert NoisyMDP(prior).kappa is prior
+
+
+def test_data_without_a_choice_between_options_are_refused_in_learning_alone():
+    data = Decisions.from_list([np.eye(3)[:2], np.eye(3)[1:2]], [-1, 0])
+    model, told = NoisyMDP(4.0), "no decision has two legal options and a known choice"
+    with pytest.raises(ValueError, match=told):
+        MCMC(NUTS(model), num_warmup=1, num_samples=1, progress_bar=False).run(jax.random.key(0), data)
+    with pytest.raises(ValueError, match=told):
+        model.check(data._replace(choice=np.array([0, 0]), weight=np.array([0, 2])))
+    model.check(data, condition=False)
+    assert model.simulate(jax.random.key(0), data).data.choice[1] == 0
+
+
+def test_a_flat_prior_says_that_it_has_no_draws():
+    model, data = NoisyMDP(float("inf"), "features"), Decisions.from_list([[[1.0], [0.0]]] * 4, [0, 0, 1, 0])
+    with pytest.raises(NotImplementedError, match="kappa is infinite, and a flat prior cannot be sampled"):
+        Predictive(model, num_samples=3)(jax.random.key(0), data, condition=False)
+    drawn = Predictive(model, {"theta": jnp.zeros((3, 1))})(jax.random.key(0), data, condition=False)
+    assert drawn["choice"].shape == (3, 4)
+
+
+@pytest.mark.slow
+def test_numpyro_initialises_a_flat_prior():
+    model, data = NoisyMDP(float("inf"), "features"), Decisions.from_list([[[1.0], [0.0]]] * 4, [0, 0, 1, 0])
+    begun = initialize_model(jax.random.key(0), model, model_args=(data,), init_strategy=init_to_sample)
+    assert np.isfinite(begun.param_info.z["theta"]).all()
+
+
+def test_simulated_choices_have_the_probabilities_of_the_values():
+    """A chi-square test at 1e-3, with a fixed key, of 4000 choices from three options of which one is not legal."""
+    random = np.random.default_rng(0)
+    offered = Decisions.from_list([random.dirichlet(np.ones(4), size=2), np.eye(4)[:3]] * 4000)
+    values, rewards = np.array([1.0, -0.5, 0.3, 2.0]), np.array([0.4, 0.0, -0.1])
+    model = NoisyMDP(9.0, action_rewards=True, beta=0.5)
+    made = model.simulate(jax.random.key(1), offered, {"v": values, "action_rewards": rewards})
+    np.testing.assert_allclose(made.parameters["v"], values - values.mean(), atol=1e-6)
+    np.testing.assert_allclose(made.parameters["action_rewards"], rewards - rewards.mean(), atol=1e-6)
+    for row in range(2):
+        utilities = 0.5 * offered.features[row] @ values + rewards
+        counts = np.bincount(made.data.choice[row::2], minlength=3)
+        legal = offered.legal[row]
+        expected = np.exp(by_sums(np.tile(utilities[legal], (legal.sum(), 1)), range(legal.sum())))
+        assert (counts[~legal] == 0).all()
+        assert chisquare(counts[legal], 4000 * expected / expected.sum()).pvalue > 1e-3
+    again = model.simulate(jax.random.key(1), offered, {"theta": made.parameters["theta"]})
+    np.testing.assert_array_equal(again.data.choice, made.data.choice)
+
+
+def test_simulated_values_come_from_the_prior():
+    """Of 500 subjects about their own mean, a Kolmogorov-Smirnov test at 1e-3 with a fixed key."""
+    who = np.arange(500)
+    offered = Decisions.from_list([[[1.0], [0.0]]] * 500, subject=who)
+    made = NoisyMDP(dist.HalfNormal(2.0), "features").simulate(jax.random.key(2), offered)
+    told = {name: np.asarray(value, float) for name, value in made.parameters.items()}
+    assert set(told) == {"kappa", "loc", "v_loc", "theta", "v"}
+    scaled = (told["v"][:, 0] - told["v_loc"]) / np.sqrt(told["kappa"])
+    assert kstest(scaled, norm.cdf).pvalue > 1e-3
+    assert made.data.num_subjects == 500 and (made.data.choice >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"key": jax.random.PRNGKey(0)}, TypeError, "key must be one typed key"),
+        ({"parameters": {"v": np.zeros(2)}}, ValueError, r"\['v'\] has shape \(2,\), not \(3,\)"),
+        ({"parameters": {"w": np.zeros(3)}}, ValueError, r"parameters are \['w'\]: pass theta, or v"),
+        ({"parameters": {"v": np.full(3, np.nan)}}, ValueError, r"v\[0\] is not finite"),
+        ({"kappa": float("inf")}, ValueError, "flat prior cannot be sampled: pass parameters"),
+    ],
+)
+def test_what_cannot_be_simulated_is_named(given, error, message):
+    data, key = Decisions.from_list([np.eye(3)] * 2), given.get("key", jax.random.key(0))
+    with pytest.raises(error, match=message):
+        NoisyMDP(given.get("kappa", 4.0)).simulate(key, data, given.get("parameters"))
+
+
+def test_flat_priors_need_choices_that_overlap():
+    overlapping = Decisions.from_list([[[1.0], [0.0]]] * 4, [0, 0, 1, 0])
+    NoisyMDP(float("inf"), "features").check(overlapping)
+    separated = overlapping._replace(choice=np.zeros(4, int))
+    with pytest.raises(
+        ValueError, match=r"contradicts v \+ c \* \[1\.\] for any c > 0 \(decisions 0, 1, 2, 3 agree"
+    ):
+        NoisyMDP(float("inf"), "features")(separated)
+    NoisyMDP(100.0, "features").check(separated)
+    unvisited = Decisions.from_list([np.eye(3)[:2]] * 4, [0, 1, 0, 1])
+    with pytest.raises(ValueError, match="no option differs along it"):
+        NoisyMDP(float("inf")).check(unvisited)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: NoisyMDP(0.0), ValueError, "kappa must be a positive number"),
+        (lambda: NoisyMDP("wide"), TypeError, "kappa"),
+        (
+            lambda: NoisyMDP(dist.Normal(0.0, 1.0)),
+            ValueError,
+            "kappa has a prior with support .*on the positive reals",
+        ),
+        (lambda: NoisyMDP(dist.Uniform(-1.0, 1.0)), ValueError, "kappa has a prior with support"),
+        (lambda: NoisyMDP(dist.Poisson(3.0)), ValueError, "kappa has a prior with support"),
+        (
+            lambda: NoisyMDP(dist.HalfNormal(np.ones(3))),
+            ValueError,
+            r"kappa has a prior with batch shape \(3,\) and event shape \(\)",
+        ),
+        (
+            lambda: NoisyMDP(dist.HalfNormal(np.ones(3)).to_event(1)),
+            ValueError,
+            r"kappa has a prior with batch shape \(\) and event shape \(3,\)",
+        ),
+        (
+            lambda: NoisyMDP(1.0).check(Decisions.from_list([[[1.0], [1.0]]], [0])),
+            ValueError,
+            r"features has shape \(1, 2, 1\): values of kind 'tabular' have no free parameter",
+        ),
+        (lambda: NoisyMDP(1.0, "values"), ValueError, "kind must be 'tabular' or 'features', not 'values'"),
+        (lambda: NoisyMDP(1.0, beta=1.5), ValueError, r"beta must be a number in \(0, 1\]"),
+        (lambda: NoisyMDP(1.0, action_rewards=-1.0), ValueError, "action_rewards must be a positive number"),
+        (
+            lambda: NoisyMDP(1.0, action_rewards=float("inf")),
+            ValueError,
+            "make both finite, or both infinite",
+        ),
+        (
+            lambda: NoisyMDP(1.0).check(Decisions.from_list([[[1.0, 0.2]]], [0])),
+            ValueError,
+            r"features\[0, 0\] sum to 1\.2, not 1",
+        ),
+        (lambda: NoisyMDP(1.0).check([1, 2]), TypeError, "data is list, not Decisions"),
+    ],
+)
+def test_bad_input_is_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,142 @@
+"""Round trips through xarray and netCDF, exact to the bit, and foreign datasets."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import xarray
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.data.xarray_dataset import metadata_variables, read_metadata
+
+QUICK = settings(max_examples=15, deadline=None, derandomize=True)
+NAMES = st.one_of(
+    st.none(),
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8), min_size=1, unique=True
+    ),
+)
+
+
+def whole(dtype=np.float32):
+    """Every part present, with missing frames and an empty sequence."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(n, 2)).astype(dtype) for n in (3, 1, 0, 4)]
+    arrays[3][1] = np.nan if np.dtype(dtype).kind == "f" else -1
+    metadata = Metadata(
+        feature_names=("x", "größe"), feature_units=("m", "m/s"), time_unit="s", frame_rate=1 / 3,
+        group_names=("", "final"), action_names=("left", "right"), name="four sequences",
+    )  # fmt: skip
+    return Trajectories.from_list(
+        arrays,
+        states=[np.arange(n) for n in (3, 1, 0, 4)],
+        actions=[["left"] * n for n in (3, 1, 0, 4)],
+        stay=[[1] * n for n in (3, 1, 0, 4)],
+        agent=["b", None, "a", "b"],
+        group=["final", "final", "", ""],
+        subject=[7, 3, -1, 0],
+        missing="nan",
+        metadata=metadata,
+    )
+
+
+def assert_same(first, second):
+    assert first.metadata == second.metadata
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+PARTS = {
+    "everything": lambda: whole(),
+    "double": lambda: whole(np.float64),
+    "integers": lambda: whole(np.int32),
+    "bare": lambda: Trajectories.from_list([[[0.5]]]),
+    "actions only": lambda: Trajectories.from_list(actions=[["go", "stop"], ["go"]]),
+}
+
+
+@pytest.mark.parametrize("data", [pytest.param(make(), id=name) for name, make in PARTS.items()])
+def test_round_trips_are_exact(data, tmp_path):
+    dataset = data.to_xarray()
+    assert_same(Trajectories.from_xarray(dataset), data)
+    path = tmp_path / "data.nc"
+    dataset.to_netcdf(path, engine="h5netcdf")
+    with xarray.open_dataset(path, engine="h5netcdf") as stored:
+        assert_same(Trajectories.from_xarray(stored), data)
+    assert_same(Trajectories.from_xarray(jax.tree.map(jax.numpy.asarray, data).to_xarray()), jax.device_get(
+        jax.tree.map(jax.numpy.asarray, data)))  # fmt: skip
+
+
+@QUICK
+@given(st.data())
+def test_metadata_survive_whatever_their_names(tmp_path_factory, data):
+    vocabularies = ("agent_names", "group_names", "subject_names", "state_names", "action_names")
+    drawn = {field: data.draw(NAMES) for field in vocabularies}
+    units = data.draw(st.one_of(st.none(), st.just(["m", "m"])))
+    text = st.one_of(st.none(), st.sampled_from(["", "s", "Löwe"]))
+    rate = st.one_of(st.none(), st.floats(1e-6, 1e6))
+    metadata = Metadata(
+        **drawn,
+        feature_units=units,
+        time_unit=data.draw(text),
+        name=data.draw(text),
+        frame_rate=data.draw(rate),
+    )
+    batch = Trajectories.from_list([np.zeros((2, 2))], metadata=metadata)
+    path = tmp_path_factory.mktemp("metadata") / "data.nc"
+    batch.to_xarray().to_netcdf(path, engine="h5netcdf")
+    with xarray.open_dataset(path, engine="h5netcdf") as stored:
+        assert Trajectories.from_xarray(stored).metadata == metadata
+
+
+def test_metadata_alone_go_into_any_dataset():
+    metadata = dataclasses.replace(whole().metadata, state_names=("s", "t"))
+    coords, attributes = metadata_variables(metadata)
+    assert read_metadata(xarray.Dataset(coords=coords, attrs=attributes)) == metadata
+
+
+def test_names_can_be_edited_in_xarray():
+    dataset = whole().to_xarray().assign_coords(feature=["east", "north"]).assign_attrs(frame_rate=50)
+    metadata = Trajectories.from_xarray(dataset).metadata
+    assert metadata.feature_names == ("east", "north") and metadata.frame_rate == 50.0
+
+
+def test_foreign_datasets_need_the_dims_only():
+    values = np.array([[[0.0, np.nan], [1.0, 2.0]]])
+    dataset = xarray.Dataset(
+        {"observations": (("time", "feature", "sequence"), np.moveaxis(values, 0, -1)), "other": 3.0},
+        coords={"feature": [10, 20]},
+    )
+    batch = Trajectories.from_xarray(dataset, missing="nan")
+    np.testing.assert_array_equal(batch.observations, values)
+    assert batch.observed.tolist() == [[False, True]] and batch.lengths.tolist() == [2]
+    assert batch.metadata == Metadata()
+    with pytest.raises(ValueError, match=r"observations\[0, 0, 1\] is nan"):
+        Trajectories.from_xarray(dataset)
+    labels = xarray.Dataset({"actions": (("sequence", "time"), np.array([[1, -1]]))})
+    assert Trajectories.from_xarray(labels).observed.tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "error", "message"),
+    [
+        (xarray.Dataset({"x": 1}), {}, ValueError, r"dataset has no observations.*\['x'\]"),
+        (xarray.DataArray([1.0]), {}, TypeError, "dataset is DataArray"),
+        (xarray.Dataset({"states": (("trial", "time"), [[1]])}), {}, ValueError, "rename or expand them"),
+        (whole().to_xarray(), dict(missing="no"), ValueError, "missing must be 'error' or 'nan'"),
+        (
+            whole().to_xarray().drop_vars("observed").isel(time=slice(2)),
+            {},
+            ValueError,
+            "exceeds the padding",
+        ),
+    ],
+)
+def test_bad_datasets_are_named(dataset, options, error, message):
+    with pytest.raises(error, match=message):
+        Trajectories.from_xarray(dataset, **options)

@@ -1,0 +1,408 @@
+"""Emissions against textbook formulas, scipy densities and draws from their own priors."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions import (
+    BinomialEmission,
+    CategoricalEmission,
+    GaussianEmission,
+    GaussianMixtureEmission,
+    KnownCovarianceEmission,
+)
+from ethogram.models.families.exponential_family import Known, PartlyKnown, expected_statistics
+
+FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
+NAN = float("nan")
+
+
+@pytest.fixture(params=FAMILIES)
+def name(request):
+    return request.param
+
+
+def close(actual, desired, rtol=1e-9, atol=1e-9):
+    np.testing.assert_allclose(actual, desired, rtol=rtol, atol=atol)
+
+
+def frames_of(cases, name, shape, seed=0):
+    """Frames (..., feature) and the same as the emission reads them."""
+    frames = cases.random_frames(np.random.default_rng(seed), name, shape)
+    return frames, frames[..., 0] if name == "categorical" else frames
+
+
+@jax.jit
+def value_and_statistics(emission, blocks, frames, weight):
+    """E log p(x), and the gradient of its weighted sum."""
+    expected = expected_statistics(blocks)
+    value, pullback = jax.vjp(lambda e: emission.expected_log_likelihood(e, frames), expected)
+    return value, pullback(weight.astype(value.dtype))[0]
+
+
+def fitted(cases, oracle, name):
+    """An emission, the oracle's q of it, and the same as blocks."""
+    case = cases.make(name)
+    q = cases.start(case)
+    own = {
+        key: block
+        for key, block in cases.blocks(case.model, q).items()
+        if key not in ("initial", "transition")
+    }
+    return case.model.emission, q, own
+
+
+@pytest.mark.parametrize("double", [True, False], ids=["float64", "float32"])
+def test_expected_log_likelihood_and_its_gradient(cases, oracle, name, double):
+    """Textbook E log p(x | phi_k); its gradient are the weighted sums of the frames."""
+    tolerance = 1e-9 if double else 2e-4
+    with jax.enable_x64(double), jax.numpy_rank_promotion("raise"):
+        emission, q, blocks = fitted(cases, oracle, name)
+        if not double:
+            blocks = jax.tree.map(lambda x: x.astype(np.float32), blocks)
+        frames, read = frames_of(cases, name, (3, 4))
+        num_states = len(q.initial)
+        weight = np.random.default_rng(1).random((3, 4, num_states))
+        given = read if read.dtype.kind == "i" else read.astype(np.float64 if double else np.float32)
+        value, statistics = value_and_statistics(emission, blocks, given, weight)
+    assert {x.dtype for x in jax.tree.leaves((value, statistics))} == {
+        np.dtype(np.float64 if double else np.float32)
+    }
+    x = frames.reshape(12, -1).astype(float)
+    each = q.family.log_likelihood(q.emission, x)
+    flat = weight.reshape(12, num_states)
+    if name == "mixture":
+        parts, each = each, np.logaddexp.reduce(each, axis=-1)
+        flat = flat[..., None] * np.exp(parts - each[..., None])
+    close(value.reshape(12, -1), each, tolerance, tolerance)
+    for key, sums in q.family.sums(x, flat, cases.origin_of(emission)).items():
+        for actual, desired in zip(statistics[key], sums, strict=True):
+            close(actual, desired, tolerance, tolerance)
+
+
+def test_expected_log_likelihood_is_the_mean_over_draws(cases, oracle, name):
+    """Of log p(x | phi) over 4000 draws of q: equal (mixtures: below), within five standard errors."""
+    emission, q, blocks = fitted(cases, oracle, name)
+    _, read = frames_of(cases, name, (4,), seed=2)
+    draws = cases.draw_emission(name, q.emission, np.random.default_rng(8), 4000)
+
+    def density(parameters):
+        return emission.distribution(parameters).log_prob(jnp.asarray(read)[:, None])
+
+    each = np.asarray(jax.jit(jax.vmap(density))(draws), float)
+    value = np.asarray(emission.expected_log_likelihood(expected_statistics(blocks), jnp.asarray(read)))
+    error = each.std(0) / np.sqrt(4000) + 1e-6
+    if name == "mixture":
+        assert (value < each.mean(0) + 5 * error).all()
+    else:
+        assert (np.abs(value - each.mean(0)) < 5 * error).all()
+
+
+def test_distribution_is_scipys(cases, oracle, name):
+    """Densities at a point drawn from the prior, states on the last batch axis."""
+    with jax.enable_x64(True):
+        case = cases.make(name)
+        emission, num_states = case.model.emission, case.model.num_roles
+        frames, read = frames_of(cases, name, (5,), seed=3)
+        p = cases.draw_emission(name, case.prior.emission, np.random.default_rng(9), 1)
+        p = {key: x[0] for key, x in p.items()}
+        assert {key: x.ndim for key, x in p.items()} == {
+            key: len(dims) for key, dims in emission.site_dims.items()
+        }
+        distribution = emission.distribution(jax.tree.map(jnp.asarray, p))
+        assert distribution.batch_shape == (num_states,)
+        assert len(distribution.event_shape) == emission.event_dim
+        actual = jax.jit(distribution.log_prob)(jnp.expand_dims(read, 1))
+    normal = stats.multivariate_normal.logpdf
+    scipys = {
+        "gaussian": lambda k: normal(frames, p["mean"][k], p["covariance"][k]),
+        "known_covariance": lambda k: normal(frames, p["mean"][k], cases.COVARIANCE),
+        "categorical": lambda k: np.log(p["probability"][k, frames[:, 0]]),
+        "binomial": lambda k: stats.binom.logpmf(frames, cases.TOTAL, p["probability"][k]).sum(1),
+        "mixture": lambda k: np.logaddexp.reduce(
+            [
+                np.log(p["weight"][k, m]) + normal(frames, p["mean"][k, m], p["covariance"][k, m])
+                for m in range(2)
+            ]
+        ),
+    }[name]
+    close(actual, np.stack([scipys(k) for k in range(num_states)], 1))
+
+
+def test_label_statistics_are_sums_over_labelled_frames(cases, oracle, name):
+    """An empty state has none; a mixture deals the frames of a state out to its components."""
+    with jax.enable_x64(True):
+        emission, q, _ = fitted(cases, oracle, name)
+        frames, read = frames_of(cases, name, (40,), seed=4)
+        labels = np.random.default_rng(5).integers(0, 2, 40)
+        actual = emission.label_statistics(np.random.default_rng(6), read, labels, 3)
+    weight = (labels[:, None] == np.arange(3)).astype(float)
+    if name == "mixture":
+        assert (actual["weight"].concentration[:2] > 0).all()
+        actual = {"mean_covariance": [part.sum(1) for part in actual["mean_covariance"]]}
+        q = q._replace(family=type(q.family).__base__())
+    for key, sums in q.family.sums(frames.astype(float), weight, cases.origin_of(emission)).items():
+        for one, other in zip(actual[key], sums, strict=True):
+            close(one, other)
+            assert not np.any(np.asarray(one)[2])
+
+
+def test_starts_see_frames_as_points():
+    """Features as they are; symbols by how often they occur in their sequence, gaps left out."""
+    x = np.array([[[1.0], [2.0]]])
+    assert np.array_equal(GaussianEmission(1).start_features(x, np.ones((1, 2), bool)), x)
+    counts = np.array([[[1], [3]]])
+    assert np.array_equal(BinomialEmission(4).start_features(counts, np.ones((1, 2), bool)), counts)
+    symbols, observed = (
+        np.array([[0, 0, 2, -1], [1, 1, 1, 1]]),
+        np.array([[True, True, True, False], [True] * 4]),
+    )
+    share = CategoricalEmission(3).start_features(symbols, observed)
+    assert share.shape == (2, 4, 3)
+    close(share, np.broadcast_to([[[2 / 3, 0, 1 / 3]], [[0, 1, 0]]], (2, 4, 3)))
+
+
+def test_far_from_zero_in_single_precision(cases):
+    """The prior mean is the origin: pixels at 1e4 lose nothing that their own spacing keeps."""
+    rng = np.random.default_rng(7)
+    x = np.float32(1e4 + rng.normal(size=(200, 2)))
+    emission = GaussianEmission(2, mean=1e4, strength=0.1, dof=4.0, scale=1.0)
+    gaussian = cases.role_families.Gaussian()
+    q = gaussian.update(
+        {
+            "mean": np.full((1, 2), 1e4),
+            "strength": np.array([0.1]),
+            "dof": np.array([4.0]),
+            "scale": np.eye(2)[None],
+        },
+        x.astype(float),
+        np.ones((200, 1)),
+    )
+    prior = emission.prior(1)
+    _, statistics = value_and_statistics(emission, prior, x, jnp.ones((200, 1)))
+    blocks = {
+        "mean_covariance": prior["mean_covariance"].step(
+            prior["mean_covariance"], *statistics.values(), 1.0, 1.0
+        )
+    }
+    value, _ = value_and_statistics(emission, blocks, x, jnp.ones((200, 1)))
+    close(value, gaussian.log_likelihood(q, x.astype(float)), 1e-3, 1e-3)
+
+
+def test_defaults():
+    """D + 2 degrees of freedom, numbers spread over features and matrices."""
+    mean, strength, dof, scale = (
+        GaussianEmission(3, mean=1.0, scale=2.0).prior(2)["mean_covariance"].standard()
+    )
+    close(mean, np.ones((2, 3)))
+    close(strength, [0.01, 0.01])
+    close(dof, [5.0, 5.0], 1e-6)
+    close(scale, np.stack([2 * np.eye(3)] * 2), 1e-6)
+    close(
+        KnownCovarianceEmission(np.eye(2), mean_covariance=3.0).prior(1)["mean"].standard()[1],
+        3 * np.eye(2)[None],
+        1e-6,
+    )
+    a, b = BinomialEmission(4, successes=2.0, num_features=3).prior(2)["probability"].standard()
+    close(a, np.full((2, 3), 2.0))
+    close(b, np.ones((2, 3)))
+    assert GaussianMixtureEmission(2, 3, 0.5).prior(4)["weight"].standard().concentration.shape == (4, 3)
+
+
+def test_emissions_are_pytrees(cases, name):
+    """Priors are leaves, sizes are structure: a second prior compiles nothing new."""
+    traces = []
+
+    @jax.jit
+    def value(emission, frames):
+        traces.append(name)
+        return emission.expected_log_likelihood(expected_statistics(emission.prior(2)), frames)
+
+    emission = cases.emission(name)
+    _, read = frames_of(cases, name, (3,))
+    read = jnp.asarray(read)
+    other = jax.tree.map(lambda x: x * 1.5 if jnp.issubdtype(x.dtype, jnp.floating) else x, emission)
+    assert not np.allclose(value(emission, read), value(other, read))
+    assert len(traces) == 1
+    assert jax.tree.structure(emission) == jax.tree.structure(other)
+
+
+def test_known_rows():
+    """Parameters of a state that the user knows."""
+    mean = np.array([[0.0, 1.0], [NAN, NAN]])
+    covariance = np.stack([np.eye(2), np.full((2, 2), NAN)])
+    given = {
+        "gaussian": GaussianEmission(2, known=Known((mean, covariance))).prior(2)["mean_covariance"],
+        "known covariance": KnownCovarianceEmission(np.eye(2), known=Known(mean)).prior(2)["mean"],
+        "categorical": CategoricalEmission(2, known=Known(np.array([[0.2, 0.8], [NAN, NAN]]))).prior(2)[
+            "probability"
+        ],
+        "binomial": BinomialEmission(
+            3, num_features=2, known=Known(np.array([[0.2, 0.8], [NAN, NAN]]))
+        ).prior(2)["probability"],
+    }
+    for name, block in given.items():
+        assert isinstance(block, PartlyKnown), name
+        assert np.asarray(block.known).reshape(2, -1).all(1).tolist() == [True, False], name
+
+
+def data_of(x):
+    shape = x.shape[:2]
+    return Trajectories(x, None, None, np.full(shape[0], shape[1]), np.ones(shape, bool))
+
+
+SYMBOLS = np.array([[[0], [1], [2]]])
+BAD = {
+    "covariance not positive definite": (
+        lambda: GaussianEmission(2, scale=np.array([[1.0, 2.0], [2.0, 1.0]])),
+        ValueError,
+        "scale is not positive definite",
+    ),
+    "covariance not symmetric": (
+        lambda: KnownCovarianceEmission(np.array([[1.0, 0.5], [0.0, 1.0]])),
+        ValueError,
+        "covariance is not symmetric",
+    ),
+    "known covariance not positive definite": (
+        lambda: KnownCovarianceEmission(-np.eye(2)),
+        ValueError,
+        "covariance is not positive definite",
+    ),
+    "covariance not a matrix": (
+        lambda: KnownCovarianceEmission(np.ones(2)),
+        ValueError,
+        "covariance must be a",
+    ),
+    "dof too small": (lambda: GaussianEmission(3, dof=2.0), ValueError, "dof is too small for 3 features"),
+    "mixture dof too small": (lambda: GaussianMixtureEmission(3, 2, dof=1.0), ValueError, "dof is too small"),
+    "strength of zero": (lambda: GaussianEmission(2, strength=0.0), ValueError, "strength is not positive"),
+    "mean of another size": (
+        lambda: GaussianEmission(2, mean=np.zeros(3)),
+        ValueError,
+        r"mean has shape \(3,\): give a number, or 2",
+    ),
+    "scale of another size": (lambda: GaussianEmission(2, scale=np.eye(3)), ValueError, r"not \(3, 3\)"),
+    "integers as mean": (
+        lambda: GaussianEmission(2, mean=np.zeros(2, int)),
+        TypeError,
+        "mean has dtype int64, not a float",
+    ),
+    "NaN as mean": (lambda: GaussianEmission(2, mean=NAN), ValueError, "mean is not finite"),
+    "no features": (lambda: GaussianEmission(0), ValueError, "num_features must be at least 1"),
+    "no components": (lambda: GaussianMixtureEmission(2, 0), ValueError, "num_components must be at least 1"),
+    "no categories": (lambda: CategoricalEmission(0), ValueError, "num_categories must be at least 1"),
+    "negative concentration": (lambda: CategoricalEmission(2, -1.0), ValueError, "is negative"),
+    "no trials": (lambda: BinomialEmission(0), ValueError, "total_count must hold integers of at least 1"),
+    "trials not whole": (lambda: BinomialEmission(2.5), ValueError, "total_count must hold integers"),
+    "no failures": (lambda: BinomialEmission(2, failures=0.0), ValueError, r"failures\[0\] is not positive"),
+    "category too high": (
+        lambda: CategoricalEmission(2).read(data_of(SYMBOLS)),
+        ValueError,
+        r"observations\[0, 2\] lies outside the 2 categories",
+    ),
+    "category below zero": (
+        lambda: CategoricalEmission(3).read(data_of(SYMBOLS - 1)),
+        ValueError,
+        r"observations\[0, 0\] lies outside",
+    ),
+    "two symbols a frame": (
+        lambda: CategoricalEmission(3).read(data_of(np.zeros((1, 3, 2), int))),
+        ValueError,
+        "has 2 features, but the emission has num_features=1",
+    ),
+    "floats as symbols": (
+        lambda: CategoricalEmission(3).read(data_of(SYMBOLS + 0.0)),
+        TypeError,
+        "CategoricalEmission needs integers",
+    ),
+    "count above total_count": (
+        lambda: BinomialEmission(1).read(data_of(SYMBOLS)),
+        ValueError,
+        r"observations\[0, 2, 0\] lies outside total_count",
+    ),
+    "floats as counts": (
+        lambda: BinomialEmission(2).read(data_of(SYMBOLS + 0.0)),
+        TypeError,
+        "BinomialEmission needs integers",
+    ),
+    "integers as floats": (
+        lambda: GaussianEmission(1).read(data_of(SYMBOLS)),
+        TypeError,
+        "a Gaussian emission needs floats",
+    ),
+    "too few features": (
+        lambda: KnownCovarianceEmission(np.eye(2)).read(data_of(SYMBOLS + 0.0)),
+        ValueError,
+        "has 1 features, but the emission has num_features=2",
+    ),
+    "nothing to read": (
+        lambda: GaussianEmission(1).read(data_of(SYMBOLS)._replace(observations=None)),
+        ValueError,
+        "observations is None",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused(name):
+    make, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_missing_frames_may_hold_anything():
+    """Symbols and counts outside their range, where not observed."""
+    data = data_of(SYMBOLS * 100 - 50)._replace(observed=np.zeros((1, 3), bool))
+    assert CategoricalEmission(2).read(data).shape == (1, 3)
+    assert BinomialEmission(2).read(data).shape == (1, 3, 1)
+
+
+def test_a_probability_known_to_be_zero_or_one():
+    """Counts that it allows have the limit of small probabilities; others are impossible, never NaN."""
+    counts = jnp.array([[0], [3], [5]])
+
+    def values(p):
+        emission = BinomialEmission(5, known=Known(np.array([[p], [1 - p], [NAN]])))
+        return emission.expected_log_likelihood(expected_statistics(emission.prior(3)), counts)
+
+    got, near = values(0.0), values(1e-6)
+    assert np.isneginf(got).tolist() == [[False, True, False], [True, True, False], [True, False, False]]
+    np.testing.assert_allclose(got[0, 0], near[0, 0], atol=1e-4)
+    np.testing.assert_allclose(got[2, 1], near[2, 1], atol=1e-4)
+
+
+def test_known_components_of_a_mixture_are_held():
+    """One component of one state, and another state's weights."""
+    weight = np.array([[NAN, NAN], [0.25, 0.75]])
+    mean = np.array([[[1.0], [NAN]], [[NAN], [NAN]]])
+    covariance = np.where(np.isnan(mean), NAN, 2.0)[..., None]
+    emission = GaussianMixtureEmission(1, 2, known=Known((weight, mean, covariance)))
+    means = {name: block.mean() for name, block in emission.prior(2).items()}
+    np.testing.assert_allclose(means["weight"][1], [0.25, 0.75])
+    np.testing.assert_allclose(means["mean_covariance"].mean[0, 0], [1.0])
+    np.testing.assert_allclose(means["mean_covariance"].covariance[0, 0], [[2.0]])
+    with pytest.raises(ValueError, match="weight, mean, covariance"):
+        GaussianMixtureEmission(1, 2, known=Known(weight)).prior(2)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: GaussianEmission(2, strength=np.array([1.0, 2.0])), "strength must be a number"),
+        (lambda: GaussianEmission(2, dof=np.array([5.0, 6.0])), "dof must be a number"),
+        (lambda: GaussianEmission(2, scale=np.eye(3)), r"scale must be a number or of shape \(2, 2\)"),
+        (lambda: GaussianEmission(2, mean=[0.0, 0.0, 0.0]), r"mean has shape \(3,\): give a number, or 2"),
+        (lambda: BinomialEmission([5, 5, 5]), r"total_count has shape \(3,\): give a number, or 1"),
+        (lambda: KnownCovarianceEmission(np.eye(2), mean=[0.0, 0.0, 0.0]), "mean has shape"),
+        (lambda: CategoricalEmission(3, concentration=[1.0, 1.0]), "concentration has shape"),
+        (lambda: BinomialEmission(5, num_features=0), "num_features must be at least 1"),
+    ],
+)
+def test_parameters_of_a_wrong_shape_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,239 @@
+"""The agent Markov model: local step and ELBO against enumeration, its rows, and refusals of bad input."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.exponential_family import Dirichlet, expected_statistics
+from ethogram.models.intents import AgentMarkov
+
+S, A = 3, 2
+
+
+@jax.jit
+def local_step(model, expected, batch):
+    """Summed log normaliser, and the expected counts."""
+    return jax.value_and_grad(lambda e: model.log_normalizer(e, batch))(expected)
+
+
+def trajectories(traces, padding=0):
+    """Ragged traces as arrays; what stands in the padding is nonsense."""
+    lengths = np.array([len(trace.states) for trace in traces], np.int32)
+    shape = (len(traces), lengths.max() + padding)
+    states, actions, stay = (
+        np.full(shape, 77, np.int32),
+        np.full(shape, 55, np.int32),
+        np.full(shape, -1, np.int32),
+    )
+    for i, trace in enumerate(traces):
+        states[i, : lengths[i]], actions[i, : lengths[i]] = trace.states, trace.actions
+        stay[i, : len(trace.stay)] = trace.stay
+    inside = np.arange(shape[1]) < lengths[:, None]
+    return Trajectories(np.zeros((*shape, 1)), states, actions, lengths, inside, stay=stay)
+
+
+def draw_traces(oracle, seed, lengths=(4, 1, 3)):
+    random = np.random.default_rng(seed)
+    return [
+        oracle.Trace(
+            random.integers(S, size=n).tolist(),
+            random.integers(-1, A, size=n).tolist(),
+            random.integers(-1, 2, size=n - 1).tolist(),
+        )
+        for n in lengths
+    ]
+
+
+def drawn_blocks(model, seed):
+    """Blocks with concentrations from far below one to ten."""
+    random = np.random.default_rng(seed)
+
+    def anew(block):
+        if not isinstance(block, Dirichlet):
+            return block
+        shape = block.natural.concentration.shape
+        return Dirichlet.from_standard(10 ** random.uniform(-3, 1, size=shape))
+
+    return {name: anew(block) for name, block in model.prior().items()}
+
+
+def as_tables(model, logs):
+    """Expected logs as the oracle indexes them: by state and action."""
+    rows = model.visited
+    count = model.truncation
+    transition = np.full((S, A + 1, count, count + 1), np.nan)
+    pairs = np.asarray(rows.pairs)
+    transition[pairs // (A + 1), pairs % (A + 1)] = logs["transition"].concentration
+    policy = np.full((count, S, A), np.nan)
+    policy[:, np.asarray(rows.states)] = logs["policy"].concentration
+    return np.asarray(logs["initial"].concentration), transition, policy
+
+
+@pytest.mark.parametrize(("truncation", "accuracy", "rows"), [(3, 0.9, "visited"), (2, 1.0, "all")])
+def test_local_step_equals_enumeration(trace_oracle, truncation, accuracy, rows):
+    """Value and expected counts, with missing actions, traces of one step, and labels that rule paths out."""
+    traces = draw_traces(trace_oracle, 3)
+    if rows == "all":  # the paper's rows have no place for a missing action
+        traces = [t._replace(actions=[max(a, 0) for a in t.actions]) for t in traces]
+    data = trajectories(traces, padding=2)
+    model = AgentMarkov(S, A, truncation, stay_accuracy=accuracy, rows=rows).bind(data)
+    expected = expected_statistics(drawn_blocks(model, 5))
+
+    value, statistics = local_step(model, expected, model.arrange(data))
+
+    logs = as_tables(model, expected)
+    truth, (initial, transition, policy) = trace_oracle.local_step(traces, *logs, accuracy)
+    np.testing.assert_allclose(value, truth, rtol=1e-10)
+    np.testing.assert_allclose(statistics["initial"].concentration, initial, atol=1e-10)
+    pairs = np.asarray(model.visited.pairs)
+    carried = transition[pairs // (A + 1), pairs % (A + 1)]
+    np.testing.assert_allclose(statistics["transition"].concentration, carried, atol=1e-10)
+    assert carried.sum() == pytest.approx(transition.sum()), "a row that occurs is not carried"
+    visited = np.asarray(model.visited.states)
+    np.testing.assert_allclose(statistics["policy"].concentration, policy[:, visited], atol=1e-10)
+
+
+def test_only_what_occurs_is_carried(trace_oracle):
+    data = trajectories([trace_oracle.Trace([2, 2, 0], [1, 1, -1], [])])
+    model = AgentMarkov(S, A, 4).bind(data)
+    shapes = {
+        name: block.natural.concentration.shape for name, block in model.prior().items() if name != "weights"
+    }
+    assert shapes == {"initial": (5,), "transition": (1, 4, 5), "policy": (4, 2, A)}
+    assert AgentMarkov(S, A, 4, rows="all").bind(data).prior()["transition"].natural.concentration.shape == (
+        6,
+        4,
+        5,
+    )
+
+
+def test_one_intent_has_the_exact_evidence_for_its_bound(trace_oracle):
+    """With K = 1 q is the posterior: every KL term and constant of the bound counts."""
+    traces = draw_traces(trace_oracle, 8, (5, 1, 4))
+    rho = np.array([[0.5, 2.0], [1.0, 1.0], [3.0, 0.2]])
+    data = trajectories(traces)
+    model = AgentMarkov(S, A, 1, alpha=2.0, rho=rho, beta_prior="fixed")
+    fit = ConjugateSVI(model).run(jax.random.key(0), data, 5, restarts=1, init="prior", progress_bar=False)
+    exact = trace_oracle.log_marginal(traces, 2.0, np.array([0.5, 0.5]), rho, S, A)
+    np.testing.assert_allclose(fit.elbo[-1], exact, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_the_bound_lies_below_the_exact_evidence(trace_oracle, accuracy=0.9):
+    """Two intents, nine steps: no restart above the evidence, and the best of ten is the best of two hundred."""
+    random = np.random.default_rng(2)
+    trace = trace_oracle.Trace(
+        [0, 1, 2, 1, 0, 1, 2, 1, 0], [1, 1, 0, 0, 1, 1, 0, 0, 1], random.integers(-1, 2, 8).tolist()
+    )
+    data = trajectories([trace])
+    engine = ConjugateSVI(AgentMarkov(S, A, 2, alpha=2.0, beta_prior="fixed", stay_accuracy=accuracy))
+    ten, many = (
+        engine.run(jax.random.key(seed), data, 500, restarts=restarts, progress_bar=False, tol=1e-12)
+        for seed, restarts in ((0, 10), (1, 200))
+    )
+    exact = trace_oracle.log_marginal([trace], 2.0, np.full(3, 1 / 3), np.ones(A), S, A, accuracy)
+    assert (many.restart_elbos <= exact).all()
+    np.testing.assert_allclose(ten.elbo[-1], many.elbo[-1], atol=1e-6)
+
+
+def test_padding_order_and_names_of_intents_change_nothing(trace_oracle):
+    """The program is that of the local step, but for the padding."""
+    traces = draw_traces(trace_oracle, 3)
+    model = AgentMarkov(S, A, 3, stay_accuracy=0.8).bind(trajectories(traces, padding=2))
+    blocks = drawn_blocks(model, 1)
+    expected = expected_statistics(blocks)
+    order = [2, 0, 1]
+
+    def renamed(name, x):
+        if name == "weights":
+            return x
+        axes = {"initial": [0], "transition": [1, 2], "policy": [0]}[name]
+        x = np.asarray(x.concentration)
+        for axis in axes:
+            index = order + ([3] if x.shape[axis] == 4 else [])
+            x = np.take(x, index, axis)
+        return type(expected[name])(x)
+
+    def value_of(expected, data):
+        return local_step(model, expected, model.arrange(data))[0]
+
+    value = value_of(expected, trajectories(traces, padding=2))
+    for data in (trajectories(traces), trajectories(traces[::-1], padding=2)):
+        np.testing.assert_allclose(value_of(expected, data), value, rtol=1e-12)
+    other = {name: renamed(name, x) for name, x in expected.items()}
+    np.testing.assert_allclose(value_of(other, trajectories(traces, padding=2)), value, rtol=1e-12)
+
+
+BAD_ARGUMENTS = {
+    "gamma": ({"gamma": 1.0}, "gamma is not above 1"),
+    "truncation": ({"truncation": 0}, "truncation"),
+    "alpha": ({"alpha": 0.0}, "alpha is not above 0"),
+    "rho": ({"rho": np.ones((2, 2))}, r"rho must be a scalar, or of shape \(2,\) or \(3, 2\)"),
+    "accuracy": ({"stay_accuracy": 0.0}, r"stay_accuracy must be a scalar in \(0, 1\]"),
+    "gem": ({"beta_prior": "gem"}, 'beta_step="coordinate"'),
+    "rows": ({"rows": "some"}, "rows must be 'visited' or 'all', not 'some'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        AgentMarkov(S, A, **arguments)
+
+
+def test_bad_traces_are_named(trace_oracle):
+    good = trajectories([trace_oracle.Trace([0, 1, 2], [0, 1, -1], [1, 0]), trace_oracle.Trace([1], [0], [])])
+    model = AgentMarkov(S, A, stay_accuracy=0.9)
+    model.check(good)
+
+    def broken(field, at, value):
+        array = np.array(getattr(good, field))
+        array[at] = value
+        return good._replace(**{field: array})
+
+    cases = [
+        (broken("states", (0, 1), 3), r"data.states\[0, 1\] is 3, outside 0..2"),
+        (broken("states", (0, 1), -1), "a trace cannot miss a state"),
+        (broken("actions", (0, 2), 2), r"data.actions\[0, 2\] is 2, outside -1..1"),
+        (broken("stay", (0, 2), 1), r"data.stay\[0, 2\] is given for the last step"),
+        (good._replace(states=None), "data.states is None"),
+        (good._replace(stay=None), "data.stay is None"),
+    ]
+    for data, message in cases:
+        with pytest.raises(ValueError, match=message):
+            model.check(data)
+    with pytest.raises(ValueError, match="not bound to"):
+        model.bind(good).arrange(trajectories([trace_oracle.Trace([2, 2], [1, 1], [-1])]))
+
+
+def test_rows_of_many_states_small_integers_and_missing_actions_are_distinct(trace_oracle):
+    """Small integers do not overflow; all rows of the paper grow by those of missing actions; one step is enough."""
+    wide = trajectories([trace_oracle.Trace([0, 16384, 3], [0, 0, 1], [])])
+    wide = wide._replace(states=np.minimum(wide.states, 20_000).astype(np.int16))
+    assert len(AgentMarkov(20_000, 3, 2).bind(wide).visited.pairs) == 2
+    missing = trajectories([trace_oracle.Trace([0, 1, 0], [0, -1, 1], [])])
+    model = AgentMarkov(S, A, 2, rows="all").bind(missing)
+    assert len(model.visited.pairs) == S * A + 1
+    rows = np.asarray(model.visited.row_pair)[model.arrange(missing).rows]
+    np.testing.assert_array_equal(model.visited.pairs[rows[0, :2]], [0, 1 * (A + 1) + A])
+    single = trajectories([trace_oracle.Trace([0], [0], []), trace_oracle.Trace([1], [1], [])])
+    for rows in ("all", "visited"):
+        model = AgentMarkov(S, A, 2, rows=rows).bind(single)
+        assert len(model.visited.pairs) == (S * A if rows == "all" else 1)
+        np.testing.assert_array_equal(model.arrange(single).rows, 0)
+
+
+def test_what_is_not_observed_or_padding_means_nothing(trace_oracle):
+    data = trajectories([trace_oracle.Trace([0, 1, 2], [0, 1, 1], [1, 0])], padding=2)
+    hidden = data._replace(
+        observed=np.array([[True, False, True, False, False]]), stay=np.array([[1, 0, -1, 0, 1]])
+    )
+    missing = data._replace(actions=np.array([[0, -1, 1, 0, 0]]))
+    model = AgentMarkov(S, A, 2, stay_accuracy=0.9)
+    one, other = (model.bind(x).arrange(x) for x in (hidden, missing))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+    np.testing.assert_array_equal(model.bind(hidden).observed_value(hidden)[0], [0, -1, 1, -1, -1])

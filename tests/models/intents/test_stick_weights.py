@@ -1,0 +1,129 @@
+"""Shared weights: densities against their definitions, and steps against what a general optimiser finds."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, stats
+from scipy.special import gammaln
+
+from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts, fit_to_rows
+
+ALPHA, GAMMA = np.float64(3.0), 2.5
+
+
+block_step, coordinate_step = jax.jit(fit_to_counts), jax.jit(fit_to_rows)
+
+
+def block(weights, density):
+    return StickWeights(jnp.asarray(weights), jnp.asarray(GAMMA), density)
+
+
+def log_density(weights, density):
+    """From the sticks: their Beta densities, and for the density of beta the Jacobian of the sticks."""
+    rest = 1 - np.concatenate([[0.0], np.cumsum(weights[:-1])])
+    sticks = weights[:-1] / rest[:-1]
+    value = stats.beta.logpdf(sticks, 1, GAMMA).sum()
+    return value - (np.log(rest[:-1]).sum() if density == "gem" else 0)
+
+
+@pytest.mark.parametrize("density", ["stick", "gem"])
+def test_log_density_is_that_of_the_sticks(density):
+    weights = np.random.default_rng(0).dirichlet(np.ones(5))
+    np.testing.assert_allclose(
+        block(weights, density).log_density(), log_density(weights, density), rtol=1e-12
+    )
+
+
+def counts_objective(weights, density, counts):
+    prior = ALPHA * weights
+    after = prior + np.pad(counts, ((0, 0), (0, 1)))
+    return (gammaln(after) - gammaln(prior)).sum() + log_density(weights, density)
+
+
+def rows_objective(weights, density, logs):
+    prior = ALPHA * weights
+    return (prior * logs).sum() - len(logs) * gammaln(prior).sum() + log_density(weights, density)
+
+
+def best(objective, size):
+    """The highest of many local maxima over the simplex, in log-ratio coordinates."""
+
+    def negative(y):
+        weights = np.exp(np.append(y, 0) - np.logaddexp.reduce(np.append(y, 0)))
+        return -objective(np.maximum(weights, 1e-300))
+
+    starts = np.random.default_rng(1).normal(size=(5, size - 1))
+    return max(-optimize.minimize(negative, start, method="BFGS").fun for start in starts)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_block_step_finds_the_maximum(seed):
+    random = np.random.default_rng(seed)
+    counts = random.gamma(0.3, size=(20, 4)) * np.array([9.0, 3.0, 1.0, 0.3])
+    start = block(np.full(5, 0.2), "stick")
+    weights = np.asarray(block_step(start, ALPHA, jnp.asarray(counts)).natural)
+    assert weights.min() > 0 and weights.sum() == pytest.approx(1, abs=1e-12)
+    reached = counts_objective(weights, "stick", counts)
+    np.testing.assert_allclose(reached, best(lambda w: counts_objective(w, "stick", counts), 5), atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_coordinate_step_finds_the_maximum(seed):
+    random = np.random.default_rng(seed)
+    rows = random.dirichlet([5.0, 3.0, 1.0, 1.0], size=20)
+    logs = np.log(rows)
+    start = block(np.full(4, 0.25), "stick")
+    weights = np.asarray(coordinate_step(start, ALPHA, jnp.asarray(logs)).natural)
+    reached = rows_objective(weights, "stick", logs)
+    np.testing.assert_allclose(reached, best(lambda w: rows_objective(w, "stick", logs), 4), atol=1e-6)
+
+
+@pytest.mark.parametrize("density", ["stick", "gem"])
+def test_no_step_loses(density):
+    """From anywhere, also far from the maximum, and mapped over starts that gain at different shares."""
+    random = np.random.default_rng(4)
+    starts = random.dirichlet(np.full(6, 0.3), size=8)
+    starts = (starts + 1e-6) / (starts + 1e-6).sum(1, keepdims=True)
+    logs = np.log(random.dirichlet(np.full(6, 0.4), size=12) + 1e-9)
+    mapped = jax.jit(jax.vmap(lambda w: fit_to_rows(block(w, density), ALPHA, jnp.asarray(logs)).natural))
+    moved = mapped(starts)
+    for before, after in zip(starts, np.asarray(moved), strict=True):
+        assert rows_objective(after, density, logs) >= rows_objective(before, density, logs) - 1e-9
+
+
+def test_a_state_without_counts_keeps_the_least_weight():
+    counts = np.zeros((6, 3))
+    counts[:, 0] = 4.0
+    weights = block_step(block(np.full(4, 0.25), "stick"), ALPHA, jnp.asarray(counts)).natural
+    assert (np.asarray(weights) > 0).all() and np.isfinite(np.log(weights)).all()
+    assert weights[1] == weights[2] < 1e-6
+
+
+def test_fixed_weights_stay():
+    start = block(np.full(4, 0.25), "fixed")
+    assert fit_to_counts(start, ALPHA, jnp.ones((2, 3))) is start
+    assert fit_to_rows(start, ALPHA, jnp.ones((2, 4))) is start
+    assert start.log_density() == 0
+
+
+def test_rows_held_and_rows_profiled_out_count_together():
+    """Some rows by their counts, some where q holds them, one of these not taken: many steps end at the maximum."""
+    random = np.random.default_rng(5)
+    counts = random.gamma(0.5, 4, size=(6, 3))
+    logs = np.log(random.dirichlet(np.ones(4), size=5))
+    taken = np.array([True, True, False, True, True])
+
+    def objective(weights):
+        return (
+            counts_objective(weights, "stick", counts)
+            + rows_objective(weights, "stick", logs[taken])
+            - (log_density(weights, "stick"))
+        )
+
+    moved = block(np.full(4, 0.25), "stick")
+    for _ in range(30):
+        moved = block_step(moved, ALPHA, jnp.asarray(counts), jnp.asarray(logs), jnp.asarray(taken))
+    np.testing.assert_allclose(objective(np.asarray(moved.natural)), best(objective, 4), rtol=1e-7)

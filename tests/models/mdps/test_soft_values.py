@@ -1,0 +1,438 @@
+"""Soft values against policy iteration and backward recursions in NumPy, and their known properties."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ethogram.models.mdps.mdp import MDP, read_reward
+from ethogram.models.mdps.policy_values import require_converged
+from ethogram.models.mdps.soft_values import soft_policy, soft_values
+
+DISCOUNTS = [0.0, 0.5, 0.9, 0.99, 0.9999]
+SCALES = [0.1, 1.0, 10.0, 100.0]
+
+
+@pytest.fixture(autouse=True)
+def ranks():
+    with jax.numpy_rank_promotion("raise"):
+        yield
+
+
+def chances(seed, num_states, num_actions):
+    """Probabilities (state, action, state), most of them small."""
+    table = np.random.default_rng(seed).dirichlet(np.full(num_states, 0.2), (num_states, num_actions))
+    return table / table.sum(-1, keepdims=True)
+
+
+def reference(table, reward, discount, mask=True):
+    """Values, action values and policy by policy iteration in NumPy, for rewards (state, action)."""
+    values = np.zeros(len(table))
+    for _ in range(100):
+        action_values = np.where(mask, reward + discount * table @ values, -np.inf)
+        top = action_values.max(1)
+        policy = np.exp(action_values - top[:, None])
+        best = top + np.log(policy.sum(1))
+        policy /= policy.sum(1, keepdims=True)
+        moves = np.einsum("sa,san->sn", policy, table)
+        step = np.linalg.solve(np.eye(len(table)) - discount * moves, best - values)
+        values = values + step
+        if np.abs(step).max() <= 1e-13 * np.abs(values).max():
+            break
+    return values, np.where(mask, reward + discount * table @ values, -np.inf), policy
+
+
+def close(found, expected, tol):
+    expected = np.asarray(expected)
+    assert np.abs(np.asarray(found) - expected).max() <= tol * max(np.abs(expected).max(), 1e-300)
+
+
+@pytest.mark.parametrize("num_states", [6, 140])
+def test_values_are_those_of_policy_iteration(num_states):
+    """By factored systems, and (140 states) by BiCGSTAB."""
+    table = chances(1, num_states, 3)
+    for discount in DISCOUNTS:
+        for scale in SCALES if num_states == 6 else (1.0, 100.0):
+            reward = scale * np.random.default_rng(2).normal(size=num_states)
+            values, action_values, policy = reference(table, reward[:, None].repeat(3, 1), discount)
+            found = soft_values(MDP.dense(table, discount=discount), reward)
+            close(found.values, values, 1e-10)
+            close(found.action_values, action_values, 1e-10)
+            close(found.policy, policy, 1e-10)
+            np.testing.assert_allclose(jnp.sum(found.policy, 1), 1, rtol=1e-13)
+            assert found.converged and found.steps <= 15
+            # What is returned satisfies the equation, whoever found it.
+            backup = reward[:, None] + discount * table @ np.asarray(found.values)
+            close(np.log(np.exp(backup - backup.max()).sum(1)) + backup.max(), found.values, 1e-11)
+
+
+@pytest.mark.parametrize("method", ["direct", "value_iteration"])
+def test_other_methods_arrive_at_the_same(method):
+    table, reward = chances(3, 6, 3), 10 * np.random.default_rng(4).normal(size=6)
+    for discount in DISCOUNTS:
+        found = soft_values(MDP.dense(table, discount=discount), reward, method=method)
+        values, _, policy = reference(table, reward[:, None].repeat(3, 1), discount)
+        assert found.converged
+        close(found.values, values, 1e-10)
+        close(found.policy, policy, 1e-10)
+
+
+@pytest.mark.parametrize("num_states", [6, pytest.param(150, marks=pytest.mark.slow)])
+def test_dense_sparse_and_deterministic_worlds_agree(num_states):
+    random = np.random.default_rng(5)
+    next_state, reward = random.integers(num_states, size=(num_states, 3)), random.normal(size=num_states)
+    for discount in (0.9, 0.9999):
+        found = [
+            soft_values(world, reward)
+            for world in (
+                MDP.dense(np.eye(num_states)[next_state], discount=discount),
+                MDP.sparse(next_state[..., None], np.ones((num_states, 3, 1)), discount=discount),
+                MDP.deterministic(next_state, discount=discount),
+            )
+        ]
+        for other in found[1:]:
+            close(other.values, found[0].values, 1e-12)
+            close(other.policy, found[0].policy, 1e-12)
+
+
+def hard_worlds():
+    """Next states (state, action) of worlds whose systems are hard to iterate, or take many steps."""
+    state = np.arange(160)
+    ahead, back = (state + 1) % 160, (state - 1) % 160
+    yield pytest.param(ahead[:, None], id="ring")
+    yield pytest.param(np.stack([ahead, back], 1), id="two-way ring", marks=pytest.mark.slow)
+    reset = np.stack([np.minimum(state + 1, 159), np.zeros(160, int)], 1)
+    yield pytest.param(reset, id="back to the start")
+
+
+@pytest.mark.parametrize("next_state", list(hard_worlds()))
+def test_hard_worlds_are_solved(next_state):
+    """Also where BiCGSTAB stalls; and the gradient, which takes the transposed system."""
+    table, reward = np.eye(160)[next_state], 5 * np.random.default_rng(6).normal(size=160)
+    away = np.random.default_rng(7).normal(size=160)
+    world = MDP.deterministic(next_state, discount=0.999)
+    values, _, policy = reference(table, reward[:, None].repeat(next_state.shape[1], 1), 0.999)
+
+    @jax.jit
+    @jax.grad
+    def slope(reward):
+        return jnp.dot(away, soft_values(world, reward).values)
+
+    found = soft_values(world, reward)
+    close(found.values, values, 1e-10)
+    assert found.converged and found.steps <= 15
+    visits = np.linalg.solve(np.eye(160) - 0.999 * np.einsum("sa,san->ns", policy, table), away)
+    close(slope(reward), visits, 1e-8)
+
+
+@pytest.mark.slow
+def test_values_lie_between_those_of_the_least_and_the_largest_reward():
+    """In 400 random worlds; equal rewards reach the bound."""
+    random = np.random.default_rng(8)
+    tables = np.stack([chances(seed, 4, 3) for seed in range(400)])
+    rewards = random.normal(size=(400, 4)) * random.choice([0.1, 1, 10], size=(400, 1))
+    discounts = random.choice([0.5, 0.9, 0.99], size=400)
+    rewards[0] = 2.0
+
+    @jax.jit
+    @jax.vmap
+    def solve(table, discount, reward):
+        found = soft_values(MDP.dense(table, discount=discount), reward)
+        return found.values, found.converged
+
+    values, converged = solve(tables, discounts, rewards)
+    assert converged.all()
+    low, high = (
+        (part(rewards, axis=1) + np.log(3)) / (1 - discounts) * np.ones((4, 1)) for part in (np.min, np.max)
+    )
+    slack = 1e-9 * (1 + np.abs(high))
+    assert (low - slack <= values.T).all() and (values.T <= high + slack).all()
+    np.testing.assert_allclose(values[0], high[0, 0], rtol=1e-12)
+
+
+def test_backups_come_nearer_by_the_discount():
+    """What one more step adds shrinks by the discount at least; random worlds and rewards of size 10."""
+    random = np.random.default_rng(20)
+    for discount in (0.3, 0.9):
+        world = MDP.dense(random.dirichlet(np.full(5, 0.3), (5, 3)), discount=discount)
+        rewards = 10 * random.normal(size=(40, 5))
+        values = soft_values(world, rewards, horizon=11, all_steps=True).values[
+            :, ::-1
+        ]  # 1 to 11 steps to go
+        added = np.abs(np.diff(values, axis=1)).max(-1).T
+        assert (added[1:] <= discount * added[:-1] + 1e-12).all()
+
+
+@pytest.mark.slow
+def test_values_are_convex_in_rewards_and_grow_with_them():
+    """Between two rewards values lie below the chord; a derivative's rows are visits, of sum 1 / (1 - discount)."""
+    random = np.random.default_rng(21)
+    world = MDP.dense(random.dirichlet(np.full(4, 0.3), (4, 2)), discount=0.9)
+    one, other, share = (
+        5 * random.normal(size=(60, 4)),
+        5 * random.normal(size=(60, 4)),
+        random.random((60, 1)),
+    )
+    chord = share * soft_values(world, one).values + (1 - share) * soft_values(world, other).values
+    assert (soft_values(world, share * one + (1 - share) * other).values <= chord + 1e-9).all()
+    visits = np.asarray(jax.jacobian(lambda r: soft_values(world, r).values)(jnp.asarray(one[0])))
+    assert (visits >= 0).all()
+    np.testing.assert_allclose(visits.sum(1), 10, rtol=1e-9)
+
+
+def test_newton_climbs_from_below_after_its_first_step():
+    table, reward = chances(9, 6, 3), 3 * np.random.default_rng(10).normal(size=6)
+    world = MDP.dense(table, discount=0.95)
+    exact = np.asarray(soft_values(world, reward).values)
+    start = 50 * np.random.default_rng(11).normal(size=6)
+    path = [soft_values(world, reward, initial=start, max_steps=k) for k in range(1, 9)]
+    values = np.stack([step.values for step in path])
+    assert (values <= exact + 1e-10).all() and (np.diff(values, axis=0) >= -1e-10).all()
+    assert not path[0].converged and path[0].steps == 1 and path[0].residual > 1e-3
+    assert path[-1].converged
+
+
+def test_a_constant_on_every_reward_changes_no_choice():
+    table, reward = chances(12, 6, 3), np.random.default_rng(13).normal(size=6)
+    world = MDP.dense(table, discount=0.99)
+    found, lifted = soft_values(world, reward), soft_values(world, reward + 7)
+    close(lifted.values, found.values + 7 / (1 - 0.99), 1e-12)
+    close(lifted.policy, found.policy, 1e-11)
+
+
+def test_a_far_horizon_is_none():
+    table, reward = chances(14, 6, 3), np.random.default_rng(15).normal(size=6)
+    world = MDP.dense(table, discount=0.9)
+    found, ahead = soft_values(world, reward), soft_values(world, reward, horizon=400)
+    close(ahead.values, found.values, 1e-12)
+    close(ahead.policy, found.policy, 1e-11)
+    assert ahead.residual < 1e-13 * jnp.abs(found.values).max()
+    np.testing.assert_array_equal(soft_policy(world, reward), found.policy)
+    np.testing.assert_array_equal(soft_policy(world, reward, horizon=400), ahead.policy)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_a_horizon_gives_the_first_of_its_steps(form):
+    """With discounts up to one, rewards of actions, unavailable actions and batches; and all of its steps."""
+    random = np.random.default_rng(16)
+    table, mask = chances(17, 5, 3), random.random((5, 3)) < 0.6
+    mask[:, 0] = True
+    rewards = 3 * random.normal(size=(2, 5, 3))
+    for discount in (1.0, 0.8):
+        world = MDP.dense(table, discount=discount, action_mask=mask)
+        if form == "sparse":
+            lists = np.broadcast_to(np.arange(5), (5, 3, 5))
+            world = MDP.sparse(lists, table, discount=discount, action_mask=mask)
+        found = soft_values(world, rewards, horizon=7)
+        assert found.values.shape == (2, 5) and found.steps.tolist() == [7, 7] and found.converged.all()
+        for row in range(2):
+            values, every = np.zeros(5), []
+            for _ in range(7):
+                before, q = values, np.where(mask, rewards[row] + discount * table @ values, -np.inf)
+                values = np.log(np.exp(q).sum(1))
+                every.insert(0, (values, q, np.exp(q - values[:, None])))
+            close(found.values[row], values, 1e-13)
+            close(np.where(mask, found.action_values[row], 0), np.where(mask, q, 0), 1e-13)
+            close(found.policy[row], np.exp(q - values[:, None]), 1e-12)
+            close(found.residual[row], np.abs(values - before).max(), 1e-12)
+    steps = soft_values(world, rewards, horizon=7, all_steps=True)
+    for t, (values, q, policy) in enumerate(every):  # of the last row and discount
+        close(steps.values[1, t], values, 1e-13)
+        close(np.where(mask, steps.action_values[1, t], 0), np.where(mask, q, 0), 1e-13)
+        close(steps.policy[1, t], policy, 1e-12)
+    assert steps.residual.shape == steps.steps.shape == (2,) and steps.converged.all()
+
+
+def test_the_gradient_before_a_horizon_is_what_will_be_visited():
+    table, reward = chances(14, 4, 2), np.random.default_rng(15).normal(size=4)
+    world, mass = MDP.dense(table), np.array([0.1, 0.5, 0.0, 0.4])
+    visited, expected = (
+        mass.copy(),
+        np.asarray(soft_values(world, reward, horizon=5, all_steps=True).log_policy),
+    )
+    for t in range(4):
+        visited = visited + (mass := np.einsum("s,sa,san->n", mass, np.exp(expected[t]), table))
+    start = np.array([0.1, 0.5, 0.0, 0.4])
+    slope = jax.grad(lambda r: start @ soft_values(world, r, horizon=5).values)(jnp.asarray(reward))
+    np.testing.assert_allclose(slope, visited, rtol=1e-12)
+
+
+def test_a_policy_that_has_not_converged_is_refused():
+    table = chances(25, 6, 3)
+    early = soft_values(
+        MDP.dense(table, discount=0.99), np.arange(6.0), method="value_iteration", max_steps=3
+    )
+    with pytest.raises(
+        RuntimeError, match=r"soft_values has not converged after 3 steps \(residual .*max_steps"
+    ):
+        require_converged("soft_values", early)
+    with pytest.raises(RuntimeError, match="soft_values has not converged"):
+        soft_policy(MDP.dense(table, discount=0.99), np.full(6, 1e308))
+
+
+@pytest.mark.parametrize("form", [pytest.param("dense", marks=pytest.mark.slow), "deterministic"])
+def test_single_precision_has_the_policy(form):
+    random = np.random.default_rng(16)
+    table, next_state = chances(17, 90, 3), random.integers(90, size=(90, 3))
+    table = np.eye(90)[next_state] if form == "deterministic" else table
+    for scale in (1.0, 10.0):
+        reward = scale * random.normal(size=90)
+        values, _, policy = reference(table, reward[:, None].repeat(3, 1), 0.9999)
+        with jax.enable_x64(False):
+            world = MDP.dense(table.astype(np.float32), discount=0.9999)
+            if form == "deterministic":
+                world = MDP.deterministic(next_state, discount=0.9999)
+            found = soft_values(world, reward.astype(np.float32))
+            assert found.values.dtype == found.log_policy.dtype == jnp.float32
+            assert found.converged and found.steps <= 15
+            close(found.values, values, 1e-5)
+            assert np.abs(np.asarray(found.policy) - policy).max() < 2e-4
+
+
+def test_rewards_of_actions_and_batches():
+    random = np.random.default_rng(18)
+    table = chances(19, 6, 3)
+    world = MDP.dense(table, discount=0.9)
+    rewards = random.normal(size=(2, 3, 6, 3))
+    found = soft_values(world, rewards)
+    assert found.values.shape == (2, 3, 6) and found.action_values.shape == (2, 3, 6, 3)
+    assert found.steps.shape == found.converged.shape == found.residual.shape == (2, 3)
+    for at in np.ndindex(2, 3):
+        values, action_values, policy = reference(table, rewards[at], 0.9)
+        close(found.values[at], values, 1e-12)
+        close(found.action_values[at], action_values, 1e-12)
+        close(found.policy[at], policy, 1e-12)
+    of_states = soft_values(world, rewards[0, :, :, 0])
+    np.testing.assert_array_equal(of_states.values, soft_values(world, rewards[0, :, :, :1]).values)
+    np.testing.assert_allclose(
+        of_states.values[1], soft_values(world, rewards[0, 1, :, 0]).values, rtol=1e-13
+    )
+    # As many actions as states: the last two axes are those.
+    square, both = MDP.dense(chances(20, 3, 3)), random.normal(size=(3, 3))
+    assert read_reward(square, both)[0].shape == (3, 3) and read_reward(square, both)[1] == ()
+    assert read_reward(square, both[..., None])[1] == (3,)
+
+
+@pytest.mark.slow
+def test_many_rewards_at_once_equal_one_after_the_other():
+    table = chances(21, 140, 2)
+    world, rewards = MDP.dense(table, discount=0.9), np.random.default_rng(22).normal(size=(64, 140))
+
+    @jax.jit
+    @jax.value_and_grad
+    def total(rewards):
+        return jnp.sum(jnp.sin(soft_values(world, rewards).values))
+
+    together, slopes = total(rewards)
+    values, slope = zip(*(total(rewards[row]) for row in range(64)), strict=True)
+    np.testing.assert_allclose(together, sum(values), rtol=1e-12)
+    np.testing.assert_allclose(slopes, np.stack(slope), rtol=1e-9, atol=1e-12)
+
+
+def test_a_warm_start_saves_steps_and_changes_nothing():
+    table, reward = chances(23, 6, 3), 10 * np.random.default_rng(24).normal(size=6)
+    world = MDP.dense(table, discount=0.99)
+    cold = soft_values(world, reward)
+    warm = soft_values(world, reward + 1e-4, initial=cold.values)
+    assert warm.steps < cold.steps
+    close(warm.values, soft_values(world, reward + 1e-4).values, 1e-12)
+    both = soft_values(world, reward, initial=np.stack([cold.values, np.zeros(6)]))
+    assert both.values.shape == (2, 6) and both.steps[0] == 0
+    close(both.values[1], cold.values, 1e-12)
+    slope = jax.grad(lambda start: jnp.sum(soft_values(world, reward, initial=start).values))(cold.values)
+    assert (slope == 0).all()
+
+
+def test_what_has_not_converged_says_so():
+    table, reward = chances(25, 6, 3), np.arange(6.0)
+    world = MDP.dense(table, discount=0.99)
+    early = soft_values(world, reward, method="value_iteration", max_steps=3)
+    assert not early.converged and early.steps == 3 and early.residual > 0
+    spoilt = jax.jit(lambda r: soft_values(world, r))(jnp.full(6, jnp.nan))
+    assert not spoilt.converged and np.isnan(spoilt.values).all() and spoilt.steps == 0
+
+
+def test_an_end_is_a_state_with_one_action():
+    """With all four, it would be worth ln 4 / (1 - 0.95) = 27.7, for being unable to choose."""
+    random = np.random.default_rng(26)
+    table, reward = chances(27, 5, 4), random.normal(size=5)
+    table[4], reward[4] = np.eye(5)[4], 0.0
+    mask = random.random((5, 4)) < 0.6
+    mask[:, 1] = True
+    mask[4] = [False, True, False, False]
+    world = MDP.dense(table, discount=0.95, action_mask=mask)
+    found = soft_values(world, reward)
+    values, action_values, policy = reference(table, reward[:, None].repeat(4, 1), 0.95, mask)
+    close(found.values, values, 1e-12)
+    close(found.policy, policy, 1e-12)
+    np.testing.assert_array_equal(np.isneginf(found.action_values), ~mask)
+    np.testing.assert_allclose(
+        np.asarray(found.action_values)[mask], action_values[mask], rtol=1e-11, atol=1e-12
+    )
+    assert abs(found.values[4]) < 1e-10
+    open_end = soft_values(MDP.dense(table, discount=0.95), reward)
+    np.testing.assert_allclose(open_end.values[4], np.log(4) / 0.05, rtol=1e-12)
+    step = 1e-6 * np.eye(5)[2]
+    slope = jax.jvp(lambda r: soft_values(world, r).policy, (jnp.asarray(reward),), (jnp.eye(5)[2],))[1]
+    ahead, behind = (
+        reference(table, (reward + d)[:, None].repeat(4, 1), 0.95, mask)[2] for d in (step, -step)
+    )
+    np.testing.assert_allclose(slope, (ahead - behind) / 2e-6, atol=1e-8)
+
+
+def test_rows_that_miss_one_by_rounding_are_told_from_those_that_miss_it():
+    """Values are those of the table as it is, where it differs from a proper one by more than rounding."""
+    table, reward = chances(28, 6, 3), np.random.default_rng(29).normal(size=6)
+    table[2, 1] *= 1 + 5e-7
+    found = soft_values(MDP.dense(table, discount=0.9999), reward)
+    values, _, policy = reference(table, reward[:, None].repeat(3, 1), 0.9999)
+    assert found.converged
+    close(found.values, values, 1e-10)
+    close(found.policy, policy, 1e-9)
+
+
+def test_nothing_is_compiled_twice(compilations):
+    reward = np.linspace(0, 1, 6)
+    soft_values(MDP.dense(chances(30, 6, 3), discount=0.9), reward)
+    del compilations[:]
+    soft_values(MDP.dense(chances(31, 6, 3), discount=0.5), reward + 1, tol=1e-6, max_steps=7)
+    assert not compilations
+
+
+two = np.full((2, 2, 2), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda w: soft_values(MDP.dense(two), np.ones(2)), ValueError, r"mdp.discount is 1.0: over an infinite"),
+        (lambda w: soft_values(two, np.ones(2)), TypeError, "mdp"),
+        (lambda w: soft_values(w, np.ones(3)), ValueError, r"reward has shape \(3,\): the last axis"),
+        (lambda w: soft_values(w, np.ones((2, 3))), ValueError, r"reward has shape \(2, 3\)"),
+        (lambda w: soft_values(w, 1.0), ValueError, r"reward has shape \(\)"),
+        (lambda w: soft_values(w, [0.0, np.nan]), ValueError, r"reward\[1\] is not finite"),
+        (lambda w: soft_values(w, np.ones(2, int)), TypeError, "reward has dtype int"),
+        (lambda w: soft_values(w, np.ones(2), method="hard"), ValueError, "method must be 'newton', .*, not 'hard'"),
+        (lambda w: soft_values(w, np.ones(2), tol=0.0), ValueError, "tol must be greater than 0, not 0"),
+        (lambda w: soft_values(w, np.ones(2), tol=True), TypeError, "tol must be a real number, not True"),
+        (lambda w: soft_values(w, np.ones(2), max_steps=0), ValueError, "max_steps must be at least 1"),
+        (lambda w: soft_values(w, np.ones(2), horizon=0), ValueError, "horizon must be at least 1, not 0"),
+        (lambda w: soft_values(w, np.ones(2), horizon=3, method="direct"), ValueError, "horizon is 3, which"),
+        (lambda w: soft_values(w, np.ones(2), horizon=3, max_steps=9), ValueError, "horizon is 3, which"),
+        (lambda w: soft_values(w, np.ones(2), horizon=3, initial=[0.0, 0.0]), ValueError, "horizon is 3, which"),
+        (lambda w: soft_values(w, np.ones(2), all_steps=True), ValueError, "all_steps is True without a horizon"),
+        (lambda w: soft_policy(w, np.ones(3)), ValueError, r"reward has shape \(3,\)"),
+        (lambda w: soft_values(w, np.ones(2), initial=np.ones(3)), ValueError, r"initial has shape \(3,\)"),
+        (lambda w: soft_values(w, np.ones(2), initial=[0.0, np.inf]), ValueError, r"initial\[1\] is not finite"),
+        (
+            lambda w: soft_values(w, np.ones((3, 2)), initial=np.ones((4, 2))),
+            ValueError,
+            r"reward has batch axes \(3,\), initial \(4,\): give batch axes that broadcast",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make(MDP.dense(two, discount=0.9))

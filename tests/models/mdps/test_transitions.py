@@ -1,0 +1,138 @@
+"""Lists of successors, and actions that are not available, against tables of probabilities in NumPy."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ethogram.models.mdps.mdp import MDP
+
+
+@pytest.fixture(autouse=True)
+def ranks():
+    with jax.numpy_rank_promotion("raise"):
+        yield
+
+
+def lists(seed, num_states, num_actions, num_slots, local=False):
+    """Successors, at random or a few steps ahead of the state, and probabilities; states may be listed twice."""
+    random = np.random.default_rng(seed)
+    shape = (num_states, num_actions, num_slots)
+    successors = random.integers(num_states, size=shape)
+    if local:
+        successors = (np.arange(num_states)[:, None, None] + random.integers(3, size=shape)) % num_states
+    return successors, random.dirichlet(np.ones(num_slots), shape[:2])
+
+
+def table_of(successors, probabilities):
+    """The same (state, action, state)."""
+    table = np.zeros((*successors.shape[:2], len(successors)))
+    for at in np.ndindex(successors.shape):
+        table[*at[:2], successors[at]] += probabilities[at]
+    return table
+
+
+@pytest.mark.parametrize(
+    ("num_states", "num_actions", "num_slots", "local"),
+    [(7, 3, 2, False), (7, 3, 4, True), (1, 2, 2, False)],
+)
+def test_lists_are_the_table_that_they_say(num_states, num_actions, num_slots, local):
+    random = np.random.default_rng(11)
+    successors, probabilities = lists(12, num_states, num_actions, num_slots, local)
+    table, world = table_of(successors, probabilities), MDP.sparse(successors, probabilities)
+    assert (world.num_states, world.num_actions) == (num_states, num_actions)
+    for batch in ((), (2, 3)):
+        values = random.normal(size=(*batch, num_states))
+        weights = random.normal(size=(*batch, num_states, num_actions))
+        expected, pushed = world.expect(values), world.push(weights)
+        np.testing.assert_allclose(expected, np.einsum("san,...n->...sa", table, values), atol=1e-13)
+        np.testing.assert_allclose(pushed, np.einsum("san,...sa->...n", table, weights), atol=1e-13)
+    every = np.indices(table.shape, sparse=True)
+    np.testing.assert_allclose(world.probability(*every), table, atol=1e-15)
+
+
+def test_what_is_traced_gives_the_same():
+    """Without lists of predecessors, which the host makes of known successors only."""
+    successors, probabilities = lists(0, 6, 2, 2)
+    random = np.random.default_rng(2)
+    values, weights = random.normal(size=6), random.normal(size=(6, 2))
+    known = MDP.sparse(successors, probabilities)
+
+    @jax.jit
+    def traced(successors, probabilities):
+        world = MDP.sparse(successors, probabilities)
+        return world.expect(values), world.push(weights)
+
+    def given(probabilities):
+        return MDP.sparse(successors, probabilities).push(weights)
+
+    found = traced(successors, probabilities)
+    np.testing.assert_allclose(found[0], known.expect(values), rtol=1e-12)
+    np.testing.assert_allclose(found[1], known.push(weights), rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(given)(probabilities), known.push(weights), rtol=1e-12)
+    # d push(n) / d P(s, a, b) is the weight of (s, a), where its successor is n.
+    slope = jax.jacobian(given)(jnp.asarray(probabilities))
+    reached = (successors == np.arange(6)[:, None, None, None]) * weights[..., None]
+    np.testing.assert_allclose(slope, reached, atol=1e-14)
+
+
+def test_lists_take_little_memory():
+    """The table of this world would take two terabytes."""
+    count = 300_000
+    state = np.arange(count)
+    successors = np.stack([(state + 1) % count, state], 1)[:, None].repeat(3, 1)
+    world = MDP.sparse(successors, np.full(successors.shape, 0.5))
+    np.testing.assert_allclose(world.expect(state.astype(float))[5], [5.5, 5.5, 5.5])
+    np.testing.assert_allclose(world.push(np.ones((count, 3))), np.full(count, 3.0))
+    assert sum(np.size(x) for x in jax.tree.leaves(world)) < 20 * count
+
+
+def test_predecessors_of_a_state_that_all_lead_to_take_little_memory():
+    count = 100_000
+    state = np.arange(count)
+    world = MDP.deterministic(np.stack([np.zeros(count, int), np.minimum(state + 1, count - 1)], 1))
+    pushed = np.asarray(world.push(np.ones((count, 2))))
+    np.testing.assert_array_equal(pushed[:3], [count, 1, 1])
+    assert pushed[-1] == 2 and pushed.sum() == 2 * count
+
+
+def test_worlds_of_lists_are_pytrees(compilations):
+    one, other = (MDP.sparse(*lists(seed, 5, 2, 2)) for seed in (3, 3))
+    push = jax.jit(lambda world, weights: world.push(weights))
+    first = push(one, jnp.ones((5, 2)))
+    del compilations[:]
+    np.testing.assert_array_equal(push(other, jnp.ones((5, 2))), first)
+    assert not compilations
+
+
+two = np.zeros((2, 2, 1), int)
+sure = np.ones((2, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: MDP.sparse(two + 2, sure), ValueError, r"successors\[0, 0, 0\] is not a state \(it is 2\)"),
+        (lambda: MDP.sparse(two - 1, sure), ValueError, r"successors\[0, 0, 0\] is not a state"),
+        (lambda: MDP.sparse(two.astype(float), sure), TypeError, "successors has dtype float64: give integers"),
+        (lambda: MDP.sparse(two[..., 0], sure), ValueError, r"successors has shape \(2, 2\)"),
+        (lambda: MDP.sparse(two, sure[..., 0]), ValueError, r"probabilities has shape \(2, 2\), successors"),
+        (lambda: MDP.sparse(two, sure * 0.97), ValueError, r"probabilities\[0, 0\] sums to 0.97, not 1"),
+        (lambda: MDP.sparse(two, -sure), ValueError, r"probabilities\[0, 0, 0\] is negative"),
+        (lambda: MDP.sparse(two, sure * np.nan), ValueError, r"probabilities\[0, 0, 0\] is not finite"),
+        (lambda: MDP.sparse(two, two), TypeError, "probabilities has dtype int"),
+        (lambda: MDP.sparse(two, sure, discount=2.0), ValueError, r"discount must be a number in \[0, 1\]"),
+        (
+            lambda: MDP.sparse(two, sure, action_mask=[[True, False], [False, False]]),
+            ValueError,
+            r"action_mask\[1\] has no available action",
+        ),
+        (lambda: MDP.dense(np.full((2, 2, 2), 0.5), action_mask=[[1, 0], [0, 1]]), TypeError, "booleans"),
+        (lambda: MDP.deterministic(two[..., 0], action_mask=[True, True]), ValueError, r"mask has shape \(2,\)"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,196 @@
+"""Bayesian networks: ancestral draws against enumeration, names, evidence, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from numpyro.infer import Predictive
+from numpyro.infer.util import log_density
+
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.marginal_map import MarginalMAP
+
+PARENTS = ((2,), (), (1,), (0, 2))
+
+
+def small(seed=0):
+    """Four variables of two to four states, the third of which comes before the first."""
+    random = np.random.default_rng(seed)
+    sizes = (3, 2, 4, 2)
+    tables = [random.dirichlet(np.ones(sizes[i]), [sizes[p] for p in each]) for i, each in enumerate(PARENTS)]
+    states = (("a", "b", "c"), ("no", "yes"), ("0", "1", "2", "3"), ("off", "on"))
+    return BayesNet(tuple(tables), PARENTS, names=("first", "root", "middle", "last"), state_names=states)
+
+
+def test_joint_probabilities_sum_to_one_and_are_those_of_numpyro():
+    network, total = small(), 0.0
+    for states in itertools.product(*map(range, network.sizes)):
+        a, b, c, d = states
+        tables = network.tables
+        by_hand = tables[0][c, a] * tables[1][b] * tables[2][b, c] * tables[3][a, c, d]
+        assert network.log_joint(np.array(states)) == pytest.approx(np.log(by_hand), rel=1e-12)
+        total += by_hand
+    assert total == pytest.approx(1)
+    values = dict(zip(network.names, (2, 1, 3, 0), strict=True))
+    with jax.enable_x64(True):
+        found = log_density(network, (), {}, values)[0]
+    assert float(found) == pytest.approx(network.log_joint(np.array([2, 1, 3, 0])), rel=1e-6)
+
+
+def test_draws_have_the_marginals_of_enumeration():
+    """20 000 draws, seven shares within five standard errors."""
+    network = small()
+    drawn = Predictive(network, num_samples=20_000)(jax.random.key(0))
+    joint = np.zeros(network.sizes)
+    for states in itertools.product(*map(range, network.sizes)):
+        joint[states] = np.exp(network.log_joint(np.array(states)))
+    for axis, name in enumerate(network.names):
+        share = joint.sum(tuple(i for i in range(4) if i != axis))
+        found = np.bincount(np.asarray(drawn[name]), minlength=len(share)) / 20_000
+        assert (np.abs(found - share) < 5 * np.sqrt(share * (1 - share) / 20_000)).all()
+    held = Predictive(network, num_samples=50)(jax.random.key(1), {"middle": "2"})
+    assert (
+        set(np.asarray(held["middle"]).tolist()) == {2} and len(set(np.asarray(held["last"]).tolist())) == 2
+    )
+
+
+def test_order_has_parents_first_also_through_a_pytree():
+    network = jax.tree.map(lambda x: x, small())
+    place = {number: at for at, number in enumerate(network.order)}
+    assert all(place[p] < place[i] for i, each in enumerate(PARENTS) for p in each)
+
+
+def test_queries_by_name_and_number():
+    query = MarginalMAP(small(), {"root": "yes", 3: 0}, ["first"])
+    assert query.observed == ((1, 1), (3, 0)) and query.map_variables == (0,) and query.summed == (2,)
+    assert query.named(np.array([2])) == {"first": "c"}
+    soft = MarginalMAP(small(), {"middle": [0.1, 0.9, 0.0, 1.0]}, (0, 3))
+    assert soft.soft == ((2, (0.1, 0.9, 0.0, 1.0)),) and soft.summed == (1, 2)
+
+
+def test_rows_that_do_not_sum_to_one_warn_and_are_kept():
+    with pytest.warns(UserWarning, match=r"off by up to 0.001, in the table of x0"):
+        network = BayesNet((np.array([0.5, 0.501]),), ((),))
+    assert network.tables[0].sum() == 1.001
+    BayesNet((np.array([0.333333, 0.333333, 0.333334 + 5e-7]),), ((),))  # rounding in a file
+
+
+HALF, PAIR = np.full(2, 0.5), np.full((2, 2), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: BayesNet((), ()), ValueError, "tables is empty"),
+        (lambda: BayesNet((HALF,), ((), ())), ValueError, "parents has 2 entries, but tables has 1"),
+        (
+            lambda: BayesNet((HALF, PAIR), ((), (7,))),
+            ValueError,
+            r"parents\[1\] \(of x1\): 7 is outside 0..1",
+        ),
+        (lambda: BayesNet((HALF, PAIR), ((), (1,))), ValueError, "is repeated, or is its own"),
+        (
+            lambda: BayesNet((HALF, HALF), ((), (0,))),
+            ValueError,
+            r"tables\[1\] \(of x1\) has shape \(2,\), not \(2, 2\)",
+        ),
+        (lambda: BayesNet((np.array([0.5, np.nan]),), ((),)), ValueError, r"tables\[0\]\[1\] is nan"),
+        (lambda: BayesNet((np.array(["a"]),), ((),)), TypeError, r"tables\[0\] is <U1"),
+        (
+            lambda: BayesNet((HALF, HALF), ((), ()), names=("a", "a")),
+            ValueError,
+            "names must be unique strings; 'a' appears twice",
+        ),
+        (lambda: BayesNet((HALF,), ((),), state_names=(("a",),)), ValueError, "state_names of x0"),
+        (
+            lambda: BayesNet((PAIR, PAIR, PAIR), ((2,), (0,), (1,)), names=("a", "b", "c")),
+            ValueError,
+            "cycle: a -> b -> c -> a",
+        ),
+        (lambda: small().log_joint([0, 1]), ValueError, "assignment must be integers"),
+        (lambda: small().log_joint([0, 1, 9, 0]), ValueError, "assignment: middle has no state 9"),
+        (lambda: MarginalMAP("net", {}, [0]), TypeError, "network must be a BayesNet, not str"),
+        (
+            lambda: MarginalMAP(small(), {"nobody": 0}, [0]),
+            ValueError,
+            "evidence: no variable is named 'nobody'",
+        ),
+        (
+            lambda: MarginalMAP(small(), {"root": "perhaps"}, [0]),
+            ValueError,
+            "evidence: root has no state 'perhaps'; its states are no, yes",
+        ),
+        (lambda: MarginalMAP(small(), {"root": 0, 1: 0}, [0]), ValueError, "evidence has root twice"),
+        (
+            lambda: MarginalMAP(small(), {"first": 0}, [0]),
+            ValueError,
+            "first is in both evidence and map_variables",
+        ),
+        (lambda: MarginalMAP(small(), {}, []), ValueError, "map_variables is empty"),
+        (
+            lambda: MarginalMAP(small(), {}, [0, "first"]),
+            ValueError,
+            "map_variables must be unique; first appears twice",
+        ),
+        (
+            lambda: MarginalMAP(small(), {}, "first"),
+            TypeError,
+            "map_variables must be a list of variables, not str",
+        ),
+        (lambda: MarginalMAP(small(), {"root": [0.0, 0.0]}, [0]), ValueError, "evidence of root is"),
+        (lambda: MarginalMAP(small(), {"root": [1.0]}, [0]), ValueError, r"\(2,\) likelihoods"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_constants_and_rows_that_miss_one_are_in_the_density_too():
+    with pytest.warns(UserWarning, match="do not sum to one"):
+        network = BayesNet(
+            (np.array([0.4999, 0.5]), np.array([[2.0, 1.0], [0.0, 0.5]])), ((), (0,)), names=("mass", "b"),
+            log_constant=5.0,
+        )  # fmt: skip
+    for states in ((0, 0), (0, 1), (1, 1)):
+        value, _ = log_density(network, (dict(zip(network.names, states, strict=True)),), {}, {})
+        assert value == pytest.approx(network.log_joint(states), rel=1e-5)
+    drawn = Predictive(network, num_samples=2000)(jax.random.key(0))
+    share = np.mean(np.asarray(drawn["b"])[np.asarray(drawn["mass"]) == 0])
+    assert abs(share - 1 / 3) < 4.5 * np.sqrt(2 / 9 / 1000)
+
+
+def test_evidence_twice_and_evidence_from_jax():
+    network = small()
+    with pytest.raises(ValueError, match="evidence has root twice"):
+        network({"root": 1, 1: 0})
+    assert MarginalMAP(network, {"root": jax.numpy.asarray(1)}, ["last"]).observed == ((1, 1),)
+
+
+def test_assignments_by_number_by_name_and_as_named_returns_them():
+    query = MarginalMAP(small(), {"last": "on"}, ["middle", "first"])
+    for assignment in (
+        [3, 1], ("3", "b"), np.array([3, 1]), jax.numpy.array([3, 1]), {"first": "b", "middle": 3}, {2: 3, 0: 1},
+        query.named(np.array([3, 1])),
+    ):  # fmt: skip
+        assert query.states(assignment) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ([1], "assignment has 1 states for 2 MAP variables"),
+        ([4, 0], "assignment: middle has no state 4; its states are 0..3"),
+        (np.array([0.5, 1]), r"assignment: middle has no state 0\.5"),
+        ({"first": "b"}, "assignment has 1 variables: give each of the 2 MAP variables once"),
+        ({"first": "b", 0: 1, "middle": 0}, "assignment has 3 variables"),
+        ({"first": "b", "root": "no"}, "give each of the 2 MAP variables once"),
+        ({"first": "d", "middle": 0}, "assignment: first has no state 'd'; its states are a, b, c"),
+    ],
+)
+def test_answers_that_do_not_fit(assignment, message):
+    with pytest.raises(ValueError, match=message):
+        MarginalMAP(small(), {"last": "on"}, ["middle", "first"]).states(assignment)

@@ -1,0 +1,407 @@
+"""GP-IRL's kernel, likelihood and prior against dense algebra, and its bound and evidence against quadrature."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS, Predictive
+from numpyro.infer.util import log_density
+
+from ethogram.domains import toy_mdps
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_curvature import likelihood_curvature
+from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy, demonstration_counts
+from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.rewards import kernel as reward_kernel
+from ethogram.models.rewards.gp_irl import GPIRL
+from ethogram.models.rewards.inducing_points import select_inducing_points
+
+MEAN = np.array([-0.4, 0.8, -0.1])
+ROOT = np.array([[1.2, 0, 0], [0.3, 0.9, 0], [-0.2, 0.1, 1.1]])
+NEXT = np.array([[1, 2], [0, 2], [0, 1]])
+
+
+def three_state(**settings):
+    """The three-state world with scale 5 and relevance 1, and its two demonstrations."""
+    settings = {"scale_prior": 5.0, "relevance_prior": 1.0} | settings
+    model = GPIRL(toy_mdps.three_state(), np.array([[1.0], [2.0], [3.0]]), **settings)
+    return model, toy_mdps.three_state_demonstrations(1, 1)
+
+
+def hermite(nodes=24, axes=3):
+    x, w = np.polynomial.hermite_e.hermegauss(nodes)
+    grid = np.stack(np.meshgrid(*[x] * axes, indexing="ij"), -1).reshape(-1, axes)
+    weights = np.stack(np.meshgrid(*[w / w.sum()] * axes, indexing="ij"), -1).reshape(-1, axes).prod(1)
+    return grid, weights
+
+
+def dense_kernel(features, others, scale, relevance, noise, same):
+    """The covariance entry by entry, as printed."""
+    table = np.empty((len(features), len(others)))
+    for i, x in enumerate(features):
+        for j, y in enumerate(others):
+            apart = 0.0 if same and i == j else noise * relevance.sum()
+            table[i, j] = scale * np.exp(-0.5 * (relevance * (x - y) ** 2).sum() - apart)
+    return table
+
+
+def log_likelihoods(model, demonstrations, rewards):
+    counts = model.counts(demonstrations)
+    return (np.asarray(model.agent(jnp.asarray(rewards)).log_policy) * counts).sum((-2, -1))
+
+
+def test_kernel_entry_by_entry():
+    random = np.random.default_rng(0)
+    features, others = random.normal(size=(6, 3)) + 100, random.normal(size=(4, 3)) + 100
+    features[3] = features[2]
+    relevance = np.array([0.5, 2.0, 0.0])
+    with jax.enable_x64(True):
+        own = reward_kernel.covariance(jnp.asarray(features), 3.0, jnp.asarray(relevance), 0.005)
+        cross = reward_kernel.cross_covariance(
+            jnp.asarray(features), jnp.asarray(others), 3.0, jnp.asarray(relevance), 0.005
+        )
+        np.testing.assert_allclose(
+            own, dense_kernel(features, features, 3.0, relevance, 0.005, True), rtol=1e-11
+        )
+        np.testing.assert_allclose(
+            cross, dense_kernel(features, others, 3.0, relevance, 0.005, False), rtol=1e-11
+        )
+        # A squared exponential and white noise of the share that is reported.
+        share = float(reward_kernel.white_share(jnp.asarray(relevance), 0.005))
+        smooth = dense_kernel(features, features, 3.0, relevance, 0.0, True)
+        np.testing.assert_allclose(own, (1 - share) * smooth + 3 * share * np.eye(6), rtol=1e-11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("relevance", [1e-4, 0.3, 30.0])
+def test_single_precision_takes_two_hundred_points(relevance):
+    """From rewards that are nearly one to rewards that are nearly noise: the prior's covariance, and a gradient."""
+    features = np.random.default_rng(0).normal(size=(200, 1))
+    world = MDP.deterministic((np.arange(200)[:, None] + [1, 7]) % 200, discount=0.9)
+    with jax.enable_x64(False):
+        model = GPIRL(world, features.astype(np.float32), scale_prior=4.0, relevance_prior=relevance)
+        weights = model.reward_map(4.0, jnp.array([relevance])).weights
+        assert weights.dtype == np.float32
+        weights = np.asarray(weights, float)
+        expected = dense_kernel(features, features, 4.0, np.array([relevance]), 0.005, True)
+        np.testing.assert_allclose(weights @ weights.T, expected, atol=4e-4)
+        counts = np.ones((200, 2), int)
+        gradient = jax.grad(lambda white: log_density(model, (counts,), {}, {"reward_white": white})[0])
+        assert np.isfinite(gradient(jnp.ones(200))).all()
+
+
+def test_rewards_given_inducing_points_against_dense_algebra():
+    random = np.random.default_rng(1)
+    features, relevance = random.normal(size=(5, 2)), np.array([0.7, 1.3])
+    world = MDP.dense(random.dirichlet(np.ones(5), (5, 2)), discount=0.8)
+    with jax.enable_x64(True):
+        model = GPIRL(world, features, family="inducing", inducing=np.array([0, 3]), noise=0.01)
+        mapping = model.reward_map(2.0, jnp.asarray(relevance))
+        at = features[[0, 3]]
+        inner = dense_kernel(at, at, 2.0, relevance, 0.01, True)
+        cross = dense_kernel(features, at, 2.0, relevance, 0.01, False)
+        whole = dense_kernel(features, features, 2.0, relevance, 0.01, True)
+        np.testing.assert_allclose(
+            mapping.weights @ mapping.weights.T, cross @ np.linalg.solve(inner, cross.T), atol=1e-10
+        )
+        # The marginal distribution of all rewards is the prior's, whatever the points.
+        total = mapping.weights @ mapping.weights.T + mapping.noise @ mapping.noise.T
+        np.testing.assert_allclose(total, whole, atol=1e-10)
+
+
+def test_bound_of_a_gaussian_by_quadrature():
+    """Anchors of the three-state world: divergence, expected log likelihood and bound through inducing points."""
+    with jax.enable_x64(True):
+        model, data = three_state(family="inducing", inducing=np.arange(3))
+        low, given = reward_kernel.conditional(model.points, model.points, 5.0, jnp.ones(1), 0.005)
+        low, mean, rest = (np.asarray(x) for x in (low, given.mean, given.covariance))
+        inner, spread = low @ low.T, ROOT @ ROOT.T
+        divergence = 0.5 * (
+            np.trace(np.linalg.solve(inner, spread)) + MEAN @ np.linalg.solve(inner, MEAN) - 3
+            + np.linalg.slogdet(inner)[1] - np.linalg.slogdet(spread)[1]
+        )  # fmt: skip
+        grid, weights = hermite()
+        rewards = mean @ MEAN + grid @ np.linalg.cholesky(mean @ spread @ mean.T + rest).T
+        told = weights @ log_likelihoods(model, data, rewards)
+    np.testing.assert_allclose([divergence, told], [1.1452297354, -0.9942047453], rtol=1e-9)
+    np.testing.assert_allclose(told - divergence, -2.1394344807, rtol=1e-9)
+
+
+def test_evidence_and_posterior_by_quadrature():
+    with jax.enable_x64(True):
+        model, data = three_state()
+        mapping = model.reward_map(5.0, jnp.ones(1))
+        grid, weights = hermite()
+        rewards = grid @ np.asarray(mapping.weights).T
+        agent = model.agent(jnp.asarray(rewards))
+        likelihood = np.exp((np.asarray(agent.log_policy) * model.counts(data)).sum((-2, -1)))
+        mass, policy = weights * likelihood, np.asarray(agent.policy)
+    np.testing.assert_allclose(np.log(mass.sum()), -1.3577403816, rtol=1e-7)
+    mean = mass @ rewards / mass.sum()
+    np.testing.assert_allclose(mean, [0.0826816, 0.9062176, 0.0826816], atol=1e-6)
+    np.testing.assert_allclose(mass @ policy[:, 0, 0] / mass.sum(), 0.6110380759, rtol=1e-6)
+
+
+def numpy_log_likelihood(table, reward, discount, mask, counts):
+    """Of counts under rewards (state, action), by soft policy iteration in NumPy."""
+    values = np.zeros(len(table))
+    for _ in range(30):
+        action_values = np.where(mask, reward + discount * table @ values, -np.inf)
+        best = np.logaddexp.reduce(action_values, axis=1)
+        policy = np.exp(action_values - best[:, None])
+        moves = np.einsum("sa,san->sn", policy, table)
+        values = values + np.linalg.solve(np.eye(len(table)) - discount * moves, best - values)
+    each = np.where(mask, reward + discount * table @ values, 0) - values[:, None]
+    return (each * counts).sum()
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_curvature_is_that_of_the_log_likelihood(pairs):
+    """Gradient and Hessian along three directions, by central differences of fourth order in NumPy."""
+    random = np.random.default_rng(2)
+    mask = np.ones((6, 3), bool)
+    mask[4, 1:] = False
+    table = random.dirichlet(np.full(6, 0.5), (6, 3))
+    world = MDP.dense(table, discount=0.9, action_mask=mask)
+    counts = random.integers(0, 5, (6, 3)) * mask
+    reward = random.normal(size=(6, 3) if pairs else 6)
+
+    def log_likelihood(flat):
+        of_pairs = flat.reshape(6, -1) + np.zeros((6, 3))
+        return numpy_log_likelihood(table, of_pairs, 0.9, mask, counts)
+
+    found = likelihood_curvature(world, jnp.asarray(reward), jnp.asarray(counts, float), pairs=pairs)
+    at, step = reward.ravel(), 1e-2
+    np.testing.assert_allclose(found.log_likelihood, log_likelihood(at), rtol=1e-12)
+    for direction in random.normal(size=(3, reward.size)):
+        values = [log_likelihood(at + k * step * direction) for k in (-2, -1, 0, 1, 2)]
+        slope = np.dot([1, -8, 0, 8, -1], values) / (12 * step)
+        bend = np.dot([-1, 16, -30, 16, -1], values) / (12 * step**2)
+        np.testing.assert_allclose(direction @ found.gradient, slope, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(direction @ found.hessian @ direction, bend, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(found.hessian, found.hessian.T, atol=1e-12)
+    if not pairs:  # the level is not identified
+        assert abs(found.gradient.sum()) < 1e-9 * counts.sum()
+
+
+def test_log_likelihood_of_ragged_demonstrations_with_missing_actions():
+    with jax.enable_x64(True):
+        model, _ = three_state()
+        data = Trajectories.from_list(states=[[0, 1, 2], [2]], actions=[[0, -1, 1], [1]])
+        reward = jnp.array([0.3, -1.0, 2.0])
+        log_policy = np.log(np.asarray(soft_values(model.mdp, reward).policy))
+        value = np.stack([data.states, data.actions], -1)
+        found = SoftPolicy(model.mdp, reward, length=3, lengths=data.lengths).log_prob(value)
+        np.testing.assert_allclose(found, [log_policy[0, 0] + log_policy[2, 1], log_policy[2, 1]], rtol=1e-12)
+        counts = demonstration_counts(model.mdp, data, check_transitions=False)
+        rows = ActionCounts(jnp.asarray(log_policy), counts.sum(1)).log_prob(counts)
+        np.testing.assert_allclose(rows.sum(), found.sum(), rtol=1e-12)
+
+
+def test_forms_of_the_model_have_one_density():
+    """Whitened or not, of trajectories or of counts: the joint density differs by the volume only."""
+    with jax.enable_x64(True):
+        model, data = three_state(scale_prior=dist.LogNormal(1.0, 0.5))
+        plain = dataclasses.replace(model, whiten=False)
+        white = jnp.array([0.3, -0.4, 1.1])
+        mapping = model.reward_map(4.0, jnp.ones(1))
+        one, _ = log_density(model, (data,), {}, {"scale": jnp.asarray(4.0), "reward_white": white})
+        other, _ = log_density(
+            plain, (data,), {}, {"scale": jnp.asarray(4.0), "reward": mapping.reward(white)}
+        )
+        volume = np.linalg.slogdet(np.asarray(mapping.weights))[1]
+        np.testing.assert_allclose(one, other + volume, rtol=1e-10)
+        counts = model.counts(data).astype(int)
+        third, _ = log_density(model, (counts,), {}, {"scale": jnp.asarray(4.0), "reward_white": white})
+        np.testing.assert_allclose(one, third, rtol=1e-12)
+
+
+def test_scores_of_draws_take_the_rationality_into_account():
+    """`given_reward`, by which exported draws are scored, of one expert and of two."""
+    model, _ = three_state(rationality=2.0)
+    data = Trajectories.from_list(states=[[0], [2]], actions=[[0], [1]], subject=[0, 1])
+    rewards = np.array([[0.3, -1.0, 2.0], [1.0, 0.0, 0.5]])
+    table = np.eye(3)[NEXT]
+    policies = []
+    for reward in 2 * rewards:
+        values = np.zeros(3)
+        for _ in range(400):
+            ahead = reward[:, None] + 0.9 * table @ values
+            values = np.logaddexp.reduce(ahead, axis=1)
+        policies.append(ahead - values[:, None])
+    found, _ = log_density(model.given_reward, (data,), {}, {"reward": jnp.asarray(rewards)})
+    np.testing.assert_allclose(found, policies[0][0, 0] + policies[1][2, 1], rtol=1e-10)
+
+
+def test_what_is_no_state_or_action_has_no_probability():
+    acts = SoftPolicy(toy_mdps.three_state(), np.zeros(3), length=1)
+    value = np.array([[[0, 0]], [[7, 0]], [[0, 5]], [[-1, -1]]])
+    np.testing.assert_allclose(acts.log_prob(value), [np.log(0.5), -np.inf, -np.inf, 0], rtol=1e-6)
+
+
+def test_features_of_the_world_are_taken_where_none_are_given():
+    model = GPIRL(toy_mdps.three_state())
+    np.testing.assert_array_equal(model.features, toy_mdps.three_state_features())
+
+
+def test_new_counts_are_drawn_beside_those_that_were_seen():
+    model, _ = three_state()
+    counts = np.array([[4, 1], [0, 0], [2, 2]])
+    new = Predictive(model, num_samples=3)(jax.random.key(0), counts, condition=False)["demonstrations"]
+    assert (np.asarray(new).sum(-1) == [5, 0, 4]).all()
+
+
+def test_several_experts_share_hyper_parameters_and_nothing_else():
+    model, _ = three_state(scale_prior=dist.LogNormal(1.0, 0.5))
+    data = Trajectories.from_list(
+        states=[[0, 1], [2, 1], [1, 0]], actions=[[0, 1], [1, 0], [0, 0]], subject=[0, 1, 1]
+    )
+    drawn = Predictive(model, num_samples=5)(jax.random.key(0), data, condition=False)
+    assert drawn["reward"].shape == (5, 2, 3) and drawn["demonstrations"].shape == (5, 3, 2, 2)
+    assert (np.asarray(drawn["demonstrations"])[:, :, 0, 0] == [0, 2, 1]).all()
+    assert model.counts(data)[1].sum() == 4
+
+
+@pytest.mark.slow
+def test_nuts_agrees_with_quadrature():
+    """Means within 4.5 Monte Carlo errors, of seven numbers: fails by chance in 1 of 20 000 runs."""
+    with jax.enable_x64(True):
+        model, data = three_state()
+        mcmc = MCMC(
+            NUTS(model),
+            num_warmup=500,
+            num_samples=2000,
+            num_chains=4,
+            chain_method="vectorized",
+            progress_bar=False,
+        )
+        mcmc.run(jax.random.key(0), data)
+        found = mcmc.get_samples(group_by_chain=True)
+        from numpyro.diagnostics import effective_sample_size
+
+        draws = np.concatenate([np.asarray(found["reward"]), np.asarray(found["policy"])[:, :, :1, 0]], -1)
+        error = draws.std((0, 1)) / np.sqrt(effective_sample_size(draws))
+        off = (draws.mean((0, 1)) - [0.0826816, 0.9062176, 0.0826816, 0.6110380759]) / error
+    assert (np.abs(off) < 4.5).all(), off
+
+
+def test_simulated_demonstrations_follow_the_policy_and_the_world():
+    random = np.random.default_rng(3)
+    world = MDP.sparse(random.integers(0, 4, (4, 2, 2)), random.dirichlet([1, 1], (4, 2)), discount=0.7)
+    reward = np.array([0.0, 1.0, -1.0, 0.5], np.float32)
+    model = GPIRL(world, np.eye(4, dtype=np.float32)[:, :3])
+    made = model.simulate(jax.random.key(0), num_trajectories=2000, length=5, parameters={"reward": reward})
+    counts = demonstration_counts(world, made.data)
+    policy = np.asarray(soft_values(world, reward).policy)
+    shares = counts / counts.sum(1, keepdims=True)
+    error = np.sqrt(policy * (1 - policy) / counts.sum(1, keepdims=True))
+    assert (np.abs(shares - policy) < 5 * error).all()  # eight shares: fails by chance in 1 of 200 000 runs
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda w: GPIRL("world", [[1.0]]), TypeError, "mdp is str"),
+        (lambda w: GPIRL(w, np.zeros((2, 1)) + np.arange(2.0)[:, None]), ValueError, "features has shape"),
+        (lambda w: GPIRL(w, [[1.0], [np.nan], [2.0]]), ValueError, r"features\[1, 0\] is not finite"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="both"), ValueError, "family must be 'direct'"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing"), ValueError, "inducing is None"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], inducing=[0]), ValueError, 'family is "direct"'),
+        (
+            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", inducing=[0, 0]),
+            ValueError,
+            "must be unique points; 0 appears twice",
+        ),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", inducing=[5]), ValueError, "inducing has 5"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], noise=0.0), ValueError, "noise must be"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], relevance_prior=[1.0, 1.0]), ValueError, "relevance_prior must be"),
+        (
+            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], rationality=dist.HalfNormal(1.0)),
+            ValueError,
+            "both distributions",
+        ),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], scale_prior=dist.Uniform(1.0, 2.0)), ValueError, "positive reals"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], scale_prior=dist.Normal(0.0, 1.0)), ValueError, "positive reals"),
+        (lambda w: GPIRL(MDP.deterministic(NEXT), [[1.0], [2.0], [3.0]]), ValueError, "mdp.discount is 1"),
+        (lambda w: GPIRL(MDP.deterministic(NEXT, discount=0.9)), ValueError, "features is None, and mdp has none"),
+        (
+            lambda w: GPIRL(MDP.deterministic(np.zeros((10_000, 1), int), discount=0.9), np.arange(10_000.0)[:, None]),
+            ValueError,
+            "10000 points: .* bytes",
+        ),
+        (
+            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]]).simulate(
+                jax.random.key(0), num_trajectories=1, length=1, parameters={"rewards": 1.0}
+            ),
+            ValueError,
+            "parameters have no reward",
+        ),
+        (lambda w: SoftPolicy(w, np.zeros(3), length=1, start=np.array([9])), ValueError, "start has 9"),
+    ],
+)  # fmt: skip
+def test_bad_models_are_refused_by_name(make, error, message):
+    with pytest.raises(error, match=message):
+        make(toy_mdps.three_state())
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ("data", TypeError, "demonstrations is str"),
+        (Trajectories.from_list(states=[[0, 0]], actions=[[0, 0]]), ValueError, "never leads there"),
+        (Trajectories.from_list(states=[[0]], actions=[[7]]), ValueError, r"actions\[0, 0\] is 7"),
+        (Trajectories.from_list(states=[[0]], actions=[[-1]]), ValueError, "no observed action"),
+        (
+            Trajectories.from_list(states=[[0], [1]], actions=[[0], [1]], subject=[0, -1]),
+            ValueError,
+            r"subject\[1\] is -1",
+        ),
+        (np.zeros((3, 2), int), ValueError, "is all 0"),
+        (np.full((3, 2), -1), ValueError, "a count is 0 or more"),
+        (np.ones((3, 2)), TypeError, "give integer counts"),
+        (np.ones((2, 2), int), ValueError, r"give counts \(state, action\)"),
+    ],
+)
+def test_bad_demonstrations_are_refused_by_name(data, error, message):
+    model, _ = three_state()
+    with pytest.raises(error, match=message):
+        model.check(data)
+        model.counts(data)
+
+
+def test_a_step_of_probability_zero_is_taken_where_asked():
+    model, _ = three_state(check_transitions=False)
+    assert model.counts(Trajectories.from_list(states=[[0, 0]], actions=[[0, 0]])).sum() == 2
+
+
+def test_a_constant_feature_is_told():
+    with pytest.warns(UserWarning, match=r"1 features are constant, .*not identified"):
+        GPIRL(toy_mdps.three_state(), [[1.0, 2.0], [2.0, 2.0], [3.0, 2.0]])
+
+
+def test_selected_points_by_kind():
+    data = Trajectories.from_list(states=[[4, 2, 4]], actions=[[0, 1, 0]])
+    world = MDP.deterministic(np.zeros((20, 2), int))
+    assert select_inducing_points(data, world).tolist() == [2, 4]
+    plus = select_inducing_points(data, world, kind="examplesplus", num=10, key=jax.random.key(0))
+    assert len(plus) == 10 and {2, 4} <= set(plus.tolist()) and len(set(plus.tolist())) == 10
+    assert len(select_inducing_points(data, world, kind="random", num=5, key=jax.random.key(0))) == 5
+    assert len(select_inducing_points(data, world, kind="all")) == 20
+    assert select_inducing_points(data).tolist() == [2, 4]
+    assert select_inducing_points(data, world, pairs=True).tolist() == [
+        5,
+        8,
+    ]  # state 2 by action 1, state 4 by action 0
+    assert len(select_inducing_points(data, world, kind="all", pairs=True)) == 40
+    with pytest.raises(TypeError, match="mdp is NoneType"):
+        select_inducing_points(data, kind="all")
+    with pytest.raises(ValueError, match="key is None"):
+        select_inducing_points(data, world, kind="random", num=5)
+    with pytest.raises(ValueError, match=r"kind must be 'examples', .* not 'best'"):
+        select_inducing_points(data, world, kind="best")

@@ -1,0 +1,288 @@
+"""The role HMM against variational Bayes by enumeration, exact evidence, NUTS, and what must change nothing."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.models.chains.markov_chain import marginals
+from ethogram.models.families.exponential_family import expected_statistics
+from ethogram.models.roles.role_hmm import RoleHMM
+
+FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
+DOUBLE = {"rtol": 1e-9, "atol": 1e-9}
+
+
+@pytest.fixture
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(params=FAMILIES)
+def case(request, cases, double):
+    return cases.make(request.param)
+
+
+def close(actual, desired, **tolerance):
+    np.testing.assert_allclose(actual, desired, **(tolerance or DOUBLE))
+
+
+def same_parameters(cases, model, blocks, q, **tolerance):
+    """Every block's usual parameters are the oracle's."""
+    for name, parts in cases.parameters(model, q).items():
+        for actual, desired in zip(blocks[name].standard(), parts, strict=True):
+            close(actual, desired, **tolerance)
+
+
+def gap(cases, model, blocks, q):
+    """Largest difference of a usual parameter."""
+    return max(
+        np.max(np.abs(actual - desired))
+        for name, parts in cases.parameters(model, q).items()
+        for actual, desired in zip(blocks[name].standard(), parts, strict=True)
+    )
+
+
+@jax.jit
+def potentials(model, q, chains):
+    """Expected log potentials of the chain."""
+    expected = expected_statistics(q)
+    steps = model.step_potentials(expected, chains)
+    return expected["initial"].concentration, expected["transition"].concentration, steps, chains.lengths
+
+
+marginals_of = jax.jit(marginals)
+
+
+@pytest.mark.slow
+def test_local_step_equals_enumeration(case, cases, oracle):
+    """Log evidence, marginals and statistics."""
+    model, data, prior, problem = case
+    q = cases.start(case)
+    batch, blocks = model.arrange(data), cases.blocks(model, q)
+    value, statistics, *_ = cases.sweep(model, blocks, model.prior(), batch, 1.0, 1.0)
+    local = oracle.local_step(q, problem)
+    close(value, local.log_normalizer.sum())
+    result = marginals_of(*potentials(model, blocks, batch))
+    close(result.log_normalizer, local.log_normalizer)
+    close(result.state, local.state.sum(-1))
+    close(result.pair, local.pair)
+    first, pairs = oracle.chain_counts(q, problem, local)
+    close(statistics["initial"].concentration, first)
+    close(statistics["transition"].concentration, pairs)
+    x, weight = problem.x[problem.observed].astype(float), oracle.frame_weights(prior, problem, local)
+    for name, sums in prior.family.sums(x, weight, cases.origin_of(model.emission)).items():
+        for actual, desired in zip(statistics[name], sums, strict=True):
+            close(actual, desired)
+
+
+def test_coordinate_ascent_equals_enumeration(case, cases, oracle):
+    """The bound after 0, 1, 2, 5 and 50 steps, and the parameters; it never falls."""
+    model, data, prior, problem = case
+    q = cases.start(case)
+    batch, blocks = model.arrange(data), cases.blocks(model, q)
+    bounds = []
+    for count in range(51):
+        _, _, bound, moved = cases.sweep(model, blocks, model.prior(), batch, 1.0, 1.0)
+        bounds.append(float(bound))
+        if count in (0, 1, 2, 5, 50):
+            close(bound, oracle.elbo(q, prior, problem))
+            same_parameters(cases, model, blocks, q)
+        blocks, q = moved, oracle.step(q, prior, problem)
+    assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:]))
+
+
+@pytest.mark.parametrize(("rows", "scale"), [([0, 1, 3, 4], 2.0), (range(6), 1.0)], ids=["half", "all"])
+def test_a_natural_gradient_step_equals_enumeration(case, cases, oracle, rows, scale):
+    """Step size 0.3; half of the groups stand for all of them."""
+    model, data, prior, problem = case
+    q = cases.start(case)
+    batch = model.arrange(cases.only(data, rows))
+    _, _, _, blocks = cases.sweep(model, cases.blocks(model, q), model.prior(), batch, scale, 0.3)
+    same_parameters(cases, model, blocks, oracle.step(q, prior, problem.only(list(rows)), 0.3, scale))
+
+
+def test_misprints_would_show(case, cases, oracle):
+    """Each printed error, were it built, moves the bound or the parameters by more than 1e-3."""
+    model, data, prior, problem = case
+    q = cases.start(case)
+    batch, half = model.arrange(data), model.arrange(cases.only(data, [0, 1, 3, 4]))
+    blocks = cases.blocks(model, q)
+    _, _, bound, moved = cases.sweep(model, blocks, model.prior(), batch, 1.0, 1.0)
+    _, _, _, mixed = cases.sweep(model, blocks, model.prior(), half, 2.0, 0.3)
+    family, gaussian = cases.family_of(model), ("gaussian", "known_covariance", "mixture")
+    for error in oracle.ERRORS:
+        if error in ("first_likelihood", "expected_initial", "transition_from_one", "two_pi"):
+            off = abs(bound - oracle.elbo(q, prior, problem, error))
+            if error == "two_pi":  # a constant of every seen frame, or of none
+                wanted = problem.observed.sum() * np.log(2 * np.pi) if family in gaussian else 0
+                close(off, wanted)
+                continue
+            assert off > 1e-3, error
+        if error in ("usual_mixing", "scalar_scale"):
+            wrong = oracle.step(q, prior, problem.only([0, 1, 3, 4]), 0.3, 2.0, error)
+            off = gap(cases, model, mixed, wrong)
+            if error == "usual_mixing" and family not in gaussian:  # usual parameters are the natural ones
+                close(off, 0.0)
+                continue
+        else:
+            off = gap(cases, model, moved, oracle.step(q, prior, problem, error=error))
+        assert off > 1e-3, error
+
+
+def test_the_bound_lies_below_the_exact_evidence(cases, oracle, case):
+    """All labellings of up to seven frames, parameters integrated out."""
+    model, _, prior, _ = case
+    name = cases.family_of(model)
+    lengths = [3, 2, 0 if name == "mixture" else 2, 0, 0, 0]
+    problem = cases.random_problem(name, np.random.default_rng(5), lengths, [0, 0, 1, 2, 2, 3], [(1, 0)])
+    batch = model.arrange(cases.trajectories(problem))
+    evidence = oracle.exact_evidence(prior, problem).log_evidence
+    for seed in range(3):
+        q = cases.start(cases.Case(model, None, prior, problem), seed)
+        blocks = cases.blocks(model, q)
+        for _ in range(30):
+            _, _, bound, blocks = cases.sweep(model, blocks, model.prior(), batch, 1.0, 1.0)
+            assert bound <= evidence + 1e-9
+        assert bound > evidence - 10
+
+
+def test_with_one_role_the_bound_is_the_evidence(cases, oracle, case):
+    """One role that can be reached, in which one component has weight: the others rest at the prior."""
+    emission, count, name = case.model.emission, case.model.num_roles, cases.family_of(case.model)
+    if name == "mixture":
+        emission = type(emission)(
+            2, 2, np.array([1.3, 0.0]), cases.MEAN, cases.STRENGTH, cases.DOF, cases.SCALE
+        )
+    model = RoleHMM(count, emission, 0.7 * np.eye(count)[0], 1.1 * np.eye(count), 0.0)
+    problem = cases.random_problem(name, np.random.default_rng(6), [4, 3, 0, 0, 0, 0], np.arange(6), [(0, 1)])
+    family, rows = cases.oracle_emission(name, 1, 1)
+    prior = oracle.Prior(np.array([0.7]), np.array([[1.1]]), rows, family)
+    batch, start = model.arrange(cases.trajectories(problem)), model.prior()
+    fitted = cases.sweep(model, start, start, batch, 1.0, 1.0).blocks
+    again = cases.sweep(model, fitted, start, batch, 1.0, 1.0)
+    close(again.bound, oracle.exact_evidence(prior, problem).log_evidence, rtol=1e-8)
+    for name in set(start) - {"initial", "transition"}:
+        jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[1:], y[1:]), fitted[name], start[name])
+
+
+def test_a_model_of_one_role(cases, oracle, double):
+    """Really one: its bound after one update is the evidence."""
+    problem = cases.random_problem("categorical", np.random.default_rng(6), [4, 3], [0, 1], [(0, 1)])
+    model = RoleHMM(1, cases.emission("categorical"), 0.7, 1.1)
+    family, rows = cases.oracle_emission("categorical", 1)
+    prior = oracle.Prior(np.array([0.7]), np.array([[1.1]]), rows, family)
+    batch, start = model.arrange(cases.trajectories(problem)), model.prior()
+    fitted = cases.sweep(model, start, start, batch, 1.0, 1.0).blocks
+    bound = cases.sweep(model, fitted, start, batch, 1.0, 1.0).bound
+    close(bound, oracle.exact_evidence(prior, problem).log_evidence, rtol=1e-8)
+
+
+def test_known_roles_are_held(cases, oracle, double):
+    """Paths that contradict a label drop out; a label may stand at a missing frame."""
+    case = cases.make("gaussian")
+    states = np.full(case.problem.observed.shape, -1)
+    states[0, 1], states[1, :3], states[3, 2], states[4, 0] = 2, [0, 2, 1], 1, 0
+    problem = case.problem._replace(states=states)
+    model = RoleHMM(3, case.model.emission, case.prior.initial, case.prior.transition, known_roles=True)
+    data = case.data._replace(states=states)
+    q = cases.start(case)
+    result = cases.sweep(model, cases.blocks(model, q), model.prior(), model.arrange(data), 1.0, 1.0)
+    close(result.bound, oracle.elbo(q, case.prior, problem))
+    same_parameters(cases, model, result.blocks, oracle.step(q, case.prior, problem))
+    other = case.model.arrange(data)
+    assert other.states is None, "without known_roles the states of the world are not looked at"
+
+
+def test_order_of_sequences_changes_nothing(case, cases):
+    """Nor does that of the agents of a group."""
+    model, data = case.model, case.data
+    blocks = cases.blocks(model, cases.start(case))
+    plain, turned = (
+        cases.sweep(model, blocks, model.prior(), model.arrange(one), 1.0, 1.0)
+        for one in (data, data.take(np.array([4, 0, 5, 3, 1, 2])))
+    )
+    jax.tree.map(close, turned, plain)
+
+
+def test_order_of_labels_changes_nothing_else(case, cases):
+    """Labels that trade places in q and in the prior trade places in the result."""
+    model, data = case.model, case.data
+    order = np.roll(np.arange(model.num_roles), 1)
+
+    def relabel(tree):
+        """Rows of all blocks in the new order, and the columns of the transitions."""
+        moved = {name: jax.tree.map(lambda x: x[order], part) for name, part in tree.items()}
+        moved["transition"] = jax.tree.map(lambda x: x[:, order], moved["transition"])
+        return moved
+
+    blocks, batch = cases.blocks(model, cases.start(case)), model.arrange(data)
+    plain = cases.sweep(model, blocks, model.prior(), batch, 1.0, 1.0)
+    moved = cases.sweep(model, relabel(blocks), relabel(model.prior()), batch, 1.0, 1.0)
+    close(moved.bound, plain.bound)
+    jax.tree.map(close, moved.blocks, relabel(plain.blocks))
+
+
+def test_a_sequence_never_seen_adds_nothing_to_the_emission(case, cases):
+    """Not one bit; and its normaliser has no likelihood in it."""
+    model, data, prior = case.model, case.data, case.model.prior()
+    blocks = cases.blocks(model, cases.start(case))
+    rows = [0, 1, 2, 4, 5]
+    assert not data.observed[3].any()
+    assert data.lengths[3] > 0
+    whole, rest, alone = (
+        cases.sweep(model, blocks, prior, model.arrange(one), 1.0, 1.0)
+        for one in (data, cases.only(data, rows), cases.only(data, [3]))
+    )
+    for name in set(blocks) - {"initial", "transition"}:
+        jax.tree.map(np.testing.assert_array_equal, whole.statistics[name], rest.statistics[name])
+        jax.tree.map(lambda x: np.testing.assert_array_equal(x, 0 * x), alone.statistics[name])
+    close(whole.log_normalizer, rest.log_normalizer + alone.log_normalizer)
+    start = expected_statistics(blocks)
+    weight = np.exp(start["initial"].concentration)
+    for _ in range(data.lengths[3] - 1):
+        weight = weight @ np.exp(start["transition"].concentration)
+    close(alone.log_normalizer, np.log(weight.sum()))
+
+
+def test_padding_changes_nothing(cases, double):
+    """Seven more steps of rubbish."""
+    case = cases.make("gaussian")
+    model = case.model
+    blocks = cases.blocks(model, cases.start(case))
+    plain, padded = (
+        cases.sweep(model, blocks, model.prior(), model.arrange(one), 1.0, 1.0)
+        for one in (case.data, cases.with_padding(case.data, 7))
+    )
+    jax.tree.map(close, padded, plain)
+
+
+def test_in_single_precision(cases, oracle):
+    """The same in float32, to its precision, and in float32 throughout."""
+    with jax.enable_x64(False):
+        case = cases.make("gaussian")
+        q = cases.start(case)
+        blocks = cases.blocks(case.model, q)
+        blocks = jax.tree.map(lambda x: x.astype(np.float32), blocks)
+        data = case.data._replace(observations=case.data.observations.astype(np.float32))
+        result = cases.sweep(case.model, blocks, case.model.prior(), case.model.arrange(data), 1.0, 1.0)
+    assert {x.dtype for x in jax.tree.leaves(result)} == {np.dtype(np.float32)}
+    close(result.bound, oracle.elbo(q, case.prior, case.problem), rtol=1e-5)
+    wanted = oracle.step(q, case.prior, case.problem)
+    same_parameters(cases, case.model, result.blocks, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_two_models_of_one_structure_share_a_compilation(cases, double):
+    """Priors are leaves; the number of roles is not."""
+    case = cases.make("gaussian")
+    blocks, batch = cases.blocks(case.model, cases.start(case)), case.model.arrange(case.data)
+    cases.sweep(case.model, blocks, case.model.prior(), batch, 1.0, 1.0)
+    compiled = cases.sweep._cache_size()
+    emission = type(case.model.emission)(2, mean=cases.MEAN + 1, strength=0.5, dof=6.0, scale=2 * cases.SCALE)
+    other = RoleHMM(3, emission, 2.0, 3.0, 0.1)
+    assert jax.tree.structure(other) == jax.tree.structure(case.model)
+    cases.sweep(other, other.prior(), other.prior(), batch, 1.0, 1.0)
+    assert cases.sweep._cache_size() == compiled
+    assert jax.tree.structure(RoleHMM(4, emission)) != jax.tree.structure(case.model)

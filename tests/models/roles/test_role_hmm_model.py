@@ -1,0 +1,361 @@
+"""The role HMM as a numpyro model: sites, densities, NUTS, predictive draws, simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.diagnostics import effective_sample_size
+from numpyro.handlers import seed, trace
+from numpyro.infer import MCMC, NUTS, Predictive, log_likelihood
+from numpyro.infer.util import log_density
+from scipy import stats
+
+from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
+from ethogram.models.data.trajectories import Trajectories, check
+from ethogram.models.emissions import CategoricalEmission, GaussianEmission
+from ethogram.models.families.exponential_family import Known, expected_statistics, total_kl
+from ethogram.models.families.numpyro_sites import sample_parameters
+from ethogram.models.roles.role_hmm import RoleHMM
+
+FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
+NAN = float("nan")
+
+
+def close(actual, desired, rtol=1e-9, atol=1e-9):
+    np.testing.assert_allclose(actual, desired, rtol=rtol, atol=atol)
+
+
+@pytest.fixture
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def chain_evidence(chain_oracle, parameters, steps, lengths):
+    """Log evidence of each sequence at given parameters, by enumeration."""
+    log_initial, log_transition = np.log(parameters["initial"]), np.log(parameters["transition"])
+    return np.array(
+        [
+            chain_oracle.enumerate_chain(log_initial, log_transition, one, length).log_normalizer
+            for one, length in zip(steps, lengths, strict=True)
+        ]
+    )
+
+
+@pytest.mark.slow
+def test_log_density_is_prior_times_evidence(cases, chain_oracle, double):
+    """At parameters drawn from the prior; NaN at missing frames harms neither the value nor the gradient."""
+    case = cases.make("gaussian")
+    model, data = case.model, case.data
+    assert np.isnan(data.observations).any()
+    at = {name: x[0] for name, x in cases.draw("gaussian", case.prior, np.random.default_rng(0), 1).items()}
+    assert {name: x.ndim for name, x in at.items()} == {
+        name: len(dims) for name, dims in model.site_dims().items()
+    }
+
+    @jax.jit
+    @jax.value_and_grad
+    def density(parameters):
+        return log_density(model, (data,), {}, parameters)[0]
+
+    value, gradient = density(at)
+    prior = stats.dirichlet.logpdf(at["initial"], case.prior.initial)
+    rows = zip(at["transition"], case.prior.transition, strict=True)
+    prior += sum(stats.dirichlet.logpdf(row / row.sum(), concentration) for row, concentration in rows)
+    steps = np.zeros((*data.observed.shape, 3))
+    for k, (mean, covariance) in enumerate(zip(at["mean"], at["covariance"], strict=True)):
+        prior += stats.invwishart.logpdf(covariance, cases.DOF, cases.SCALE)
+        prior += stats.multivariate_normal.logpdf(mean, cases.MEAN, covariance / cases.STRENGTH)
+        inside = stats.multivariate_normal.logpdf(data.observations[data.observed], mean, covariance)
+        steps[data.observed, k] = inside
+    evidence = chain_evidence(chain_oracle, at, steps, data.lengths)
+    close(value, prior + evidence.sum(), rtol=1e-8)
+    assert all(np.isfinite(part).all() for part in gradient.values())
+    each = log_likelihood(model, {name: x[None] for name, x in at.items()}, data)["observations"]
+    close(each, evidence[None])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_predictive_keeps_shapes_and_lengths(cases, name):
+    """``condition=False`` samples what ``condition=True`` looks at, zero beyond a length."""
+    case = cases.make(name)
+    parameters = cases.draw(name, case.prior, np.random.default_rng(1), 3)
+    parameters = {site: np.float32(x) for site, x in parameters.items()}
+    draws = Predictive(case.model, parameters)(jax.random.key(0), case.data, condition=False)
+    assert "observations" in draws
+    value = np.asarray(draws["observations"])
+    shape = case.model.observed_value(case.data).shape
+    assert value.shape == (3, *shape)
+    assert value.dtype.kind == case.data.observations.dtype.kind
+    beyond = np.arange(shape[1]) >= case.data.lengths[:, None]
+    assert np.all(value[:, beyond] == 0)
+
+
+@pytest.mark.slow
+def test_predictive_draws_from_the_prior_too(cases):
+    """All sites, and one pointwise log likelihood a sequence at each draw."""
+    case = cases.make("known_covariance")
+    draws = Predictive(case.model, num_samples=4)(jax.random.key(0), case.data, condition=False)
+    assert {site: x.shape for site, x in draws.items()} == {
+        "initial": (4, 3),
+        "transition": (4, 3, 3),
+        "mean": (4, 3, 2),
+        "observations": (4, *case.data.observations.shape),
+    }
+    draws.pop("observations")
+    each = log_likelihood(case.model, draws, case.data)["observations"]
+    assert each.shape == (4, 6)
+    assert np.isfinite(each).all()
+
+
+@pytest.mark.slow
+def test_nuts_agrees_with_the_enumerated_posterior(cases, oracle):
+    """Posterior means of the chain, within three Monte Carlo standard errors (2 x 800 draws, fixed key)."""
+    initial, transition = np.array([6.0, 1.0]), np.array([[1.5, 4.0], [5.0, 1.0]])
+    x = np.array([[0, 1, 0, 1], [0, 2, 2, 0]])[..., None]
+    problem = oracle.Problem(x, np.ones((2, 4), bool), np.array([4, 4]), np.array([0, 1]))
+    concentration = np.array([1.0, 0.5, 2.0])
+    rows = {"concentration": np.tile(concentration, (2, 1))}
+    prior = oracle.Prior(initial, transition, rows, cases.role_families.Categorical())
+    exact = oracle.exact_evidence(prior, problem)
+    model = RoleHMM(2, CategoricalEmission(3, concentration), initial, transition)
+    sampler = MCMC(
+        NUTS(model), num_warmup=300, num_samples=800, num_chains=2, chain_method="vectorized",
+        progress_bar=False,
+    )  # fmt: skip
+    sampler.run(jax.random.key(0), cases.trajectories(problem))
+    draws = sampler.get_samples(group_by_chain=True)
+    for name, mean in (("initial", exact.initial), ("transition", exact.transition)):
+        x = np.asarray(draws[name], float)
+        size = effective_sample_size(x)
+        error = x.std(axis=(0, 1)) / np.sqrt(size)
+        assert (size > 300).all()
+        assert (np.abs(x.mean(axis=(0, 1)) - mean) < 3 * error).all()
+
+
+def known_model():
+    """Two roles of which all is known but the second row of the transitions."""
+    means, covariances = np.array([[0.0, 0.0], [2.0, 1.0]]), np.array([np.eye(2), 0.5 * np.eye(2)])
+    emission = GaussianEmission(2, known=Known((means, covariances)))
+    return RoleHMM(2, emission, Known(np.array([0.3, 0.7])), Known(np.array([[0.9, 0.1], [NAN, NAN]])), 1.0)
+
+
+@pytest.mark.slow
+def test_known_rows_stay_in_steps_and_sites(cases, double):
+    """In the prior, after a step, in the sites, and in predictive draws."""
+    model, data = known_model(), cases.make("gaussian").data
+    prior = model.prior()
+    result = cases.sweep(model, prior, prior, model.arrange(data), 1.0, 1.0)
+    kinds = {}
+
+    @jax.jit
+    def values(key):
+        sites = trace(seed(model, key)).get_trace(data)
+        kinds.update({name: site["type"] for name, site in sites.items()})
+        return {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
+
+    at = values(jax.random.key(0))
+    draws = {name: block.mean() for name, block in result.blocks.items()}
+    for initial, transition, mean, covariance in (
+        (draws["initial"], draws["transition"], *draws["mean_covariance"]),
+        (at["initial"], at["transition"], at["mean"], at["covariance"]),
+    ):
+        close(initial, [0.3, 0.7])
+        close(transition[0], [0.9, 0.1])
+        assert abs(float(transition[1].sum()) - 1) < 1e-9
+        close(mean, [[0.0, 0.0], [2.0, 1.0]])
+        close(covariance, [np.eye(2), 0.5 * np.eye(2)])
+    assert (kinds["transition"], kinds["transition_free"]) == ("deterministic", "sample")
+    moved = (
+        result.blocks["transition"].block.natural.concentration
+        - prior["transition"].block.natural.concentration
+    )
+    assert (np.asarray(moved[0]) == 0).all()
+    assert (np.asarray(moved[1]) > 0).any()
+    row = prior["transition"].block.natural.concentration[1]
+    close(row, [1.0, 2.0], atol=1e-12)
+
+
+@pytest.mark.slow
+def test_where_all_is_known_the_bound_is_the_log_likelihood(cases, double):
+    """No divergence is left, and the potentials are the true ones."""
+    base, data = known_model(), cases.make("gaussian").data
+    transition = np.array([[0.9, 0.1], [0.4, 0.6]])
+    model = RoleHMM(2, base.emission, base.initial, Known(transition))
+    prior = model.prior()
+    assert float(total_kl(prior, prior)) == 0
+    parameters = {
+        "initial": jnp.array([0.3, 0.7]),
+        "transition": jnp.asarray(transition),
+        "mean": base.emission.known.value[0],
+        "covariance": base.emission.known.value[1],
+    }
+    bound = cases.sweep(model, prior, prior, model.arrange(data), 1.0, 1.0).bound
+    exact = jax.jit(lambda at: model.observation(at, data).log_prob(model.observed_value(data)))(parameters)
+    close(bound, exact.sum())
+    close(exact[3], 0.0)  # never seen: evidence one
+
+
+@pytest.mark.slow
+def test_forbidden_transitions_stay_forbidden(cases):
+    """A concentration of zero: in the sites, whose rest is the same Dirichlet, and in the blocks."""
+    case = cases.make("categorical")
+    concentration = np.array([[2.0, 3.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 4.0]])
+    model = RoleHMM(3, case.model.emission, transition=concentration)
+    rows = {"transition": model.prior()["transition"]}
+    draw = jax.jit(jax.vmap(lambda key: seed(sample_parameters, key)(rows)))
+    draws = draw(jax.random.split(jax.random.key(2), 4000))["transition"]
+    assert np.array_equal(np.asarray(draws == 0).all(0), concentration == 0)
+    close(draws[:, 2, 2], 1.0, rtol=1e-6)
+    assert stats.kstest(np.asarray(draws[:, 0, 0]), stats.beta(2, 3).cdf).pvalue > 1e-3
+    prior = model.prior()
+    moved = cases.sweep(model, prior, prior, model.arrange(case.data), 1.0, 1.0).blocks["transition"]
+    assert np.array_equal(np.asarray(moved.mean() == 0), concentration == 0)
+
+
+@pytest.mark.slow
+def test_a_model_as_argument_of_jit_keeps_what_is_forbidden(cases):
+    """The same density from a traced model as from a concrete one, at sites of the same names."""
+    case = cases.make("categorical")
+    concentration = np.array([[2.0, 3.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 4.0]])
+    model = RoleHMM(3, case.model.emission, transition=concentration)
+    sites = trace(seed(model, 0)).get_trace(case.data)
+    at = {
+        name: site["value"]
+        for name, site in sites.items()
+        if site["type"] == "sample" and not site["is_observed"]
+    }
+    assert "transition_free" in at
+    density = jax.jit(lambda model, at: log_density(model, (case.data,), {}, at)[0])(model, at)
+    assert np.isfinite(density)
+    close(density, log_density(model, (case.data,), {}, at)[0], rtol=1e-5)
+
+
+def test_sticky_is_added_to_staying():
+    """Once to every row's own entry, also beside known rows."""
+    model = RoleHMM(3, CategoricalEmission(2), transition=0.5, sticky=4.0)
+    close(model.prior()["transition"].natural.concentration, 0.5 + 4 * np.eye(3))
+    close(model.prior()["initial"].natural.concentration, np.ones(3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "exclusive"),
+    [
+        *((name, None) for name in FAMILIES),
+        ("known_covariance", "per_sequence"),
+        ("categorical", "per_sequence"),
+    ],
+)
+def test_simulated_data_pass_the_checks(cases, name, exclusive):
+    """Shapes, groups, lengths, and the truth behind them; parameters are drawn where none are given."""
+    case = cases.make(name)
+    model = RoleHMM(case.model.num_roles, case.model.emission, exclusive=exclusive)
+    given = None
+    if name != "known_covariance":
+        given = {
+            site: np.float32(x[0])
+            for site, x in cases.draw(name, case.prior, np.random.default_rng(2), 1).items()
+        }
+    lengths = np.array([3, 5, 2, 5])
+    data, states, parameters = model.simulate(jax.random.key(4), 4, 2, lengths, parameters=given)
+    check(data)
+    model.check(data)
+    assert data.lengths.tolist() == np.repeat(lengths, 2).tolist()
+    assert data.group.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert data.agent.tolist() == [0, 1] * 4
+    assert data.observations.dtype.kind == case.data.observations.dtype.kind
+    states = np.asarray(states)
+    assert states.shape == (8, 5)
+    assert np.array_equal(states >= 0, data.observed)
+    assert set(parameters) >= set(model.site_dims())
+    if exclusive:
+        assert all(len(set(states[data.group == group, 0])) == 2 for group in range(4))
+        assert np.array_equal(states, np.where(data.observed, states[:, :1], -1))
+
+
+@pytest.mark.slow
+def test_a_fit_recovers_simulated_parameters():
+    """Means within 0.2, transitions within 0.1, from 40 x 40 frames."""
+    model = RoleHMM(2, GaussianEmission(1, scale=1.0))
+    truth = {
+        "initial": jnp.array([0.5, 0.5]),
+        "transition": jnp.array([[0.9, 0.1], [0.3, 0.7]]),
+        "mean": jnp.array([[-2.0], [2.0]]),
+        "covariance": jnp.array([[[0.5]], [[1.0]]]),
+    }
+    data, states, parameters = model.simulate(jax.random.key(5), 40, lengths=40, parameters=truth)
+    assert parameters is truth
+    share = np.asarray(states == 1).mean()
+    assert abs(share - 0.25) < 0.08
+    fit = ConjugateSVI(model).run(jax.random.key(6), data, 60, restarts=2, progress_bar=False)
+    mean = {name: np.asarray(part) for name, part in fit.posterior.mean().items()}
+    order = np.argsort(mean["mean"][:, 0])
+    close(mean["mean"][order], truth["mean"], atol=0.2)
+    close(mean["covariance"][order], truth["covariance"], atol=0.2)
+    close(mean["transition"][order][:, order], truth["transition"], atol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exclusive", [None, "per_sequence"])
+def test_known_roles_in_the_padding_mean_nothing(exclusive):
+    """For the bound, the evidence and the checks alike, whatever number stands there."""
+    x = np.random.default_rng(0).integers(2, size=(2, 5, 1))
+    inside = np.arange(5) < np.array([[3], [5]])
+    labels = {"agent": np.array([0, 1]), "group": np.array([0, 0])}
+    known = np.where(inside, -1, 0)
+    known[1, 4] = 1
+
+    def data(padding):
+        states = np.where(inside, known, padding)
+        return Trajectories(x, states, None, np.array([3, 5], np.int32), inside, **labels)
+
+    model = RoleHMM(2, CategoricalEmission(2), exclusive=exclusive, known_roles=True)
+    expected = expected_statistics(model.prior())
+    parameters = {"initial": np.full(2, 0.5), "transition": np.full((2, 2), 0.5)}
+    parameters["probability"] = np.array([[0.7, 0.3], [0.4, 0.6]])
+    results = []
+    for padding in (-1, 0, 1, 7):
+        one = data(padding)
+        evidence = model.observation(parameters, one).log_prob(model.observed_value(one))
+        results.append((model.log_normalizer(expected, one), evidence.sum()))
+        model.check(one)
+    assert np.isfinite(results).all()
+    np.testing.assert_array_equal(results, [results[0]] * 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exclusive", [None, "per_sequence"])
+def test_replicates_keep_the_known_roles(exclusive):
+    """Role 0 speaks 0, role 1 speaks 1: what is drawn shows the roles that are known, and only these are fixed."""
+    states = np.array([[0, 0, -1, 0], [-1, -1, -1, -1]])
+    labels = {"agent": np.array([0, 1]), "group": np.array([0, 0])}
+    data = Trajectories(
+        np.zeros((2, 4, 1), int), states, None, np.full(2, 4, np.int32), np.ones((2, 4), bool), **labels
+    )
+    model = RoleHMM(2, CategoricalEmission(2), exclusive=exclusive, known_roles=True)
+    parameters = {"initial": np.full(2, 0.5), "transition": np.full((2, 2), 0.5), "probability": np.eye(2)}
+    draws = np.asarray(model.observation(parameters, data).sample(jax.random.key(0), (200,)))
+    draws = draws.reshape(200, 2, 4)
+    assert (draws[:, 0, [0, 1, 3]] == 0).all()
+    if exclusive:
+        assert (draws[:, 0] == 0).all() and (draws[:, 1] == 1).all()
+    else:  # four standard errors of 200 fair coins
+        assert (np.abs(draws[:, 1].mean(axis=0) - 0.5) < 0.15).all()
+        assert abs(draws[:, 0, 2].mean() - 0.5) < 0.15
+
+
+def test_sticky_makes_nothing_possible_that_is_forbidden():
+    model = RoleHMM(2, CategoricalEmission(2), transition=np.array([[0.0, 1.0], [1.0, 2.0]]), sticky=5.0)
+    np.testing.assert_array_equal(model.prior()["transition"].natural.concentration, [[0, 1], [1, 7]])
+
+
+def test_a_model_can_be_changed_in_part():
+    model = RoleHMM(2, CategoricalEmission(2), transition=Known(np.eye(2)))
+    other = dataclasses.replace(model, emission=CategoricalEmission(3))
+    assert other.emission.num_categories == 3 and isinstance(other.transition, Known)

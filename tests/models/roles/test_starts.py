@@ -1,0 +1,103 @@
+"""Rough labels of frames: what each kind of start promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ethogram.models.roles import starts
+from ethogram.models.roles.starts import START_KINDS, kmeans_plus_plus, label_frames, segments, sticky
+
+
+def blobs(rng, num_frames=300):
+    """Frames of three places far apart, and which place each is of."""
+    place = rng.integers(0, 3, num_frames)
+    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    return centres[place] + 0.3 * rng.normal(size=(num_frames, 2)), place
+
+
+def same_partition(one, other):
+    return len(set(zip(one.tolist(), other.tolist(), strict=True))) == len(set(one)) == len(set(other))
+
+
+SEQUENCE = np.repeat([0, 1, 2, 5, 7], 60)
+
+
+@pytest.mark.parametrize("kind", START_KINDS)
+def test_labels_are_states_and_repeat_with_the_source(kind):
+    """One for every frame, from 0 to num_states - 1; the same source gives the same labels, another others."""
+    features, _ = blobs(np.random.default_rng(0))
+    first, again, other = (
+        label_frames(np.random.default_rng(seed), kind, features, SEQUENCE, 4) for seed in (1, 1, 2)
+    )
+    assert first.shape == (300,)
+    assert first.dtype.kind == "i"
+    assert 0 <= first.min() <= first.max() < 4
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize("kind", START_KINDS)
+def test_units_of_length_change_nothing(kind):
+    """Nor does an offset; a feature that never changes is no division by zero."""
+    features, _ = blobs(np.random.default_rng(0))
+    features = np.column_stack([features, np.full(300, 3.0)])
+    plain, scaled = (
+        label_frames(np.random.default_rng(1), kind, x, SEQUENCE, 3) for x in (features, features * 64 - 1024)
+    )
+    assert np.array_equal(plain, scaled)
+
+
+def test_kmeans_finds_places_far_apart():
+    features, place = blobs(np.random.default_rng(0))
+    found = [
+        same_partition(kmeans_plus_plus(np.random.default_rng(s), features, 3), place) for s in range(10)
+    ]
+    assert sum(found) >= 8
+
+
+def test_kmeans_with_fewer_places_than_states():
+    """Equal points part at random into all states; fewer points than states are labelled all the same."""
+    points = np.repeat([[0.0], [1.0]], 50, axis=0)
+    labels = kmeans_plus_plus(np.random.default_rng(0), points, 5)
+    assert len(set(labels)) == 5
+    assert not set(labels[:50]) & set(labels[50:])
+    few = kmeans_plus_plus(np.random.default_rng(0), np.array([[0.0], [1.0]]), 4)
+    assert few.shape == (2,)
+    assert set(few) <= set(range(4))
+
+
+def test_kmeans_looks_for_centres_among_some_frames(monkeypatch):
+    """All frames are labelled, though only a sample makes the centres."""
+    monkeypatch.setattr(starts, "MAX_SEED_FRAMES", 60)
+    features, place = blobs(np.random.default_rng(0))
+    found = [
+        same_partition(kmeans_plus_plus(np.random.default_rng(s), features, 3), place) for s in range(10)
+    ]
+    assert sum(found) >= 7
+
+
+def test_sticky_keeps_a_sequence_in_one_state():
+    """The state of the cluster of its mean: sequences at one place share it."""
+    rng = np.random.default_rng(0)
+    sequence = np.repeat(np.arange(8), 20)
+    points = 10.0 * (sequence[:, None] % 2) + rng.normal(size=(160, 2))
+    labels = sticky(np.random.default_rng(1), points, sequence, 2).reshape(8, 20)
+    assert (labels == labels[:, :1]).all()
+    assert len(set(labels[::2, 0])) == len(set(labels[1::2, 0])) == 1
+    assert labels[0, 0] != labels[1, 0]
+
+
+def test_segments_cut_each_sequence_about_twice():
+    """Labels change at random, 2 cuts a sequence on average (400 sequences, 4.5 standard errors)."""
+    sequence = np.repeat(np.arange(400), 50)
+    labels = segments(np.random.default_rng(0), sequence, 1000).reshape(400, 50)
+    cuts = (labels[:, 1:] != labels[:, :-1]).sum()
+    mean = 400 * 49 * 0.04
+    assert abs(cuts - mean) < 4.5 * np.sqrt(mean) + 0.002 * mean
+    assert np.mean(labels[1:, 0] != labels[:-1, -1]) > 0.98
+
+
+def test_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match=r"kind must be .* or 'segments', not 'random'"):
+        label_frames(np.random.default_rng(0), "random", np.zeros((3, 1)), np.zeros(3, int), 2)

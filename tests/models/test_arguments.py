@@ -1,0 +1,142 @@
+"""Checks of arguments: what they let through, and what they name."""
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.models.arguments import (
+    common_batch,
+    is_concrete,
+    read_reals,
+    require,
+    require_covariance,
+    require_integer,
+    require_key,
+    require_number,
+    require_one_of,
+    require_reals,
+)
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("value", [3, np.int32(3), np.uint8(3)])
+def test_integers_pass_as_python_integers(value):
+    assert type(require_integer("count", value, 3, 3)) is int
+    assert require_integer("count", value) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "error", "message"),
+    [
+        (2.0, (), TypeError, "count must be an integer, not 2.0"),
+        (True, (), TypeError, "count must be an integer, not True"),
+        (np.bool_(True), (), TypeError, "count must be an integer"),
+        ("2", (), TypeError, "count must be an integer, not '2'"),
+        (0, (1,), ValueError, "count must be at least 1, not 0"),
+        (4, (1, 3), ValueError, "count must be at most 3, not 4"),
+    ],
+)
+def test_other_integers_are_refused(value, bounds, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        require_integer("count", value, *bounds)
+
+
+@pytest.mark.parametrize("value", [1, 1.0, np.float32(1), np.int64(1), np.array(1.0)])
+def test_numbers_pass_as_python_floats(value):
+    number = require_number("rate", value, 1, 1, above=0, below=2)
+    assert type(number) is float and number == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "error", "message"),
+    [
+        ("1", {}, TypeError, "rate must be a real number, not '1'"),
+        (True, {}, TypeError, "rate must be a real number, not True"),
+        (None, {}, TypeError, "rate must be a real number, not None"),
+        (1j, {}, TypeError, "rate must be a real number"),
+        (np.ones(1), {}, TypeError, "rate must be a real number"),
+        (np.array(True), {}, TypeError, "rate must be a real number"),
+        (NAN, {}, ValueError, "rate must be finite, not nan"),
+        (NAN, dict(least=0), ValueError, "rate must be at least 0, not nan"),
+        (np.inf, dict(least=0), ValueError, "rate must be finite and at least 0, not inf"),
+        (-0.1, dict(least=0), ValueError, "rate must be at least 0, not -0.1"),
+        (0, dict(above=0, most=1), ValueError, "rate must be greater than 0 and at most 1, not 0"),
+        (1.01, dict(above=0, most=1), ValueError, "rate must be greater than 0 and at most 1, not 1.01"),
+        (1, dict(least=0, below=1), ValueError, "rate must be at least 0 and less than 1, not 1"),
+    ],
+)
+def test_other_numbers_are_refused(value, bounds, error, message):
+    with pytest.raises(error, match=f"^{message}$" if error is ValueError else f"^{message}"):
+        require_number("rate", value, **bounds)
+
+
+def test_one_of_several():
+    require_one_of("by", "group", ("sequence", "group"))
+    require_one_of("by", None, ("sequence", None))
+    with pytest.raises(ValueError, match=r"^by must be 'a', 'b' or None, not 'c'$"):
+        require_one_of("by", "c", ("a", "b", None))
+    with pytest.raises(ValueError, match=r"^by must be 'a', not array"):
+        require_one_of("by", np.array(["a", "b"]), ("a",))
+
+
+def test_keys():
+    require_key(jax.random.key(0))
+    for wrong, came in ((0, "int"), (np.zeros(2, np.uint32), "ndarray"), (None, "NoneType")):
+        with pytest.raises(
+            TypeError, match=rf"^seed must be one typed key, not {came}: pass jax\.random\.key"
+        ):
+            require_key(wrong, "seed")
+    with pytest.raises(TypeError, match=r"not keys of shape \(2,\)"):
+        require_key(jax.random.split(jax.random.key(0)))
+
+
+def test_the_first_wrong_place_is_named():
+    values = np.array([[1.0, 2.0], [-3.0, -4.0]])
+    require(values > -9, "rate", values, "is low", "raise it")
+    with pytest.raises(ValueError, match=r"^rate\[1, 0\] is negative \(it is -3\.\): raise it$"):
+        require(values >= 0, "rate", values, "is negative", "raise it")
+    with pytest.raises(ValueError, match=r"^rate\[1\] is low \(it is \[-3\., -4\.\]\): raise it$"):
+        require(values.sum(1) > 0, "rate", values, "is low", "raise it")
+    with pytest.raises(ValueError, match=r"^rate is negative \(it is -1\.\): raise it$"):
+        require(False, "rate", -1.0, "is negative", "raise it")
+
+
+def test_batches():
+    assert common_batch("shapes", (2, 1), (3,), ()) == (2, 3)
+    with pytest.raises(ValueError, match=r"^shapes \(2,\) and \(3,\): give batch axes that broadcast$"):
+        common_batch("shapes (2,) and (3,)", (2,), (3,))
+
+
+def test_covariances():
+    matrices = np.stack([np.eye(2), np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[1.0, 0.5], [0.0, 1.0]])])
+    require_covariance("spread", matrices[0])
+    require_covariance("spread", matrices, [(0,)])
+    with pytest.raises(ValueError, match=r"^spread\[1\] is not positive definite"):
+        require_covariance("spread", matrices)
+    with pytest.raises(ValueError, match=r"^spread\[2\] is not symmetric (?s:.*)pass \(M \+ M\.T\) / 2$"):
+        require_covariance("spread", matrices, [(2,)])
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.array([1, 2]), r"^x has dtype int64, not a float type: pass x\.astype\(float\)$"),
+        (np.array([True]), "^x has dtype bool"),
+        ([1.0, [2.0]], "^x is .* neither a real number nor an array"),
+        ("a", "neither a real number"),
+        (True, "neither a real number"),
+        (None, "neither a real number"),
+    ],
+)
+def test_what_is_not_real_is_refused(value, message):
+    with pytest.raises(TypeError, match=message):
+        require_reals("x", value)
+
+
+def test_reals_share_one_type_and_are_finite():
+    one, other = read_reals(one=[1, 2], other=np.float32(3))
+    assert one.dtype == other.dtype == np.float32
+    assert is_concrete(one, 2.0, None)
+    with pytest.raises(ValueError, match=r"^x\[1\] is not finite \(it is nan\): remove or impute it$"):
+        read_reals(x=[1.0, NAN])

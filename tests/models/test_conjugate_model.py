@@ -1,0 +1,135 @@
+"""The hooks of models: defaults, and misspelt ones that are refused when the class is defined."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ethogram.models.choices.noisy_mdp import NoisyMDP
+from ethogram.models.conjugate_model import ConjugateModel, Exportable, overrides
+from ethogram.models.families.exponential_family import Dirichlet
+from ethogram.models.intents.agent_markov import AgentMarkov
+from ethogram.models.model_object import model_object, static_field
+from ethogram.models.rewards.gp_irl import GPIRL
+from ethogram.models.roles.role_hmm import RoleHMM
+
+
+class Coin(ConjugateModel):
+    """The least that a conjugate model may be."""
+
+    def prior(self):
+        return {"row": Dirichlet.from_standard(np.ones(2))}
+
+    def log_normalizer(self, expected, batch):
+        return expected["row"].concentration[0]
+
+
+def test_models_of_the_package_declare_what_they_are():
+    assert issubclass(RoleHMM, ConjugateModel) and issubclass(AgentMarkov, ConjugateModel)
+    for model in (NoisyMDP, GPIRL):
+        assert issubclass(model, Exportable) and not issubclass(model, ConjugateModel)
+
+
+def test_defaults():
+    """Every hook but prior and log_normalizer may be left out."""
+    coin, data = Coin(), object()
+    assert coin.check(data) is None and coin.check_continues(coin) is None
+    assert coin.bind(data) is coin.bound_to(data) is coin.scoring_model() is coin
+    assert coin.arrange(data) is data and coin.joint_sequences(data) == 1
+    assert coin.grouped_sequences(data) is None
+    assert coin.site_layout(data) == ({}, {})
+    assert (coin.start_kinds, coin.observed_site, coin.label_dims) == (
+        ("prior",),
+        "observations",
+        ("state", "next_state"),
+    )
+    for hook, arguments in {
+        "observation": ({}, data),
+        "observed_value": (data,),
+        "start_statistics": (np.random.default_rng(0), "sticky", []),
+    }.items():
+        with pytest.raises(NotImplementedError, match=f"Coin has no method {hook}"):
+            getattr(coin, hook)(*arguments)
+
+
+def test_default_steps_are_those_of_every_block():
+    """The divergence is KL, and a whole step goes to prior plus statistics."""
+    coin, prior = Coin(), Coin().prior()
+    blocks = {"row": Dirichlet.from_standard(np.array([3.0, 1.0]))}
+    statistics = {"row": prior["row"].natural._replace(concentration=jnp.array([4.0, 2.0]))}
+    moved = coin.update(blocks, prior, statistics, 2.0, 1.0)
+    np.testing.assert_allclose(moved["row"].standard().concentration, [9.0, 5.0])
+    # KL(Dir(3, 1) || Dir(1, 1)) = ln 3 + 2 (psi(3) - psi(4)) = ln 3 - 2/3
+    np.testing.assert_allclose(coin.divergence(blocks, prior), np.log(3) - 2 / 3, rtol=1e-12)
+    assert coin.divergence(prior, prior) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "hook"),
+    [
+        ("log_normaliser", "log_normalizer"),
+        ("obervation", "observation"),
+        ("observed_values", "observed_value"),
+        ("start_statistic", "start_statistics"),
+        ("check_continue", "check_continues"),
+        ("site_dim", "site_dims"),
+        ("divergance", "divergence"),
+        ("start_kind", "start_kinds"),
+        ("observed_sites", "observed_site"),
+        ("updates", "update"),
+        ("bound_too", "bound_to"),
+    ],
+)
+def test_a_misspelt_hook_is_refused_where_the_class_is_defined(name, hook):
+    with pytest.raises(TypeError, match=rf"Wrong[.]{name} looks like a misspelling of the hook {hook}"):
+        type("Wrong", (ConjugateModel,), {name: lambda *_: None})
+
+
+def test_a_misspelt_field_is_refused():
+    with pytest.raises(TypeError, match=r"Wrong[.]label_dim looks like a misspelling of the hook label_dims"):
+
+        class Wrong(Exportable):
+            label_dim: ClassVar[tuple[str, ...]]
+
+
+def test_a_hook_that_is_no_method_is_refused():
+    with pytest.raises(TypeError, match=r"Wrong[.]site_dims overrides the hook site_dims: make it a method"):
+        type("Wrong", (Exportable,), {"site_dims": {"rate": ("state",)}})
+
+
+def test_starts_need_their_kinds():
+    with pytest.raises(TypeError, match="Wrong defines start_statistics without start_kinds"):
+        type("Wrong", (ConjugateModel,), {"start_statistics": lambda *_: {}})
+
+
+def test_a_model_without_prior_is_not_made():
+    with pytest.raises(TypeError, match="prior"):
+        type("Half", (ConjugateModel,), {"log_normalizer": Coin.log_normalizer})()
+
+
+def test_other_names_are_free():
+    """Names unlike any hook, private ones, and names that a base class has already."""
+
+    @model_object
+    class Walker(Coin):
+        num_states: int = static_field(default=2)
+        rate: Any = 1.0
+
+        def simulate(self, key):
+            return key
+
+        def step_potentials(self, expected):
+            return expected
+
+        def _observations(self, data):
+            return data
+
+    class Runner(Walker):
+        def simulate(self, key):
+            return 2 * key
+
+    assert Walker(3).num_states == 3 and Walker(rate=2.0).rate == 2.0
+    assert not overrides(Runner(), "observation") and overrides(Runner(), "prior")
