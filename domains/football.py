@@ -75,12 +75,9 @@ def load(
             f"hz is {hz}: the tracking has {FRAMES_PER_SECOND} frames a second; give 5, or 1 to subsample"
         )
     keys = ("xy", "team", "player", "position", "formation_place", "sequences")
-    if path is None:
-        parts = archive.embedded("football", "football_5hz.npz", keys)
-    else:
-        parts = archive.read(path, keys)
+    own = ("football", "football_5hz.npz", keys)
+    parts = archive.embedded(*own) if path is None else archive.read(path, keys)
     xy, side, player, position, place, spells = parts
-
     outfield = (side == SIDES.index(team)) & (place != GOALKEEPER)
     metres = xy[:, outfield].astype(float) * (1 if team == "home" else -1)
     metres -= metres.mean(axis=1, keepdims=True)

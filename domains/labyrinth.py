@@ -53,7 +53,7 @@ def load() -> Trajectories:
     >>> load().states.shape
     (238, 500)
     """
-    nodes, actions = _arrays("s", "a")
+    nodes, actions = archive.embedded("labyrinth", "labyrinth.npz", ("s", "a"))
     metadata = Metadata(name="labyrinth", action_names=ACTION_NAMES, time_unit="step")
     return Trajectories.from_list(states=list(nodes), actions=list(actions), metadata=metadata)
 
@@ -65,7 +65,7 @@ def next_state() -> Int[np.ndarray, "node action"]:
     ------
     ValueError : the embedded file is unreadable or incomplete.
     """
-    return _arrays("next_state")[0].astype(int)
+    return archive.embedded("labyrinth", "labyrinth.npz", ("next_state",))[0].astype(int)
 
 
 def node_positions() -> Float[np.ndarray, "node 2"]:
@@ -106,8 +106,3 @@ def draw_maze(ax: Any = None) -> Any:
     side = 2 * places[HOME, 0]
     axes.set(xlim=(-0.7, side + 0.7), ylim=(-0.7, side + 0.7), aspect="equal", xticks=[], yticks=[])
     return axes
-
-
-def _arrays(*keys: str) -> list[np.ndarray]:
-    """Arrays of the embedded file."""
-    return archive.embedded("labyrinth", "labyrinth.npz", keys)

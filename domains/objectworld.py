@@ -21,19 +21,19 @@ section 6.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.models.arguments import require_integer, require_number, require_one_of
+from ethogram.models.arguments import refuse, require_integer, require_kind, require_number, require_one_of
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.policy_values import require_converged
+from ethogram.models.mdps.soft_policy import SoftPolicy
 from ethogram.models.mdps.soft_values import soft_values
 
 __all__ = [
@@ -149,9 +149,7 @@ def from_maps(
     outer, inner = _read_map("outer", outer), _read_map("inner", inner)
     if len(outer) != len(inner):
         raise ValueError(f"inner has {len(inner)} cells, outer {len(outer)}: give maps of the same length")
-    half = np.flatnonzero((outer > 0) != (inner > 0))
-    if len(half):
-        cell = half[0]
+    for cell in np.flatnonzero((outer > 0) != (inner > 0))[:1]:
         raise ValueError(
             f"outer[{cell}] is {outer[cell]}, inner[{cell}] {inner[cell]}: "
             "an object has both colours, an empty cell 0 in both maps"
@@ -206,8 +204,11 @@ def simulate(key: Array, world: ObjectWorld, num_trajectories: int, length: int 
     require_integer("num_trajectories", num_trajectories, 1)
     require_integer("length", length, 1)
     agent = require_converged("soft_values", soft_values(world.mdp, world.reward))
-    lived = _walk(key, world.mdp, agent.log_policy, int(num_trajectories), int(length))
-    states, actions = (np.asarray(part) for part in lived)
+    # `sample` draws steps by the second of the two keys, and none by the first, since first cells are given.
+    key_start, _ = jax.random.split(key)
+    start = jax.random.randint(key_start, (num_trajectories,), 0, world.mdp.num_states, np.int32)
+    lived = SoftPolicy(world.mdp, None, length=length, start=start, solution=agent).sample(key)
+    states, actions = np.moveaxis(np.asarray(lived), -1, 0)
     metadata = Metadata(name="objectworld", action_names=ACTION_NAMES, time_unit="step")
     return Trajectories.from_list(states=states, actions=actions, metadata=metadata)
 
@@ -268,9 +269,7 @@ def draw_policy(world: ObjectWorld, policy: Any, axes: Any = None) -> Any:
             f"policy has shape {chance.shape}, not {expected}: give a probability for each action"
         )
     wrong = ~((chance >= 0).all(1) & (np.abs(chance.sum(1) - 1) <= 1e-4))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(f"policy[{row}] is {chance[row]}: give probabilities that sum to 1")
+    refuse(wrong, "policy", chance, ": give probabilities that sum to 1")
     axes = draw(world) if axes is None else axes
     action = chance.argmax(1)
     y, x = np.divmod(np.arange(len(chance)), world.size)
@@ -287,13 +286,11 @@ def draw_policy(world: ObjectWorld, policy: Any, axes: Any = None) -> Any:
 def _read_map(name: str, colours: Any) -> np.ndarray:
     """Checked colours (state,) of the cells of a square."""
     cells = np.asarray(colours)
-    if cells.dtype.kind not in "iu":
-        raise TypeError(f"{name} has dtype {cells.dtype}: give integers, 0 where there is no object")
+    require_kind(name, cells, "iu", "give integers, 0 where there is no object")
     if cells.ndim != 1 or len(cells) < 4 or math.isqrt(len(cells)) ** 2 != len(cells):
         raise ValueError(f"{name} has shape {cells.shape}: give (size * size,) cells, at least 2 x 2")
-    wrong = np.flatnonzero((cells < 0) | (cells > len(COLOURS)))
-    if len(wrong):
-        raise ValueError(f"{name}[{wrong[0]}] is {cells[wrong[0]]}: colours are 1 and 2, 0 is no object")
+    wrong = (cells < 0) | (cells > len(COLOURS))
+    refuse(wrong, name, cells, ": colours are 1 and 2, 0 is no object")
     return cells.astype(int)
 
 
@@ -318,19 +315,3 @@ def _moves(size: int, success: float | int, discount: float | int, features: np.
         features=features,
         action_names=ACTION_NAMES,
     )
-
-
-@functools.partial(jax.jit, static_argnames=("num_trajectories", "length"))
-def _walk(key, mdp, log_policy, num_trajectories, length):
-    """States and actions (sequence, time)."""
-    key_start, key_walk = jax.random.split(key)
-    start = jax.random.randint(key_start, (num_trajectories,), 0, mdp.num_states, np.int32)
-
-    def step(state, key):
-        key_action, key_state = jax.random.split(key)
-        action = jax.random.categorical(key_action, log_policy[state])
-        arrived = mdp.transitions.draw(key_state, state, action)
-        return arrived.astype(state.dtype), (state, action)
-
-    lived = lax.scan(step, start, jax.random.split(key_walk, length))[1]
-    return tuple(part.T for part in lived)

@@ -191,7 +191,6 @@ def simulate(
     >>> data.observations.shape[0], games.roles.shape
     (12, (12,))
     """
-    _check_board(size, prey_stay)
     table = np.asarray(expert_policies(size, prey_stay=prey_stay) if policies is None else policies)
     if table.shape != (NUM_PREDATORS, size, size) or table.min() < 0 or table.max() >= len(MOVES):
         raise ValueError(

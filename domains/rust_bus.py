@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.special import expit, log_ndtr, ndtr
 
 from ethogram.domains.data import archive
-from ethogram.models.arguments import read_reals, require_integer, require_key, require_one_of
+from ethogram.models.arguments import read_reals, refuse, require_integer, require_key, require_one_of
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.mdps.mdp import MDP
@@ -193,11 +193,8 @@ def decision_counts(records: Records) -> Int[np.ndarray, "bin action"]:
     >>> decision_counts(load(4)).sum(0).tolist()
     [4259, 33]
     """
-    outside = np.flatnonzero((records.bin < 0) | (records.bin >= NUM_BINS))
-    if len(outside):
-        raise ValueError(
-            f"records.bin[{outside[0]}] is {records.bin[outside[0]]}: pass bins from 0 to {NUM_BINS - 1}"
-        )
+    outside = (records.bin < 0) | (records.bin >= NUM_BINS)
+    refuse(outside, "records.bin", records.bin, f": pass bins from 0 to {NUM_BINS - 1}")
     counts = np.zeros((NUM_BINS, len(ACTION_NAMES)), int)
     np.add.at(counts, (records.bin, records.replaced.astype(int)), 1)
     return counts

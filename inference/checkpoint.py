@@ -24,29 +24,17 @@ def check_path(path: str | os.PathLike) -> None:
 
 
 def write_checkpoint(path: str | os.PathLike, signature: str, state: Any, **details: Any) -> None:
-    """Write the state of a fit atomically.
+    """Write a state (of a class in `saved_classes`) and further details of a fit atomically.
 
-    Parameters
-    ----------
-    signature : of model, data, key and settings (`storage.fingerprint`).
-    state : a NamedTuple of a class in `saved_classes`.
-    details : further content, by name.
+    The signature is `storage.fingerprint` of model, data, key and settings.
     """
     storage.write(path, {"signature": signature, "state": state, **details})
 
 
 def read_checkpoint(path: str | os.PathLike, signature: str, kind: type) -> dict[str, Any] | None:
-    """State and details of a checkpoint, by name; None where there is no file.
+    """State, of class `kind`, and details of a checkpoint, by name; None where there is no file.
 
-    Parameters
-    ----------
-    signature : of the present run.
-    kind : class of the state.
-
-    Raises
-    ------
-    ValueError
-        If the file is truncated, is not a checkpoint of such a fit, or belongs to another run.
+    A ValueError if the file is truncated, is not a checkpoint of such a fit, or has another signature.
     """
     if not os.path.exists(path):
         return None

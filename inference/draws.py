@@ -15,22 +15,13 @@ FitStatistics = dict[str, tuple[tuple[str, ...], np.ndarray]]
 
 
 class Draws(NamedTuple):
-    """Draws of parameters, with the diagnostics of the fit.
+    """Draws of parameters, with the diagnostics of the fit."""
 
-    Attributes
-    ----------
-    model : the model object (or numpyro function) that was fitted; None where unknown.
-    sites : (chain, draw, ...) arrays by site.
-    statistics : (chain, draw, ...) statistics of the sampler, under ArviZ's names.
-    fit : dims and array of statistics by step or restart.
-    attributes : of the whole result.
-    """
-
-    model: Any
-    sites: dict[str, np.ndarray]
-    statistics: dict[str, np.ndarray]
-    fit: FitStatistics
-    attributes: dict[str, Any]
+    model: Any  # the model object (or numpyro function) that was fitted; None where unknown
+    sites: dict[str, np.ndarray]  # (chain, draw, ...) arrays by site
+    statistics: dict[str, np.ndarray]  # (chain, draw, ...) of the sampler, under ArviZ's names
+    fit: FitStatistics  # dims and array of statistics by step or restart
+    attributes: dict[str, Any]  # of the whole result
 
 
 @runtime_checkable

@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
+from ethogram.models.arguments import refuse
+
 __all__ = ["Assignment", "checked_costs", "optimal_assignment", "ranked_assignment"]
 
 
@@ -72,7 +74,7 @@ def optimal_assignment(cost: ArrayLike) -> Assignment:
         if found is None:
             place = f"cost[{', '.join(map(str, entry))}]" if entry else "cost"
             raise ValueError(
-                f"{place} forbids every one-to-one map: make more entries finite or leave an agent out"
+                f"{place} has no feasible assignment: make more entries finite or leave an agent out"
             )
         role[entry], total[entry], margin[entry] = found
     return Assignment(role, total, margin)
@@ -89,11 +91,7 @@ def checked_costs(cost: ArrayLike) -> Float[np.ndarray, "*batch agent role"]:
             f"a one-to-one map needs at least {num_agents} roles"
         )
     bad = np.isnan(costs) | np.isneginf(costs)
-    if bad.any():
-        place = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(
-            f"cost{list(place)} is {costs[place]}: give finite costs, or inf for a forbidden pair"
-        )
+    refuse(bad, "cost", costs, ": give finite costs, or inf for a forbidden pair")
     return costs
 
 

@@ -76,31 +76,22 @@ def tag_of(cls: type) -> str | None:
 def find_class(recorded: str) -> type:
     """The class of a tag, present or former, or of the ``module:name`` in files written before there were tags.
 
-    Raises
-    ------
-    ValueError
-        If the class is not one that this package saves.
+    A ValueError if the class is not one that this package saves.
     """
     package, name = _parts(recorded)
     tag = _tag(FORMER.get(name, name))
     if package != PACKAGE or tag not in _PLACES:
-        raise ValueError(f"it names the foreign class {recorded}")
+        raise ValueError(f"it refers to {recorded}, which is not a class of ethogram")
     module, qualified = _PLACES[tag]
     return getattr(import_module(module), qualified)
 
 
 def find_distribution(recorded: str) -> type[Distribution]:
-    """The distribution class of a tag of this package or of numpyro.
-
-    Raises
-    ------
-    ValueError
-        If it is no distribution, or one of another package.
-    """
+    """The distribution class of a tag of this package or of numpyro; a ValueError if it is none."""
     package, name = _parts(recorded)
     found = getattr(numpyro.distributions, name, None) if package == "numpyro" else find_class(recorded)
     if not isinstance(found, type) or not issubclass(found, Distribution):
-        raise ValueError(f"it names {recorded}, which is no distribution")
+        raise ValueError(f"it refers to {recorded}, which is not a distribution")
     return found
 
 

@@ -26,8 +26,10 @@ __all__ = [
     "refuse",
     "require",
     "require_covariance",
+    "require_distributions",
     "require_integer",
     "require_key",
+    "require_kind",
     "require_number",
     "require_one_of",
     "require_reals",
@@ -117,12 +119,13 @@ def is_concrete(*values: Any) -> bool:
 def concretely(function: Callable[..., Any], *values: Any) -> Any:
     """``function(numpy, *values)`` as JAX arrays where all values are concrete, else ``function(jax.numpy, ...)``.
 
-    The arithmetic of a constructor on a few small arrays is not worth a compilation, and NumPy needs none.
+    The arithmetic of a constructor on a few small arrays is not worth a compilation, and NumPy needs none; nor does
+    ``device_put``, where ``jnp.asarray`` compiles a program for every shape.
     """
     if not is_concrete(*jax.tree.leaves(values)):
         return function(jnp, *values)
     with jax.ensure_compile_time_eval():  # concrete values stay concrete, inside jit too
-        return jax.tree.map(jnp.asarray, function(np, *jax.tree.map(np.asarray, values)))
+        return jax.tree.map(jax.device_put, function(np, *jax.tree.map(np.asarray, values)))
 
 
 def require_reals(name: str, value: Any) -> None:
@@ -165,6 +168,22 @@ def refuse(wrong: Any, name: str, values: Any, fault: str) -> None:
     """Raise ValueError ``NAME[PLACE] is VALUE`` and ``fault`` at the first True of ``wrong``."""
     for at in np.argwhere(wrong)[:1].tolist():
         raise ValueError(f"{name}{at or ''} is {values[tuple(at)]}{fault}")
+
+
+def require_kind(name: str, array: Any, kinds: str, cure: str) -> None:
+    """Raise TypeError unless the dtype is of one of NumPy's ``kinds``, such as "iu" for integers."""
+    if array.dtype.kind not in kinds:
+        raise TypeError(f"{name} has dtype {array.dtype}: {cure}")
+
+
+def require_distributions(name: str, rows: Any) -> None:
+    """Raise ValueError unless rows (..., entry) are probabilities that sum to one: within 1e-6, float32 1e-4."""
+    rows = np.asarray(rows)
+    require(rows >= 0, name, rows, "is negative", "give probabilities")
+    sums = rows.sum(-1, dtype=np.float64)
+    off = np.abs(sums - 1) > (1e-6 if rows.dtype == np.float64 else 1e-4)
+    for at in np.argwhere(off)[:1].tolist():
+        raise ValueError(f"{name}{at or ''} sums to {sums[tuple(at)]:.6g}, not 1: divide each row by its sum")
 
 
 def require_covariance(name: str, matrices: Any, rows: Iterable[tuple[int, ...]] | None = None) -> None:

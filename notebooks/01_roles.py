@@ -11,14 +11,14 @@
 # ---
 
 # %% [markdown]
-# # Who plays where, and when do they swap?
+# # Which role does each player have, and when do players swap?
 #
-# Tracking data of ten outfield players of one team while it defends, at five frames a second. The line-up gives the
-# *nominal* position of each player. Can a model that never sees the line-up recover the roles, assign them to players,
-# detect when two players swap, and quantify its uncertainty?
+# Tracking data of the ten outfield players of one team while it defends, at five frames per second. The line-up gives
+# the *nominal* position of each player. Can a model that never sees the line-up recover the roles, assign them to
+# players, detect when two players swap, and quantify its uncertainty?
 #
-# The model is a Bayesian hidden Markov model: at each frame every player holds one of ten roles, the emission of a role
-# is a Gaussian over positions relative to the team's centre, and roles change by a Markov chain. The posterior of all
+# The model is a Bayesian hidden Markov model: in each frame every player has one of ten roles, the emission of a role
+# is a Gaussian over positions relative to the team's centroid, and roles follow a Markov chain. The posterior of all
 # parameters is approximated by variational inference.
 
 # %%
@@ -45,13 +45,13 @@ QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 # %% [markdown]
 # ## The data
 #
-# One sequence is one player during one spell of defending; the ten sequences of a spell form a group. Positions are in
-# metres relative to the team's centre, and both teams attack to the right.
+# A sequence is one player during one defensive play; the ten sequences of a play form a group. Positions are in metres
+# relative to the team's centroid, and both teams attack to the right.
 
 # %%
 plays = football.load("away")
 data = plays.data
-print(f"{len(np.unique(data.group))} spells of defending, {data.num_sequences} player sequences,")
+print(f"{len(np.unique(data.group))} defensive plays, {data.num_sequences} player sequences,")
 print(
     f"{int(data.lengths.sum())} player-frames, sequences of {data.lengths.min()} to {data.lengths.max()} frames"
 )
@@ -59,8 +59,8 @@ print(
 # %% [markdown]
 # ## The fit
 #
-# Ten roles, with a weak normal-inverse-Wishart prior (prior strength 0.01 observations, centred on the team, scale
-# about five metres). The ELBO has many local optima, so CAVI runs from several starts, vectorised in one compiled
+# Ten roles, with a weak normal-inverse-Wishart prior (worth 0.01 observations, centred on the team, scale about five
+# metres). The ELBO has many local optima, so CAVI runs from several initialisations, vectorised in one compiled
 # program, and the restart with the highest ELBO is selected. The line-up is not used.
 
 # %%
@@ -76,10 +76,10 @@ plots.elbo_traces(fit, ax)
 plt.show()
 
 # %% [markdown]
-# ## Who plays where
+# ## The inferred roles
 #
-# One ellipse per role: the thick one at the posterior mean, thin ones for draws from the posterior. The back line, the
-# holding midfielders and the forwards of a 4-2-3-1 are visible.
+# One covariance ellipse per role: the thick one at the posterior mean, thin ones for posterior draws. The back line,
+# the holding midfielders and the forwards of a 4-2-3-1 are visible.
 
 # %%
 fig, ax = plt.subplots(figsize=(8, 5.2))
@@ -88,24 +88,25 @@ ax.set(xlim=(-36, 36), ylim=(-30, 30))
 plt.show()
 
 # %% [markdown]
-# Distinct roles for the ten players of a spell are an optimal assignment, with expected negative log likelihoods as
-# costs. How well does it agree with the line-up, which was not used so far?
+# To give the ten players of a play distinct roles, we solve an optimal assignment problem with expected negative log
+# likelihoods as costs. How well do the roles agree with the line-up, which has not been used so far?
 
 # %%
 assigned = ethogram.assign_roles(fit.posterior, data)
 inferred = ethogram.infer_roles(fit.posterior, data)
 one_each = np.where(inferred.path >= 0, assigned.role[:, None], -1)
-for name, roles in {"most likely path": inferred.path, "one role each": one_each}.items():
+for name, roles in {"most likely path": inferred.path, "one role per player": one_each}.items():
     print(
-        f"{name:17s} frames with duplicate roles {duplicate_share(roles, data.group, data.lengths):.2f}, "
+        f"{name:19s} frames with duplicate roles {duplicate_share(roles, data.group, data.lengths):.2f}, "
         f"role consistency of players {consistency(roles, data.agent):.2f}, "
         f"agreement with the line-up {lineup_agreement(roles, data.agent, plays.formation_place):.2f}"
     )
 
 # %% [markdown]
-# ## When do they swap?
+# ## When do players swap roles?
 #
-# One row per player, one colour per role; opacity is the marginal probability of the role, black ticks mark changes.
+# One row per player, one colour per role; opacity is the marginal probability of the role, and black ticks mark
+# changes.
 
 # %%
 fig, ax = plt.subplots(figsize=(11, 4))
@@ -120,12 +121,12 @@ plt.show()
 closest = np.argsort(assigned.margin)[:3]
 frames = np.array([data.lengths[data.group == g].max() for g in np.unique(data.group)])
 for play in closest:
-    print(f"spell {play}: {frames[play]} frames, margin {assigned.margin[play]:.1f} nats")
+    print(f"play {play}: {frames[play]} frames, margin {assigned.margin[play]:.1f} nats")
 
 # %% [markdown]
 # ## How many roles do the data support?
 #
-# The ELBO on the training spells and the log likelihood of held-out spells, over the number of roles.
+# The ELBO on the training plays and the log likelihood of held-out plays, by number of roles.
 
 # %%
 curve = ethogram.heldout_score_curve(
@@ -145,8 +146,8 @@ plt.show()
 # ## How good is the variational approximation?
 #
 # On a small problem we compare three algorithms on the same model object: CAVI, SVI with natural gradients, and NUTS,
-# which samples the posterior with the roles marginalised. State labels are not identified, so every draw is aligned to
-# one reference.
+# which samples the posterior of the parameters with the roles marginalised. State labels are not identified, so every
+# draw is aligned to one reference.
 
 # %%
 small = ethogram.RoleHMM(2, ethogram.GaussianEmission(1, strength=0.1, dof=4.0, scale=2.0), transition=2.0)
@@ -214,9 +215,10 @@ plt.show()
 # %% [markdown]
 # ## Conclusions
 #
-# Without labels the model recovers the formation and assigns a role to each player in each spell, with uncertainty.
-# Players do swap roles: the Viterbi paths often place two players in one role for a short time, which the assignment
-# excludes by one role per player and spell. The likelihood alone does not decide between the two descriptions.
+# Without labels the model recovers the formation, and assigns a role to each player in each play, with uncertainty.
+# Players do swap roles: the Viterbi paths often put two players into the same role for a short time, which the
+# assignment of one role per player and play excludes. The likelihood alone does not decide between the two
+# descriptions.
 
 # %%
 fig, ax = plt.subplots(figsize=(5, 4.4))

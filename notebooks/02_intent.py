@@ -14,13 +14,13 @@
 # # Which intents drive a mouse in a labyrinth?
 #
 # A water-deprived mouse explores a labyrinth of 127 nodes, with a water port at one of its 64 ends and the home cage
-# at the entrance. We observe every node and every turn, but not the goal. Can a model without information on water or
-# home infer the mouse's intents, when they change, and how many there are?
+# at the entrance. We observe every node and every turn, but not the goal. Can a model that does not know where water
+# and home are infer the mouse's intents, when they change, and how many there are?
 #
-# The agent Markov model has a latent intent that drives the actions, and changes with a probability that depends on the
-# intent, the node and the action. Policies, transitions and the initial intent have priors and are learned jointly. The
-# number of intents is learned too: the transition rows share weights under a hierarchical Dirichlet process, and the
-# truncation is only an upper bound.
+# The agent Markov model has a latent intent that drives the actions and changes with a probability that depends on
+# the intent, the node and the action. Policies, transitions and the initial intent have priors and are learned
+# jointly. The number of intents is learned too: the transition rows share weights under a hierarchical Dirichlet
+# process, and the truncation is only an upper bound.
 
 # %%
 import os
@@ -45,7 +45,7 @@ QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 # %% [markdown]
 # ## The data
 #
-# Windows of 500 steps, each with a node and an action. A part is held out below.
+# Windows of 500 steps, each with a node and an action. Some windows are held out below.
 
 # %%
 data, _ = draw_windows(jax.random.key(0), *((24, 1) if QUICK else (100, 1)))
@@ -55,9 +55,9 @@ print(f"steps at the water: {100 * np.mean(data.states == labyrinth.WATER):.1f} 
 # %% [markdown]
 # ## How many intents?
 #
-# We fit the model with truncations of 1, 2, 3 and 5, and of 8, which is more than it needs. Each fit is scored on
-# held-out windows by the log predictive density per step, at posterior means. Among several restarts the best ELBO
-# wins; the held-out score selects nothing.
+# We fit the model with truncations of 1, 2, 3, 5 and 8, where 8 is more than it needs. Each fit is scored on held-out
+# windows by the log predictive density per step, at posterior means. The restart with the highest ELBO is selected;
+# the held-out score is not used for selection.
 
 # %%
 SIZES = [1, 5] if QUICK else [1, 2, 3, 5, 8]
@@ -84,15 +84,15 @@ ax.set_xlabel("truncation (maximum number of intents)")
 plt.show()
 
 # %% [markdown]
-# On all windows, the gain from one intent to two is large and that to three smaller; further intents are not needed:
-# the score levels off, and the ELBO falls slightly. The ELBO need not increase with the truncation: a larger model has
-# more local optima, and pays for weights it does not use.
+# With all windows, the gain from one intent to two is large, and that from two to three smaller. More intents are not
+# needed: the score levels off, and the ELBO falls slightly. The ELBO need not increase with the truncation: a larger
+# model has more local optima, and is penalised for weights it does not use.
 #
 # ## How many intents does the model use?
 #
-# Of the intents allowed, how many does the largest model use? The weights are the shared base measure of the
-# hierarchical process, towards which the transition rows are shrunk; q has a point mass on them. The share of the steps
-# of each intent is a different quantity, and follows from the posterior of the intents.
+# How many of its possible intents does the largest model use? The weights are the shared base measure of the
+# hierarchical Dirichlet process, towards which the transition rows are shrunk; q has a point mass on them. The share
+# of steps of each intent is a different quantity, and follows from the posterior of the intents.
 
 # %%
 fit = curve.fits[-1]
@@ -112,10 +112,10 @@ plt.show()
 # ## Model comparison by leave-one-out cross-validation
 #
 # ArviZ estimates the leave-one-out predictive density from posterior draws. Ours are draws from q, the variational
-# approximation, which is narrower than the posterior: the estimate is for q, `p` is too small, and the Pareto
-# diagnostics look better than they should. Each left-out unit is a whole window of 500 steps, which shifts the
-# posterior of rare nodes considerably, so diagnostics may still warn, rightly. Trust the ranking where it agrees with
-# the held-out score above, which uses no window twice.
+# approximation, which is narrower than the posterior: the estimate is for q, `p` is too small, and the Pareto k
+# diagnostics are optimistic. Each left-out unit is a whole window of 500 steps, which shifts the posterior at rarely
+# visited nodes considerably, so the diagnostics may still warn, rightly. Trust the ranking if it agrees with the
+# held-out score above, which uses no window for both fitting and testing.
 
 # %%
 trees = {
@@ -136,9 +136,9 @@ for text in dict.fromkeys(
 # %% [markdown]
 # ## When does the intent change?
 #
-# One window, with stacked posterior probabilities: a single colour from top to bottom is certainty. The marks above are
-# arrivals at the water and departures for home, which are not given to the model; below is the change probability of
-# each step.
+# One window, with stacked posterior probabilities: a single colour from top to bottom means certainty. The marks
+# above are arrivals at the water and departures for home, which are not given to the model; the strip below is the
+# probability of a change of intent at each step.
 
 # %%
 window = typical_trace(inferred.probability)
@@ -156,7 +156,7 @@ plt.show()
 # %% [markdown]
 # ## Where do the intents lead?
 #
-# From each node, follow the most probable actions of an intent: do they end at the water, at home, or in a cycle?
+# From each node, we follow the most probable actions of an intent: do they end at the water, at home, or in a cycle?
 
 # %%
 policy = np.asarray(fit.posterior.model.agent(fit.posterior.mean()).policy)
@@ -169,11 +169,11 @@ for intent in inferred.used:
     print(titles[intent].replace("\n", " "))
 
 # %% [markdown]
-# Disc area is the share of an intent's steps at a node; arrows are its most probable actions. On all windows, one
-# intent leads to the water from nearly everywhere, searching dead ends on its way; one begins at the water and leads
+# Disc area is the share of an intent's steps at a node; arrows are its most probable actions. With all windows, one
+# intent leads to the water from nearly everywhere, searching dead ends on the way; one begins at the water and leads
 # out, mostly home; one explores the far side and leads to neither. The other intents with more than 1 % of the steps
-# are back-and-forth movements between two nodes. Neither water nor home was given to the model. The partition of the
-# remaining time differs between good fits: other starts and windows may give two large intents instead of three.
+# are back-and-forth movements between two nodes. The model knows neither water nor home. How the remaining time is
+# divided differs between good fits: other initialisations and windows may give two large intents instead of three.
 
 # %%
 shown = inferred.used[:4]

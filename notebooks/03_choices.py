@@ -13,13 +13,13 @@
 # %% [markdown]
 # # What does a Tetris player value?
 #
-# We watch a player of Tetris. Every piece has some twenty legal placements, different ones each time, and she chooses
-# one. What does she value: a low stack, no holes, a flat surface? And what will she do next?
+# We observe a Tetris player. Every piece has some twenty legal placements, different ones each time, and she chooses
+# one of them. What does she value: a low stack, no holes, a flat surface? And what will she do next?
 #
 # The model is the noisy Markov decision process: a placement has a utility, linear in its features, plus standard
-# normal noise, and she chooses the largest. That is a multinomial probit with choice sets that vary. Its likelihood is
-# a one-dimensional integral, which NUTS can sample; given latent utilities it is a linear regression, which data
-# augmentation can, and its parameter-expanded form PX-DA.
+# normal noise, and she chooses the placement with the largest sum. This is a multinomial probit with varying choice
+# sets. Its likelihood is a one-dimensional integral, evaluated by quadrature for NUTS. Given the latent utilities it
+# is a linear regression, which data augmentation exploits, and so does its parameter-expanded form, PX-DA.
 
 # %%
 import os
@@ -46,9 +46,8 @@ CHAINS = 4
 # ## Three samplers on a small MDP
 #
 # First an MDP that is small enough to compare samplers: seven states, three actions, fifty decisions. The true values
-# of the states are known and sum to zero, since adding a constant to all of them changes no choice. Decisions are
-# simulated until the choices overlap: along a direction that no choice contradicts, only the prior bounds the
-# posterior.
+# of the states are known and sum to zero, since adding a constant to all of them changes no choice. We simulate until
+# the choices overlap: if they are separated, only the prior bounds the posterior in some direction.
 
 # %%
 model = ethogram.NoisyMDP(kappa=16.0)
@@ -85,9 +84,9 @@ for name, kernel in kernels.items():
           f"smallest ess_bulk of a value {slowest:.0f} of {sweeps} draws")  # fmt: skip
 
 # %% [markdown]
-# The three agree on the posterior, and differ in autocorrelation. Plain data augmentation takes small steps of the
-# utilities, then of the values. PX-DA also moves the scale of all utilities and the level of those of each decision,
-# which change no choice and so can move far.
+# The three agree on the posterior but differ in autocorrelation. Plain data augmentation alternates between the
+# utilities and the values, and takes small steps. PX-DA also moves the scale of all utilities, and their level in each
+# decision; these moves change no choice and so can be large.
 
 
 # %%
@@ -121,7 +120,7 @@ axes[1].legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# Rank plots: the ranks of each chain's draws among all draws are uniform where the chains have the same distribution.
+# Rank plots: the ranks of each chain's draws among all draws are uniform if the chains have the same distribution.
 
 # %%
 ranks = plt.figure(figsize=(12, 3), layout="constrained")
@@ -138,8 +137,8 @@ plt.show()
 # %% [markdown]
 # ## Her game
 #
-# A player who avoids holes most: values of (-3, -15, -1) for the height of the stack, its holes and its bumpiness. We
-# fit her first hundred placements, and predict the next four hundred.
+# This player cares most about holes: her values are (-3, -15, -1) for the height of the stack, its holes and its
+# bumpiness. We fit her first hundred placements, and predict the next four hundred.
 
 # %%
 truth = (-3.0, -15.0, -1.0)
@@ -163,13 +162,14 @@ samples = mcmc.get_samples()
 print(ethogram.choices.summarize_choices(player, samples, train))
 
 # %% [markdown]
-# That was NUTS; `PXDA(player)` takes the same decisions. With many options and large values the scale of the values is
+# That was NUTS; `PXDA(player)` can be used in its place. With many options and large values the scale of the values is
 # poorly identified, and a sweep changes it little: `PXDA(player, winner="rejection", collapse_scale=2)` adds a move of
-# the scale with the latent utilities marginalised out. The cells above, with `player` and `train`, compare them.
+# the scale with the latent utilities marginalised out. To compare the samplers, run the cells above with `player` and
+# `train`.
 #
 # Predictions are posterior predictive probabilities of each placement: the mean over draws of its exact probability.
-# The choice error is the share of placements that are not the most probable one. The oracle has the
-# true values but not the noise; no model has a smaller expected error on average.
+# The choice error is the share of placements that are not the most probable one. The oracle knows the true values but
+# not the noise; no model has a smaller expected error.
 
 # %%
 probabilities = ethogram.choices.predict_choice_probabilities(None, player, samples, test)
@@ -178,7 +178,7 @@ error = ethogram.choices.choice_error(guess, test)
 floor = ethogram.choices.noise_floor(test.features @ np.array(truth), test)
 chosen = np.take_along_axis(np.asarray(probabilities), test.choice[:, None], 1)
 print(f"choice error: {error:.3f}; expected of the oracle: {floor:.3f}")
-print(f"held-out log predictive density: {np.log(chosen).mean():.3f} nats a placement")
+print(f"held-out log predictive density: {np.log(chosen).mean():.3f} nats per placement")
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
@@ -187,11 +187,11 @@ plots_choices.reliability(ethogram.choices.calibration(probabilities, test, 8), 
 plt.show()
 
 # %% [markdown]
-# Left, the marginal posteriors of her values, and the truth. Right, a reliability diagram: observed shares of options
-# against their predicted probabilities.
+# Left: marginal posteriors of her values, with the true values. Right: a reliability diagram, observed shares of
+# options against predicted probabilities.
 #
-# Last, the same pieces and the same noise, played with her values and with the posterior means; the current piece is
-# coloured where it lands.
+# Finally, two games with the same pieces and the same noise, one played with her values and one with the posterior
+# means; the current piece is coloured where it lands.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(6, 6), layout="constrained")
@@ -205,8 +205,10 @@ for ax, values, title in zip(
 plt.show()
 cap = 100 if QUICK else 250
 survived = tetris.play(jax.random.key(5), samples["v"].mean(0), 20 if QUICK else 100, cap)
-print(f"of {len(survived)} games of the learned player {np.mean(survived == cap):.0%} lasted all {cap} moves")
+print(
+    f"of {len(survived)} games of the learned player, {np.mean(survived == cap):.0%} lasted all {cap} moves"
+)
 
 # %% [markdown]
-# To record your own game: `ethogram play tetris --out mine.csv`; `ethogram.domains.tetris.load_games("mine.csv")` reads
-# its decisions for the model above.
+# Record your own game with `ethogram play tetris --out mine.csv`; `ethogram.domains.tetris.load_games("mine.csv")`
+# reads its decisions for the model above.

@@ -14,8 +14,8 @@
 # # Which reward explains behaviour, and what is not identified?
 #
 # We observe an agent in an environment with known transitions and ask which reward explains its actions. Many rewards
-# do. GP-IRL puts a Gaussian-process prior on the reward, assumes a soft-optimal (maximum-entropy) agent, and infers the
-# posterior of the reward.
+# do. GP-IRL puts a Gaussian-process prior on the reward, assumes a soft-optimal (maximum-entropy) agent, and computes
+# the posterior of the reward.
 
 # %%
 import os
@@ -50,8 +50,8 @@ QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 # %% [markdown]
 # ## Three states, two demonstrations: checking the posterior
 #
-# An MDP small enough to compute the posterior on a grid: three states, each leading to the two others. The agent went
-# from the first to the second, and from the third to the second. With fixed hyper-parameters, natural-gradient
+# An MDP small enough to compute the posterior on a grid: three states, each leading to the other two. The agent went
+# from the first to the second state, and from the third to the second. With fixed hyper-parameters, natural-gradient
 # variational inference and NUTS should agree with the grid.
 
 # %%
@@ -90,9 +90,9 @@ print(f"{'grid':12s} mean {mean.round(2)}  sd {np.sqrt(mass @ (grid - mean) ** 2
 print(f"ELBO {fit.elbo:.4f} +- {fit.elbo_se:.4f}; log evidence by quadrature -1.3577")
 
 # %% [markdown]
-# Two demonstrations carry little information: the marginal posterior of each reward is close to the prior. They inform
-# a *difference*, the second reward minus the first. The level is not identified, since adding a constant to all rewards
-# leaves the policy unchanged.
+# Two demonstrations carry little information: the marginal posterior of each reward is close to the prior. They are
+# informative about a *difference*, the second reward minus the first. The level is not identified, since adding a
+# constant to all rewards leaves the policy unchanged.
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
@@ -110,11 +110,11 @@ axes[0].legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# ## Objectworld: a map of the reward
+# ## Objectworld: the reward of every cell
 #
-# A square grid with coloured objects. The reward is -10 within three cells of outer colour 1, unless outer colour 2 is
-# within two cells: then it is +5; elsewhere 0. The features are distances, as indicators `distance < k`; the rule is
-# not given to the model.
+# A square grid with coloured objects. The reward is -10 within three cells of outer colour 1, unless outer colour 2
+# is within two cells: then it is +5; elsewhere it is 0. The features are indicators `distance < k` of the distance to
+# each colour; the model does not know the rule.
 
 # %%
 size, paths = (8, 32) if QUICK else (12, 64)
@@ -146,10 +146,10 @@ plt.show()
 # %% [markdown]
 # ### Expected value differences
 #
-# Rewards are compared by the value of the optimal policy minus that of the policy optimal for the estimate, in the
-# training environment and in another one with other objects. The baseline is a linear reward fitted by maximum entropy.
-# For the Gaussian process we use the posterior mean as a function of the features, in both environments: the noise of
-# single cells is estimated from the few visits to each.
+# The expected value difference (EVD) is the value of the optimal policy minus that of the policy that is optimal for
+# the estimated reward. We compute it in the training environment and in another one with other objects. The baseline
+# is a linear reward fitted by maximum entropy. For the Gaussian process we use the posterior mean as a function of
+# the features in both environments, because the noise of single cells is estimated from few visits to each.
 
 # %%
 linear = fit_max_entropy(home.mdp, data, home.features)
@@ -175,9 +175,9 @@ axes[2].set_title("coverage of reward differences", fontsize=10)
 plt.show()
 
 # %% [markdown]
-# On the right: coverage of central intervals for the differences between cells. Calibration holds for rewards drawn
-# from the prior. This one is a step function with steps of ten and fifteen, so that a curve off the diagonal indicates
-# prior misspecification, not a broken sampler.
+# On the right: coverage of central credible intervals of the reward differences between cells. Coverage is nominal for
+# rewards drawn from the prior. This one is a step function with steps of ten and fifteen, so that a curve off the
+# diagonal indicates prior misspecification, not a broken sampler.
 
 # %%
 coverage = float(difference_coverage(draws["reward"], home.reward))
@@ -191,8 +191,8 @@ for name, policy in three._asdict().items():
 # ### In ArviZ
 #
 # The exported data have named dims: rewards by state, log likelihood by trajectory. PSIS-LOO leaves out one trajectory
-# at a time; with one reward per cell and few trajectories many of them are highly influential (Pareto k above 0.7).
-# Then hold out trajectories and refit instead.
+# at a time. With one reward per cell and few trajectories, many of them are highly influential (Pareto k above 0.7);
+# then hold out trajectories and refit instead.
 
 # %%
 tree = ethogram.to_arviz(fit, data, num_draws=100 if QUICK else 200, key=jax.random.key(6))
@@ -203,9 +203,9 @@ with warnings.catch_warnings():
 # %% [markdown]
 # ## Bus engine replacement
 #
-# Harold Zurcher kept or replaced the engines of his buses, month by month; Rust (1987) explained it by a maintenance
-# cost that is linear in mileage and a replacement cost. A Gaussian process makes the maintenance cost nonparametric.
-# The discount is .9999 per month.
+# Harold Zurcher kept or replaced the engines of his buses, month by month; Rust (1987) explained his decisions by a
+# maintenance cost that is linear in mileage and a replacement cost. A Gaussian process makes the maintenance cost
+# nonparametric. The discount is .9999 per month.
 
 # %%
 counts = rust_bus.decision_counts(rust_bus.load(4))
@@ -231,5 +231,5 @@ plt.show()
 
 # %% [markdown]
 # Rust's line lies within the band, and the band is wide: 33 replacements in 4292 months show that old engines cost
-# more, but carry little information on the shape. The cost at low mileages and the replacement cost are separated by
-# the prior alone, since no new engine was ever replaced. A point estimate does not show this.
+# more, but carry little information about the shape of the cost. Only the prior distinguishes the cost at low mileages
+# from the replacement cost, since no new engine was ever replaced. A point estimate does not show this.

@@ -13,11 +13,11 @@
 # %% [markdown]
 # # Which faults explain the symptoms best?
 #
-# A resident reports a heating failure: one radiator is cold, all rooms are cold now and then, the boiler cycles and the
-# gas bill is high; the rooms upstairs are as warm as the others, there is no wet patch and no soot. Nine faults are
-# possible, several may be present at once, and hidden states lie between faults and symptoms: how fast the water moves,
-# whether the pressure is low. Which **joint assignment** of the faults is most probable, with the hidden states summed
-# out? That is a marginal MAP query: a maximum over some variables of a sum over others.
+# A resident reports a heating failure: one radiator is cold, all rooms are cold now and then, the boiler cycles and
+# the gas bill is high; the rooms upstairs are as warm as the others, and there is no wet patch and no soot. Nine
+# faults are possible, several may be present at once, and there are hidden variables between faults and symptoms: how
+# fast the water flows, whether the pressure is low. Which **joint assignment** of the faults is most probable, with
+# the hidden variables summed out? That is a marginal MAP query: a maximum over some variables of a sum over others.
 
 # %%
 import os
@@ -35,10 +35,10 @@ QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 SECONDS = 2.0 if QUICK else 5.0
 
 # %% [markdown]
-# ## A network by noisy-or
+# ## A noisy-or network
 #
-# Causes act independently, each with its own strength. Effects with several causes are chains of small tables, so that
-# ten causes do not need a table of a thousand rows.
+# Causes act independently, each with its own strength. An effect with several causes is represented by a chain of
+# small tables, so that ten causes do not need a table of a thousand rows.
 
 # %%
 query = diagnosis.heating_query()
@@ -52,8 +52,8 @@ for name, state in diagnosis.COMPLAINTS.items():
 # %% [markdown]
 # ## Three estimates, two of which miss the optimum
 #
-# The optimal **joint** assignment of the faults; the most probable explanation (MPE) of *all* variables, restricted to
-# the faults; and the posterior mode of every fault. Only the first answers the query.
+# We compare the optimal **joint** assignment of the faults, the most probable explanation (MPE) of *all* variables
+# restricted to the faults, and the posterior mode of each fault. Only the first answers the query.
 
 
 # %%
@@ -75,11 +75,11 @@ for method, words in (
 
 # %% [markdown]
 # The MPE commits to one state of every hidden variable. Where a set of faults produces the symptoms through many
-# configurations of the hidden variables, its probability is spread over them, and each single one is less probable than
-# the only configuration of a worse set of faults. Marginal MAP sums over them.
+# configurations of the hidden variables, its probability is spread over them, and each of them can be less probable
+# than the only configuration of a less probable set of faults. Marginal MAP sums over them.
 #
 # The posterior modes miss a fault. The posterior probability that the thermostat is off is below one half, since other
-# faults can take its place; but given that the valve is stuck, the thermostat is more probably off than not.
+# faults explain the same symptoms; but given that the valve is stuck, the thermostat is more probably off than not.
 
 # %%
 posterior = networks.variable_posteriors(query).probabilities
@@ -89,8 +89,8 @@ for name in diagnosis.FAULTS:
 # %% [markdown]
 # ## How certain is the answer?
 #
-# The next best assignments and their gaps in nats show the alternatives; the loss of single changes shows which parts
-# of the answer are certain.
+# The next best assignments and their gaps in nats show the alternatives; the loss caused by single changes shows which
+# parts of the answer are certain.
 
 # %%
 for each in networks.best_assignments(query, 6):
@@ -108,8 +108,8 @@ right.set_title(f"answer: {faults(best.assignment)}", fontsize=10)
 plt.show()
 
 # %% [markdown]
-# A further observation is one more piece of evidence; nothing is compiled again. An uncertain observation is soft
-# evidence, with likelihoods in place of a state: "I think I heard gurgling" is three to one.
+# Further observations are added to the evidence; nothing is compiled again. An uncertain observation is soft evidence,
+# with likelihoods in place of a state: "I think I heard gurgling" is three to one.
 
 # %%
 for more in ({"humming": "yes"}, {"gurgling": [1.0, 3.0]}):
@@ -120,9 +120,9 @@ for more in ({"humming": "yes"}, {"gurgling": [1.0, 3.0]}):
 # %% [markdown]
 # ## The AGS surrogate
 #
-# Cui, Marinescu and Khardon (2018) reduce marginal MAP to planning: weights q of the faults' states, and forward
-# marginals that treat parents as independent. The surrogate is smooth, cheap and differentiable, but it is not the
-# probability. Here are both, at the vertices that gradient ascent visits.
+# Cui, Marinescu and Khardon (2018) reduce marginal MAP to planning: they put weights q on the states of the faults,
+# and compute forward marginals that treat parents as independent. The surrogate is smooth, cheap and differentiable,
+# but it is not the probability. We plot both at the vertices that gradient ascent visits.
 
 # %%
 passed = networks.ascend(jax.random.key(1), query, num_restarts=64, max_steps=100)
@@ -132,22 +132,22 @@ shown = slice(0, 200)
 axes.plot(passed.log_values[shown], exact, ".", alpha=0.6)
 ends = [min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])]
 axes.plot(ends, ends, color="0.7", zorder=0)
-axes.set(xlabel="surrogate", ylabel="exact log probability", title="vertices visited by the ascent")
+axes.set(xlabel="log surrogate", ylabel="exact log probability", title="vertices visited by gradient ascent")
 plt.show()
 top = passed.states[0]
 print(f"largest surrogate: {faults(query.named(top))}, exact {exact[0]:.3f}; best visited: {exact.max():.3f}")
 
 # %% [markdown]
 # Forward marginals carry no evidence from children to parents: two symptoms of one hidden cause count as independent.
-# Here most relevant variables are MAP variables, so that surrogate and probability nearly agree, a few vertices apart;
-# with fewer MAP variables they differ more. The visited vertices are worth more than the best one by the surrogate:
-# `hybrid` uses them as one source of starts, and scores assignments exactly.
+# Here most relevant variables are MAP variables, so that surrogate and probability nearly agree, except at a few
+# vertices; with fewer MAP variables they differ more. All visited vertices are more useful than the one with the
+# largest surrogate: `hybrid` uses them as starting points, and scores assignments exactly.
 
 # %% [markdown]
 # ## Large networks
 #
 # Three networks of the UAI competitions: a grid, a medical diagnosis, a pedigree. Constrained elimination would need
-# tables of gigabytes; the hybrid method is a large-neighbourhood search with an incumbent at any time.
+# tables of gigabytes; here the hybrid method is an anytime large-neighbourhood search.
 
 # %%
 names = list(uai_networks.KNOWN)[: 2 if QUICK else 3]
@@ -166,6 +166,6 @@ for axes, name in zip(panels, names, strict=True):
 plt.show()
 
 # %% [markdown]
-# The dashed line is the best known log probability, proved optimal for the first two. A missing curve is a method whose
-# assignments are all impossible: deterministic tables leave few assignments of positive probability, and a method that
-# ignores the zeros finds none of them.
+# The dashed line is the best known log probability, proved optimal for the first two networks. If a curve is missing,
+# the method found only impossible assignments: deterministic tables leave few assignments of positive probability,
+# and a method that ignores the zeros finds none of them.

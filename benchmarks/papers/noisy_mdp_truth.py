@@ -182,8 +182,7 @@ def rows_of_shape(moves: str, size: tuple[int, int], seed: int) -> list[dict[str
             noisy = jnp.reshape(means, (3, -1, 3 * chains))
             noisy = noisy + jax.random.normal(key_noise, noisy.shape)
             drawn = gibbs_sweep.draw_parameters(
-                key_draw, problem, jnp.where(problem.legal, noisy, 0), gibbs_sweep.MOVES[moves],
-                scale_prior=None, translation_sd=jnp.ones(()),
+                key_draw, problem, jnp.where(problem.legal, noisy, 0), gibbs_sweep.MOVES[moves], scale_prior=None,
             )  # fmt: skip
             return drawn.theta, jnp.sum(drawn.theta**2, axis=0)
 
@@ -237,7 +236,6 @@ def rows_of_geweke(
         drawn, _ = gibbs_sweep.sweep(
             key_sweep, problem._replace(design=jnp.reshape(rows, problem.design.shape), legal=legal),
             theta[:, None], latents, gibbs_sweep.MOVES[moves], winner=winner, proposals=1, scale_prior=None,
-            translation_sd=jnp.ones(()),
         )  # fmt: skip
         return drawn.theta[:, 0], told
 

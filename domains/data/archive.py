@@ -1,4 +1,4 @@
-"""Where real data lie and how an npz archive is read: inside the package, or under ``ETHOGRAM_DATA``."""
+"""Readers of npz archives of real data, in the package or under ``ETHOGRAM_DATA``."""
 
 from __future__ import annotations
 
@@ -16,33 +16,14 @@ __all__ = ["embedded", "external", "read"]
 
 
 def embedded(folder: str, name: str, keys: Sequence[str]) -> list[np.ndarray]:
-    """Arrays of an archive that travels with the package, in the order of `keys`.
-
-    Parameters
-    ----------
-    folder, name : folder under ``ethogram.domains.data`` and file in it.
-    keys : names of the arrays wanted.
-
-    Raises
-    ------
-    ValueError : the file cannot be read or lacks an array; the message names it and the cause.
-    """
+    """Arrays of a file in a folder of ``ethogram.domains.data``, in the order of `keys`; errors as :func:`read`."""
     source = resources.files("ethogram.domains.data") / folder / name
     with source.open("rb") as file:
         return _arrays(file, str(source), keys)
 
 
 def external(folder: str, name: str) -> Path:
-    """Path of a file that does not travel with the package, under the environment variable ``ETHOGRAM_DATA``.
-
-    Parameters
-    ----------
-    folder, name : folder under ``ETHOGRAM_DATA`` and file in it.
-
-    Raises
-    ------
-    FileNotFoundError : the variable is not set, or no such file is there; the message says what to set.
-    """
+    """Path of a file in a folder of ``ETHOGRAM_DATA``; FileNotFoundError says what to set."""
     root = os.environ.get("ETHOGRAM_DATA")
     if not root:
         raise FileNotFoundError(

@@ -25,11 +25,9 @@ SMALLEST, LARGEST = 0.03, 1.0
 
 
 def move_scale(key: Array, problem: ProbitProblem, theta: Array) -> tuple[Array, Array]:
-    """Theta after one such move, and whether it was accepted (chain,), or (subject, chain).
+    """Theta (parameter, chain) after one such move, and whether it was accepted (chain,).
 
-    Parameters
-    ----------
-    theta : (parameter, chain), or (subject, parameter, chain), where each subject has a scale of its own.
+    Both have a leading axis where there are subjects, each with a scale of its own.
     """
     key_size, key_step, key_take = jax.random.split(key, 3)
     shape, dtype = (*theta.shape[:-2], theta.shape[-1]), theta.dtype

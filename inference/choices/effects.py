@@ -88,8 +88,8 @@ def marginal_effects(
         If values are tabular (a transition probability cannot change alone), the feature is unknown, or as for
         :func:`choice_shares`.
     """
-    number = _feature(model, data, feature)
-    return _band(_by_draw(_responses, model, draws, data, probability, number)[0], probability)
+    found = _by_draw(_responses, model, draws, data, probability, _feature(model, data, feature))
+    return _band(found[0], probability)
 
 
 def elasticities(
@@ -115,8 +115,7 @@ def elasticities(
     TypeError, ValueError
         As :func:`marginal_effects`.
     """
-    number = _feature(model, data, feature)
-    each = _by_draw(_responses, model, draws, data, probability, number)[1]
+    _, each = _by_draw(_responses, model, draws, data, probability, _feature(model, data, feature))
     each[:, ~np.asarray(data.legal)[weights_of(data) > 0].any(0)] = np.nan
     return _band(each, probability)
 

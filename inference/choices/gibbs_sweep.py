@@ -67,44 +67,27 @@ MOVES = {
 class ProbitProblem(NamedTuple):
     """Decisions as a sweep reads them: the chosen option first, decisions with a single option dropped.
 
-    With subjects, every part has a leading subject axis, and decisions are padded by some without legal options.
-
-    Attributes
-    ----------
-    design : (option * decision, component), zero for options that are not legal; centred in each decision for "local";
-        with a column of ones for one translation; rotated to its principal axes, so that columns are orthogonal.
-    axes : (parameter, component), orthonormal: parameters are ``axes @ components``.
-    squares : (component,), sums of squares of the columns.
-    legal : (option, decision, 1) booleans.
-    counts : (decision, 1) numbers of legal options.
-    precision : (parameter,) of the prior.
-    pull : (parameter,), the precision times the prior mean.
-    factor : lower Cholesky factor of the posterior precision of the components.
-
-    Notes
-    -----
-    Along axes on which the data are uninformative only the prior is left. In terms of parameters it would be the
-    difference of large numbers, which single precision cannot tell from zero.
+    The design is zero for options that are not legal; centred in each decision for "local"; with a column of ones for
+    one translation; rotated to its principal axes, so that columns are orthogonal. Along axes on which the data are
+    uninformative only the prior is left. In terms of parameters it would be the difference of large numbers, which
+    single precision cannot tell from zero. With subjects, every part has a leading subject axis, and decisions are
+    padded by some without legal options.
     """
 
-    design: Array
-    axes: Array
-    squares: Array
-    legal: Array
-    counts: Array
-    precision: Array
-    pull: Array
-    factor: Array
+    design: Array  # (option * decision, component)
+    axes: Array  # (parameter, component), orthonormal: parameters are axes @ components
+    squares: Array  # (component,), sums of squares of the columns
+    legal: Array  # (option, decision, 1) booleans
+    counts: Array  # (decision, 1) numbers of legal options
+    precision: Array  # (parameter,) of the prior
+    pull: Array  # (parameter,), the precision times the prior mean
+    factor: Array  # lower Cholesky factor of the posterior precision of the components
 
 
 def probit_problem(design: np.ndarray, legal: np.ndarray, choice: np.ndarray, move: Move) -> ProbitProblem:
     """The decisions in the order of a sweep, computed on the host in double precision; without a prior yet.
 
-    Parameters
-    ----------
-    design : (decision, option, parameter).
-    legal : (decision, option) booleans.
-    choice : (decision,) integers; decisions with an unknown choice (-1) are dropped.
+    From a design (decision, option, parameter); decisions with an unknown choice (-1) are dropped.
     """
     kept = (legal.sum(-1) > 1) & (choice >= 0)
     design, legal, choice = np.asarray(design, float)[kept], legal[kept], choice[kept]
@@ -188,29 +171,24 @@ def sweep(
     winner: str,
     proposals: int,
     scale_prior: tuple[float, float] | None,
-    translation_sd: Array,
 ) -> tuple[ParameterDraw, Array]:
     """One sweep of all chains, and the acceptance rate (chain,) of proposals.
 
-    With subjects, they are the first axis of theta, the latents and the scale.
-
-    Parameters
-    ----------
-    theta : (parameter, chain).
-    latents : (option, decision, chain), the chosen option first.
-    winner, proposals : of :func:`~ethogram.inference.choices.latent_utilities.draw_latents`.
-    scale_prior, translation_sd : as for :func:`draw_parameters`.
+    With subjects, they are the first axis of theta (parameter, chain), the latents (option, decision, chain) and the
+    scale; winner and proposals are those of `draw_latents`, the scale's prior is that of `draw_parameters`.
     """
     key_latents, key_parameters = jax.random.split(key)
     means = jnp.reshape(fitted(problem, theta), latents.shape)
-    draw_each = functools.partial(
-        draw_parameters, move=move, scale_prior=scale_prior, translation_sd=translation_sd
-    )
+    draw_each = functools.partial(draw_parameters, move=move, scale_prior=scale_prior)
     if latents.ndim == 3:
         drawn, taken = draw_latents(key_latents, means, problem.legal, latents, winner, proposals)
         new = draw_each(key_parameters, problem, drawn)
     else:
-        mean, legal, current = (_side_by_side(x) for x in (means, problem.legal, latents))
+        # (subject, option, decision, chain) to (option, subject * decision, chain)
+        mean, legal, current = (
+            jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, x.shape[-1])
+            for x in (means, problem.legal, latents)
+        )
         drawn, taken = draw_latents(key_latents, mean, legal, current, winner, proposals)
         subjects, options, decisions, chains = latents.shape
         drawn = jnp.moveaxis(jnp.reshape(drawn, (options, subjects, decisions, chains)), 1, 0)
@@ -218,11 +196,6 @@ def sweep(
         new = jax.vmap(functools.partial(draw_each, shifted=True))(keys, problem, drawn)
     real = (problem.counts.reshape(-1, 1) > 0).astype(taken.dtype)  # padding makes no proposals
     return new, jnp.sum(taken * real, axis=0) / jnp.maximum(jnp.sum(real, axis=0), 1)
-
-
-def _side_by_side(x: Array) -> Array:
-    """(subject, option, decision, chain) to (option, subject * decision, chain)."""
-    return jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, x.shape[-1])
 
 
 def fitted(problem: ProbitProblem, theta: Array) -> Array:
@@ -239,24 +212,19 @@ def draw_parameters(
     move: Move,
     *,
     scale_prior: tuple[float, float] | None,
-    translation_sd: Array,
     shifted: bool = False,
 ) -> ParameterDraw:
     """The expansion, and a joint draw of scale, translation and theta given the latents; the choices do not enter.
 
-    Parameters
-    ----------
-    latents : (option, decision, chain).
-    scale_prior : a and b of the inverse gamma prior of a proper move.
-    translation_sd : prior standard deviation of its translation.
-    shifted : whether the prior mean may be nonzero.
+    A proper move has the a and b of the inverse gamma prior of its scale; `shifted` says that the prior mean of theta
+    may be nonzero.
     """
     key_expand, key_scale, key_theta, key_level = jax.random.split(key, 4)
     legal, dtype, num_chains = problem.legal, latents.dtype, latents.shape[-1]
     counts = jnp.maximum(problem.counts, 1)  # padding has no option
     y, expansion = latents, jnp.zeros(num_chains, dtype)
     if move.proper:
-        y, expansion = _expanded(key_expand, problem, latents, move, scale_prior, translation_sd)
+        y, expansion = _expanded(key_expand, problem, latents, move, scale_prior)
     elif move.translations == "local":
         y = jnp.where(legal, latents - jnp.sum(latents, axis=0) / counts, 0)
     flat = jnp.reshape(y, (-1, num_chains))
@@ -287,12 +255,7 @@ def draw_parameters(
 
 
 def _expanded(
-    key: Array,
-    problem: ProbitProblem,
-    latents: Array,
-    move: Move,
-    scale_prior: tuple[float, float] | None,
-    translation_sd: Array,
+    key: Array, problem: ProbitProblem, latents: Array, move: Move, scale_prior: tuple[float, float] | None
 ) -> tuple[Array, Array]:
     """Latents after a translation from its proper prior, and b over a scale drawn from its prior, (chain,).
 
@@ -304,7 +267,7 @@ def _expanded(
     share = jax.random.gamma(key_scale, (scale_prior or (1.0, 1.0))[0], chains, latents.dtype)
     shift = jnp.zeros(chains, latents.dtype)
     if move.translations == "one":
-        shift = translation_sd * jax.random.normal(key_shift, chains, latents.dtype)
+        shift = jax.random.normal(key_shift, chains, latents.dtype) / jnp.sqrt(problem.precision[-1])
     return jnp.where(problem.legal, latents + shift, 0), share
 
 

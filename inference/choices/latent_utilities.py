@@ -71,12 +71,8 @@ def draw_latents(
 ) -> tuple[Array, Array]:
     """Latent utilities (option, decision, chain) given their means and the winners, and acceptance rates.
 
-    Parameters
-    ----------
-    mean : (option, decision, chain), the chosen option first.
-    legal : (option, decision, 1) booleans; options that are not legal get zero.
-    utilities : the current latent utilities, from which ``"gibbs"``, ``"mh"`` and ``"paper"`` start.
-    winner, proposals : as for :class:`~ethogram.inference.choices.px_da.PXDA`.
+    Options that are not legal (option, decision, 1) get zero. ``"gibbs"``, ``"mh"`` and ``"paper"`` start from the
+    current utilities; winner and proposals are those of :class:`~ethogram.inference.choices.px_da.PXDA`.
     """
     dtype = mean.dtype
     key_bits, key_winner = jax.random.split(key)

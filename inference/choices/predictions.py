@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ethogram.models.arguments import is_concrete, require_integer, require_key
+from ethogram.models.arguments import is_concrete, refuse, require_integer, require_key
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
@@ -88,12 +88,9 @@ def choice_error(predicted: Any, data: Decisions) -> float:
     _require_shape("predicted", predicted, chosen.shape, "one option a decision")
     if predicted.dtype.kind not in "iuf":
         raise TypeError(f"predicted has dtype {predicted.dtype}: pass indices of options")
-    wrong = ~np.isin(predicted, np.arange(data.legal.shape[1]))
-    if wrong.any():
-        worst, most = int(wrong.argmax()), data.legal.shape[1] - 1
-        raise ValueError(
-            f"predicted[{worst}] is {predicted[worst]}, not an option: pass indices from 0 to {most}"
-        )
+    options = np.arange(data.legal.shape[1])
+    cure = f", not an option: pass indices from 0 to {options[-1]}"
+    refuse(~np.isin(predicted, options), "predicted", predicted, cure)
     return float(np.average(predicted != chosen, weights=_counts(data)))
 
 
@@ -155,10 +152,8 @@ def calibration(probabilities: Any, data: Decisions, num_bins: int = 10) -> Cali
     """
     probabilities, legal = np.asarray(probabilities, float), np.asarray(data.legal)
     _require_shape("probabilities", probabilities, legal.shape, "(decision, option)")
-    wrong = np.argwhere(legal & ~((probabilities >= 0) & (probabilities <= 1)))
-    if len(wrong):
-        at = tuple(wrong[0].tolist())
-        raise ValueError(f"probabilities{list(at)} is {probabilities[at]}: pass probabilities in [0, 1]")
+    wrong = legal & ~((probabilities >= 0) & (probabilities <= 1))
+    refuse(wrong, "probabilities", probabilities, ": pass probabilities in [0, 1]")
     require_integer("num_bins", num_bins, 1)
     weight = _counts(data)[:, None] * legal
     counted = weight > 0
@@ -192,11 +187,8 @@ def _counts(data: Decisions) -> np.ndarray:
 def draws_of(model: NoisyMDP, draws: dict[str, Any], data: Decisions | ChoiceProblem) -> Array:
     """Theta of posterior draws, once it fits the model and the decisions; held-out data may lack some subjects.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If draws have no theta, no entry, one that is not finite, or another shape than (draw, parameter), or
-        (draw, subject, parameter); or as the model's `check`.
+    A TypeError or ValueError if draws have no theta, no entry, one that is not finite, or another shape than
+    (draw, parameter), or (draw, subject, parameter); or as the model's `check`.
     """
     data = model.check(data, condition=False).data
     if "theta" not in draws:

@@ -32,7 +32,7 @@ from ethogram.inference.choices.gibbs_sweep import (
     sweep,
     with_prior,
 )
-from ethogram.models.arguments import is_concrete, require_integer, require_one_of
+from ethogram.models.arguments import is_concrete, refuse, require_integer, require_one_of
 from ethogram.models.choices.checks import digest
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
@@ -43,39 +43,24 @@ WINNERS = ("gibbs", "mh", "rejection", "paper")
 
 
 class Carried(NamedTuple):
-    """Internal state of a sweep; it cannot be collected, since chains are on the last axis.
+    """Internal state of a sweep; it cannot be collected, since chains are on the last axis."""
 
-    Attributes
-    ----------
-    latents : (option, decision, chain) latent utilities, the chosen option first; a leading subject axis, if any.
-    problem : the decisions as a sweep reads them.
-    translation_sd : standard deviation of the prior of a proper translation.
-    """
-
-    latents: Array
+    latents: Array  # (option, decision, chain), the chosen option first; a leading subject axis, if any
     problem: ProbitProblem
-    translation_sd: Array
 
 
 class PXDAState(NamedTuple):
     """State of the chains; chains are the first axis of what can be collected, where there are several.
 
-    Attributes
-    ----------
-    i : number of sweeps.
-    z : ``theta (parameter,)``, or ``(subject, parameter)``.
-    z1 : the scale drawn in the last sweep, one a subject; one for moves without a scale.
-    accept_prob : share of accepted proposals in the last sweep, of the winner's utility or of the collapsed scale
-        move; one without proposals.
-    rng_key : typed key, or one a chain.
-    carried : internal state of the sweep.
+    The acceptance is the share of accepted proposals in the last sweep, of the winner's utility or of the collapsed
+    scale move; one without proposals.
     """
 
-    i: Int[Array, "*chain"]
-    z: dict[str, Array]
-    z1: Float[Array, "*chain_and_subject"]
+    i: Int[Array, "*chain"]  # number of sweeps
+    z: dict[str, Array]  # theta (parameter,), or (subject, parameter)
+    z1: Float[Array, "*chain_and_subject"]  # the scale drawn in the last sweep; one for moves without a scale
     accept_prob: Float[Array, "*chain"]
-    rng_key: Array
+    rng_key: Array  # typed key, or one a chain
     carried: Carried
 
 
@@ -191,7 +176,7 @@ class PXDA(MCMCKernel):
             raise TypeError("data are traced: PXDA sorts decisions before jit; pass concrete arrays")
         checked = self._values.check(data)
         data = checked.data
-        self._digest = _digest(data)
+        self._digest = digest(*jax.tree.leaves(data))
         problem = self._problem(checked)
         found = None if self._values.flat else self._values.separation(checked)
         if found is not None:
@@ -221,7 +206,7 @@ class PXDA(MCMCKernel):
             jnp.ones((*chains, *subjects), dtype),
             jnp.ones(chains, dtype),
             rng_key,
-            Carried(latents, problem, jnp.ones((), dtype)),
+            Carried(latents, problem),
         )
         others = {name: value for name, value in model_kwargs.items() if name != "data"}
         state = self.refresh(state, (checked, *model_args[1:]), others)
@@ -238,13 +223,8 @@ class PXDA(MCMCKernel):
         """The decisions as a sweep reads them, each repeated by its weight."""
         data, rows = checked.data, np.arange(checked.data.num_decisions)
         if data.weight is not None:
-            broken = np.asarray(data.weight, float) % 1 != 0
-            if broken.any():
-                worst = int(broken.argmax())
-                raise ValueError(
-                    f"weight[{worst}] is {data.weight[worst]}: PXDA repeats decisions, and takes integer weights only; "
-                    "use NUTS for others"
-                )
+            cure = ": PXDA repeats decisions, and takes integer weights only; use NUTS for others"
+            refuse(np.asarray(data.weight, float) % 1 != 0, "weight", data.weight, cure)
             rows = np.repeat(rows, np.asarray(data.weight).astype(int))
         design, legal, choice = (np.asarray(part)[rows] for part in (checked.design, data.legal, data.choice))
         move = MOVES[self.moves]
@@ -257,8 +237,7 @@ class PXDA(MCMCKernel):
         """The state under the current prior of the model, whose hyperparameters other blocks may have updated."""
         mean, variance = self._prior(state, model_args, model_kwargs or {})
         precision = jnp.where(jnp.isinf(variance), 0, 1 / variance)
-        problem, translation_sd = state.carried.problem, state.carried.translation_sd
-        move = MOVES[self.moves]
+        problem, move = state.carried.problem, MOVES[self.moves]
         if move.translations == "one":
             states = variance.shape[-1] + 1
             # A subject without decisions has no level to translate: any proper prior will do.
@@ -267,12 +246,9 @@ class PXDA(MCMCKernel):
             if move.proper:  # any proper prior will do; where that of the values is flat, a standard normal
                 first = variance.ravel()[0]
                 spread = jnp.where(jnp.isinf(first), 1, first / states)
-                translation_sd, own = jnp.sqrt(spread), jnp.broadcast_to(1 / spread, own.shape)
+                own = jnp.broadcast_to(1 / spread, own.shape)
             precision = jnp.concatenate([precision, own], axis=-1)
-        held = state.carried._replace(
-            problem=with_prior(problem, precision, mean), translation_sd=translation_sd
-        )
-        return state._replace(carried=held)
+        return state._replace(carried=state.carried._replace(problem=with_prior(problem, precision, mean)))
 
     def _prior(
         self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any]
@@ -304,9 +280,9 @@ class PXDA(MCMCKernel):
         ValueError
             If the decisions are not those that the state was initialised with.
         """
-        data = _data_of(model_args, model_kwargs or {})
-        if self._digest is not None and is_concrete(*jax.tree.leaves(data)) and _digest(data) != self._digest:
-            raise ValueError("the state belongs to other decisions: start anew, without post_warmup_state")
+        leaves = jax.tree.leaves(_data_of(model_args, model_kwargs or {}))
+        if self._digest is not None and is_concrete(*leaves) and digest(*leaves) != self._digest:
+            raise ValueError("the state belongs to other decisions: run without post_warmup_state")
         return self._one_sweep(state)
 
     def _one_sweep(self, state: PXDAState) -> PXDAState:
@@ -322,7 +298,6 @@ class PXDA(MCMCKernel):
             winner=self.winner,
             proposals=self.proposals,
             scale_prior=self.scale_prior,
-            translation_sd=carried.translation_sd,
         )
         theta = drawn.theta
         if self.collapse_scale:
@@ -365,10 +340,6 @@ class PXDA(MCMCKernel):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sample_fn": None}
-
-
-def _digest(data: Decisions) -> bytes:
-    return digest(*jax.tree.leaves(data))
 
 
 def _data_of(model_args: tuple, model_kwargs: dict[str, Any]) -> Decisions:

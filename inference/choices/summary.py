@@ -60,7 +60,8 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     data = problem.data
     if isinstance(model.kappa, dist.Distribution) or data.subject is not None:
         raise ValueError(
-            "the mode is that of theta alone: pass a number for kappa, and drop subject from the decisions"
+            "the posterior mode is implemented for theta alone: pass a number for kappa, and drop subject from "
+            "the decisions"
         )
     if not is_concrete(data.features, data.legal, data.choice):
         raise TypeError("data are traced: pass concrete arrays")
@@ -179,7 +180,9 @@ def summarize_choices(
     problem = model.check(data)
     data = problem.data
     if len(draws_of(model, draws, problem)) < 2:
-        raise ValueError("draws have one draw of theta: pass at least two, for deviations and intervals")
+        raise ValueError(
+            "draws have one draw of theta: pass at least two, for standard deviations and intervals"
+        )
     theta = np.asarray(draws["theta"], float)
     parts = model.parts(theta, data)
     flat = np.concatenate([np.asarray(part).reshape(len(theta), -1) for part in parts.values()], axis=1)
@@ -192,7 +195,9 @@ def summarize_choices(
     elif separated:
         place, score = "posterior mode", find_choice_mode(model, problem).log_likelihood
     else:
-        place, score = "maximum", find_choice_mode(_flat(model), problem).log_likelihood
+        own = np.inf if model.rewards == "own" else model.action_rewards
+        flat_prior = dataclasses.replace(model, kappa=np.inf, action_rewards=own)
+        place, score = "maximum", find_choice_mode(flat_prior, problem).log_likelihood
     size = theta[0].size
     return ChoiceSummary(
         _names(parts, data),
@@ -210,12 +215,6 @@ def summarize_choices(
         separated,
         place,
     )
-
-
-def _flat(model: NoisyMDP) -> NoisyMDP:
-    """The same model with a flat prior."""
-    own = np.inf if model.rewards == "own" else model.action_rewards
-    return dataclasses.replace(model, kappa=np.inf, action_rewards=own)
 
 
 def _log_likelihood(model: NoisyMDP, theta: np.ndarray, problem: ChoiceProblem) -> float:

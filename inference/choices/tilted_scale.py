@@ -19,15 +19,9 @@ __all__ = ["draw_tilted"]
 def draw_tilted(key: Array, power: Array, square: Array, drift: Array) -> Array:
     r"""Draws of s > 0 with density proportional to :math:`s^{k-1} \exp(-A s^2 / 2 + B s)`, one an entry of A and B.
 
-    Parameters
-    ----------
-    power : k, at least 1; 1 gives a truncated normal.
-    square, drift : A > 0 and B.
-
-    Notes
-    -----
-    The curvature of the log density decreases in s, to A: a normal of precision A right of the mode, and one with the
-    curvature at the mode left of it, dominate the density and touch it at the mode.
+    The power k is at least 1, which gives a truncated normal; the square A is above 0; B is the drift. The curvature of
+    the log density decreases in s, to A: a normal of precision A right of the mode, and one with the curvature at the
+    mode left of it, dominate the density and touch it at the mode.
     """
     key_first, key_rest = jax.random.split(key)
     dtype = square.dtype

@@ -106,7 +106,7 @@ class ConjugateSVI:
         ------
         ValueError, TypeError
             For invalid arguments or data, a checkpoint of another model, data or settings, and data of probability
-            zero under every start.
+            zero under every initialisation.
         """
         require_key(key)
         counts = {"num_steps": num_steps, "restarts": restarts, "checkpoint_every": checkpoint_every}

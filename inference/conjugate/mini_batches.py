@@ -22,11 +22,6 @@ class GroupLayout(NamedTuple):
     longest: np.ndarray  # (group,): steps of its longest sequence, 1 at least
     widths: tuple[int, ...]  # padded lengths at which batches may run, ascending
 
-    @property
-    def num_groups(self) -> int:
-        """Number of groups."""
-        return len(self.members)
-
 
 class BatchPlan(NamedTuple):
     """Sequences and padded length of each step."""
@@ -51,12 +46,7 @@ def group_order(data: Trajectories) -> np.ndarray:
 
 
 def group_layout(data: Trajectories, max_waste: float) -> GroupLayout:
-    """Layout of the groups of data that are in group order.
-
-    Parameters
-    ----------
-    max_waste : of the buckets whose lengths batches are padded to; see `Trajectories.buckets`.
-    """
+    """Layout of the groups of data that are in group order; `max_waste` is that of `Trajectories.buckets`."""
     _, first, counts = np.unique(np.asarray(data.group), return_index=True, return_counts=True)
     slot = np.arange(int(counts.max()))
     members = np.where(slot < counts[:, None], first[:, None] + slot, -1)
@@ -70,14 +60,10 @@ def plan_batches(
 ) -> BatchPlan:
     """Plan of steps `start` to `stop`, independent of how the steps are split into calls.
 
-    Groups are permuted anew every epoch; step t takes the next `batch_size` of the stream.
-
-    Parameters
-    ----------
-    batch_size : groups a step, from 1 to all.
-    entropy : integers that seed the orders.
+    Groups are permuted anew every epoch, in orders that `entropy` seeds; step t takes the next `batch_size` of the
+    stream.
     """
-    num_groups = layout.num_groups
+    num_groups = len(layout.members)
     position = np.arange(start * batch_size, stop * batch_size)
     epoch = position // num_groups
     stream = np.empty(len(position), dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any, NamedTuple
 
@@ -127,10 +128,8 @@ def load_posterior(path: str | os.PathLike) -> Any:
     return found
 
 
+@functools.partial(jax.jit, static_argnums=2)
 def _sample(posterior: ConjugatePosterior, key: Array, num_draws: int) -> dict[str, Array]:
     names = sorted(posterior.blocks)
     keys = jax.random.split(key, len(names))
     return by_site({n: posterior.blocks[n].sample(k, (num_draws,)) for n, k in zip(names, keys, strict=True)})
-
-
-_sample = jax.jit(_sample, static_argnums=2)

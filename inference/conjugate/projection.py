@@ -82,15 +82,10 @@ def row_objective(concentration: Array, free: Array) -> Array:
 
 
 def project_rows(free: Any, lower: Any, upper: Any) -> Projection:
-    """Concentrations that maximise the objective with means within the bounds.
+    """Concentrations that maximise the objective with means within the bounds, from eta, 0 at structural zeros.
 
-    Parameters
-    ----------
-    free : eta (row, entry); 0 at structural zeros.
-    lower, upper : of the means (row, entry), 0 and 1 where there is none; equal where the mean is given. Each row
-        must have a mean between them: :class:`~ethogram.models.intents.IntentConstraints` sees to that.
-
-    Unhelkar and Shah (2019), eq. 11 and 19; Newton's method in place of their SLSQP.
+    The bounds (row, entry) of the means are 0 and 1 where there is none, and equal where the mean is given. Each row
+    must have a mean between them: :class:`~ethogram.models.intents.IntentConstraints` sees to that.
     """
     return _in_chunks(*(jnp.asarray(x) for x in (free, lower, upper)))
 

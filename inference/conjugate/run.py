@@ -48,25 +48,15 @@ PLAIN = Metadata()
 
 
 class FitState(NamedTuple):
-    """State of a fit between compiled calls; what a checkpoint holds.
+    """State of a fit between compiled calls; what a checkpoint holds."""
 
-    Attributes
-    ----------
-    blocks : q(theta) of every restart, on a leading axis.
-    step, first_step : steps done, and those done before this run (by the result it started from).
-    active : (restart,) not converged.
-    latest : (restart,) latest ELBOs, in nats.
-    evaluated : steps at which `traces` were taken.
-    traces : ELBOs (restart,) at each of them.
-    """
-
-    blocks: Any
-    step: int
-    first_step: int
-    active: Any
-    latest: Any
-    evaluated: list[int]
-    traces: list[np.ndarray]
+    blocks: Any  # q(theta) of every restart, on a leading axis
+    step: int  # steps done, those of earlier runs included
+    first_step: int  # steps done before this run (by the result it started from)
+    active: Any  # (restart,) not converged
+    latest: Any  # (restart,) latest ELBOs, in nats
+    evaluated: list[int]  # steps at which `traces` were taken
+    traces: list[np.ndarray]  # ELBOs (restart,) at each of them
 
 
 class Run:
@@ -91,16 +81,16 @@ class Run:
         cells = data.num_sequences * int(np.max(data.lengths))
         max_waste = 0.999 if cells < SMALL_CELLS else MAX_WASTE
         self.layout = group_layout(data, max_waste)
+        num_groups = len(self.layout.members)
         if batch_size is not None:
             require_integer("batch_size", batch_size, 1)
-            if batch_size > self.layout.num_groups:
+            if batch_size > num_groups:
                 raise ValueError(
-                    f"batch_size is {batch_size}, more than the {self.layout.num_groups} groups of the data: "
-                    "None takes all"
+                    f"batch_size is {batch_size}, more than the {num_groups} groups of the data: None takes all"
                 )
-        epoch = 1 if batch_size is None else -(-self.layout.num_groups // batch_size)
+        epoch = 1 if batch_size is None else -(-num_groups // batch_size)
         self.evaluate_every = epoch if evaluate_every is None else evaluate_every
-        self.entropy = [int(word) for word in np.asarray(jax.random.key_data(key_plan)).ravel()]
+        self.entropy = np.asarray(jax.random.key_data(key_plan)).ravel().tolist()
         self.prior = model.prior()
         stripped = data._replace(metadata=PLAIN)
         # Small data keep their shape: fits of data that are laid out alike share one compilation.
@@ -119,14 +109,6 @@ class Run:
         batch = jax.tree.map(put, self.model.arrange(data))
         return jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), batch) if spare else batch
 
-    def _used_step_sizes(self, state: FitState) -> dict[int, float]:
-        """Step sizes at some of the steps done, by step."""
-        if self.ascent or state.step == state.first_step:
-            return {}
-        count = min(state.step - state.first_step, MAX_PROBES)
-        steps = np.unique(np.linspace(state.first_step, state.step - 1, count).astype(int))
-        return dict(zip(steps.tolist(), step_size_at(self.step_size, steps).tolist(), strict=True))
-
     def signature(self, key: Array, restarts: int, init: Any, tol: float | int) -> str:
         """Digest of model, data, key and settings, by which a checkpoint knows its run."""
         settings = [self.batch_size, self.ascent, restarts, self.evaluate_every, tol]
@@ -135,14 +117,15 @@ class Run:
         return storage.fingerprint(self.model, jax.random.key_data(key), data, settings, origin)
 
     def save(self, path: str | os.PathLike, signature: str, state: FitState) -> None:
-        """Write the checkpoint of a state."""
-        used = self._used_step_sizes(state)
+        """Write the checkpoint of a state, with the step sizes at some of the steps done."""
+        count = 0 if self.ascent else min(state.step - state.first_step, MAX_PROBES)
+        steps = np.unique(np.linspace(state.first_step, state.step - 1, count).astype(int))
         write_checkpoint(
             path,
             signature,
             state._replace(evaluated=[], traces=[]),
-            steps=np.array(list(used), dtype=int),
-            step_sizes=np.array(list(used.values()), dtype=float),
+            steps=steps,
+            step_sizes=step_size_at(self.step_size, steps),
             traces=np.stack(state.traces) if state.traces else np.zeros((0, *np.shape(state.latest))),
             evaluated=np.array(state.evaluated, dtype=int),
         )
@@ -285,7 +268,7 @@ class Run:
         found = self.order[impossible_sequences(self.model, one, batch)]
         where = f", sequence {found.min()} first of {len(found)}" if found.size else ""
         raise ValueError(
-            f"the data have probability zero under every start{where}: "
+            f"the data have probability zero under every initialisation{where}: "
             "a forbidden transition or symbol, or a known state, contradicts them"
         )
 
@@ -317,7 +300,7 @@ def warn_of_falls(trace: np.ndarray) -> None:
     falls = -np.diff(trace) / np.maximum(np.maximum(np.abs(trace[1:]), np.abs(trace[:-1])), 1)
     if falls.size and falls.max() > allowed:
         warnings.warn(
-            f"the ELBO fell by {falls.max():.1e} of its size at evaluation {int(falls.argmax()) + 1}, more than "
+            f"the ELBO decreased by {falls.max():.1e} (relative) at evaluation {int(falls.argmax()) + 1}, more than "
             "rounding explains: run in float64 (jax.enable_x64), or scale the features to unit spread",
             RuntimeWarning,
             stacklevel=4,

@@ -15,8 +15,7 @@ from ethogram.models.families.exponential_family import ConjugateBlock, natural_
 
 __all__ = ["KINDS", "continued_blocks", "start_blocks"]
 
-ROUGH = ("kmeans++", "sticky", "segments")
-KINDS = (*ROUGH, "prior")
+KINDS = ("kmeans++", "sticky", "segments", "prior")
 
 
 def start_blocks(
@@ -44,7 +43,7 @@ def start_blocks(
     if init not in ("mixed", "prior", *known):
         missing = "such start" if overrides(model, "start_statistics") else "start_statistics"
         raise ValueError(
-            f'{type(model).__name__} has no {missing} for {init!r}: its starts are {", ".join(known)} (or "mixed")'
+            f'{type(model).__name__} has no {missing} for init={init!r}: use {", ".join(known)} or "mixed"'
         )
     kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
     keys = jax.random.split(key, restarts)
@@ -69,12 +68,8 @@ def start_blocks(
 def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Any:
     """Blocks of an earlier fit, with a leading axis of one restart, to continue from.
 
-    The values of the prior may have changed, but not its shapes, known parts, or the origin of its coordinates.
-
-    Raises
-    ------
-    ValueError
-        If the blocks are not those of a model of this structure.
+    The values of the prior may have changed, but not its shapes, known parts, or the origin of its coordinates: a
+    ValueError otherwise.
     """
     fault = "init is a result of another model"
     structure: Any = jax.tree.structure(blocks)
@@ -87,7 +82,9 @@ def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, Conjuga
             raise ValueError(f"{fault}: its blocks{name} has shape {old.shape}, not {new.shape}")
         moves = any(getattr(part, "name", None) in ("natural", "held", "solved") for part in path)
         if not moves and not np.array_equal(old, new, equal_nan=new.dtype != bool):
-            raise ValueError(f"{fault}: blocks{name} differ, and are constant in a fit; start afresh")
+            raise ValueError(
+                f"{fault}: blocks{name} differs, and is constant during a fit; choose another init"
+            )
     return jax.tree.map(lambda old, new: jnp.asarray(old, dtype=new.dtype)[None], blocks, prior)
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.arguments import require_number
+
 __all__ = ["constant_then_average", "robbins_monro", "step_size_at"]
 
 
@@ -32,10 +34,8 @@ def robbins_monro(delay: float = 4.0, forgetting: float = 0.55) -> Callable[[Any
     >>> robbins_monro(delay=1.0, forgetting=1.0)(3)
     0.25
     """
-    if not delay >= 1:
-        raise ValueError(f"delay must be at least 1, so that no step exceeds 1; it is {delay}")
-    if not 0.5 < forgetting <= 1:
-        raise ValueError(f"forgetting must lie in (0.5, 1], not {forgetting}")
+    require_number("delay", delay, least=1)  # no step exceeds 1
+    require_number("forgetting", forgetting, above=0.5, most=1)
     return lambda step: (step + delay) ** -forgetting
 
 
@@ -60,10 +60,8 @@ def constant_then_average(size: float, steps: int) -> Callable[[Any], Any]:
     >>> [schedule(step) for step in (0, 9, 10, 12)]
     [0.5, 0.5, 0.5, 0.25]
     """
-    if not 0 < size <= 1:
-        raise ValueError(f"size must lie in (0, 1], not {size}")
-    if steps < 0:
-        raise ValueError(f"steps must be at least 0, not {steps}")
+    require_number("size", size, above=0, most=1)
+    require_number("steps", steps, least=0)
     return lambda step: size if step < steps else 1 / (step - steps + 1 / size)
 
 

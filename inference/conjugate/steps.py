@@ -56,19 +56,22 @@ def _some(blocks, part):
     return jax.tree.map(lambda x: x[part], blocks)
 
 
-def _by_slices(function, blocks):
-    """Results of `function(blocks of some restarts)`, joined along the restarts."""
-    parts = [function(_some(blocks, part)) for part in restart_slices(blocks)]
-    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+def _by_slices(function):
+    """A function of (model, blocks, ...) that calls `function` on slices of the restarts and joins its results."""
+
+    @functools.wraps(function)
+    def of_all(model, blocks, *rest):
+        parts = [function(model, _some(blocks, part), *rest) for part in restart_slices(blocks)]
+        return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+    return of_all
 
 
+@_by_slices
+@jax.jit
 def bounds(model, blocks, prior, batches):
     """ELBO (restart,) on all data, in nats, right after a local step."""
-    return _by_slices(lambda some: _bounds(model, some, prior, batches), blocks)
 
-
-@jax.jit
-def _bounds(model, blocks, prior, batches):
     def bound(one):
         return _local_bound(model, expected_statistics(one), batches) - model.divergence(one, prior)
 
@@ -116,13 +119,11 @@ def _ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
     return blocks, active, latest, trace, done
 
 
+@_by_slices
+@jax.jit
 def full_steps(model, blocks, prior, batches, step_sizes):
     """A natural-gradient step on all data for each of `step_sizes` (BLOCK,); a size of zero is no step."""
-    return _by_slices(lambda some: _full_steps(model, some, prior, batches, step_sizes), blocks)
 
-
-@jax.jit
-def _full_steps(model, blocks, prior, batches, step_sizes):
     def step(blocks, step_size):
         def one(block):
             _, statistics = _elbo_and_statistics(model, block, prior, batches)
@@ -133,22 +134,15 @@ def _full_steps(model, blocks, prior, batches, step_sizes):
     return lax.scan(step, blocks, jnp.asarray(step_sizes, float_type(blocks)))[0]
 
 
+@_by_slices
+@functools.partial(jax.jit, static_argnames="widths")
 def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, scale, widths):
     """BLOCK natural-gradient steps on mini-batches of whole groups; a size of zero is no step.
 
-    Parameters
-    ----------
-    everything : all data, with an empty sequence at the end for the empty slots of a batch.
-    rows : (BLOCK, slot) sequence numbers.
-    width : (BLOCK,) index into `widths`, the padded lengths at which batches may run.
-    scale : groups of the data per group of a batch.
+    All data have an empty sequence at the end, for the empty slots of a batch. A step has its rows (BLOCK, slot), which
+    are sequence numbers, and its width (BLOCK,), an index into `widths`, the padded lengths at which batches may run;
+    the scale is groups of the data per group of a batch.
     """
-    rest = (prior, everything, rows, width, step_sizes, scale, widths)
-    return _by_slices(lambda some: _stochastic_steps(model, some, *rest), blocks)
-
-
-@functools.partial(jax.jit, static_argnames="widths")
-def _stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, scale, widths):
     num_steps = max(x.shape[1] for x in jax.tree.leaves(everything) if x.ndim > 1)
 
     def statistics_at(size):
@@ -197,11 +191,7 @@ def float_type(blocks: Any) -> Any:
 def impossible_sequences(model: Any, blocks: dict[str, ConjugateBlock], batch: Any) -> np.ndarray:
     """Numbers of the sequences whose own log normaliser is ``-inf``; of all agents of a group scored jointly.
 
-    Parameters
-    ----------
-    model : a conjugate model.
-    blocks : one q(theta), without an axis of restarts.
-    batch : all data as the model arranges them, in order of their groups.
+    The blocks are of one restart, the batch is all data, as the model arranges them, in order of their groups.
     """
     size = model.joint_sequences(batch)
     units = jax.tree.map(lambda x: jnp.reshape(x, (-1, size, *x.shape[1:])), batch)

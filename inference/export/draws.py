@@ -22,12 +22,8 @@ ARVIZ_NAMES = {"potential_energy": "lp", "num_steps": "n_steps", "accept_prob": 
 def read_draws(key: Array, result: Any, data: Any, model: Any, guide: Any, num_draws: int) -> Draws:
     """Draws of a result that describes its own, of numpyro's `MCMC`, or of its `SVIRunResult`.
 
-    Raises
-    ------
-    TypeError
-        For any other result, and for samples without site names.
-    ValueError
-        For an MCMC that has not run, and an SVI result without model, guide or data.
+    A TypeError for any other result, and for samples without site names; a ValueError for an MCMC that has not run,
+    and an SVI result without model, guide or data.
     """
     if isinstance(result, ExportsDraws):
         drawn = result.draws_for_export(key, num_draws)
@@ -55,12 +51,11 @@ def _from_mcmc(mcmc: MCMC, model: Any) -> Draws:
     for field, value in mcmc.get_extra_fields(group_by_chain=True).items():
         if not hasattr(value, "shape"):
             continue
-        last = field.rpartition(".")[2]
-        statistics[ARVIZ_NAMES.get(last, last)] = -np.asarray(value) if last == "potential_energy" else value
+        last, array = field.rpartition(".")[2], np.asarray(value)
+        statistics[ARVIZ_NAMES.get(last, last)] = -array if last == "potential_energy" else array
         if last == "num_steps":
-            statistics["tree_depth"] = np.log2(np.asarray(value)).astype(int) + 1
+            statistics["tree_depth"] = np.log2(array).astype(int) + 1
     chosen = getattr(mcmc.sampler, "model", None) if model is None else model
-    statistics = {name: np.asarray(value) for name, value in statistics.items()}
     return Draws(chosen, sites, statistics, {}, library_attributes("numpyro"))
 
 

@@ -19,13 +19,9 @@ SAME_NAMES = {"next_state": "state", "next_feature": "feature"}
 
 
 class Layout:
-    """Dims and coordinates of every array.
+    """Dims and coordinates of every array: those of the user take precedence over those of the model's ``site_layout``.
 
-    Parameters
-    ----------
-    model : its ``site_layout`` names dims and coordinates, its ``label_dims`` those that `relabel` permutes.
-    data : trajectories, other data, or None.
-    coords, dims : given by the user; they take precedence.
+    The model's ``label_dims`` are those that `relabel` permutes.
     """
 
     lead = ("chain", "draw")

@@ -13,28 +13,15 @@ __all__ = ["ObservedSite", "counted_entries", "observed_sites"]
 
 
 class ObservedSite(NamedTuple):
-    """Value of an observed site, with its plates and mask.
-
-    Attributes
-    ----------
-    value : observed value.
-    plates : plates of its log probabilities, outermost first.
-    counted : booleans, one a log probability, False where it is masked.
-    """
+    """Value of an observed site, with its plates and mask."""
 
     value: np.ndarray
-    plates: tuple[str, ...]
-    counted: np.ndarray
+    plates: tuple[str, ...]  # of its log probabilities, outermost first
+    counted: np.ndarray  # booleans, one a log probability, False where it is masked
 
 
 def observed_sites(model: Any, draws: dict[str, Any], data: Any) -> dict[str, ObservedSite]:
-    """Observed sites of a model by name.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or the draws lack a latent site of the model.
-    """
+    """Observed sites of a model by name; a ValueError if there is none, or the draws lack a latent site."""
     first = {name: jnp.asarray(draw[0]) for name, draw in draws.items()}
     seeded = numpyro.handlers.substitute(numpyro.handlers.seed(model, jax.random.key(0)), first)
     trace = numpyro.handlers.trace(seeded).get_trace(data)

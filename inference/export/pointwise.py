@@ -30,16 +30,10 @@ PLAIN = Metadata()
 
 
 class Steps(NamedTuple):
-    """Log-likelihood increments of the informative steps.
+    """Log-likelihood increments of the informative steps."""
 
-    Attributes
-    ----------
-    increment : (draw, observation), log p(y_t given y_<t) in nats.
-    sequence, time : (observation,), indices of each step in the data.
-    """
-
-    increment: np.ndarray
-    sequence: np.ndarray
+    increment: np.ndarray  # (draw, observation), log p(y_t given y_<t) in nats
+    sequence: np.ndarray  # (observation,), indices of each step in the data
     time: np.ndarray
 
 
@@ -48,14 +42,7 @@ LABELS = ("agent", "group", "subject")
 
 
 class Pointwise:
-    """Pointwise quantities of a model on its data.
-
-    Parameters
-    ----------
-    model : a model with ``observation(parameters, data)`` and ``observed_value(data)``.
-    draws : (draw, ...) arrays by site.
-    data : trajectories that fit the model.
-    """
+    """Pointwise quantities of a model on its data, at draws (draw, ...) by site."""
 
     def __init__(self, model: Exportable, draws: dict[str, np.ndarray], data: Trajectories):
         self.model, self.draws, self.data = model, draws, data
@@ -102,11 +89,7 @@ class Pointwise:
         which is the permutation with the least squared distance between the state marginals of the draw and
         of the reference. States are matched by the steps that they explain, independently of units, priors and
         emissions. After Stephens (2000), "Dealing with label switching in mixture models", Algorithm 2, whose
-        distance is a Kullback-Leibler divergence.
-
-        Parameters
-        ----------
-        reference : parameters by site, without a draw axis, that the model's observations depend on.
+        distance is a Kullback-Leibler divergence. The reference has parameters by site, without a draw axis.
         """
         if not hasattr(self.example, "smooth"):
             raise ValueError(

@@ -70,20 +70,12 @@ class Climbers(NamedTuple):
 
 
 class Vertices(NamedTuple):
-    """Distinct vertices that climbs visited, the largest surrogate first; of equal ones, the first visited.
+    """Distinct vertices that climbs visited, the largest surrogate first; of equal ones, the first visited."""
 
-    Attributes
-    ----------
-    states : (vertex, map) assignments.
-    log_values : (vertex,) their surrogates ln V, which are not log probabilities.
-    num_steps : steps of every copy.
-    num_climbs : number of finished climbs.
-    """
-
-    states: Int[np.ndarray, "vertex map"]
-    log_values: Float[np.ndarray, " vertex"]
-    num_steps: int
-    num_climbs: int
+    states: Int[np.ndarray, "vertex map"]  # assignments
+    log_values: Float[np.ndarray, " vertex"]  # their surrogates ln V, which are not log probabilities
+    num_steps: int  # of every copy
+    num_climbs: int  # finished
 
 
 def ascend(
@@ -220,7 +212,7 @@ def _advance(layout: Layout, kinds: tuple[Kind, ...], climbers: Climbers, optimi
             position, moments = ags_step(layout, kinds, before), ()
         else:
             _, gradient, values = value_and_gradient_over(values, layout, kinds, before)
-            position, moments = _STEPS[optimizer](layout, climbers, before, gradient)
+            position, moments = _stepped(layout, climbers, before, gradient, optimizer)
         weights = _weights(layout, position, optimizer)
         climbers = climbers._replace(position=position, moments=moments, steps=climbers.steps + 1)
         climbers, values = _try(layout, kinds, climbers, weights, values)
@@ -327,18 +319,16 @@ def _no_moments(position: Array, optimizer: str) -> Any:
     return jax.vmap(ADAM.init, -1, -1)(position) if optimizer == "adam" else ()
 
 
-def _step_adam(layout: Layout, climbers: Climbers, weights: Array, gradient: Array) -> tuple[Array, Any]:
-    # By the logits. Steps do not depend on the gradient's scale, but near a zero its square would overflow.
-    gradient = jnp.clip(weights * (gradient - (weights * gradient).sum(1, keepdims=True)), -1e6, 1e6)
+def _stepped(
+    layout: Layout, climbers: Climbers, weights: Array, gradient: Array, optimizer: str
+) -> tuple[Array, Any]:
+    """Logits after a step of Adam or of exponentiated gradient, and the moments."""
+    if optimizer == "adam":
+        # By the logits. Steps do not depend on the gradient's scale, but near a zero its square would overflow.
+        mean = (weights * gradient).sum(1, keepdims=True)
+        gradient = jnp.clip(weights * (gradient - mean), -1e6, 1e6)
     gradient = jnp.where(layout.states[..., None], gradient, 0)
+    if optimizer == "expgrad":
+        return climbers.position + gradient / jnp.maximum(jnp.abs(gradient).max((0, 1)), 1), ()
     change, moments = jax.vmap(ADAM.update, -1, -1)(gradient, climbers.moments)
     return climbers.position + LEARNING_RATE * change, moments
-
-
-def _step_expgrad(layout: Layout, climbers: Climbers, weights: Array, gradient: Array) -> tuple[Array, Any]:
-    gradient = jnp.where(layout.states[..., None], gradient, 0)
-    scale = jnp.maximum(jnp.abs(gradient).max((0, 1)), 1)
-    return climbers.position + gradient / scale, ()
-
-
-_STEPS = {"adam": _step_adam, "expgrad": _step_expgrad}

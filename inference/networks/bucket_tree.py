@@ -26,14 +26,7 @@ __all__ = ["BucketTree"]
 
 
 class BucketTree:
-    """Log sum over hidden variables of a product of factors, for one assignment of the other variables at a time.
-
-    Parameters
-    ----------
-    factors : over hidden and held variables.
-    sizes : number of states by variable.
-    held : variables that have a value and are not summed out.
-    """
+    """Log sum over hidden variables of a product of factors, for one assignment of the held variables at a time."""
 
     def __init__(self, factors: Sequence[Factor], sizes: Mapping[int, int], held: Iterable[int]):
         self.factors, self.held = list(factors), frozenset(held)
@@ -46,14 +39,23 @@ class BucketTree:
         self.home = [min(scope, key=self.rank.__getitem__) if scope else None for scope in hidden]
         self.inside: dict[int, list[int]] = {variable: [] for variable in order.variables}
         self.touched: dict[int, list[int]] = {}
+        after: dict[int, set[int]] = {variable: set() for variable in self.order}  # scopes of messages
         for i, (scope, _) in enumerate(self.factors):
             bucket = self.home[i]
             if bucket is not None:
                 self.inside[bucket].append(i)
+                after[bucket].update(hidden[i])
             for variable in scope:
                 if variable in self.held:
                     self.touched.setdefault(variable, []).append(i)
-        self.parent, self.children = self._hang(hidden)
+        self.parent: dict[int, int | None] = {}
+        self.children: dict[int, list[int]] = {variable: [] for variable in self.order}
+        for variable in self.order:
+            after[variable].discard(variable)
+            above = self.parent[variable] = min(after[variable], key=self.rank.__getitem__, default=None)
+            if above is not None:
+                after[above] |= after[variable]
+                self.children[above].append(variable)
         self.root: dict[int, int] = {}
         for variable in reversed(self.order):
             above = self.parent[variable]
@@ -64,24 +66,6 @@ class BucketTree:
         self.scale: dict[int, float] = {}
         self.down: dict[int, Factor] = {}
         self.alone: dict[int, float] = {}
-
-    def _hang(self, hidden: list[list[int]]) -> tuple[dict[int, int | None], dict[int, list[int]]]:
-        """Parent and children of every bucket."""
-        after: dict[int, set[int]] = {variable: set() for variable in self.order}
-        for i, scope in enumerate(hidden):
-            bucket = self.home[i]
-            if bucket is not None:
-                after[bucket].update(scope)
-        parent: dict[int, int | None] = {}
-        children: dict[int, list[int]] = {variable: [] for variable in self.order}
-        for variable in self.order:
-            after[variable].discard(variable)
-            parent[variable] = min(after[variable], key=self.rank.__getitem__, default=None)
-            above = parent[variable]
-            if above is not None:
-                after[above] |= after[variable]
-                children[above].append(variable)
-        return parent, children
 
     def settle(self, places: Mapping[int, int]) -> float:
         """Log sum at an assignment of the held variables; all messages are computed anew."""

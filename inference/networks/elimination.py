@@ -68,16 +68,10 @@ class WidthError(ValueError):
 
 
 class ExactAnswer(NamedTuple):
-    """The optimal assignment of the MAP variables.
+    """The optimal assignment of the MAP variables."""
 
-    Attributes
-    ----------
-    states : (map,) in the order of the query.
-    log_probability : ln p(d, e), in nats; -inf where the evidence is impossible.
-    """
-
-    states: Int[np.ndarray, "map"]
-    log_probability: float
+    states: Int[np.ndarray, "map"]  # in the order of the query
+    log_probability: float  # ln p(d, e), in nats; -inf where the evidence is impossible
 
 
 class Order(NamedTuple):
@@ -305,7 +299,8 @@ def _precision(factors: Sequence[Factor]) -> tuple[Any, bool]:
             above += max(highest, 0.0)
     if nats > LONGEST:
         raise SpanError(
-            f"a product of tables spans {nats:.0f} nats, more than the {LONGEST:.0f} of this machine's numbers: drop "
+            f"a product of tables spans {nats:.0f} nats, more than the floating-point range of "
+            f"{LONGEST:.0f}: drop "
             "repeated or nearly certain evidence"
         )
     return np.float64 if nats < DOUBLE else np.longdouble, max(-below, above) < NEAR

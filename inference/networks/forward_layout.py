@@ -55,35 +55,20 @@ class Layout(NamedTuple):
 
     A node with C states has C - 1 rows of values, the probabilities of all states but the first. The values start with
     a row of zeros, a row of ones, and the weights (weight, state - 1), then come the outputs of the blocks.
-
-    Attributes
-    ----------
-    tables : of each kind (block, node, states of parent 1, ..., output).
-    reads : of each kind (block, node, parent), the first row of the parent's.
-    kind : (block,) its kind.
-    place : (block,) its position among the blocks of its kind.
-    row : (block,) the first row that it writes.
-    num_blocks : () number of blocks; the rest is padding.
-    fixed : (row,) values known in advance.
-    met : (evidence,) rows whose logs are summed.
-    prior : (weight, state - 1) rows of the forward marginals of the MAP variables.
-    present : (weight,) False in the padding of MAP variables.
-    states : (weight, state - 1) False in the padding of their states.
-    log_constant : ().
     """
 
-    tables: tuple[Any, ...]
-    reads: tuple[Any, ...]
-    kind: Any
-    place: Any
-    row: Any
-    num_blocks: Any
-    fixed: Any
-    met: Any
-    prior: Any
-    present: Any
-    states: Any
-    log_constant: Any
+    tables: tuple[Any, ...]  # of each kind (block, node, states of parent 1, ..., output)
+    reads: tuple[Any, ...]  # of each kind (block, node, parent), the first row of the parent's
+    kind: Any  # (block,) its kind
+    place: Any  # (block,) its position among the blocks of its kind
+    row: Any  # (block,) the first row that it writes
+    num_blocks: Any  # () number of blocks; the rest is padding
+    fixed: Any  # (row,) values known in advance
+    met: Any  # (evidence,) rows whose logs are summed
+    prior: Any  # (weight, state - 1) rows of the forward marginals of the MAP variables
+    present: Any  # (weight,) False in the padding of MAP variables
+    states: Any  # (weight, state - 1) False in the padding of their states
+    log_constant: Any  # ()
 
 
 class _Node(NamedTuple):
@@ -255,7 +240,9 @@ def _pack(
             fixed += known[variable].tolist()
     row = first + len(fixed) - 2
     everything: list[tuple[int | None, _Node]] = [*nodes.items(), *((None, term) for term in terms)]
-    which = [_home_of(node, kinds) for _, node in everything]
+    wanted = [_kind(node) for _, node in everything]  # the smallest kind that fits goes to each
+    smallest = sorted(range(len(kinds)), key=lambda k: kinds[k].cells)
+    which = [next(k for k in smallest if kinds[k].holds(one)) for one in wanted]
     children: dict[int, list[int]] = {}
     waiting = [0] * len(everything)
     for i, (_, node) in enumerate(everything):
@@ -310,12 +297,6 @@ def _pack(
     return Layout(tables, reads, kind_of, block_of, row_of, used, begin, evidence, *weights, total_log)
 
 
-def _home_of(node: _Node, kinds: tuple[Kind, ...]) -> int:
-    """The smallest kind that fits a node."""
-    wanted = _kind(node)
-    return min((k for k, kind in enumerate(kinds) if kind.holds(wanted)), key=lambda k: kinds[k].cells)
-
-
 def _fill(
     everything: list[tuple[int | None, _Node]],
     blocks: list[tuple[int, list[int], int]],
@@ -338,9 +319,8 @@ def _fill(
             table = table.transpose(*axes, len(parents))
             missing = len(kinds[k].parents) - len(parents)
             table = table.reshape(*table.shape[:-1], *(1,) * missing, table.shape[-1])
-            for axis, want in enumerate(
-                kinds[k].parents
-            ):  # copies of the first state, so that padding changes nothing
+            for axis, want in enumerate(kinds[k].parents):
+                # Copies of the first state, so that padding changes nothing.
                 first = np.repeat(np.take(table, [0], axis), want - table.shape[axis], axis)
                 table = np.concatenate((table, first), axis)
             tables[k][(used[k], at)][..., : table.shape[-1]] = table

@@ -39,12 +39,9 @@ class TracePoint(NamedTuple):
 
 
 class Clock:
-    """A stopwatch with a time limit.
+    """A stopwatch with a time limit in seconds, or none, of ``"wall"`` or ``"cpu"`` time.
 
-    Parameters
-    ----------
-    limit : seconds; None for no limit.
-    kind : ``"wall"``, or ``"cpu"`` for the CPU time of all threads of the process, which does not depend on the load.
+    The latter is that of all threads of the process, and does not depend on the load.
     """
 
     def __init__(self, limit: float | None, kind: str = "wall"):

@@ -54,21 +54,15 @@ SAME = 1e-9
 class Landscape:
     """Log probabilities of assignments of a query, and the graph of its variables.
 
-    An assignment is a dict of places: positions among the possible states of each variable.
-
-    Parameters
-    ----------
-    possible : the query's factors after propagation of zeros.
-    maximised : variables to maximise over: the MAP variables, or all of them for an MPE.
+    An assignment is a dict of places: positions among the possible states of each variable to maximise over, which are
+    the MAP variables, or all of them for an MPE.
     """
 
     def __init__(self, query: MarginalMAP, possible: Possible, maximised: Sequence[int]):
         self.states = possible.states
         factors = [factor for factor in possible.factors if factor.scope]
         self.sizes = {variable: len(each) for variable, each in possible.states.items()}
-        self.constant = query.network.log_constant + sum(
-            math.log(float(table)) for scope, table in possible.factors if not scope
-        )
+        self.constant = query.network.log_constant + possible.log_constant
         known = {variable for scope, _ in factors for variable in scope}
         self.maximised = [variable for variable in maximised if variable in known]
         self.exact = BucketTree(factors, self.sizes, self.maximised)
@@ -243,16 +237,9 @@ def climb_neighbourhoods(
 ) -> tuple[dict[int, int], float, bool]:
     """Best assignment found by large-neighbourhood search, its log probability, and whether it is proved optimal.
 
-    The log probability is -inf where no possible assignment was found.
-
-    Parameters
-    ----------
-    places : start.
-    report : called with every new incumbent.
-    stop : called between neighbourhoods; True ends the search.
-    most_cells : largest table allowed.
-    max_rounds : neighbourhoods at most.
-    fresh : returns the next start, given the incumbent to perturb or None. Without it, one climb is made.
+    The log probability is -inf where no possible assignment was found. Every new incumbent is reported; `stop` is
+    called between neighbourhoods, of which there are at most `max_rounds`. `fresh` returns the next start, given the
+    incumbent to perturb or None; without it, one climb is made.
     """
     maximised, climber = landscape.maximised, _Climber(landscape, places)
     best, best_value = dict(climber.places), -math.inf

@@ -40,20 +40,12 @@ READINGS = ("belief", "cavity")
 
 
 class Propagated(NamedTuple):
-    """Beliefs after message passing.
+    """Beliefs after message passing."""
 
-    Attributes
-    ----------
-    beliefs : by variable, (state,), normalised; all zero where the factors contradict each other.
-    log_evidence : Bethe estimate, which is not a bound; meaningful where no variable is maximised.
-    num_sweeps : number of synchronous sweeps.
-    converged : whether no message entry changed by more than the tolerance in the last sweep.
-    """
-
-    beliefs: dict[int, np.ndarray]
-    log_evidence: float
+    beliefs: dict[int, np.ndarray]  # (state,), normalised; all zero where the factors contradict each other
+    log_evidence: float  # Bethe estimate, which is not a bound; meaningful where no variable is maximised
     num_sweeps: int
-    converged: bool
+    converged: bool  # whether no message entry changed by more than the tolerance in the last sweep
 
 
 class MixedProduct(NamedTuple):
@@ -91,17 +83,10 @@ def mixed_product(
     tables: tuple[np.ndarray, ...] | None = None,
     **settings: Any,
 ) -> MixedProduct:
-    """The assignment decoded from mixed-product belief propagation.
+    """The assignment decoded from mixed-product belief propagation, by one of :data:`READINGS`.
 
-    Parameters
-    ----------
-    reading : one of :data:`READINGS`: what the argmax states of a MAP variable are read from.
-    tables : in place of the network's own, such as smoothed ones, which the authors use.
-    settings : `max_sweeps`, `tol` (1e-4 unless given) and `stop`, as of :func:`propagate_beliefs`.
-
-    Raises
-    ------
-    ValueError : there is no such reading.
+    Tables are the network's own unless others are given, such as smoothed ones, which the authors use; settings are
+    `max_sweeps`, `tol` (1e-4 unless given) and `stop`, as of :func:`propagate_beliefs`.
     """
     require_one_of("reading", reading, READINGS)
     factors = query_factors(query, tables=tables)
@@ -122,12 +107,8 @@ def propagate_beliefs(
 ) -> Propagated:
     """Beliefs of all variables of some factors by message passing from uniform messages.
 
-    Parameters
-    ----------
-    maximised : variables that send their argmax states only.
-    max_sweeps, tol : sweeps end once no message changes by more than `tol`.
-    stop : called after every sweep; True ends the sweeps.
-    damping : share of the old message in a new one.
+    Maximised variables send their argmax states only. Sweeps end once no message changes by more than `tol`, or where
+    `stop`, called after every one, says so; `damping` is the share of the old message in a new one.
     """
     graph = _Graph([factor for factor in factors if factor.scope], set(maximised))
     received = np.where(graph.there[:, None], graph.uniform[:, None], 1.0)

@@ -182,11 +182,8 @@ def _numbers(bits: int) -> np.ndarray:
 def minimal_conflict(query: MarginalMAP) -> tuple[int, ...] | None:
     """Variables of a minimal set of contradictory evidence; None if propagation of zeros finds no contradiction.
 
-    Evidence may be impossible in ways that propagation does not find.
-
-    References
-    ----------
-    Junker (2004), "QuickXplain: preferred explanations and relaxations for over-constrained problems".
+    Evidence may be impossible in ways that propagation does not find. Junker (2004), "QuickXplain: preferred
+    explanations and relaxations for over-constrained problems".
     """
     hard, soft = dict(query.observed), dict(query.soft)
 

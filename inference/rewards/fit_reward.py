@@ -102,7 +102,7 @@ def fit_reward(
     counted = {"num_steps": num_steps, "num_draws": num_draws, "num_evaluations": num_evaluations}
     _check_settings(method, hyper, prior, tol, **counted, num_restarts=num_restarts)
     if prior == "levine" and (checkpoint is not None or start is not None):
-        raise ValueError('prior="levine" has no start and no checkpoint: leave them out')
+        raise ValueError('prior="levine" takes neither start nor checkpoint: leave them out')
     counts = model.counts(demonstrations)
     with jax.enable_x64(True):
         double, taken = as_double(model), jnp.asarray(counts)

@@ -29,6 +29,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
+from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.kernel import RewardMap
 
@@ -45,6 +46,7 @@ __all__ = [
     "natural_step",
     "reward_map_of",
     "rewards_at",
+    "white_root",
 ]
 
 SMALLEST = 0.05
@@ -55,18 +57,12 @@ HYPERS = ("variational", "point", "fixed")
 
 
 class RewardGaussian(NamedTuple):
-    """q(w) and q(ln hyper-parameters); with a leading axis ``expert`` on what is of w.
-
-    Attributes
-    ----------
-    mean, root : of w, (expert, w) and lower triangular (expert, w, w).
-    log_hyper, log_hyper_sd : (hyper,), means and standard deviations of logarithms.
-    """
+    """q(w) and q(ln hyper-parameters); with a leading axis ``expert`` on what is of w."""
 
     mean: Float[Array, "expert w"]
-    root: Float[Array, "expert w w"]
-    log_hyper: Float[Array, "hyper"]
-    log_hyper_sd: Float[Array, "hyper"]
+    root: Float[Array, "expert w w"]  # lower triangular
+    log_hyper: Float[Array, "hyper"]  # means of logarithms
+    log_hyper_sd: Float[Array, "hyper"]  # and their standard deviations
 
 
 def hyper_priors(model: GPIRL) -> dict[str, Any]:
@@ -110,6 +106,13 @@ def reward_map_of(model: GPIRL, log_hyper: Array) -> tuple[RewardMap, Array]:
     """Linear map to the rewards at the logarithms (hyper,), and the rationality."""
     values = hyper_values(model, log_hyper)
     return model.reward_map(values["scale"], values["relevance"]), values["rationality"]
+
+
+def white_root(model: GPIRL, scale: Any, relevance: Any) -> Array:
+    """Cholesky factor of the covariance of the rewards that w whitens: of inducing points, where there are any."""
+    points = model.points if model.inducing is None else model.points[model.inducing]
+    noise = jnp.asarray(model.noise, points.dtype)
+    return reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
 
 
 def log_likelihood(model: GPIRL, reward: Array, rationality: Array, counts: Array) -> Array:

@@ -46,54 +46,35 @@ FLOOR = -8.0
 SPREADS = (0.3, 0.1, 0.03, 0.01)
 """Initial standard deviations of the logarithm of a hyper-parameter; the one of the best ELBO is used."""
 
-
 RULE = optax.adam(0.1)
 """Optimiser of the hyper-parameters' logarithms."""
 
 
 class SearchState(NamedTuple):
-    """State of a search.
+    """State of a search."""
 
-    Attributes
-    ----------
-    laplace, q, best : Laplace's approximation, the current one, and the best so far.
-    objective, arrived : log posterior density at the mode, and whether the search for the mode converged.
-    trace : ELBOs so far on the draws of `key_fixed`.
-    moments : leaves of the optimiser state of `RULE`.
-    key_fixed, key : of those draws, and of later steps.
-    step, settled : steps done, and whether the ELBO no longer increased.
-    """
-
-    laplace: RewardGaussian
-    q: RewardGaussian
-    best: RewardGaussian
-    objective: float
-    arrived: bool
-    trace: list[float]
-    moments: list[Any]
+    laplace: RewardGaussian  # Laplace's approximation
+    q: RewardGaussian  # the current one
+    best: RewardGaussian  # the best so far
+    objective: float  # log posterior density at the mode
+    arrived: bool  # whether the search for the mode converged
+    trace: list[float]  # ELBOs so far on the draws of `key_fixed`
+    moments: list[Any]  # leaves of the optimiser state of `RULE`
     key_fixed: Any
-    key: Any
-    step: int
-    settled: bool
+    key: Any  # of later steps
+    step: int  # steps done
+    settled: bool  # whether the ELBO no longer increased
 
 
 class RewardSearch(NamedTuple):
-    """Model, data and settings of a search.
-
-    Attributes
-    ----------
-    counts : (expert, state, action).
-    hyper : treatment of the hyper-parameters, one of `HYPERS`.
-    num_draws, num_evaluations : draws for a step, and for an ELBO.
-    num_restarts : starts of the search for the mode besides zero.
-    """
+    """Model, data and settings of a search."""
 
     model: GPIRL
-    counts: Array
-    hyper: str
-    num_draws: int
-    num_evaluations: int
-    num_restarts: int
+    counts: Array  # (expert, state, action)
+    hyper: str  # treatment of the hyper-parameters, one of `HYPERS`
+    num_draws: int  # for a step
+    num_evaluations: int  # draws for an ELBO
+    num_restarts: int  # starts of the search for the mode besides zero
 
     def first(self, key: Array, start: Any) -> np.ndarray:
         """Initial logarithms (hyper,) of the free hyper-parameters."""
@@ -114,10 +95,7 @@ class RewardSearch(NamedTuple):
         priors = hyper_priors(model)
         medians = {name: np.full(size, float(np.log(_median(priors[name])))) for name, size in sizes.items()}
         if "relevance" in sizes and takes_levine(model) and model.num_features > FEW_FEATURES:
-            inducing = model.inducing
-            if inducing is None:
-                inducing = np.flatnonzero(np.asarray(self.counts).sum((0, 2)))
-            mode = levine_mode(key, model, inducing, jnp.sum(self.counts, 0)).log_hyper
+            mode = levine_mode(key, model, jnp.sum(self.counts, 0))[0].log_hyper
             medians["relevance"] = np.maximum(mode[1:], FLOOR)
             if "scale" in sizes:
                 medians["scale"] = mode[:1]
@@ -141,19 +119,25 @@ class RewardSearch(NamedTuple):
 
     def end(self, key: Array, state: SearchState, method: str) -> RewardFit:
         """Result, with ELBOs on fresh draws."""
-        if method == "map":
-            nan = float("nan")
-            return self._result(state, method, state.laplace, (nan, nan, nan), state.arrived)
-        best, fresh = state.best, self._normals(key, 4 * self.num_evaluations)
-        ours, first = (np.asarray(self._bounds(one, fresh)) for one in (best, state.laplace))
-        if ours.mean() < first.mean():
-            best, ours = state.laplace, first
-        pairs = ours.reshape(2, -1).mean(0)
-        error = float(pairs.std(ddof=1) / np.sqrt(len(pairs)))
-        elbos = (float(ours.mean()), error, float(first.mean()))
-        return self._result(
-            state, method, best, elbos, state.arrived if method == "laplace" else state.settled
-        )
+        q, elbos = state.laplace, (float("nan"),) * 3
+        if method != "map":
+            fresh = self._normals(key, 4 * self.num_evaluations)
+            ours, first = (np.asarray(self._bounds(one, fresh)) for one in (state.best, q))
+            if ours.mean() < first.mean():
+                ours = first
+            else:
+                q = state.best
+            pairs = ours.reshape(2, -1).mean(0)
+            error = float(pairs.std(ddof=1) / np.sqrt(len(pairs)))
+            elbos = (float(ours.mean()), error, float(first.mean()))
+        converged = state.settled if method == "natural_gradient" else state.arrived
+        single = len(self.counts) == 1
+        mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
+        hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
+        posterior = RewardPosterior(self.model, mean, root, *hyper, method)
+        share = float(white_share(hyper_values(self.model, q.log_hyper)["relevance"], self.model.noise))
+        trace = np.array(state.trace)
+        return RewardFit(posterior, *elbos, trace, state.objective, bool(converged), state.step, share)
 
     def _laplace(self, key: Array, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
         """Laplace's approximation at fixed hyper-parameters, log posterior density at the mode, and convergence."""
@@ -257,22 +241,6 @@ class RewardSearch(NamedTuple):
         sd = jnp.exp(jnp.log(q.log_hyper_sd) + moved[1]) if variational else q.log_hyper_sd
         return q._replace(log_hyper=log_hyper, log_hyper_sd=sd), moments
 
-    def _result(
-        self,
-        state: SearchState,
-        method: str,
-        q: RewardGaussian,
-        elbos: tuple[float, float, float],
-        converged: bool,
-    ) -> RewardFit:
-        single = len(self.counts) == 1
-        mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
-        hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
-        posterior = RewardPosterior(self.model, mean, root, *hyper, method)
-        share = float(white_share(hyper_values(self.model, q.log_hyper)["relevance"], self.model.noise))
-        trace = np.array(state.trace)
-        return RewardFit(posterior, *elbos, trace, state.objective, bool(converged), state.step, share)
-
 
 def takes_levine(model: GPIRL) -> bool:
     """Whether Levine's objective applies to the model."""
@@ -290,10 +258,7 @@ def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
         raise ValueError(
             'prior="levine" needs one expert, a reward of states and a fixed rationality: pass prior="model"'
         )
-    inducing = model.inducing
-    if inducing is None:
-        inducing = np.flatnonzero(np.asarray(counts).sum(1))
-    found = levine_mode(key, model, inducing, counts)
+    found, inducing = levine_mode(key, model, counts)
     posterior = RewardPosterior(
         model,
         found.u,
@@ -301,7 +266,7 @@ def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
         found.log_hyper,
         np.zeros_like(found.log_hyper),
         "map",
-        np.asarray(inducing),
+        inducing,
     )
     share = float(white_share(jnp.exp(found.log_hyper[1:]), model.noise))
     nan = float("nan")

@@ -37,20 +37,12 @@ SHORT = 100
 
 
 class LevineMode(NamedTuple):
-    """Levine's MAP estimate.
+    """Levine's MAP estimate."""
 
-    Attributes
-    ----------
-    u : rewards (inducing,) of the inducing points.
-    log_hyper : logarithms (1 + feature,) of scale and relevance.
-    objective : value of the maximised objective.
-    converged : whether the search ended at a maximum.
-    """
-
-    u: Float[np.ndarray, "inducing"]
-    log_hyper: Float[np.ndarray, "hyper"]
-    objective: float
-    converged: bool
+    u: Float[np.ndarray, "inducing"]  # rewards of the inducing points
+    log_hyper: Float[np.ndarray, "hyper"]  # logarithms of scale and relevance
+    objective: float  # at the end of its maximisation
+    converged: bool  # whether the search ended at a maximum
 
 
 @jax.jit
@@ -64,30 +56,19 @@ def _negative_posterior(white: Array, model: GPIRL, log_hyper: Array, counts: Ar
 
 
 def posterior_mode(model: GPIRL, log_hyper: Any, counts: Any, start: Any) -> tuple[np.ndarray, float, bool]:
-    """Posterior mode of w (w,) of one expert at fixed hyper-parameters, log density, and convergence.
-
-    Parameters
-    ----------
-    log_hyper : logarithms (hyper,) of the free hyper-parameters.
-    counts : (state, action).
-    start : (w,).
-    """
+    """Posterior mode of w (w,) of one expert at fixed hyper-parameters, log density, and convergence."""
     found = _minimise(_negative_posterior, start, (model, log_hyper, counts), 2000)
     return found.x, -float(found.fun), bool(found.success)
 
 
-def levine_mode(key: Array, model: GPIRL, inducing: Any, counts: Any) -> LevineMode:
-    """Rewards and hyper-parameters that maximise Levine's objective, the best of five starts.
+def levine_mode(key: Array, model: GPIRL, counts: Any) -> tuple[LevineMode, np.ndarray]:
+    """Rewards and hyper-parameters that maximise Levine's objective, the best of five starts, and inducing points.
 
     The best is continued to convergence, once as it is and once from its rewards and the initial hyper-parameters.
-
-    Parameters
-    ----------
-    model : its priors are not used.
-    inducing : (inducing,) integers, points.
-    counts : (state, action).
+    The priors of the model are not used. Without inducing points of the model all visited states are.
     """
-    inducing = np.asarray(inducing)
+    visited = np.asarray(counts).sum(1) > 0
+    inducing = np.flatnonzero(visited) if model.inducing is None else np.asarray(model.inducing)
     first = np.log(np.append(INITIAL_SCALE, np.ones(model.num_features)))
     task = (model, jnp.asarray(inducing), jnp.asarray(counts))
     draws = np.asarray(jax.random.uniform(key, (STARTS, len(inducing)), model.features.dtype))
@@ -95,7 +76,8 @@ def levine_mode(key: Array, model: GPIRL, inducing: Any, counts: Any) -> LevineM
     best = min(found, key=lambda one: one.fun)
     both = (best.x, np.append(best.x[: len(inducing)], first))
     fine = min((_minimise(_negative_levine, x, task, 2000) for x in both), key=lambda one: one.fun)
-    return LevineMode(fine.x[: len(inducing)], fine.x[len(inducing) :], -float(fine.fun), bool(fine.success))
+    u, log_hyper = fine.x[: len(inducing)], fine.x[len(inducing) :]
+    return LevineMode(u, log_hyper, -float(fine.fun), bool(fine.success)), inducing
 
 
 @jax.jit

@@ -15,6 +15,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
+from ethogram.inference.rewards.gaussian import white_root
 from ethogram.models.arguments import read_reals
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.optimal_values import optimal_values
@@ -96,7 +97,7 @@ def predict_reward(
 
     def one(arguments):
         key, scale, relevance, known = arguments
-        low = reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
+        low = white_root(model, scale, relevance)
         cross = reward_kernel.cross_covariance(points, flat, scale, relevance, noise)
         half = solve_triangular(low, cross, lower=True)
         mean = half.T @ solve_triangular(low, known, lower=True)
@@ -218,14 +219,8 @@ def _known(model: GPIRL, samples: Any) -> tuple[Array, Array, Array]:
         known = jnp.asarray(samples[name], dtype)
         known = known.reshape(len(known), -1) if known.ndim == model.features.ndim or name == "u" else known
     else:
-        points, noise = model.points[model.inducing], jnp.asarray(model.noise, dtype)
-
-        def one(arguments):
-            scale, relevance, white = arguments
-            own = reward_kernel.covariance(points, scale, relevance, noise)
-            return reward_kernel.root(own, scale) @ white
-
-        known = jax.lax.map(one, (scale, relevance, jnp.asarray(samples["u_white"], dtype)))
+        draws = scale, relevance, jnp.asarray(samples["u_white"], dtype)
+        known = jax.lax.map(lambda draw: white_root(model, *draw[:2]) @ draw[2], draws)
     count = model.num_points if model.inducing is None else len(model.inducing)
     if known.shape[1:] != (count,):
         raise ValueError(

@@ -21,10 +21,9 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from numpyro.distributions import constraints
 
-from ethogram.inference.rewards.gaussian import HYPERS, free_hypers, hyper_priors
+from ethogram.inference.rewards.gaussian import HYPERS, free_hypers, hyper_priors, white_root
 from ethogram.models.arguments import require_integer, require_number, require_one_of
 from ethogram.models.mdps.soft_policy import num_experts
-from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = ["RewardGuide"]
@@ -137,14 +136,8 @@ class RewardGuide:
             first = jnp.broadcast_to(self.init_scale * jnp.eye(size, dtype=dtype), (*lead, size, size))
             root = numpyro.param("root", first, constraint=constraints.lower_cholesky)
         if not self.whiten:
-            model = self.model
-            points = model.points if model.inducing is None else model.points[model.inducing]
-            noise = jnp.asarray(model.noise, dtype)
-            scale, relevance = (
-                jnp.asarray(values["scale"]),
-                jnp.broadcast_to(values["relevance"], (model.num_features,)),
-            )
-            low = reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
+            relevance = jnp.broadcast_to(values["relevance"], (self.model.num_features,))
+            low = white_root(self.model, jnp.asarray(values["scale"]), relevance)
             low = jnp.broadcast_to(low, (*lead, size, size))
             mean = solve_triangular(low, mean[..., None], lower=True)[..., 0]
             root = solve_triangular(low, root, lower=True)

@@ -17,11 +17,10 @@ from jaxtyping import Float
 
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, library_attributes, one_chain
-from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, reward_map_of
+from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, reward_map_of, white_root
 from ethogram.inference.rewards.posterior_mode import levine_conditional
 from ethogram.models.arguments import require_integer
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL, reward_sites
 
 __all__ = ["RewardFit", "RewardPosterior", "as_double"]
@@ -154,10 +153,8 @@ def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> 
 
     def at_points(arguments):
         log_hyper, white = arguments
-        now, noise = hyper_values(model, log_hyper), jnp.asarray(model.noise)
-        points = model.points[model.inducing]
-        own = reward_kernel.covariance(points, now["scale"], now["relevance"], noise)
-        return white @ reward_kernel.root(own, now["scale"]).T
+        now = hyper_values(model, log_hyper)
+        return white @ white_root(model, now["scale"], now["relevance"]).T
 
     reward = jax.lax.map(one, (log_hyper, white, rest))
     name = "reward_white" if model.family == "direct" else "u_white"

@@ -181,7 +181,9 @@ def lineup_agreement(roles: ArrayLike, agent: ArrayLike, place: ArrayLike) -> fl
     player = _by_sequence("agent", agent, held)
     places = np.asarray(place)
     if player.min() < 0 or player.max() >= len(places):
-        raise ValueError(f"agent goes from {player.min()} to {player.max()}, place has {len(places)} players")
+        raise ValueError(
+            f"agent is in {player.min()}..{player.max()}, but place has {len(places)} entries: give one for each player"
+        )
     names, slot = np.unique(places[player], return_inverse=True)
     sequence, time = np.nonzero(held >= 0)
     counts = _confusion(held[sequence, time], slot[sequence], (int(held.max()) + 1, len(names)))

@@ -76,7 +76,7 @@ def assign_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajecto
         found = ranked_assignment(checked_costs(cost[members]))
         if found is None:
             raise ValueError(
-                f"group {numbers[number]} has no possible map: known states or symbols of probability 0 forbid "
+                f"group {numbers[number]} has no feasible assignment: known states or symbols of probability 0 exclude "
                 "all of them"
             )
         role[members], total[number], margin[number] = found

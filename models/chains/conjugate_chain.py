@@ -85,19 +85,16 @@ _value_and_statistics = jax.jit(_one_chain, inline=True)
 def _(axis_size, in_batched, emission, expected, data):
     emission_batched, expected_batched, data_batched = in_batched
 
-    def stacked(tree, batched):
-        def mapped(x, is_mapped):
-            return x if is_mapped else jnp.broadcast_to(x[None], (axis_size, *x.shape))
-
-        return jax.tree.map(mapped, tree, batched)
+    def stacked(x, is_mapped):
+        return x if is_mapped else jnp.broadcast_to(x[None], (axis_size, *x.shape))
 
     if any(jax.tree.leaves((emission_batched, data_batched))):
         # Data sets of their own, in turn: a mapped axis of data has no common chunk loop.
-        each = stacked((emission, expected, data), tuple(in_batched))
+        each = jax.tree.map(stacked, (emission, expected, data), tuple(in_batched))
         out = lax.map(lambda one: _value_and_statistics(*one), each)
     else:
-        out = _many_chains_folding(emission, stacked(expected, expected_batched), data)
-    return out, (True, _all_true(expected))
+        out = _many_chains_folding(emission, jax.tree.map(stacked, expected, expected_batched), data)
+    return out, (True, jax.tree.map(lambda _: True, expected))
 
 
 @custom_vmap
@@ -112,11 +109,8 @@ def _(axis_size, in_batched, emission, expected, data):
         raise NotImplementedError("vmap over data or emission inside vmap over chains")
     folded = jax.tree.map(lambda x, batched: fold_axis(x, axis_size, batched), expected, expected_batched)
     out = _many_chains_folding(emission, folded, data)
-    return jax.tree.map(lambda x: unfold_axis(x, axis_size), out), (True, _all_true(expected))
-
-
-def _all_true(tree):
-    return jax.tree.map(lambda _: True, tree)
+    batched = (True, jax.tree.map(lambda _: True, expected))
+    return jax.tree.map(lambda x: unfold_axis(x, axis_size), out), batched
 
 
 def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tuple[Array, dict[str, Any]]:
@@ -186,7 +180,11 @@ def _step_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) 
     )
     steps = jnp.matmul(rows, features, precision="highest")
     steps = steps.reshape(num_steps, num_chains, num_states, num_sequences)
-    steps = _only_known(jnp.swapaxes(steps, 1, 2), chunk.states)
+    steps = jnp.swapaxes(steps, 1, 2)
+    if chunk.states is not None:  # impossible off a known state
+        known = chunk.states.T[:, None, None]
+        allowed = (known < 0) | (known == jnp.arange(steps.shape[1]).reshape(1, -1, 1, 1))
+        steps = jnp.where(allowed, steps, -jnp.inf)
 
     def statistics_of(marginals: Array) -> dict[str, Any]:
         flat = jnp.swapaxes(marginals, 1, 2).reshape(num_steps, -1, num_sequences)
@@ -209,15 +207,6 @@ def _symbol_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData
         return pullback(counts[:nothing])[0]
 
     return SymbolLikelihoods(jnp.pad(table, ((0, 1), (0, 0), (0, 0))), symbol), statistics_of
-
-
-def _only_known(steps: Array, states: Array | None) -> Array:
-    """Potentials (time, state, chain, sequence), ``-inf`` off a known state."""
-    if states is None:
-        return steps
-    states = states.T[:, None, None]
-    allowed = (states < 0) | (states == jnp.arange(steps.shape[1]).reshape(1, -1, 1, 1))
-    return jnp.where(allowed, steps, -jnp.inf)
 
 
 def _general_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:

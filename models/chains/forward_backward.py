@@ -223,7 +223,7 @@ def _forward(
     def written_out_step(predicted, t):
         joint = [predicted[:, j] * _one_state(likelihood, t, j) for j in range(num_states)]
         c = _total(joint)
-        reached = _total([_leaving(transition, t, j) * joint[j][:, None] for j in range(num_states)])
+        reached = _total([_of_state(transition, t, j, 1) * joint[j][:, None] for j in range(num_states)])
         return reached * _inverse(c, tiny)[:, None], (predicted * _step(likelihood, t), c)
 
     first = jnp.broadcast_to(initial, (num_chains, num_states, num_sequences))
@@ -264,7 +264,7 @@ def _backward(
         if written_out:
             each = [future[:, k] * _one_state(likelihood, t, k) for k in range(num_states)]
             earlier = _total(
-                [_entering(transition, t_before, k) * each[k][:, None] for k in range(num_states)]
+                [_of_state(transition, t_before, k, 2) * each[k][:, None] for k in range(num_states)]
             )
         else:
             earlier = jnp.matmul(transition, entering, precision="highest")
@@ -309,28 +309,16 @@ def _one_state(x: Array, t: Array, k: int) -> Array:
     return lax.dynamic_slice(x, (t, 0, k, 0), (1, num_chains, 1, num_sequences))[0, :, 0]
 
 
-def _leaving(transition: Array | _Rows, t: Array, j: int) -> Array:
-    """Transitions out of state j, (chain, next_state, sequence or 1)."""
+def _of_state(transition: Array | _Rows, t: Array, k: int, axis: int) -> Array:
+    """Transitions out of state k (axis 1) or into it (axis 2): (chain, other state, sequence or 1)."""
     if isinstance(transition, _Rows):
-        return transition.probability[:, j].at[:, :, _step(transition.row, t)].get(mode="clip")
+        part = lax.index_in_dim(transition.probability, k, axis, keepdims=False)
+        return part.at[:, :, _step(transition.row, t)].get(mode="clip")
     if transition.ndim == 3:
-        return transition[:, j, :, None]
-    num_chains, _, num_states, num_sequences = transition.shape[1:]
-    return lax.dynamic_slice(transition, (t, 0, j, 0, 0), (1, num_chains, 1, num_states, num_sequences))[
-        0, :, 0
-    ]
-
-
-def _entering(transition: Array | _Rows, t: Array, k: int) -> Array:
-    """Transitions into state k, (chain, state, sequence or 1)."""
-    if isinstance(transition, _Rows):
-        return transition.probability[:, :, k].at[:, :, _step(transition.row, t)].get(mode="clip")
-    if transition.ndim == 3:
-        return transition[:, :, k, None]
-    num_chains, num_states, _, num_sequences = transition.shape[1:]
-    return lax.dynamic_slice(transition, (t, 0, 0, k, 0), (1, num_chains, num_states, 1, num_sequences))[
-        0, :, :, 0
-    ]
+        return lax.index_in_dim(transition, k, axis, keepdims=False)[..., None]
+    start = (t, 0, k, 0, 0) if axis == 1 else (t, 0, 0, k, 0)
+    size = [1 if i in (0, 1 + axis) else length for i, length in enumerate(transition.shape)]
+    return jnp.squeeze(lax.dynamic_slice(transition, start, size), (0, 1 + axis))
 
 
 def _total(terms: Sequence[Array]) -> Array:

@@ -120,12 +120,12 @@ class HiddenMarkov(LatentChain):
 
     def _alive(self) -> Array:
         """(..., time) booleans: steps before the length."""
-        steps = jnp.arange(self.num_steps)
-        lengths = (
-            jnp.full(self.batch_shape, self.num_steps) if self.lengths is None else jnp.asarray(self.lengths)
-        )
-        alive = steps.reshape((1,) * lengths.ndim + (-1,)) < lengths[..., None]
-        return jnp.broadcast_to(alive, (*self.batch_shape, self.num_steps))
+        shape = (*self.batch_shape, self.num_steps)
+        if self.lengths is None:
+            return jnp.ones(shape, bool)
+        lengths = jnp.asarray(self.lengths)[..., None]
+        steps = jnp.arange(self.num_steps).reshape((1,) * (lengths.ndim - 1) + (-1,))
+        return jnp.broadcast_to(steps < lengths, shape)
 
     def step_log_likelihood(self, value: Any) -> Array:
         r""":math:`\ln p(y_t \mid z_t = k)`, shape (..., time, state); zero at missing steps."""
@@ -170,19 +170,16 @@ class HiddenMarkov(LatentChain):
         key_first, key_walk, key_observations = jax.random.split(key, 3)
         num_states = self.initial.shape[-1]
         if self.states is None:
-            first = jax.random.categorical(
-                key_first, jnp.broadcast_to(self._log_initial, (*shape, num_states))
-            )
+            log_initial = jnp.broadcast_to(self._log_initial, (*shape, num_states))
+            first = jax.random.categorical(key_first, log_initial)
             states = self._walk(key_walk, first, self.num_steps)
         else:  # conditional on the known states, before and after
             nothing_seen = jnp.zeros((*shape, self.num_steps, num_states), self._log_initial.dtype)
             known = jnp.broadcast_to(self.states, nothing_seen.shape[:-1])
             likelihood = masked_log_likelihood(nothing_seen, jnp.ones_like(known, bool), known)
             lengths = jnp.broadcast_to(jnp.sum(self._alive(), axis=-1), shape)
-            path = markov_chain.sample_path(
-                key_walk, self._log_initial, self._log_transition, likelihood, lengths
-            )
-            states = jnp.maximum(path.path, 0)
+            chain = self._log_initial, self._log_transition, likelihood, lengths
+            states = jnp.maximum(markov_chain.sample_path(key_walk, *chain).path, 0)
         alive = jnp.broadcast_to(self._alive(), states.shape)
         observations = self._emit(key_observations, states)
         inside = alive.reshape(alive.shape + (1,) * self.emission.event_dim)

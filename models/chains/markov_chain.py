@@ -337,9 +337,7 @@ def _whole(kernel, log_pi: Array, log_a: Array, log_lik: Array, length: Array) -
     alive = jnp.arange(num_steps)[:, None, None] < length[None]
     log_pi = log_pi.T[..., None]
     log_a = (
-        jnp.transpose(log_a, (2, 3, 4, 0, 1))
-        if log_a.ndim == 5
-        else jnp.transpose(log_a, (1, 2, 0))[..., None]
+        jnp.moveaxis(log_a, (0, 1), (-2, -1)) if log_a.ndim == 5 else jnp.moveaxis(log_a, 0, -1)[..., None]
     )
 
     def by_step():
@@ -348,10 +346,6 @@ def _whole(kernel, log_pi: Array, log_a: Array, log_lik: Array, length: Array) -
         return turned.reshape(num_steps, num_states, num_chains, num_sequences)
 
     result = kernel(log_pi, log_a, by_step, alive)
-    return EStep(
-        result.log_normalizer,
-        jnp.transpose(result.state, (2, 3, 0, 1)),
-        jnp.moveaxis(result.pair, -1, 0)
-        if result.pair.ndim == 3
-        else jnp.moveaxis(result.pair, (-2, -1), (0, 1)),
-    )
+    data_axes = (-1,) if result.pair.ndim == 3 else (-2, -1)
+    pair = jnp.moveaxis(result.pair, data_axes, range(len(data_axes)))
+    return EStep(result.log_normalizer, jnp.transpose(result.state, (2, 3, 0, 1)), pair)

@@ -83,12 +83,7 @@ def chain_potentials(
 ) -> ChainPotentials:
     """Potentials with shapes and, outside jit, values checked, folded to two batch axes.
 
-    Raises
-    ------
-    TypeError
-        If a potential is not floating-point, or a length not an integer.
-    ValueError
-        If shapes disagree, a length lies outside ``0..time``, or a potential is NaN or ``+inf``.
+    Arguments and errors are those of :func:`ethogram.models.chains.log_normalizer`.
     """
     named = {
         "log_initial": jnp.asarray(log_initial),
@@ -105,7 +100,12 @@ def chain_potentials(
     driven = _check_shapes(log_pi, log_a, log_lik)
     batch, num_steps = log_lik.shape[:-2], log_lik.shape[-2]
     lengths = jnp.full(batch, num_steps) if length is None else jnp.asarray(length)
-    _check_lengths(lengths, num_steps)
+    if not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise TypeError(f"length must be integers, not {lengths.dtype}: count the steps of each sequence")
+    if is_concrete(lengths):
+        values = np.asarray(lengths)
+        rule = f", outside 0..{num_steps}, the steps of step_log_likelihood: pad it to the longest sequence"
+        refuse((values < 0) | (values > num_steps), "length", values, rule)
 
     inner = 3 if driven else 2
     try:
@@ -182,16 +182,6 @@ def _check_shapes(log_initial: Array, log_transition: Array, log_likelihood: Arr
             "for each batch axis"
         )
     return True
-
-
-def _check_lengths(lengths: Array, num_steps: int) -> None:
-    if not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise TypeError(f"length must be integers, not {lengths.dtype}: count the steps of each sequence")
-    if not is_concrete(lengths):
-        return
-    values = np.asarray(lengths)
-    rule = f", outside 0..{num_steps}, the steps of step_log_likelihood: pad it to the longest sequence"
-    refuse((values < 0) | (values > num_steps), "length", values, rule)
 
 
 def _check_values(name: str, x: Array, lengths: Array | None = None, first_step: int = 0) -> None:

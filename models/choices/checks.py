@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpyro.distributions as dist
 
-from ethogram.models.arguments import is_concrete, require
+from ethogram.models.arguments import is_concrete, require, require_kind
 
 __all__ = [
     "check_fields",
@@ -33,8 +33,7 @@ def check_fields(
     arrays = {name: np.asarray(array) for name, array in given.items() if array is not None}
     for name, array in arrays.items():
         kind, what = KINDS[name]
-        if array.dtype.kind not in kind:
-            raise TypeError(f"{name} has dtype {array.dtype}: pass {what}")
+        require_kind(name, array, kind, f"pass {what}")
     features, legal, choice = arrays["features"], arrays["legal"], arrays["choice"]
     if features.ndim != 3 or 0 in features.shape[:2] or legal.shape != features.shape[:2]:
         raise ValueError(
@@ -93,8 +92,7 @@ def read_floats(name: str, values: Any) -> np.ndarray:
         array = np.asarray(values)
     except ValueError:
         raise ValueError(f"{name} has rows of different lengths: pass an array (option, feature)") from None
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} has dtype {array.dtype}: pass numbers")
+    require_kind(name, array, "biuf", "pass numbers")
     return array.astype(float)
 
 
@@ -120,8 +118,7 @@ def read_positions(indices: Any, count: int) -> np.ndarray:
         return np.flatnonzero(chosen)
     if not len(chosen):
         return chosen.astype(int)
-    if chosen.dtype.kind not in "iu":
-        raise TypeError(f"indices has dtype {chosen.dtype}: pass integers or booleans")
+    require_kind("indices", chosen, "iu", "pass integers or booleans")
     inside = (chosen >= -count) & (chosen < count)
     require(inside, "indices", chosen, "is out of range", f"there are {count} decisions")
     return chosen

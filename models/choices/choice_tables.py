@@ -43,20 +43,17 @@ def read_long(
 
     metadata = _with_names(metadata, feature_names=[str(name) for name in names])
     slot, metadata = _slots(columns, option, number, metadata)
-    width = (
-        len(metadata.action_names) if option is not None and metadata.action_names else int(slot.max()) + 1
-    )
+    named = None if option is None else metadata.action_names
+    width = len(named) if named else int(slot.max()) + 1
     cell = number * width + slot
     twice = np.bincount(cell, minlength=count * width) > 1
     if twice.any():
         index, which = divmod(int(twice.argmax()), width)
         raise ValueError(f"{place(index)} repeats option {_name(metadata, which)}: pass one row an option")
-    read = [columns.complete(name) for name in names]
-    for name, values in zip(names, read, strict=True):
-        if values.dtype.kind not in "biuf":
-            raise TypeError(f"column {name!r} has dtype {values.dtype}: features must be numeric")
+    for name in names:
+        columns.complete(name)
     padded, legal = np.zeros((count, width, len(names))), np.zeros((count, width), bool)
-    padded[number, slot] = np.stack(read, axis=1)
+    padded[number, slot] = columns.features(names, np.arange(columns.num_rows)).values
     legal[number, slot] = True
     choice = np.full(count, -1)
     if chosen is not None:
@@ -76,11 +73,9 @@ def read_long(
             raise ValueError(f"column {name!r} changes in row {row}, within {place(int(number[row]))}")
         return values[first_row]
 
-    who, often = None, None
+    who, often = None, None if weight is None else constant(weight)
     if subject is not None:
         who, metadata = _subjects(constant(subject), metadata)
-    if weight is not None:
-        often = constant(weight)
     return padded, legal, choice, who, often, metadata
 
 
@@ -129,10 +124,9 @@ def read_wide(
     chosen = np.full(columns.num_rows, -1)
     if choice is not None:
         chosen = _choices(*columns[choice], choice, metadata)
-    who = None
+    who, often = None, None if weight is None else columns.complete(weight)
     if subject is not None:
         who, metadata = _subjects(columns.complete(subject), metadata)
-    often = None if weight is None else columns.complete(weight)
     return padded, allowed, chosen, who, often, metadata
 
 

@@ -23,7 +23,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import common_batch, is_concrete, require_integer
+from ethogram.models.arguments import common_batch, is_concrete, refuse, require, require_integer
 
 __all__ = [
     "OFFSETS",
@@ -98,7 +98,10 @@ class ProbitChoice(dist.Distribution):
         came = f"utilities has shape {utilities.shape}, legal {mask.shape}"
         shape = common_batch(came, utilities.shape, mask.shape)
         if is_concrete(utilities, mask):
-            _check(np.broadcast_to(utilities, shape), np.broadcast_to(mask, shape))
+            given, allowed = np.broadcast_to(utilities, shape), np.broadcast_to(mask, shape)
+            require(allowed.any(-1), "legal", allowed, "has no legal option", "drop such decisions")
+            wrong = allowed & ~np.isfinite(given)
+            refuse(wrong, "utilities", given, ": pass finite utilities of legal options")
         self.legal = jnp.broadcast_to(mask, shape)
         self.utilities = jnp.where(self.legal, utilities, 0)
         self.num_nodes = num_nodes
@@ -119,10 +122,8 @@ class ProbitChoice(dist.Distribution):
         own = jnp.sum(jnp.where(chosen, self.utilities, 0), axis=-1, keepdims=True)
         others = legal & ~chosen & allowed[..., None]
         gaps = jnp.where(others, own - self.utilities, 0)
-        return jnp.where(allowed, log_probability(gaps, others, self._nodes()), -jnp.inf)
-
-    def _nodes(self) -> int:
-        return NODES[self.utilities.dtype] if self.num_nodes is None else self.num_nodes
+        num_nodes = self.num_nodes or NODES[self.utilities.dtype]
+        return jnp.where(allowed, log_probability(gaps, others, num_nodes), -jnp.inf)
 
     @property
     def logits(self) -> Float[Array, "... option"]:
@@ -151,16 +152,6 @@ class ProbitChoice(dist.Distribution):
         shape = (*sample_shape, *self.utilities.shape)
         noisy = self.utilities + jax.random.normal(key, shape, self.utilities.dtype)
         return jnp.argmax(jnp.where(self.legal, noisy, -jnp.inf), axis=-1)
-
-
-def _check(utilities: np.ndarray, legal: np.ndarray) -> None:
-    stuck = np.argwhere(~legal.any(-1))
-    if len(stuck):
-        raise ValueError(f"legal{stuck[0].tolist()} has no legal option: drop such decisions")
-    wrong = np.argwhere(legal & ~np.isfinite(utilities))
-    if len(wrong):
-        at = tuple(wrong[0].tolist())
-        raise ValueError(f"utilities{list(at)} is {utilities[at]}: pass finite utilities of legal options")
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))

@@ -8,6 +8,7 @@ whose condition of overlap this is (complete and quasi-complete separation).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -89,21 +90,15 @@ def _separation(direction: np.ndarray, gaps: np.ndarray, others: np.ndarray) -> 
 
 def separation_once(design: np.ndarray, legal: np.ndarray, choice: np.ndarray) -> Separation | None:
     """As :func:`find_separation`, with the last answers cached: one linear programme a data set."""
-    return _remembered(_Hashed(design, legal, choice))
+    return _remembered(_Hashed(digest(design, legal, choice), (design, legal, choice)))
 
 
+@dataclasses.dataclass(frozen=True)
 class _Hashed:
     """Arrays that compare by content."""
 
-    def __init__(self, *arrays: np.ndarray):
-        self.arrays = arrays
-        self.digest = digest(*arrays)
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashed) and self.digest == other.digest
+    digest: bytes
+    arrays: tuple[np.ndarray, ...] = dataclasses.field(compare=False)
 
 
 @functools.lru_cache(maxsize=16)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ethogram.models.arguments import Reals, is_concrete, read_reals, require_one_of, require_reals
+from ethogram.models.arguments import Reals, is_concrete, read_reals, require, require_one_of, require_reals
 from ethogram.models.choices.probit_choice import OFFSETS, winner_density
 from ethogram.models.mdps.mdp import MDP
 
@@ -67,9 +67,9 @@ def reward(
     (values,) = read_reals(values=values)
     ahead = mdp.expect(values)
     allowed = jnp.asarray(mdp.legal(legal))
-    if is_concrete(allowed) and not np.asarray(allowed).any(-1).all():
-        stuck = int((~np.asarray(allowed).any(-1)).argmax())
-        raise ValueError(f"legal[{stuck}] has no legal action: pass at least one a state")
+    if is_concrete(allowed):
+        fault = "has no legal action"
+        require(np.asarray(allowed).any(-1), "legal", allowed, fault, "pass at least one a state")
     if reading == "execution":
         return values - beta * jnp.max(jnp.where(allowed, ahead, -jnp.inf), axis=-1)
     return values / beta - expected_maximum(ahead, allowed)
@@ -79,8 +79,6 @@ def reward(
 def expected_maximum(utilities: Array, legal: Array) -> Array:
     r""":math:`E \max_j (\mu_j + \epsilon_j)` over the legal options of (..., option), with standard normal noise.
 
-    Notes
-    -----
     By the trapezoid rule on the density of the largest utility, the sum over options of the density of its being the
     winner's.
     """

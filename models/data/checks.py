@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import require
+from ethogram.models.arguments import require, require_kind
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
 from ethogram.models.data.selection import valid_steps
 
@@ -18,28 +18,19 @@ def check_arrays(data: Any) -> None:
     data = _on_host(data)
     _check_kinds(data)
     _check_shapes(data)
-    num_steps = data.observed.shape[1]
-    require(data.lengths >= 0, "lengths", data.lengths, "is negative", "count the frames of the sequence")
-    require(
-        data.lengths <= num_steps,
-        "lengths",
-        data.lengths,
-        "exceeds the padding",
-        f"arrays hold {num_steps} steps",
-    )
-    valid = valid_steps(data)
-    beyond = ~(data.observed & ~valid)
-    require(
-        beyond, "observed", data.observed, "lies beyond its length", "set it to False or correct the length"
-    )
+    lengths, observed, valid = data.lengths, data.observed, valid_steps(data)
+    num_steps = observed.shape[1]
+    require(lengths >= 0, "lengths", lengths, "is negative", "count the frames of the sequence")
+    require(lengths <= num_steps, "lengths", lengths, "exceeds the padding", f"arrays hold {num_steps} steps")
+    cure = "set it to False or correct the length"
+    require(valid | ~observed, "observed", observed, "lies beyond its length", cure)
     for field, vocabulary in (STEP_LABELS | SEQUENCE_LABELS).items():
         part, names = getattr(data, field), getattr(data.metadata, vocabulary)
         if part is None:
             continue
         where = valid if field in STEP_LABELS else np.True_
-        require(
-            ~where | (part >= -1), field, part, "is below -1", "number from 0, with -1 for what is missing"
-        )
+        cure = "number from 0, with -1 for what is missing"
+        require(~where | (part >= -1), field, part, "is below -1", cure)
         if names is not None:
             cure = f"metadata.{vocabulary} has {len(names)} names"
             require(~where | (part < len(names)), field, part, "has no name", cure)
@@ -72,12 +63,11 @@ def _check_kinds(data: Any) -> None:
         raise TypeError(
             f"observations has dtype {data.observations.dtype}: pass floats, or integers for symbols and counts"
         )
-    if data.observed.dtype != np.bool_:
-        raise TypeError(f"observed has dtype {data.observed.dtype}: pass booleans")
+    require_kind("observed", data.observed, "b", "pass booleans")
     for field in ("lengths", "stay", *STEP_LABELS, *SEQUENCE_LABELS):
         part = getattr(data, field)
-        if part is not None and part.dtype.kind not in "iu":
-            raise TypeError(f"{field} has dtype {part.dtype}: pass integers, with -1 for what is missing")
+        if part is not None:
+            require_kind(field, part, "iu", "pass integers, with -1 for what is missing")
 
 
 def _check_shapes(data: Any) -> None:

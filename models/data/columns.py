@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.arguments import require_kind
 from ethogram.models.data.metadata import ColumnName
 from ethogram.models.data.padding import Column, read_column
 
@@ -46,11 +47,9 @@ class Columns:
         return values
 
     def features(self, names: list[ColumnName], order: np.ndarray) -> Column:
+        """Numeric columns in this order of rows, one a feature."""
         for name in names:
-            if self[name].values.dtype.kind not in "biuf":
-                raise TypeError(
-                    f"column {name!r} has dtype {self[name].values.dtype}: features must be numbers"
-                )
+            require_kind(f"column {name!r}", self[name].values, "biuf", "features must be numbers")
         values, nulls = zip(*(self[name] for name in names), strict=True)
         return Column(np.stack(values, axis=1)[order], np.stack(nulls, axis=1)[order])
 

@@ -37,11 +37,6 @@ def read_list(
         observed=_marks(lists["observed"]) if "observed" in lists else None,
     )
     columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
-    for field, (_, null) in columns.items():
-        if null.shape != lengths.shape:
-            raise ValueError(
-                f"{field} has shape {null.shape}, not ({len(lengths)},): give one label a sequence"
-            )
     return pad_rows(rows, columns, missing, metadata)
 
 
@@ -60,9 +55,8 @@ def read_episodes(
                 "pass as many observations as actions, or one more"
             )
         if with_actions:
-            action = _discrete(
-                action, f"actions of episode {number}", "discretise them or pass with_actions=False"
-            )
+            cure = "discretise them or pass with_actions=False"
+            action = _discrete(action, f"actions of episode {number}", cure)
         if extra and last == "drop":
             observation = observation[:-1]
         elif extra and with_actions:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import refuse
+from ethogram.models.arguments import refuse, require_kind
 
 __all__ = ["group_labels", "sequence_numbers", "unit_labels", "valid_steps"]
 
@@ -28,8 +28,7 @@ def sequence_numbers(indices: Any, num_sequences: int) -> np.ndarray:
         raise ValueError(
             f"indices has shape {np.shape(indices)} and selects no list of sequences: select at least one"
         )
-    if chosen.dtype.kind not in "iu":
-        raise TypeError(f"indices has dtype {chosen.dtype}: pass integers or booleans")
+    require_kind("indices", chosen, "iu", "pass integers or booleans")
     outside = (chosen < -num_sequences) | (chosen >= num_sequences)
     refuse(outside, "indices", chosen, f", but there are {num_sequences} sequences")
     return chosen
@@ -49,9 +48,11 @@ def unit_labels(data: Any, by: str, complete: bool = False) -> np.ndarray:
         )
     labels = np.asarray(labels).astype(np.int64)
     unknown = labels < 0
-    if complete and unknown.any():
-        worst = int(unknown.argmax())
-        raise ValueError(
-            f"{by}[{worst}] is -1 (missing), so its {by} could end on both sides: label or drop the sequence"
+    if complete:
+        refuse(
+            unknown,
+            by,
+            labels,
+            f" (missing), so its {by} could end on both sides: label or drop the sequence",
         )
     return np.where(unknown, labels.max() + 1 + np.arange(len(labels)), labels)

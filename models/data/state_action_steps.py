@@ -42,11 +42,10 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     states, actions = (np.asarray(x).astype(np.int64) for x in (data.states, data.actions))
     inside = np.arange(states.shape[1]) < np.asarray(data.lengths)[:, None]
     actions = np.where(inside & np.asarray(data.observed), actions, -1)
-    checks = (("states", states, num_states, 0), ("actions", actions, num_actions, -1))
-    for name, values, count, least in checks:
-        rule = ": a trace cannot miss a state; cut it there" if least == 0 else " (-1 is missing)"
-        wrong = inside & ((values < least) | (values >= count))
-        refuse(wrong, f"data.{name}", values, f", outside {least}..{count - 1}{rule}")
+    rule = f", outside 0..{num_states - 1}: a trace cannot miss a state; cut it there"
+    refuse(inside & ((states < 0) | (states >= num_states)), "data.states", states, rule)
+    rule = f", outside -1..{num_actions - 1} (-1 is missing)"
+    refuse(inside & ((actions < -1) | (actions >= num_actions)), "data.actions", actions, rule)
     leaving = np.pad(inside[:, 1:], ((0, 0), (0, 1)))
     stay = _evidence(data, inside, leaving) if said else np.full(inside.shape, -1)
     pair = np.where(inside, states * (num_actions + 1), 0)
@@ -58,15 +57,14 @@ def _evidence(data: Trajectories, inside: np.ndarray, leaving: np.ndarray) -> np
     """Whether the hidden state stayed after each step: 1, 0, or -1."""
     if data.stay is None:
         raise ValueError(
-            "data.stay is None: stay_accuracy needs evidence (sequence, time), 1 stayed, 0 changed, -1 unknown"
+            "data.stay is None: stay_accuracy needs stay labels (sequence, time): 1 stayed, 0 changed, -1 unknown"
         )
     stay = np.where(inside, np.asarray(data.stay), -1)
     refuse((stay < -1) | (stay > 1), "data.stay", stay, ": pass 1 (stayed), 0 (changed) or -1 (unknown)")
     late = (stay >= 0) & ~leaving
-    if late.any():
-        at = np.argwhere(late)[0].tolist()
+    for at in np.argwhere(late)[:1].tolist():
         raise ValueError(
-            f"data.stay{at} is given for the last step: the trace has {data.lengths[at[0]]} steps, and evidence "
+            f"data.stay{at} is given for the last step: the trace has {data.lengths[at[0]]} steps, and a stay label "
             "concerns the change to the next one; set it to -1"
         )
     return np.where(leaving, stay, -1)

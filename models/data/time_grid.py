@@ -35,7 +35,7 @@ def step_length(step: Any, times: np.ndarray) -> float:
     else:
         raise TypeError(f"step is {step!r}, but times are numbers: give a number")
     if not 0 < length < np.inf:
-        raise ValueError(f"step is {step}: the time between frames is positive and finite")
+        raise ValueError(f"step is {step}: the time between frames must be positive and finite")
     return length
 
 
@@ -74,14 +74,14 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str) -> 
         if later.any() and np.ptp(gap[later]) > TOLERANCE * gap[later].mean():
             raise ValueError(
                 f"{name} advances by {gap[later].min():.6g} to {gap[later].max():.6g} from row to row: "
-                "declare step=, the time between frames"
+                "pass step=, the time between frames"
             )
         return rows.rank
     position = (elapsed - elapsed[~later][rows.sequence]) / step_length(step, times)
     refuse(
         (position == position.max()) & (position >= np.iinfo(np.int32).max),
         lambda row, earlier: (
-            f", {position[row]:.3g} steps of {step} after its first: declare step= in the units of the times"
+            f", {position[row]:.3g} steps of {step} after its first: pass step= in the units of the times"
         ),
     )
     frame = np.rint(position).astype(np.int64)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Num
 
-from ethogram.models.arguments import require_number, require_one_of
+from ethogram.models.arguments import is_concrete, require_number, require_one_of
 from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check_arrays
 from ethogram.models.data.episodes import read_episodes, read_list
@@ -261,7 +261,7 @@ class Trajectories(NamedTuple):
         TypeError, ValueError
             If concrete indices are empty, out of range, or neither integers nor booleans.
         """
-        if isinstance(indices, jax.core.Tracer):
+        if not is_concrete(indices):
             return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], self)
         chosen = sequence_numbers(indices, self.num_sequences)
         return jax.tree.map(lambda leaf: leaf[chosen], self)
@@ -337,13 +337,10 @@ def check(data: Any) -> Trajectories:
         raise TypeError(
             f"data is {type(data).__name__}, not Trajectories: use a constructor such as Trajectories.from_list"
         )
-    if not any(_is_hidden(leaf) for leaf in jax.tree.leaves(data)):
+    leaves = jax.tree.leaves(data)
+    if is_concrete(*leaves) and all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves):
         check_arrays(data)
     return data
-
-
-def _is_hidden(leaf: Any) -> bool:
-    return isinstance(leaf, jax.core.Tracer) or not getattr(leaf, "is_fully_addressable", True)
 
 
 def _first_steps(data: Trajectories, num_steps: int) -> Trajectories:

@@ -64,16 +64,12 @@ def metadata_variables(metadata: Metadata) -> tuple[dict[str, Any], dict[str, An
 
 def read_metadata(dataset: Any) -> Metadata:
     """Metadata of a Dataset; numeric coordinates of ``feature`` are not names."""
-    names = {
-        field: dataset[field].values.tolist()
-        for field in ("feature_units", *VOCABULARIES)
-        if field in dataset
-    }
+    fields = ("feature_units", *VOCABULARIES)
+    names = {field: dataset[field].values.tolist() for field in fields if field in dataset}
     if "feature" in dataset.coords and dataset["feature"].dtype.kind in "OUT":
         names["feature_names"] = dataset["feature"].values.tolist()
-    return Metadata(
-        **names, **{field: dataset.attrs[field] for field in ATTRIBUTES if field in dataset.attrs}
-    )
+    names |= {field: dataset.attrs[field] for field in ATTRIBUTES if field in dataset.attrs}
+    return Metadata(**names)
 
 
 def _dims(field: str) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     Emission,
     in_range,
-    integer_observations,
     of_every,
     one_hot,
+    read_observations,
     rows_of,
 )
 from ethogram.models.families.exponential_family import (
@@ -91,7 +91,7 @@ class CategoricalEmission(Emission):
 
     def read(self, data: Trajectories) -> Array:
         """Symbols (sequence, time)."""
-        x = integer_observations(data, 1, "CategoricalEmission")[..., 0]
+        x = read_observations(data, 1, jnp.integer, "a CategoricalEmission needs integers")[..., 0]
         in_range(data, x, 0, self.num_categories - 1, f"the {self.num_categories} categories")
         return x
 
@@ -165,6 +165,6 @@ class BinomialEmission(Emission):
 
     def read(self, data: Trajectories) -> Array:
         """Counts (sequence, time, feature)."""
-        x = integer_observations(data, self.num_features, "BinomialEmission")
+        x = read_observations(data, self.num_features, jnp.integer, "a BinomialEmission needs integers")
         in_range(data, x, 0, self.total_count, "total_count")
         return x

@@ -18,10 +18,9 @@ from ethogram.models.families.exponential_family import ConjugateBlock, Known, P
 __all__ = [
     "Emission",
     "in_range",
-    "integer_observations",
     "of_every",
     "one_hot",
-    "real_observations",
+    "read_observations",
     "repeat_rows",
     "rows_of",
 ]
@@ -94,7 +93,8 @@ def rows_of(block: ConjugateBlock, num_states: int, known: Known | None) -> Conj
     return block if known is None else PartlyKnown.from_known(block, known)
 
 
-def _features(data: Trajectories, num_features: int) -> Any:
+def read_observations(data: Trajectories, num_features: int, kind: Any, needs: str) -> Array:
+    """Observations (sequence, time, feature) of a kind of dtype; a TypeError says what the emission `needs`."""
     if data.observations is None:
         raise ValueError(
             "data.observations is None: this emission needs observations (sequence, time, feature)"
@@ -104,24 +104,9 @@ def _features(data: Trajectories, num_features: int) -> Any:
             f"data.observations has {data.observations.shape[-1]} features, but the emission has "
             f"num_features={num_features}"
         )
-    return data.observations
-
-
-def real_observations(data: Trajectories, num_features: int) -> Array:
-    x = _features(data, num_features)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(
-            f"data.observations has dtype {x.dtype}, a Gaussian emission needs floats: "
-            "pass data._replace(observations=data.observations.astype(float))"
-        )
-    return jnp.asarray(x)
-
-
-def integer_observations(data: Trajectories, num_features: int, name: str) -> Array:
-    x = _features(data, num_features)
-    if not jnp.issubdtype(x.dtype, jnp.integer):
-        raise TypeError(f"data.observations has dtype {x.dtype}, a {name} needs integers")
-    return jnp.asarray(x)
+    if not jnp.issubdtype(data.observations.dtype, kind):
+        raise TypeError(f"data.observations has dtype {data.observations.dtype}, {needs}")
+    return jnp.asarray(data.observations)
 
 
 def in_range(data: Trajectories, x: Any, low: int, high: Any, what: str) -> None:
@@ -129,10 +114,5 @@ def in_range(data: Trajectories, x: Any, low: int, high: Any, what: str) -> None
         return
     x, observed = np.asarray(x), np.asarray(data.observed)
     good = (x >= low) & (x <= np.asarray(high)) | ~observed.reshape(observed.shape + (1,) * (x.ndim - 2))
-    require(
-        good,
-        "data.observations",
-        x,
-        f"lies outside {what}",
-        f"use {low}..{np.asarray(high).tolist()}, or mark the step as missing",
-    )
+    cure = f"use {low}..{np.asarray(high).tolist()}, or mark the step as missing"
+    require(good, "data.observations", x, f"lies outside {what}", cure)

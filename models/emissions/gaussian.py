@@ -18,24 +18,23 @@ from ethogram.models.emissions.emission import (
     Emission,
     of_every,
     one_hot,
-    real_observations,
+    read_observations,
     repeat_rows,
     rows_of,
 )
-from ethogram.models.families.exponential_family import (
-    ConjugateBlock,
-    Dirichlet,
-    DirichletCoordinates,
-    Known,
+from ethogram.models.families.exponential_family import ConjugateBlock, Dirichlet, DirichletCoordinates, Known
+from ethogram.models.families.normal_inverse_wishart import (
     Normal,
     NormalCoordinates,
     NormalInverseWishart,
     NormalInverseWishartCoordinates,
-    PartlyKnown,
 )
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
+
+CURE = "pass data._replace(observations=data.observations.astype(float))"
+FLOATS = f"a Gaussian emission needs floats: {CURE}"
 
 
 class _NormalInverseWishartEmission(Emission):
@@ -65,7 +64,7 @@ class _NormalInverseWishartEmission(Emission):
 
     def read(self: Any, data: Trajectories) -> Array:
         """Observations (sequence, time, feature)."""
-        return real_observations(data, self.num_features)
+        return read_observations(data, self.num_features, jnp.floating, FLOATS)
 
 
 @model_object
@@ -200,7 +199,7 @@ class KnownCovarianceEmission(Emission):
 
     def read(self, data: Trajectories) -> Array:
         """Observations (sequence, time, feature)."""
-        return real_observations(data, self.mean.shape[0])
+        return read_observations(data, self.mean.shape[0], jnp.floating, FLOATS)
 
 
 @model_object
@@ -239,22 +238,22 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         (concentration,) = read_reals(concentration=self.concentration)
         concentration = of_every("concentration", concentration, self.num_components)
         self._set(concentration=concentration.astype(self.mean.dtype))
-        self._components(1)
+        self._block()
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
         """Blocks ``weight`` (state, component) and ``mean_covariance``, a row a state and component."""
-        weight, components = Dirichlet.from_standard(self.concentration), self._components(num_states)
-        if self.known is None:
-            return {"weight": rows_of(weight, num_states, None), "mean_covariance": components}
-        if not isinstance(self.known.value, tuple) or len(self.known.value) != 3:
-            raise ValueError("known must be Known((weight, mean, covariance)), with NaN rows where unknown")
+        known_weight = known_components = None
+        if self.known is not None:
+            if not isinstance(self.known.value, tuple) or len(self.known.value) != 3:
+                raise ValueError(
+                    "known must be Known((weight, mean, covariance)), with NaN rows where unknown"
+                )
+            known_weight, known_components = Known(self.known.value[0]), Known(self.known.value[1:])
+        components = repeat_rows(self._block(), self.num_components)
         return {
-            "weight": rows_of(weight, num_states, Known(self.known.value[0])),
-            "mean_covariance": PartlyKnown.from_known(components, Known(self.known.value[1:])),
+            "weight": rows_of(Dirichlet.from_standard(self.concentration), num_states, known_weight),
+            "mean_covariance": rows_of(components, num_states, known_components),
         }
-
-    def _components(self, num_states: int) -> NormalInverseWishart:
-        return repeat_rows(repeat_rows(self._block(), self.num_components), num_states)
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Log of summed expected component weights (..., state) of observations (..., feature)."""

@@ -20,7 +20,7 @@ __all__ = ["ConjugateBlock", "broadcast_batch"]
 
 
 class ConjugateBlock(abc.ABC):
-    """A distribution over parameters in natural coordinates; leading axes are a batch of independent ones.
+    """A distribution over parameters, by its natural parameters; leading axes are a batch of independent ones.
 
     Subclasses are frozen dataclasses registered as pytrees. All methods work under jit, vmap, grad and scan, and
     none checks values; only the constructors ``from_standard`` do, for concrete arrays.

@@ -13,6 +13,7 @@ from jax.scipy.special import digamma, gammaln, xlogy
 from jaxtyping import Array, Float
 
 __all__ = [
+    "BERNOULLI",
     "Divergence",
     "cholesky_divergence",
     "dirichlet_divergence",
@@ -45,7 +46,7 @@ def excess(ratio: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 # Bernoulli numbers B_2, B_4, ..., B_14: at x >= 8 the next term of either series is below 2e-15.
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 _SERIES_FROM = 8
 
 
@@ -53,7 +54,7 @@ def _stirling_remainder(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Remainder of Stirling's formula, ln Gamma(x) - (x - 1/2) ln x + x - ln(2 pi) / 2."""
     large = x >= _SERIES_FROM
     far, near = jnp.where(large, x, _SERIES_FROM), jnp.where(large, _SERIES_FROM, x)
-    series = _in_inverse_square(far, [b / (2 * n * (2 * n - 1)) for n, b in enumerate(_BERNOULLI, 1)]) / far
+    series = _in_inverse_square(far, [b / (2 * n * (2 * n - 1)) for n, b in enumerate(BERNOULLI, 1)]) / far
     direct = gammaln(near) - (near - 0.5) * jnp.log(near) + near - 0.5 * math.log(2 * math.pi)
     return jnp.where(large, series, direct)
 
@@ -62,7 +63,7 @@ def _stirling_slope(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Derivative of `_stirling_remainder`, psi(x) - ln x + 1 / (2 x)."""
     large = x >= _SERIES_FROM
     far, near = jnp.where(large, x, _SERIES_FROM), jnp.where(large, _SERIES_FROM, x)
-    series = _in_inverse_square(far, [-b / (2 * n) for n, b in enumerate(_BERNOULLI, 1)]) / (far * far)
+    series = _in_inverse_square(far, [-b / (2 * n) for n, b in enumerate(BERNOULLI, 1)]) / (far * far)
     return jnp.where(large, series, digamma(near) - jnp.log(near) + 0.5 / near)
 
 

@@ -1,4 +1,4 @@
-"""Conjugate blocks in natural coordinates, and updates of a pytree of them.
+"""Conjugate blocks by their natural parameters, and updates of a pytree of them.
 
 q(theta) is a pytree of blocks: `expected_statistics` gives expected log potentials, `natural_step` the update, and
 `total_kl` the divergence in the ELBO. Hoffman, Blei, Wang, Paisley (2013), eq. 15 and 31; Bishop (2006), appendix B.
@@ -17,14 +17,7 @@ from jaxtyping import Array, Float
 from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.divergences import Divergence, dirichlet_divergence
-from ethogram.models.families.normal_inverse_wishart import (
-    MeanCovariance,
-    Normal,
-    NormalCoordinates,
-    NormalInverseWishart,
-    NormalInverseWishartCoordinates,
-    NormalInverseWishartParameters,
-)
+from ethogram.models.families.normal_inverse_wishart import MeanCovariance, Normal, NormalInverseWishart
 from ethogram.models.families.partly_known import Known, PartlyKnown
 
 __all__ = [
@@ -36,10 +29,7 @@ __all__ = [
     "Known",
     "MeanCovariance",
     "Normal",
-    "NormalCoordinates",
     "NormalInverseWishart",
-    "NormalInverseWishartCoordinates",
-    "NormalInverseWishartParameters",
     "PartlyKnown",
     "expected_statistics",
     "natural_step",
@@ -92,10 +82,6 @@ class Dirichlet(ConjugateBlock):
             some = (values > 0).any(axis=-1)
             require(some, "concentration", values, "is a row of zeros", "make one entry positive")
         return cls(DirichletCoordinates(rows))
-
-    def standard(self) -> DirichletCoordinates:
-        """Concentrations (*batch, category) of the rows as they stand in q."""
-        return self.natural
 
     def _present(self) -> tuple[Array, Array, Array]:
         """Which entries are free, the concentrations with 1 put for the others, and the sum of each row."""

@@ -95,12 +95,8 @@ def _sample_free(name: str, block: ConjugateBlock, zeros: Any, suffix: str = "")
         free = jnp.where(present, numpyro.sample(f"{name}_free", full), 0)
         rows = free / jnp.sum(free, axis=-1, keepdims=True)
         return rows if suffix else numpyro.deterministic(name, rows)
-    if isinstance(block, Normal):
-        prior: Any = dist.MultivariateNormal(*block.standard())
-    elif isinstance(block, Beta):
-        prior = dist.Beta(*block.standard())
-    elif isinstance(block, Dirichlet):
-        prior = dist.Dirichlet(*block.standard())
-    else:
-        raise TypeError(f"block {name} of type {type(block).__name__} has no numpyro site: use another block")
-    return numpyro.sample(f"{name}{suffix}", prior.to_event(len(prior.batch_shape)))
+    for kind, family in ((Normal, dist.MultivariateNormal), (Beta, dist.Beta), (Dirichlet, dist.Dirichlet)):
+        if isinstance(block, kind):
+            prior = family(*block.standard())
+            return numpyro.sample(f"{name}{suffix}", prior.to_event(len(prior.batch_shape)))
+    raise TypeError(f"block {name} of type {type(block).__name__} has no numpyro site: use another block")

@@ -116,7 +116,6 @@ class PartlyKnown(ConjugateBlock):
         return self._choose(at_point, self.block.expected_statistics())
 
     def statistics(self, *value: Any) -> Any:
-        """Statistics at a point."""
         return self.block.statistics(*value)
 
     def log_partition(self) -> Float[Array, "*batch"]:
@@ -169,5 +168,4 @@ class PartlyKnown(ConjugateBlock):
         return self.hold(self.block.inner_point())
 
     def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
-        """Raise ValueError unless the given rows of ``value`` can be drawn from the block."""
         self.block.check_point(name, value, rows)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ethogram.models.families.divergences import BERNOULLI
+
 __all__ = ["trigamma", "trigamma_and_tetragamma"]
 
-# Bernoulli numbers B_2, B_4, ..., B_14: beyond x = 10 the next term is below rounding.
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-_SERIES_FROM = 10
+_SERIES_FROM = 10  # beyond, the next term of the series is below rounding
 
 
 def trigamma(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -43,7 +43,7 @@ def trigamma_and_tetragamma(
     inverse = 1 / x
     square = inverse * inverse
     series, slope = jnp.zeros_like(x), jnp.zeros_like(x)
-    for n, bernoulli in reversed(list(enumerate(_BERNOULLI, 1))):
+    for n, bernoulli in reversed(list(enumerate(BERNOULLI, 1))):
         series = (series + bernoulli) * square
         slope = (slope + (2 * n + 1) * bernoulli) * square
     first = first + inverse * (1 + 0.5 * inverse + series)

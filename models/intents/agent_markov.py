@@ -140,11 +140,10 @@ class AgentMarkov(ConjugateModel):
         for name, value, bound in (("alpha", alpha, 0), ("gamma", gamma, least), ("rho", rho, 0)):
             if is_concrete(value):
                 require(np.asarray(value) > bound, name, value, f"is not above {bound}", "give a larger one")
+            object.__setattr__(self, name, value)
         shape = (self.num_states, self.num_actions)
         if rho.shape not in ((), shape[1:], shape):
             raise ValueError(f"rho must be a scalar, or of shape {shape[1:]} or {shape}, not {rho.shape}")
-        for name, value in {"alpha": alpha, "gamma": gamma, "rho": rho}.items():
-            object.__setattr__(self, name, value)
         if self.stay_accuracy is not None:
             (accuracy,) = read_reals(stay_accuracy=self.stay_accuracy)
             if accuracy.ndim or (is_concrete(accuracy) and not 0 < accuracy <= 1):
@@ -349,9 +348,8 @@ class AgentMarkov(ConjugateModel):
 
     def _steps(self, data: Trajectories) -> AgentSteps:
         steps = read_steps(data, self.num_states, self.num_actions, self.stay_accuracy is not None)
-        empty = np.flatnonzero(~steps.inside.any(axis=1))
-        if len(empty):
-            raise ValueError(f"data.lengths[{empty[0]}] is 0: leave empty traces out")
+        for empty in np.flatnonzero(~steps.inside.any(axis=1))[:1]:
+            raise ValueError(f"data.lengths[{empty}] is 0: leave empty traces out")
         return steps
 
     def start_statistics(

@@ -97,7 +97,7 @@ class IntentConstraints:
 
     @_Builder
     def never_switch(self, states: Any = None, actions: Any = None) -> IntentConstraints:
-        """Add: the intent does not change at these states and actions. A structural zero, not a mean."""
+        """Constraints with one more: the intent never changes at these states and actions (a structural zero)."""
         return self._with(Rule("never_switch", (None, None), states, actions, 1.0, 1.0))
 
     @_Builder
@@ -110,7 +110,7 @@ class IntentConstraints:
         at_least: float | None = None,
         at_most: float | None = None,
     ) -> IntentConstraints:
-        """Add: the posterior mean under q of the probability that an intent stays, for every intent.
+        """Constraints with one more: the mean under q of the probability that the intent stays, for every intent.
 
         ``equal``, strictly between 0 and 1, is eq. 19 of Unhelkar and Shah (2019).
         """
@@ -129,7 +129,7 @@ class IntentConstraints:
         at_least: float | None = None,
         at_most: float | None = None,
     ) -> IntentConstraints:
-        """Add: the mean under q of the probability of `next_intent` after `intent`, by their indices in a fit."""
+        """Constraints with one more: the mean under q of the probability of `next_intent` after `intent`."""
         bounds = _read_bounds("entry", equal, at_least, at_most)
         place = require_integer("intent", intent, 0), require_integer("next_intent", next_intent, 0)
         return self._with(Rule("entry", place, states, actions, *bounds))
@@ -145,7 +145,7 @@ class IntentConstraints:
         at_least: float | None = None,
         at_most: float | None = None,
     ) -> IntentConstraints:
-        """Add: the mean under q of the probability of an action in these states; ``equal=0`` forbids it."""
+        """Constraints with one more: the mean under q of the probability of an action; ``equal=0`` forbids it."""
         bounds = _read_bounds("action", equal, at_least, at_most, zero=True)
         one = None if intent is None else require_integer("intent", intent, 0)
         place = one, require_integer("action", action, 0)
@@ -184,23 +184,12 @@ def _read_bounds(
 def check_constraints(
     constraints: Any, num_states: int, num_actions: int, truncation: int
 ) -> IntentConstraints:
-    """Constraints with their regions as masks, checked for a model of this size.
-
-    Raises
-    ------
-    TypeError
-        For anything but IntentConstraints, or regions that are neither masks nor indices.
-    ValueError
-        For states, actions or intents that the model does not have, and for contradictory constraints; the message
-        names the first state and action at which they contradict each other.
-    """
+    """Constraints with their regions as masks, checked for a model of this size and for contradictions."""
     if not isinstance(constraints, IntentConstraints):
         raise TypeError(f"constraints must be an IntentConstraints, not {type(constraints).__name__}")
     rules = []
     for rule in constraints.rules:
-        sizes = {"entry": (truncation, truncation), "action": (truncation, num_actions)}.get(
-            rule.kind, (0, 0)
-        )
+        sizes = truncation, num_actions if rule.kind == "action" else truncation
         for number, size in zip(rule.place, sizes, strict=True):
             if number is not None and number >= size:
                 raise ValueError(f"constraints: {rule.describe()}: {number} is outside 0..{size - 1}")
@@ -215,18 +204,16 @@ def check_constraints(
 def _mask(rule: Rule, name: str, region: Any, size: int) -> np.ndarray:
     if region is None:
         return np.ones(size, bool)
-    values = np.asarray(region)
+    values, place = np.asarray(region), f"constraints: {rule.describe()}: {name}"
     if values.dtype == bool:
         if values.shape != (size,):
-            raise ValueError(
-                f"constraints: {rule.describe()}: {name} is a mask of shape {values.shape}, not ({size},)"
-            )
+            raise ValueError(f"{place} is a mask of shape {values.shape}, not ({size},)")
         return values
     if values.size and not np.issubdtype(values.dtype, np.integer):
-        raise TypeError(f"constraints: {rule.describe()}: {name} must be a mask or indices, not {region!r}")
-    wrong = values[(values < 0) | (values >= size)] if values.size else values
+        raise TypeError(f"{place} must be a mask or indices, not {region!r}")
+    wrong = values[(values < 0) | (values >= size)]
     if wrong.size:
-        raise ValueError(f"constraints: {rule.describe()}: {name} has {wrong[0]}, outside 0..{size - 1}")
+        raise ValueError(f"{place} has {wrong[0]}, outside 0..{size - 1}")
     mask = np.zeros(size, bool)
     mask[values.astype(int).ravel()] = True
     return mask

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from ethogram.models.arguments import require_number
+from ethogram.models.arguments import refuse, require_number
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.data.trajectories import Trajectories
 
@@ -128,11 +128,7 @@ def check_dynamics(dynamics: Any, num_states: int, num_actions: int) -> None:
             )
         return
     wrong = (dynamics < 0).any(-1) | (np.abs(dynamics.sum(-1) - 1) > 1e-4)
-    if wrong.any():
-        at = np.argwhere(wrong)[0].tolist()
-        raise ValueError(
-            f"dynamics{at} is {dynamics[tuple(at)]}, not a probability vector: divide each row by its sum"
-        )
+    refuse(wrong, "dynamics", dynamics, ", not a probability vector: divide each row by its sum")
 
 
 def noisy_stay_labels(key: Array, intents: Any, accuracy: float | int) -> Int[np.ndarray, "sequence time"]:

@@ -121,9 +121,8 @@ def _bounded_policies(model: Any, states: np.ndarray) -> tuple[RowBounds | None,
     rho = np.broadcast_to(np.asarray(model.rho), (model.num_states, num_actions))[states]
     rho = np.where(never, 0, rho)
     mean = rho / rho.sum(-1, keepdims=True)
-    return _row_bounds(
-        np.flatnonzero(bounded.ravel()), lower[bounded], upper[bounded], mean[bounded]
-    ), forbidden
+    place = np.flatnonzero(bounded.ravel())
+    return _row_bounds(place, lower[bounded], upper[bounded], mean[bounded]), forbidden
 
 
 def _row_bounds(rows: np.ndarray, lower: np.ndarray, upper: np.ndarray, base: np.ndarray) -> RowBounds:
@@ -132,13 +131,7 @@ def _row_bounds(rows: np.ndarray, lower: np.ndarray, upper: np.ndarray, base: np
 
 
 def arranged(steps: AgentSteps, rows: Visited, actions: int, lengths: Any) -> ChainData:
-    """Traces as the chain kernel reads them; states and rows are renumbered as they are carried.
-
-    Raises
-    ------
-    ValueError
-        If a state, an action or a stay label occurs that is not carried.
-    """
+    """Traces as the chain kernel reads them, renumbered as rows are carried; ValueError where one is not."""
     states, pairs = np.asarray(rows.states), np.asarray(rows.pairs)
     kinds = pairs[np.asarray(rows.row_pair)] * 3 + np.asarray(rows.row_stay) + 1
     sought = steps.pair * 3 + steps.stay + 1
@@ -147,8 +140,7 @@ def arranged(steps: AgentSteps, rows: Visited, actions: int, lengths: Any) -> Ch
     row = order[place]
     state = np.minimum(np.searchsorted(states, steps.state), len(states) - 1)
     lost = (steps.inside & (states[state] != steps.state)) | (steps.leaving & (kinds[row] != sought))
-    if lost.any():
-        at = np.argwhere(lost)[0].tolist()
+    for at in np.argwhere(lost)[:1].tolist():
         raise ValueError(
             f"data{at} has a state, action or stay label that the model was not bound to: call model.bind(data)"
         )
@@ -170,8 +162,7 @@ def refuse_changes(model: Any, steps: AgentSteps, rows: Visited) -> None:
     place = np.minimum(np.searchsorted(rows.pairs, steps.pair), len(rows.pairs) - 1)
     alone = model.truncation == 1
     wrong = steps.leaving & (steps.stay == 0) & (np.asarray(rows.never)[place] | alone)
-    if wrong.any():
-        trace, step = np.argwhere(wrong)[0].tolist()
+    for trace, step in np.argwhere(wrong)[:1].tolist():
         why = "truncation=1 allows one intent" if alone else "constraints rule out a change"
         raise ValueError(
             f"data.stay[{trace}, {step}] says that the intent changed at state {steps.state[trace, step]}, where "

@@ -29,9 +29,10 @@ def start_statistics(
     prior with the prior's concentration, by statistics that may be negative.
     """
     if kind == "prior":
+        blocks = model.prior()
         prior = {
-            name: np.asarray(block.natural.concentration, float)
-            for name, block in model.prior().items()
+            name: np.asarray(blocks[name].natural.concentration, float)
+            for name in blocks
             if name != "weights"
         }
         drawn = {name: DirichletCoordinates(_drawn(rng, rows) - rows) for name, rows in prior.items()}
@@ -64,12 +65,8 @@ def start_statistics(
         following = np.roll(intent, -1, axis=1)
         np.add.at(transition, (pair[leaving], intent[leaving], following[leaving]), 1)
         np.add.at(initial, intent[:, 0][inside[:, 0]], 1)
-    return {
-        "weights": (),
-        "initial": DirichletCoordinates(initial),
-        "transition": DirichletCoordinates(transition),
-        "policy": DirichletCoordinates(policy),
-    }
+    counts = {"initial": initial, "transition": transition, "policy": policy}
+    return {"weights": (), **{name: DirichletCoordinates(x) for name, x in counts.items()}}
 
 
 def _drawn(rng: np.random.Generator, concentration: np.ndarray) -> np.ndarray:

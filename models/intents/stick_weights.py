@@ -92,17 +92,6 @@ class StickWeights(ConjugateBlock):
             "StickWeights have no predictive distribution: only the rows they are the prior of have one"
         )
 
-    def standard(self) -> Array:
-        """The weights."""
-        return self.natural
-
-    def inner_point(self) -> Array:
-        """The weights."""
-        return self.natural
-
-    def check_point(self, name: str, value: Any, rows: Any) -> None:
-        """Nothing to check: no entry can be fixed."""
-
 
 def _log_density(weights: Array, gamma: Array, density: str) -> Array:
     if density == "fixed":

@@ -21,21 +21,9 @@ from ethogram.models.families.exponential_family import (
     total_kl,
 )
 from ethogram.models.intents.rows import RowBounds
-from ethogram.models.intents.stick_weights import (
-    StickWeights,
-    fit_to_counts,
-    fit_to_rows,
-    weights_of_sticks,
-)
+from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts, fit_to_rows, weights_of_sticks
 
-__all__ = [
-    "agent_tables",
-    "divergence",
-    "drawn_parameters",
-    "prior_given",
-    "start_weights",
-    "update",
-]
+__all__ = ["agent_tables", "divergence", "drawn_parameters", "prior_given", "start_weights", "update"]
 
 Blocks = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.arguments import require, require_number, require_one_of, require_room
+from ethogram.models.arguments import require, require_kind, require_number, require_one_of, require_room
 
 __all__ = ["SPARSE_WAY", "Counts", "concentrations", "read_counts", "read_gymnasium"]
 
@@ -53,9 +53,7 @@ def read_gymnasium(
         available[sorted(terminal), 1:] = False
     reward = np.zeros((num_states, num_actions))
     slots = max(len(row) for row in listed.values())
-    successors = np.broadcast_to(
-        np.arange(num_states)[:, None, None], (num_states, num_actions, slots)
-    ).copy()
+    successors = np.tile(np.arange(num_states)[:, None, None], (1, num_actions, slots))
     probabilities = np.zeros(successors.shape)
     probabilities[..., 0] = 1
     for at, row in listed.items():
@@ -143,13 +141,10 @@ def read_counts(counts: Any, prior: Any, successors: Any, support: Any, action_m
     """Checked counts; arguments and errors are those of ``MDP.from_counts``."""
     require_number("prior", prior, least=0)
     counts = np.asarray(counts)
-    if counts.dtype.kind not in "iuf":
-        raise TypeError(f"counts has dtype {counts.dtype}: give numbers")
+    require_kind("counts", counts, "iuf", "give numbers")
     if counts.ndim != 3 or 0 in counts.shape or (successors is None and counts.shape[0] != counts.shape[2]):
-        came = f"counts has shape {counts.shape}, not (state, action, next state)"
-        raise ValueError(
-            came if successors is None else f"counts has shape {counts.shape}, not (state, action, slot)"
-        )
+        last = "next state" if successors is None else "slot"
+        raise ValueError(f"counts has shape {counts.shape}, not (state, action, {last})")
     require_room("counts", counts.shape, np.float64, SPARSE_WAY)
     require(np.isfinite(counts), "counts", counts, "is not finite", "give finite counts")
     require(counts >= 0, "counts", counts, "is negative", "give counts of at least 0")
@@ -163,52 +158,34 @@ def read_counts(counts: Any, prior: Any, successors: Any, support: Any, action_m
                 f"support is {support.dtype} {support.shape}: give booleans of the shape {counts.shape}"
             )
         possible &= support
-    require(
-        possible | (counts == 0),
-        "counts",
-        counts,
-        "is outside the support",
-        "correct the counts or the support",
-    )
-    empty = np.argwhere(~possible.any(-1))
-    if len(empty):
-        raise ValueError(
-            f"counts{empty[0].tolist()} has no possible next state: give it one, if only to stay"
-        )
+    cure = "correct the counts or the support"
+    require(possible | (counts == 0), "counts", counts, "is outside the support", cure)
+    require(possible.any(-1), "counts", counts, "has no possible next state", "give it one, if only to stay")
     if action_mask is not None and np.shape(action_mask) != counts.shape[:2]:
         raise ValueError(
             f"action_mask has shape {np.shape(action_mask)}, not {counts.shape[:2]}, (state, action)"
         )
     if prior == 0:
         available = True if action_mask is None else np.asarray(action_mask)
-        unseen = np.argwhere((counts.sum(-1) == 0) & available)
-        if len(unseen):
-            raise ValueError(
-                f"counts{unseen[0].tolist()} sums to 0 and prior is 0, so that the row has no probabilities: "
-                "give a prior above 0, or make the action unavailable by action_mask"
-            )
+        fault = "sums to 0 and prior is 0, so that the row has no probabilities"
+        cure = "give a prior above 0, or make the action unavailable by action_mask"
+        require((counts.sum(-1) > 0) | ~np.asarray(available), "counts", counts, fault, cure)
     return Counts(counts.astype(np.float64), possible, successors)
 
 
 def _read_successors(successors: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Which slots are used, and next states, unused slots repeating the first used one."""
     successors = np.asarray(successors)
-    if successors.dtype.kind not in "iu":
-        raise TypeError(f"successors has dtype {successors.dtype}: give integers, numbers of states")
+    require_kind("successors", successors, "iu", "give integers, numbers of states")
     if successors.shape != shape:
         raise ValueError(f"successors has shape {successors.shape}, counts {shape}: give one for each")
     inside = (successors >= -1) & (successors < shape[0])
-    require(
-        inside,
-        "successors",
-        successors,
-        "is not a state",
-        f"states are 0 to {shape[0] - 1}, -1 marks an unused slot",
-    )
+    cure = f"states are 0 to {shape[0] - 1}, -1 marks an unused slot"
+    require(inside, "successors", successors, "is not a state", cure)
     used = successors >= 0
     ordered = np.sort(successors, axis=-1)
-    twice = np.argwhere(((np.diff(ordered, axis=-1) == 0) & (ordered[..., 1:] >= 0)).any(-1))
-    if len(twice):
-        raise ValueError(f"successors{twice[0].tolist()} has a state twice: add up its counts")
+    twice = ((np.diff(ordered, axis=-1) == 0) & (ordered[..., 1:] >= 0)).any(-1)
+    for at in np.argwhere(twice)[:1].tolist():
+        raise ValueError(f"successors{at} has a state twice: add up its counts")
     first = np.take_along_axis(successors, used.argmax(-1)[..., None], axis=-1)
     return used, np.where(used, successors, np.maximum(first, 0))

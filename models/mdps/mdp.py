@@ -13,7 +13,16 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from ethogram.models.arguments import Reals, is_concrete, read_reals, require, require_reals, require_room
+from ethogram.models.arguments import (
+    Reals,
+    is_concrete,
+    read_reals,
+    require,
+    require_distributions,
+    require_kind,
+    require_reals,
+    require_room,
+)
 from ethogram.models.mdps.from_tables import concentrations, read_counts, read_gymnasium
 from ethogram.models.mdps.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
 from ethogram.models.model_object import model_object, static_field
@@ -314,17 +323,7 @@ class MDP:
 
 
 def read_reward(mdp: Any, reward: Reals, name: str = "reward") -> tuple[Array, tuple[int, ...]]:
-    """Checked rewards (..., state, action or 1), and their batch axes.
-
-    Parameters
-    ----------
-    reward : r (..., state), or (..., state, action) whenever the last two axes are (S, A). (..., state, 1) is always a
-        reward of states.
-
-    Raises
-    ------
-    TypeError, ValueError : `mdp` is not an MDP; the reward is not of finite floats, or its shape is neither.
-    """
+    """Checked rewards (..., state, action or 1), and their batch axes; reads and refuses as :func:`soft_values`."""
     if not isinstance(mdp, MDP):
         raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
     (reward,) = read_reals(**{name: reward})
@@ -342,16 +341,12 @@ def read_reward(mdp: Any, reward: Reals, name: str = "reward") -> tuple[Array, t
 def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
     """Checked booleans (state, action)."""
     mask = jnp.asarray(mask)
-    if mask.dtype != bool:
-        raise TypeError(f"action_mask has dtype {mask.dtype}: give booleans, pass action_mask.astype(bool)")
+    require_kind("action_mask", mask, "b", "give booleans, pass action_mask.astype(bool)")
     if mask.shape != shape:
         raise ValueError(f"action_mask has shape {mask.shape}, not (state, action), which is {shape}")
     if is_concrete(mask):
-        empty = np.flatnonzero(~np.asarray(mask).any(1))
-        if len(empty):
-            raise ValueError(
-                f"action_mask[{empty[0]}] has no available action: give every state at least one, if only to stay"
-            )
+        cure = "give every state at least one, if only to stay"
+        require(np.asarray(mask).any(1), "action_mask", mask, "has no available action", cure)
     return mask
 
 
@@ -361,11 +356,7 @@ def _read_start(start: Any, num_states: int) -> Array:
     if start.shape != (num_states,):
         raise ValueError(f"start has shape {start.shape}, not (state,), which is ({num_states},)")
     if is_concrete(start):
-        host = np.asarray(start)
-        require(host >= 0, "start", host, "is negative", "give probabilities")
-        total = host.sum(dtype=np.float64)
-        if abs(total - 1) > (1e-6 if host.dtype == np.float64 else 1e-4):
-            raise ValueError(f"start sums to {total:.6g}, not 1: divide it by its sum")
+        require_distributions("start", start)
     return start
 
 

@@ -174,11 +174,8 @@ def _iterate(
         return level, relative, now, before.residual, steps + 1
 
     if initial is None:
-        level, relative = (
-            _first_level(environment.mask, available, interest, len(excess), temperature),
-            jnp.zeros_like(reward[0]),
-        )
-        size = jnp.zeros_like(level)
+        level = _first_level(environment.mask, available, interest, len(excess), temperature)
+        relative, size = jnp.zeros_like(reward[0]), jnp.zeros_like(level)
     else:
         level, relative, size = _centred(jnp.zeros((), reward.dtype), initial.astype(reward.dtype))
     far = jnp.full((), jnp.inf, reward.dtype)

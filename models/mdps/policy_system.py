@@ -88,19 +88,12 @@ def add_up(part: Callable[[Any], Array], count: int) -> Array:
 
 
 class PolicySystem(NamedTuple):
-    """The system of one policy.
+    """The system of one policy."""
 
-    Attributes
-    ----------
-    chain : P.
-    discount, interest : gamma and 1 - gamma; the second is computed in double precision.
-    excess : P 1 - 1 (state,), row sums minus one.
-    """
-
-    chain: DenseChain | ListChain
-    discount: Array
-    interest: Array
-    excess: Array
+    chain: DenseChain | ListChain  # P
+    discount: Array  # gamma
+    interest: Array  # 1 - gamma, computed in double precision
+    excess: Array  # P 1 - 1 (state,), row sums minus one
 
     def factored(self, b: Array) -> tuple[Array, Array]:
         """A constant and a remainder (state,), whose sum is the solution."""

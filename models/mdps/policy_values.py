@@ -16,7 +16,15 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ethogram.models.arguments import Reals, common_batch, is_concrete, read_reals, require, require_number
+from ethogram.models.arguments import (
+    Reals,
+    common_batch,
+    is_concrete,
+    read_reals,
+    require,
+    require_distributions,
+    require_number,
+)
 from ethogram.models.mdps.mdp import MDP, read_reward
 from ethogram.models.mdps.policy_iteration import Environment
 from ethogram.models.mdps.policy_system import PolicySystem, add_up
@@ -76,12 +84,7 @@ def policy_values(
 
 
 def expected_value(mdp: MDP, reward: Reals, policy: Reals) -> Float[Array, "*batch"]:
-    """Expected values (...) of a policy under the start distribution of the MDP, uniform where it has none.
-
-    Raises
-    ------
-    TypeError, ValueError : as :func:`policy_values`.
-    """
+    """Expected values (...) of a policy under the start distribution of the MDP, uniform where it has none."""
     values = policy_values(mdp, reward, policy)
     return jnp.mean(values, -1) if mdp.start is None else values @ jnp.asarray(mdp.start, values.dtype)
 
@@ -105,13 +108,9 @@ def _values(environment, reward, policy, interest, tol, batch):
 def evaluate(
     environment: Environment, policy: Array, gain: Array, interest: Any, tol: Any, direct: bool
 ) -> Array:
-    r"""Expected discounted sums (state,) of the gain g (state,) under a policy, :math:`(I - \gamma P_\pi)^{-1} g`.
+    r"""Discounted sums :math:`(I - \gamma P_\pi)^{-1} g` of the gain g, both (state,), under a policy (action, state).
 
     Differentiable with respect to everything but `interest`, which is one minus the discount.
-
-    Parameters
-    ----------
-    policy : (action, state).
     """
     chain = environment.transitions.chain(policy)
     times = chain.forward()
@@ -148,12 +147,7 @@ def of_type(environment: Environment, dtype: Any) -> Environment:
 
 
 def read_interest(mdp: MDP) -> Any:
-    """One minus the discount, computed in double precision: in single, 1 - 0.9999 has three digits.
-
-    Raises
-    ------
-    ValueError : the discount is 1.
-    """
+    """One minus a discount below 1, computed in double precision: in single, 1 - 0.9999 has three digits."""
     if not is_concrete(mdp.discount):
         return 1 - mdp.discount
     if not mdp.discount < 1:
@@ -185,13 +179,8 @@ def _read_policy(mdp: MDP, policy: Any) -> Array:
     if not is_concrete(policy, mdp.action_mask):
         return policy
     host = np.asarray(policy)
-    require(host >= 0, "policy", host, "is negative", "give probabilities")
     if mdp.action_mask is not None:
         allowed = np.asarray(mdp.action_mask) | (host == 0)
         require(allowed, "policy", host, "is of an action that is not available", "give it zero")
-    sums = host.sum(-1, dtype=np.float64)
-    wrong = np.argwhere(np.abs(sums - 1) > (1e-6 if host.dtype == np.float64 else 1e-4))
-    if len(wrong):
-        at = tuple(wrong[0].tolist())
-        raise ValueError(f"policy{list(at)} sums to {sums[at]:.6g}, not 1: divide each row by its sum")
+    require_distributions("policy", host)
     return policy

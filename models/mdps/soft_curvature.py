@@ -43,15 +43,9 @@ class Curvature(NamedTuple):
 
 @functools.partial(jax.jit, static_argnames="pairs")
 def likelihood_curvature(mdp: MDP, reward: Array, counts: Array, *, pairs: bool = False) -> Curvature:
-    """Log likelihood, gradient and Hessian of counted demonstrations at one reward.
+    """Log likelihood, gradient and Hessian of counts (state, action) at a reward (state,); `pairs`: (state, action).
 
-    Memory: matrices (point, point), and the number of actions times as much.
-
-    Parameters
-    ----------
-    mdp : S states, A actions, a discount below 1.
-    reward : (state,), or (state, action) with `pairs`.
-    counts : n (state, action), how often each action was taken.
+    The discount is below 1. Memory: matrices (point, point), and the number of actions times as much.
     """
     solution = soft_values(mdp, reward)
     policy = solution.policy

@@ -20,7 +20,7 @@ from jax import Array, lax
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, require_integer
+from ethogram.models.arguments import is_concrete, refuse, require_integer, require_kind
 from ethogram.models.data.state_action_steps import AgentSteps, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
@@ -175,16 +175,7 @@ class ActionCounts(dist.Distribution):
 
 
 def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> AgentSteps:
-    """Checked demonstrations, step by step.
-
-    Raises
-    ------
-    TypeError
-        If `data` are not `Trajectories`, or traced.
-    ValueError
-        If states or actions are missing or out of range, an action is not available, a step has probability zero
-        (unless `check_transitions` is False), or every action is missing.
-    """
+    """Checked demonstrations, step by step; refused as by :func:`demonstration_counts`."""
     if not isinstance(data, Trajectories):
         raise TypeError(
             f"demonstrations is {type(data).__name__}: give Trajectories with states and actions, or counts "
@@ -197,10 +188,8 @@ def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> 
             "demonstrations have no observed action: give Trajectories with actions of 0 or more"
         )
     if mdp.action_mask is not None:
-        allowed = np.asarray(mdp.action_mask)[
-            np.where(known, steps.state, 0), np.where(known, steps.action, 0)
-        ]
-        wrong = np.argwhere(known & ~allowed)
+        at_known = np.where(known, (steps.state, steps.action), 0)
+        wrong = np.argwhere(known & ~np.asarray(mdp.action_mask)[*at_known])
         if len(wrong):
             at = tuple(wrong[0].tolist())
             raise ValueError(
@@ -224,7 +213,9 @@ def demonstration_counts(
 
     Raises
     ------
-    TypeError, ValueError : as for `read_demonstrations`, or counts are not integers (state, action), or negative.
+    TypeError : `data` are neither `Trajectories` nor integers, or traced.
+    ValueError : states or actions are missing or out of range, an action is not available, a step has probability zero
+        (unless `check_transitions` is False), every action is missing; or counts are not (state, action), or negative.
     """
     if isinstance(data, list) and len({np.shape(row) for row in data}) > 1:
         raise ValueError(
@@ -254,26 +245,19 @@ def num_experts(demonstrations: Any) -> int | None:
             "demonstrations.subject is traced: the number of experts is a shape; give concrete data"
         )
     subject = np.asarray(subject)
-    if (subject < 0).any():
-        first = int((subject < 0).argmax())
-        raise ValueError(
-            f"demonstrations.subject[{first}] is {subject[first]}: number the expert of every demonstration from 0, or "
-            "leave subject out to pool them"
-        )
+    rule = ": number the expert of every demonstration from 0, or leave subject out to pool them"
+    refuse(subject < 0, "demonstrations.subject", subject, rule)
     return int(np.max(subject, initial=-1)) + 1
 
 
 def _read_counts(mdp: MDP, counts: np.ndarray) -> np.ndarray:
-    if counts.dtype.kind not in "iu":
-        raise TypeError(f"demonstrations has dtype {counts.dtype}: give integer counts (state, action)")
+    require_kind("demonstrations", counts, "iu", "give integer counts (state, action)")
     if counts.shape != (mdp.num_states, mdp.num_actions):
         raise ValueError(
             f"demonstrations has shape {counts.shape}: give counts (state, action), here "
             f"({mdp.num_states}, {mdp.num_actions})"
         )
-    if (counts < 0).any():
-        at = np.argwhere(counts < 0)[0].tolist()
-        raise ValueError(f"demonstrations{at} is {counts[tuple(at)]}: a count is 0 or more")
+    refuse(counts < 0, "demonstrations", counts, ": a count is 0 or more")
     if not counts.any():
         raise ValueError("demonstrations is all 0: give counts with at least one action")
     if mdp.action_mask is not None:

@@ -1,8 +1,8 @@
 """Transition probabilities: dense tables, sparse lists of successors, or deterministic next states.
 
-All have the same methods, and only the dense one holds a table (state, action, state). `expect`, `push`, `probability`
-and `draw` take any leading axes; `ahead`, `excess` and `chain` serve solvers, without leading axes and with the state
-axis last, which is fast.
+All have the methods that `DenseTransitions` describes; only that one holds a table (state, action, state). `expect`,
+`push`, `probability` and `draw` take any leading axes; `ahead`, `excess` and `chain` serve solvers, without leading
+axes and with the state axis last, which is fast.
 
 Puterman (1994), "Markov decision processes", section 2.1.
 """
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from ethogram.models.arguments import concretely, is_concrete, read_reals, require
+from ethogram.models.arguments import concretely, is_concrete, read_reals, require, require_distributions
 from ethogram.models.mdps.policy_system import DenseChain, ListChain, add_up
 from ethogram.models.model_object import model_object
 
@@ -29,20 +29,16 @@ LISTS_AT_MOST = 4
 
 @model_object
 class DenseTransitions:
-    """Dense transition probabilities.
+    """Dense transition probabilities."""
 
-    Parameters
-    ----------
-    probabilities : P (state, action, next state), rows sum to one.
-    """
-
-    probabilities: Any
+    probabilities: Any  # P (state, action, next state), rows sum to one
 
     def __post_init__(self):
         (table,) = read_reals(probabilities=self.probabilities)
         if table.ndim != 3 or table.shape[0] != table.shape[2] or 0 in table.shape:
             raise ValueError(f"probabilities has shape {table.shape}, not (state, action, state)")
-        _require_rows(table)
+        if is_concrete(table):
+            require_distributions("probabilities", table)
         object.__setattr__(self, "probabilities", table)
 
     @property
@@ -109,7 +105,8 @@ class SparseTransitions:
             raise ValueError(
                 f"probabilities has shape {chances.shape}, successors {successors.shape}: give one for each"
             )
-        _require_rows(chances)
+        if is_concrete(chances):
+            require_distributions("probabilities", chances)
         if not is_concrete(successors):
             return cls(jnp.transpose(successors, (1, 2, 0)), jnp.transpose(chances, (1, 2, 0)))
         host = np.asarray(successors)
@@ -137,24 +134,20 @@ class SparseTransitions:
         return num_states, num_actions
 
     def expect(self, values: Array) -> Array:
-        """Expected next values (..., state, action) of values (..., state)."""
         after = values[..., self.neighbours]
         own = "a" if self.neighbours.ndim == 3 else ""
         return jnp.einsum(f"acs,...{own}cs->...sa", self.probabilities, after, precision="highest")
 
     def push(self, weights: Array) -> Array:
-        """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
         own = "a" if self.neighbours.ndim == 3 else ""
         moved = jnp.einsum(f"acs,...sa->...{own}cs", self.probabilities, weights, precision="highest")
         return _gather_in(moved.reshape(*weights.shape[:-2], -1), self.neighbours, self.entering)
 
     def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
-        """P of single transitions, in the shape that the indices broadcast to."""
         after, chance = self._after(*jnp.broadcast_arrays(states, actions))
         return jnp.sum(jnp.where(after == next_states[..., None], chance, 0), axis=-1)
 
     def draw(self, key: Array, states: Array, actions: Array) -> Array:
-        """Next states after states and actions, in the shape that these broadcast to."""
         after, chance = self._after(*jnp.broadcast_arrays(states, actions))
         slot = jax.random.categorical(key, jnp.log(chance))
         return jnp.take_along_axis(after, slot[..., None], axis=-1)[..., 0]
@@ -170,7 +163,6 @@ class SparseTransitions:
         return self
 
     def ahead(self, values: Array) -> Array:
-        """Expected next values (action, state) of values (state,)."""
         own = self.neighbours.ndim == 3
 
         def part(slot):
@@ -180,11 +172,9 @@ class SparseTransitions:
         return add_up(part, self.probabilities.shape[1])
 
     def excess(self) -> Array:
-        """By how much probabilities of (action, state) sum to more than one."""
         return _excess(self.probabilities.sum(1), self.probabilities.shape[1])
 
     def chain(self, policy: Array) -> ListChain:
-        """The Markov chain of states under a policy (action, state)."""
         num_actions, _, num_states = self.probabilities.shape
         if self.neighbours.ndim == 3:
             weights = (policy[:, None] * self.probabilities).reshape(-1, num_states)
@@ -195,14 +185,9 @@ class SparseTransitions:
 
 @model_object
 class DeterministicTransitions:
-    """Deterministic transitions.
+    """Deterministic transitions."""
 
-    Parameters
-    ----------
-    next_state : (state, action) integers.
-    """
-
-    next_state: Any
+    next_state: Any  # (state, action) integers
 
     def __post_init__(self):
         object.__setattr__(self, "next_state", _states("next_state", self.next_state, 2, "(state, action)"))
@@ -212,21 +197,17 @@ class DeterministicTransitions:
         return self.next_state.shape
 
     def expect(self, values: Array) -> Array:
-        """Values (..., state) one step ahead, of every state and action (..., state, action)."""
         return values[..., self.next_state]
 
     def push(self, weights: Array) -> Array:
-        """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
         lists = self.for_solvers()
         moved = jnp.swapaxes(weights, -2, -1).reshape(*weights.shape[:-2], -1)
         return _gather_in(moved, lists.neighbours, lists.entering)
 
     def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
-        """One where the transition is the one that happens, else zero."""
         return (self.next_state[states, actions] == next_states).astype(float)
 
     def draw(self, key: Array, states: Array, actions: Array) -> Array:
-        """Next states after states and actions, in the shape that these broadcast to; the key is not used."""
         return self.next_state[states, actions]
 
     def for_solvers(self) -> SparseTransitions:
@@ -240,18 +221,6 @@ class DeterministicTransitions:
     def _lists(self) -> SparseTransitions:
         neighbours, entering = _with_predecessors(np.asarray(self.next_state).T[:, None])
         return SparseTransitions(neighbours, np.ones(neighbours.shape, np.float32), entering)
-
-
-def _require_rows(table: Array) -> None:
-    """Raise ValueError unless concrete rows (state, action, ...) are probabilities that sum to one."""
-    if not is_concrete(table):
-        return
-    require(np.asarray(table) >= 0, "probabilities", table, "is negative", "give probabilities")
-    sums = np.asarray(table).sum(-1, dtype=np.float64)
-    wrong = np.argwhere(np.abs(sums - 1) > (1e-6 if table.dtype == np.float64 else 1e-4))
-    if len(wrong):
-        at = tuple(wrong[0].tolist())
-        raise ValueError(f"probabilities{list(at)} sums to {sums[at]:.6g}, not 1: divide each row by its sum")
 
 
 def _states(name: str, table: Any, ndim: int, axes: str) -> Array:

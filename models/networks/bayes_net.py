@@ -9,6 +9,7 @@ factors.
 from __future__ import annotations
 
 import functools
+import graphlib
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
+from ethogram.models.arguments import refuse
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["BayesNet"]
@@ -243,10 +245,8 @@ def _read_table(number: int, table: Any) -> np.ndarray:
             f"tables[{number}] is {array.dtype} of shape {array.shape}: give probabilities of shape (parents..., state)"
         )
     array = array.astype(np.float64)
-    wrong = np.argwhere(~(np.isfinite(array) & (array >= 0)))
-    if len(wrong):
-        at = wrong[0].tolist()
-        raise ValueError(f"tables[{number}]{at} is {array[tuple(at)]}: it must be finite and nonnegative")
+    wrong = ~(np.isfinite(array) & (array >= 0))
+    refuse(wrong, f"tables[{number}]", array, ": it must be finite and nonnegative")
     return array
 
 
@@ -260,24 +260,12 @@ def _few(names: Sequence[str]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _topological_order(parents: tuple[tuple[int, ...], ...], names: tuple[str, ...]) -> tuple[int, ...]:
-    """Variables with parents before children (Kahn's algorithm); ValueError where there is a cycle."""
-    waiting = [len(each) for each in parents]
-    children: list[list[int]] = [[] for _ in parents]
+    """Variables with parents before children; ValueError where there is a cycle."""
+    sorter = graphlib.TopologicalSorter[int]({number: () for number in range(len(parents))})  # in this order
     for number, each in enumerate(parents):
-        for parent in each:
-            children[parent].append(number)
-    ready, order = [number for number, left in enumerate(waiting) if not left], []
-    while ready:
-        number = ready.pop(0)
-        order.append(number)
-        for child in children[number]:
-            waiting[child] -= 1
-            if not waiting[child]:
-                ready.append(child)
-    if len(order) == len(parents):
-        return tuple(order)
-    walk = [next(number for number, left in enumerate(waiting) if left)]
-    while walk[-1] not in walk[:-1]:
-        walk.append(next(parent for parent in parents[walk[-1]] if waiting[parent]))
-    cycle = reversed(walk[walk.index(walk[-1]) :])
-    raise ValueError(f"parents contain a cycle: {' -> '.join(names[number] for number in cycle)}")
+        sorter.add(number, *each)
+    try:
+        return tuple(sorter.static_order())
+    except graphlib.CycleError as error:
+        cycle = " -> ".join(names[number] for number in error.args[1])
+        raise ValueError(f"parents contain a cycle: {cycle}") from None

@@ -10,6 +10,7 @@ The binary child is the virtual evidence of Pearl (1988), "Probabilistic Reasoni
 
 from __future__ import annotations
 
+import graphlib
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -136,13 +137,11 @@ def _matched(claims: list[list[int]], order: list[int]) -> dict[int, int]:
 
 def _in_order(factors: Factors, child: dict[int, int]) -> bool:
     """Whether the graph of these children has no cycle."""
-    waiting = {v: {u for u in factors.scopes[i] if u != v} for i, v in child.items()}
-    while waiting:
-        ready = [variable for variable, others in waiting.items() if not others & waiting.keys()]
-        if not ready:
-            return False
-        for variable in ready:
-            del waiting[variable]
+    parents = {v: [u for u in factors.scopes[i] if u != v] for i, v in child.items()}
+    try:
+        graphlib.TopologicalSorter(parents).prepare()
+    except graphlib.CycleError:
+        return False
     return True
 
 

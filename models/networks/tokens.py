@@ -122,13 +122,7 @@ def _blanked(found: re.Match[str]) -> str:
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """Content of a text file, decompressed where its name ends in ``.gz``.
-
-    Raises
-    ------
-    OSError : the file cannot be opened.
-    ValueError : it is not UTF-8 text, or is truncated.
-    """
+    """Content of a text file, decompressed where its name ends in ``.gz``; ValueError unless it is whole and UTF-8."""
     try:
         if os.fspath(path).endswith(".gz"):
             with gzip.open(path, "rt", encoding="utf-8") as file:

@@ -88,12 +88,7 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
 
 
 def bayes_net_of(path: str | os.PathLike, factors: Factors, names: Mapping[str, Any]) -> BayesNet:
-    """The network of a BAYES file; ``path`` is for messages, ``names`` as :func:`read_names` gives them.
-
-    Raises
-    ------
-    ValueError : a variable has no table, or two; or as :class:`BayesNet`.
-    """
+    """The network of a BAYES file; ``path`` is for messages, ``names`` as :func:`read_names` gives them."""
     place: dict[int, int] = {}
     for i, scope in enumerate(factors.scopes):
         if not scope:
@@ -112,12 +107,7 @@ def bayes_net_of(path: str | os.PathLike, factors: Factors, names: Mapping[str, 
 
 
 def read_names(path: str | os.PathLike) -> dict[str, Any]:
-    """Arguments ``names`` and ``state_names`` of a network, from a JSON file with ``names`` and ``states``.
-
-    Raises
-    ------
-    ValueError : the file is not JSON, or has no list of names.
-    """
+    """Arguments ``names`` and ``state_names`` of a network, from a JSON file with ``names`` and ``states``."""
     try:
         content = json.loads(read_text(path))
     except json.JSONDecodeError as error:

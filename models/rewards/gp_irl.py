@@ -136,11 +136,7 @@ class GPIRL(Exportable):
             raise ValueError("features is None, and mdp has none: give features (state, feature)")
         (features,) = read_reals(features=self.mdp.features if self.features is None else self.features)
         lead = (self.mdp.num_states, self.mdp.num_actions)
-        if (
-            features.ndim not in (2, 3)
-            or features.shape[:-1] != lead[: features.ndim - 1]
-            or not features.shape[-1]
-        ):
+        if features.shape[:-1] not in (lead[:1], lead) or not features.shape[-1]:
             raise ValueError(
                 f"features has shape {features.shape}, not (state, feature), which is ({lead[0]}, ...), or (state, "
                 f"action, feature), which is ({lead[0]}, {lead[1]}, ...)"
@@ -159,9 +155,8 @@ class GPIRL(Exportable):
         object.__setattr__(self, "inducing", read_inducing(self.inducing, family, self.num_points))
         if self.relevance_prior is None:
             few = self.num_features <= FEW_FEATURES
-            object.__setattr__(
-                self, "relevance_prior", dist.LogNormal(0.0, 1.0) if few else SquaredHalfCauchy()
-            )
+            prior = dist.LogNormal(0.0, 1.0) if few else SquaredHalfCauchy()
+            object.__setattr__(self, "relevance_prior", prior)
         for name in ("noise", "scale_prior", "relevance_prior", "rationality"):
             shapes = ((), (self.num_features,)) if name == "relevance_prior" else ((),)
             object.__setattr__(self, name, read_prior(name, getattr(self, name), shapes))
@@ -204,21 +199,17 @@ class GPIRL(Exportable):
         dtype, points = self.features.dtype, self.points
         scale, relevance, noise = (jnp.asarray(x, dtype) for x in (scale, relevance, self.noise))
         if self.family == "direct":
-            return RewardMap(
-                reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale), None
-            )
+            matrix = reward_kernel.covariance(points, scale, relevance, noise)
+            return RewardMap(reward_kernel.root(matrix, scale), None)
         low, given = reward_kernel.conditional(points, points[self.inducing], scale, relevance, noise)
         return RewardMap(given.mean @ low, reward_kernel.root(given.covariance, scale))
 
     def agent(self, reward: Any, rationality: Any = None) -> SoftSolution:
         """Soft-optimal agent for rewards (..., point), times a rationality that broadcasts with them."""
         times = self.rationality if rationality is None else rationality
-        pairs = self.features.shape[1:-1] or (
-            1,
-        )  # a trailing axis says states, even where there are as many rewards as actions
-        return soft_values(
-            self.mdp, (times * reward).reshape(*reward.shape[:-1], self.mdp.num_states, *pairs)
-        )
+        # A trailing axis of one says states, even where there are as many rewards as actions.
+        shape = (*reward.shape[:-1], self.mdp.num_states, *(self.features.shape[1:-1] or (1,)))
+        return soft_values(self.mdp, (times * reward).reshape(shape))
 
     def __call__(self, demonstrations: Any = None, *, condition: bool = True) -> None:
         """Sample hyper-parameters and rewards, and demonstrations given them.
@@ -314,12 +305,8 @@ class GPIRL(Exportable):
 
     def counts(self, demonstrations: Any) -> Float[np.ndarray, "*expert state action"]:
         """Checked counts of state-action pairs; with a leading axis where there are experts."""
-        return demonstration_counts(
-            self.mdp,
-            demonstrations,
-            check_transitions=self.check_transitions,
-            num_agents=num_experts(demonstrations),
-        )
+        experts, checked = num_experts(demonstrations), self.check_transitions
+        return demonstration_counts(self.mdp, demonstrations, check_transitions=checked, num_agents=experts)
 
     def simulate(
         self, key: Array, *, num_trajectories: int, length: int, parameters: dict[str, Any] | None = None

@@ -35,29 +35,17 @@ JITTER = 4.0
 
 
 class Conditional(NamedTuple):
-    """Conditional distribution of all rewards given those of inducing points: ``mean @ u`` and noise.
+    """Conditional distribution of all rewards given those of inducing points: ``mean @ u`` and noise."""
 
-    Attributes
-    ----------
-    mean : S_ (state, inducing).
-    covariance : Gamma (state, state).
-    """
-
-    mean: Float[Array, "state inducing"]
-    covariance: Float[Array, "state state"]
+    mean: Float[Array, "state inducing"]  # S_
+    covariance: Float[Array, "state state"]  # Gamma
 
 
 class RewardMap(NamedTuple):
-    """Rewards given hyper-parameters, ``weights @ w + noise @ e`` with w and e standard normal.
-
-    Attributes
-    ----------
-    weights : (point, w).
-    noise : (point, point), or None where the reward is a function of w alone.
-    """
+    """Rewards given hyper-parameters, ``weights @ w + noise @ e`` with w and e standard normal."""
 
     weights: Float[Array, "point w"]
-    noise: Float[Array, "point point"] | None
+    noise: Float[Array, "point point"] | None  # None where the reward is a function of w alone
 
     def reward(self, white: Array, rest: Array | None = None) -> Array:
         """Rewards (..., point) of w (..., w) and e (..., point)."""
@@ -87,9 +75,8 @@ def cross_covariance(
 
 def _distances(features: Array, others: Array, relevance: Array) -> Array:
     """Squared distances with features weighted by their relevance."""
-    middle = lax.stop_gradient(
-        jnp.mean(features, axis=0)
-    )  # digits are lost in squares of what is far from zero
+    # Digits are lost in squares of what is far from zero.
+    middle = lax.stop_gradient(jnp.mean(features, axis=0))
     features, others = features - middle, others - middle
     weighted = features * relevance
     squares = jnp.sum(weighted * features, -1)[:, None] + jnp.sum(others * relevance * others, -1)

@@ -68,14 +68,7 @@ class SquaredHalfCauchy(dist.Distribution):
 
 
 def read_inducing(inducing: Any, family: str, num_points: int) -> Any:
-    """Checked integers (inducing,), or None for the direct family.
-
-    Raises
-    ------
-    TypeError, ValueError
-        There are none where the family needs some, or the other way round; they are not integers, not points, or not
-        unique.
-    """
+    """Checked numbers of points (inducing,), which must be unique; None for the direct family."""
     if family == "direct":
         if inducing is not None:
             raise ValueError(
@@ -105,13 +98,7 @@ def read_inducing(inducing: Any, family: str, num_points: int) -> Any:
 
 
 def read_prior(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Any:
-    """A checked scalar distribution on the positive reals, or fixed numbers above 0 of one of the shapes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is neither, or a distribution of the noise, which must be fixed.
-    """
+    """A checked scalar distribution on the positive reals, not of noise; or numbers above 0 of one of the shapes."""
     if isinstance(value, dist.Distribution):
         if name == "noise":
             raise TypeError("noise is a distribution: give a number")

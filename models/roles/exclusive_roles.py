@@ -132,6 +132,5 @@ class ExclusiveRoles(dist.Distribution):
         index = roles.reshape(*roles.shape, *(1,) * (every.ndim - roles.ndim))
         observations = jnp.take_along_axis(every, index, axis=axis).squeeze(axis)
         inside = jnp.broadcast_to(self._alive(), (*shape, num_agents, num_steps))
-        return jnp.where(
-            inside.reshape(inside.shape + (1,) * self.emission.event_dim), observations, 0
-        ), roles
+        inside = inside.reshape(inside.shape + (1,) * self.emission.event_dim)
+        return jnp.where(inside, observations, 0), roles

@@ -14,6 +14,8 @@ from jax.custom_batching import custom_vmap
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from ethogram.models.chains.log_space import logsumexp
+
 __all__ = ["MAX_ROLES", "log_permanent", "matching_marginals", "sample_matching"]
 
 MAX_ROLES = 16
@@ -70,14 +72,8 @@ def matching_marginals(potentials: ArrayLike) -> Float[Array, "*batch agent role
 
     .. math:: P(\sigma(a) = k) = \frac{\partial}{\partial W_{ak}} \log \sum_\sigma \exp \sum_b W_{b,\sigma(b)}
 
-    Parameters
-    ----------
-    potentials : (..., agent, role), as in `log_permanent`, with its errors.
-
-    Returns
-    -------
-    (..., agent, role), in the dtype of `potentials`. Rows sum to one, columns to at most one; all zero where
-    no map is possible.
+    Potentials and errors are those of `log_permanent`. Rows sum to one, columns to at most one; all are zero where no
+    map is possible.
 
     Examples
     --------
@@ -95,14 +91,8 @@ def sample_matching(key: Array, potentials: ArrayLike) -> Int[Array, "*batch age
     to the first, each agent draws the role that it removes from the set, in proportion to
     :math:`\exp(F_{a-1}(S\setminus k)+W_{ak})`.
 
-    Parameters
-    ----------
-    key : a typed key. For several draws, broadcast `potentials` along a new leading axis.
-    potentials : (..., agent, role), as in `log_permanent`, with its errors.
-
-    Returns
-    -------
-    (..., agent) int32, the role of each agent; -1 for all agents where no map is possible.
+    Potentials and errors are those of `log_permanent`; for several draws, broadcast them along a new leading axis. The
+    roles are int32, and -1 for all agents where no map is possible.
 
     Examples
     --------
@@ -231,7 +221,7 @@ def _in_blocks(function: Callable, potentials: Array, key: Array | None = None) 
 
 def _total_block(potentials: Float[Array, "agent role batch"]) -> Float[Array, "batch"]:
     best, centred = _centred(potentials)
-    return best + _log_sum(_forward(centred)[-1], axis=0)
+    return best + logsumexp(_forward(centred)[-1], axis=0)
 
 
 def _solve_block(potentials: Float[Array, "agent role batch"]) -> tuple[Array, Array]:
@@ -239,13 +229,13 @@ def _solve_block(potentials: Float[Array, "agent role batch"]) -> tuple[Array, A
     num_agents, num_roles, _ = potentials.shape
     best, centred = _centred(potentials)
     tables = _forward(centred)
-    total = _log_sum(tables[-1], axis=0)
+    total = logsumexp(tables[-1], axis=0)
     rest = jnp.zeros_like(tables[-1])
     rows = []
     for agent in reversed(range(num_agents)):
         level = _levels(num_roles)[agent]
-        rows.append(_log_sum(_rows(tables[agent], level.before) + _rows(rest, level.after), axis=1))
-        rest = _log_sum(_rows(rest, level.joined) + _rows(centred[agent], level.absent), axis=1)
+        rows.append(logsumexp(_rows(tables[agent], level.before) + _rows(rest, level.after), axis=1))
+        rest = logsumexp(_rows(rest, level.joined) + _rows(centred[agent], level.absent), axis=1)
     if not rows:
         return best + total, jnp.zeros_like(potentials)
     shares = jnp.stack(rows[::-1]) + centred - jnp.where(jnp.isneginf(total), 0, total)[None, None]
@@ -284,18 +274,9 @@ def _forward(potentials: Float[Array, "agent role batch"]) -> list[Array]:
     """F_a (set, batch) for a = 0, 1, ..., agents."""
     tables = [jnp.zeros((1, potentials.shape[2]), potentials.dtype)]
     for row, level in zip(potentials, _levels(potentials.shape[1]), strict=False):
-        tables.append(_log_sum(_rows(tables[-1], level.without) + _rows(row, level.members), axis=1))
+        tables.append(logsumexp(_rows(tables[-1], level.without) + _rows(row, level.members), axis=1))
     return tables
 
 
 def _rows(table: Float[Array, "row batch"], numbers: np.ndarray) -> Array:
     return table.at[numbers].get(mode="promise_in_bounds")
-
-
-def _log_sum(logs: Array, axis: int) -> Array:
-    """Log of the sum of exponentials; -inf, with zero derivatives, where all are -inf."""
-    top = jax.lax.stop_gradient(jnp.max(logs, axis=axis, keepdims=True))
-    top = jnp.where(jnp.isneginf(top), 0, top)
-    total = jnp.sum(jnp.exp(logs - top), axis=axis)
-    empty = total == 0
-    return jnp.where(empty, -jnp.inf, jnp.log(jnp.where(empty, 1, total)) + jnp.squeeze(top, axis))

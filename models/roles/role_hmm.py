@@ -26,7 +26,14 @@ import numpyro
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.models.arguments import concretely, is_concrete, read_reals, require_integer, require_one_of
+from ethogram.models.arguments import (
+    concretely,
+    is_concrete,
+    read_reals,
+    refuse,
+    require_integer,
+    require_one_of,
+)
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.conjugate_model import ConjugateModel
@@ -140,11 +147,8 @@ class RoleHMM(ConjugateModel):
             )
         if self.known_roles and is_concrete(data.states, data.lengths):
             states = np.asarray(self._roles(data))
-            if states.max() >= self.num_roles:
-                place = np.argwhere(states >= self.num_roles)[0].tolist()
-                raise ValueError(
-                    f"data.states{place} is {states.max()}, but there are num_roles={self.num_roles}"
-                )
+            rule = f", but there are num_roles={self.num_roles}"
+            refuse(states >= self.num_roles, "data.states", states, rule)
         if self.exclusive is not None:
             self._agents_of_groups(data)
 
@@ -175,13 +179,10 @@ class RoleHMM(ConjugateModel):
             raise TypeError(
                 "data.group is traced: exclusive roles need concrete groups: pass NumPy arrays, outside jit"
             )
-        unknown = np.flatnonzero(np.asarray(data.group) < 0)
-        if unknown.size:
-            raise ValueError(
-                f"data.group[{unknown[0]}] is {data.group[unknown[0]]}: exclusive roles need the group of every "
-                "sequence; drop sequences without one"
-            )
-        groups, counts = np.unique(np.asarray(data.group), return_counts=True)
+        group = np.asarray(data.group)
+        rule = ": exclusive roles need the group of every sequence; drop sequences without one"
+        refuse(group < 0, "data.group", group, rule)
+        groups, counts = np.unique(group, return_counts=True)
         if (counts != counts[0]).any():
             odd = int(np.argmax(counts != counts[0]))
             raise ValueError(
@@ -194,12 +195,10 @@ class RoleHMM(ConjugateModel):
                 f"give num_roles >= {counts[0]}"
             )
         if data.agent is not None:
-            pairs = np.stack([np.asarray(data.group), np.asarray(data.agent)])
-            unique, repeats = np.unique(pairs, axis=1, return_counts=True)
-            if (repeats > 1).any():
-                group, agent = unique[:, np.argmax(repeats > 1)]
+            pairs, repeats = np.unique([group, np.asarray(data.agent)], axis=1, return_counts=True)
+            for number, agent in pairs[:, repeats > 1].T[:1]:
                 raise ValueError(
-                    f"agent {agent} appears twice in group {group}: number the agents of a group apart"
+                    f"agent {agent} appears twice in group {number}: number the agents of a group apart"
                 )
         return int(counts[0])
 

@@ -24,16 +24,9 @@ LLOYD_ROUNDS = 5
 
 
 def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
-    """Statistics by block of rough labels of every step.
+    """Statistics by block of rough labels of every step, of batches as the ``arrange`` of a role HMM gives them.
 
     Exclusive roles start from one random map a group, whatever the kind. Known roles are kept.
-
-    Parameters
-    ----------
-    model : a :class:`~ethogram.models.roles.RoleHMM`.
-    rng : source of randomness.
-    kind : one of ``"kmeans++"``, ``"sticky"``, ``"segments"``.
-    batches : data, as the model's ``arrange`` gives them.
     """
     num_roles, exclusive = model.num_roles, model.exclusive is not None
     chains = [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]

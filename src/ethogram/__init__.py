@@ -1,4 +1,4 @@
-"""Probabilistic models of agents that decide in sequence, on numpyro and JAX.
+"""Probabilistic models of sequential decision making, on numpyro and JAX.
 
 >>> import ethogram
 >>> ethogram.RoleHMM

@@ -1,4 +1,4 @@
-"""The agent Markov model: the model, its inference, and what is read off a fit."""
+"""The agent Markov model: the model, its inference, and summaries of a fit."""
 
 from ethogram.inference import intents as _inference
 from ethogram.inference.intents import *  # noqa: F403

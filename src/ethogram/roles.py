@@ -1,4 +1,4 @@
-"""The role HMM: the model, its inference, and what is read off a fit."""
+"""The role HMM: the model, its inference, and summaries of a fit."""
 
 from ethogram.inference import roles as _inference
 from ethogram.inference.roles import *  # noqa: F403

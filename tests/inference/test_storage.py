@@ -171,7 +171,9 @@ def write_by_hand(path, record):
 def test_foreign_classes_are_not_built(tmp_path, kind, name):
     path = tmp_path / "crafted"
     write_by_hand(path, {"format": storage.FORMAT, "content": {kind: name, "fields": {}}})
-    with pytest.raises(ValueError, match=rf"crafted cannot be read.*it names the foreign class {name}"):
+    with pytest.raises(
+        ValueError, match=rf"crafted cannot be read.*it refers to {name}, which is not a class"
+    ):
         storage.read(path)
 
 
@@ -179,7 +181,7 @@ def test_foreign_classes_are_not_built(tmp_path, kind, name):
 def test_what_is_no_distribution_is_not_built(tmp_path, name):
     path = tmp_path / "crafted"
     write_by_hand(path, {"format": storage.FORMAT, "content": {"distribution": name, "arguments": {}}})
-    with pytest.raises(ValueError, match=rf"crafted cannot be read.*{name}, which is no distribution"):
+    with pytest.raises(ValueError, match=rf"crafted cannot be read.*{name}, which is not a distribution"):
         storage.read(path)
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -49,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _refuse("standard output is closed", OUTPUT_CLOSED)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _refuse(f"{place}{error.strerror}" if error.strerror else str(error))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -61,14 +64,14 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     from ethogram import __version__
 
-    parser = _Parser(prog="ethogram", description="Probabilistic models of agents that decide in sequence.")
+    parser = _Parser(prog="ethogram", description="Probabilistic models of sequential decision making.")
     parser.add_argument("--version", action="version", version=f"ethogram {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands")
 
     tour = commands.add_parser(
         "tour",
-        help="fit every system to its embedded data",
-        description="Fits systems to their embedded data, side by side on the cores there are; prints a table and "
+        help="fit every system to its bundled data",
+        description="Fits systems to their bundled data, in parallel on the available cores; prints a table and "
         "writes a figure and an ArviZ file for each. About two minutes on two cores, if nothing is compiled yet.",
     )
     tour.add_argument("systems", nargs="*", metavar="SYSTEM", help="systems to fit; all of them by default")
@@ -78,7 +81,9 @@ def _parser() -> _Parser:
     length.add_argument(
         "--full", action="store_true", help="more restarts, iterations and draws; ten minutes"
     )
-    tour.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed (0)")
+    tour.add_argument(
+        "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
+    )
     tour.set_defaults(run=_tour)
 
     play = commands.add_parser(
@@ -95,13 +100,17 @@ def _parser() -> _Parser:
         metavar="FILE.csv",
         help="file to append to (tetris.csv)",
     )
-    play.add_argument("--rows", type=_size, metavar="N", help="rows of the board (those of the file, or 20)")
     play.add_argument(
-        "--cols", type=_size, metavar="N", help="columns of the board (those of the file, or 10)"
+        "--rows", type=_integer(4), metavar="N", help="rows of the board (those of the file, or 20)"
+    )
+    play.add_argument(
+        "--cols", type=_integer(4), metavar="N", help="columns of the board (those of the file, or 10)"
     )
     play.add_argument("--seconds", type=_seconds, metavar="S", help="time limit of a move (no limit)")
-    play.add_argument("--seed", type=_seed, metavar="N", help="seed of the pieces (random)")
-    play.add_argument("--moves", type=_count, metavar="N", help="stop after so many moves (no limit)")
+    play.add_argument(
+        "--seed", type=_integer(0, LARGEST_SEED), metavar="N", help="seed of the pieces (random)"
+    )
+    play.add_argument("--moves", type=_integer(1), metavar="N", help="stop after so many moves (no limit)")
     play.set_defaults(run=_play)
 
     mmap = commands.add_parser(
@@ -122,7 +131,9 @@ def _parser() -> _Parser:
     )
     mmap.add_argument("--method", choices=METHODS, default="hybrid", help="%(choices)s (hybrid)")
     mmap.add_argument("--time-limit", type=_seconds, default=10.0, metavar="S", help="seconds (10)")
-    mmap.add_argument("--seed", type=_seed, default=0, metavar="N", help="random seed (0)")
+    mmap.add_argument(
+        "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
+    )
     mmap.add_argument("--json", type=Path, metavar="FILE", help="also write the result there")
     mmap.set_defaults(run=_mmap)
     return parser
@@ -147,24 +158,19 @@ def _tour(arguments: argparse.Namespace) -> int:
             _prepare_tour()
             for name in systems:
                 import_module(SYSTEMS[name].module)
-    try:
-        take_tour(
-            systems,
-            arguments.out,
-            full=arguments.full,
-            seed=arguments.seed,
-            processes=processes,
-            prepare=_prepare_tour,
-        )
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        return _refuse(_said(error))
+    take_tour(
+        systems,
+        arguments.out,
+        full=arguments.full,
+        seed=arguments.seed,
+        processes=processes,
+        prepare=_prepare_tour,
+    )
     return 0
 
 
 def _prepare_tour() -> None:
-    """In every process that fits: programs are kept, and ArviZ does not announce its own future."""
+    """Set up a process: use the compilation cache, and ignore ArviZ's announcement of its refactoring."""
     use_compilation_cache()
     warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
 
@@ -177,10 +183,8 @@ def _play(arguments: argparse.Namespace) -> int:
     settings = {name: getattr(arguments, name) for name in ("rows", "cols", "seconds", "seed", "moves")}
     try:
         play_tetris(arguments.out, **settings)
-    except BrokenPipeError:
-        raise
-    except (OSError, ValueError) as error:
-        return _refuse(_said(error))
+    except ValueError as error:
+        return _refuse(str(error))
     return 0
 
 
@@ -201,12 +205,8 @@ def _mmap(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             json_file=arguments.json,
         )
-    except BrokenPipeError:
-        raise
-    except ImpossibleEvidenceError as error:
-        return _refuse(str(error), IMPOSSIBLE)
-    except (OSError, ValueError) as error:
-        return _refuse(_said(error))
+    except ValueError as error:
+        return _refuse(str(error), IMPOSSIBLE if isinstance(error, ImpossibleEvidenceError) else BAD_INPUT)
     return 0
 
 
@@ -254,32 +254,21 @@ def use_compilation_cache() -> Path | None:
     return folder
 
 
-def _seed(text: str) -> int:
-    seed = _whole(text)
-    if not 0 <= seed <= LARGEST_SEED:
-        raise argparse.ArgumentTypeError(f"{seed} is not between 0 and {LARGEST_SEED}")
-    return seed
+def _integer(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Type of an argument: an integer within the bounds."""
 
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not an integer") from None
+        if most is not None and not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{number} is not between {least} and {most}")
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{number} is below {least}")
+        return number
 
-def _size(text: str) -> int:
-    return _at_least(4, _whole(text))
-
-
-def _count(text: str) -> int:
-    return _at_least(1, _whole(text))
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not an integer") from None
-
-
-def _at_least(least: int, number: int) -> int:
-    if number < least:
-        raise argparse.ArgumentTypeError(f"{number} is below {least}")
-    return number
+    return read
 
 
 def _seconds(text: str) -> float:
@@ -290,13 +279,6 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a positive number of seconds")
     return seconds
-
-
-def _said(error: Exception) -> str:
-    """What an error says, without its number where it has one."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
 
 
 def _refuse(message: str, code: int = BAD_INPUT) -> int:

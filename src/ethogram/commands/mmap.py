@@ -35,10 +35,7 @@ def answer(
 ) -> MarginalMAPResult:
     """The result of a marginal MAP query given by files; printed, and written to a JSON file where one is given.
 
-    Raises
-    ------
-    OSError, ValueError : a file cannot be read or is malformed.
-    ImpossibleEvidenceError : the evidence has probability zero.
+    An OSError or ValueError where a file cannot be read or is malformed; ImpossibleEvidenceError as `solve_mmap`.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -61,12 +58,7 @@ def answer(
 
 
 def take_variables(text: str, network: BayesNet) -> tuple[int, ...]:
-    """MAP variables of a query file, or of a comma-separated list of numbers and names.
-
-    Raises
-    ------
-    ValueError : there is no such file, and no such variable.
-    """
+    """MAP variables of a query file, or of a comma-separated list of numbers and names; a ValueError for others."""
     if os.path.exists(text):
         return read_map_variables(text, network)
     found = []

@@ -118,7 +118,7 @@ def play_tetris(
                     break
                 record.add(game, move, answer)
                 board, made, fallen = move.after[answer.slot], made + 1, fallen + (not answer.decided)
-                news = "" if answer.decided else f" Time was over: {LETTERS[move.piece]} fell."
+                news = "" if answer.decided else f" Time is up: {LETTERS[move.piece]} fell."
                 if not answer.goes_on:
                     break
     except KeyboardInterrupt:
@@ -141,20 +141,13 @@ def _check_numbers(seconds: Any, whole: dict[str, tuple[Any, int]]) -> None:
 
 
 class _Record:
-    """A file of games to which moves are appended, each written at once.
-
-    Attributes
-    ----------
-    table : columns of text, starting with those of an existing file.
-    size : rows and columns of its boards.
-    game : number of the next game.
-    """
+    """A file of games to which moves are appended, each written at once."""
 
     def __init__(self, out: str | os.PathLike[str], rows: int | None, cols: int | None) -> None:
         refuse_place(out)
         self.path, self.seen = os.fspath(out), _stamp(out)
-        self.table: dict[str, list[str]] = {name: [] for name in COLUMNS}
-        self.size, self.game = (rows or ROWS, cols or COLS), 0
+        self.table: dict[str, list[str]] = {name: [] for name in COLUMNS}  # columns of text
+        self.size, self.game = (rows or ROWS, cols or COLS), 0  # of the boards; number of the next game
         if self.seen is None or not self.seen[0]:
             return
         self.table = read_table(out)

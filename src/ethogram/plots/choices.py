@@ -45,7 +45,7 @@ def value_marginals(
     count = samples.shape[1]
     labels = [str(number) for number in range(count)] if names is None else list(names)
     if len(labels) != count or (truth is not None and np.shape(truth) != (count,)):
-        raise ValueError(f"names and truth must have {count} entries: pass one a value")
+        raise ValueError(f"names and truth must have {count} entries: pass one per value")
     axes = axes_or_new(ax, (5, 0.8 * count + 1))
     rows = np.arange(count)[::-1]
     parts = axes.violinplot(samples, rows, orientation="horizontal", widths=0.8, showextrema=False)

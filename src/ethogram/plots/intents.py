@@ -154,7 +154,7 @@ def intent_timeline(
     axes.set_yticks(ticks, labels=names)
     bottom = -0.02 if change is None else -0.09 - STRIP
     axes.set(
-        xlim=(-0.5, num_steps - 0.5), ylim=(bottom, 1.04 + 0.13 * len(marks or {})), xlabel=f"time, {unit}s"
+        xlim=(-0.5, num_steps - 0.5), ylim=(bottom, 1.04 + 0.13 * len(marks or {})), xlabel=f"time ({unit}s)"
     )
     axes.set_ylabel("probability of intent")
     legend_beside(axes, "intent")

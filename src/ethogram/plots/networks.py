@@ -26,7 +26,7 @@ def anytime_curves(
     until: float | int,
     best: float | None = None,
 ) -> Any:
-    """Anytime curves: log probability of the incumbent over time, one curve a method.
+    """Anytime curves: log probability of the incumbent over time, one curve per method.
 
     Parameters
     ----------

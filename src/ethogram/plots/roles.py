@@ -124,7 +124,10 @@ def role_ellipses(
         place = {"xycoords": "axes fraction", "textcoords": "axes fraction", "ha": "right", "va": "center"}
         arrow = {"arrowstyle": "-|>", "color": "0.3"}
         axes.annotate("attack", (0.98, 0.05), (0.88, 0.05), **place, color="0.3", arrowprops=arrow)
-    axes.set(xlabel=f"x from the team's centre, {unit}", ylabel=f"y from the team's centre, {unit}")
+    axes.set(
+        xlabel=f"x relative to the team's centroid ({unit})",
+        ylabel=f"y relative to the team's centroid ({unit})",
+    )
     return axes
 
 
@@ -178,7 +181,7 @@ def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, 
         axes.axhline(edge - 0.5, color="white", linewidth=2, zorder=2)
     axes.set_yticks(range(len(names)), labels=names)
     row = "sequence" if data.agent is None else "player"
-    axes.set(xlabel=f"time, {unit} (plays concatenated)", ylabel=row)
+    axes.set(xlabel=f"time ({unit}, plays concatenated)", ylabel=row)
     legend_beside(axes, "role", [Patch(color=colour, label=str(role)) for role, colour in enumerate(colours)])
     return axes
 
@@ -281,7 +284,7 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
     axes.set_ylim(final.min() - 0.6 * spread, final.max() + 0.12 * spread)
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set(xlabel="step", ylabel="ELBO, nats")
+    axes.set(xlabel="step", ylabel="ELBO (nats)")
     axes.legend(loc="lower right", fontsize=9)
     return axes
 
@@ -299,8 +302,8 @@ def score_curve(curve: Any, ax: Any = None) -> Any:
     size = np.asarray(curve.size)[order]
     right = axes.twinx()
     for scale, values, colour, label in (
-        (axes, curve.elbo, "C0", "ELBO of the training data, nats"),
-        (right, curve.heldout, "C1", "held-out log likelihood, nats per step"),
+        (axes, curve.elbo, "C0", "training ELBO (nats)"),
+        (right, curve.heldout, "C1", "held-out log likelihood (nats per step)"),
     ):
         scale.plot(size, np.asarray(values, float)[order], "o-", color=colour)
         scale.set_ylabel(label, color=colour)

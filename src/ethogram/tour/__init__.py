@@ -1,4 +1,4 @@
-"""The tour: every system, fitted on its embedded data."""
+"""The tour: every system fitted to its bundled data."""
 
 from ethogram.tour.guide import Guide, TourReport, format_table, whole_file
 from ethogram.tour.take_tour import SYSTEMS, System, available_cores, take_tour, unknown_systems

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,9 +29,6 @@ from ethogram.models.choices import Decisions, NoisyMDP
 from ethogram.plots import choices as plots_choices
 from ethogram.tour.guide import Guide, TourReport
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["FULL", "PLAYERS", "QUICK", "TourSizes", "tour"]
 
 PLAYERS = {"careful": (-3.0, -15.0, -1.0), "digging": (0.0, 5.0, 0.0), "low": (-20.0, 0.0, 1.0)}
@@ -44,6 +41,11 @@ CHAINED: dict[str, Any] = {"num_chains": CHAINS, "chain_method": "vectorized"}
 DISPERSION = 0.3
 """Chains start at the mode times factors whose logarithms have this deviation: the scale mixes slowest."""
 
+SEPARATED = (
+    "The placements of the {} player are separated: along some direction the likelihood never falls, and the prior "
+    "bounds the values."
+)
+
 THINNED = 100
 """Draws used for predictions: neighbours are much alike."""
 
@@ -51,25 +53,18 @@ THINNED = 100
 class TourSizes(NamedTuple):
     """Sizes of the fits.
 
-    Attributes
-    ----------
-    tested : held-out placements of each player.
-    repetitions : games for the learning curve of each player.
-    draws, warmup : of each of the four chains. Each draw moves the scale with the utilities summed out, which makes it
-        some ten times as expensive: without that an effective draw takes a thousand.
-    bus : draws of each chain for the bus engines, without such moves.
-    games, moves : of the players and their imitators, and at most so many moves each.
-    shown : the move whose board is drawn.
+    Each draw moves the scale with the utilities summed out, which makes it some ten times as expensive: without that an
+    effective draw takes a thousand.
     """
 
-    tested: int
-    repetitions: int
-    draws: int
+    tested: int  # held-out placements of each player
+    repetitions: int  # games for the learning curve of each player
+    draws: int  # of each of the four chains
     warmup: int
-    bus: int
-    games: int
-    moves: int
-    shown: int
+    bus: int  # draws of each chain for the bus engines, without moves of the scale
+    games: int  # of the players and their imitators
+    moves: int  # at most, of each
+    shown: int  # the move whose board is drawn
 
 
 QUICK = TourSizes(200, 2, 400, 40, 2000, 20, 100, 60)
@@ -115,12 +110,13 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
     ) as figure:
         _draw(figure, key_board, learned, curves, bus_draws, sizes)
     guide.save(tree)
+    separated = [name for name, one in learned.items() if model.separation(one.train) is not None]
     notes = [
-        "values: of the height, holes and bumpiness that a placement leaves; the noise has variance one.",
-        "error: share of held-out placements that the most probable choice misses; oracle: the same for the true",
-        "values, since noise is drawn anew. moves: median length of a game, the player's and its imitator's.",
-        "ess, r_hat: of the slowest value; above 1.05 the chains do not agree yet, and means and intervals are rough.",
-        *_open_ends(model, learned),
+        "values: of height, holes and bumpiness after a placement; the noise has variance one.",
+        "error: share of held-out placements that are not the most probable ones; oracle: the same with the true",
+        "values. moves: median number of moves in a game, of the player and of its imitator.",
+        "ess, r_hat: smallest ess and largest r_hat of a value; if r_hat is above 1.05, the chains have not converged.",
+        *([SEPARATED.format(" and the ".join(separated))] if separated else []),
         published,
         "noisy-mdp.nc holds the careful player (arviz.from_netcdf reads it).",
     ]
@@ -171,17 +167,6 @@ def _mixing(mcmc: MCMC) -> str:
     """Smallest effective sample size, and largest split R-hat."""
     grouped = np.asarray(mcmc.get_samples(group_by_chain=True)["v"], float)
     return f"{effective_sample_size(grouped).min():.0f}; {split_gelman_rubin(grouped).max():.2f}"
-
-
-def _open_ends(model: NoisyMDP, learned: dict[str, Learned]) -> list[str]:
-    """Players whose placements bound the values from one side only."""
-    names = [name for name, one in learned.items() if model.separation(one.train) is not None]
-    if not names:
-        return []
-    return [
-        f"The placements of the {' and the '.join(names)} player are separated: along some direction the likelihood "
-        "never falls, and the prior bounds the values."
-    ]
 
 
 def _curve(key: jax.Array, name: str, model: NoisyMDP, sizes: TourSizes) -> np.ndarray:
@@ -247,7 +232,7 @@ def _replacement(
 
 
 def _draw(
-    figure: Figure,
+    figure: Any,
     key: jax.Array,
     learned: dict[str, Learned],
     errors: dict[str, np.ndarray],
@@ -281,5 +266,5 @@ def _draw(
     curves.set_title("dotted: oracle (true values)", fontsize=10)
     mileage, chance, seen = _replacement(bus_draws)
     plots_choices.probability_band(mileage, chance, bus, seen=seen, colour="C3")
-    bus.set(xlabel="miles since the last engine, 1000", ylabel="P(engine replaced this month)")
+    bus.set(xlabel="mileage since replacement (1000 miles)", ylabel="P(engine replaced this month)")
     bus.set_title("bus engines, Madison 1974-85", fontsize=10)

@@ -44,24 +44,17 @@ NUM_PLAYERS = 10
 class TeamScores(NamedTuple):
     """Fit of one team, and its scores.
 
-    Attributes
-    ----------
-    result : fit to all plays, the restart with the best ELBO.
-    roles : most likely paths and role probabilities.
-    plain, assigned : ``duplicate_share`` of frames with two players in one role, ``consistency`` and
-        ``lineup_agreement``, of the paths, and of one role for each player and play.
-    heldout, one_role : held-out log likelihood of a frame of ten players in nats, two folds over whole plays, at the
-        posterior means, and of one Gaussian for all players.
-    fit_seconds, assignment_seconds, fold_seconds : wall time.
+    Measures are ``duplicate_share`` of frames with two players in one role, ``consistency`` and ``lineup_agreement``;
+    held-out log likelihoods are of a frame of ten players in nats, two folds over whole plays.
     """
 
-    result: ConjugateResult
-    roles: InferredRoles
-    plain: dict[str, float]
-    assigned: dict[str, float]
-    heldout: float
-    one_role: float
-    fit_seconds: float
+    result: ConjugateResult  # fit to all plays, the restart with the best ELBO
+    roles: InferredRoles  # most likely paths and role probabilities
+    plain: dict[str, float]  # measures of the paths
+    assigned: dict[str, float]  # measures of one role for each player and play
+    heldout: float  # log likelihood at the posterior means
+    one_role: float  # log likelihood of one Gaussian for all players
+    fit_seconds: float  # wall time
     assignment_seconds: float
     fold_seconds: float
 
@@ -78,11 +71,8 @@ def score_team(
 ) -> TeamScores:
     """Fit of a team, its roles, and their scores.
 
-    Parameters
-    ----------
-    shape : (sequence, time) to pad the data to; at least their own.
-    restarts, iterations : of every fit.
-    say : takes a line of progress.
+    The data are padded to the shape (sequence, time); restarts and iterations are those of every fit; `say` takes a
+    line of progress.
     """
     start = time.perf_counter()
     data, count = plays.data, plays.data.num_sequences
@@ -127,15 +117,8 @@ def gaussian_score(train: Trajectories, test: Trajectories) -> float:
     r"""Log likelihood of a test frame of one player under a single Gaussian, in nats: one role for all.
 
     With one role nothing is hidden, and the posterior is a normal-inverse-Wishart in closed form; its means are
-    plugged in.
-
-    Parameters
-    ----------
-    train, test : trajectories; unobserved frames do not count.
-
-    References
-    ----------
-    Murphy (2007), Conjugate Bayesian analysis of the Gaussian distribution, section 9.
+    plugged in. Unobserved frames do not count. Murphy (2007), Conjugate Bayesian analysis of the Gaussian distribution,
+    section 9.
     """
     from scipy.stats import multivariate_normal
 

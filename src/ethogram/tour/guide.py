@@ -17,18 +17,11 @@ __all__ = ["Guide", "TourReport", "format_table", "whole_file"]
 
 
 class TourReport(NamedTuple):
-    """Result of one system's tour.
+    """Result of one system's tour."""
 
-    Attributes
-    ----------
-    rows : of the table, one a fit: flat dicts with the columns in order.
-    notes : lines below the table.
-    files : that were written.
-    """
-
-    rows: Sequence[Mapping[str, Any]]
-    notes: Sequence[str]
-    files: Sequence[Path]
+    rows: Sequence[Mapping[str, Any]]  # of the table, one a fit: flat dicts with the columns in order
+    notes: Sequence[str]  # lines below the table
+    files: Sequence[Path]  # that were written
 
 
 class Guide:

@@ -7,7 +7,7 @@ one intent and a model that infers how many there are, compared on held-out wind
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,9 +25,6 @@ from ethogram.tour.football_roles import iterations_done
 from ethogram.tour.guide import Guide, TourReport
 from ethogram.tour.mouse_intents import draw_windows, typical_trace, where_moves_lead
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["FULL", "QUICK", "TourSizes", "tour"]
 
 ACCURACY = 0.9
@@ -38,15 +35,7 @@ VERSIONS = {"VI": (False, False), "VI-L": (True, False), "CVI-G": (False, True),
 
 
 class TourSizes(NamedTuple):
-    """Sizes of the fits.
-
-    Attributes
-    ----------
-    traces, truncation, restarts, iterations : of Line World; as many test traces as training traces.
-    train_windows, test_windows, mouse_truncation, mouse_restarts, mouse_iterations : of the mice.
-    draws : from the posterior, in the ``.nc`` file.
-    scores : whether the file holds the log likelihood of every window at every draw too.
-    """
+    """Sizes of the fits: first of Line World, with as many test traces as training traces, then of the mice."""
 
     traces: int
     truncation: int
@@ -57,8 +46,8 @@ class TourSizes(NamedTuple):
     mouse_truncation: int
     mouse_restarts: int
     mouse_iterations: int
-    draws: int
-    scores: bool
+    draws: int  # from the posterior, in the ``.nc`` file
+    scores: bool  # whether the file holds the log likelihood of every window at every draw too
 
 
 QUICK = TourSizes(5, 10, 10, 60, 30, 10, 6, 4, 60, 50, False)
@@ -72,9 +61,8 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
     seconds = guide.step(
         f"mice: {sizes.train_windows} training windows, {sizes.test_windows} held out", quick=14, full=40
     )
-    result = ConjugateSVI(
-        AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, sizes.mouse_truncation)
-    ).run(
+    model = AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, sizes.mouse_truncation)
+    result = ConjugateSVI(model).run(
         key_fit,
         train,
         sizes.mouse_iterations,
@@ -205,7 +193,7 @@ def _maze_height(inferred: InferredIntents) -> float:
 
 
 def _draw(
-    figure: Figure, data: Trajectories, inferred: InferredIntents, policy: np.ndarray, share: np.ndarray
+    figure: Any, data: Trajectories, inferred: InferredIntents, policy: np.ndarray, share: np.ndarray
 ) -> None:
     """The maze by intent above, one window over time and the shares of all intents below."""
     shown = inferred.used[:MOST_SHOWN]

@@ -35,12 +35,7 @@ def where_moves_lead(policy: ArrayLike, visits: ArrayLike) -> tuple[float, float
 
 
 def draw_windows(key: jax.Array, num_train: int, num_test: int) -> tuple[Trajectories, Trajectories]:
-    """Disjoint training and test windows of the mice, drawn at random.
-
-    Parameters
-    ----------
-    num_train, num_test : windows of each, at least 1; together at most all.
-    """
+    """Disjoint training and test windows of the mice, at least 1 of each, drawn at random."""
     data, count = labyrinth.load(), num_train + num_test
     if min(num_train, num_test) < 1 or count > data.num_sequences:
         raise ValueError(
@@ -55,9 +50,7 @@ def draw_windows(key: jax.Array, num_train: int, num_test: int) -> tuple[Traject
 def typical_trace(probability: ArrayLike) -> int:
     """Index of the trace whose intent shares are nearest to those of all traces.
 
-    Parameters
-    ----------
-    probability : (sequence, time, intent), zero beyond each length.
+    The probability (sequence, time, intent) is zero beyond each length.
     """
     held = np.asarray(probability, float).sum(1)
     share = held / np.maximum(held.sum(-1, keepdims=True), 1)

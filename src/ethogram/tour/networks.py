@@ -7,7 +7,7 @@ are the paper's baselines and further ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,9 +16,6 @@ from ethogram.domains import uai_networks
 from ethogram.inference.networks import MarginalMAPResult, solve_mmap
 from ethogram.plots import networks as plots_mmap
 from ethogram.tour.guide import Guide, TourReport
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["FULL", "METHODS", "QUICK", "TourSizes", "tour"]
 
@@ -33,12 +30,7 @@ METHODS = {
 
 
 class TourSizes(NamedTuple):
-    """Sizes of the runs.
-
-    Attributes
-    ----------
-    early, late : seconds after which incumbents are compared.
-    """
+    """Seconds after which incumbents are compared."""
 
     early: float
     late: float
@@ -74,7 +66,7 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         "tables; -inf: an impossible assignment. Seconds are of wall time, compilation included.",
         "best known: proved optimal by branch and bound for the grid and the diagnosis, the best of long runs for the",
         "pedigree.",
-        "marginal-map.nc holds the assignments, a chain a method (arviz.from_netcdf reads it).",
+        "marginal-map.nc holds the assignments, one chain per method (read it with arviz.from_netcdf).",
     ]
     return guide.report(rows, notes)
 
@@ -121,7 +113,7 @@ def _answers(found: dict[str, dict[str, MarginalMAPResult]]) -> Any:
     return xarray.DataTree.from_dict(groups)
 
 
-def _draw(figure: Figure, found: dict[str, dict[str, MarginalMAPResult]], sizes: TourSizes) -> None:
+def _draw(figure: Any, found: dict[str, dict[str, MarginalMAPResult]], sizes: TourSizes) -> None:
     """Log probability of each method's incumbent over time, one network an axes."""
     for axes, (name, results) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
         known = uai_networks.KNOWN[name]

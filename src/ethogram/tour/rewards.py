@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,9 +29,6 @@ from ethogram.models.rewards import GPIRL, select_inducing_points
 from ethogram.plots import rewards as plots_rewards
 from ethogram.tour.guide import Guide, TourReport
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["FULL", "QUICK", "TourSizes", "tour"]
 
 THETA = 2.2930
@@ -46,20 +43,12 @@ DENSITY = 0.1
 
 
 class TourSizes(NamedTuple):
-    """Sizes of the fits.
+    """Sizes of the fits."""
 
-    Attributes
-    ----------
-    size : cells a side of the objectworlds.
-    trajectories : demonstrations of eight steps each.
-    steps : natural-gradient steps at most, in the objectworld and for the bus engines.
-    draws : of the posterior.
-    """
-
-    size: int
-    trajectories: int
-    steps: int
-    draws: int
+    size: int  # cells a side of the objectworlds
+    trajectories: int  # demonstrations of eight steps each
+    steps: int  # natural-gradient steps at most, in the objectworld and for the bus engines
+    draws: int  # of the posterior
 
 
 QUICK = TourSizes(7, 32, 14, 100)
@@ -111,11 +100,11 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
     notes = [
         "EVD: expected value difference between the optimal policy and the one that is optimal for the inferred",
         "reward; soft: the same for soft-optimal agents, which can be negative. transfer: mean over two other worlds.",
-        "coverage: of 90 % intervals of reward differences; nominal only for rewards drawn from the prior, and this",
-        "one was made by hand.",
+        "coverage: of 90 % credible intervals of reward differences; nominal only for rewards drawn from the prior,",
+        "which this one is not.",
         f"objectworld: ELBO {fit.elbo:.1f} +- {fit.elbo_se:.1f} nats, Laplace {fit.laplace_elbo:.1f}; "
         f"{fit.white_share:.0%} of the prior variance is independent between cells.",
-        f"bus engines: monthly cost above a new engine's, of any shape; Rust's line: {THETA} * .001 a bin.",
+        f"bus engines: nonparametric monthly cost relative to a new engine; Rust's line: {THETA} * .001 per bin.",
         "gp-irl.nc holds the objectworld (arviz.from_netcdf reads it).",
     ]
     return guide.report(rows, notes)
@@ -185,7 +174,7 @@ def _posterior_row(
 
 def _bus(key: jax.Array, guide: Guide, sizes: TourSizes) -> tuple[dict[str, Any], np.ndarray]:
     """Row, and draws (draw, bin) of the cost of running an engine above that of a new one."""
-    seconds = guide.step("bus engines: a cost curve of any shape", quick=9, full=12)
+    seconds = guide.step("bus engines: nonparametric cost", quick=9, full=12)
     counts = rust_bus.decision_counts(rust_bus.load(4))
     key_fit, key_draws = jax.random.split(key)
     fit = fit_reward(
@@ -210,7 +199,7 @@ def _bus(key: jax.Array, guide: Guide, sizes: TourSizes) -> tuple[dict[str, Any]
 
 
 def _draw(
-    figure: Figure, worlds: Worlds, fit: RewardFit, draws: dict[str, np.ndarray], curve: np.ndarray
+    figure: Any, worlds: Worlds, fit: RewardFit, draws: dict[str, np.ndarray], curve: np.ndarray
 ) -> None:
     """Truth, mean with policy, and deviation above; relevances, learning curve, coverage and the bus below."""
     home = worlds.home
@@ -231,7 +220,7 @@ def _draw(
         label="standard deviation",
         cmap="magma",
     )
-    spread.set_title("posterior deviation; rings: demonstrations")
+    spread.set_title("posterior sd; rings: demonstrations")
     forest, learning, coverage, bus = below.subplots(1, 4)
     plots_rewards.relevance_forest(draws["relevance"], forest, names=objectworld.feature_names(home.size))
     plots_rewards.learning_curve(fit.trace, learning)
@@ -242,5 +231,5 @@ def _draw(
     plots_rewards.reward_band(
         5 * np.arange(seen), curve[:, :seen], bus, truth=line, truth_label="Rust's line", colour="C3"
     )
-    bus.set(xlabel="miles since the last engine, 1000", ylabel="monthly cost above a new engine's")
+    bus.set(xlabel="mileage since replacement (1000 miles)", ylabel="monthly cost relative to a new engine")
     bus.set_title("bus engines, Madison 1974-85", fontsize=10)

@@ -7,7 +7,7 @@ scored against the hidden ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,9 +22,6 @@ from ethogram.models.roles import RoleHMM
 from ethogram.tour.football_roles import NUM_PLAYERS, iterations_done, score_team
 from ethogram.tour.guide import Guide, TourReport
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["FULL", "QUICK", "TourSizes", "tour"]
 
 NUM_SYMBOLS = 245
@@ -34,24 +31,15 @@ FIT_SECONDS = {"quick": 20, "full": 30}
 
 
 class TourSizes(NamedTuple):
-    """Sizes of the fits.
-
-    Attributes
-    ----------
-    restarts, iterations : of a fit, at most.
-    train_games, test_games : of predator-prey.
-    draws : from the posterior, in the ``.nc`` file.
-    predictive : whether the file holds posterior predictive data too.
-    sides : teams that are fitted.
-    """
+    """Sizes of the fits."""
 
     restarts: int
-    iterations: int
-    train_games: int
+    iterations: int  # of a fit, at most
+    train_games: int  # of predator-prey
     test_games: int
-    draws: int
-    predictive: bool
-    sides: tuple[str, ...] = football.SIDES
+    draws: int  # from the posterior, in the ``.nc`` file
+    predictive: bool  # whether the file holds posterior predictive data too
+    sides: tuple[str, ...] = football.SIDES  # teams that are fitted
 
 
 QUICK = TourSizes(restarts=3, iterations=40, train_games=200, test_games=100, draws=100, predictive=False)
@@ -92,9 +80,9 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         )
     )
     notes = [
-        "duplicates: share of frames with two players in one role. consistency: share of a player's frames in his",
-        "most frequent role. held-out: log likelihood of a frame of ten players, two folds over whole plays; one",
-        "Gaussian: the same score of a single Gaussian. agreement: share of steps, after one matching of labels.",
+        "duplicates: share of frames with two players in one role. consistency: share of a player's frames in its",
+        "most frequent role. held-out: log likelihood of a frame of ten players, two folds of whole plays; one",
+        "Gaussian: the same for a single Gaussian. agreement: share of frames in the true role, labels matched.",
         f"role-hmm.nc holds the fit of the {chosen.name} (arviz.from_netcdf reads it).",
     ]
     return guide.report(rows, notes)
@@ -188,7 +176,7 @@ def _fit_games(key: jax.Array, guide: Guide, sizes: TourSizes) -> dict[str, Any]
     }
 
 
-def _draw(figure: Figure, fits: list[TeamFit], draws: list[dict[str, jax.Array]]) -> None:
+def _draw(figure: Any, fits: list[TeamFit], draws: list[dict[str, jax.Array]]) -> None:
     """One row a team: ellipses on the pitch, transitions, ELBO traces, and timelines below."""
     parts = figure.subfigures(len(fits), 1, squeeze=False)[:, 0]
     for part, fit, drawn in zip(parts, fits, draws, strict=True):

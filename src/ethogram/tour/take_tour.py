@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -28,15 +28,9 @@ __all__ = ["SYSTEMS", "System", "available_cores", "take_tour", "unknown_systems
 
 
 class System(NamedTuple):
-    """A system of the tour.
+    """A system of the tour, with the expected seconds of either form on one core, if nothing is compiled yet."""
 
-    Attributes
-    ----------
-    module : whose ``tour`` is called.
-    quick, full : expected seconds of either form on one core, if nothing is compiled yet.
-    """
-
-    module: str
+    module: str  # whose ``tour`` is called
     quick: float
     full: float
 
@@ -49,18 +43,6 @@ SYSTEMS = {
     "marginal-map": System("ethogram.tour.networks", 40, 55),
 }
 """The tour of each system by name, imported when it is taken."""
-
-
-class _Plan(NamedTuple):
-    """What a tour needs to know in whichever process it runs."""
-
-    module: str
-    name: str
-    out: Path
-    full: bool
-    seed: int
-    progress_bar: bool
-    prepare: Callable[[], object] | None
 
 
 def unknown_systems(names: Iterable[str]) -> list[str]:
@@ -85,7 +67,7 @@ def take_tour(
     prepare: Callable[[], object] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> dict[str, TourReport]:
-    """The report of every system; progress and a table are printed as each goes along.
+    """Report of each system; prints progress, and a table once a system is done.
 
     Parameters
     ----------
@@ -124,8 +106,9 @@ def take_tour(
         "tour", f"{', '.join(names)} in {processes} {noun}: about {seconds:.0f} s if nothing is compiled yet"
     )
     bar = processes == 1 and sys.stderr.isatty()
-    plans = [_Plan(SYSTEMS[name].module, name, folder, full, seed, bar, prepare) for name in names]
-    one_by_one = ((plan.name, _take(plan, partial(tell, plan.name))) for plan in plans)
+    shared = (folder, full, seed, bar, prepare)
+    plans = {name: partial(_take, SYSTEMS[name].module, name, *shared) for name in names}
+    one_by_one = ((name, plan(partial(tell, name))) for name, plan in plans.items())
     taken = one_by_one if processes == 1 else _side_by_side(plans, processes, tell)
     reports = {}
     for name, report in taken:
@@ -135,32 +118,41 @@ def take_tour(
     return {name: reports[name] for name in names}
 
 
-def _take(plan: _Plan, say: Callable[[str], None]) -> TourReport:
+def _take(
+    module_name: str,
+    name: str,
+    out: Path,
+    full: bool,
+    seed: int,
+    progress_bar: bool,
+    prepare: Callable[[], object] | None,
+    say: Callable[[str], None],
+) -> TourReport:
     say("importing packages")
-    if plan.prepare is not None:
-        plan.prepare()
-    module = import_module(plan.module)
-    guide = Guide(plan.name, plan.out, say, full=plan.full, seed=plan.seed, progress_bar=plan.progress_bar)
-    return module.tour(guide, module.FULL if plan.full else module.QUICK)
+    if prepare is not None:
+        prepare()
+    module = import_module(module_name)
+    guide = Guide(name, out, say, full=full, seed=seed, progress_bar=progress_bar)
+    return module.tour(guide, module.FULL if full else module.QUICK)
 
 
 def _side_by_side(
-    plans: Sequence[_Plan], processes: int, tell: Callable[[str, str], None]
+    plans: Mapping[str, Callable[..., TourReport]], processes: int, tell: Callable[[str, str], None]
 ) -> Iterator[tuple[str, TourReport]]:
     """Reports in the order in which they are done; what goes wrong in one process ends all."""
     context = multiprocessing.get_context("spawn")
-    waiting = list(plans)
+    waiting = list(plans.items())
     running: dict[Any, tuple[str, Any]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < processes:
-                plan = waiting.pop(0)
+                name, plan = waiting.pop(0)
                 reader, writer = context.Pipe(duplex=False)
                 child = context.Process(target=_take_beside, args=(writer, plan), daemon=True)
                 with _interrupts_ignored():
                     child.start()
                 writer.close()
-                running[reader] = plan.name, child
+                running[reader] = name, child
             ready: list[Any] = connection.wait(list(running))
             for reader in ready:
                 name, child = running[reader]
@@ -182,13 +174,13 @@ def _side_by_side(
             child.terminate()
 
 
-def _take_beside(writer: Any, plan: _Plan) -> None:
+def _take_beside(writer: Any, plan: Callable[..., TourReport]) -> None:
     """Sends lines, and then the report or the error."""
     # Processes share an accelerator: none may take all of its memory.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with writer:
         try:
-            writer.send(_take(plan, writer.send))
+            writer.send(plan(writer.send))
         except BrokenPipeError:
             pass  # nobody waits for this tour any more
         except Exception as error:

@@ -119,7 +119,7 @@ def test_moves_for_which_time_runs_out_have_no_decision(tmp_path):
     player = Player(["a", "s"] * 12, think)
     made, said = played(tmp_path / "games.csv", player, seconds=4.0, seed=2, rows=40, moves=12)
     rows = rows_of(tmp_path / "games.csv")
-    assert made == 12 and "12, without a decision: 6" in said and "Time was over" in said
+    assert made == 12 and "12, without a decision: 6" in said and "Time is up" in said
     assert [bool(row["action"]) for row in rows] == [True, False] * 6
     assert all(bool(row["action"]) != bool(row["drop"]) for row in rows)
     for row in rows:
@@ -320,7 +320,7 @@ def test_time_runs_out_at_a_terminal(tmp_path, monkeypatch):
     shown = at_a_terminal(tmp_path / "games.csv", [], seed=3, seconds=0.05, moves=3)
     rows = rows_of(tmp_path / "games.csv")
     assert len(rows) == 3 and not any(row["action"] for row in rows) and all(row["drop"] for row in rows)
-    assert "Time was over" in shown and "load_games" not in shown
+    assert "Time is up" in shown and "load_games" not in shown
 
 
 def test_a_dumb_terminal_is_read_by_the_line(tmp_path, monkeypatch):

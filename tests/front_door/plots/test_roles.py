@@ -143,7 +143,7 @@ def test_a_timeline_has_a_row_a_player_and_plays_end_to_end(data):
     np.testing.assert_allclose(image[..., 3], 0.75)
     assert axes.images[0].get_extent()[:2] == pytest.approx((0, 7 / 5))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["Ada", "Bo"]
-    assert axes.get_xlabel() == "time, s (plays concatenated)" and axes.get_ylabel() == "player"
+    assert axes.get_xlabel() == "time (s, plays concatenated)" and axes.get_ylabel() == "player"
 
 
 def test_changes_of_role_are_marked_within_plays_only(data):
@@ -208,7 +208,7 @@ def test_traces_are_those_of_the_restarts():
     np.testing.assert_array_equal([line.get_ydata() for line in lines[:2]], traces[:2])
     assert lines[1].get_linewidth() > lines[0].get_linewidth()
     assert axes.get_ylim()[0] < -12 and axes.get_ylim()[1] > -11
-    assert axes.get_ylabel() == "ELBO, nats" and "step" in axes.get_xlabel()
+    assert axes.get_ylabel() == "ELBO (nats)" and "step" in axes.get_xlabel()
     assert axes.get_legend().get_texts()[0].get_text() == "best of 3: -11.0"
 
 

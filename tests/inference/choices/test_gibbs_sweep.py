@@ -60,21 +60,13 @@ FAST = (
 SLOW = (("translate", False), ("local", True), ("scale+translate", True))
 
 
-def drawn_parameters(problem, latents, move, scale_prior=None, translation_sd=1.0, shifted=False):
+def drawn_parameters(problem, latents, move, scale_prior=None, shifted=False):
     """Draws of all chains, given the same latent utilities, in one program."""
 
     @jax.jit
     def draw(key, problem, latents):
         several = jnp.broadcast_to(latents.T[..., None], (*latents.T.shape, CHAINS))
-        return draw_parameters(
-            key,
-            problem,
-            several,
-            move,
-            scale_prior=scale_prior,
-            translation_sd=jnp.asarray(translation_sd),
-            shifted=shifted,
-        )
+        return draw_parameters(key, problem, several, move, scale_prior=scale_prior, shifted=shifted)
 
     return draw(jax.random.key(0), problem, jnp.asarray(latents))
 
@@ -122,7 +114,7 @@ def test_proper_scales_given_the_expanded_utilities(fixture, moves):
     problem = probit_problem(design, LEGAL, np.zeros(4, int), move)
     extra = [1 / spread**2] if move.translations == "one" else []
     problem = with_prior(problem, jnp.array([*PRECISION, *extra]))
-    drawn = drawn_parameters(problem, latents, move, PRIOR, spread)
+    drawn = drawn_parameters(problem, latents, move, PRIOR)
     rows = design[LEGAL]
     count = len(rows)
     z = b / random.gamma(a, size=CHAINS)

@@ -210,7 +210,7 @@ class Bowl(ConjugateModel):
 
 
 def test_a_falling_bound_warns_and_any_model_will_do(symbols):
-    with pytest.warns(RuntimeWarning, match=r"the ELBO fell by .* run in float64"):
+    with pytest.warns(RuntimeWarning, match=r"the ELBO decreased by .* run in float64"):
         result = fit(Bowl(10.0), symbols(), 8, tol=0)
     assert isinstance(result.posterior.blocks["row"].natural, DirichletCoordinates)
     with pytest.raises(ValueError, match="Bowl has no start_statistics"):
@@ -306,11 +306,11 @@ def test_impossible_data_are_named(symbol_model, symbols):
     )
     odd = pairs.observations.copy()
     odd[5, 0] = 1
-    with pytest.raises(ValueError, match="under every start, sequence 5 first of 1:"):
+    with pytest.raises(ValueError, match="under every initialisation, sequence 5 first of 1:"):
         fit(model, pairs._replace(observations=odd))
     shown = data.observed & (np.arange(12) < data.lengths[:, None])
     with_one = np.flatnonzero(((data.observations[..., 0] == 1) & shown).any(axis=1))
-    place = f"under every start, sequence {with_one[0]} first of {len(with_one)}"
+    place = f"under every initialisation, sequence {with_one[0]} first of {len(with_one)}"
     for options in ({}, {"batch_size": 2}):
         with pytest.raises(ValueError, match=place):
             fit(model, data, **options)

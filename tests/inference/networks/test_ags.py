@@ -118,7 +118,7 @@ def test_adam_steps_are_those_of_the_paper():
     )
     for t in (1, 2, 3):
         weights, gradient = random.random(shape), random.normal(size=shape)
-        now, moments = ags._step_adam(layout, climbers, jnp.asarray(weights), jnp.asarray(gradient))
+        now, moments = ags._stepped(layout, climbers, jnp.asarray(weights), jnp.asarray(gradient), "adam")
         climbers = climbers._replace(position=now, moments=moments)
         slope = np.where(layout.states[..., None], weights * (gradient - weights * gradient), 0)
         first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2

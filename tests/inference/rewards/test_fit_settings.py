@@ -103,7 +103,7 @@ def test_divergence_is_that_of_gaussians():
         (
             lambda m: fit_reward(jax.random.key(0), m, DATA, "map", prior="levine", checkpoint="/no/file"),
             ValueError,
-            "no start and no checkpoint",
+            "neither start nor checkpoint",
         ),
         (lambda m: fit_reward(jax.random.key(0), m, [[1, 0], [0], [1, 1]]), ValueError, "is a ragged list"),
         (lambda m: policies(m.mdp, np.zeros(3)), ValueError, "rewards has shape"),

@@ -110,7 +110,7 @@ def test_groups_that_have_no_map_are_named():
     states = np.full((6, 4), -1, np.int32)
     states[:2, 1] = 2
     both = data._replace(group=np.array([5, 5, 8, 8, 8, 1], np.int32), states=states)
-    with pytest.raises(ValueError, match="group 5 has no possible map"):
+    with pytest.raises(ValueError, match="group 5 has no feasible assignment"):
         assign_roles(posterior, both)
     states[1, 1] = 0
     roles = assign_roles(posterior, both._replace(states=states)).role

@@ -121,7 +121,7 @@ def test_without_a_step_times_must_be_equally_spaced(make):
     even = make(GAMES | {"t": [0.0, 0.5, 3.0, 1.0, 3.5]})
     batch = read(even, step=None)
     assert batch.lengths.tolist() == [3, 2] and batch.metadata.frame_rate is None
-    with pytest.raises(ValueError, match=r"t advances by 0\.1 to 0\.2 from row to row: declare step="):
+    with pytest.raises(ValueError, match=r"t advances by 0\.1 to 0\.2 from row to row: pass step="):
         read(make(GAMES), step=None)
     assert read(make(GAMES), time=None, step=None).lengths.tolist() == [3, 2]
 
@@ -175,7 +175,7 @@ NAN = float("nan")
         ({}, dict(step=NAN), ValueError, "step is nan: "),
         ({}, dict(step="0.1"), TypeError, "step is '0.1', but times are numbers"),
         ({}, dict(step=0.07), ValueError, r"t of sequence 0 \(b\) is 0.1 in row 1, 1.42857 steps of 0.07"),
-        ({}, dict(step=1e-12), ValueError, "declare step= in the units of the times"),
+        ({}, dict(step=1e-12), ValueError, "pass step= in the units of the times"),
         ({}, dict(agent="act"), ValueError, r"column 'act' changes in row 1, within sequence 0 \(b\)"),
         (dict(t=[0.0, 0.0, 5.0, 0.3, 5.1]), {}, ValueError, "is 0.0 in row 1, and so it is in row 0: drop"),
         (dict(t=[0.1, 0.0, 5.0, 0.3, 5.1]), {}, ValueError, "is 0.0 in row 1, before 0.1 in row 0: sort"),
