@@ -71,7 +71,7 @@ def test_visits_of_another_shape_are_refused():
 def test_a_timeline_stacks_the_probabilities():
     axes = plots_agents.intent_timeline(CHANCE)
     bands = axes.collections
-    assert len(bands) == 3 and axes.get_xlim() == (-0.5, 3.5) and axes.get_xlabel() == "time, steps"
+    assert len(bands) == 3 and axes.get_xlim() == (-0.5, 3.5) and axes.get_xlabel() == "time (steps)"
     for intent, band in enumerate(bands):
         corners = band.get_paths()[0].vertices
         inside = corners[np.abs(corners[:, 0] - 0.5) < 1e-9, 1]  # both edges of step 1 stand at 0.5

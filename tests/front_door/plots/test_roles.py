@@ -159,7 +159,7 @@ def test_a_timeline_without_labels_has_a_row_a_sequence():
     axes = plots.role_timelines(path, probability_of(path), bare)
     image = np.asarray(axes.images[0].get_array())
     np.testing.assert_array_equal(image[..., 3] > 0, [[True, True, False], [True, True, True]])
-    assert axes.get_xlabel().startswith("time, frames") and axes.get_ylabel() == "sequence"
+    assert axes.get_xlabel().startswith("time (frames") and axes.get_ylabel() == "sequence"
 
 
 def test_roles_of_other_data_are_refused(data):

@@ -177,5 +177,5 @@ def test_bad_roles_are_refused():
         consistency(roles, [0, 1, 2])
     with pytest.raises(ValueError, match="lengths reaches 4, roles has 3 frames"):
         duplicate_share(roles, [0, 0], [3, 4])
-    with pytest.raises(ValueError, match="agent is in 0..2, but place has 2 entries"):
+    with pytest.raises(ValueError, match=r"agent is in 0\.\.2, but place has 2 entries"):
         lineup_agreement(roles, [0, 2], [1, 2])

@@ -108,7 +108,7 @@ def test_reordering_and_shifts_change_nothing_else(seed, num_agents, shift):
         (np.zeros((3, 2)), "3 agents but 2 roles"),
         (np.array([[[0.0, 1.0], [np.nan, 0.0]]]), r"cost\[0, 1, 0\] is nan"),
         (np.array([[0.0, -np.inf]]), r"cost\[0, 1\] is -inf"),
-        (np.stack([np.zeros((2, 2)), np.full((2, 2), np.inf)])[None], r"cost\[0, 1\] forbids"),
+        (np.stack([np.zeros((2, 2)), np.full((2, 2), np.inf)])[None], r"cost\[0, 1\] has no feasible"),
     ],
 )
 def test_bad_costs_are_refused(cost, message):
