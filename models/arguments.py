@@ -33,6 +33,7 @@ __all__ = [
     "require_number",
     "require_one_of",
     "require_reals",
+    "require_representable",
     "require_room",
 ]
 
@@ -149,9 +150,22 @@ def read_reals(**parameters: Any) -> list[Array]:
         require_reals(name, value)
         if is_concrete(value):
             require(np.isfinite(np.asarray(value)), name, value, "is not finite", "remove or impute it")
-    typed = [jnp.asarray(value) for value in parameters.values() if hasattr(value, "dtype")]
+    arrays = [value for value in parameters.values() if hasattr(value, "dtype")]
+    typed = [x if isinstance(x, Array) else jax.dtypes.canonicalize_dtype(x.dtype) for x in arrays]
     dtype = jnp.result_type(*typed) if typed else jnp.result_type(float)
+    for name, value in parameters.items():
+        if is_concrete(value):
+            require_representable(name, value, dtype)
     return [concretely(lambda xp, x: xp.asarray(x, dtype=dtype), value) for value in parameters.values()]
+
+
+def require_representable(name: str, value: Any, dtype: Any = None) -> None:
+    """Raise ValueError where a finite real is infinite as a ``dtype``, by default that of JAX's precision."""
+    host = np.asarray(value)
+    dtype = jax.dtypes.canonicalize_dtype(host.dtype if dtype is None else dtype)
+    if host.dtype.itemsize > dtype.itemsize:
+        inside = ~(np.abs(host) > float(jnp.finfo(dtype).max)) | np.isinf(host)
+        require(inside, name, host, f"is beyond the range of {dtype}", "rescale it, or set jax_enable_x64")
 
 
 def require(good: Any, name: str, value: Any, fault: str, cure: str) -> None:

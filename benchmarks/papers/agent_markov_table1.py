@@ -182,6 +182,9 @@ def _fit(setting: Setting, version: str, trial: Trial, number: int) -> Any:
 
 def _score(setting: Setting, version: str, trial: Trial, number: int) -> list[float]:
     """The metrics of a fit, then the number of intents it uses and its ELBO."""
+    if "L" not in version:
+        unlabelled = trial.train.data._replace(stay=None)
+        trial = trial._replace(train=trial.train._replace(data=unlabelled))
     result = _fit(setting, version, trial, number)
     learned = result.posterior.model.agent(result.posterior.mean())
     train, test = (infer_intents(result, life.data).labels for life in (trial.train, trial.test))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpyro.distributions as dist
 
-from ethogram.models.arguments import is_concrete, require, require_kind
+from ethogram.models.arguments import is_concrete, require, require_kind, require_representable
 
 __all__ = [
     "check_fields",
@@ -70,6 +70,7 @@ def _check_options(features: np.ndarray, legal: np.ndarray, choice: np.ndarray) 
         )
     finite = ~legal[..., None] | np.isfinite(features)
     require(finite, "features", features, "is not finite", "pass finite features of every legal option")
+    require_representable("features", np.where(legal[..., None], features, 0))
 
 
 def require_positive_prior(name: str, prior: dist.Distribution) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.arguments import refuse, require_integer
 from ethogram.models.data.columns import Columns, as_names, number_groups
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import ColumnName
@@ -85,6 +86,7 @@ def read_wide(
     metadata: Metadata | None,
     *,
     choice: ColumnName | None,
+    base: int | None,
     legal: Sequence[ColumnName] | None,
     subject: ColumnName | None,
     weight: ColumnName | None,
@@ -123,7 +125,7 @@ def read_wide(
     padded[null] = 0
     chosen = np.full(columns.num_rows, -1)
     if choice is not None:
-        chosen = _choices(*columns[choice], choice, metadata)
+        chosen = _choices(*columns[choice], choice, base, width, metadata)
     who, often = None, None if weight is None else columns.complete(weight)
     if subject is not None:
         who, metadata = _subjects(columns.complete(subject), metadata)
@@ -168,9 +170,23 @@ def _codes(labels: np.ndarray, names: Any, column: ColumnName, field: str) -> np
     return np.array([code[label] for label in labels])
 
 
-def _choices(values: np.ndarray, null: np.ndarray, column: ColumnName, metadata: Metadata) -> np.ndarray:
+def _choices(
+    values: np.ndarray, null: np.ndarray, column: ColumnName, base: int | None, width: int, metadata: Metadata
+) -> np.ndarray:
     if values.dtype.kind in "iu" or (values.dtype.kind == "f" and (values[~null] % 1 == 0).all()):
-        return np.where(null, -1, np.where(null, 0, values).astype(int))
+        codes = np.where(null, -1, values).astype(int)
+        known = codes[codes != -1]
+        if base is None and known.size and known.min() > 0:
+            raise ValueError(
+                f"column {column!r} has integers from {known.min()} to {known.max()}, and never 0: pass base=1 if they "
+                "number the options from 1, or base=0 if nobody chose the first option"
+            )
+        first = 0 if base is None else require_integer("base", base)
+        wrong = (codes != -1) & ((codes < first) | (codes >= first + width))
+        refuse(
+            wrong, f"column {column!r}, row ", codes, f": options are {first} to {first + width - 1}, or -1"
+        )
+        return np.where(codes == -1, -1, codes - first)
     if metadata.action_names is None:
         raise TypeError(
             f"column {column!r} has dtype {values.dtype}: pass integers, or metadata with action_names"

@@ -206,6 +206,7 @@ class Decisions(NamedTuple):
         *,
         features: dict[str, Sequence[ColumnName | None]],
         choice: ColumnName | None = None,
+        base: int | None = None,
         legal: Sequence[ColumnName] | None = None,
         subject: ColumnName | None = None,
         weight: ColumnName | None = None,
@@ -218,6 +219,7 @@ class Decisions(NamedTuple):
         table : pandas or polars DataFrame, or a mapping from names to columns of equal length.
         features : by name, the column of each option; None where the option does not have the feature (zero).
         choice : column of the chosen options, integers or the metadata's ``action_names``; null where unknown.
+        base : the integer of the first option in `choice`, usually 0 or 1. None takes 0, where some choice is 0.
         legal : the column of each option that is true (1) where it could be chosen; None makes an option legal where
             none of its features is null.
         subject, weight : columns of who decided, and how often the decision counts.
@@ -227,7 +229,8 @@ class Decisions(NamedTuple):
         ------
         TypeError, ValueError
             If features have different numbers of options, a column is absent or of the wrong kind, a choice is not
-            among the names, or a legal option has a null. The message names the row.
+            among the names, integer choices without a 0 have no `base`, or a legal option has a null. The message
+            names the row.
 
         Examples
         --------
@@ -238,6 +241,7 @@ class Decisions(NamedTuple):
         ([[True, True], [True, False]], [1, 0])
         """
         columns: dict[str, Any] = {"choice": choice, "legal": legal, "subject": subject, "weight": weight}
+        columns["base"] = base
         return cls._checked(*read_wide(table, features, metadata, **columns))
 
     @classmethod

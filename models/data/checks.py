@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import require, require_kind
+from ethogram.models.arguments import require, require_kind, require_representable
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
 from ethogram.models.data.selection import valid_steps
 
@@ -39,6 +39,8 @@ def check_arrays(data: Any) -> None:
         require(known, "stay", data.stay, "is not 1, 0 or -1", "mark stayed, changed, unknown")
     if data.observations is not None and jnp.issubdtype(data.observations.dtype, jnp.floating):
         _check_finite(data)
+        if jax.dtypes.canonicalize_dtype(data.observations.dtype) != data.observations.dtype:
+            require_representable("observations", np.where(data.observed[..., None], data.observations, 0))
 
 
 def _on_host(data: Any) -> Any:

@@ -21,6 +21,7 @@ and actions that do not occur are marginalised, not carried.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -342,9 +343,22 @@ class AgentMarkov(ConjugateModel):
             numpyro.sample("actions", distribution, obs=self.observed_value(data) if condition else None)
 
     def check(self, data: Trajectories) -> None:
-        """Raise ValueError or TypeError unless the traces have states, actions and stay labels in range."""
+        """Raise ValueError or TypeError unless the traces have states, actions and stay labels in range.
+
+        Warns where there are stay labels and the model has no `stay_accuracy`.
+        """
         trajectories.check(data)
-        self._steps(data)
+        steps = self._steps(data)
+        if (
+            self.stay_accuracy is None
+            and data.stay is not None
+            and (np.asarray(data.stay)[steps.inside] >= 0).any()
+        ):
+            warnings.warn(
+                "data.stay is ignored, since the model has no stay_accuracy: pass it to AgentMarkov, or drop the "
+                "labels by data._replace(stay=None)",
+                stacklevel=2,
+            )
 
     def _steps(self, data: Trajectories) -> AgentSteps:
         steps = read_steps(data, self.num_states, self.num_actions, self.stay_accuracy is not None)

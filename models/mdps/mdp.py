@@ -21,6 +21,7 @@ from ethogram.models.arguments import (
     require_distributions,
     require_kind,
     require_reals,
+    require_representable,
     require_room,
 )
 from ethogram.models.mdps.from_tables import concentrations, read_counts, read_gymnasium
@@ -186,6 +187,7 @@ class MDP:
         ([0.5, 0.5], [[0.5], [0.0]])
         """
         successors, probabilities, reward, mask = read_gymnasium(P, terminal_actions, end_state)
+        require_representable("reward", reward)
         dtype = jnp.result_type(float)
         settings = {"discount": discount, "action_mask": mask, **parts}
         return cls.sparse(successors, probabilities.astype(dtype), **settings), jnp.asarray(reward, dtype)

@@ -217,12 +217,12 @@ def demonstration_counts(
     ValueError : states or actions are missing or out of range, an action is not available, a step has probability zero
         (unless `check_transitions` is False), every action is missing; or counts are not (state, action), or negative.
     """
-    if isinstance(data, list) and len({np.shape(row) for row in data}) > 1:
-        raise ValueError(
-            "demonstrations is a ragged list: give counts (state, action), or Trajectories.from_list(states=..., "
-            "actions=...)"
+    if isinstance(data, list | tuple) and not isinstance(data, Trajectories):
+        raise TypeError(
+            "demonstrations is a list, of pairs or of counts: pass Trajectories.from_list(states=[[...]], "
+            "actions=[[...]]), or counts (state, action) as a NumPy array"
         )
-    if hasattr(data, "ndim") or isinstance(data, list):
+    if hasattr(data, "ndim"):
         return _read_counts(mdp, np.asarray(data))
     steps = read_demonstrations(mdp, data, check_transitions)
     lead = () if num_agents is None else (num_agents,)

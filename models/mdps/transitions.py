@@ -224,17 +224,18 @@ class DeterministicTransitions:
 
 
 def _states(name: str, table: Any, ndim: int, axes: str) -> Array:
-    """A checked table of states."""
-    table = concretely(lambda xp, x: xp.asarray(x), table)
+    """A checked table of states; on the host first, since int32 would wrap numbers that are out of range."""
+    concrete = is_concrete(*jax.tree.leaves(table))
+    table = np.asarray(table) if concrete else jnp.asarray(table)
     if not jnp.issubdtype(table.dtype, jnp.integer):
         raise TypeError(f"{name} has dtype {table.dtype}: give integers, numbers of states")
     if table.ndim != ndim or 0 in table.shape:
         raise ValueError(f"{name} has shape {table.shape}, not {axes}")
-    if is_concrete(table):
-        host, count = np.asarray(table), table.shape[0]
-        inside = (host >= 0) & (host < count)
-        require(inside, name, host, "is not a state", f"states are 0 to {count - 1}")
-    return table
+    if concrete:
+        count = table.shape[0]
+        inside = (table >= 0) & (table < count)
+        require(inside, name, table, "is not a state", f"states are 0 to {count - 1}")
+    return concretely(lambda xp, x: x, table)
 
 
 def _excess(sums: Array, count: int) -> Array:

@@ -144,12 +144,17 @@ def write_network(path: str | os.PathLike, network: BayesNet, names: str | os.Pa
         write_text(names, json.dumps({"names": network.names, "states": network.state_names}))
 
 
-def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int = 0) -> dict[int, int]:
+def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None = None) -> dict[int, int]:
     """Observed states by variable, from one sample of an evidence file of either dialect.
+
+    Parameters
+    ----------
+    sample : its number, from 0; None for the only one.
 
     Raises
     ------
-    ValueError : the file is malformed, a variable or state does not exist or is repeated, or there is no such sample.
+    ValueError : the file is malformed, a variable or state does not exist or is repeated, there is no such sample, or
+        there are several and `sample` is None.
     """
     tokens = Tokens(path, read_text(path))
     numbers = [tokens.integer(f"integer {i}", 0) for i in range(len(tokens.words))]
@@ -157,10 +162,14 @@ def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int = 0) -
         samples = [range(1, len(numbers))]
     else:
         samples = _samples(tokens, numbers)
-    if not 0 <= sample < max(len(samples), 1):
+    if sample is None and len(samples) > 1:
+        raise ValueError(
+            f"{os.fspath(path)} has {len(samples)} samples of evidence: keep one, or read it by read_evidence(sample=)"
+        )
+    if not 0 <= (sample or 0) < max(len(samples), 1):
         raise ValueError(f"sample is {sample}, but {os.fspath(path)} has {len(samples)}")
     found: dict[int, int] = {}
-    for place in (samples[sample] if samples else range(0))[::2]:
+    for place in (samples[sample or 0] if samples else range(0))[::2]:
         number = network.variable(numbers[place], tokens.where(place))
         if number in found:
             raise ValueError(f"{tokens.where(place)}: variable {number} appears twice")

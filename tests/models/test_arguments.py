@@ -16,6 +16,9 @@ from ethogram.models.arguments import (
     require_one_of,
     require_reals,
 )
+from ethogram.models.choices.decisions import Decisions
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.mdp import MDP
 
 NAN = float("nan")
 
@@ -140,3 +143,18 @@ def test_reals_share_one_type_and_are_finite():
     assert is_concrete(one, 2.0, None)
     with pytest.raises(ValueError, match=r"^x\[1\] is not finite \(it is nan\): remove or impute it$"):
         read_reals(x=[1.0, NAN])
+
+
+@pytest.mark.parametrize("value", [[1.0, -1e300], np.array([1.0, -1e300])])
+def test_reals_that_single_precision_makes_infinite_are_refused(value):
+    (kept,) = read_reals(x=value)
+    assert kept[1] == -1e300
+    with jax.enable_x64(False):
+        with pytest.raises(ValueError, match=r"^x\[1\] is beyond the range of float32 \(it is -1.e\+300\)"):
+            read_reals(x=value)
+        with pytest.raises(ValueError, match=r"observations\[0, 1, 0\] is beyond the range of float32"):
+            Trajectories.from_list([np.reshape(value, (2, 1))])
+        with pytest.raises(ValueError, match=r"features\[0, 1, 0\] is beyond the range of float32"):
+            Decisions.from_list([np.reshape(value, (2, 1))], [0])
+        with pytest.raises(ValueError, match=r"reward\[0, 0\] is beyond the range of float32"):
+            MDP.from_gymnasium({0: {0: [(1.0, 0, value[1], False)]}}, discount=0.9)

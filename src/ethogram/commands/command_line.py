@@ -18,7 +18,7 @@ from typing import NoReturn
 
 __all__ = ["METHODS", "main", "use_compilation_cache"]
 
-OUTPUT_CLOSED, BAD_INPUT, IMPOSSIBLE, INTERRUPTED = 1, 2, 3, 130
+OUTPUT_CLOSED, BAD_INPUT, IMPOSSIBLE, NOTHING_FOUND, INTERRUPTED = 1, 2, 3, 4, 130
 METHODS = ("hybrid", "ags", "exact", "mpbp", "mpbp-cavity", "mpe", "sequential", "marginal")
 GAMES = ("tetris",)
 LARGEST_SEED = 2**32 - 1
@@ -195,7 +195,7 @@ def _mmap(arguments: argparse.Namespace) -> int:
 
         use_compilation_cache()
     try:
-        answer(
+        result = answer(
             arguments.network,
             evidence=arguments.evidence,
             variables=arguments.map,
@@ -207,6 +207,9 @@ def _mmap(arguments: argparse.Namespace) -> int:
         )
     except ValueError as error:
         return _refuse(str(error), IMPOSSIBLE if isinstance(error, ImpossibleEvidenceError) else BAD_INPUT)
+    if result.log_probability == -math.inf:
+        told = "no assignment of positive probability was found: give more time by --time-limit, or another --seed"
+        return _refuse(told, NOTHING_FOUND)
     return 0
 
 

@@ -70,10 +70,10 @@ def take_variables(text: str, network: BayesNet) -> tuple[int, ...]:
 
 
 def record(result: MarginalMAPResult) -> dict[str, Any]:
-    """The result as JSON; probability zero is null, with ``possible`` false."""
+    """The result as JSON; where no possible assignment was found, that and its log probability are null."""
     possible = result.log_probability > -math.inf
     return {
-        "assignment": result.assignment,
+        "assignment": result.assignment if possible else None,
         "log_probability": result.log_probability if possible else None,
         "possible": possible,
         "kind": result.kind,
@@ -85,10 +85,9 @@ def record(result: MarginalMAPResult) -> dict[str, Any]:
 
 
 def _summary(result: MarginalMAPResult) -> str:
-    lines = [f"{name} = {state}" for name, state in result.assignment.items()]
-    if result.log_probability == -math.inf:
-        lines.append("log probability: -inf (no possible assignment was found)")
-    else:
+    lines = []
+    if result.log_probability > -math.inf:
+        lines += [f"{name} = {state}" for name, state in result.assignment.items()]
         kind = "" if result.kind == "exact" else " (Bethe estimate)"
         lines.append(f"log probability: {result.log_probability:.6f}{kind}")
     if result.proved_optimal:

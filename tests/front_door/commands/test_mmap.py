@@ -6,8 +6,11 @@ import builtins
 import gzip
 import io
 import json
+import math
 from pathlib import Path
+from unittest import mock
 
+import jax
 import numpy as np
 import pytest
 
@@ -15,7 +18,16 @@ from ethogram.commands import main
 from ethogram.commands.command_line import METHODS
 from ethogram.domains import diagnosis
 from ethogram.inference.networks.solve_mmap import METHODS as SOLVERS
-from ethogram.models.networks import tokens, write_bif, write_evidence, write_map_variables, write_network
+from ethogram.inference.networks.solve_mmap import solve_mmap
+from ethogram.models.networks import (
+    MarginalMAP,
+    read_network,
+    tokens,
+    write_bif,
+    write_evidence,
+    write_map_variables,
+    write_network,
+)
 
 
 @pytest.fixture
@@ -119,6 +131,19 @@ def test_impossible_evidence_has_its_own_code(tmp_path, capsys):
     words = ["mmap", str(tmp_path / "three.uai"), "--map", "2", "--evidence", str(tmp_path / "e.evid")]
     assert main(words) == 3
     assert "x0 = 0, x1 = 1 contradict each other" in capsys.readouterr().err
+
+
+def test_no_possible_assignment_is_no_answer(tmp_path, capsys):
+    (tmp_path / "n.uai").write_text("BAYES\n2\n2 2\n2\n1 0\n1 1\n2\n0.5 0.5\n2\n1.0 0.0\n")
+    words = ["mmap", str(tmp_path / "n.uai"), "--map", "0"]
+    found = solve_mmap(jax.random.key(0), MarginalMAP(read_network(tmp_path / "n.uai"), {}, [0]), "exact")
+    nothing = found._replace(log_probability=-math.inf, proved_optimal=False)
+    with mock.patch("ethogram.commands.mmap.solve_mmap", return_value=nothing):
+        assert main([*words, "--json", str(tmp_path / "a.json")]) == 4
+    printed = capsys.readouterr()
+    assert "x0" not in printed.out and "no assignment of positive probability was found" in printed.err
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert (told["assignment"], told["possible"], told["log_probability"]) == (None, False, None)
 
 
 @pytest.mark.parametrize(

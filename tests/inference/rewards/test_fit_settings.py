@@ -105,7 +105,11 @@ def test_divergence_is_that_of_gaussians():
             ValueError,
             "neither start nor checkpoint",
         ),
-        (lambda m: fit_reward(jax.random.key(0), m, [[1, 0], [0], [1, 1]]), ValueError, "is a ragged list"),
+        (
+            lambda m: fit_reward(jax.random.key(0), m, [(0, 1), (1, 1), (2, 0)]),
+            TypeError,
+            "of pairs or of counts",
+        ),
         (lambda m: policies(m.mdp, np.zeros(3)), ValueError, "rewards has shape"),
         (lambda m: RewardGuide("model"), TypeError, "model is str"),
         (lambda m: RewardGuide(m, rank=7), ValueError, "rank must be"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 import pandas as pd
@@ -111,10 +113,22 @@ def test_wide_tables_are_the_same_decisions(make):
 
 def test_wide_tables_with_columns_of_what_is_legal():
     table = {"a": [1.0, 2.0], "b": [3.0, np.nan], "has a": [1, 1], "has b": [1, 0], "taken": [1, None]}
-    data = Decisions.from_wide(table, features={"x": ["a", "b"]}, legal=["has a", "has b"], choice="taken")
+    features = {"x": ["a", "b"]}
+    data = Decisions.from_wide(table, features=features, legal=["has a", "has b"], choice="taken", base=0)
     assert data.legal.tolist() == [[True, True], [True, False]] and data.choice.tolist() == [1, -1]
     with pytest.raises(ValueError, match="column 'b' is null in row 1"):
         Decisions.from_wide(table, features={"x": ["a", "b"]}, legal=["has a", "has a"])
+
+
+def test_codes_of_choices_start_at_their_base():
+    """Numbers from 1 would each be read one option off, and nothing would say so."""
+    table = {"a": [1.0, 2.0, 3.0], "b": [3.0, 1.0, 2.0], "c": [2.0, 2.0, 2.0], "taken": [1, 2, None]}
+    read = functools.partial(Decisions.from_wide, table, features={"x": ["a", "b", "c"]}, choice="taken")
+    with pytest.raises(ValueError, match="column 'taken' has integers from 1 to 2, and never 0: pass base=1"):
+        read()
+    assert read(base=1).choice.tolist() == [0, 1, -1] and read(base=0).choice.tolist() == [1, 2, -1]
+    with pytest.raises(ValueError, match=r"column 'taken', row \[0\] is 1: options are 3 to 5, or -1"):
+        read(base=3)
 
 
 def test_splits_share_nothing():

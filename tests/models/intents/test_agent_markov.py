@@ -115,7 +115,7 @@ def test_one_intent_has_the_exact_evidence_for_its_bound(trace_oracle):
     """With K = 1 q is the posterior: every KL term and constant of the bound counts."""
     traces = draw_traces(trace_oracle, 8, (5, 1, 4))
     rho = np.array([[0.5, 2.0], [1.0, 1.0], [3.0, 0.2]])
-    data = trajectories(traces)
+    data = trajectories(traces)._replace(stay=None)
     model = AgentMarkov(S, A, 1, alpha=2.0, rho=rho, beta_prior="fixed")
     fit = ConjugateSVI(model).run(jax.random.key(0), data, 5, restarts=1, init="prior", progress_bar=False)
     exact = trace_oracle.log_marginal(traces, 2.0, np.array([0.5, 0.5]), rho, S, A)
@@ -206,6 +206,8 @@ def test_bad_traces_are_named(trace_oracle):
     for data, message in cases:
         with pytest.raises(ValueError, match=message):
             model.check(data)
+    with pytest.warns(UserWarning, match="data.stay is ignored, since the model has no stay_accuracy"):
+        AgentMarkov(S, A).check(good)
     with pytest.raises(ValueError, match="not bound to"):
         model.bind(good).arrange(trajectories([trace_oracle.Trace([2, 2], [1, 1], [-1])]))
 

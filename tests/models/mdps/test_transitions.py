@@ -116,6 +116,8 @@ sure = np.ones((2, 2, 1))
     [
         (lambda: MDP.sparse(two + 2, sure), ValueError, r"successors\[0, 0, 0\] is not a state \(it is 2\)"),
         (lambda: MDP.sparse(two - 1, sure), ValueError, r"successors\[0, 0, 0\] is not a state"),
+        (lambda: MDP.sparse(two + 2**32, sure), ValueError, r"is not a state \(it is 4294967296\)"),
+        (lambda: MDP.deterministic([[0, 1], [2**32 + 1, 0]]), ValueError, r"is not a state \(it is 4294967297\)"),
         (lambda: MDP.sparse(two.astype(float), sure), TypeError, "successors has dtype float64: give integers"),
         (lambda: MDP.sparse(two[..., 0], sure), ValueError, r"successors has shape \(2, 2\)"),
         (lambda: MDP.sparse(two, sure[..., 0]), ValueError, r"probabilities has shape \(2, 2\), successors"),
@@ -133,6 +135,8 @@ sure = np.ones((2, 2, 1))
         (lambda: MDP.deterministic(two[..., 0], action_mask=[True, True]), ValueError, r"mask has shape \(2,\)"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused(make, error, message):
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize("double", [False, True])
+def test_bad_input_is_refused(make, error, message, double):
+    """In single precision too, where int32 would wrap 2^32 + 1 to 1."""
+    with jax.enable_x64(double), pytest.raises(error, match=message):
         make()

@@ -141,6 +141,13 @@ def test_a_sample_that_is_not_there_is_refused(tmp_path, garden):
         uai.read_evidence(written(tmp_path, "1 0 1", "net.evid"), garden, 2)
 
 
+def test_of_several_samples_none_is_taken_in_silence(tmp_path, garden):
+    path = written(tmp_path, "2\n1 0 1\n2 1 0 2 1", "net.evid")
+    with pytest.raises(ValueError, match=r"net.evid has 2 samples of evidence: keep one"):
+        uai.read_evidence(path, garden)
+    assert uai.read_evidence(path, garden, 0) == {0: 1}
+
+
 def test_queries_with_comments(tmp_path, garden):
     assert uai.read_map_variables(written(tmp_path, "# MAP variables\n2 2\n0", "net.map"), garden) == (2, 0)
     for text, message in (
