@@ -63,6 +63,14 @@ class PXDAState(NamedTuple):
     rng_key: Array  # typed key, or one a chain
     carried: Carried
 
+    def __getitem__(self, place: Any) -> Any:
+        """The field at a place; a ValueError for a name, by which numpyro asks for `extra_fields` that do not exist."""
+        if isinstance(place, str):
+            raise ValueError(
+                f"extra_fields has {place!r}: a state of PXDA has 'accept_prob', 'z1', 'i' and 'rng_key'"
+            )
+        return tuple.__getitem__(self, place)
+
 
 class PXDA(MCMCKernel):
     """Parameter-expanded data augmentation for :class:`~ethogram.models.choices.NoisyMDP`.

@@ -128,7 +128,7 @@ class NoisyMDP(Exportable):
         for name, value in variances.items():
             if value is not None and not isinstance(value, dist.Distribution):
                 require_reals(name, value)
-                if np.ndim(value) or (is_concrete(value) and not value > 0):
+                if np.ndim(value) or (is_concrete(value) and not np.asarray(value) > 0):
                     raise ValueError(
                         f"{name} must be a positive number, infinity or a distribution, not {value!r}"
                     )
@@ -140,7 +140,7 @@ class NoisyMDP(Exportable):
             )
         if self.beta is not None:
             require_reals("beta", self.beta)
-            if np.ndim(self.beta) or (is_concrete(self.beta) and not 0 < self.beta <= 1):
+            if np.ndim(self.beta) or (is_concrete(self.beta) and not 0 < np.asarray(self.beta) <= 1):
                 raise ValueError(f"beta must be a number in (0, 1], not {self.beta!r}")
         flat = _is_flat(self.kappa)
         if own is not None and _is_flat(own) != flat:

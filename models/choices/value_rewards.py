@@ -62,7 +62,7 @@ def reward(
         raise TypeError(f"mdp is {type(mdp).__name__}: pass an MDP")
     require_one_of("reading", reading, READINGS)
     require_reals("beta", beta)
-    if np.ndim(beta) or (is_concrete(beta) and not 0 < beta < 1):
+    if np.ndim(beta) or (is_concrete(beta) and not 0 < np.asarray(beta) < 1):
         raise ValueError(f"beta must be a number in (0, 1), not {beta!r}")
     (values,) = read_reals(values=values)
     ahead = mdp.expect(values)

@@ -147,7 +147,7 @@ class AgentMarkov(ConjugateModel):
             raise ValueError(f"rho must be a scalar, or of shape {shape[1:]} or {shape}, not {rho.shape}")
         if self.stay_accuracy is not None:
             (accuracy,) = read_reals(stay_accuracy=self.stay_accuracy)
-            if accuracy.ndim or (is_concrete(accuracy) and not 0 < accuracy <= 1):
+            if accuracy.ndim or (is_concrete(accuracy) and not 0 < np.asarray(accuracy) <= 1):
                 raise ValueError(f"stay_accuracy must be a scalar in (0, 1], not {self.stay_accuracy!r}")
             object.__setattr__(self, "stay_accuracy", accuracy)
         if self.constraints is not None:

@@ -295,7 +295,7 @@ def _refuse_contradictions(
         tables, _, first = _distinct(rules, holds, shape)
         for number, cell in enumerate(first):
             here = [rule for rule, held in zip(rules, holds[:, cell], strict=True) if held]
-            fault = _fault(Bounds(*(part[number] for part in tables)), here, shape)
+            fault = _fault(Bounds(*(part[number] for part in tables)), shape)
             if fault:
                 state, action = divmod(cell, num_actions + 1) if over == "intents" else (cell, num_actions)
                 where = f"state {state}" + (f", action {action}" if action < num_actions else "")
@@ -303,15 +303,9 @@ def _refuse_contradictions(
                 raise ValueError(f"constraints contradict each other at {where} ({listed}): {fault}")
 
 
-def _fault(bounds: Bounds, rules: list[Rule], shape: tuple[int, int]) -> str:
+def _fault(bounds: Bounds, shape: tuple[int, int]) -> str:
     """Why the bounds of one cell are infeasible; empty if they are feasible."""
     never, lower, upper = bounds
-    fixed = np.zeros(shape, int)
-    for rule in rules:
-        if rule.kind != "never_switch" and rule.lower == rule.upper:
-            np.add.at(fixed, _place(rule, shape), 1)
-    if (fixed > 1).any():
-        return f"the mean of entry {np.argwhere(fixed > 1)[0].tolist()} is fixed twice"
     if (lower > upper).any():
         at = tuple(np.argwhere(lower > upper)[0].tolist())
         return f"entry {list(at)} must be at least {lower[at]:g} and at most {upper[at]:g}"

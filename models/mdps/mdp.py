@@ -75,7 +75,7 @@ class MDP:
                 "MDP.sparse(successors, probabilities) or MDP.deterministic(next_state)"
             )
         require_reals("discount", self.discount)
-        if np.ndim(self.discount) or (is_concrete(self.discount) and not 0 <= self.discount <= 1):
+        if np.ndim(self.discount) or (is_concrete(self.discount) and not 0 <= np.asarray(self.discount) <= 1):
             raise ValueError(f"discount must be a number in [0, 1], not {self.discount!r}")
         num_states, num_actions = self.transitions.shape
         read = {}

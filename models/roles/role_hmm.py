@@ -122,7 +122,7 @@ class RoleHMM(ConjugateModel):
         (sticky,) = read_reals(sticky=0.0 if self.sticky is None else self.sticky)
         if sticky.ndim:
             raise ValueError(f"sticky must be a number, not of shape {sticky.shape}")
-        if is_concrete(sticky) and sticky < 0:
+        if is_concrete(sticky) and np.asarray(sticky) < 0:
             raise ValueError(f"sticky must be at least 0, not {sticky}")
         object.__setattr__(self, "sticky", sticky)
 

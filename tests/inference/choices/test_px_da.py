@@ -186,6 +186,14 @@ def test_resuming_in_another_process_is_the_same_run():
     np.testing.assert_array_equal(whole, np.concatenate([first, second]))
 
 
+def test_fields_that_do_not_exist_are_refused_by_name():
+    mcmc = MCMC(PXDA(NoisyMDP(4.0, "features")), num_warmup=1, num_samples=1, progress_bar=False)
+    with pytest.raises(
+        ValueError, match="extra_fields has 'potential_energy': a state of PXDA has 'accept_prob'"
+    ):
+        mcmc.run(jax.random.key(0), ragged_decisions(), extra_fields=("potential_energy",))
+
+
 @pytest.mark.filterwarnings("ignore:Some donated buffers")  # numpyro's, under vmap
 @pytest.mark.parametrize("method", ["vectorized", pytest.param(jax.vmap, marks=pytest.mark.slow)])
 def test_chains_in_every_way_and_fields(method):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer import MCMC, NUTS, log_likelihood
+from numpyro.infer.util import log_density
 
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov, AgentTrace
@@ -112,6 +113,19 @@ def test_nuts_gives_the_exact_probability_of_staying(trace_oracle, accuracy=0.9)
     np.testing.assert_allclose(np.mean(stays(draws), axis=0), exact, atol=0.03)
     each = log_likelihood(model, {name: x[:5] for name, x in draws.items()}, data)["actions"]
     assert each.shape == (5, 1) and np.isfinite(each).all()
+
+
+def test_a_model_that_is_bound_while_it_is_traced_has_the_same_density(trace_oracle):
+    """As NUTS does; the accuracy of stay labels is a concrete array there, whose comparisons are traced."""
+    _, data = small_problem(trace_oracle)
+    model = AgentMarkov(S, A, K, beta_prior="fixed", stay_accuracy=0.9)
+    bound = model.bind(data)
+    drawn = {
+        name: block.sample(jax.random.key(1)) for name, block in bound.prior().items() if name != "weights"
+    }
+    density, _ = log_density(bound, (data,), {}, drawn)
+    traced = jax.jit(lambda one: log_density(model, (data,), {}, one)[0])(drawn)
+    np.testing.assert_allclose(traced, density, rtol=1e-12)
 
 
 def test_what_does_not_fit_is_refused():

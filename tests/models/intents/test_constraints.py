@@ -110,8 +110,8 @@ def test_statements_that_make_no_sense_are_named(known, error, message):
     ("known", "message"),
     [
         (
-            IntentConstraints.stay([1], equal=0.9).stay([1, 2], equal=0.9),
-            "at state 1, action 0 .*fixed twice",
+            IntentConstraints.stay([1], equal=0.9).stay([1, 2], equal=0.8),
+            "at state 1, action 0 .*must be at least 0.9 and at most 0.8",
         ),
         (
             IntentConstraints.stay([1], at_least=0.9).stay([1], [1], at_most=0.5),
@@ -139,5 +139,6 @@ def test_contradictions_are_refused_by_name(known, message):
 
 
 def test_a_bound_beside_certainty_is_no_contradiction():
+    AgentMarkov(S, A, K, constraints=IntentConstraints.stay([1], equal=0.9).stay([1, 2], equal=0.9))
     AgentMarkov(S, A, K, constraints=IntentConstraints.never_switch([2]).stay(at_least=0.9))
     AgentMarkov(S, A, K, constraints=IntentConstraints.action(0, equal=0.3).action(1, equal=0.7))
