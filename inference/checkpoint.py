@@ -39,8 +39,6 @@ def read_checkpoint(path: str | os.PathLike, signature: str, kind: type) -> dict
     if not os.path.exists(path):
         return None
     content = storage.read(path)
-    if isinstance(content, dict) and "search" in content:  # as rewards recorded their state formerly
-        content["state"] = content.pop("search")
     if not isinstance(content, dict) or not isinstance(content.get("state"), kind):
         raise ValueError(f"{os.fspath(path)} is not a checkpoint of this kind of fit: choose another file")
     if content["signature"] != signature:

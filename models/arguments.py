@@ -121,12 +121,13 @@ def concretely(function: Callable[..., Any], *values: Any) -> Any:
     """``function(numpy, *values)`` as JAX arrays where all values are concrete, else ``function(jax.numpy, ...)``.
 
     The arithmetic of a constructor on a few small arrays is not worth a compilation, and NumPy needs none; nor does
-    ``device_put``, where ``jnp.asarray`` compiles a program for every shape.
+    ``device_put``, where ``jnp.asarray`` compiles a program for every shape. It may share the memory of what it is
+    given: values are copied, so that the result does not change with an array of the caller's.
     """
     if not is_concrete(*jax.tree.leaves(values)):
         return function(jnp, *values)
     with jax.ensure_compile_time_eval():  # concrete values stay concrete, inside jit too
-        return jax.tree.map(jax.device_put, function(np, *jax.tree.map(np.asarray, values)))
+        return jax.tree.map(jax.device_put, function(np, *jax.tree.map(np.array, values)))
 
 
 def require_reals(name: str, value: Any) -> None:

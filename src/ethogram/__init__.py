@@ -69,6 +69,7 @@ _ROOMS = {
         "expected_value_difference",
         "optimal_values",
         "policy_values",
+        "soft_policy",
         "soft_values",
     ),
     "ethogram.models.networks": (
@@ -81,7 +82,7 @@ _ROOMS = {
     ),
     "ethogram.models.roles": ("RoleHMM",),
 }
-"""Public names by the room they live in, imported when first asked for: `import ethogram` stays cheap.
+"""Public names by the subpackage they live in, imported when first asked for: `import ethogram` stays cheap.
 
 `__init__.pyi` says the same to type checkers and editors; a test compares the two.
 """
@@ -98,6 +99,24 @@ _ALIASES = {
 }
 """Former names, which scripts still use, and what they are called now."""
 
+_MOVED = {
+    "Posterior": "ConjugatePosterior",
+    "choice_shares": "choices.choice_shares",
+    "elasticities": "choices.elasticities",
+    "find_mode": "choices.find_choice_mode",
+    "fit_linear_reward": "fit_max_entropy(mdp, data, features)",
+    "intent_errors": "intents.intent_errors",
+    "marginal_effects": "choices.marginal_effects",
+    "mdp_from_counts": "MDP.from_counts",
+    "mdp_from_gymnasium": "MDP.from_gymnasium",
+    "predict_choice": "predict_choice_probabilities(...).argmax(-1)",
+    "predict_probabilities": "predict_choice_probabilities",
+    "score_curve": "heldout_score_curve",
+    "transfer": "transfer_reward",
+    "willingness_to_pay": "choices.willingness_to_pay",
+}
+"""What to write in place of names that have moved."""
+
 __version__ = "0.1.0"
 
 __all__ = sorted(_HOMES)
@@ -108,8 +127,9 @@ def __getattr__(name: str) -> Any:
     if name in _SYSTEMS:
         value = import_module(f"ethogram.{name}")
     elif public not in _HOMES:
-        raise AttributeError(f"module 'ethogram' has no attribute {name!r}")
-    elif name == "markov_chain":  # the module, under whose name the room holds nothing
+        moved = f": use ethogram.{_MOVED[name]}" if name in _MOVED else ""
+        raise AttributeError(f"module 'ethogram' has no attribute {name!r}{moved}")
+    elif name == "markov_chain":  # the module, under whose name the subpackage holds nothing
         value = import_module(f"{_HOMES[name]}.{name}")
     else:
         value = getattr(import_module(_HOMES[public]), public)
@@ -118,4 +138,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SYSTEMS})
+    return sorted([*__all__, *_SYSTEMS, "__version__"])

@@ -47,6 +47,7 @@ from ethogram.models.mdps import SoftPolicy as SoftPolicy
 from ethogram.models.mdps import expected_value_difference as expected_value_difference
 from ethogram.models.mdps import optimal_values as optimal_values
 from ethogram.models.mdps import policy_values as policy_values
+from ethogram.models.mdps import soft_policy as soft_policy
 from ethogram.models.mdps import soft_values as soft_values
 from ethogram.models.networks import BayesNet as BayesNet
 from ethogram.models.networks import MarginalMAP as MarginalMAP

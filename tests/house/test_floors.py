@@ -98,6 +98,8 @@ def crossings(path: Path, source: str) -> list[str]:
     mine, told = system_of(path.parts), []
     for line, name in imported_modules(source):
         theirs = system_of(name.split(".")[1:])
+        if name.split(".")[1:3] == ["models", "mdps"] and mine not in (None, "choices", "rewards"):
+            told.append(f"{path}:{line}: {name}: only choices and rewards use MDPs")
         if theirs not in (None, mine):
             told.append(f"{path}:{line}: {name}: {mine or 'a core room'} may not import the system {theirs}")
     return told
@@ -121,6 +123,7 @@ def test_systems_do_not_import_each_other(root, repository_files):
             "the system intents",
         ),
         ("models/data/a.py", "import ethogram.models.choices.decisions", "a core room may not import"),
+        ("models/roles/a.py", "from ethogram.models.mdps import MDP", "only choices and rewards use MDPs"),
         ("inference/export/a.py", "from ethogram.inference.rewards import RewardFit", "the system rewards"),
         ("src/ethogram/tour/a.py", "from ethogram.models.roles import RoleHMM", None),
     ],

@@ -31,9 +31,18 @@ def test_every_public_name_is_there():
         assert getattr(ethogram, name) is not None
     for old, new in ethogram._ALIASES.items():
         assert getattr(ethogram, old) is getattr(ethogram, new)
-    assert set(ethogram.__all__) <= set(dir(ethogram))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    assert set(dir(ethogram)) == {*ethogram.__all__, *SYSTEMS, "__version__"}
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         _ = ethogram.nothing
+
+
+@pytest.mark.parametrize("name", sorted(ethogram._MOVED))
+def test_names_that_moved_say_where_to(name):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}': use ethogram."):
+        getattr(ethogram, name)
+    target = ethogram
+    for part in ethogram._MOVED[name].partition("(")[0].split("."):
+        target = getattr(target, part)
 
 
 def test_the_top_level_is_small():

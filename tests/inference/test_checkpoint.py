@@ -239,11 +239,10 @@ def test_broken_files_and_bad_paths_are_named(symbol_model, symbols, tmp_path):
     checkpoint_module.check_path("fit.ckpt")
 
 
-def test_the_state_of_a_reward_search_is_read_under_its_former_name(tmp_path):
+def test_the_state_of_another_class_is_refused(tmp_path):
     state = FitState({"a": np.ones(2)}, 3, 0, np.ones(1, bool), np.zeros(1), [], [])
-    for name in ("search", "state"):
-        storage.write(tmp_path / name, {"signature": "s", name: state})
-        assert checkpoint_module.read_checkpoint(tmp_path / name, "s", FitState)["state"].step == 3
+    storage.write(tmp_path / "state", {"signature": "s", "state": state})
+    assert checkpoint_module.read_checkpoint(tmp_path / "state", "s", FitState)["state"].step == 3
     with pytest.raises(ValueError, match="not a checkpoint of this kind of fit"):
         checkpoint_module.read_checkpoint(tmp_path / "state", "s", dict)
     assert checkpoint_module.read_checkpoint(tmp_path / "absent", "s", FitState) is None

@@ -158,3 +158,18 @@ def test_reals_that_single_precision_makes_infinite_are_refused(value):
             Decisions.from_list([np.reshape(value, (2, 1))], [0])
         with pytest.raises(ValueError, match=r"reward\[0, 0\] is beyond the range of float32"):
             MDP.from_gymnasium({0: {0: [(1.0, 0, value[1], False)]}}, discount=0.9)
+
+
+@pytest.mark.parametrize(
+    "read", [lambda table: read_reals(x=table)[0], lambda table: MDP.dense(table).transitions.probabilities]
+)
+def test_results_share_no_memory_with_what_was_given(read):
+    """JAX shares arrays of NumPy that begin at a multiple of 64 bytes, and would change with them."""
+    memory = np.zeros(8 * 4 * 8 + 8)
+    first = -memory.ctypes.data % 64 // 8
+    table = memory[first : first + 8 * 4 * 8].reshape(8, 4, 8)
+    table[..., 0] = 1
+    kept = read(table)
+    before = np.array(kept)
+    table[...] = np.nan
+    np.testing.assert_array_equal(kept, before)

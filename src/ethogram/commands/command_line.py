@@ -25,7 +25,8 @@ LARGEST_SEED = 2**32 - 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of the command: 0, 2 for bad input, 3 for impossible evidence, 130 after Ctrl-C, 1 for a closed output.
+    """Exit code of the command: 0, 2 for bad input, 3 for impossible evidence, 4 if nothing possible was found,
+    130 after Ctrl-C, 1 for a closed output.
 
     Parameters
     ----------
@@ -117,7 +118,8 @@ def _parser() -> _Parser:
         "mmap",
         help="marginal MAP in a Bayesian network",
         description="Solves a marginal MAP query: the most probable joint assignment of some variables given evidence, "
-        "all other variables summed out. Exit code 3 if the evidence is impossible.",
+        "all other variables summed out. Exit code 3 if the evidence is impossible, 4 if no assignment of positive "
+        "probability was found.",
     )
     mmap.add_argument(
         "network", type=Path, metavar="NETWORK", help="UAI (BAYES or MARKOV) or BIF file, may be .gz"

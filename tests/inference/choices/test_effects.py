@@ -34,15 +34,16 @@ def shares(features, theta, weight):
     return np.array([weight @ first, weight @ (1 - first)]) / weight.sum()
 
 
-@pytest.mark.parametrize("weight", [None, np.arange(30.0)])
-def test_shares_and_their_derivatives(weight):
+@pytest.mark.parametrize(("weight", "beta"), [(None, None), (np.arange(30.0), 0.6)])
+def test_shares_and_their_derivatives(weight, beta):
     theta, data = np.array([0.7, -0.4]), decisions(weight=weight)
+    model, samples = NoisyMDP(9.0, "features", beta=beta), {"theta": theta[None]}
     often = np.ones(30) if weight is None else weight
     with jax.enable_x64(True):
-        samples = {"theta": theta[None]}
-        found = choice_shares(MODEL, samples, data)
-        slopes = marginal_effects(MODEL, samples, data, "price")
-        percent = elasticities(MODEL, samples, data, 1)
+        found = choice_shares(model, samples, data)
+        slopes = marginal_effects(model, samples, data, "price")
+        percent = elasticities(model, samples, data, 1)
+    theta = theta * (beta or 1.0)
     base = shares(data.features, theta, often)
     np.testing.assert_allclose(found.mean, base, atol=1e-9)
     step = 1e-5

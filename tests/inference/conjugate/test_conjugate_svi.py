@@ -86,6 +86,16 @@ def test_stochastic_steps_are_the_formula(symbol_model, symbols, sequence_statis
         np.testing.assert_allclose(result.posterior.blocks[name].natural.concentration, value, rtol=1e-10)
 
 
+def test_steps_on_a_part_count_for_all_the_data(symbol_model, symbols):
+    """Four observed frames in each of the five groups: every mini-batch stands for twenty."""
+    data = symbols()
+    observed = np.zeros_like(data.observed)
+    observed[[0, 4, 5, 6, 8], :4] = True
+    result = fit(symbol_model(), data._replace(observed=observed), 7, batch_size=2, step_size=1.0)
+    counts = result.posterior.blocks["probability"].natural.concentration - 1.0
+    np.testing.assert_allclose(counts.sum(), 20, rtol=1e-12)
+
+
 def test_a_second_fit_traces_nothing_even_of_another_model(symbol_model, symbols, compiler_events):
     settings = [{}, {"batch_size": 2}, {"step_size": 0.5}]
     for options in settings:

@@ -63,6 +63,26 @@ def test_propagation_loses_nothing_that_is_possible(drawn, enumerated):
             assert set(np.flatnonzero(mass)) <= set(possible.states[variable].tolist())
 
 
+def test_what_propagation_leaves_has_support_in_every_table(drawn):
+    """The same states as by sweeps over whole tables, more than there are states to remove."""
+    for seed in range(25):
+        factors = query_factors(drawn(seed)[1])
+        alive = {
+            v: np.ones(n, bool) for scope, table in factors for v, n in zip(scope, table.shape, strict=True)
+        }
+        for scope, table in factors * sum(len(each) for each in alive.values()):
+            here = (table > 0) & np.all(np.meshgrid(*(alive[v] for v in scope), indexing="ij"), axis=0)
+            for axis, v in enumerate(scope):
+                alive[v] &= here.any(tuple(other for other in range(len(scope)) if other != axis))
+        possible = propagate_zeros(factors)
+        if not all(each.any() for each in alive.values()):
+            assert possible.impossible
+            continue
+        assert {v: each.tolist() for v, each in possible.states.items()} == {
+            v: np.flatnonzero(each).tolist() for v, each in alive.items()
+        }
+
+
 def chain(length, names=None):
     """Copies of a coin: each variable is the one before."""
     tables = (np.array([0.5, 0.5]), *[np.eye(2)] * (length - 1))

@@ -247,7 +247,12 @@ def test_rewards_of_other_states_against_dense_algebra():
         features, others = random.normal(size=(4, 2)), random.normal(size=(3, 2))
         model = GPIRL(world, features, scale_prior=2.0, relevance_prior=np.array([0.5, 1.5]))
         rewards = random.normal(size=(50, 4))
-        samples = {"scale": np.full(50, 2.0), "relevance": np.tile([0.5, 1.5], (50, 1)), "reward": rewards}
+        # Scales differ between draws; variances are proportional to them, so that their mean of two is what counts.
+        samples = {
+            "scale": np.linspace(1.0, 3.0, 50),
+            "relevance": np.tile([0.5, 1.5], (50, 1)),
+            "reward": rewards,
+        }
         found = predict_reward(jax.random.key(0), model, samples, others)
         clean = predict_reward(jax.random.key(0), model, samples, others, noise_free=True)
 

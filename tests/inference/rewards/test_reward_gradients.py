@@ -17,7 +17,7 @@ import pytest
 from numpyro.infer import Trace_ELBO
 
 from ethogram.domains import toy_mdps
-from ethogram.inference.rewards.gaussian import Normals, RewardGaussian, bound
+from ethogram.inference.rewards.gaussian import Normals, RewardGaussian, bound, natural_step
 from ethogram.inference.rewards.reward_guide import RewardGuide
 from ethogram.models.rewards.gp_irl import GPIRL
 
@@ -138,6 +138,32 @@ def test_gradient_of_the_bound_in_whitened_variables(points):
     np.testing.assert_allclose(found, reference(start), rtol=1e-9)
     gradient = np.concatenate([mean, root[np.tril_indices(size)], log_hyper])
     np.testing.assert_allclose(gradient, differences(reference, start), rtol=1e-6, atol=1e-6)
+
+
+def test_a_natural_step_is_its_formula_whatever_the_rationality():
+    """Mean and precision of q(w) after half a step, with derivatives in w by differences, within 1e-5."""
+    rationality, size, hyper = 0.6, 0.5, np.exp(LOG_HYPER)
+    low = np.linalg.cholesky(kernel(FEATURES[:, 0], FEATURES[:, 0], hyper, True))
+    normals = np.array([[0.4, -1.0, 0.3], [-0.2, 0.7, 1.1]])
+
+    def slope(white):
+        return differences(lambda w: told(rationality * (low @ w))[0], white)
+
+    at = MEAN + normals @ ROOT.T
+    gradient = np.mean([slope(white) for white in at], 0)
+    bend = np.mean([[(slope(w + e) - slope(w - e)) / 2e-3 for e in 1e-3 * np.eye(3)] for w in at], 0)
+    precision = (1 - size) * np.linalg.inv(ROOT @ ROOT.T) + size * (np.eye(3) - bend)
+    mean = MEAN + size * np.linalg.solve(precision, gradient - MEAN)
+    with jax.enable_x64(True):
+        fixed = {"scale_prior": hyper[0], "relevance_prior": hyper[1], "rationality": rationality}
+        ours = GPIRL(toy_mdps.three_state(), FEATURES, noise=NOISE, **fixed)
+        q = RewardGaussian(jnp.asarray(MEAN)[None], jnp.asarray(ROOT)[None], jnp.zeros(0), jnp.zeros(0))
+        draws = Normals(jnp.asarray(normals)[:, None], None, jnp.zeros((2, 0)))
+        found = natural_step(ours, q, jnp.asarray(COUNTS, float)[None], draws, size)
+    np.testing.assert_allclose(found.mean[0], mean, rtol=1e-5)
+    np.testing.assert_allclose(
+        found.root[0] @ found.root[0].T, np.linalg.inv(precision), rtol=1e-5, atol=1e-6
+    )
 
 
 def bound_of_rewards(flat, points=(0, 1, 2)):
