@@ -1,15 +1,13 @@
 """Base classes of models: the hooks that inference and export call, each with its default.
 
 `Exportable` has what ``to_arviz`` asks of a model, `ConjugateModel` adds what ``ConjugateSVI`` asks. A subclass
-overrides the hooks it needs. A public name that is close to a hook, but is none, is refused when the class is
-defined: a misspelt hook would otherwise never be called.
+overrides the hooks it needs. A misspelt hook raises an error when the class is defined
+(:mod:`ethogram.models.hooks`).
 """
 
 from __future__ import annotations
 
 import abc
-import difflib
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,14 +19,12 @@ from ethogram.models.data import trajectories
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import natural_step, total_kl
+from ethogram.models.hooks import HasHooks, overrides
 
 __all__ = ["ConjugateModel", "Exportable", "overrides"]
 
-CLOSE = 0.8
-"""Similarity (`difflib.SequenceMatcher.ratio`) from which on a name counts as a misspelt hook."""
 
-
-class Exportable:
+class Exportable(HasHooks, declares_hooks=True):
     """A model that describes its sites and scores its data; base class for ``to_arviz``.
 
     All hooks are optional. Without `observation`, log likelihoods and predictions come from the numpyro model.
@@ -41,24 +37,6 @@ class Exportable:
 
     observed_site: ClassVar[str] = "observations"
     label_dims: ClassVar[tuple[str, ...]] = ("state", "next_state")
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Raise TypeError where a public name of the class is a near miss of a hook, or a method hook no method."""
-        super().__init_subclass__(**options)
-        if cls.__module__ == __name__:
-            return
-        hooks, fields = _hooks(cls), inspect.get_annotations(cls)
-        inherited = {name for base in cls.__mro__[1:] for name in vars(base)}
-        for name in {**vars(cls), **fields}:
-            if callable(hooks.get(name)) and (name in fields or not callable(getattr(cls, name))):
-                raise TypeError(f"{cls.__name__}.{name} overrides the hook {name}: make it a method")
-            if name.startswith("_") or name in inherited:
-                continue
-            for hook in difflib.get_close_matches(name, hooks, 1, CLOSE):
-                raise TypeError(
-                    f"{cls.__name__}.{name} looks like a misspelling of the hook {hook}: correct it, or choose a "
-                    "name less like it (private names, with a leading underscore, are not checked)"
-                )
 
     def check(self, data: Any) -> Any:
         """Raise ValueError or TypeError unless `data` fit the model; called once a fit and once an export.
@@ -101,7 +79,7 @@ class Exportable:
         return self.site_dims(), self.site_coords()
 
 
-class ConjugateModel(Exportable, abc.ABC):
+class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
     """A model with conjugate blocks; base class for ``ConjugateSVI``.
 
     A subclass defines `prior` and `log_normalizer`; every other hook has a default.
@@ -170,14 +148,3 @@ class ConjugateModel(Exportable, abc.ABC):
     ) -> dict[str, ConjugateBlock]:
         """Blocks after one global step. Default: a natural-gradient step of every block."""
         return natural_step(blocks, prior, statistics, scale, step_size)
-
-
-def overrides(model: Exportable, hook: str) -> bool:
-    """Whether the class of `model` replaces the default of a hook."""
-    return any(hook in vars(base) for base in type(model).__mro__ if base.__module__ != __name__)
-
-
-def _hooks(cls: type) -> dict[str, Any]:
-    """Hooks that a class inherits, with their defaults."""
-    bases = [base for base in cls.__mro__ if base.__module__ == __name__]
-    return {name: hook for base in bases for name, hook in vars(base).items() if not name.startswith("_")}

@@ -62,7 +62,7 @@ class ConjugateSVI:
         if not isinstance(model, ConjugateModel):
             raise TypeError(
                 f"model is {type(model).__name__}, not a ConjugateModel: inherit from "
-                "ethogram.models.conjugate_model.ConjugateModel and define prior and log_normalizer"
+                "ethogram.ConjugateModel and define prior and log_normalizer"
             )
         self.model = model
 

@@ -23,8 +23,9 @@ from jax.custom_batching import custom_vmap
 
 from ethogram.models.chains.forward_backward import RowTransitions, SymbolLikelihoods, chunk_e_step
 from ethogram.models.chains.markov_chain import chunk_size, fold_axis, unfold_axis
+from ethogram.models.hooks import HasHooks, overrides
 
-__all__ = ["ChainData", "conjugate_log_normalizer", "masked_log_likelihood"]
+__all__ = ["ChainData", "ChainEmission", "conjugate_log_normalizer", "masked_log_likelihood"]
 
 
 class ChainData(NamedTuple):
@@ -35,6 +36,33 @@ class ChainData(NamedTuple):
     lengths: Array  # (sequence,)
     states: Array | None = None  # (sequence, time): known states, -1 where not known
     rows: Array | None = None  # (sequence, time): row of the transition table by which each step is left
+
+
+class ChainEmission(HasHooks, declares_hooks=True):
+    """Expected log likelihoods of the states, as the chain asks for them; base class of emissions.
+
+    `expected_log_likelihood` serves all data. An emission of symbols may also define `symbol_table`, and one that is
+    linear in features of the data both `chain_features` and `chain_weights`: the values are the same, with less work.
+    """
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        """Expected log likelihood (..., state) of observations under q, by the expected statistics of the blocks."""
+        raise NotImplementedError(f"{type(self).__name__} has no method expected_log_likelihood")
+
+    def symbol_table(self, expected: dict[str, Any]) -> Array:
+        """Expected log probability (symbol, state) of integer observations. Default: observations are no symbols."""
+        raise NotImplementedError(f"{type(self).__name__} has no method symbol_table")
+
+    def chain_features(self, observations: Array, observed: Array) -> Array:
+        """Features (time, feature, sequence) of observations (sequence, time, ...), zero where missing.
+
+        Default: there are none, and statistics are the gradient of `expected_log_likelihood`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method chain_features")
+
+    def chain_weights(self, expected: dict[str, Any]) -> Array:
+        """Weights (state, feature) of `chain_features` in the expected log likelihood; needed with these only."""
+        raise NotImplementedError(f"{type(self).__name__} has no method chain_weights")
 
 
 def masked_log_likelihood(log_likelihood: Array, observed: Array, states: Array | None) -> Array:
@@ -48,7 +76,7 @@ def masked_log_likelihood(log_likelihood: Array, observed: Array, states: Array 
 
 
 @jax.custom_jvp
-def conjugate_log_normalizer(emission: Any, expected: dict[str, Any], data: ChainData) -> Array:
+def conjugate_log_normalizer(emission: ChainEmission, expected: dict[str, Any], data: ChainData) -> Array:
     r"""Summed log normaliser :math:`\sum_s \log \tilde Z_s` of all sequences, a scalar.
 
     Differentiable with respect to `expected` only, once; the gradient holds the expected statistics.
@@ -113,7 +141,9 @@ def _(axis_size, in_batched, emission, expected, data):
     return jax.tree.map(lambda x: unfold_axis(x, axis_size), out), batched
 
 
-def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tuple[Array, dict[str, Any]]:
+def _many_chains(
+    emission: ChainEmission, expected: dict[str, Any], data: ChainData
+) -> tuple[Array, dict[str, Any]]:
     """Value (chain,) and statistics with a leading chain axis, chunk by chunk of sequences."""
     expected = dict(expected)
     initial, transition = expected.pop("initial"), expected.pop("transition")
@@ -160,15 +190,15 @@ def _many_chains(emission: Any, expected: dict[str, Any], data: ChainData) -> tu
     return lax.scan(add_chunk, nothing, chunks)[0]
 
 
-def _step_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:
+def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:
     """What gives expected log likelihoods (time, state, chain, sequence), and statistics of marginals by block.
 
     Where it is linear in features of the data, both are matrix products with them; elsewhere the statistics are
     the pullback of the marginals through it.
     """
-    if hasattr(emission, "symbol_table") and chunk.states is None:
+    if overrides(emission, "symbol_table") and chunk.states is None:
         return _symbol_potentials(emission, expected, chunk)
-    if not hasattr(emission, "chain_features"):
+    if not overrides(emission, "chain_features"):
         return _general_potentials(emission, expected, chunk)
     features = emission.chain_features(chunk.observations, chunk.observed)
     weights, pullback = jax.vjp(jax.vmap(emission.chain_weights), expected)
@@ -195,7 +225,9 @@ def _step_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) 
     return lambda: steps, statistics_of
 
 
-def _symbol_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:
+def _symbol_potentials(
+    emission: ChainEmission, expected: dict[str, Any], chunk: ChainData
+) -> tuple[Any, Any]:
     """The same where steps share the rows of a table: counts of its rows are added up by symbol."""
     table, pullback = jax.vjp(jax.vmap(emission.symbol_table, out_axes=-1), expected)
     nothing = table.shape[0]  # the last row, of zeros: a step where nothing was observed
@@ -209,7 +241,9 @@ def _symbol_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData
     return SymbolLikelihoods(jnp.pad(table, ((0, 1), (0, 0), (0, 0))), symbol), statistics_of
 
 
-def _general_potentials(emission: Any, expected: dict[str, Any], chunk: ChainData) -> tuple[Any, Any]:
+def _general_potentials(
+    emission: ChainEmission, expected: dict[str, Any], chunk: ChainData
+) -> tuple[Any, Any]:
     observed = chunk.observed.T
     observations = jnp.swapaxes(chunk.observations, 0, 1)
     missing = ~observed.reshape(observed.shape + (1,) * (observations.ndim - 2))

@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 from jax import Array
 
 from ethogram.models.arguments import concretely, is_concrete, require
+from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import ConjugateBlock, Known, PartlyKnown
 
@@ -26,8 +27,12 @@ __all__ = [
 ]
 
 
-class Emission(abc.ABC):
+class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
+
+    Abstract methods are required. The other hooks have defaults: `start_features`, and `symbol_table`,
+    `chain_features` and `chain_weights` of :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A misspelt
+    hook raises an error when the class is defined.
 
     Attributes
     ----------
@@ -65,7 +70,7 @@ class Emission(abc.ABC):
             object.__setattr__(self, name, value)
 
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """Frames as points (sequence, time, feature), for clustering."""
+        """Frames as points (sequence, time, feature), for clustering. Default: the observations."""
         return np.asarray(observations, dtype=float)
 
 

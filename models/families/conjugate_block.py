@@ -15,15 +15,17 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ethogram.models.families.divergences import Divergence
+from ethogram.models.hooks import HasHooks
 
 __all__ = ["ConjugateBlock", "broadcast_batch"]
 
 
-class ConjugateBlock(abc.ABC):
+class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
     """A distribution over parameters, by its natural parameters; leading axes are a batch of independent ones.
 
     Subclasses are frozen dataclasses registered as pytrees. All methods work under jit, vmap, grad and scan, and
-    none checks values; only the constructors ``from_standard`` do, for concrete arrays.
+    none checks values; only the constructors ``from_standard`` do, for concrete arrays. A misspelt method raises an
+    error when the class is defined.
     """
 
     natural: Any
@@ -95,7 +97,7 @@ class ConjugateBlock(abc.ABC):
         """A point at which every statistic is finite, in place of rows that are masked out."""
         return self.mean()
 
-    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:  # noqa: B027
+    def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
         """Raise ValueError unless the concrete ``value`` can be drawn from the block, in the given rows."""
 
 

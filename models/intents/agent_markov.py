@@ -33,7 +33,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.models.arguments import is_concrete, read_reals, require, require_integer, require_one_of
-from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer
+from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import AgentSteps, read_steps
@@ -54,7 +54,7 @@ __all__ = ["AgentMarkov", "SimulatedAgent"]
 
 
 @model_object
-class _Policy:
+class _Policy(ChainEmission):
     """The emission of the chain kernel: symbols state * num_actions + action."""
 
     def symbol_table(self, expected: dict[str, Any]) -> Array:

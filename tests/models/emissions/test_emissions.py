@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import (
     BinomialEmission,
@@ -16,7 +17,9 @@ from ethogram.models.emissions import (
     GaussianMixtureEmission,
     KnownCovarianceEmission,
 )
+from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import Known, PartlyKnown, expected_statistics
+from ethogram.models.hooks import overrides
 
 FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
 NAN = float("nan")
@@ -406,3 +409,54 @@ def test_known_components_of_a_mixture_are_held():
 def test_parameters_of_a_wrong_shape_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "hook"),
+    [
+        (CategoricalEmission, "symbol_tabel", "symbol_table"),
+        (CategoricalEmission, "start_feature", "start_features"),
+        (GaussianEmission, "chain_feature", "chain_features"),
+        (GaussianEmission, "label_statistic", "label_statistics"),
+        (BinomialEmission, "site_dim", "site_dims"),
+        (Emission, "chain_weight", "chain_weights"),
+        (ChainEmission, "symbols_table", "symbol_table"),
+        (ChainEmission, "expected_log_likelihoods", "expected_log_likelihood"),
+    ],
+)
+def test_a_misspelt_hook_is_refused_where_the_class_is_defined(base, name, hook):
+    with pytest.raises(TypeError, match=rf"Wrong[.]{name} looks like a misspelling of the hook {hook}:"):
+        type("Wrong", (base,), {name: lambda *_: None})
+
+
+def test_a_hook_that_is_no_method_is_refused():
+    with pytest.raises(
+        TypeError, match=r"Wrong[.]symbol_table overrides the hook symbol_table: make it a method"
+    ):
+        type("Wrong", (CategoricalEmission,), {"symbol_table": None})
+
+
+@pytest.mark.parametrize(
+    ("emission", "own"),
+    [
+        (CategoricalEmission(3), {"symbol_table"}),
+        (GaussianEmission(2), {"chain_features", "chain_weights"}),
+        (BinomialEmission(5), set()),
+        (KnownCovarianceEmission(np.eye(2)), set()),
+        (GaussianMixtureEmission(1, 2), set()),
+    ],
+)
+def test_hooks_of_the_chain_are_optional(emission, own):
+    """The chain asks only for those that an emission defines."""
+    arguments = {"symbol_table": ({},), "chain_features": (jnp.zeros(1), jnp.ones(1)), "chain_weights": ({},)}
+    assert {hook for hook in arguments if overrides(emission, hook)} == own
+    for hook in arguments.keys() - own:
+        with pytest.raises(NotImplementedError, match=f"{type(emission).__name__} has no method {hook}"):
+            getattr(emission, hook)(*arguments[hook])
+
+
+def test_a_subclass_keeps_the_hooks_of_the_chain():
+    class Symbols(CategoricalEmission):
+        pass
+
+    assert overrides(Symbols(3), "symbol_table") and not overrides(Symbols(3), "chain_features")

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import Beta, Dirichlet, Normal, NormalInverseWishart
 
 
@@ -62,3 +63,26 @@ def test_values_are_not_checked_while_tracing():
     jax.jit(NormalInverseWishart.from_standard)(mean, 1.0, 0.0, covariance)
     with pytest.raises(ValueError, match="broadcast"):
         jax.jit(Beta.from_standard)(jnp.ones(2), jnp.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "hook"),
+    [
+        (Dirichlet, "inner_points", "inner_point"),
+        (Beta, "check_points", "check_point"),
+        (Normal, "expected_statistic", "expected_statistics"),
+        (NormalInverseWishart, "divergance", "divergence"),
+        (ConjugateBlock, "log_partitions", "log_partition"),
+        (ConjugateBlock, "natral", "natural"),
+    ],
+)
+def test_a_misspelt_method_is_refused_where_the_class_is_defined(base, name, hook):
+    with pytest.raises(TypeError, match=rf"Wrong[.]{name} looks like a misspelling of the hook {hook}:"):
+        type("Wrong", (base,), {name: lambda *_: None})
+
+
+def test_a_misspelt_field_is_refused_and_one_in_place_of_a_method():
+    with pytest.raises(TypeError, match=r"Wrong[.]naturals looks like a misspelling of the hook natural:"):
+        type("Wrong", (ConjugateBlock,), {"__annotations__": {"naturals": tuple}})
+    with pytest.raises(TypeError, match=r"Wrong[.]mean overrides the hook mean: make it a method"):
+        type("Wrong", (ConjugateBlock,), {"__annotations__": {"mean": tuple}})
