@@ -10,9 +10,14 @@ from ethogram.domains import line_world
 from ethogram.inference.conjugate import ConjugateSVI, load_posterior
 from ethogram.models.intents import AgentMarkov, IntentConstraints
 
+
 S, A = line_world.NUM_CELLS, line_world.NUM_ACTIONS
 
-pytestmark = pytest.mark.filterwarnings("ignore:constraints make:RuntimeWarning")
+# Traces with stay labels serve models that do not take them, too.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:constraints make:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:data.stay is ignored"),
+]
 
 EQUAL = IntentConstraints.stay([1, 2, 3], equal=0.95)
 NEVER = IntentConstraints.never_switch([1, 2])

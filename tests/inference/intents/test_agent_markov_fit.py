@@ -15,6 +15,9 @@ from ethogram.inference.conjugate.starts import start_blocks
 from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates, expected_statistics
 from ethogram.models.intents import AgentMarkov
 
+# Traces with stay labels serve models that do not take them, too.
+pytestmark = pytest.mark.filterwarnings("ignore:data.stay is ignored")
+
 S, A = line_world.NUM_CELLS, line_world.NUM_ACTIONS
 
 
