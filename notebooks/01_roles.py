@@ -38,7 +38,7 @@ with warnings.catch_warnings():
 import ethogram
 from ethogram import plots
 from ethogram.domains import football
-from ethogram.inference.roles.alignment import consistency, duplicate_share, lineup_agreement
+from ethogram.inference.roles import consistency, duplicate_share, lineup_agreement
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 

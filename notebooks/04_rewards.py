@@ -34,15 +34,14 @@ from numpyro.infer import MCMC, NUTS
 
 import ethogram
 from ethogram.domains import objectworld, rust_bus, toy_mdps
-from ethogram.inference.rewards.max_entropy import fit_max_entropy
-from ethogram.inference.rewards.predictions import (
+from ethogram.inference.rewards import (
     difference_coverage,
+    fit_max_entropy,
     policies,
     predict_reward,
     transfer_reward,
 )
-from ethogram.models.mdps.soft_values import soft_values
-from ethogram.models.mdps.value_difference import expected_value_difference
+from ethogram.models.mdps import expected_value_difference, soft_values
 from ethogram.plots import rewards as plots_rewards
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"

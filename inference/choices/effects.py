@@ -55,6 +55,7 @@ def choice_shares(
 
     Parameters
     ----------
+    model : the fitted model.
     draws : with ``theta (draw, ...)``, such as ``mcmc.get_samples()``.
     data : choice sets, by weight; their choices are ignored.
     probability : of the interval.
@@ -80,7 +81,7 @@ def marginal_effects(
     Parameters
     ----------
     feature : index or name.
-    draws, data, probability : as for :func:`choice_shares`.
+    model, draws, data, probability : as for :func:`choice_shares`.
 
     Raises
     ------
@@ -108,7 +109,7 @@ def elasticities(
     Parameters
     ----------
     feature : index or name.
-    draws, data, probability : as for :func:`choice_shares`.
+    model, draws, data, probability : as for :func:`choice_shares`.
 
     Raises
     ------
@@ -136,7 +137,7 @@ def willingness_to_pay(
     Parameters
     ----------
     feature, price : indices or names.
-    draws, data, probability : as for :func:`choice_shares`.
+    model, draws, data, probability : as for :func:`choice_shares`.
 
     Raises
     ------

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from ethogram.models.arguments import is_concrete, refuse, require_integer, require_key
 from ethogram.models.choices.decisions import Decisions, weights_of
@@ -38,6 +39,7 @@ def predict_choice_probabilities(
     Parameters
     ----------
     key : a typed key for the vote; not used, and may be None, without it.
+    model : the fitted model.
     draws : posterior draws with ``theta (draw, parameter)``, or ``(draw, subject, parameter)``, such as
         ``mcmc.get_samples()``.
     data : decisions to predict, of subjects among those of the draws; their choices are ignored.
@@ -72,12 +74,13 @@ def _mean_probabilities(theta, model, data):
     return lax.scan(add, total, theta)[0] / len(theta)
 
 
-def choice_error(predicted: Any, data: Decisions) -> float:
+def choice_error(predicted: ArrayLike, data: Decisions) -> float:
     """Misclassification rate of predicted choices (eq. 24), over decisions with a known choice and by their weights.
 
     Parameters
     ----------
     predicted : (decision,) indices of options.
+    data : the decisions, with their choices.
 
     Raises
     ------
@@ -94,14 +97,15 @@ def choice_error(predicted: Any, data: Decisions) -> float:
     return float(np.average(predicted != chosen, weights=_counts(data)))
 
 
-def noise_floor(utilities: Any, data: Decisions) -> float:
+def noise_floor(utilities: ArrayLike, data: Decisions) -> float:
     """Expected choice error of the oracle, with known utilities and unknown noise.
 
     Decisions count as in :func:`choice_error`: by their weights, and where the choice is known.
 
     Parameters
     ----------
-    utilities : (decision, option).
+    utilities : (decision, option); those of options that are not legal are ignored.
+    data : the decisions; a choice is only looked at for whether it is known.
 
     Raises
     ------
@@ -134,7 +138,7 @@ class Calibration(NamedTuple):
     options: Float[np.ndarray, "bin"]
 
 
-def calibration(probabilities: Any, data: Decisions, num_bins: int = 10) -> Calibration:
+def calibration(probabilities: ArrayLike, data: Decisions, num_bins: int = 10) -> Calibration:
     """Calibration table of predicted probabilities, without empty bins.
 
     Decisions with a known choice count, by their weights.
@@ -143,6 +147,7 @@ def calibration(probabilities: Any, data: Decisions, num_bins: int = 10) -> Cali
     ----------
     probabilities : (decision, option), as from :func:`predict_choice_probabilities`; those of options that are not
         legal are ignored.
+    data : the decisions, with their choices.
     num_bins : number of bins of equal width.
 
     Raises

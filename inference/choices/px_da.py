@@ -43,24 +43,37 @@ WINNERS = ("gibbs", "mh", "rejection", "paper")
 
 
 class Carried(NamedTuple):
-    """Internal state of a sweep; it cannot be collected, since chains are on the last axis."""
+    """Internal state of a sweep; it cannot be collected, since chains are on the last axis.
 
-    latents: Array  # (option, decision, chain), the chosen option first; a leading subject axis, if any
+    Attributes
+    ----------
+    latents : (option, decision, chain) latent utilities, the chosen option first; a leading subject axis, if any.
+    problem : the decisions as a sweep reads them.
+    """
+
+    latents: Array
     problem: ProbitProblem
 
 
 class PXDAState(NamedTuple):
     """State of the chains; chains are the first axis of what can be collected, where there are several.
 
-    The acceptance is the share of accepted proposals in the last sweep, of the winner's utility or of the collapsed
-    scale move; one without proposals.
+    Attributes
+    ----------
+    i : number of sweeps.
+    z : ``theta (parameter,)``, or ``(subject, parameter)``.
+    z1 : the scale drawn in the last sweep, one a subject; one for moves without a scale.
+    accept_prob : share of accepted proposals in the last sweep, of the winner's utility or of the collapsed scale move;
+        one without proposals.
+    rng_key : typed key, or one a chain.
+    carried : internal state of the sweep.
     """
 
-    i: Int[Array, "*chain"]  # number of sweeps
-    z: dict[str, Array]  # theta (parameter,), or (subject, parameter)
-    z1: Float[Array, "*chain_and_subject"]  # the scale drawn in the last sweep; one for moves without a scale
+    i: Int[Array, "*chain"]
+    z: dict[str, Array]
+    z1: Float[Array, "*chain_and_subject"]
     accept_prob: Float[Array, "*chain"]
-    rng_key: Array  # typed key, or one a chain
+    rng_key: Array
     carried: Carried
 
     def __getitem__(self, place: Any) -> Any:
@@ -108,7 +121,7 @@ class PXDA(MCMCKernel):
     --------
     >>> import jax, numpy as np
     >>> from numpyro.infer import MCMC
-    >>> from ethogram.models.choices.decisions import Decisions
+    >>> from ethogram.models.choices import Decisions
     >>> data = Decisions.from_list([np.eye(3)] * 4, [0, 1, 0, 2])
     >>> mcmc = MCMC(PXDA(NoisyMDP(4.0)), num_warmup=10, num_samples=50, progress_bar=False)
     >>> mcmc.run(jax.random.key(0), data)

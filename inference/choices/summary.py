@@ -48,6 +48,11 @@ class Mode(NamedTuple):
 def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
     """The posterior mode, by Newton's method with step halving on the log posterior, which is concave.
 
+    Parameters
+    ----------
+    model : with a number for kappa.
+    data : decisions without subjects, or what ``model.check`` returned for them.
+
     Raises
     ------
     ValueError

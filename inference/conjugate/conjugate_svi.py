@@ -50,7 +50,7 @@ class ConjugateSVI:
     --------
     >>> import jax
     >>> from ethogram.models.emissions import GaussianEmission
-    >>> from ethogram.models.roles.role_hmm import RoleHMM
+    >>> from ethogram.models.roles import RoleHMM
     >>> model = RoleHMM(2, GaussianEmission(1, scale=1.0))
     >>> data = model.simulate(jax.random.key(0), num_groups=6, lengths=20).data
     >>> fit = ConjugateSVI(model).run(jax.random.key(1), data, 50, restarts=2, progress_bar=False)

@@ -41,6 +41,11 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
     A plug-in score: one normalised model, comparable with others. Further evidence in the test data, such as
     ``stay``, is scored with them; set it to missing (-1) to score the actions alone.
 
+    Parameters
+    ----------
+    result : of :class:`~ethogram.inference.conjugate.ConjugateSVI`.
+    test : data that the fit has not seen.
+
     Raises
     ------
     ValueError, TypeError

@@ -32,6 +32,14 @@ def start_blocks(
     ``"prior"`` makes a local step at parameters drawn from the prior, unless the model lists it among its
     ``start_kinds`` and makes its own. ``"mixed"`` cycles through the ``start_kinds``.
 
+    Parameters
+    ----------
+    key : typed PRNG key.
+    model, prior : the model, and the blocks of its prior, by name.
+    batches : data, as the model's ``arrange`` gives them.
+    restarts : number of initial guesses.
+    init : one of the kinds above.
+
     Raises
     ------
     ValueError

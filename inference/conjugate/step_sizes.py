@@ -22,8 +22,10 @@ def robbins_monro(delay: float = 4.0, forgetting: float = 0.55) -> Callable[[Any
 
     Raises
     ------
+    TypeError
+        If a parameter is not a real number.
     ValueError
-        If a parameter lies outside its range.
+        If a parameter lies outside its range, or is infinite.
 
     References
     ----------
@@ -45,10 +47,17 @@ def constant_then_average(size: float, steps: int) -> Callable[[Any], Any]:
     The second phase averages the batches with equal weights, so that after whole epochs the statistics are those of
     all data.
 
+    Parameters
+    ----------
+    size : r in (0, 1], the step size of the first phase.
+    steps : t_0 >= 0, number of its steps; finite, so that the second phase begins.
+
     Raises
     ------
+    TypeError
+        If `size` or `steps` is not a real number.
     ValueError
-        If `size` lies outside (0, 1] or `steps` is negative.
+        If `size` lies outside (0, 1], or `steps` is negative or infinite.
 
     References
     ----------

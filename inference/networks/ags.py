@@ -70,12 +70,20 @@ class Climbers(NamedTuple):
 
 
 class Vertices(NamedTuple):
-    """Distinct vertices that climbs visited, the largest surrogate first; of equal ones, the first visited."""
+    """Distinct vertices that climbs visited, the largest surrogate first; of equal ones, the first visited.
 
-    states: Int[np.ndarray, "vertex map"]  # assignments
-    log_values: Float[np.ndarray, " vertex"]  # their surrogates ln V, which are not log probabilities
-    num_steps: int  # of every copy
-    num_climbs: int  # finished
+    Attributes
+    ----------
+    states : (vertex, map) assignments.
+    log_values : (vertex,) their surrogates ln V, which are not log probabilities.
+    num_steps : steps of every copy.
+    num_climbs : number of finished climbs.
+    """
+
+    states: Int[np.ndarray, "vertex map"]
+    log_values: Float[np.ndarray, " vertex"]
+    num_steps: int
+    num_climbs: int
 
 
 def ascend(
@@ -93,6 +101,7 @@ def ascend(
     Parameters
     ----------
     key : typed PRNG key; the same key and number of steps give the same vertices.
+    query : network, evidence and MAP variables.
     optimizer : one of :data:`OPTIMIZERS`.
     num_restarts : climbs at a time.
     max_steps : of every copy, rounded up to tens.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import MOST_CELLS, exact_map, guard_width
@@ -43,6 +44,12 @@ def best_assignments(
 
     The best is found by constrained elimination; the others are the best of the subsets into which Lawler's procedure
     partitions the assignments that remain.
+
+    Parameters
+    ----------
+    query : network, evidence and MAP variables.
+    count : k, at least 1.
+    most_cells : largest table allowed.
 
     Raises
     ------
@@ -87,7 +94,10 @@ def best_assignments(
 
 
 def single_flips(
-    query: MarginalMAP, states: Any, *, most_cells: int = MOST_CELLS
+    query: MarginalMAP,
+    states: Int[np.ndarray | Array, "map"] | Sequence[Any] | Mapping[Any, Any],
+    *,
+    most_cells: int = MOST_CELLS,
 ) -> dict[str, Float[np.ndarray, " state"]]:
     """For every MAP variable, ln p(d, e) with each of its states, all other variables as in the assignment.
 
@@ -96,7 +106,9 @@ def single_flips(
 
     Parameters
     ----------
-    states : (map,) assignment of the MAP variables, in the order of the query, or by name.
+    query : network, evidence and MAP variables.
+    states : (map,) states of the MAP variables, by number or name, in the order of the query, or a dict by variable.
+    most_cells : largest table allowed.
 
     Raises
     ------

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Array, Int
 
 from ethogram.inference.networks.zero_propagation import (
     Factor,
@@ -68,10 +68,16 @@ class WidthError(ValueError):
 
 
 class ExactAnswer(NamedTuple):
-    """The optimal assignment of the MAP variables."""
+    """The optimal assignment of the MAP variables.
 
-    states: Int[np.ndarray, "map"]  # in the order of the query
-    log_probability: float  # ln p(d, e), in nats; -inf where the evidence is impossible
+    Attributes
+    ----------
+    states : (map,) integers, in the order of the query.
+    log_probability : ln p(d, e), in nats; -inf where the evidence is impossible.
+    """
+
+    states: Int[np.ndarray, "map"]
+    log_probability: float
 
 
 class Order(NamedTuple):
@@ -92,13 +98,18 @@ class Plan(NamedTuple):
 
 
 def exact_log_probability(
-    query: MarginalMAP, assignment: Any = None, *, most_cells: int = MOST_CELLS
+    query: MarginalMAP,
+    assignment: Int[np.ndarray | Array, "map"] | Sequence[Any] | Mapping[Any, Any] | None = None,
+    *,
+    most_cells: int = MOST_CELLS,
 ) -> float:
     """Exact ln p(d, e), or ln p(e) without an assignment; -inf where impossible.
 
     Parameters
     ----------
-    assignment : states (map,) of the MAP variables, in the order of the query, or by name.
+    query : network, evidence and MAP variables.
+    assignment : states (map,) of the MAP variables, by number or name: a list in the order of the query, or a dict by
+        variable; None for none.
     most_cells : largest table allowed.
 
     Raises
@@ -118,6 +129,7 @@ def exact_map(
 
     Parameters
     ----------
+    query : network, evidence and MAP variables.
     most_cells : largest table allowed.
     possible : the query's factors after propagation of zeros, where that has been done.
 

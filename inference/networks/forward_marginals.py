@@ -60,6 +60,7 @@ def forward_surrogate(query: MarginalMAP, weights: Sequence[Any]) -> Surrogate:
 
     Parameters
     ----------
+    query : network, evidence and MAP variables.
     weights : one array a MAP variable, probabilities of its states (state,) or (state, copy).
 
     Raises

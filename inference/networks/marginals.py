@@ -41,6 +41,7 @@ def variable_posteriors(query: MarginalMAP, *, most_cells: int = 2**22) -> Varia
 
     Parameters
     ----------
+    query : network, evidence and MAP variables.
     most_cells : largest table allowed; where more is needed, the marginals are estimates.
     """
     possible = propagate_zeros(query_factors(query))

@@ -40,16 +40,31 @@ READINGS = ("belief", "cavity")
 
 
 class Propagated(NamedTuple):
-    """Beliefs after message passing."""
+    """Beliefs after message passing.
 
-    beliefs: dict[int, np.ndarray]  # (state,), normalised; all zero where the factors contradict each other
-    log_evidence: float  # Bethe estimate, which is not a bound; meaningful where no variable is maximised
+    Attributes
+    ----------
+    beliefs : by variable, (state,), normalised; all zero where the factors contradict each other.
+    log_evidence : Bethe estimate, which is not a bound; meaningful where no variable is maximised.
+    num_sweeps : number of synchronous sweeps.
+    converged : whether no message entry changed by more than the tolerance in the last sweep.
+    """
+
+    beliefs: dict[int, np.ndarray]
+    log_evidence: float
     num_sweeps: int
-    converged: bool  # whether no message entry changed by more than the tolerance in the last sweep
+    converged: bool
 
 
 class MixedProduct(NamedTuple):
-    """States (map,) decoded from mixed-product beliefs, the first of equal ones, and how the sweeps went."""
+    """The assignment decoded from mixed-product beliefs, and how the sweeps went.
+
+    Attributes
+    ----------
+    states : (map,) integers, the modes of the beliefs, the first of equal ones.
+    num_sweeps : number of synchronous sweeps.
+    converged : as in :class:`Propagated`.
+    """
 
     states: Int[np.ndarray, "map"]
     num_sweeps: int
@@ -83,10 +98,18 @@ def mixed_product(
     tables: tuple[np.ndarray, ...] | None = None,
     **settings: Any,
 ) -> MixedProduct:
-    """The assignment decoded from mixed-product belief propagation, by one of :data:`READINGS`.
+    """The assignment decoded from mixed-product belief propagation.
 
-    Tables are the network's own unless others are given, such as smoothed ones, which the authors use; settings are
-    `max_sweeps`, `tol` (1e-4 unless given) and `stop`, as of :func:`propagate_beliefs`.
+    Parameters
+    ----------
+    query : network, evidence and MAP variables.
+    reading : one of :data:`READINGS`: what the argmax states of a MAP variable are read from.
+    tables : in place of the network's own, such as smoothed ones, which the authors use.
+    settings : `max_sweeps`, `tol` (1e-4 unless given) and `stop`, as of :func:`propagate_beliefs`.
+
+    Raises
+    ------
+    ValueError : there is no such reading.
     """
     require_one_of("reading", reading, READINGS)
     factors = query_factors(query, tables=tables)
@@ -107,8 +130,14 @@ def propagate_beliefs(
 ) -> Propagated:
     """Beliefs of all variables of some factors by message passing from uniform messages.
 
-    Maximised variables send their argmax states only. Sweeps end once no message changes by more than `tol`, or where
-    `stop`, called after every one, says so; `damping` is the share of the old message in a new one.
+    Parameters
+    ----------
+    factors : tables with their variables.
+    maximised : variables that send their argmax states only.
+    reading : one of :data:`READINGS`: what the argmax states are read from.
+    max_sweeps, tol : sweeps end once no message changes by more than `tol`.
+    damping : share of the old message in a new one.
+    stop : called after every sweep; True ends the sweeps.
     """
     graph = _Graph([factor for factor in factors if factor.scope], set(maximised))
     received = np.where(graph.there[:, None], graph.uniform[:, None], 1.0)

@@ -128,7 +128,7 @@ def solve_mmap(
     Examples
     --------
     >>> import jax, numpy as np
-    >>> from ethogram.models.networks.bayes_net import BayesNet
+    >>> from ethogram.models.networks import BayesNet
     >>> rain, wet = np.array([0.8, 0.2]), np.array([[0.9, 0.1], [0.2, 0.8]])
     >>> garden = BayesNet((rain, wet), ((), (0,)), names=("rain", "wet"), state_names=(("no", "yes"),) * 2)
     >>> found = solve_mmap(jax.random.key(0), MarginalMAP(garden, {"wet": "yes"}, ["rain"]))

@@ -4,8 +4,10 @@ The search starts from Laplace's approximation at the posterior mode and takes n
 Hessians of the log likelihood; the returned ELBO is never below Laplace's on the same draws. Everything is computed in
 double precision.
 
-Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes"; Levine, Popovic and
-Koltun (2011), whose hyper-parameters are the initial ones for more than three features.
+Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes", section 3, for the
+bound; Khan and Nielsen (2018), "Fast yet simple natural-gradient descent for variational inference", eq. 7 and 8, for
+the steps; Levine, Popovic and Koltun (2011), eq. 8, whose hyper-parameters are the initial ones for more than three
+features.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def fit_reward(
     Examples
     --------
     >>> import numpy as np
-    >>> from ethogram.models.mdps.mdp import MDP
+    >>> from ethogram.models.mdps import MDP
     >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
     >>> model = GPIRL(corridor, [[0.0], [1.0], [2.0]], scale_prior=5.0, relevance_prior=1.0)
     >>> counts = np.array([[0, 3], [0, 3], [0, 3]])

@@ -6,6 +6,7 @@ here they are drawn, with the noise of new states.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,9 +15,10 @@ import numpy as np
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from ethogram.inference.rewards.gaussian import white_root
-from ethogram.models.arguments import read_reals
+from ethogram.models.arguments import Reals, read_reals
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.optimal_values import optimal_values
 from ethogram.models.mdps.soft_values import soft_values
@@ -67,12 +69,13 @@ class ThreePolicies(NamedTuple):
 
 
 def predict_reward(
-    key: Array, model: GPIRL, samples: Any, features: Any, *, noise_free: bool = False
+    key: Array, model: GPIRL, samples: Mapping[str, Any], features: Reals, *, noise_free: bool = False
 ) -> RewardPrediction:
     """Posterior predictive rewards of new states.
 
     Parameters
     ----------
+    key : typed PRNG key.
     model : the fitted model.
     samples : draws by site, of a `RewardPosterior`, of numpyro's MCMC (``get_samples()``) or of its SVI: ``scale``,
         ``relevance``, and ``reward``, or where the model has inducing points ``u_white`` or ``u``.
@@ -117,14 +120,21 @@ def predict_reward(
 
 
 def transfer_reward(
-    key: Array, model: GPIRL, samples: Any, mdp: MDP, features: Any, *, noise_free: bool = False
+    key: Array,
+    model: GPIRL,
+    samples: Mapping[str, Any],
+    mdp: MDP,
+    features: Reals,
+    *,
+    noise_free: bool = False,
 ) -> RewardTransfer:
     """Posterior draws of the reward in another MDP with the same kind of features, and of its values and policy.
 
     Parameters
     ----------
+    key, model, samples, noise_free : as for :func:`predict_reward`.
     mdp : the other MDP.
-    features : of its states, or pairs of state and action.
+    features : (state, feature) or (state, action, feature) of the other MDP, in the units of the model's.
 
     Raises
     ------
@@ -144,13 +154,14 @@ def transfer_reward(
     return RewardTransfer(reward, solution.values, solution.policy)
 
 
-def policies(mdp: MDP, rewards: Any, *, rationality: Any = 1.0) -> ThreePolicies:
+def policies(mdp: MDP, rewards: Reals, *, rationality: Reals = 1.0) -> ThreePolicies:
     """Policies under posterior draws of the reward.
 
     Parameters
     ----------
+    mdp : S states, A actions, a discount below 1.
     rewards : (draw, state) or (draw, state, action).
-    rationality : inverse temperature of the agent, a number or one per draw.
+    rationality : inverse temperature of the agent, a number or (draw,).
 
     Raises
     ------
@@ -175,7 +186,9 @@ def _of_points(rewards: Array, num_axes: int) -> Array:
     return rewards[..., None] if num_axes == 2 else rewards
 
 
-def difference_coverage(draws: Any, truth: Any, levels: Any = 0.9) -> Float[np.ndarray, "*level"]:
+def difference_coverage(
+    draws: ArrayLike, truth: ArrayLike, levels: float | int | ArrayLike = 0.9
+) -> Float[np.ndarray, "*level"]:
     """Coverage of central intervals for the differences of all pairs of true rewards.
 
     Differences, because the level of rewards is not identified.

@@ -54,7 +54,7 @@ class RewardGuide:
     >>> import jax, numpy as np
     >>> from numpyro.infer import SVI, Trace_ELBO
     >>> from numpyro.optim import Adam
-    >>> from ethogram.models.mdps.mdp import MDP
+    >>> from ethogram.models.mdps import MDP
     >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
     >>> model = GPIRL(corridor, [[0.0], [1.0], [2.0]])
     >>> svi = SVI(model, RewardGuide(model), Adam(0.02), Trace_ELBO(num_particles=8))

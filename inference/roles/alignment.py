@@ -60,6 +60,7 @@ def align_states(reference: ArrayLike, estimate: ArrayLike, *, num_states: int =
     References
     ----------
     Kuhn (1955), The Hungarian method for the assignment problem.
+    Unhelkar and Shah (2019), section 5: the normalised Hamming distance after such a matching.
 
     Examples
     --------
@@ -101,7 +102,14 @@ def relabel(labels: ArrayLike, permutation: ArrayLike) -> Int[np.ndarray, "..."]
 def matched_hamming(reference: ArrayLike, estimate: ArrayLike, permutation: ArrayLike) -> float:
     """Share of the labelled steps that are wrong under a given matching, such as that of the training data.
 
-    Labels without a match are wrong. Errors are those of `align_states` and `relabel`.
+    Parameters
+    ----------
+    reference, estimate : integers of one shape, -1 unlabelled, as for :func:`align_states`.
+    permutation : (estimated label,) integers, the reference label of each, -1 for none, whose steps are wrong.
+
+    Raises
+    ------
+    TypeError, ValueError : as :func:`align_states` and :func:`relabel`.
     """
     true, learned = _labels("reference", reference), _labels("estimate", estimate)
     valid = _both(true, learned)

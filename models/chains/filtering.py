@@ -18,12 +18,20 @@ __all__ = ["Filtered", "filter_states", "forecast_states", "log_filter"]
 
 
 class Filtered(NamedTuple):
-    """Filtered and predicted state probabilities with the evidence they explain."""
+    """Filtered and predicted state probabilities with the evidence they explain; rows are zero beyond each length.
 
-    log_evidence: Float[Array, "*batch"]  # log p(y), -inf where impossible
-    state: Float[Array, "*batch time state"]  # p(z_t | y_1..t), zero beyond the length
-    predicted: Float[Array, "*batch time state"]  # p(z_t | y_1..t-1), zero beyond the length
-    log_increment: Float[Array, "*batch time"]  # log p(y_t | y_1..t-1), zero beyond the length
+    Attributes
+    ----------
+    log_evidence : (...), log p(y), in nats; -inf where the data are impossible.
+    state : (..., time, state), p(z_t | y_1..t).
+    predicted : (..., time, state), p(z_t | y_1..t-1).
+    log_increment : (..., time), log p(y_t | y_1..t-1).
+    """
+
+    log_evidence: Float[Array, "*batch"]
+    state: Float[Array, "*batch time state"]
+    predicted: Float[Array, "*batch time state"]
+    log_increment: Float[Array, "*batch time"]
 
 
 def filter_states(

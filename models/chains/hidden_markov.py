@@ -26,10 +26,16 @@ __all__ = ["Forecast", "HiddenMarkov"]
 
 
 class Forecast(NamedTuple):
-    """State probabilities of the steps after the last one, and one draw of their observations."""
+    """State probabilities of the steps after the last one, and one draw of their observations.
+
+    Attributes
+    ----------
+    state : (..., steps, state).
+    observations : (..., steps, *event).
+    """
 
     state: Float[Array, "*batch steps state"]
-    observations: Array  # (..., steps, *event)
+    observations: Array
 
 
 class HiddenMarkov(LatentChain):

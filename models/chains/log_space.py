@@ -23,7 +23,7 @@ class EStep(NamedTuple):
 
 
 def logsumexp(x: Array, axis: int) -> Array:
-    """Log of summed exponentials; a slice of ``-inf`` gives ``-inf`` with zero gradient."""
+    """Log of summed exponentials of `x` along `axis`; a slice of ``-inf`` gives ``-inf`` with zero gradient."""
     top = lax.stop_gradient(jnp.max(x, axis=axis, keepdims=True))
     top = jnp.where(jnp.isfinite(top), top, 0)
     total = jnp.sum(jnp.exp(x - top), axis=axis)
@@ -111,6 +111,6 @@ def finite(shift: Array) -> Array:
 
 
 def safe_log(probability: Array) -> Array:
-    """Log of probabilities; zero gives exactly ``-inf``, with gradient zero."""
+    """Log of a probability, in its shape; zero gives exactly ``-inf``, with gradient zero."""
     positive = probability > 0
     return jnp.where(positive, jnp.log(jnp.where(positive, probability, 1)), -jnp.inf)

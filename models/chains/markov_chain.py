@@ -63,7 +63,14 @@ Method = Literal["scan", "associative"]
 
 
 class Marginals(NamedTuple):
-    """Posterior of a chain; everything is zero where the data are impossible."""
+    """Posterior of a chain; everything is zero where the data are impossible, but the log normaliser.
+
+    Attributes
+    ----------
+    log_normalizer : (...), log p(y); -inf where the data are impossible.
+    state : (..., time, state), p(z_t = k | y); zero beyond each length.
+    pair : (..., time - 1, state, state), p(z_{t-1} = j, z_t = k | y); zero beyond each length.
+    """
 
     log_normalizer: Float[Array, "*batch"]
     state: Float[Array, "*batch time state"]
@@ -71,7 +78,14 @@ class Marginals(NamedTuple):
 
 
 class ExpectedCounts(NamedTuple):
-    """Expected statistics of one E-step; everything is zero where the data are impossible."""
+    """Expected statistics of one E-step; everything is zero where the data are impossible, but the log normaliser.
+
+    Attributes
+    ----------
+    log_normalizer : (...), log p(y); -inf where the data are impossible.
+    state : (..., time, state), p(z_t = k | y); zero beyond each length.
+    transition : (*chain, state, state), expected counts of transitions, summed over time and the sequences of a chain.
+    """
 
     log_normalizer: Float[Array, "*batch"]
     state: Float[Array, "*batch time state"]

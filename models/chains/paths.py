@@ -16,9 +16,15 @@ __all__ = ["Path", "most_likely_path", "sample_path"]
 
 
 class Path(NamedTuple):
-    """A path of states and its log weight."""
+    """A path of states and its log weight.
 
-    path: Int32[Array, "*batch time"]  # -1 beyond the length, and everywhere where the data are impossible
+    Attributes
+    ----------
+    path : (..., time) integers; -1 beyond each length, and everywhere where the data are impossible.
+    log_probability : (...), log p(y, z), in nats; -inf where the data are impossible.
+    """
+
+    path: Int32[Array, "*batch time"]
     log_probability: Float[Array, "*batch"]
 
 

@@ -3,7 +3,15 @@
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
-from ethogram.models.choices.separation import find_separation
+from ethogram.models.choices.separation import Separation, find_separation
 from ethogram.models.choices.value_rewards import reward
 
-__all__ = ["ChoiceProblem", "Decisions", "NoisyMDP", "ProbitChoice", "find_separation", "reward"]
+__all__ = [
+    "ChoiceProblem",
+    "Decisions",
+    "NoisyMDP",
+    "ProbitChoice",
+    "Separation",
+    "find_separation",
+    "reward",
+]

@@ -3,7 +3,8 @@ r"""Separation of choices: a direction of the parameters that no choice contradi
 Along a direction d with :math:`(x_{\mathrm{chosen}} - x_{\mathrm{other}})' d \ge 0` for every option not chosen, the
 likelihood never falls: under a flat prior the posterior is improper, and there is no maximum likelihood estimate.
 Speckman, Lee and Sun (2009), "Existence of the MLE and propriety of posteriors for a general multinomial choice model",
-whose condition of overlap this is (complete and quasi-complete separation).
+whose condition of overlap this is (complete and quasi-complete separation). The flat prior of Singh, Chopin and
+Whiteley, section 4.1.2, needs it.
 """
 
 from __future__ import annotations

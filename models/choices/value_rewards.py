@@ -16,12 +16,11 @@ does not solve the optimality equation (3) of the first.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from ethogram.models.arguments import Reals, is_concrete, read_reals, require, require_one_of, require_reals
 from ethogram.models.choices.probit_choice import OFFSETS, winner_density
@@ -33,7 +32,12 @@ READINGS = ("execution", "private")
 
 
 def reward(
-    values: Reals, mdp: MDP, beta: Any, *, reading: str = "execution", legal: Any = None
+    values: Reals,
+    mdp: MDP,
+    beta: float | int | Float[Array, ""],
+    *,
+    reading: str = "execution",
+    legal: ArrayLike | None = None,
 ) -> Float[Array, "*batch state"]:
     """Reward (..., state) of an agent with these values; identified up to a constant, as the values are.
 

@@ -10,7 +10,7 @@ __all__ = ["group_labels", "sequence_numbers", "unit_labels", "valid_steps"]
 
 
 def valid_steps(data: Any) -> Any:
-    """Whether a frame lies within its sequence (``observed`` is also False where it is missing)."""
+    """Whether frames (sequence, time) lie within their sequence (``observed`` is also False where one is missing)."""
     step = np.expand_dims(np.arange(data.observed.shape[-1]), tuple(range(data.lengths.ndim)))
     return data.lengths[..., None] > step
 
@@ -35,7 +35,7 @@ def sequence_numbers(indices: Any, num_sequences: int) -> np.ndarray:
 
 
 def group_labels(data: Any) -> np.ndarray:
-    """Group of each sequence; without groups, and where it is -1, one of its own, numbered after all others."""
+    """Group (sequence,) of each sequence; without groups, and where it is -1, one of its own, after all others."""
     return np.arange(data.num_sequences) if data.group is None else unit_labels(data, "group")
 
 

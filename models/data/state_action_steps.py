@@ -13,18 +13,34 @@ __all__ = ["AgentSteps", "read_steps"]
 
 
 class AgentSteps(NamedTuple):
-    """Checked traces, step by step (sequence, time)."""
+    """Checked traces, step by step: arrays (sequence, time).
+
+    Attributes
+    ----------
+    state : integers.
+    action : integers, -1 where missing or beyond the length.
+    pair : integers, state * (num_actions + 1) + action, a missing action being the last one.
+    stay : 1 stayed, 0 changed, -1 unknown.
+    inside : booleans, whether the step lies within the sequence.
+    leaving : booleans, steps that a transition leaves: all but the last.
+    """
 
     state: np.ndarray
-    action: np.ndarray  # -1 where missing or beyond the length
-    pair: np.ndarray  # state * (num_actions + 1) + action, a missing action being the last one
-    stay: np.ndarray  # 1 stayed, 0 changed, -1 unknown
-    inside: np.ndarray  # whether the step lies within the sequence
-    leaving: np.ndarray  # steps that a transition leaves: all but the last
+    action: np.ndarray
+    pair: np.ndarray
+    stay: np.ndarray
+    inside: np.ndarray
+    leaving: np.ndarray
 
 
 def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool) -> AgentSteps:
     """Traces step by step, with the evidence of ``data.stay`` where `said`.
+
+    Parameters
+    ----------
+    data : states and actions (sequence, time), and lengths.
+    num_states, num_actions : S and A, above every state and action.
+    said : whether to read ``data.stay``; else all of it is unknown.
 
     Raises
     ------

@@ -27,15 +27,25 @@ __all__ = ["ConstrainedDirichlet", "mean_within"]
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class ConstrainedDirichlet(Dirichlet):
-    """Distribution of probability rows, some of which have bounds on their means."""
+    """Distribution of probability rows, some of which have bounds on their means.
 
-    natural: DirichletCoordinates  # free concentrations (*batch, category)
-    held: Any  # (bounded row, category): where the rows with bounds stand
-    solved: Any  # (bounded row,) bool: whether the last projection found where they are to stand
-    rows: Any  # (bounded row,): their numbers, batch axes flattened
-    lower: Any  # (bounded row, category)
+    Parameters
+    ----------
+    natural : free concentrations (*batch, category).
+    held : (bounded row, category), concentrations of the rows with bounds in q.
+    solved : (bounded row,) booleans, whether the last projection found these.
+    rows : (bounded row,) integers, their numbers, with batch axes flattened.
+    lower, upper : (bounded row, category), bounds on their means.
+    keep : whether a bounded row keeps the sum of its free concentrations.
+    """
+
+    natural: DirichletCoordinates
+    held: Any
+    solved: Any
+    rows: Any
+    lower: Any
     upper: Any
-    keep: bool = False  # whether a bounded row keeps the sum of its free concentrations
+    keep: bool = False
 
     def effective(self) -> Dirichlet:
         """The rows as they stand in q."""

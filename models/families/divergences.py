@@ -2,6 +2,8 @@
 
 With counts of 1e6 the usual forms (Penny 2001; Bishop 2006, appendix B) are differences of terms as large; here they
 are simplified analytically, so that float32 is accurate and equal blocks have divergence 0.
+
+Stirling's series of ln Gamma and of its derivative: Abramowitz and Stegun (1964), 6.1.41 and 6.3.18.
 """
 
 import math

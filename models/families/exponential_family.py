@@ -52,6 +52,10 @@ class Dirichlet(ConjugateBlock):
     probability is -inf with gradient 0, it never moves, and it counts for nothing in the KL divergence.
     A row with one positive entry is a point mass.
 
+    Parameters
+    ----------
+    natural : concentrations (*batch, category); :meth:`from_standard` checks them.
+
     Examples
     --------
     >>> block = Dirichlet.from_standard([[1.0, 1.0], [3.0, 0.0]])
@@ -154,7 +158,12 @@ class BetaCoordinates(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Beta(ConjugateBlock):
-    """Distribution of probabilities, p ~ Beta(successes, failures), one a batch entry."""
+    """Distribution of probabilities, p ~ Beta(successes, failures), one a batch entry.
+
+    Parameters
+    ----------
+    natural : successes and failures (*batch,); :meth:`from_standard` checks them.
+    """
 
     natural: BetaCoordinates
 
@@ -234,7 +243,7 @@ def _is_block(node: Any) -> bool:
 
 
 def expected_statistics(blocks: Any) -> Any:
-    """Expected statistics of every block of a pytree, in its place."""
+    """Expected statistics of every block of the pytree `blocks`, in its place."""
     return jax.tree.map(lambda block: block.expected_statistics(), blocks, is_leaf=_is_block)
 
 
@@ -259,7 +268,7 @@ def natural_step(blocks: Any, prior: Any, statistics: Any, scale: Any, step_size
 
 
 def total_kl(blocks: Any, prior: Any) -> Float[Array, ""]:
-    """Sum of KL(q || p) over all rows of all blocks of a pytree, in nats."""
+    """Sum of KL(q || p) over all rows of all blocks of the pytrees `blocks` (q) and `prior` (p), in nats."""
     parts = jax.tree.map(lambda block, start: block.divergence(start), blocks, prior, is_leaf=_is_block)
     columns = zip(*jax.tree.leaves(parts, is_leaf=lambda part: isinstance(part, Divergence)), strict=True)
     rest, weight, p, q = (jnp.concatenate([part.ravel() for part in column]) for column in columns)

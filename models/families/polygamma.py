@@ -2,6 +2,8 @@ r"""The second and third derivatives of ln Gamma, quickly: steps of a recurrence
 
 ``jax.scipy.special.polygamma`` takes the Hurwitz zeta function for every order, at about eight times the cost; the
 steps that constrain rows and move weights spend most of their time here.
+
+Abramowitz and Stegun (1964), section 6.4.
 """
 
 from __future__ import annotations

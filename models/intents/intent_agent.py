@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
 from ethogram.models.arguments import refuse, require_number
 from ethogram.models.chains.log_space import safe_log
@@ -67,15 +68,18 @@ class Rollout(NamedTuple):
     intents: Int[np.ndarray, "sequence time"]
 
 
-def roll_out(key: Array, agent: IntentAgent, dynamics: Any, first_states: Any, lengths: Any) -> Rollout:
+def roll_out(
+    key: Array, agent: IntentAgent, dynamics: ArrayLike, first_states: ArrayLike, lengths: int | ArrayLike
+) -> Rollout:
     """Simulate traces of an agent in an environment.
 
     Parameters
     ----------
+    key : typed PRNG key.
     agent : its tables, over all intents.
     dynamics : next states (state, action), integers, or their probabilities (state, action, next state).
     first_states : (sequence,) integers.
-    lengths : steps of a trace, each with its state and action, a number or (sequence,).
+    lengths : steps of a trace, each with its state and action: an integer, or (sequence,) integers.
 
     Raises
     ------
@@ -131,11 +135,14 @@ def check_dynamics(dynamics: Any, num_states: int, num_actions: int) -> None:
     refuse(wrong, "dynamics", dynamics, ", not a probability vector: divide each row by its sum")
 
 
-def noisy_stay_labels(key: Array, intents: Any, accuracy: float | int) -> Int[np.ndarray, "sequence time"]:
+def noisy_stay_labels(
+    key: Array, intents: ArrayLike, accuracy: float | int
+) -> Int[np.ndarray, "sequence time"]:
     """Noisy labels of every step for ``data.stay``: 1 the intent stayed, 0 it changed, -1 at the last step.
 
     Parameters
     ----------
+    key : typed PRNG key.
     intents : (sequence, time) integers, -1 beyond a length.
     accuracy : probability that a label is right, in (0, 1].
     """

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ethogram.models.arguments import require_integer, require_key, require_room
 from ethogram.models.mdps.from_tables import SPARSE_WAY, concentrations, read_counts
@@ -22,14 +23,14 @@ __all__ = ["draw_transitions"]
 
 def draw_transitions(
     key: Any,
-    counts: Any,
+    counts: ArrayLike,
     *,
     prior: float | int,
     num_draws: int,
     discount: float | int,
-    successors: Any = None,
-    support: Any = None,
-    action_mask: Any = None,
+    successors: ArrayLike | None = None,
+    support: ArrayLike | None = None,
+    action_mask: ArrayLike | None = None,
     **parts: Any,
 ) -> list[MDP]:
     """MDPs drawn from the posterior of their transition probabilities, a list.
@@ -39,9 +40,11 @@ def draw_transitions(
     Parameters
     ----------
     key : typed PRNG key.
-    counts, prior, discount, successors, support, action_mask, parts : as for :meth:`MDP.from_counts
-        <ethogram.models.mdps.MDP.from_counts>`, which has the mean of the draws. Rows without a count are drawn from
-        the prior; with a prior of zero, next states that were never counted have probability zero.
+    counts : n (state, action, next state), >= 0; or (state, action, slot) with `successors`.
+    prior, discount, successors, support, action_mask, parts : as for :meth:`MDP.from_counts
+        <ethogram.models.mdps.MDP.from_counts>`, which has the mean of the draws: `successors` and `support` have the
+        shape of `counts`, `action_mask` is (state, action). Rows without a count are drawn from the prior; with a
+        prior of zero, next states that were never counted have probability zero.
     num_draws : number of MDPs, >= 1.
 
     Raises
@@ -50,7 +53,7 @@ def draw_transitions(
 
     Examples
     --------
-    >>> from ethogram.models.mdps.soft_values import soft_values
+    >>> from ethogram.models.mdps import soft_values
     >>> drawn = draw_transitions(jax.random.key(0), [[[3, 1]], [[0, 2]]], prior=1.0, num_draws=50, discount=0.9)
     >>> values = jnp.stack([soft_values(mdp, [0.0, 1.0]).values for mdp in drawn])
     >>> values.shape

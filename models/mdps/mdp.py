@@ -245,10 +245,12 @@ class MDP:
 
     @property
     def num_states(self) -> int:
+        """Number of states."""
         return self.transitions.shape[0]
 
     @property
     def num_actions(self) -> int:
+        """Number of actions."""
         return self.transitions.shape[1]
 
     def expect(self, values: Reals) -> Float[Array, "*batch state action"]:

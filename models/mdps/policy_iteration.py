@@ -9,8 +9,9 @@ Values are kept as a level and the states' differences from it: with a discount 
 precision too large for the differences beside it, and policies depend on the differences alone.
 
 Howard (1960), "Dynamic programming and Markov processes"; Puterman and Shin (1978), "Modified policy iteration
-algorithms for discounted Markov decision problems"; Rust (1987), whose polyalgorithm is the soft case; shifts of
-sweeps are MacQueen's (1966).
+algorithms for discounted Markov decision problems"; both in Puterman (1994), "Markov decision processes", sections 6.4
+and 6.5. Rust (1987), "Optimal replacement of GMC bus engines", whose polyalgorithm is the soft case; shifts of sweeps
+are MacQueen's (1966).
 """
 
 from __future__ import annotations

@@ -84,7 +84,16 @@ def policy_values(
 
 
 def expected_value(mdp: MDP, reward: Reals, policy: Reals) -> Float[Array, "*batch"]:
-    """Expected values (...) of a policy under the start distribution of the MDP, uniform where it has none."""
+    """Expected values (...) of a policy under the start distribution of the MDP, uniform where it has none.
+
+    Parameters
+    ----------
+    mdp, reward, policy : as for :func:`policy_values`.
+
+    Raises
+    ------
+    TypeError, ValueError : as :func:`policy_values`.
+    """
     values = policy_values(mdp, reward, policy)
     return jnp.mean(values, -1) if mdp.start is None else values @ jnp.asarray(mdp.start, values.dtype)
 

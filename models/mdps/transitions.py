@@ -1,8 +1,8 @@
 """Transition probabilities: dense tables, sparse lists of successors, or deterministic next states.
 
-All have the methods that `DenseTransitions` describes; only that one holds a table (state, action, state). `expect`,
-`push`, `probability` and `draw` take any leading axes; `ahead`, `excess` and `chain` serve solvers, without leading
-axes and with the state axis last, which is fast.
+All have the same methods, and only the dense one holds a table (state, action, state). `expect`, `push`, `probability`
+and `draw` take any leading axes; `ahead`, `excess` and `chain` serve solvers, without leading axes and with the state
+axis last, which is fast.
 
 Puterman (1994), "Markov decision processes", section 2.1.
 """
@@ -29,9 +29,14 @@ LISTS_AT_MOST = 4
 
 @model_object
 class DenseTransitions:
-    """Dense transition probabilities."""
+    """Dense transition probabilities.
 
-    probabilities: Any  # P (state, action, next state), rows sum to one
+    Parameters
+    ----------
+    probabilities : P (state, action, next state), rows sum to one.
+    """
+
+    probabilities: Any
 
     def __post_init__(self):
         (table,) = read_reals(probabilities=self.probabilities)
@@ -43,6 +48,7 @@ class DenseTransitions:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Numbers of states and of actions."""
         return self.probabilities.shape[:2]
 
     def expect(self, values: Array) -> Array:
@@ -62,6 +68,7 @@ class DenseTransitions:
         return jax.random.categorical(key, jnp.log(self.probabilities[states, actions]))
 
     def for_solvers(self) -> DenseTransitions:
+        """The transitions themselves, which have the methods of solvers."""
         return self
 
     def ahead(self, values: Array) -> Array:
@@ -130,24 +137,29 @@ class SparseTransitions:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Numbers of states and of actions."""
         num_actions, _, num_states = self.probabilities.shape
         return num_states, num_actions
 
     def expect(self, values: Array) -> Array:
+        """Expected next values (..., state, action) of values (..., state)."""
         after = values[..., self.neighbours]
         own = "a" if self.neighbours.ndim == 3 else ""
         return jnp.einsum(f"acs,...{own}cs->...sa", self.probabilities, after, precision="highest")
 
     def push(self, weights: Array) -> Array:
+        """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
         own = "a" if self.neighbours.ndim == 3 else ""
         moved = jnp.einsum(f"acs,...sa->...{own}cs", self.probabilities, weights, precision="highest")
         return _gather_in(moved.reshape(*weights.shape[:-2], -1), self.neighbours, self.entering)
 
     def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
+        """P of single transitions, in the shape that the indices broadcast to."""
         after, chance = self._after(*jnp.broadcast_arrays(states, actions))
         return jnp.sum(jnp.where(after == next_states[..., None], chance, 0), axis=-1)
 
     def draw(self, key: Array, states: Array, actions: Array) -> Array:
+        """Next states after states and actions, in the shape that these broadcast to."""
         after, chance = self._after(*jnp.broadcast_arrays(states, actions))
         slot = jax.random.categorical(key, jnp.log(chance))
         return jnp.take_along_axis(after, slot[..., None], axis=-1)[..., 0]
@@ -160,9 +172,11 @@ class SparseTransitions:
         return neighbours[actions, :, states], chance
 
     def for_solvers(self) -> SparseTransitions:
+        """The transitions themselves, which have the methods of solvers."""
         return self
 
     def ahead(self, values: Array) -> Array:
+        """Expected next values (action, state) of values (state,)."""
         own = self.neighbours.ndim == 3
 
         def part(slot):
@@ -172,9 +186,11 @@ class SparseTransitions:
         return add_up(part, self.probabilities.shape[1])
 
     def excess(self) -> Array:
+        """By how much rows (action, state) sum to more than one."""
         return _excess(self.probabilities.sum(1), self.probabilities.shape[1])
 
     def chain(self, policy: Array) -> ListChain:
+        """The Markov chain of states under a policy (action, state)."""
         num_actions, _, num_states = self.probabilities.shape
         if self.neighbours.ndim == 3:
             weights = (policy[:, None] * self.probabilities).reshape(-1, num_states)
@@ -185,33 +201,43 @@ class SparseTransitions:
 
 @model_object
 class DeterministicTransitions:
-    """Deterministic transitions."""
+    """Deterministic transitions.
 
-    next_state: Any  # (state, action) integers
+    Parameters
+    ----------
+    next_state : (state, action) integers.
+    """
+
+    next_state: Any
 
     def __post_init__(self):
         object.__setattr__(self, "next_state", _states("next_state", self.next_state, 2, "(state, action)"))
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Numbers of states and of actions."""
         return self.next_state.shape
 
     def expect(self, values: Array) -> Array:
+        """Values (..., state, action) of the next states, of values (..., state)."""
         return values[..., self.next_state]
 
     def push(self, weights: Array) -> Array:
+        """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
         lists = self.for_solvers()
         moved = jnp.swapaxes(weights, -2, -1).reshape(*weights.shape[:-2], -1)
         return _gather_in(moved, lists.neighbours, lists.entering)
 
     def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
+        """One where the transition is the one that happens, else zero, in the shape that the indices broadcast to."""
         return (self.next_state[states, actions] == next_states).astype(float)
 
     def draw(self, key: Array, states: Array, actions: Array) -> Array:
+        """Next states after states and actions, in the shape that these broadcast to; the key is not used."""
         return self.next_state[states, actions]
 
     def for_solvers(self) -> SparseTransitions:
-        """The same as lists, one successor to each."""
+        """The same as lists of successors, one to each state and action."""
         if is_concrete(self.next_state):
             return self._lists
         neighbours = self.next_state.T[:, None]

@@ -2,8 +2,8 @@ r"""Bayesian networks of discrete variables.
 
 .. math:: p(x) = c \prod_i p(x_i \mid x_{\mathrm{pa}(i)})
 
-Pearl (1988), "Probabilistic Reasoning in Intelligent Systems"; the constant c is one except for networks made of
-factors.
+Pearl (1988), "Probabilistic Reasoning in Intelligent Systems", section 3.3; the constant c is one except for networks
+made of factors.
 """
 
 from __future__ import annotations
@@ -131,6 +131,7 @@ class BayesNet:
 
     @property
     def num_variables(self) -> int:
+        """Number of variables."""
         return len(self.tables)
 
     @functools.cached_property

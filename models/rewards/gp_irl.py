@@ -182,6 +182,7 @@ class GPIRL(Exportable):
 
     @property
     def num_features(self) -> int:
+        """Number of features."""
         return self.features.shape[-1]
 
     @property

@@ -72,8 +72,14 @@ def matching_marginals(potentials: ArrayLike) -> Float[Array, "*batch agent role
 
     .. math:: P(\sigma(a) = k) = \frac{\partial}{\partial W_{ak}} \log \sum_\sigma \exp \sum_b W_{b,\sigma(b)}
 
-    Potentials and errors are those of `log_permanent`. Rows sum to one, columns to at most one; all are zero where no
-    map is possible.
+    Parameters
+    ----------
+    potentials : (..., agent, role), as in `log_permanent`, with its errors.
+
+    Returns
+    -------
+    (..., agent, role), in the dtype of `potentials`. Rows sum to one, columns to at most one; all zero where
+    no map is possible.
 
     Examples
     --------
@@ -91,8 +97,14 @@ def sample_matching(key: Array, potentials: ArrayLike) -> Int[Array, "*batch age
     to the first, each agent draws the role that it removes from the set, in proportion to
     :math:`\exp(F_{a-1}(S\setminus k)+W_{ak})`.
 
-    Potentials and errors are those of `log_permanent`; for several draws, broadcast them along a new leading axis. The
-    roles are int32, and -1 for all agents where no map is possible.
+    Parameters
+    ----------
+    key : a typed key. For several draws, broadcast `potentials` along a new leading axis.
+    potentials : (..., agent, role), as in `log_permanent`, with its errors.
+
+    Returns
+    -------
+    (..., agent) int32, the role of each agent; -1 for all agents where no map is possible.
 
     Examples
     --------

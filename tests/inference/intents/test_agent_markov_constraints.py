@@ -10,7 +10,6 @@ from ethogram.domains import line_world
 from ethogram.inference.conjugate import ConjugateSVI, load_posterior
 from ethogram.models.intents import AgentMarkov, IntentConstraints
 
-
 S, A = line_world.NUM_CELLS, line_world.NUM_ACTIONS
 
 # Traces with stay labels serve models that do not take them, too.
