@@ -1,8 +1,8 @@
 r"""Draws of a positive scale with the density proportional to s^(k-1) exp(-A s^2 / 2 + B s), by rejection.
 
 It is the conditional of the scale of parameter expansion where the prior of what is scaled has a nonzero mean (see
-`gibbs_sweep`). Rejection for log-concave densities: Devroye (1986), "Non-uniform random variate generation", section
-VII.2; here with an envelope of two half normals.
+`gibbs_sweep`). Rejection for log-concave densities: Devroye (1986), "Non-uniform random variate generation";
+here with an envelope of two half normals.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Where even the probability of one assignment is out of reach, candidates from th
 Bethe estimates.
 
 Ours; its parts have their sources. Iterated local search with perturbed incumbents: Lourenço, Martin, Stützle (2003),
-"Iterated local search", section 2.
+"Iterated local search".
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def align_states(reference: ArrayLike, estimate: ArrayLike, *, num_states: int =
     References
     ----------
     Kuhn (1955), The Hungarian method for the assignment problem.
-    Unhelkar and Shah (2019), section 5: the normalised Hamming distance after such a matching.
+    Unhelkar and Shah (2019): the normalised Hamming distance after such a matching.
 
     Examples
     --------

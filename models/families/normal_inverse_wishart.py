@@ -60,11 +60,8 @@ class NormalCoordinates(NamedTuple):
 class Normal(ConjugateBlock):
     """Distribution of the mean of a Gaussian whose covariance is known, mu ~ N(m, V), one a batch entry.
 
-    An observation x ~ N(mu, R) has statistics (R^-1 x, R^-1).
-
-    Parameters
-    ----------
-    natural : V^-1 m (*batch, feature) and V^-1 (*batch, feature, feature); :meth:`from_standard` checks m and V.
+    An observation x ~ N(mu, R) has statistics (R^-1 x, R^-1). The coordinates `natural` are V^-1 m (*batch, feature)
+    and V^-1 (*batch, feature, feature); :meth:`from_standard` checks m and V.
     """
 
     natural: NormalCoordinates

@@ -1,4 +1,4 @@
-"""Initial assignments of intents, which section 5 of Unhelkar and Shah (2019) leaves open."""
+"""Initial assignments of intents, which Unhelkar and Shah (2019) leave open."""
 
 from __future__ import annotations
 

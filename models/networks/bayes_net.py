@@ -2,7 +2,7 @@ r"""Bayesian networks of discrete variables.
 
 .. math:: p(x) = c \prod_i p(x_i \mid x_{\mathrm{pa}(i)})
 
-Pearl (1988), "Probabilistic Reasoning in Intelligent Systems", section 3.3; the constant c is one except for networks
+Pearl (1988), "Probabilistic Reasoning in Intelligent Systems"; the constant c is one except for networks
 made of factors.
 """
 

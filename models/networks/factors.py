@@ -5,8 +5,7 @@ other factor :math:`\phi` becomes a binary child of its variables, :math:`p(1 \m
 in state 1, and :math:`\max \phi` goes into the constant. Variables without a table become uniform roots, their number
 of states in the constant as well: the function is the same to the last digit.
 
-The binary child is the virtual evidence of Pearl (1988), "Probabilistic Reasoning in Intelligent Systems", section
-2.2.2.
+The binary child is the virtual evidence of Pearl (1988), "Probabilistic Reasoning in Intelligent Systems".
 """
 
 from __future__ import annotations
