@@ -4,8 +4,8 @@ With a the largest step that takes some weight one beyond its bound, the steps a
 best is taken, even where it lowers the surrogate; where the smallest is best, a is divided by ten, up to six rounds in
 all.
 
-Program released with Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP"; projection onto the simplex for more than two states: Duchi et al. (2008), "Efficient projections onto
-the l1-ball", figure 1.
+Program released with Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP"; projection onto the
+simplex for more than two states: Duchi et al. (2008), "Efficient projections onto the l1-ball", figure 1.
 """
 
 from __future__ import annotations
