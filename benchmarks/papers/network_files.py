@@ -84,7 +84,7 @@ def load(query: StoredQuery) -> MarginalMAP:
 
 
 def sets_of(instance: str, numbers: range) -> list[StoredQuery]:
-    """Queries of a network, for every fraction."""
+    """Stored queries of one network: the given set numbers at each fraction of MAP variables."""
     stored = _read("queries.json")["instances"][instance]["sets"]
     return [StoredQuery(instance, fraction, number) for fraction in stored for number in numbers]
 

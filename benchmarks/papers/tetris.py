@@ -2,9 +2,9 @@
 
 "learned": the posterior of the weights of raw features (prior variance 2500) given the first 10, 20, 50 and 100 of 500
 decisions, with the last 400 held out; the most probable draw of 100 decisions then plays games of up to 250 moves. The
-floor of the action error is the expected error of the oracle, who knows the weights. "hurried": the same 100 pieces
-for a player who decides on 100, 72, 55 or 17 of them, as in the paper's third experiment, with a human player; the
-others fall straight, and are not decisions. The paper plays on 30 rows, and prints lengths of games of 20 rows.
+floor of the action error is that of an oracle with the true weights. "hurried": of the same 100 pieces the player
+places 100, 72, 55 or 17, as the human player of the paper's third experiment did; the others drop without a decision.
+The paper plays on 30 rows, and prints lengths of games of 20 rows.
 
 Small samples of these players are mostly separated: only the prior bounds their posterior, and every sampler mixes
 slowly there, as `min_ess` and `divergences` show.

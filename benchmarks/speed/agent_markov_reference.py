@@ -1,9 +1,9 @@
 """References for the agent Markov model: a CAVI iteration in NumPy and SciPy, and the E-step of dynamax.
 
 The iteration follows Unhelkar and Shah (2019), with the corrections listed in the model's module, and is independent of
-the package: transition matrices for every step, scaled messages with one NumPy call a step for all traces, counts by
-a sparse product, weights by L-BFGS-B in additive log-ratio coordinates, and constrained rows by SLSQP one at a time, as
-in the paper. Traces have one length and no missing actions.
+the package. It has one transition matrix per time step, and scaled messages by one NumPy call per time step for all
+traces. Counts are a sparse product, weights are fitted by L-BFGS-B in additive log-ratio coordinates, and constrained
+rows one at a time by SLSQP, as in the paper. Traces have one length and no missing actions.
 """
 
 from __future__ import annotations

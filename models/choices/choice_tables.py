@@ -174,19 +174,18 @@ def _choices(
     values: np.ndarray, null: np.ndarray, column: ColumnName, base: int | None, width: int, metadata: Metadata
 ) -> np.ndarray:
     if values.dtype.kind in "iu" or (values.dtype.kind == "f" and (values[~null] % 1 == 0).all()):
-        codes = np.where(null, -1, values).astype(int)
-        known = codes[codes != -1]
+        unknown = null | (values == -1)
+        known = values[~unknown]
         if base is None and known.size and known.min() > 0:
             raise ValueError(
                 f"column {column!r} has integers from {known.min()} to {known.max()}, and never 0: pass base=1 if they "
                 "number the options from 1, or base=0 if nobody chose the first option"
             )
         first = 0 if base is None else require_integer("base", base)
-        wrong = (codes != -1) & ((codes < first) | (codes >= first + width))
-        refuse(
-            wrong, f"column {column!r}, row ", codes, f": options are {first} to {first + width - 1}, or -1"
-        )
-        return np.where(codes == -1, -1, codes - first)
+        wrong = ~unknown & ((values < first) | (values >= first + width))
+        cure = f": options are {first} to {first + width - 1}, or -1"
+        refuse(wrong, f"column {column!r}, row ", values, cure)
+        return np.where(unknown, -1, np.where(unknown, first, values).astype(int) - first)
     if metadata.action_names is None:
         raise TypeError(
             f"column {column!r} has dtype {values.dtype}: pass integers, or metadata with action_names"

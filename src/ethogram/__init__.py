@@ -99,24 +99,6 @@ _ALIASES = {
 }
 """Former names, which scripts still use, and what they are called now."""
 
-_MOVED = {
-    "Posterior": "ConjugatePosterior",
-    "choice_shares": "choices.choice_shares",
-    "elasticities": "choices.elasticities",
-    "find_mode": "choices.find_choice_mode",
-    "fit_linear_reward": "fit_max_entropy(mdp, data, features)",
-    "intent_errors": "intents.intent_errors",
-    "marginal_effects": "choices.marginal_effects",
-    "mdp_from_counts": "MDP.from_counts",
-    "mdp_from_gymnasium": "MDP.from_gymnasium",
-    "predict_choice": "predict_choice_probabilities(...).argmax(-1)",
-    "predict_probabilities": "predict_choice_probabilities",
-    "score_curve": "heldout_score_curve",
-    "transfer": "transfer_reward",
-    "willingness_to_pay": "choices.willingness_to_pay",
-}
-"""What to write in place of names that have moved."""
-
 __version__ = "0.1.0"
 
 __all__ = sorted(_HOMES)
@@ -127,8 +109,7 @@ def __getattr__(name: str) -> Any:
     if name in _SYSTEMS:
         value = import_module(f"ethogram.{name}")
     elif public not in _HOMES:
-        moved = f": use ethogram.{_MOVED[name]}" if name in _MOVED else ""
-        raise AttributeError(f"module 'ethogram' has no attribute {name!r}{moved}")
+        raise AttributeError(f"module 'ethogram' has no attribute {name!r}")
     elif name == "markov_chain":  # the module, under whose name the subpackage holds nothing
         value = import_module(f"{_HOMES[name]}.{name}")
     else:

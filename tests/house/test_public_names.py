@@ -36,15 +36,6 @@ def test_every_public_name_is_there():
         _ = ethogram.nothing
 
 
-@pytest.mark.parametrize("name", sorted(ethogram._MOVED))
-def test_names_that_moved_say_where_to(name):
-    with pytest.raises(AttributeError, match=f"no attribute '{name}': use ethogram."):
-        getattr(ethogram, name)
-    target = ethogram
-    for part in ethogram._MOVED[name].partition("(")[0].split("."):
-        target = getattr(target, part)
-
-
 def test_the_top_level_is_small():
     """The rest is under the front modules."""
     assert len(ethogram.__all__) <= 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 import sys
 from pathlib import Path
@@ -17,6 +18,27 @@ def neighbour(name):
     sys.modules[name] = module  # so that neighbours can import each other
     spec.loader.exec_module(module)
     return module
+
+
+def count_primitives(jaxpr, total=None):
+    """How often each primitive stands in a jaxpr, those inside other jaxprs included."""
+    total = collections.Counter() if total is None else total
+    for equation in jaxpr.eqns:
+        total[equation.primitive.name] += 1
+        inner = jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
+        )
+        for part in inner:
+            part = getattr(part, "jaxpr", part)
+            if hasattr(part, "eqns"):
+                count_primitives(part, total)
+    return total
+
+
+@pytest.fixture(scope="session")
+def primitives():
+    """The function `count_primitives`."""
+    return count_primitives
 
 
 @pytest.fixture(scope="session")

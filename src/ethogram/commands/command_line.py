@@ -73,7 +73,7 @@ def _parser() -> _Parser:
         "tour",
         help="fit every system to its bundled data",
         description="Fits systems to their bundled data, in parallel on the available cores; prints a table and "
-        "writes a figure and an ArviZ file for each. About two minutes on two cores, if nothing is compiled yet.",
+        "writes a figure and an ArviZ file for each. Under three minutes on two cores, if nothing is compiled yet.",
     )
     tour.add_argument("systems", nargs="*", metavar="SYSTEM", help="systems to fit; all of them by default")
     tour.add_argument("--out", type=Path, default=Path("tour"), metavar="DIR", help="output folder (tour)")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -28,6 +28,9 @@ from ethogram.inference.export import to_arviz
 from ethogram.models.choices import Decisions, NoisyMDP
 from ethogram.plots import choices as plots_choices
 from ethogram.tour.guide import Guide, TourReport
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["FULL", "PLAYERS", "QUICK", "TourSizes", "tour"]
 
@@ -232,7 +235,7 @@ def _replacement(
 
 
 def _draw(
-    figure: Any,
+    figure: Figure,
     key: jax.Array,
     learned: dict[str, Learned],
     errors: dict[str, np.ndarray],

@@ -7,7 +7,7 @@ one intent and a model that infers how many there are, compared on held-out wind
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -24,6 +24,9 @@ from ethogram.plots import intents as plots_agents
 from ethogram.tour.football_roles import iterations_done
 from ethogram.tour.guide import Guide, TourReport
 from ethogram.tour.mouse_intents import draw_windows, typical_trace, where_moves_lead
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["FULL", "QUICK", "TourSizes", "tour"]
 
@@ -193,7 +196,7 @@ def _maze_height(inferred: InferredIntents) -> float:
 
 
 def _draw(
-    figure: Any, data: Trajectories, inferred: InferredIntents, policy: np.ndarray, share: np.ndarray
+    figure: Figure, data: Trajectories, inferred: InferredIntents, policy: np.ndarray, share: np.ndarray
 ) -> None:
     """The maze by intent above, one window over time and the shares of all intents below."""
     shown = inferred.used[:MOST_SHOWN]

@@ -7,7 +7,7 @@ are the paper's baselines and further ones.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +16,9 @@ from ethogram.domains import uai_networks
 from ethogram.inference.networks import MarginalMAPResult, solve_mmap
 from ethogram.plots import networks as plots_mmap
 from ethogram.tour.guide import Guide, TourReport
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["FULL", "METHODS", "QUICK", "TourSizes", "tour"]
 
@@ -113,7 +116,7 @@ def _answers(found: dict[str, dict[str, MarginalMAPResult]]) -> Any:
     return xarray.DataTree.from_dict(groups)
 
 
-def _draw(figure: Any, found: dict[str, dict[str, MarginalMAPResult]], sizes: TourSizes) -> None:
+def _draw(figure: Figure, found: dict[str, dict[str, MarginalMAPResult]], sizes: TourSizes) -> None:
     """Log probability of each method's incumbent over time, one network an axes."""
     for axes, (name, results) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
         known = uai_networks.KNOWN[name]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -28,6 +28,9 @@ from ethogram.models.mdps import expected_value_difference
 from ethogram.models.rewards import GPIRL, select_inducing_points
 from ethogram.plots import rewards as plots_rewards
 from ethogram.tour.guide import Guide, TourReport
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["FULL", "QUICK", "TourSizes", "tour"]
 
@@ -199,7 +202,7 @@ def _bus(key: jax.Array, guide: Guide, sizes: TourSizes) -> tuple[dict[str, Any]
 
 
 def _draw(
-    figure: Any, worlds: Worlds, fit: RewardFit, draws: dict[str, np.ndarray], curve: np.ndarray
+    figure: Figure, worlds: Worlds, fit: RewardFit, draws: dict[str, np.ndarray], curve: np.ndarray
 ) -> None:
     """Truth, mean with policy, and deviation above; relevances, learning curve, coverage and the bus below."""
     home = worlds.home

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 
 import jax
@@ -188,28 +187,13 @@ def test_gradients_under_vmap(problems, mapped, chain_oracle):
     close(result, (value, expected), **DOUBLE)
 
 
-def count_primitives(jaxpr, total=None):
-    """How often each primitive stands in a jaxpr, those inside other jaxprs included."""
-    total = collections.Counter() if total is None else total
-    for equation in jaxpr.eqns:
-        total[equation.primitive.name] += 1
-        inner = jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")
-        )
-        for part in inner:
-            part = getattr(part, "jaxpr", part)
-            if hasattr(part, "eqns"):
-                count_primitives(part, total)
-    return total
-
-
 @pytest.mark.parametrize("num_sequences", [6, 200], ids=["one chunk", "many chunks"])
-def test_vmap_leaves_one_cond_and_no_select_over_its_branches(num_sequences):
+def test_vmap_leaves_one_cond_and_no_select_over_its_branches(num_sequences, primitives):
     shapes = [(3,), (3, 3), (num_sequences, 7, 3)]
 
     def counted(function, *lead):
         jaxpr = jax.make_jaxpr(function)(*(jnp.zeros((*a, *b)) for a, b in zip(lead, shapes, strict=True)))
-        total = count_primitives(jaxpr.jaxpr)
+        total = primitives(jaxpr.jaxpr)
         return {name: total[name] for name in ("cond", "select_n", "scan", "exp")}
 
     plain = counted(gradient, (), (), ())

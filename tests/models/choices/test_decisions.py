@@ -126,6 +126,9 @@ def test_codes_of_choices_start_at_their_base():
     read = functools.partial(Decisions.from_wide, table, features={"x": ["a", "b", "c"]}, choice="taken")
     with pytest.raises(ValueError, match="column 'taken' has integers from 1 to 2, and never 0: pass base=1"):
         read()
+    huge = table | {"taken": np.array([0, 2**64 - 1, 1], np.uint64)}  # -1 after a cast
+    with pytest.raises(ValueError, match=r"row \[1\] is 18446744073709551615: options are 0 to 2"):
+        Decisions.from_wide(huge, features={"x": ["a", "b", "c"]}, choice="taken")
     assert read(base=1).choice.tolist() == [0, 1, -1] and read(base=0).choice.tolist() == [1, 2, -1]
     with pytest.raises(ValueError, match=r"column 'taken', row \[0\] is 1: options are 3 to 5, or -1"):
         read(base=3)

@@ -12,12 +12,6 @@ from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_values import soft_values
 
 
-@pytest.fixture(autouse=True)
-def ranks():
-    with jax.numpy_rank_promotion("raise"):
-        yield
-
-
 def table_of(world):
     """Probabilities (state, action, next state)."""
     count = world.num_states

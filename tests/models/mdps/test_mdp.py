@@ -14,12 +14,6 @@ from ethogram.models.mdps.soft_values import soft_values
 from ethogram.models.mdps.transitions import DeterministicTransitions
 
 
-@pytest.fixture(autouse=True)
-def ranks():
-    with jax.numpy_rank_promotion("raise"):
-        yield
-
-
 def tables(seed, num_states, num_actions):
     """Next states (state, action), and probabilities (state, action, state) with zeros among them."""
     random = np.random.default_rng(seed)

@@ -16,12 +16,6 @@ from ethogram.models.mdps.policy_values import expected_value, policy_values
 DISCOUNTS = [0.0, 0.5, 0.9, 0.99, 0.9999]
 
 
-@pytest.fixture(autouse=True)
-def ranks():
-    with jax.numpy_rank_promotion("raise"):
-        yield
-
-
 def chances(seed, num_states, num_actions):
     """Probabilities (state, action, state), most of them small."""
     table = np.random.default_rng(seed).dirichlet(np.full(num_states, 0.2), (num_states, num_actions))

@@ -15,12 +15,6 @@ DISCOUNTS = [0.0, 0.5, 0.9, 0.99, 0.9999]
 SCALES = [0.1, 1.0, 10.0, 100.0]
 
 
-@pytest.fixture(autouse=True)
-def ranks():
-    with jax.numpy_rank_promotion("raise"):
-        yield
-
-
 def chances(seed, num_states, num_actions):
     """Probabilities (state, action, state), most of them small."""
     table = np.random.default_rng(seed).dirichlet(np.full(num_states, 0.2), (num_states, num_actions))

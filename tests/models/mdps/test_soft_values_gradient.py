@@ -15,12 +15,6 @@ from ethogram.models.mdps.soft_values import soft_values
 COUNT, ACTIONS, SLOTS = 5, 3, 2
 
 
-@pytest.fixture(autouse=True)
-def ranks():
-    with jax.numpy_rank_promotion("raise"):
-        yield
-
-
 def lists(seed, count=COUNT):
     random = np.random.default_rng(seed)
     shape = (count, ACTIONS, SLOTS)

@@ -10,12 +10,6 @@ import pytest
 from ethogram.models.mdps.mdp import MDP
 
 
-@pytest.fixture(autouse=True)
-def ranks():
-    with jax.numpy_rank_promotion("raise"):
-        yield
-
-
 def lists(seed, num_states, num_actions, num_slots, local=False):
     """Successors, at random or a few steps ahead of the state, and probabilities; states may be listed twice."""
     random = np.random.default_rng(seed)

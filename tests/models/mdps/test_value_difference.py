@@ -14,12 +14,6 @@ from ethogram.models.mdps.soft_values import soft_policy
 from ethogram.models.mdps.value_difference import expected_value_difference
 
 
-@pytest.fixture(autouse=True)
-def ranks():
-    with jax.numpy_rank_promotion("raise"):
-        yield
-
-
 def chances(seed, num_states, num_actions):
     table = np.random.default_rng(seed).dirichlet(np.full(num_states, 0.4), (num_states, num_actions))
     return table / table.sum(-1, keepdims=True)
