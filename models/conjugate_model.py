@@ -127,6 +127,13 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         """The model with the structure it takes from the training data. Default: the model itself."""
         return self
 
+    def with_prior_of(self, earlier: Any) -> Any:
+        """The model with what `bind` would take from the data taken from a bound model, whose fit this one continues.
+
+        Default: the model itself.
+        """
+        return self
+
     def check_continues(self, earlier: Any) -> None:
         """Raise ValueError unless a fit of the model `earlier` can be continued. Default: shapes alone decide."""
 

@@ -117,8 +117,10 @@ class ConjugateSVI:
             raise ValueError(f"tol must be at least 0, not {tol}")
         self.model.check(data)
         key_start, key_plan, key_next = jax.random.split(key, 3)
-        run = Run(self.model.bind(data), data, key_plan, batch_size, step_size, evaluate_every, tol)
-        first = init.step if isinstance(init, ConjugateResult) else 0
+        continues = isinstance(init, ConjugateResult)
+        model = self.model.with_prior_of(init.posterior.model) if continues else self.model
+        run = Run(model.bind(data), data, key_plan, batch_size, step_size, evaluate_every, tol)
+        first = init.step if continues else 0
         step_size_at(run.step_size, np.unique([first, first + num_steps - 1]))
         state, save = None, lambda state: None
         if checkpoint is not None:

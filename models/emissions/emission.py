@@ -30,9 +30,10 @@ __all__ = [
 class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
 
-    Abstract methods are required. The other hooks have defaults: `start_features`, and `symbol_table`,
-    `chain_features` and `chain_weights` of :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A misspelt
-    hook raises an error when the class is defined.
+    Abstract methods are required. The other hooks have defaults: `bind`, `with_prior_of`, `arrange`,
+    `start_features`, and `symbol_table`, `chain_features` and `chain_weights` of
+    :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A misspelt hook raises an error when the class is
+    defined.
 
     Attributes
     ----------
@@ -53,13 +54,13 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
 
     @abc.abstractmethod
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
-        """Expected log likelihood (..., state) of observations under q, by the expected statistics of the blocks."""
+        """Expected log likelihood (..., state) of arranged observations under q, by the blocks' expected statistics."""
 
     @abc.abstractmethod
     def label_statistics(
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
-        """Sufficient statistics of labelled frames, by block."""
+        """Sufficient statistics of labelled frames of arranged observations, by block."""
 
     @abc.abstractmethod
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
@@ -68,6 +69,18 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+    def bind(self, data: Trajectories, num_states: int) -> Any:
+        """The emission with the prior that it takes from `data`. Default: the emission itself."""
+        return self
+
+    def with_prior_of(self, earlier: Any) -> Any:
+        """The emission with what it would take from data taken from one that is bound. Default: the emission itself."""
+        return self
+
+    def arrange(self, data: Trajectories) -> Array:
+        """Observations in the form that the expected log likelihood takes. Default: those of `read`."""
+        return self.read(data)
 
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
         """Frames as points (sequence, time, feature), for clustering. Default: the observations."""

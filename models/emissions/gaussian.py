@@ -14,11 +14,10 @@ from jax import Array, lax
 from ethogram.models.arguments import concretely, is_concrete, read_reals, require_covariance, require_integer
 from ethogram.models.chains.log_space import logsumexp
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.data_prior import CentredEmission, data_moments, warn_of_far_prior
 from ethogram.models.emissions.emission import (
-    Emission,
     of_every,
     one_hot,
-    read_observations,
     repeat_rows,
     rows_of,
 )
@@ -33,38 +32,56 @@ from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmission"]
 
-CURE = "pass data._replace(observations=data.observations.astype(float))"
-FLOATS = f"a Gaussian emission needs floats: {CURE}"
 
-
-class _NormalInverseWishartEmission(Emission):
-    """Emissions of Gaussians with unknown mean and covariance: their block, and what they read."""
+class _NormalInverseWishartEmission(CentredEmission):
+    """Emissions of Gaussians with unknown mean and covariance: their prior, and where it comes from."""
 
     def _read_parameters(self: Any) -> None:
         size = self.num_features
         require_integer("num_features", size, 1)
         dof = float(size + 2) if self.dof is None else self.dof
-        mean, strength, dof, scale = read_reals(
-            mean=self.mean, strength=self.strength, dof=dof, scale=self.scale
-        )
+        given = {name: x for name in ("mean", "scale") if (x := getattr(self, name)) is not None}
+        strength, dof, *rest = read_reals(strength=self.strength, dof=dof, **given)
+        given = dict(zip(given, rest, strict=True))
         for name, value in {"strength": strength, "dof": dof}.items():
             if value.ndim:
                 raise ValueError(
                     f"{name} must be a number, the same for every state, not of shape {value.shape}"
                 )
-        if scale.shape not in ((), (size, size)):
-            raise ValueError(f"scale must be a number or of shape ({size}, {size}), not {scale.shape}")
-        mean, scale = of_every("mean", mean, size), _matrix(scale, size)
-        self._set(mean=mean, strength=strength, dof=dof, scale=scale)
+        if "scale" in given:
+            if given["scale"].shape not in ((), (size, size)):
+                raise ValueError(
+                    f"scale must be a number or of shape ({size}, {size}), not {given['scale'].shape}"
+                )
+            given["scale"] = _matrix(given["scale"], size)
+        if "mean" in given:
+            given["mean"] = of_every("mean", given["mean"], size)
+        self._set(strength=strength, dof=dof, **given)
 
     def _block(self: Any) -> NormalInverseWishart:
-        return NormalInverseWishart.from_standard(
-            self.mean, self.strength, self.dof, self.scale, origin=self.mean
-        )
+        size, dtype = self.num_features, self.strength.dtype
+        mean = np.zeros(size, dtype) if self.mean is None else self.mean
+        scale = np.eye(size, dtype=dtype) if self.scale is None else self.scale
+        return NormalInverseWishart.from_standard(mean, self.strength, self.dof, scale, origin=mean)
 
-    def read(self: Any, data: Trajectories) -> Array:
-        """Observations (sequence, time, feature)."""
-        return read_observations(data, self.num_features, jnp.floating, FLOATS)
+    def _dof_of_scale(self: Any) -> Any:
+        """The factor nu - D - 1 between Psi and the prior mean of the covariance; 1 where there is no mean."""
+        return concretely(lambda xp, nu: xp.maximum(nu - self.num_features - 1, 1), self.dof)
+
+    def bind(self: Any, data: Trajectories, num_states: int) -> Any:
+        """The emission with mean and scale set from `data` where they are None; warns where one given is far off."""
+        size, parts = self.num_features, num_states * getattr(self, "num_components", 1)
+        factor = concretely(
+            lambda xp, nu: xp.maximum(nu - size - 1, 1), self.dof
+        )  # of Psi to the mean covariance
+        mean, scale = self.mean, self.scale
+        if mean is None or scale is None:
+            found = data_moments(data, self.strength.dtype)
+            mean = found.mean if mean is None else mean
+            scale = found.covariance * (factor / parts ** (2 / size)) if scale is None else scale
+        if self.known is None:
+            warn_of_far_prior(data, parts, mean, scale / (factor * self.strength), scale)
+        return self._filled(mean=mean, scale=scale)
 
 
 @model_object
@@ -77,18 +94,20 @@ class GaussianEmission(_NormalInverseWishartEmission):
     Parameters
     ----------
     num_features : D.
-    mean : m, in the units of the data; a number or (feature,).
+    mean : m, in the units of the data; a number or (feature,). None takes the mean of the data.
     strength : kappa > 0, prior strength of the mean, in observations.
     dof : nu > D - 1; None takes D + 2, the least integer at which the covariance has a mean.
-    scale : Psi, in squared units; a number (times the identity) or (feature, feature).
+    scale : Psi, in squared units; a number (times the identity) or (feature, feature). None sets it so that the prior
+        mean of a covariance is that of the data over K^(2/D) (Fraley and Raftery 2007, section 3). Without data,
+        `mean` and `scale` are 0 and 1.
     known : ``Known((mean (state, feature), covariance (state, feature, feature)))``, NaN where unknown.
     """
 
     num_features: int = static_field()
-    mean: Any = 0.0
+    mean: Any = None
     strength: Any = 0.01
     dof: Any = None
-    scale: Any = 1.0
+    scale: Any = None
     known: Known | None = None
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "mean": ("state", "feature"),
@@ -105,11 +124,11 @@ class GaussianEmission(_NormalInverseWishartEmission):
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Expected log density (..., state) of observations (..., feature)."""
-        return _expected_gaussian(expected["mean_covariance"], _plus_row(observations, -self.mean))
+        return _expected_gaussian(expected["mean_covariance"], observations)
 
     def chain_features(self, observations: Array, observed: Array) -> Array:
         """Features (time, feature, sequence) of observations (sequence, time, feature), zero where missing."""
-        x = jnp.transpose(_plus_row(observations, -self.mean), (1, 2, 0))
+        x = jnp.transpose(observations, (1, 2, 0))
         observed = observed.T[:, None]
         return _quadratic_features(jnp.where(observed, x, 0), observed.astype(x.dtype), 1)
 
@@ -121,7 +140,7 @@ class GaussianEmission(_NormalInverseWishartEmission):
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
         """Statistics of labelled frames: sums of x and x x' of every state, and how many there are."""
-        return {"mean_covariance": _gaussian_statistics(frames - np.asarray(self.mean), labels, num_states)}
+        return {"mean_covariance": _gaussian_statistics(frames, labels, num_states)}
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""
@@ -129,7 +148,7 @@ class GaussianEmission(_NormalInverseWishartEmission):
 
 
 @model_object
-class KnownCovarianceEmission(Emission):
+class KnownCovarianceEmission(CentredEmission):
     r"""One Gaussian a state, with unknown mean and known covariance R.
 
     .. math:: \mu_k \sim N(m, V), \qquad x_t \mid z_t = k \sim N(\mu_k, R)
@@ -137,21 +156,23 @@ class KnownCovarianceEmission(Emission):
     Parameters
     ----------
     covariance : R (feature, feature), in squared units of the data.
-    mean : m; a number or (feature,).
-    mean_covariance : V; a number (times the identity) or (feature, feature).
+    mean : m; a number or (feature,). None takes the mean of the data.
+    mean_covariance : V; a number (times the identity) or (feature, feature). None takes the covariance of the data.
+        Without data, `mean` and `mean_covariance` are 0 and 1.
     known : ``Known(mean (state, feature))``, NaN where unknown.
     """
 
     covariance: Any
-    mean: Any = 0.0
-    mean_covariance: Any = 1.0
+    mean: Any = None
+    mean_covariance: Any = None
     known: Known | None = None
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"mean": ("state", "feature")}
+    prior_from_data: ClassVar[tuple[str, ...]] = ("mean", "mean_covariance")
 
     def __post_init__(self):
-        covariance, mean, spread = read_reals(
-            covariance=self.covariance, mean=self.mean, mean_covariance=self.mean_covariance
-        )
+        given = {name: x for name in ("mean", "mean_covariance") if (x := getattr(self, name)) is not None}
+        covariance, *rest = read_reals(covariance=self.covariance, **given)
+        given = dict(zip(given, rest, strict=True))
         if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
             raise ValueError(
                 f"covariance must be a (feature, feature) matrix, not of shape {covariance.shape}"
@@ -159,12 +180,34 @@ class KnownCovarianceEmission(Emission):
         if is_concrete(covariance):
             require_covariance("covariance", covariance)
         size = covariance.shape[0]
-        mean, spread = of_every("mean", mean, size), _matrix(spread, size)
-        self._set(covariance=covariance, mean=mean, mean_covariance=spread)
+        if "mean" in given:
+            given["mean"] = of_every("mean", given["mean"], size)
+        if "mean_covariance" in given:
+            given["mean_covariance"] = _matrix(given["mean_covariance"], size)
+        self._set(covariance=covariance, **given)
         self._block()
 
+    @property
+    def num_features(self) -> int:
+        """D."""
+        return self.covariance.shape[0]
+
+    def bind(self, data: Trajectories, num_states: int) -> KnownCovarianceEmission:
+        """The emission with its prior set from `data` where it is None; warns where a mean given is far off."""
+        mean, spread = self.mean, self.mean_covariance
+        if mean is None or spread is None:
+            found = data_moments(data, self.covariance.dtype)
+            mean = found.mean if mean is None else mean
+            spread = found.covariance if spread is None else spread
+        if self.known is None:
+            warn_of_far_prior(data, num_states, mean, spread)
+        return self._filled(mean=mean, mean_covariance=spread)
+
     def _block(self) -> Normal:
-        return Normal.from_standard(self.mean, self.mean_covariance)
+        size, dtype = self.num_features, self.covariance.dtype
+        mean = np.zeros(size, dtype) if self.mean is None else self.mean
+        spread = np.eye(size, dtype=dtype) if self.mean_covariance is None else self.mean_covariance
+        return Normal.from_standard(mean, spread, origin=mean)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
         """One block of means, ``mean``, a row a state."""
@@ -197,10 +240,6 @@ class KnownCovarianceEmission(Emission):
         """Gaussians at parameters ``mean (state, feature)``."""
         return dist.MultivariateNormal(parameters["mean"], self.covariance)
 
-    def read(self, data: Trajectories) -> Array:
-        """Observations (sequence, time, feature)."""
-        return read_observations(data, self.mean.shape[0], jnp.floating, FLOATS)
-
 
 @model_object
 class GaussianMixtureEmission(_NormalInverseWishartEmission):
@@ -221,10 +260,10 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
     num_features: int = static_field()
     num_components: int = static_field()
     concentration: Any = 1.0
-    mean: Any = 0.0
+    mean: Any = None
     strength: Any = 0.01
     dof: Any = None
-    scale: Any = 1.0
+    scale: Any = None
     known: Known | None = None
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {
         "weight": ("state", "component"),
@@ -237,7 +276,7 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         self._read_parameters()
         (concentration,) = read_reals(concentration=self.concentration)
         concentration = of_every("concentration", concentration, self.num_components)
-        self._set(concentration=concentration.astype(self.mean.dtype))
+        self._set(concentration=concentration.astype(self.strength.dtype))
         self._block()
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
@@ -259,7 +298,7 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         """Log of summed expected component weights (..., state) of observations (..., feature)."""
         log_weight = expected["weight"].concentration
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), expected["mean_covariance"])
-        parts = _expected_gaussian(flat, _plus_row(observations, -self.mean))
+        parts = _expected_gaussian(flat, observations)
         parts = parts.reshape(*parts.shape[:-1], *log_weight.shape)
         return logsumexp(parts + log_weight.reshape((1,) * (parts.ndim - 2) + log_weight.shape), -1)
 
@@ -274,7 +313,7 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
             if len(members) > count:
                 centres = frames[rng.choice(members, count, replace=False)]
                 part[members] = np.argmin(((frames[members, None] - centres) ** 2).sum(-1), axis=1)
-        both = _gaussian_statistics(frames - np.asarray(self.mean), labels * count + part, num_states * count)
+        both = _gaussian_statistics(frames, labels * count + part, num_states * count)
         components = type(both)(*(x.reshape(num_states, count, *x.shape[1:]) for x in both))
         return {"weight": DirichletCoordinates(components.strength), "mean_covariance": components}
 

@@ -60,43 +60,60 @@ class NormalCoordinates(NamedTuple):
 class Normal(ConjugateBlock):
     """Distribution of the mean of a Gaussian whose covariance is known, mu ~ N(m, V), one a batch entry.
 
-    An observation x ~ N(mu, R) has statistics (R^-1 x, R^-1). The coordinates `natural` are V^-1 m (*batch, feature)
-    and V^-1 (*batch, feature, feature); :meth:`from_standard` checks m and V.
+    An observation x ~ N(mu, R), relative to ``origin``, has statistics (R^-1 x, R^-1).
+
+    Parameters
+    ----------
+    natural : V^-1 m (*batch, feature), for m relative to ``origin``, and V^-1 (*batch, feature, feature);
+        :meth:`from_standard` checks m and V.
+    origin : (feature,), or with the leading axes of the batch; None is zeros. It never moves, and blocks that meet in
+        one `step` must share it. Near the data it keeps large offsets from cancelling.
     """
 
     natural: NormalCoordinates
+    origin: Any = None
 
     @classmethod
-    def from_standard(cls, mean: Reals, covariance: Reals) -> "Normal":
+    def from_standard(cls, mean: Reals, covariance: Reals, origin: Reals | None = None) -> "Normal":
         """Block N(mean (*batch, feature), covariance (*batch, feature, feature)), batches broadcast.
+
+        ``origin`` (feature,) is zeros if None; give the prior mean where data are far from 0.
 
         Raises
         ------
         ValueError : a value is NaN, shapes do not fit, or a covariance is not symmetric positive definite.
         TypeError : an array of integers.
         """
-        m, v = read_reals(mean=mean, covariance=covariance)
+        given = {} if origin is None else {"origin": origin}
+        m, v, *rest = read_reals(mean=mean, covariance=covariance, **given)
         came = f"mean has shape {m.shape} and covariance {v.shape}"
         if m.ndim < 1 or v.shape[-2:] != (m.shape[-1], m.shape[-1]):
             raise ValueError(f"{came}: give (*batch, feature) and (*batch, feature, feature)")
         batch = common_batch(came, m.shape[:-1], v.shape[:-2])
         if is_concrete(v):
             require_covariance("covariance", v)
-        return cls(concretely(functools.partial(_normal_coordinates, batch), m, v))
+        centre = rest[0] if rest else jnp.asarray(np.zeros(m.shape[-1:], dtype=m.dtype))
+        if centre.ndim < 1 or centre.shape != (*batch[: centre.ndim - 1], m.shape[-1]):
+            raise ValueError(f"origin has shape {centre.shape}: give it one entry a feature, {m.shape[-1:]}")
+        return cls(concretely(functools.partial(_normal_coordinates, batch), m, v, centre), centre)
 
     def _moments(self) -> tuple[Array, Array]:
-        """Means, and lower Cholesky factors of the precisions."""
+        """Means relative to the origin, and lower Cholesky factors of the precisions."""
         factor = jnp.linalg.cholesky(self.natural.precision)
         return cho_solve((factor, True), self.natural.precision_mean[..., None])[..., 0], factor
 
+    def _centre(self, ndim: int) -> Any:
+        return 0.0 if self.origin is None else broadcast_batch(self.origin, ndim)
+
     def expected_statistics(self) -> NormalCoordinates:
-        """E mu = m and E(-mu mu'/2) = -(V + m m')/2."""
+        """E mu = m and E(-mu mu'/2) = -(V + m m')/2, relative to the origin."""
         mean, factor = self._moments()
         return NormalCoordinates(mean, -0.5 * (_inverse(factor) + mean[..., :, None] * mean[..., None, :]))
 
     def statistics(self, *value: Float[Array, "*batch feature"]) -> NormalCoordinates:
-        """Mu and -mu mu'/2."""
+        """Mu and -mu mu'/2, relative to the origin."""
         (mean,) = value
+        mean = mean - self._centre(mean.ndim)
         return NormalCoordinates(mean, -0.5 * mean[..., :, None] * mean[..., None, :])
 
     def log_partition(self) -> Float[Array, "*batch"]:
@@ -106,11 +123,12 @@ class Normal(ConjugateBlock):
         return 0.5 * (quadratic - 2 * _half_log_det(factor) + mean.shape[-1] * math.log(2 * math.pi))
 
     def divergence(self, other: "Normal") -> Divergence:
-        """KL(self || other) of each entry; no Gamma functions are in it."""
+        """KL(self || other) of each entry, whose origins may differ; no Gamma functions are in it."""
         mean, factor = self._moments()
         other_mean, other_factor = other._moments()
         other_factor = jnp.broadcast_to(other_factor, factor.shape)
         gap = mean - jnp.broadcast_to(other_mean, mean.shape)
+        gap = gap + (self._centre(mean.ndim) - other._centre(mean.ndim))
         distance = jnp.sum(jnp.einsum("...ij,...i->...j", other_factor, gap) ** 2, axis=-1)
         none = jnp.zeros_like(distance, shape=(*distance.shape, 0))
         return Divergence(0.5 * (cholesky_divergence(factor, other_factor) + distance), none, none, none)
@@ -122,11 +140,11 @@ class Normal(ConjugateBlock):
         noise = jax.random.normal(key, shape, dtype=mean.dtype)
         factor = jnp.broadcast_to(factor, (*shape, shape[-1]))
         spread = solve_triangular(factor, noise[..., None], trans=1, lower=True)[..., 0]
-        return jnp.broadcast_to(mean, shape) + spread
+        return jnp.broadcast_to(mean + self._centre(mean.ndim), shape) + spread
 
     def mean(self) -> Float[Array, "*batch feature"]:
-        """M."""
-        return self._moments()[0]
+        """M, in the units of the data."""
+        return self.standard().mean
 
     def predictive(self, covariance: Float[Array, "*batch feature feature"]) -> dist.Distribution:
         """N(m, R + V): one observation with noise ``covariance`` R, the mean integrated out."""
@@ -134,9 +152,9 @@ class Normal(ConjugateBlock):
         return dist.MultivariateNormal(mean, covariance_matrix=own + jnp.broadcast_to(covariance, own.shape))
 
     def standard(self) -> MeanCovariance:
-        """M and V."""
+        """M, in the units of the data, and V."""
         mean, factor = self._moments()
-        return MeanCovariance(mean, _inverse(factor))
+        return MeanCovariance(mean + self._centre(mean.ndim), _inverse(factor))
 
 
 class NormalInverseWishartCoordinates(NamedTuple):
@@ -352,9 +370,10 @@ class NormalInverseWishart(ConjugateBlock):
         require_covariance(f"{name}.covariance", value[1], [tuple(at) for at in np.argwhere(rows).tolist()])
 
 
-def _normal_coordinates(batch: tuple[int, ...], xp: Any, m: Any, v: Any) -> NormalCoordinates:
-    """Natural coordinates of a mean and a covariance, by the array module ``xp``."""
+def _normal_coordinates(batch: tuple[int, ...], xp: Any, m: Any, v: Any, centre: Any) -> NormalCoordinates:
+    """Natural coordinates, relative to ``centre``, of a mean and a covariance, by the array module ``xp``."""
     m = xp.broadcast_to(m, (*batch, *m.shape[-1:]))
+    m = m - xp.broadcast_to(broadcast_batch(centre, m.ndim), m.shape)
     v = xp.broadcast_to(v, (*batch, *v.shape[-2:]))
     if xp is np:  # in double precision while it costs nothing
         precision = np.linalg.inv(v.astype(float))

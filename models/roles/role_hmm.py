@@ -17,6 +17,7 @@ whole sequences (eq. 6).
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -152,13 +153,27 @@ class RoleHMM(ConjugateModel):
         if self.exclusive is not None:
             self._agents_of_groups(data)
 
+    def bind(self, data: Trajectories) -> RoleHMM:
+        """The model with the prior that its emission takes from these data."""
+        return self._with_emission(self.emission.bind(data, self.num_roles))
+
+    def with_prior_of(self, earlier: Any) -> RoleHMM:
+        """The model with what its emission would take from the data taken from the emission of `earlier`."""
+        emission = getattr(earlier, "emission", None)
+        if emission is None or type(emission) is not type(self.emission):
+            return self
+        return self._with_emission(self.emission.with_prior_of(emission))
+
+    def _with_emission(self, emission: Emission) -> RoleHMM:
+        return self if emission is self.emission else dataclasses.replace(self, emission=emission)
+
     def arrange(self, data: Trajectories) -> ChainData | GroupedChains:
         """Data in the form of :meth:`log_normalizer`; every array leads with the sequence axis.
 
         Exclusive roles need the sequences in order of their groups.
         """
         observed, lengths = jnp.asarray(data.observed), jnp.asarray(data.lengths)
-        chains = ChainData(self.emission.read(data), observed, lengths, self._roles(data))
+        chains = ChainData(self.emission.arrange(data), observed, lengths, self._roles(data))
         return chains if self.exclusive is None else GroupedChains(chains, self._agents_of_groups(data))
 
     def _roles(self, data: Trajectories) -> Array | None:
@@ -277,7 +292,7 @@ class RoleHMM(ConjugateModel):
         ``observations``, with one batch entry a sequence, or a group where roles are exclusive.
         """
         self.check(data)
-        parameters = sample_parameters(self.prior(), self.zeros)
+        parameters = sample_parameters(self.bind(data).prior(), self.zeros)
         distribution = self.observation(parameters, data)
         name = "sequence" if self.exclusive is None else "group"
         with numpyro.plate(name, distribution.batch_shape[0]):

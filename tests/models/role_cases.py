@@ -213,7 +213,7 @@ def blocks(model, q):
     if "weight" in own:
         made["weight"] = Dirichlet.from_standard(e["concentration"])
     if "mean" in own:
-        made["mean"] = Normal.from_standard(e["mean"], e["variance"])
+        made["mean"] = Normal.from_standard(e["mean"], e["variance"], origin=np.asarray(own["mean"].origin))
     if "probability" in own:
         made["probability"] = (
             Beta.from_standard(e["a"], e["b"]) if "a" in e else Dirichlet.from_standard(e["concentration"])

@@ -175,7 +175,7 @@ class KnownCovariance:
 
     def sums(self, x, weight, origin):
         precision = np.linalg.inv(self.covariance)
-        return {"mean": (weight.T @ x @ precision, weight.sum(0)[:, None, None] * precision)}
+        return {"mean": (weight.T @ (x - origin) @ precision, weight.sum(0)[:, None, None] * precision)}
 
     def log_marginal(self, prior, k, x):
         if len(x) == 0:

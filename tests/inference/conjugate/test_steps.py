@@ -229,7 +229,7 @@ def test_the_bound_is_right_and_never_falls(family, double):
 def test_roles_without_data_return_to_the_prior_exactly():
     with jax.enable_x64(True):
         closed = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
-        emission = GaussianEmission(2, mean=3.0, strength=0.3)
+        emission = GaussianEmission(2, mean=3.0, strength=0.3, scale=1.0)
         model = RoleHMM(3, emission, initial=np.array([1.0, 1.0, 0.0]), transition=closed)
         data = make_data("gaussian", 0)
         fit = ConjugateSVI(model).run(

@@ -40,6 +40,14 @@ def frames_of(cases, name, shape, seed=0):
     return frames, frames[..., 0] if name == "categorical" else frames
 
 
+def arranged(emission, read):
+    """Frames (..., feature), or symbols (...), in the form that the expected log likelihood takes."""
+    if isinstance(emission, CategoricalEmission):
+        return read
+    flat = read.reshape(1, -1, read.shape[-1])
+    return np.asarray(emission.arrange(data_of(flat))).reshape(read.shape)
+
+
 @jax.jit
 def value_and_statistics(emission, blocks, frames, weight):
     """E log p(x), and the gradient of its weighted sum."""
@@ -72,6 +80,7 @@ def test_expected_log_likelihood_and_its_gradient(cases, oracle, name, double):
         num_states = len(q.initial)
         weight = np.random.default_rng(1).random((3, 4, num_states))
         given = read if read.dtype.kind == "i" else read.astype(np.float64 if double else np.float32)
+        given = arranged(emission, given)
         value, statistics = value_and_statistics(emission, blocks, given, weight)
     assert {x.dtype for x in jax.tree.leaves((value, statistics))} == {
         np.dtype(np.float64 if double else np.float32)
@@ -98,7 +107,8 @@ def test_expected_log_likelihood_is_the_mean_over_draws(cases, oracle, name):
         return emission.distribution(parameters).log_prob(jnp.asarray(read)[:, None])
 
     each = np.asarray(jax.jit(jax.vmap(density))(draws), float)
-    value = np.asarray(emission.expected_log_likelihood(expected_statistics(blocks), jnp.asarray(read)))
+    given = jnp.asarray(arranged(emission, read))
+    value = np.asarray(emission.expected_log_likelihood(expected_statistics(blocks), given))
     error = each.std(0) / np.sqrt(4000) + 1e-6
     if name == "mixture":
         assert (value < each.mean(0) + 5 * error).all()
@@ -143,7 +153,8 @@ def test_label_statistics_are_sums_over_labelled_frames(cases, oracle, name):
         emission, q, _ = fitted(cases, oracle, name)
         frames, read = frames_of(cases, name, (40,), seed=4)
         labels = np.random.default_rng(5).integers(0, 2, 40)
-        actual = emission.label_statistics(np.random.default_rng(6), read, labels, 3)
+        given = arranged(emission, read)
+        actual = emission.label_statistics(np.random.default_rng(6), given, labels, 3)
     weight = (labels[:, None] == np.arange(3)).astype(float)
     if name == "mixture":
         assert (actual["weight"].concentration[:2] > 0).all()
@@ -187,13 +198,14 @@ def test_far_from_zero_in_single_precision(cases):
         np.ones((200, 1)),
     )
     prior = emission.prior(1)
-    _, statistics = value_and_statistics(emission, prior, x, jnp.ones((200, 1)))
+    near = arranged(emission, x)
+    _, statistics = value_and_statistics(emission, prior, near, jnp.ones((200, 1)))
     blocks = {
         "mean_covariance": prior["mean_covariance"].step(
             prior["mean_covariance"], *statistics.values(), 1.0, 1.0
         )
     }
-    value, _ = value_and_statistics(emission, blocks, x, jnp.ones((200, 1)))
+    value, _ = value_and_statistics(emission, blocks, near, jnp.ones((200, 1)))
     close(value, gaussian.log_likelihood(q, x.astype(float)), 1e-3, 1e-3)
 
 

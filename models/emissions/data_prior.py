@@ -1,0 +1,135 @@
+r"""Gaussian emissions centred at their prior mean; location and scale of priors taken from the data, or compared.
+
+A weakly informative empirical prior of K components of D features has the mean of the data, and as its guess of a
+component's covariance that of the data over :math:`K^{2/D}`: K components that share the volume of the data.
+
+Fraley and Raftery (2007), "Bayesian regularization for normal mixture estimation and model-based clustering".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ethogram.models.arguments import concretely, is_concrete
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.emission import Emission, read_observations
+
+__all__ = ["CentredEmission", "Moments", "data_moments", "warn_of_far_prior"]
+
+SHRINKAGE = 1e-3
+"""Share by which correlations are shrunk, so that features that depend on one another leave a proper prior."""
+
+FAR = 5.0
+"""Standard deviations of the prior from which on its mean is far from that of the data."""
+
+WIDE, OUTWEIGHS = 10.0, 0.1
+"""A scale outweighs the data where it exceeds ten variances, and a tenth of the squares of a state's frames."""
+
+FLOATS = "a Gaussian emission needs floats: pass data._replace(observations=data.observations.astype(float))"
+
+
+class CentredEmission(Emission):
+    """Emissions of Gaussians, in coordinates relative to the prior mean.
+
+    ``prior_from_data`` names the parameters that are taken from the data where they are None.
+    """
+
+    prior_from_data: ClassVar[tuple[str, ...]] = ("mean", "scale")
+
+    def with_prior_of(self: Any, earlier: Any) -> Any:
+        """The emission with the parameters that are None taken from an earlier one, whose fit this one continues."""
+        return self._filled(**{name: getattr(earlier, name) for name in self.prior_from_data})
+
+    def _filled(self: Any, **values: Any) -> Any:
+        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **missing) if missing else self
+
+    def read(self: Any, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature)."""
+        return read_observations(data, self.num_features, jnp.floating, FLOATS)
+
+    def arrange(self: Any, data: Trajectories) -> Array:
+        """Observations relative to the prior mean, subtracted in the precision of the data."""
+        dtype = self.read(data).dtype
+        centre = 0.0 if self.mean is None else self.mean
+        return concretely(lambda xp, x, m: (x - m).astype(dtype), data.observations, centre)
+
+
+class Moments(NamedTuple):
+    """Mean (feature,) and covariance (feature, feature) of the observed frames."""
+
+    mean: Float[Array, "feature"]
+    covariance: Float[Array, "feature feature"]
+
+
+def data_moments(data: Trajectories, dtype: Any) -> Moments:
+    """Mean and covariance of the observed frames, computed in the precision of the data.
+
+    Correlations are shrunk by a thousandth. A feature that never varies gets variance 1; without any observed frame
+    the mean is 0 and the covariance the identity.
+    """
+
+    def moments(xp, x, observed):
+        seen = observed[..., None]
+        count = xp.maximum(xp.sum(observed), 1)
+        x = xp.where(seen, x, 0)
+        mean = xp.sum(x, axis=(0, 1)) / count
+        gap = xp.where(seen, x - mean, 0)
+        covariance = xp.einsum("nti,ntj->ij", gap, gap) / count
+        rounding = 4 * xp.finfo(x.dtype).eps * xp.max(xp.abs(x), axis=(0, 1), initial=0)
+        variance = xp.diagonal(covariance)
+        constant = variance <= rounding**2
+        apart = ~xp.eye(len(mean), dtype=bool)
+        covariance = xp.where(apart, (1 - SHRINKAGE) * covariance, covariance)
+        covariance = xp.where(apart & (constant[:, None] | constant), 0, covariance)
+        covariance = xp.where(~apart & constant, 1, covariance)
+        return Moments(mean.astype(dtype), covariance.astype(dtype))
+
+    return concretely(moments, data.observations, data.observed)
+
+
+def warn_of_far_prior(
+    data: Trajectories, num_states: int, mean: Any, mean_covariance: Any, scale: Any = None
+) -> None:
+    """Warn where a prior that was given lies far from the data; traced values are not compared.
+
+    Parameters
+    ----------
+    num_states : how many states (and components) share the data.
+    mean, mean_covariance : m (feature,) and V (feature, feature) of the prior of a state's mean.
+    scale : Psi (feature, feature) of the prior of a state's covariance; None where that is known.
+    """
+    if not is_concrete(mean, mean_covariance, scale, data.observations, data.observed):
+        return
+    found = data_moments(data, np.float64)
+    centre, variance = np.asarray(found.mean), np.diagonal(found.covariance)
+    distance = np.abs(centre - np.asarray(mean)) / np.sqrt(np.diagonal(mean_covariance))
+    at = int(np.argmax(distance))
+    if distance[at] > FAR:
+        warnings.warn(
+            f"the prior lies far from the data: its mean of feature {at} is {float(mean[at]):.6g}, "
+            f"{distance[at]:.3g} standard deviations of the prior from the mean {centre[at]:.6g} of the data; leave "
+            "mean out, and the data set it, or give one near the data",
+            UserWarning,
+            stacklevel=2,
+        )
+    if scale is None:
+        return
+    frames = int(np.asarray(data.observed).sum()) / num_states
+    excess = np.diagonal(scale) / variance
+    at = int(np.argmax(excess))
+    if excess[at] > max(WIDE, OUTWEIGHS * frames):
+        warnings.warn(
+            f"the prior outweighs the data: scale of feature {at} is {float(scale[at, at]):.6g}, and the variance of "
+            f"the data {variance[at]:.6g}; leave scale out, and the data set it, or give one in squared units of "
+            "the data",
+            UserWarning,
+            stacklevel=2,
+        )
