@@ -22,7 +22,8 @@ from ethogram.models.arguments import (
     require,
     require_covariance,
 )
-from ethogram.models.families.conjugate_block import ConjugateBlock, broadcast_batch
+from ethogram.models.families.cholesky_factors import half_log_det, inverse
+from ethogram.models.families.conjugate_block import ConjugateBlock, broadcast_batch, require_finite
 from ethogram.models.families.divergences import (
     Divergence,
     cholesky_divergence,
@@ -92,7 +93,7 @@ class Normal(ConjugateBlock):
     def expected_statistics(self) -> NormalCoordinates:
         """E mu = m and E(-mu mu'/2) = -(V + m m')/2."""
         mean, factor = self._moments()
-        return NormalCoordinates(mean, -0.5 * (_inverse(factor) + mean[..., :, None] * mean[..., None, :]))
+        return NormalCoordinates(mean, -0.5 * (inverse(factor) + mean[..., :, None] * mean[..., None, :]))
 
     def statistics(self, *value: Float[Array, "*batch feature"]) -> NormalCoordinates:
         """Mu and -mu mu'/2."""
@@ -103,7 +104,7 @@ class Normal(ConjugateBlock):
         """(m'V^-1 m + log|V| + D log 2 pi) / 2."""
         mean, factor = self._moments()
         quadratic = jnp.sum(mean * self.natural.precision_mean, axis=-1)
-        return 0.5 * (quadratic - 2 * _half_log_det(factor) + mean.shape[-1] * math.log(2 * math.pi))
+        return 0.5 * (quadratic - 2 * half_log_det(factor) + mean.shape[-1] * math.log(2 * math.pi))
 
     def divergence(self, other: "Normal") -> Divergence:
         """KL(self || other) of each entry; no Gamma functions are in it."""
@@ -133,10 +134,15 @@ class Normal(ConjugateBlock):
         mean, own = self.standard()
         return dist.MultivariateNormal(mean, covariance_matrix=own + jnp.broadcast_to(covariance, own.shape))
 
+    def validate(self, name: str) -> None:
+        """Raise ValueError unless the coordinates are finite and the precisions positive definite."""
+        super().validate(name)
+        require_covariance(f"{name}.precision", self.natural.precision)
+
     def standard(self) -> MeanCovariance:
         """M and V."""
         mean, factor = self._moments()
-        return MeanCovariance(mean, _inverse(factor))
+        return MeanCovariance(mean, inverse(factor))
 
 
 class NormalInverseWishartCoordinates(NamedTuple):
@@ -254,8 +260,8 @@ class NormalInverseWishart(ConjugateBlock):
         return NormalInverseWishartCoordinates(
             precision_mean,
             -0.5 * (dimension / kappa + distance),
-            0.5 * log_precision - _half_log_det(factor),
-            -0.5 * nu[..., None, None] * _inverse(factor),
+            0.5 * log_precision - half_log_det(factor),
+            -0.5 * nu[..., None, None] * inverse(factor),
         )
 
     def statistics(self, *value: Any) -> NormalInverseWishartCoordinates:
@@ -267,8 +273,8 @@ class NormalInverseWishart(ConjugateBlock):
         return NormalInverseWishartCoordinates(
             precision_mean,
             -0.5 * jnp.sum(m * precision_mean, axis=-1),
-            -_half_log_det(factor),
-            -0.5 * _inverse(factor),
+            -half_log_det(factor),
+            -0.5 * inverse(factor),
         )
 
     def log_partition(self) -> Float[Array, "*batch"]:
@@ -281,7 +287,7 @@ class NormalInverseWishart(ConjugateBlock):
         gaussian = 0.5 * dimension * (math.log(2 * math.pi) - jnp.log(kappa))
         log_gamma = jnp.sum(gammaln(half_dofs(nu, dimension)), axis=-1)
         wishart = log_gamma + 0.5 * dimension * (nu * math.log(2) + 0.5 * (dimension - 1) * math.log(math.pi))
-        return gaussian + wishart - nu * _half_log_det(factor)
+        return gaussian + wishart - nu * half_log_det(factor)
 
     def divergence(self, other: "NormalInverseWishart") -> Divergence:
         """KL(self || other) of each entry, in parts; the origins may differ."""
@@ -347,6 +353,22 @@ class NormalInverseWishart(ConjugateBlock):
         m, _, _, psi = self.standard()
         return MeanCovariance(m, psi / self.natural.dof[..., None, None])
 
+    def validate(self, name: str) -> None:
+        """Raise ValueError unless the coordinates are finite, strength and dof large enough, and scales definite."""
+        super().validate(name)
+        require_finite(f"{name}.origin", self.origin)
+        wide = jax.tree.map(lambda x: np.asarray(x, float), self.natural)
+        features = wide.location.shape[-1]
+        lead = np.ndim(self.origin) - 1
+        if lead < 0 or np.shape(self.origin) != (*wide.strength.shape[:lead], features):
+            raise ValueError(
+                f"{name}.origin has shape {np.shape(self.origin)}: its axes are not those of the block"
+            )
+        require(wide.strength > 0, f"{name}.strength", wide.strength, "is not positive", "fit again")
+        _, _, nu, psi = _relative(wide)
+        require(nu > features - 1, f"{name}.dof", nu, f"is too small for {features} features", "fit again")
+        require_covariance(f"{name}.scale", psi)
+
     def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
         """Raise ValueError unless the covariances of the given rows are symmetric positive definite."""
         require_covariance(f"{name}.covariance", value[1], [tuple(at) for at in np.argwhere(rows).tolist()])
@@ -362,7 +384,7 @@ def _normal_coordinates(batch: tuple[int, ...], xp: Any, m: Any, v: Any) -> Norm
         precision_mean = (precision @ m[..., None].astype(float))[..., 0]
         return NormalCoordinates(precision_mean.astype(m.dtype), precision.astype(v.dtype))
     factor = jnp.linalg.cholesky(v)
-    return NormalCoordinates(cho_solve((factor, True), m[..., None])[..., 0], _inverse(factor))
+    return NormalCoordinates(cho_solve((factor, True), m[..., None])[..., 0], inverse(factor))
 
 
 def _natural(
@@ -384,15 +406,3 @@ def _relative(natural: NormalInverseWishartCoordinates) -> NormalInverseWishartP
     m = location / kappa[..., None]
     psi = scatter - location[..., :, None] * m[..., None, :]
     return NormalInverseWishartParameters(m, kappa, dof - (m.shape[-1] + 2), 0.5 * (psi + psi.mT))
-
-
-def _half_log_det(factor: Float[Array, "*batch feature feature"]) -> Float[Array, "*batch"]:
-    """log|L L'| / 2."""
-    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
-
-
-def _inverse(factor: Float[Array, "*batch feature feature"]) -> Float[Array, "*batch feature feature"]:
-    """(L L')^-1, symmetric to the last bit."""
-    identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
-    inverse = cho_solve((factor, True), identity)
-    return 0.5 * (inverse + inverse.mT)
