@@ -124,7 +124,7 @@ def check_blocks(model: Any, blocks: Any, place: str = "blocks") -> None:
         block.validate(here)
 
 
-def posterior_of(value: Any, name: str = "posterior") -> ConjugatePosterior:
+def posterior_of(value: Any, name: str = "posterior", accepted: str = "") -> ConjugatePosterior:
     """The posterior itself, or that of a result; `name` is the argument that an error names.
 
     Raises
@@ -134,7 +134,8 @@ def posterior_of(value: Any, name: str = "posterior") -> ConjugatePosterior:
     """
     found = value.posterior if isinstance(value, ConjugateResult) else value
     if not isinstance(found, ConjugatePosterior):
-        raise TypeError(f"{name} is {type(value).__name__}: give a ConjugatePosterior or a ConjugateResult")
+        few = "a ConjugatePosterior" + (", a ConjugateResult" if accepted else " or a ConjugateResult")
+        raise TypeError(f"{name} is {type(value).__name__}: give {few}{accepted}")
     return found
 
 
