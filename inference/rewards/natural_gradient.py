@@ -8,6 +8,7 @@ Hessians of the log likelihood, averaged over a dozen draws, are close to the op
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -313,7 +314,9 @@ def _hyper_gradient(
 
 def _median(prior: Any) -> float:
     try:
-        return float(prior.icdf(0.5))
+        with warnings.catch_warnings():  # numpyro imports tensorflow_probability here, whose import may warn
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return float(prior.icdf(0.5))
     except (NotImplementedError, ImportError):  # numpyro needs another package for some of them
         draws = prior.sample(jax.random.key(0), (10_001,))
         return float(np.median(np.asarray(draws)))
