@@ -62,8 +62,9 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
         )
     if getattr(model, "exclusive", None) is not None:
         raise ValueError("roles are exclusive, which draws do not give yet: fit the model by ConjugateSVI")
-    model.check(data)
-    model = model.bound_to(data)
+    bound: Any = model
+    bound.check(data)
+    model = bound.bound_to(data)
     missing = [name for name in model.site_dims() if name not in draws]
     if missing:
         raise ValueError(f"posterior has no site {missing[0]}: it has {', '.join(sorted(draws))}")
@@ -78,7 +79,8 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
                 f"posterior[{name!r}] is not finite at draw {np.argwhere(~np.isfinite(site))[0][0]}"
             )
     inside = np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None]
-    mean = change = 0.0
+    mean: Any = 0.0
+    change: Any = 0.0
     for start in range(0, count, CHUNK):
         rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
         marginals, changes = map(np.asarray, _smoothed(model, {n: x[rows] for n, x in draws.items()}, data))
