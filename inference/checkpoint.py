@@ -31,16 +31,24 @@ def write_checkpoint(path: str | os.PathLike, signature: str, state: Any, **deta
     storage.write(path, {"signature": signature, "state": state, **details})
 
 
-def read_checkpoint(path: str | os.PathLike, signature: str, kind: type) -> dict[str, Any] | None:
+def read_checkpoint(
+    path: str | os.PathLike, signature: str, kind: type, *details: str
+) -> dict[str, Any] | None:
     """State, of class `kind`, and details of a checkpoint, by name; None where there is no file.
 
-    A ValueError if the file is truncated, is not a checkpoint of such a fit, or has another signature.
+    `details` are the names that it must have. A ValueError if one is missing, or the file is truncated, is not a
+    checkpoint of such a fit, or has another signature.
     """
     if not os.path.exists(path):
         return None
     content = storage.read(path)
     if not isinstance(content, dict) or not isinstance(content.get("state"), kind):
         raise ValueError(f"{os.fspath(path)} is not a checkpoint of this kind of fit: choose another file")
+    for name in ("signature", *details):
+        if name not in content:
+            raise ValueError(
+                f"{os.fspath(path)} is a checkpoint without {name!r}, which was expected: {CURE}"
+            )
     if content["signature"] != signature:
         raise ValueError(f"{os.fspath(path)} is a checkpoint of another model, data, key or settings: {CURE}")
     return content

@@ -23,9 +23,8 @@ HOMES = {
     "ethogram.models.networks.bayes_net": ("BayesNet",),
     "ethogram.models.networks.marginal_map": ("MarginalMAP",),
     "ethogram.models.families.constrained_dirichlet": ("ConstrainedDirichlet",),
+    "ethogram.models.families.normal": ("Normal", "NormalCoordinates"),
     "ethogram.models.families.normal_inverse_wishart": (
-        "Normal",
-        "NormalCoordinates",
         "NormalInverseWishart",
         "NormalInverseWishartCoordinates",
     ),

@@ -13,6 +13,8 @@ import io
 import json
 import os
 import secrets
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -51,21 +53,41 @@ def write(path: str | os.PathLike, content: Any) -> None:
 def read(path: str | os.PathLike) -> Any:
     """Read what :func:`write` wrote; arrays return to the host or the device, wherever they were.
 
-    Device arrays in double precision come back in single where JAX has that switched off. A ValueError if the file is
-    truncated or was not written by :func:`write`.
+    Device arrays in double precision come back in single where JAX has that switched off. Objects are built by their
+    constructors, with all checks.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is truncated or was not written by :func:`write`, a field or an array is missing or left over, or
+        a constructor raises an error; the message names the file and the field.
     """
     path = os.fspath(path)
+    if os.path.isdir(path):
+        raise ValueError(f"{path} cannot be read: it is a folder, expected a file written by ethogram")
     with open(path, "rb") as file:
         raw = file.read()
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
             record = json.loads(str(archive["structure"]))
             arrays = {name: archive[name] for name in archive.files if name != "structure"}
-        if record["format"] != FORMAT:
-            raise ValueError(f"its format is {record['format']!r}, not {FORMAT!r}")
-        return _decode(record["content"], arrays)
+        form, content = record["format"], record["content"]
     except Exception as error:  # arbitrary bytes may raise any
         raise ValueError(f"{path} cannot be read: truncated, or not written by ethogram ({error})") from error
+    try:
+        if form != FORMAT:
+            raise ValueError(f"its format is {form!r}, not {FORMAT!r}")
+        left = dict(arrays)
+        with warnings.catch_warnings():  # constructors warned when the object was first built
+            warnings.simplefilter("ignore", UserWarning)
+            found = _decode(content, arrays, left, "content")
+        if left:
+            raise ValueError(f"it has the array {min(left)}, which belongs to no field")
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    return found
 
 
 def fingerprint(*content: Any) -> str:
@@ -113,27 +135,71 @@ def _encode(value: Any, arrays: dict[str, np.ndarray], own_only: bool) -> Any:
     )
 
 
-def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    def inner(items):
-        return {name: _decode(item, arrays) for name, item in items.items()}
+def _decode(value: Any, arrays: dict[str, np.ndarray], left: dict[str, np.ndarray], place: str) -> Any:
+    """The value of a record; objects by their constructors. Arrays that are used are taken out of `left`."""
+
+    def inner(item, name):
+        return _decode(item, arrays, left, f"{place}{name}")
+
+    def fields(items, expected):
+        expected, given = list(expected), list(items) if isinstance(items, dict) else []
+        for name in [*expected, *given]:
+            if name not in given or name not in expected:
+                fault = "is missing" if name in expected else "is not one of its fields"
+                raise ValueError(f"{place}.{name} {fault}: expected {', '.join(expected)}")
+        return {name: inner(items[name], f".{name}") for name in expected}
 
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        array = arrays[value["array"]]
-        return jnp.asarray(array) if value["device"] else array
-    if "key" in value:
-        return jax.random.wrap_key_data(jnp.asarray(_decode(value["key"], arrays)), impl=value["impl"])
+        name, device = value["array"], value.get("device")
+        if name not in arrays or not isinstance(device, bool):
+            raise ValueError(f"{place} should be the array {name}, which the file does not have")
+        left.pop(name, None)
+        return jnp.asarray(arrays[name]) if device else arrays[name]
     if "dict" in value:
-        return {_decode(key, arrays): _decode(item, arrays) for key, item in value["dict"]}
+        pairs = [(inner(key, " (a key)"), item) for key, item in value["dict"]]
+        return {key: inner(item, f"[{key!r}]") for key, item in pairs}
     for kind, make in (("list", list), ("tuple", tuple)):
         if kind in value:
-            return make(_decode(item, arrays) for item in value[kind])
+            return make(inner(item, f"[{number}]") for number, item in enumerate(value[kind]))
+    if "key" in value:
+        data = inner(value["key"], "")
+        return _built(place, "a key", lambda: jax.random.wrap_key_data(jnp.asarray(data), impl=value["impl"]))
     if "distribution" in value:
-        return find_distribution(value["distribution"])(**inner(value["arguments"]))
+        law = find_distribution(value["distribution"])
+        arguments = fields(value["arguments"], law.arg_constraints)
+        return _built(place, value["distribution"], lambda: law(**arguments, validate_args=True))
     if "named" in value:
-        return find_class(value["named"])(**inner(value["fields"]))
-    made: Any = object.__new__(find_class(value["object"]))
-    for name, item in inner(value["fields"]).items():
-        object.__setattr__(made, name, item)
+        cls: Any = find_class(value["named"])
+        if not hasattr(cls, "_fields"):
+            raise ValueError(f"{place} is {value['named']}, not a named tuple as the file says")
+        return cls(**fields(value["fields"], cls._fields))
+    if "object" not in value:
+        raise ValueError(f"{place} is of a kind that ethogram does not write")
+    cls = find_class(value["object"])
+    if not dataclasses.is_dataclass(cls):
+        raise ValueError(f"{place} is {value['object']}, not an object as the file says")
+    own = dataclasses.fields(cls)
+    build: Any = cls
+    read = fields(value["fields"], [field.name for field in own])
+    given = {field.name: read[field.name] for field in own if field.init}
+    made = _built(place, value["object"], lambda: build(**given))
+    for (
+        field
+    ) in own:  # what was saved is what the constructor made: it may neither broadcast nor derive another
+        before, after = read[field.name], getattr(made, field.name)
+        shapes = [np.shape(x) if hasattr(x, "shape") else None for x in (before, after)]
+        if shapes[0] not in (None, shapes[1]):
+            raise ValueError(f"{place}.{field.name} has shape {shapes[0]}, expected {shapes[1]}")
+        if not field.init and before != after:
+            raise ValueError(f"{place}.{field.name} is {before!r}, expected {after!r}")
     return made
+
+
+def _built(place: str, what: str, make: Callable[[], Any]) -> Any:
+    """What a constructor makes; a ValueError that names the place in the file where it raises one."""
+    try:
+        return make()
+    except Exception as error:
+        raise ValueError(f"{place} is no valid {what.rpartition(':')[2]}: {error}") from error

@@ -13,12 +13,12 @@ from jaxtyping import Float, Int
 
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, ExportsDraws, library_attributes, one_chain
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import is_concrete, require_integer
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.model_object import model_object
 
-__all__ = ["ConjugatePosterior", "ConjugateResult", "load_posterior", "posterior_of"]
+__all__ = ["ConjugatePosterior", "ConjugateResult", "check_blocks", "load_posterior", "posterior_of"]
 
 
 @model_object
@@ -29,10 +29,18 @@ class ConjugatePosterior:
     ----------
     model : the model object that was fitted.
     blocks : posterior blocks, named as in ``model.prior()``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If blocks are missing, left over, of another shape than those of the prior, or no proper distributions.
     """
 
     model: Any
     blocks: dict[str, ConjugateBlock]
+
+    def __post_init__(self):
+        check_blocks(self.model, self.blocks)
 
     def sample(self, key: Array, num_draws: int) -> dict[str, Array]:
         """Independent draws of the parameters by site, with a leading axis of `num_draws`."""
@@ -93,7 +101,30 @@ class ConjugateResult(NamedTuple):
         )
 
 
-def posterior_of(value: Any, name: str = "posterior") -> ConjugatePosterior:
+def check_blocks(model: Any, blocks: Any, place: str = "blocks") -> None:
+    """Raise ValueError or TypeError unless blocks are proper, and shaped as ``model.prior()``; traced ones pass."""
+    if not isinstance(blocks, dict):
+        raise TypeError(f"{place} is {type(blocks).__name__}: give a dict of conjugate blocks by name")
+    if not is_concrete(*jax.tree.leaves((model, blocks))):
+        return
+    if not callable(getattr(model, "prior", None)):
+        raise TypeError(f"model is {type(model).__name__}, which has no prior(): give a ConjugateModel")
+    prior = model.prior()
+    if set(blocks) != set(prior):
+        raise ValueError(f"{place} has {sorted(blocks)}, but the prior of the model has {sorted(prior)}")
+    for name, block in blocks.items():
+        here, like = f"{place}[{name!r}]", prior[name]
+        if not isinstance(block, ConjugateBlock):
+            raise TypeError(f"{here} is {type(block).__name__}: give a conjugate block")
+        shapes, expected = ([np.shape(x) for x in jax.tree.leaves(b.natural)] for b in (block, like))
+        if shapes != expected:
+            raise ValueError(
+                f"{here} has coordinates of shapes {shapes}, expected {expected} as in the prior"
+            )
+        block.validate(here)
+
+
+def posterior_of(value: Any, name: str = "posterior", accepted: str = "") -> ConjugatePosterior:
     """The posterior itself, or that of a result; `name` is the argument that an error names.
 
     Raises
@@ -103,7 +134,8 @@ def posterior_of(value: Any, name: str = "posterior") -> ConjugatePosterior:
     """
     found = value.posterior if isinstance(value, ConjugateResult) else value
     if not isinstance(found, ConjugatePosterior):
-        raise TypeError(f"{name} is {type(value).__name__}: give a ConjugatePosterior or a ConjugateResult")
+        few = "a ConjugatePosterior" + (", a ConjugateResult" if accepted else " or a ConjugateResult")
+        raise TypeError(f"{name} is {type(value).__name__}: give {few}{accepted}")
     return found
 
 

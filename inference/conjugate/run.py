@@ -15,7 +15,7 @@ from jax import Array
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
 from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
-from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
+from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, check_blocks
 from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
 from ethogram.inference.conjugate.step_sizes import check_step_size, robbins_monro, step_size_at
@@ -136,9 +136,10 @@ class Run:
         A schedule is a function and cannot be compared: its step sizes at the steps done are.
         """
         check_path(path)
-        content = read_checkpoint(path, signature, FitState)
+        content = read_checkpoint(path, signature, FitState, "steps", "step_sizes", "traces", "evaluated")
         if content is None:
             return None
+        self._check_saved(os.fspath(path), content)
         steps, before = content["steps"], content["step_sizes"]
         now = step_size_at(self.step_size, steps)
         differs = np.flatnonzero(~np.isclose(now, before, rtol=1e-6, atol=0))
@@ -151,6 +152,38 @@ class Run:
         return content["state"]._replace(
             evaluated=content["evaluated"].tolist(), traces=list(content["traces"])
         )
+
+    def _check_saved(self, path: str, content: dict[str, Any]) -> None:
+        """Raise ValueError, which names the file, where the numbers of a checkpoint are damaged."""
+        state = content["state"]
+        try:
+            require_integer("state.step", state.step, 0)
+            require_integer("state.first_step", state.first_step, 0, state.step)
+            restarts = np.size(state.latest)
+            counts = np.size(content["steps"]), np.size(content["evaluated"])
+            for name, array, shape, kinds in (
+                ("state.latest", state.latest, (restarts,), "f"),
+                ("state.active", state.active, (restarts,), "b"),
+                ("steps", content["steps"], counts[:1], "iu"),
+                ("step_sizes", content["step_sizes"], counts[:1], "f"),
+                ("evaluated", content["evaluated"], counts[1:], "iu"),
+                ("traces", content["traces"], (counts[1], restarts), "f"),
+            ):
+                array = np.asarray(array)
+                if array.shape != shape or array.dtype.kind not in kinds:
+                    raise ValueError(
+                        f"{name} is {array.dtype} of shape {array.shape}, expected shape {shape}"
+                    )
+            if np.isnan(content["step_sizes"]).any():
+                raise ValueError("step_sizes has NaN, expected numbers")
+            possible = np.asarray(state.latest) > -np.inf  # blocks of an impossible start may be anything
+            if np.isnan(state.latest).any():
+                raise ValueError("state.latest has NaN, expected ELBOs in nats")
+            for at in np.flatnonzero(possible):
+                one = jax.tree.map(lambda x, at=at: x[at], state.blocks)
+                check_blocks(self.model, one, f"state.blocks, restart {at},")
+        except (TypeError, ValueError, IndexError, AttributeError) as error:
+            raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
 
     def start(self, key: Array, restarts: int, init: Any) -> FitState:
         """State before the first step."""

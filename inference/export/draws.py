@@ -32,6 +32,10 @@ def read_draws(key: Array, result: Any, data: Any, model: Any, guide: Any, num_d
         return _from_mcmc(result, model)
     if isinstance(result, SVIRunResult):
         return _from_svi(key, result, data, model, guide, num_draws)
+    if type(result).__name__ == "MarginalMAPResult":  # by name: this room does not import a system
+        raise TypeError(
+            "result is a MarginalMAPResult, one assignment and no draws: read .assignment, .log_probability and .trace"
+        )
     raise TypeError(
         f"result is {type(result).__name__}: give a ConjugateResult, a ConjugatePosterior, a RewardFit, a "
         "RewardPosterior, numpyro's MCMC after run, or what numpyro's SVI.run returned"

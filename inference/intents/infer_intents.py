@@ -11,7 +11,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
+from ethogram.inference.conjugate.posterior import posterior_of
+from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
 from ethogram.models.chains.markov_chain import Marginals
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents.agent_markov import AgentMarkov
@@ -41,32 +42,47 @@ class InferredIntents(NamedTuple):
     used: Int[np.ndarray, "used"]
 
 
-def infer_intents(posterior: ConjugatePosterior | ConjugateResult, data: Trajectories) -> InferredIntents:
-    """Posterior probabilities of the intents of traces, at posterior means of the parameters.
+def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> InferredIntents:
+    """Posterior probabilities of the intents of traces, at posterior means of the parameters, or averaged over draws.
+
+    Labels may switch between draws and chains: each draw is relabelled to overlap most with the mean of those before
+    it, so that intents are numbered as in the first draw.
 
     Parameters
     ----------
-    posterior : posterior of an :class:`~ethogram.models.intents.AgentMarkov`, or a result that has one.
+    posterior : posterior of an :class:`~ethogram.models.intents.AgentMarkov`, or a result that has one;
+        or draws: numpyro's ``MCMC`` after its run, or its ``get_samples()``, arrays (draw, ...) by site.
     data : traces in the same environment, those of the fit or others.
+
+    model : of draws by site; an ``MCMC`` and a posterior hold theirs.
 
     Raises
     ------
     TypeError
         If `posterior` is none, or of another model.
     """
-    posterior = posterior_of(posterior)
+    if are_draws(posterior):
+        model, averaged = average_over_draws(posterior, data, model, AgentMarkov)
+        return _summary(model, data, averaged.state, averaged.change)
+    posterior = posterior_of(posterior, accepted=DRAWS)
     model = posterior.model
     if not isinstance(model, AgentMarkov):
         raise TypeError(f"posterior is of a {type(model).__name__}: give one of an AgentMarkov")
     marginals = _smoothed(model, posterior.mean(), data)
-    probability, pair = np.asarray(marginals.state), np.asarray(marginals.pair)
+    pair = np.asarray(marginals.pair)
+    change = pair.sum((-2, -1)) - np.trace(pair, axis1=-2, axis2=-1)
+    return _summary(model, data, np.asarray(marginals.state), change)
+
+
+def _summary(
+    model: AgentMarkov, data: Trajectories, probability: np.ndarray, change: np.ndarray
+) -> InferredIntents:
     inside = np.arange(probability.shape[1]) < np.asarray(data.lengths)[:, None]
     probability = np.where(inside[..., None], probability, 0)
     visits = np.zeros((model.truncation, model.num_states))
     np.add.at(visits.T, np.asarray(data.states)[inside], probability[inside])
     share = visits.sum(-1) / visits.sum()
     order = np.argsort(-share)
-    change = pair.sum((-2, -1)) - np.trace(pair, axis1=-2, axis2=-1)
     labels = np.where(inside, probability.argmax(-1), -1)
     return InferredIntents(probability, labels, change, visits, order[share[order] > USED])
 

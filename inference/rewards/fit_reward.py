@@ -25,14 +25,13 @@ from jax import Array
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import check_path, read_checkpoint, write_checkpoint
 from ethogram.inference.rewards.gaussian import HYPERS
-from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, levine_fit
-from ethogram.inference.rewards.reward_posterior import RewardFit, as_double
+from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, check_saved, levine_fit
+from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, as_double
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = ["fit_reward"]
 
-METHODS = ("natural_gradient", "laplace", "map")
 PRIORS = ("model", "levine")
 MOSTLY_WHITE = 0.5
 
@@ -120,7 +119,9 @@ def fit_reward(
                 settings = [method, hyper, num_draws, num_evaluations, num_restarts]
                 signature = storage.fingerprint(double, counts, jax.random.key_data(key), settings, start)
                 content = read_checkpoint(checkpoint, signature, SearchState)
-                saved = None if content is None else content["state"]
+                saved = (
+                    None if content is None else check_saved(os.fspath(checkpoint), search, content["state"])
+                )
                 save = functools.partial(write_checkpoint, checkpoint, signature)
             key_begin, key_end = jax.random.split(key_search)
             state = search.begin(key_start, key_begin, start, method == "map") if saved is None else saved

@@ -8,6 +8,7 @@ Hessians of the log likelihood, averaged over a dozen draws, are close to the op
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import numpyro.distributions as dist
 import optax
 from jax import Array
 
+from ethogram.inference.checkpoint import CURE
 from ethogram.inference.rewards.gaussian import (
     Normals,
     RewardGaussian,
@@ -30,6 +32,8 @@ from ethogram.inference.rewards.gaussian import (
 )
 from ethogram.inference.rewards.posterior_mode import levine_mode, posterior_mode
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
+from ethogram.models.arguments import require_integer, require_key
+from ethogram.models.families.conjugate_block import naming
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.rewards.gp_irl import FEW_FEATURES, GPIRL
 from ethogram.models.rewards.kernel import white_share
@@ -64,6 +68,29 @@ class SearchState(NamedTuple):
     key: Any  # of later steps
     step: int  # steps done
     settled: bool  # whether the ELBO no longer increased
+
+
+def check_saved(path: str, search: RewardSearch, state: SearchState) -> SearchState:
+    """The state that a checkpoint holds; a ValueError, which names the file, where its numbers are damaged."""
+    try:
+        require_integer("step", state.step, 0)
+        for name in ("laplace", "q", "best"):
+            with naming(f"state.{name}"):
+                found = RewardPosterior(search.model, *getattr(state, name))
+                if np.shape(found.mean)[:-1] != search.counts.shape[:1]:
+                    raise ValueError(f"mean has shape {np.shape(found.mean)}: expected one row per expert")
+        like = [np.shape(x) for x in jax.tree.leaves(RULE.init(_moved(state.q)))]
+        if [np.shape(x) for x in state.moments] != like:
+            raise ValueError(f"state.moments has other shapes than the expected {like}")
+        for name in ("objective", "trace", "moments"):
+            for leaf in jax.tree.leaves(getattr(state, name)):
+                if np.isnan(np.asarray(leaf, float)).any():
+                    raise ValueError(f"state.{name} has NaN, expected numbers")
+        require_key(state.key, "state.key")
+        require_key(state.key_fixed, "state.key_fixed")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
+    return state
 
 
 class RewardSearch(NamedTuple):
@@ -287,7 +314,9 @@ def _hyper_gradient(
 
 def _median(prior: Any) -> float:
     try:
-        return float(prior.icdf(0.5))
+        with warnings.catch_warnings():  # numpyro imports tensorflow_probability here, whose import may warn
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return float(prior.icdf(0.5))
     except (NotImplementedError, ImportError):  # numpyro needs another package for some of them
         draws = prior.sample(jax.random.key(0), (10_001,))
         return float(np.median(np.asarray(draws)))

@@ -19,11 +19,14 @@ from ethogram.inference import storage
 from ethogram.inference.draws import Draws, library_attributes, one_chain
 from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, reward_map_of, white_root
 from ethogram.inference.rewards.posterior_mode import levine_conditional
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import is_concrete, require, require_integer, require_one_of
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.rewards.gp_irl import GPIRL, reward_sites
 
-__all__ = ["RewardFit", "RewardPosterior", "as_double"]
+__all__ = ["METHODS", "RewardFit", "RewardPosterior", "as_double"]
+
+METHODS = ("natural_gradient", "laplace", "map")
+"""Methods of `fit_reward`."""
 
 
 @model_object
@@ -49,6 +52,37 @@ class RewardPosterior:
     log_hyper_sd: Any
     method: str = static_field(default="natural_gradient")
     levine: Any = None
+
+    def __post_init__(self):
+        require_one_of("method", self.method, METHODS)
+        if not isinstance(self.model, GPIRL):
+            raise TypeError(f"model is {type(self.model).__name__}: give a GPIRL")
+        parts = {name: getattr(self, name) for name in ("mean", "root", "log_hyper", "log_hyper_sd")}
+        if not is_concrete(*parts.values()):
+            return
+        shapes = {name: np.shape(value) for name, value in parts.items()}
+        for name, value in parts.items():
+            require(np.isfinite(np.asarray(value)), name, value, "is not finite", "fit the reward again")
+        num_white = len(np.asarray(self.levine)) if self.levine is not None else self._num_white()
+        num_hyper = (
+            1 + self.model.num_features if self.levine is not None else sum(free_hypers(self.model).values())
+        )
+        lead = shapes["mean"][:-1]
+        expected = {
+            "mean": (*lead[:1], num_white),
+            "root": (*lead[:1], num_white, num_white),
+            "log_hyper": (num_hyper,),
+            "log_hyper_sd": (num_hyper,),
+        }
+        for name, shape in expected.items():
+            if shapes[name] != shape:
+                raise ValueError(f"{name} has shape {shapes[name]}, expected {shape} of this model")
+        deviation = np.asarray(self.log_hyper_sd)
+        require(deviation >= 0, "log_hyper_sd", deviation, "is negative", "give standard deviations")
+
+    def _num_white(self) -> int:
+        """Number of standard normal variables of the reward of the model."""
+        return self.model.num_points if self.model.inducing is None else len(np.asarray(self.model.inducing))
 
     def sample(self, key: Array, num_draws: int) -> dict[str, Array]:
         """Independent draws of the sites of the model, with a leading axis ``draw``."""

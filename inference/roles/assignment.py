@@ -11,10 +11,12 @@ from jaxtyping import Float, Int
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
 from ethogram.inference.optimal_assignment import Assignment, checked_costs, ranked_assignment
+from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
 from ethogram.models.chains.markov_chain import e_step, most_likely_path
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
 from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.log_permanent import matching_marginals
+from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["InferredRoles", "assign_roles", "infer_roles"]
 
@@ -83,23 +85,34 @@ def assign_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajecto
     return Assignment(role, total, margin)
 
 
-def infer_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajectories) -> InferredRoles:
+def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> InferredRoles:
     r"""Most likely role paths, and the probability of every role at every step.
 
     Both use the expected log potentials of q, as its local step does. With exclusive roles the path of an agent is
     its role in the optimal assignment, and the probabilities are the marginals of the matching.
 
+    Given draws, the probabilities are means over draws of the smoothed marginals, and the path has the most probable
+    role of each step. Labels may switch between draws and chains: each draw is relabelled to overlap most with the
+    mean of those before it, so that roles are numbered as in the first draw.
+
     Parameters
     ----------
-    posterior : of a `RoleHMM`, or the result that holds it.
+    posterior : of a `RoleHMM`, or the result that holds it; or draws: numpyro's ``MCMC`` after its run, or its
+        ``get_samples()``, arrays (draw, ...) by site.
     data : trajectories that fit the model.
+    model : of draws by site; an ``MCMC`` and a posterior hold theirs.
 
     Raises
     ------
     ValueError, TypeError
         If the data do not fit the model.
     """
-    posterior = posterior_of(posterior)
+    if are_draws(posterior):
+        model, averaged = average_over_draws(posterior, data, model, RoleHMM)
+        inside = np.asarray(np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None])
+        probability = np.where(inside[..., None], averaged.state, 0)
+        return InferredRoles(np.where(inside, probability.argmax(-1), -1).astype(np.int32), probability)
+    posterior = posterior_of(posterior, accepted=DRAWS)
     model, expected = posterior.model, posterior.expected_statistics()
     model.check(data)
     chains = _chains(model, data)

@@ -22,9 +22,8 @@ from ethogram.models.emissions.emission import (
     rows_of,
 )
 from ethogram.models.families.exponential_family import ConjugateBlock, Dirichlet, DirichletCoordinates, Known
+from ethogram.models.families.normal import Normal, NormalCoordinates
 from ethogram.models.families.normal_inverse_wishart import (
-    Normal,
-    NormalCoordinates,
     NormalInverseWishart,
     NormalInverseWishartCoordinates,
 )

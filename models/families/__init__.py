@@ -9,7 +9,8 @@ from ethogram.models.families.exponential_family import (
     natural_step,
     total_kl,
 )
-from ethogram.models.families.normal_inverse_wishart import Normal, NormalInverseWishart
+from ethogram.models.families.normal import Normal
+from ethogram.models.families.normal_inverse_wishart import NormalInverseWishart
 from ethogram.models.families.numpyro_sites import by_site, sample_parameters
 from ethogram.models.families.partly_known import Known, PartlyKnown
 

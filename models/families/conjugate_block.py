@@ -6,7 +6,9 @@ kept in natural coordinates, where a conjugate update is an addition. The blocks
 """
 
 import abc
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ethogram.models.arguments import require
 from ethogram.models.families.divergences import Divergence
 from ethogram.models.hooks import HasHooks
 
-__all__ = ["ConjugateBlock", "broadcast_batch"]
+__all__ = ["ConjugateBlock", "broadcast_batch", "naming", "require_finite"]
 
 
 class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
@@ -93,12 +96,34 @@ class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
         """Usual parameters, as ``from_standard`` takes them."""
         return self.natural
 
+    def validate(self, name: str) -> None:
+        """Raise ValueError unless the concrete coordinates are those of a proper distribution; `name` is its name."""
+        require_finite(name, self.natural)
+
     def inner_point(self) -> Any:
         """A point at which every statistic is finite, in place of rows that are masked out."""
         return self.mean()
 
     def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
         """Raise ValueError unless the concrete ``value`` can be drawn from the block, in the given rows."""
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Puts the name of a block in front of the messages of its checks, which become ValueErrors."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def require_finite(name: str, tree: Any) -> None:
+    """Raise ValueError at the first NaN or infinity of a pytree of arrays; integers and booleans pass."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        good = np.isfinite(np.asarray(leaf))
+        require(
+            good, f"{name}{jax.tree_util.keystr(path)}", leaf, "is not finite", "fit again, or save again"
+        )
 
 
 def broadcast_batch(leading: Any, ndim: int) -> Any:

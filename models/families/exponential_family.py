@@ -15,9 +15,10 @@ from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
 
 from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
-from ethogram.models.families.conjugate_block import ConjugateBlock
+from ethogram.models.families.conjugate_block import ConjugateBlock, naming
 from ethogram.models.families.divergences import Divergence, dirichlet_divergence
-from ethogram.models.families.normal_inverse_wishart import MeanCovariance, Normal, NormalInverseWishart
+from ethogram.models.families.normal import MeanCovariance, Normal
+from ethogram.models.families.normal_inverse_wishart import NormalInverseWishart
 from ethogram.models.families.partly_known import Known, PartlyKnown
 
 __all__ = [
@@ -139,6 +140,11 @@ class Dirichlet(ConjugateBlock):
         """Categorical distribution of one draw, with the parameters integrated out."""
         return dist.CategoricalProbs(self.mean())
 
+    def validate(self, name: str) -> None:
+        """Raise ValueError unless the concentrations are those of :meth:`from_standard`."""
+        with naming(name):
+            Dirichlet.from_standard(self.natural.concentration)
+
     def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
         """Raise ValueError unless the given rows of ``value`` are probability rows."""
         cure = "divide each row by its sum"
@@ -231,6 +237,13 @@ class Beta(ConjugateBlock):
         """Beta-binomial distribution of the successes among ``total_count`` trials."""
         a, b = self.natural
         return dist.BetaBinomial(a, b, total_count=total_count)
+
+    def validate(self, name: str) -> None:
+        """Raise ValueError unless the counts are those of :meth:`from_standard`, of one shape."""
+        with naming(name):
+            Beta.from_standard(*self.natural)
+            if np.shape(self.natural.successes) != np.shape(self.natural.failures):
+                raise ValueError("successes and failures have different shapes: give one of each")
 
     def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
         """Raise ValueError unless the given entries of ``value`` are probabilities."""

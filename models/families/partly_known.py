@@ -167,5 +167,24 @@ class PartlyKnown(ConjugateBlock):
         """Known values, and an inner point elsewhere."""
         return self.hold(self.block.inner_point())
 
+    def validate(self, name: str) -> None:
+        """Raise ValueError unless the block is proper, and the known rows are points that it can draw."""
+        self.block.validate(name)
+        known, batch = np.asarray(self.known), jax.eval_shape(self.block.log_partition).shape
+        if known.dtype != bool or known.shape != batch:
+            raise ValueError(f"{name}.known is {known.dtype} of shape {known.shape}, not booleans {batch}")
+        values, point = (jax.tree.leaves(x) for x in (self.values, jax.eval_shape(self.block.inner_point)))
+        for value, like in zip(values, point, strict=True):
+            if np.shape(value) != like.shape:
+                raise ValueError(f"{name}.values has shape {np.shape(value)}, not {like.shape}")
+            require(
+                np.isfinite(np.asarray(value)[known]),
+                f"{name}.values",
+                np.asarray(value)[known],
+                "is not finite",
+                "fit again",
+            )
+        self.block.check_point(f"{name}.values", jax.tree.map(np.asarray, self.values), known)
+
     def check_point(self, name: str, value: Any, rows: np.ndarray) -> None:
         self.block.check_point(name, value, rows)

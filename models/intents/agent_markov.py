@@ -44,7 +44,7 @@ from ethogram.models.intents import updates
 from ethogram.models.intents.agent_trace import AgentTrace, log_stay_evidence
 from ethogram.models.intents.constraints import check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
-from ethogram.models.intents.rows import Visited, arranged, carried_rows, refuse_changes
+from ethogram.models.intents.rows import Visited, arranged, carried_rows, check_visited, refuse_changes
 from ethogram.models.intents.starts import start_statistics
 from ethogram.models.intents.stick_weights import weights_of_sticks
 from ethogram.models.intents.updates import agent_tables, drawn_parameters
@@ -153,6 +153,8 @@ class AgentMarkov(ConjugateModel):
         if self.constraints is not None:
             checked = check_constraints(self.constraints, self.num_states, self.num_actions, self.truncation)
             object.__setattr__(self, "constraints", checked)
+        if self.visited is not None and is_concrete(*jax.tree.leaves(self.visited)):
+            check_visited(self, self.visited)
 
     def bind(self, data: Trajectories) -> AgentMarkov:
         """The model with the rows that these data need."""

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from ethogram.models.arguments import require
 from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.data.state_action_steps import AgentSteps
 from ethogram.models.families.constrained_dirichlet import mean_within
 from ethogram.models.intents.constraints import bounds_of
 
-__all__ = ["RowBounds", "Visited", "arranged", "carried_rows", "refuse_changes"]
+__all__ = ["RowBounds", "Visited", "arranged", "carried_rows", "check_visited", "refuse_changes"]
 
 
 class RowBounds(NamedTuple):
@@ -85,6 +86,50 @@ def carried_rows(model: Any, steps: AgentSteps | None) -> Visited:
         policy_bounds=policy_bounds,
         forbidden=forbidden,
     )
+
+
+def check_visited(model: Any, rows: Visited) -> None:
+    """Raise ValueError unless rows, such as those of a file, are of the shapes and numbers that the model has."""
+    if not isinstance(rows, Visited):
+        raise TypeError(f"visited is {type(rows).__name__}: call model.bind(data)")
+    count, cells = model.truncation, model.num_states * (model.num_actions + 1)
+    sizes = {
+        name: len(np.atleast_1d(getattr(rows, name))) for name in ("states", "pairs", "row_pair", "never")
+    }
+    total = sizes["never"]
+    for name, shape, kinds, low, high in (
+        ("states", (sizes["states"],), "iu", 0, model.num_states),
+        ("pairs", (sizes["pairs"],), "iu", 0, cells),
+        ("row_pair", (sizes["row_pair"],), "iu", 0, sizes["pairs"]),
+        ("row_stay", (sizes["row_pair"],), "iu", -1, 2),
+        ("never", (max(total, sizes["pairs"]),), "b", 0, 2),
+        ("row_of", (model.num_states, model.num_actions + 1), "iu", -2, total),
+        ("forbidden", (count, sizes["states"], model.num_actions), "b", 0, 2),
+    ):
+        value = getattr(rows, name)
+        if value is not None or name != "forbidden":
+            _check_numbers(f"visited.{name}", value, shape, kinds, low, high)
+    for name, entries, most in (
+        ("pair_bounds", count + 1, total * count),
+        ("policy_bounds", model.num_actions, count * sizes["states"]),
+    ):
+        bounds = getattr(rows, name)
+        if bounds is None:
+            continue
+        num_rows = len(np.atleast_1d(bounds.rows))
+        _check_numbers(f"visited.{name}.rows", bounds.rows, (num_rows,), "iu", 0, most)
+        for part in ("lower", "upper", "mean"):
+            where = f"visited.{name}.{part}"
+            _check_numbers(where, getattr(bounds, part), (num_rows, entries), "f", 0, 1 + 1e-6)
+
+
+def _check_numbers(name: str, value: Any, shape: tuple[int, ...], kinds: str, low: Any, high: Any) -> None:
+    array = np.asarray(value)
+    if array.dtype.kind not in kinds or array.shape != shape:
+        raise ValueError(
+            f"{name} is {array.dtype} of shape {array.shape}, expected shape {shape}: bind again"
+        )
+    require((array >= low) & (array < high), name, array, f"is not in [{low}, {high})", "bind again")
 
 
 def _bounded_pairs(model: Any, pairs: np.ndarray, row_of: np.ndarray) -> tuple[np.ndarray, RowBounds | None]:

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.scipy.special import digamma, gammaln
 
-from ethogram.models.families.conjugate_block import ConjugateBlock
+from ethogram.models.arguments import require_distributions, require_one_of
+from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
 from ethogram.models.families.divergences import Divergence
 from ethogram.models.families.polygamma import trigamma
 
@@ -52,6 +54,14 @@ class StickWeights(ConjugateBlock):
         """Equal weights for `truncation` states and the rest."""
         weights = jnp.full(truncation + 1, 1 / (truncation + 1), gamma.dtype)
         return cls(weights, gamma, density)
+
+    def validate(self, name: str) -> None:
+        """Raise ValueError unless the weights are probabilities, and gamma a positive number."""
+        require_finite(name, (self.natural, self.gamma))
+        require_distributions(name, self.natural)
+        require_one_of(f"{name}.density", self.density, ("stick", "gem", "fixed"))
+        if np.shape(self.gamma) or not np.asarray(self.gamma) > 0:
+            raise ValueError(f"{name}.gamma must be one positive number, not {self.gamma!r}")
 
     def log_density(self) -> Array:
         """Log prior density in nats: of the sticks, of beta, or 0 for fixed weights."""

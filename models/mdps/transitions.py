@@ -100,6 +100,37 @@ class SparseTransitions:
     probabilities: Any
     entering: Any = None
 
+    def __post_init__(self):
+        (table,) = read_reals(probabilities=self.probabilities)
+        if table.ndim != 3 or np.shape(self.neighbours) not in (table.shape, table.shape[1:]):
+            raise ValueError(
+                f"neighbours has shape {np.shape(self.neighbours)}, probabilities {table.shape}: give (action, slot, "
+                "state), and neighbours of the same shape, or without its first axis"
+            )
+        if is_concrete(table):
+            require_distributions("probabilities", np.moveaxis(np.asarray(table), 1, -1))
+        size = int(np.prod(np.shape(self.neighbours)))
+        for name, most in (("neighbours", table.shape[-1]), ("entering", size + 1)):
+            value = getattr(self, name)
+            if value is None or not is_concrete(value):
+                continue
+            host = np.asarray(value)
+            if host.dtype.kind not in "iu":
+                raise TypeError(f"{name} has dtype {host.dtype}: give integers")
+            require(
+                (host >= 0) & (host < most),
+                name,
+                host,
+                f"is not in 0..{most - 1}",
+                "use SparseTransitions.of",
+            )
+        if self.entering is not None and (
+            np.ndim(self.entering) != 2 or np.shape(self.entering)[1] != table.shape[-1]
+        ):
+            raise ValueError(
+                f"entering has shape {np.shape(self.entering)}: give (slot, {table.shape[-1]} states)"
+            )
+
     @classmethod
     def of(cls, successors: Any, probabilities: Any) -> SparseTransitions:
         """Transitions of next states, and their probabilities, each (state, action, slot).

@@ -55,7 +55,9 @@ class MarginalMAP:
         network = self.network
         if not isinstance(network, BayesNet):
             raise TypeError(f"network must be a BayesNet, not {type(network).__name__}")
-        given: Mapping[Any, Any] = {} if self.evidence is None else self.evidence
+        given: Any = {} if self.evidence is None else self.evidence
+        if isinstance(given, tuple) and len(given) == 2:  # as an earlier query, or a file, holds it
+            given = dict(given[0]) | dict(given[1])
         if not isinstance(given, Mapping):
             raise TypeError(f"evidence must be a dict from variables to states, not {type(given).__name__}")
         observed: dict[int, int] = {}

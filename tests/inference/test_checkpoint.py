@@ -246,3 +246,26 @@ def test_the_state_of_another_class_is_refused(tmp_path):
     with pytest.raises(ValueError, match="not a checkpoint of this kind of fit"):
         checkpoint_module.read_checkpoint(tmp_path / "state", "s", dict)
     assert checkpoint_module.read_checkpoint(tmp_path / "absent", "s", FitState) is None
+
+
+def test_damaged_numbers_of_a_checkpoint_are_named(symbol_model, symbols, tmp_path):
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    fit(model, data, 6, checkpoint=path, tol=0)
+    good = storage.read(path)
+
+    def poisoned(tree):
+        return jax.tree.map(lambda x: x.at[..., -1].set(np.nan), tree)
+
+    state = good["state"]
+    damage = {
+        "state.active": {"state": state._replace(latest=state.latest[:-1])},
+        "state.step": {"state": state._replace(step="6")},
+        "blocks": {"state": state._replace(blocks=poisoned(state.blocks))},
+        "blocks, restart": {"state": state._replace(blocks={"initial": state.blocks["initial"]})},
+        "traces": {"traces": good["traces"][:, :1]},
+        "step_sizes": {"step_sizes": np.ones(3)},
+    }
+    for name, changed in damage.items():
+        storage.write(path, good | changed)
+        with pytest.raises(ValueError, match=rf"fit\.ckpt is damaged: .*{name}"):
+            fit(model, data, 8, checkpoint=path, tol=0)

@@ -69,7 +69,7 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         "tables; -inf: an impossible assignment. Seconds are of wall time, compilation included.",
         "best known: proved optimal by branch and bound for the grid and the diagnosis, the best of long runs for the",
         "pedigree.",
-        "marginal-map.nc holds the assignments, one chain per method (read it with arviz.from_netcdf).",
+        "marginal-map.nc holds the assignments by method (read it with xarray.open_dataset).",
     ]
     return guide.report(rows, notes)
 
@@ -94,26 +94,18 @@ def _row(
 
 
 def _answers(found: dict[str, dict[str, MarginalMAPResult]]) -> Any:
-    """Assignments for ArviZ: states (method, 1, variable) of each network, and their log probabilities."""
-    import arviz
+    """A dataset of assignments: states (method, variable) of each network, and their log probabilities (method)."""
     import xarray
 
-    states, values, coords = {}, {}, {"chain": list(METHODS), "draw": [0]}
+    variables: dict[str, Any] = {}
+    coords: dict[str, Any] = {"method": list(METHODS)}
     for name, results in found.items():
         dim = f"variable of {name}"
         coords[dim] = list(next(iter(results.values())).assignment)
-        states[name] = (
-            ("chain", "draw", dim),
-            np.stack([result.states for result in results.values()])[:, None],
-        )
-        values[name] = ("chain", "draw"), np.array([[result.log_probability] for result in results.values()])
-    few = {name: coords[name] for name in ("chain", "draw")}
-    groups: dict[str, Any] = {
-        "posterior": xarray.Dataset(states, coords=coords), "sample_stats": xarray.Dataset(values, coords=few),
-    }  # fmt: skip
-    if arviz.__version__.startswith("0."):
-        return arviz.InferenceData(**groups)
-    return xarray.DataTree.from_dict(groups)
+        variables[name] = ("method", dim), np.stack([result.states for result in results.values()])
+        values = np.array([result.log_probability for result in results.values()])
+        variables[f"log probability of {name}"] = "method", values
+    return xarray.Dataset(variables, coords=coords)
 
 
 def _draw(figure: Figure, found: dict[str, dict[str, MarginalMAPResult]], sizes: TourSizes) -> None:

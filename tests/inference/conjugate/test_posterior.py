@@ -117,9 +117,10 @@ def test_other_files_are_refused(tmp_path):
 
 def test_models_of_others_are_not_saved(tmp_path):
     class Mine:
-        pass
+        def prior(self):
+            return make_posterior(MODELS["categorical"]()).blocks
 
-    posterior = ConjugatePosterior(Mine(), make_posterior(MODELS["categorical"]()).blocks)
+    posterior = ConjugatePosterior(Mine(), Mine().prior())
     with pytest.raises(TypeError, match="Mine cannot be saved"):
         posterior.save(tmp_path / "fit.ethogram")
     assert not list(tmp_path.iterdir())

@@ -48,4 +48,4 @@ def test_steps_beyond_a_length_have_no_intent(fitted):
 def test_other_models_have_no_intents(walks):
     model = RoleHMM(2, CategoricalEmission(3))
     with pytest.raises(TypeError, match="posterior is of a RoleHMM: give one of an AgentMarkov"):
-        infer_intents(ConjugatePosterior(model, {}), walks)
+        infer_intents(ConjugatePosterior(model, model.prior()), walks)

@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from ethogram.models.families.normal import MeanCovariance, Normal, NormalCoordinates
 from ethogram.models.families.normal_inverse_wishart import (
-    MeanCovariance,
-    Normal,
-    NormalCoordinates,
     NormalInverseWishart,
     NormalInverseWishartCoordinates,
 )

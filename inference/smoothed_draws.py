@@ -1,0 +1,105 @@
+"""Posterior of hidden labels averaged over draws of the parameters, such as those of NUTS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpyro.infer import MCMC
+
+from ethogram.inference.draws import flat_draws
+from ethogram.inference.export.draws import read_draws
+from ethogram.inference.optimal_assignment import optimal_assignment
+from ethogram.models.data.trajectories import Trajectories
+
+__all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws"]
+
+DRAWS = ", numpyro's MCMC after run, or its draws by site with model="
+"""What is accepted besides posteriors, for messages."""
+
+CHUNK = 16
+"""Draws of one compiled call: memory holds the marginals of so many, whatever their number."""
+
+
+class Averaged(NamedTuple):
+    """Means over draws, of aligned labels; whatever stands beyond a length."""
+
+    state: Float[np.ndarray, "sequence time state"]
+    change: Float[np.ndarray, "sequence step"]  # probability that the label changes after a step
+
+
+def are_draws(value: Any) -> bool:
+    """Whether `value` is an MCMC of numpyro, or draws by site."""
+    return isinstance(value, MCMC | Mapping)
+
+
+def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: type) -> tuple[Any, Averaged]:
+    """The model, bound to the data, and its smoothed marginals averaged over draws.
+
+    The labels of each draw are matched, one to one, to the mean of the draws before it, where their probabilities
+    overlap most on the data: without this, chains that switched labels would average to nothing.
+
+    Raises
+    ------
+    TypeError
+        If no model of class `kind` is given or held.
+    ValueError
+        If there is no draw, a site is missing, numbers of draws differ, or a draw is not finite.
+    """
+    if isinstance(posterior, MCMC):
+        drawn = read_draws(jax.random.key(0), posterior, None, model, None, 1)
+        model, draws = drawn.model, flat_draws(drawn.sites)
+    else:
+        draws = {name: np.asarray(site) for name, site in posterior.items()}
+    if not isinstance(model, kind):
+        raise TypeError(
+            f"model is {type(model).__name__}: give model=, the {kind.__name__} that the draws are of, or numpyro's "
+            "MCMC of one"
+        )
+    if getattr(model, "exclusive", None) is not None:
+        raise ValueError("roles are exclusive, which draws do not give yet: fit the model by ConjugateSVI")
+    bound: Any = model
+    bound.check(data)
+    model = bound.bound_to(data)
+    missing = [name for name in model.site_dims() if name not in draws]
+    if missing:
+        raise ValueError(f"posterior has no site {missing[0]}: it has {', '.join(sorted(draws))}")
+    draws = {name: draws[name] for name in model.site_dims()}
+    counts = {name: len(site) if np.ndim(site) else 0 for name, site in draws.items()}
+    count = next(iter(counts.values()))
+    if not count or len(set(counts.values())) > 1:
+        raise ValueError(f"posterior has sites with {counts} draws: give (draw, ...) arrays of one length")
+    for name, site in draws.items():
+        if not np.isfinite(site).all():
+            raise ValueError(
+                f"posterior[{name!r}] is not finite at draw {np.argwhere(~np.isfinite(site))[0][0]}"
+            )
+    inside = np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None]
+    mean: Any = 0.0
+    change: Any = 0.0
+    for start in range(0, count, CHUNK):
+        rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
+        marginals, changes = map(np.asarray, _smoothed(model, {n: x[rows] for n, x in draws.items()}, data))
+        for number in range(min(CHUNK, count - start)):
+            done, state = start + number, marginals[number]
+            if done:
+                overlap = np.einsum("nk,nj->kj", mean[inside], state[inside])
+                state = state[..., optimal_assignment(-overlap).role]
+            mean = mean + (state - mean) / (done + 1)
+            change = change + (changes[number] - change) / (done + 1)
+    return model, Averaged(np.asarray(mean), np.asarray(change))
+
+
+@jax.jit
+def _smoothed(model: Any, draws: dict[str, Any], data: Trajectories) -> tuple[Any, Any]:
+    value = model.observed_value(data)
+
+    def one(parameters):
+        state, pair = model.observation(parameters, data).smooth(value)[-2:]
+        return state, pair.sum((-2, -1)) - jnp.trace(pair, axis1=-2, axis2=-1)
+
+    return jax.lax.map(one, draws)

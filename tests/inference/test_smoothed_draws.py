@@ -1,0 +1,92 @@
+"""Roles and intents from draws of the parameters, against enumeration of all paths."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from numpyro.infer import MCMC, NUTS, Predictive
+
+from ethogram.inference.intents import infer_intents
+from ethogram.inference.roles import infer_roles
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions import CategoricalEmission
+from ethogram.models.intents.agent_markov import AgentMarkov
+from ethogram.models.roles.role_hmm import RoleHMM
+
+SYMBOLS = [[0, 2, 2, 1], [1, 0]]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return Trajectories.from_list([np.array(row)[:, None] for row in SYMBOLS])
+
+
+def draws(count):
+    rng = np.random.default_rng(3)
+    shapes = {"initial": (2,), "transition": (2, 2), "probability": (2, 3)}
+    found = {name: rng.dirichlet(np.ones(shape[-1]), (count, *shape[:-1])) for name, shape in shapes.items()}
+    found["probability"] = 0.2 * found["probability"] + 0.8 * np.array([[0.9, 0.05, 0.05], [0.05, 0.05, 0.9]])
+    return found
+
+
+def enumerated(parameters, symbols):
+    total = np.zeros((len(symbols), 2))
+    for path in itertools.product(range(2), repeat=len(symbols)):
+        weight = parameters["initial"][path[0]]
+        weight *= np.prod([parameters["transition"][a, b] for a, b in itertools.pairwise(path)])
+        weight *= np.prod([parameters["probability"][k, x] for k, x in zip(path, symbols, strict=True)])
+        total[np.arange(len(symbols)), list(path)] += weight
+    return total / total.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("count", [1, 5, 20])
+def test_roles_are_means_of_enumerations_also_where_labels_switch(data, count):
+    found, model = draws(count), RoleHMM(2, CategoricalEmission(3))
+    expected = [
+        np.mean([enumerated({n: x[d] for n, x in found.items()}, row) for d in range(count)], 0)
+        for row in SYMBOLS
+    ]
+    switched = {name: x.copy() for name, x in found.items()}
+    switched["initial"][1::2] = switched["initial"][1::2, ::-1]
+    switched["transition"][1::2] = switched["transition"][1::2, ::-1, ::-1]
+    switched["probability"][1::2] = switched["probability"][1::2, ::-1]
+    for given in (found, switched):
+        path, probability = infer_roles(given, data, model=model)
+        for number, row in enumerate(expected):
+            np.testing.assert_allclose(probability[number, : len(row)], row, atol=1e-10)
+            np.testing.assert_array_equal(path[number, : len(row)], row.argmax(-1))
+        assert (path[1, 2:] == -1).all() and (probability[1, 2:] == 0).all()
+
+
+@pytest.mark.slow
+def test_an_mcmc_holds_its_model(data):
+    mcmc = MCMC(NUTS(RoleHMM(2, CategoricalEmission(3))), num_warmup=3, num_samples=3, progress_bar=False)
+    mcmc.run(jax.random.key(0), data)
+    found = infer_roles(mcmc, data)
+    again = infer_roles(mcmc.get_samples(), data, model=RoleHMM(2, CategoricalEmission(3)))
+    np.testing.assert_array_equal(found.probability, again.probability)
+
+
+def test_intents_of_one_draw_are_its_smoothed_marginals():
+    walks = Trajectories.from_list(states=[[0, 1, 0, 1], [1, 1]], actions=[[0, 1, 1, 0], [1, 0]])
+    model = AgentMarkov(2, 2, truncation=2).bind(walks)
+
+    prior = Predictive(model, num_samples=2)(jax.random.key(1), walks, condition=False)
+    drawn = {name: np.asarray(prior[name]) for name in model.site_dims()}
+    one = {name: x[:1] for name, x in drawn.items()}
+    smoothed = model.observation({n: x[0] for n, x in one.items()}, walks).smooth(model.observed_value(walks))
+    inferred = infer_intents(one, walks, model=model)
+    np.testing.assert_allclose(inferred.probability[0], smoothed.state[0], atol=1e-10)
+    np.testing.assert_allclose(infer_intents(drawn, walks, model=model).visits.sum(0), [2, 4])
+
+
+def test_foreign_objects_are_told_what_is_accepted(data):
+    with pytest.raises(TypeError, match="ConjugatePosterior, a ConjugateResult, numpyro's MCMC after run"):
+        infer_roles(object(), data)
+    with pytest.raises(TypeError, match="give model=, the AgentMarkov"):
+        infer_intents({}, data)
+    with pytest.raises(ValueError, match="posterior has no site"):
+        infer_roles({"initial": np.ones((1, 2)) / 2}, data, model=RoleHMM(2, CategoricalEmission(3)))
