@@ -1,6 +1,7 @@
 """Posterior of the latent intents of traces under a fitted agent Markov model.
 
-Smoothed marginals of the chain of intents, eq. 7-8 of Unhelkar and Shah (2019), at posterior means of the parameters.
+Smoothed marginals of the chain of intents, eq. 7-8 of Unhelkar and Shah (2019), at posterior means of the parameters,
+given that the intents are among the K of the truncation.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ class InferredIntents(NamedTuple):
 def infer_intents(posterior: ConjugatePosterior | ConjugateResult, data: Trajectories) -> InferredIntents:
     """Posterior probabilities of the intents of traces, at posterior means of the parameters.
 
+    Paths are among the K intents of the truncation, as in the fit; ``model.observation(parameters, data).smooth`` has
+    one more intent, for all others.
+
     Parameters
     ----------
     posterior : posterior of an :class:`~ethogram.models.intents.AgentMarkov`, or a result that has one.
@@ -59,7 +63,7 @@ def infer_intents(posterior: ConjugatePosterior | ConjugateResult, data: Traject
     if not isinstance(model, AgentMarkov):
         raise TypeError(f"posterior is of a {type(model).__name__}: give one of an AgentMarkov")
     marginals = _smoothed(model, posterior.mean(), data)
-    probability, pair = np.asarray(marginals.state), np.asarray(marginals.pair)
+    probability, pair = np.asarray(marginals.state)[..., :-1], np.asarray(marginals.pair)
     inside = np.arange(probability.shape[1]) < np.asarray(data.lengths)[:, None]
     probability = np.where(inside[..., None], probability, 0)
     visits = np.zeros((model.truncation, model.num_states))
@@ -73,4 +77,4 @@ def infer_intents(posterior: ConjugatePosterior | ConjugateResult, data: Traject
 
 @jax.jit
 def _smoothed(model: AgentMarkov, parameters: dict[str, Any], data: Trajectories) -> Marginals:
-    return model.observation(parameters, data).smooth(model.observed_value(data))
+    return model.observation(parameters, data).within_truncation().smooth(model.observed_value(data))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 from jax import Array
 from numpyro.distributions import Distribution
@@ -15,7 +15,14 @@ __all__ = ["LatentChain"]
 
 
 class LatentChain(Distribution):
-    """A distribution with latent Markov chains, one a batch entry, that are summed out."""
+    """A distribution with latent Markov chains, one a batch entry, that are summed out.
+
+    Attributes
+    ----------
+    num_rest : how many of the last states have no label to permute, such as the remainder of a truncation.
+    """
+
+    num_rest: ClassVar[int] = 0
 
     @abc.abstractmethod
     def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
