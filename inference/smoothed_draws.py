@@ -99,7 +99,10 @@ def _smoothed(model: Any, draws: dict[str, Any], data: Trajectories) -> tuple[An
     value = model.observed_value(data)
 
     def one(parameters):
-        state, pair = model.observation(parameters, data).smooth(value)[-2:]
-        return state, pair.sum((-2, -1)) - jnp.trace(pair, axis1=-2, axis2=-1)
+        chain = model.observation(parameters, data).within_truncation()
+        state, pair = chain.smooth(value)[-2:]
+        return state[..., : state.shape[-1] - chain.num_rest], pair.sum((-2, -1)) - jnp.trace(
+            pair, axis1=-2, axis2=-1
+        )
 
     return jax.lax.map(one, draws)

@@ -85,8 +85,8 @@ plt.show()
 
 # %% [markdown]
 # With all windows, the gain from one intent to two is large, and that from two to three smaller. More intents are not
-# needed: the score levels off, and the ELBO falls slightly. The ELBO need not increase with the truncation: a larger
-# model has more local optima, and is penalised for weights it does not use.
+# needed: the score levels off, and the ELBO falls. An intent that no step uses leaves the ELBO unchanged, but each one
+# in use pays for its rows, and a larger model has more local optima, so that the ELBO may fall with the truncation.
 #
 # ## How many intents does the model use?
 #

@@ -133,7 +133,7 @@ def _divergence(rows: np.ndarray, prior: np.ndarray) -> float:
 
 
 def _log_density(weights: np.ndarray, gamma: float) -> float:
-    return float((len(weights) - 1) * np.log(gamma) + (gamma - 1) * np.log(weights[-1]))
+    return float((gamma - 1) * np.log(weights[-1]))
 
 
 def sweep(

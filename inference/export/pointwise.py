@@ -148,8 +148,10 @@ def _overlap(model, draws, arrays, labels, value, reference):
     """Overlap of state marginals (draw, state, reference state), averaged over all steps."""
 
     def marginals(parameters):
-        smoothed = _distribution(model, parameters, arrays, labels).smooth(value)
+        distribution = _distribution(model, parameters, arrays, labels)
+        smoothed = distribution.smooth(value)
         state = getattr(smoothed, "state", smoothed)
+        state = state[..., : state.shape[-1] - getattr(distribution, "num_rest", 0)]
         return state.reshape(-1, state.shape[-1])
 
     def led(draw, one):

@@ -1,6 +1,7 @@
 """Posterior of the latent intents of traces under a fitted agent Markov model.
 
-Smoothed marginals of the chain of intents, eq. 7-8 of Unhelkar and Shah (2019), at posterior means of the parameters.
+Smoothed marginals of the chain of intents, eq. 7-8 of Unhelkar and Shah (2019), at posterior means of the parameters,
+given that the intents are among the K of the truncation.
 """
 
 from __future__ import annotations
@@ -48,12 +49,14 @@ def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> I
     Labels may switch between draws and chains: each draw is relabelled to overlap most with the mean of those before
     it, so that intents are numbered as in the first draw.
 
+    Paths are among the K intents of the truncation, as in the fit; ``model.observation(parameters, data).smooth`` has
+    one more intent, for all others.
+
     Parameters
     ----------
     posterior : posterior of an :class:`~ethogram.models.intents.AgentMarkov`, or a result that has one;
         or draws: numpyro's ``MCMC`` after its run, or its ``get_samples()``, arrays (draw, ...) by site.
     data : traces in the same environment, those of the fit or others.
-
     model : of draws by site; an ``MCMC`` and a posterior hold theirs.
 
     Raises
@@ -71,7 +74,7 @@ def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> I
     marginals = _smoothed(model, posterior.mean(), data)
     pair = np.asarray(marginals.pair)
     change = pair.sum((-2, -1)) - np.trace(pair, axis1=-2, axis2=-1)
-    return _summary(model, data, np.asarray(marginals.state), change)
+    return _summary(model, data, np.asarray(marginals.state)[..., :-1], change)
 
 
 def _summary(
@@ -89,4 +92,4 @@ def _summary(
 
 @jax.jit
 def _smoothed(model: AgentMarkov, parameters: dict[str, Any], data: Trajectories) -> Marginals:
-    return model.observation(parameters, data).smooth(model.observed_value(data))
+    return model.observation(parameters, data).within_truncation().smooth(model.observed_value(data))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 from jax import Array
 from numpyro.distributions import Distribution
@@ -15,11 +15,22 @@ __all__ = ["LatentChain"]
 
 
 class LatentChain(Distribution):
-    """A distribution with latent Markov chains, one a batch entry, that are summed out."""
+    """A distribution with latent Markov chains, one a batch entry, that are summed out.
+
+    Attributes
+    ----------
+    num_rest : how many of the last states have no label to permute, such as the remainder of a truncation.
+    """
+
+    num_rest: ClassVar[int] = 0
 
     @abc.abstractmethod
     def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
         """Log potentials and lengths given a value: the arguments of `markov_chain.log_normalizer`."""
+
+    def within_truncation(self) -> Any:
+        """The distribution without paths through its rest. Default: itself, which has none."""
+        return self
 
     @abc.abstractmethod
     def informative(self, value: Any) -> Array:

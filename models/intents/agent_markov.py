@@ -5,9 +5,9 @@ r"""The agent Markov model: a latent intent, with an unknown number of values, d
 
 States s are observed, and their dynamics are known: these would add a constant to the evidence, and are left out.
 Actions a are observed or missing; a missing action has transition rows of its own, like one more action. Rows over
-intents have K + 1 entries, the last for all intents beyond the truncation: no step is ever assigned to it, and messages
-use the first K columns, which sum to less than one. Labels that the intent stayed or changed at a step are evidence of
-known accuracy.
+intents have K + 1 entries, the last for all intents beyond the truncation: q assigns no step to it, and messages of a
+fit use the first K columns, which sum to less than one. The distribution of the actions, `AgentMarkov.observation`, has
+all K + 1, and is normalised. Labels that the intent stayed or changed at a step are evidence of known accuracy.
 
 Source: Unhelkar and Shah (2019), "Learning models of sequential decision-making with partial specification of agent
 behavior", eq. 1-18. Corrected here: q(x) includes :math:`\ln\tilde\pi(a_N \mid x_N, s_N)` (missing in eq. 6); the
@@ -201,6 +201,9 @@ class AgentMarkov(ConjugateModel):
 
     def divergence(self, blocks: dict[str, ConjugateBlock], prior: Any = None) -> Float[Array, ""]:
         """KL(q || p) of the rows with data, minus the log prior density of the weights, in nats.
+
+        With ``beta_prior="stick"`` the density is relative to its largest value, so that ELBOs compare across
+        truncations (:mod:`ethogram.models.intents.stick_weights`).
 
         The prior of the rows follows from the weights in `blocks`; `prior` is ignored.
         """

@@ -3,13 +3,15 @@ r"""The actions of an agent with latent intent as a numpyro distribution, with t
 .. math:: x_0 \sim b, \qquad a_t \sim \pi_{x_t, s_t}, \qquad x_{t+1} \sim T_{x_t, s_t, a_t}
 
 One batch entry is one trace. States s are covariates; the value is the actions. Tables have K + 1 intents, the last
-for all intents beyond the truncation: ``log_prob`` sums over paths among the first K, while samples may enter the last.
+for all intents beyond the truncation. Paths and samples may enter it, so that ``log_prob`` is normalised: with mean
+parameters all intents beyond the truncation have one policy and one law of leaving, and lump to one exactly.
+`within_truncation` leaves these paths out, as the bound of a fit does, and is not normalised.
 Unhelkar and Shah (2019), eq. 1 (the model), 7 (forward messages) and 15 (the evidence of stay labels).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,6 +61,7 @@ class AgentTrace(LatentChain):
     accuracy : probability that a label is right, in (0, 1].
     """
 
+    num_rest: ClassVar[int] = 1
     arg_constraints = {
         "initial": constraints.simplex,
         "transition": constraints.independent(constraints.simplex, 2),
@@ -109,7 +112,7 @@ class AgentTrace(LatentChain):
         return constraints.independent(constraints.integer_interval(-1, self.policy.shape[-1] - 1), 1)
 
     def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
-        """Log potentials of the chain of intents within the truncation, one matrix a step."""
+        """Log potentials of the chain of intents, one matrix a step."""
         value = jnp.asarray(value)
         batch = jnp.broadcast_shapes(value.shape, self.states.shape)
         value, states = jnp.broadcast_to(value, batch), jnp.broadcast_to(self.states, batch)
@@ -117,14 +120,20 @@ class AgentTrace(LatentChain):
         inside = jnp.arange(batch[-1]) < lengths[..., None]
         known = inside & (value >= 0)
         states = jnp.where(inside, states, 0)
-        count, num_actions = self.initial.shape[-1] - 1, self.policy.shape[-1]
-        each = jnp.moveaxis(safe_log(self.policy[:count])[:, states, jnp.where(known, value, 0)], 0, -1)
+        count, num_actions = self.initial.shape[-1], self.policy.shape[-1]
+        each = jnp.moveaxis(safe_log(self.policy)[:, states, jnp.where(known, value, 0)], 0, -1)
         rows = self.row_of[states, jnp.where(known, value, num_actions)][..., :-1]
-        matrices = safe_log(self.transition[:, :count, :count])[rows]
+        matrices = safe_log(self.transition)[rows]
         if self.stay is not None:
             labels = jnp.where(inside, jnp.broadcast_to(jnp.asarray(self.stay), batch), -1)[..., :-1]
             matrices = matrices + log_stay_evidence(self.accuracy, count)[labels]
-        return safe_log(self.initial[:count]), matrices, jnp.where(known[..., None], each, 0), lengths
+        return safe_log(self.initial), matrices, jnp.where(known[..., None], each, 0), lengths
+
+    def within_truncation(self) -> AgentTrace:
+        """The trace without paths beyond the truncation: ``log_prob`` is sub-normalised, and no predictive score."""
+        initial, transition = (x.at[..., -1].set(0) for x in (self.initial, self.transition))
+        rest = (self.policy, self.states, self.row_of, self.lengths, self.stay, self.accuracy)
+        return AgentTrace(initial, transition, *rest, validate_args=False)
 
     def informative(self, value: Any) -> Bool[Array, "*batch time"]:
         """Whether a step has an action, or the step before it a stay label."""
@@ -135,7 +144,10 @@ class AgentTrace(LatentChain):
         return known & (jnp.arange(known.shape[-1]) < jnp.asarray(self.lengths)[..., None])
 
     def change_probability(self, value: Any) -> Float[Array, "*batch step"]:
-        """Posterior probability that the intent changes after each step; 0 beyond a length."""
+        """Posterior probability that the intent changes after each step; 0 beyond a length.
+
+        Intents beyond the truncation count as one.
+        """
         pair = self.smooth(value).pair
         return jnp.sum(pair, (-2, -1)) - jnp.trace(pair, axis1=-2, axis2=-1)
 

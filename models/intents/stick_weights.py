@@ -6,9 +6,17 @@ r"""Shared weights of a truncated hierarchical Dirichlet process, and their vari
 with one more entry, :math:`\beta_{K+1} = 1 - \beta_1 - \dots - \beta_K`, for all states beyond the truncation. In q
 the weights are a point mass. Unhelkar and Shah (2019), eq. 2-3 and the step after eq. 14, maximise the *density of
 beta*, which is unbounded above for :math:`K > \gamma` (all weight on one state gives
-:math:`-(K - \gamma) \ln \epsilon \to \infty`); the density of the sticks,
-:math:`\ln p(v) = K \ln\gamma + (\gamma - 1) \ln \beta_{K+1}`, is bounded and invariant under relabelling. The paper's
-is available as ``"gem"``, for comparison.
+:math:`-(K - \gamma) \ln \epsilon \to \infty`). The density of the sticks is bounded and invariant under relabelling:
+
+.. math:: p(v) = \prod_k \gamma (1 - v_k)^{\gamma - 1} = \gamma^K \beta_{K+1}^{\gamma - 1}, \qquad
+          \ln \frac{p(v)}{p(0)} = (\gamma - 1) \ln \beta_{K+1}.
+
+The second is used. A state that no step uses has :math:`v_k \to 0`, where its factor of p(v) is the *density*
+:math:`\gamma`, though integrated over v it is the *probability* 1: with p(v), the ELBO would rise by
+:math:`\ln\gamma` for every unused state. Relative to its largest value, p(0), the factor of an unused state is 1, and
+ELBOs compare across truncations. The paper's density is available as ``"gem"``, for comparison; as a density of beta it
+has no such limit, :math:`\ln\gamma - \ln\beta_{K+1}` an unused state, and no comparison across truncations, and
+neither have ``"fixed"`` weights, which change with K.
 """
 
 from __future__ import annotations
@@ -64,7 +72,7 @@ class StickWeights(ConjugateBlock):
             raise ValueError(f"{name}.gamma must be one positive number, not {self.gamma!r}")
 
     def log_density(self) -> Array:
-        """Log prior density in nats: of the sticks, of beta, or 0 for fixed weights."""
+        """Log prior density in nats: of the sticks, relative to its largest; of beta; or 0 for fixed weights."""
         return _log_density(self.natural, self.gamma, self.density)
 
     def expected_statistics(self) -> tuple[()]:
@@ -106,12 +114,12 @@ class StickWeights(ConjugateBlock):
 def _log_density(weights: Array, gamma: Array, density: str) -> Array:
     if density == "fixed":
         return jnp.zeros_like(gamma)
-    count = weights.shape[-1] - 1
-    value = count * jnp.log(gamma) + (gamma - 1) * jnp.log(weights[-1])
+    value = (gamma - 1) * jnp.log(weights[-1])
     if density == "gem":
+        count = weights.shape[-1] - 1
         # Summed from the small end: what is left is not lost to rounding.
         left = jnp.cumsum(weights[::-1])[::-1]
-        value -= jnp.sum(jnp.log(left[1:count]))
+        value += count * jnp.log(gamma) - jnp.sum(jnp.log(left[1:count]))
     return value
 
 

@@ -128,7 +128,8 @@ def _moved_weights(model: Any, blocks: Blocks, initial: Array, transition: Array
 def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
     """Rows over intents (row, intent + 1, intent + 1), policies (intent + 1, state, action), and row numbers.
 
-    Rows that the model does not carry, and the intent beyond the truncation, are at their prior means. The last table,
+    Rows that the model does not carry, and the intent beyond the truncation, are at their prior means; this intent,
+    too, never changes where none may, and takes no action that all are forbidden. The last table,
     (state, action + 1), has the row of each state and action; its last column is for missing actions.
     """
     rows, count = model.rows_carried(), model.truncation
@@ -136,9 +137,14 @@ def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
     # Two rows follow the carried ones: never switch (-2 from the end), and the prior's (-1).
     table = jnp.broadcast_to(weights, (rows.num_rows + 2, count + 1, count + 1))
     table = table.at[:-2, :-1].set(jnp.asarray(parameters["transition"])).at[-2].set(jnp.eye(count + 1))
+    stays = jnp.where(rows.never[:, None], jnp.eye(count + 1)[-1], weights)
+    table = table.at[:-2, -1].set(stays)
     rho = jnp.broadcast_to(model.rho, (model.num_states, model.num_actions))
     policy = jnp.broadcast_to(rho / jnp.sum(rho, axis=-1, keepdims=True), (count + 1, *rho.shape))
     policy = policy.at[:-1, rows.states].set(parameters["policy"])
+    if rows.forbidden is not None:
+        allowed = jnp.where(rows.forbidden.all(0), 0, rho[rows.states])
+        policy = policy.at[-1, rows.states].set(allowed / jnp.sum(allowed, axis=-1, keepdims=True))
     return table, policy, jnp.where(rows.row_of < 0, rows.row_of + rows.num_rows + 2, rows.row_of)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from ethogram.domains import line_world
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.conjugate.score_curve import heldout_log_likelihood
 from ethogram.inference.conjugate.starts import start_blocks
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates, expected_statistics
 from ethogram.models.intents import AgentMarkov
 
@@ -86,7 +89,7 @@ def test_the_elbo_is_the_definition(fitted):
     rest = (
         kl(initial, prior) + kl(rows, np.where(rows > 0, prior, 0)) + kl(policy, np.where(policy > 0, 1.0, 0))
     )
-    density = 4 * np.log(3.0) + 2 * np.log(weights[-1])
+    density = 2 * np.log(weights[-1])
     np.testing.assert_allclose(result.elbo[-1], value - rest + density, rtol=1e-9)
 
 
@@ -139,6 +142,29 @@ def test_held_out_scores_count_actions_where_training_did_not_go(fitted):
     score = heldout_log_likelihood(fitted.result, test)
     total = jax.jit(lambda model, mean: model.observation(mean, test).log_prob(model.observed_value(test)))
     np.testing.assert_allclose(score, np.sum(total(model, mean)) / (actions >= 0).sum(), rtol=1e-12)
+
+
+def test_the_held_out_score_of_a_constrained_fit_is_a_density(fitted):
+    """All sequences of three actions, in states that training visits under every kind of constraint."""
+    sequences = np.array(list(itertools.product(range(3), repeat=3)))
+    model, mean = fitted.result.posterior.model, fitted.result.posterior.mean()
+    for states in ([2, 1, 4], [0, 2, 2]):
+        data = Trajectories.from_list(states=[states] * len(sequences), actions=sequences.tolist())
+        data = data._replace(stay=np.full((len(sequences), 3), -1, np.int32))
+        logs = jax.jit(lambda at, data: model.observation(at, data).log_prob(model.observed_value(data)))(
+            mean, data
+        )
+        np.testing.assert_allclose(np.exp(logs).sum(), 1, atol=1e-10)
+        score = heldout_log_likelihood(fitted.result, data)
+        finite = np.isfinite(logs)
+        assert finite.all() == np.isfinite(score)
+
+
+def test_an_intent_beyond_the_truncation_stays_where_none_may_change(fitted):
+    model, mean = fitted.result.posterior.model, fitted.result.posterior.mean()
+    trace = model.observation(mean, fitted.data)
+    rest = np.asarray(trace.transition)[np.asarray(trace.row_of)[2], -1]
+    np.testing.assert_array_equal(rest, np.tile(np.eye(5)[-1], (len(rest), 1)))
 
 
 def test_a_step_is_the_natural_gradient(walks):

@@ -23,7 +23,11 @@ def test_visits_and_changes_add_up(fitted):
 
     @jax.jit
     def changes(model, parameters):
-        return model.observation(parameters, data).change_probability(model.observed_value(data))
+        return (
+            model.observation(parameters, data)
+            .within_truncation()
+            .change_probability(model.observed_value(data))
+        )
 
     expected = changes(model, result.posterior.mean())
     np.testing.assert_allclose(inferred.change, expected, atol=1e-10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +46,7 @@ def evidence(traced, actions):
 
 @pytest.mark.parametrize("accuracy", [None, 0.8, 1.0])
 def test_evidence_equals_enumeration(trace_oracle, accuracy):
-    """Per trace, with missing actions; mass beyond the truncation is lost, not spread."""
+    """Per trace, with missing actions; paths beyond the truncation count, but not in the bound's messages."""
     traces = [
         trace_oracle.Trace([0, 2, 1, 1], [1, -1, 0, 1], [1, -1, 0]),
         trace_oracle.Trace([2], [0], []),
@@ -53,12 +55,36 @@ def test_evidence_equals_enumeration(trace_oracle, accuracy):
     drawn = parameters(1)
     traced, actions = distribution(traces, drawn, accuracy)
     logs = [np.log(x) for x in drawn]
-    logs[1], logs[2] = logs[1][:, :, :K], logs[2][:K]
-    truth = [trace_oracle.local_step([trace], *logs, accuracy)[0] for trace in traces]
+    # One more column of zeros: the oracle takes tables of all intents that paths visit, and one for the rest.
+    whole = [np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) for x in logs[:2]]
+    truth = [trace_oracle.local_step([trace], *whole, logs[2], accuracy)[0] for trace in traces]
     value, increments = evidence(traced, actions)
     np.testing.assert_allclose(value, truth, rtol=1e-12)
+    within = [
+        trace_oracle.local_step([x], logs[0], logs[1][:, :, :K], logs[2][:K], accuracy)[0] for x in traces
+    ]
+    np.testing.assert_allclose(evidence(traced.within_truncation(), actions)[0], within, rtol=1e-12)
     if accuracy is None:
         np.testing.assert_allclose(np.where(actions > -2, increments, 0).sum(1), truth, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("x64", "tolerance"), [(True, 1e-12), (False, 1e-5)])
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("accuracy", [None, 0.8])
+def test_the_score_is_a_density(trace_oracle, accuracy, missing, x64, tolerance):
+    """Over all action sequences, and all stay labels where they are scored, probabilities sum to 1."""
+    states, free = [0, 2, 1, 1], [0, 2, 3] if missing else [0, 1, 2, 3]
+    traces = []
+    for chosen in itertools.product(range(A), repeat=len(free)):
+        actions = np.full(4, -1)
+        actions[free] = chosen
+        for labels in itertools.product([0, 1], repeat=0 if accuracy is None else 2):
+            stay = [labels[0], -1, labels[1]] if labels else [-1, -1, -1]
+            traces.append(trace_oracle.Trace(states, actions.tolist(), stay))
+    with jax.enable_x64(x64):
+        traced, actions = distribution(traces, parameters(1), accuracy)
+        total = np.exp(np.asarray(evidence(traced, actions)[0], float)).sum()
+    np.testing.assert_allclose(total, 1, atol=tolerance)
 
 
 def test_draws_have_the_frequencies_of_the_model():
@@ -107,7 +133,7 @@ def test_nuts_gives_the_exact_probability_of_staying(trace_oracle, accuracy=0.9)
     @jax.jit
     @jax.vmap
     def stays(one):
-        return 1 - model.observation(one, data).change_probability(value)[0]
+        return 1 - model.observation(one, data).within_truncation().change_probability(value)[0]
 
     exact = trace_oracle.stay_probability(trace, 3.0, np.full(K + 1, 1 / (K + 1)), np.ones(A), S, A, accuracy)
     np.testing.assert_allclose(np.mean(stays(draws), axis=0), exact, atol=0.03)

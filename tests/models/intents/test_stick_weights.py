@@ -22,11 +22,12 @@ def block(weights, density):
 
 
 def log_density(weights, density):
-    """From the sticks: their Beta densities, and for the density of beta the Jacobian of the sticks."""
+    """From the sticks: their Beta densities over those at 0; for the density of beta, these and the Jacobian."""
     rest = 1 - np.concatenate([[0.0], np.cumsum(weights[:-1])])
     sticks = weights[:-1] / rest[:-1]
     value = stats.beta.logpdf(sticks, 1, GAMMA).sum()
-    return value - (np.log(rest[:-1]).sum() if density == "gem" else 0)
+    unused = stats.beta.logpdf(np.zeros_like(sticks), 1, GAMMA).sum()
+    return value - (np.log(rest[:-1]).sum() if density == "gem" else unused)
 
 
 @pytest.mark.parametrize("density", ["stick", "gem"])
