@@ -68,7 +68,7 @@ def test_medians_below_a_bound_agree_with_scipy(dtype):
 
 
 def test_the_distribution_function_costs_one_erfc():
-    """jax's ndtr evaluates erf and erfc, which doubles the time of a sweep."""
+    """The ndtr of jax evaluates erf and erfc, which doubles the time of a sweep."""
     bounds = jnp.array([-3.0, 0.0])
     program = str(jax.make_jaxpr(normal_below)(bounds, jnp.full(2, 0.5)))
     assert len(re.findall(r"\berfc\b", program)) == 1
