@@ -99,7 +99,7 @@ def warn_of_convergence(chains: Mapping[str, Any]) -> dict[str, Convergence]:
 
 def _outside(frame: FrameType) -> int:
     """Stack level, from a frame inside the package, of the first frame outside the package."""
-    level = 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(INSIDE):
-        level, frame = level + 1, frame.f_back
+    level, place = 1, frame
+    while place.f_back is not None and str(place.f_globals.get("__name__", "")).startswith(INSIDE):
+        level, place = level + 1, place.f_back
     return level
