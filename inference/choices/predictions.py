@@ -236,7 +236,7 @@ def theta_chains(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -
         )
     if not chains.shape[0] * chains.shape[1]:
         raise ValueError("draws have no draw of theta: pass at least one")
-    wrong = np.argwhere(~np.isfinite(theta)) if is_concrete(theta) else ()
+    wrong = np.argwhere(~np.isfinite(np.asarray(theta)) if is_concrete(theta) else np.zeros(0, bool))
     if len(wrong):
         raise ValueError(f"draws have theta{wrong[0].tolist()}, which is not finite: drop such draws")
     return chains
