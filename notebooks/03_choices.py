@@ -159,7 +159,7 @@ mcmc = MCMC(
 )
 mcmc.run(jax.random.key(4), train)
 samples = mcmc.get_samples()
-print(ethogram.choices.summarize_choices(player, samples, train))
+print(ethogram.choices.summarize_choices(player, mcmc, train))
 
 # %% [markdown]
 # That was NUTS; `PXDA(player)` can be used in its place. With many options and large values the scale of the values is

@@ -48,15 +48,13 @@ class Band(NamedTuple):
     probability: float
 
 
-def choice_shares(
-    model: NoisyMDP, draws: dict[str, Any], data: Decisions, *, probability: float | int = 0.9
-) -> Band:
+def choice_shares(model: NoisyMDP, draws: Any, data: Decisions, *, probability: float | int = 0.9) -> Band:
     """Expected choice share (option,) of every slot.
 
     Parameters
     ----------
     model : the fitted model.
-    draws : with ``theta (draw, ...)``, such as ``mcmc.get_samples()``.
+    draws : the `MCMC` object, or its samples, grouped by chain or not, with ``theta (draw, ...)``.
     data : choice sets, by weight; their choices are ignored.
     probability : of the interval.
 
@@ -64,13 +62,18 @@ def choice_shares(
     ------
     ValueError
         If weights are all zero, the probability is not in (0, 1), or as `draws_of`.
+
+    Warns
+    -----
+    UserWarning
+        If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
     return _band(_by_draw(_shares, model, draws, data, probability), probability)
 
 
 def marginal_effects(
     model: NoisyMDP,
-    draws: dict[str, Any],
+    draws: Any,
     data: Decisions,
     feature: Any,
     *,
@@ -95,7 +98,7 @@ def marginal_effects(
 
 def elasticities(
     model: NoisyMDP,
-    draws: dict[str, Any],
+    draws: Any,
     data: Decisions,
     feature: Any,
     *,
@@ -123,7 +126,7 @@ def elasticities(
 
 def willingness_to_pay(
     model: NoisyMDP,
-    draws: dict[str, Any],
+    draws: Any,
     data: Decisions,
     feature: Any,
     price: Any,

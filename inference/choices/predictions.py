@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete, refuse, require_integer, require_key
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
@@ -28,11 +29,12 @@ __all__ = [
     "draws_of",
     "noise_floor",
     "predict_choice_probabilities",
+    "theta_chains",
 ]
 
 
 def predict_choice_probabilities(
-    key: Any, model: NoisyMDP, draws: dict[str, Any], data: Decisions, *, vote: bool = False
+    key: Any, model: NoisyMDP, draws: Any, data: Decisions, *, vote: bool = False
 ) -> Float[Array, "decision option"]:
     """Posterior predictive probability of every option; its ``argmax(-1)`` is the predicted choice.
 
@@ -40,8 +42,8 @@ def predict_choice_probabilities(
     ----------
     key : a typed key for the vote; not used, and may be None, without it.
     model : the fitted model.
-    draws : posterior draws with ``theta (draw, parameter)``, or ``(draw, subject, parameter)``, such as
-        ``mcmc.get_samples()``.
+    draws : the `MCMC` object, or its samples, grouped by chain or not, with ``theta (draw, parameter)`` or
+        ``(draw, subject, parameter)``.
     data : decisions to predict, of subjects among those of the draws; their choices are ignored.
     vote : False for the mean over draws of the exact probability; True for the share of draws whose simulated noisy
         choice is the option (eq. 23).
@@ -50,6 +52,11 @@ def predict_choice_probabilities(
     ------
     TypeError, ValueError
         If the vote has no typed key, or as :func:`draws_of`.
+
+    Warns
+    -----
+    UserWarning
+        If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
     if vote:
         require_key(key)
@@ -189,36 +196,50 @@ def _counts(data: Decisions) -> np.ndarray:
     return weight
 
 
-def draws_of(model: NoisyMDP, draws: dict[str, Any], data: Decisions | ChoiceProblem) -> Array:
-    """Theta of posterior draws, once it fits the model and the decisions; held-out data may lack some subjects.
+def draws_of(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> Array:
+    """Theta (draw, ...) of posterior draws, with a UserWarning where they have not converged; as `theta_chains`."""
+    chains = theta_chains(model, draws, data)
+    if is_concrete(chains):
+        warn_of_convergence({"theta": chains})
+    return jnp.reshape(chains, (-1, *chains.shape[2:]))
 
-    A TypeError or ValueError if draws have no theta, no entry, one that is not finite, or another shape than
-    (draw, parameter), or (draw, subject, parameter); or as the model's `check`.
+
+def theta_chains(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> Array:
+    """Theta (chain, draw, ...), once it fits the model and the decisions; held-out data may lack some subjects.
+
+    Draws are an `MCMC` object that has run, its samples, or its samples grouped by chain; not grouped, they count as
+    one chain. A TypeError or ValueError if draws have no theta, no entry,
+    one that is not finite, or another shape than (draw, parameter), or (draw, subject, parameter), with a leading chain
+    axis or without; or as the model's `check`.
     """
     data = model.check(data, condition=False).data
-    if "theta" not in draws:
+    known = grouped_draws(draws)
+    sites = draws if known is None else known
+    if "theta" not in sites:
         raise ValueError(
-            f"draws have no theta, but {', '.join(sorted(draws)) or 'nothing'}: pass mcmc.get_samples()"
+            f"draws have no theta, but {', '.join(sorted(sites)) or 'nothing'}: pass the MCMC object, or "
+            "mcmc.get_samples()"
         )
-    theta = jnp.asarray(draws["theta"])
-    size = sum(model.sizes(data))
-    if data.subject is None:
-        fits, wanted = theta.ndim == 2, f"(draw, {size})"
-    else:
-        least = data.num_subjects or 0
-        fits = theta.ndim == 3 and theta.shape[1] >= least
-        wanted = f"(draw, {least}, {size}), with at least {least} subjects"
-    if not fits or theta.shape[-1] != size:
+    theta = jnp.asarray(sites["theta"])
+    shape, size = theta.shape, sum(model.sizes(data))
+    least = 0 if data.subject is None else data.num_subjects or 0
+    axes = 2 if data.subject is None else 3
+    # More chains than draws are rather subjects, of whom the decisions know nothing.
+    grouped = theta.ndim == axes + 1 and (known is not None or shape[0] <= shape[1])
+    chains = theta if grouped else theta[None]
+    if chains.ndim != axes + 1 or shape[-1] != size or (axes == 3 and chains.shape[2] < least):
+        wanted = (
+            f"(draw, {size})" if axes == 2 else f"(draw, {least}, {size}), with at least {least} subjects"
+        )
         raise ValueError(
-            f"draws have theta of shape {theta.shape}: pass {wanted}, as in mcmc.get_samples(), not grouped by chain"
+            f"draws have theta of shape {shape}: pass {wanted}, as in mcmc.get_samples(), or with a leading chain axis"
         )
-    if not len(theta):
+    if not chains.shape[0] * chains.shape[1]:
         raise ValueError("draws have no draw of theta: pass at least one")
-    if is_concrete(theta):
-        wrong = np.argwhere(~np.isfinite(np.asarray(theta)))
-        if len(wrong):
-            raise ValueError(f"draws have theta{wrong[0].tolist()}, which is not finite: drop such draws")
-    return theta
+    wrong = np.argwhere(~np.isfinite(np.asarray(theta)) if is_concrete(theta) else np.zeros(0, bool))
+    if len(wrong):
+        raise ValueError(f"draws have theta{wrong[0].tolist()}, which is not finite: drop such draws")
+    return chains
 
 
 def band_ends(probability: float | int) -> tuple[float, float]:

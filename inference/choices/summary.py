@@ -19,7 +19,8 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Float
 
-from ethogram.inference.choices.predictions import band_ends, draws_of
+from ethogram.inference.choices.predictions import band_ends, theta_chains
+from ethogram.inference.convergence import warn_of_convergence
 from ethogram.models.arguments import is_concrete
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
@@ -118,6 +119,7 @@ class ChoiceSummary(NamedTuple):
     ----------
     names : of the parameters, from the metadata of the decisions where given.
     mean, deviation, lower, upper : (parameter,) of the posterior, and its central credible interval.
+    ess, r_hat : (parameter,) bulk effective sample size, and R-hat, which is NaN for a single chain.
     probability : of the interval.
     log_likelihood : in nats, at the point that `evaluated_at` names.
     null_log_likelihood : of uniform choices among the legal options.
@@ -135,6 +137,8 @@ class ChoiceSummary(NamedTuple):
     deviation: Float[np.ndarray, "parameter"]
     lower: Float[np.ndarray, "parameter"]
     upper: Float[np.ndarray, "parameter"]
+    ess: Float[np.ndarray, "parameter"]
+    r_hat: Float[np.ndarray, "parameter"]
     probability: float
     log_likelihood: float
     null_log_likelihood: float
@@ -147,9 +151,14 @@ class ChoiceSummary(NamedTuple):
 
     def __str__(self) -> str:
         width = max(map(len, self.names))
-        lines = [f"{'':{width}}  {'mean':>9}  {'sd':>9}  {'lower':>9}  {'upper':>9}"]
-        for name, *row in zip(self.names, self.mean, self.deviation, self.lower, self.upper, strict=True):
-            lines.append(f"{name:{width}}  " + "  ".join(f"{number:9.4g}" for number in row))
+        lines = [
+            f"{'':{width}}  {'mean':>9}  {'sd':>9}  {'lower':>9}  {'upper':>9}  {'ess':>6}  {'r_hat':>6}"
+        ]
+        columns = (self.mean, self.deviation, self.lower, self.upper, self.ess, self.r_hat)
+        for name, *row, ess, r_hat in zip(self.names, *columns, strict=True):
+            told = "-" if np.isnan(r_hat) else f"{r_hat:.3f}"
+            numbers = "  ".join(f"{number:9.4g}" for number in row)
+            lines.append(f"{name:{width}}  {numbers}  {ess:6.0f}  {told:>6}")
         lines.append(
             f"{self.probability:.0%} credible intervals; {self.num_decisions:g} decisions, "
             f"{self.num_parameters} parameters"
@@ -165,14 +174,14 @@ class ChoiceSummary(NamedTuple):
 
 
 def summarize_choices(
-    model: NoisyMDP, draws: dict[str, Any], data: Decisions, *, probability: float | int = 0.9
+    model: NoisyMDP, draws: Any, data: Decisions, *, probability: float | int = 0.9
 ) -> ChoiceSummary:
     """Posterior estimates with central credible intervals, log likelihood, AIC and McFadden's R2.
 
     Parameters
     ----------
-    draws : with ``theta (draw, parameter)``, or ``(draw, subject, parameter)``, such as ``mcmc.get_samples()``; at
-        least two draws.
+    draws : the `MCMC` object, or its samples, grouped by chain or not, with ``theta (draw, parameter)`` or
+        ``(draw, subject, parameter)``; at least two draws. R-hat needs the chains.
     data : the decisions that the model was fitted to.
     probability : of the intervals.
 
@@ -180,15 +189,22 @@ def summarize_choices(
     ------
     TypeError, ValueError
         If the probability is not in (0, 1), there is one draw only, or as `draws_of` and the model's `check`.
+
+    Warns
+    -----
+    UserWarning
+        If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
     ends = band_ends(probability)
     problem = model.check(data)
     data = problem.data
-    if len(draws_of(model, draws, problem)) < 2:
+    chains = np.asarray(theta_chains(model, draws, problem), float)
+    if chains.shape[0] * chains.shape[1] < 2:
         raise ValueError(
             "draws have one draw of theta: pass at least two, for standard deviations and intervals"
         )
-    theta = np.asarray(draws["theta"], float)
+    told = warn_of_convergence({name: part for name, part in model.parts(chains, data).items()})
+    theta = chains.reshape(-1, *chains.shape[2:])
     parts = model.parts(theta, data)
     flat = np.concatenate([np.asarray(part).reshape(len(theta), -1) for part in parts.values()], axis=1)
     lower, upper = np.percentile(flat, ends, axis=0)
@@ -210,6 +226,8 @@ def summarize_choices(
         flat.std(0, ddof=1),
         lower,
         upper,
+        np.concatenate([one.ess.ravel() for one in told.values()]),
+        np.concatenate([one.r_hat.ravel() for one in told.values()]),
         float(probability),
         score,
         null,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
-from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC
 
 from ethogram.domains import rust_bus, tetris
@@ -24,6 +23,7 @@ from ethogram.inference.choices import (
     noise_floor,
     predict_choice_probabilities,
 )
+from ethogram.inference.convergence import Convergence, convergence
 from ethogram.inference.export import to_arviz
 from ethogram.models.choices import Decisions, NoisyMDP
 from ethogram.plots import choices as plots_choices
@@ -70,8 +70,8 @@ class TourSizes(NamedTuple):
     shown: int  # the move whose board is drawn
 
 
-QUICK = TourSizes(200, 2, 400, 40, 2000, 20, 100, 60)
-FULL = TourSizes(400, 10, 3000, 200, 4000, 100, 250, 60)
+QUICK = TourSizes(200, 2, 400, 40, 4000, 20, 100, 60)
+FULL = TourSizes(400, 10, 3000, 200, 8000, 100, 250, 60)
 
 
 class Learned(NamedTuple):
@@ -81,6 +81,7 @@ class Learned(NamedTuple):
     train: Decisions
     test: Decisions
     row: dict[str, Any]
+    converged: bool
 
 
 def tour(guide: Guide, sizes: TourSizes) -> TourReport:
@@ -118,7 +119,8 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         "values: of height, holes and bumpiness after a placement; the noise has variance one.",
         "error: share of held-out placements that are not the most probable ones; oracle: the same with the true",
         "values. moves: median number of moves in a game, of the player and of its imitator.",
-        "ess, r_hat: smallest ess and largest r_hat of a value; if r_hat is above 1.05, the chains have not converged.",
+        "ess, r_hat: smallest ess and largest r_hat of a value. Not converged: ess < 100 or r_hat > 1.01; such",
+        "means and intervals are no estimates: run longer, or use NUTS.",
         *([SEPARATED.format(" and the ".join(separated))] if separated else []),
         published,
         "noisy-mdp.nc holds the careful player (arviz.from_netcdf reads it).",
@@ -146,7 +148,10 @@ def _learn(
     lower, upper = np.percentile(draws, [5, 95], axis=0)
     inside = int(((lower <= values) & (values <= upper)).sum())
     thinned = {"theta": draws[:: max(len(draws) // THINNED, 1)]}
-    predicted = np.asarray(predict_choice_probabilities(None, model, thinned, test)).argmax(-1)
+    told = _mixing(mcmc)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the draws have not converged")  # the row and the figure say so
+        predicted = np.asarray(predict_choice_probabilities(None, model, thinned, test)).argmax(-1)
     error = choice_error(predicted, test)
     floor = noise_floor(test.features @ np.array(values), test)
     games = [
@@ -156,20 +161,25 @@ def _learn(
     means = ", ".join(f"{mean:.1f} ({true:g})" for mean, true in zip(draws.mean(0), values, strict=True))
     row = {
         "fit": f"Tetris, the {name} player",
-        "posterior mean (truth; buses: mode)": means,
-        "90 % intervals with truth": f"{inside} of {len(values)}",
+        "posterior mean (truth; buses: mode)": means if told.enough else f"not converged: {means}",
+        "90 % intervals with truth": f"{inside} of {len(values)}" if told.enough else "not converged",
         "error; oracle": f"{error:.3f}; {floor:.3f}",
         "moves player; imitator": f"{games[0]:.0f}; {games[1]:.0f}",
-        "ess; r_hat": _mixing(mcmc),
+        "ess; r_hat": _in_words(told),
         "seconds": seconds(),
     }
-    return Learned(draws, train, test, row)
+    return Learned(draws, train, test, row, told.enough)
 
 
-def _mixing(mcmc: MCMC) -> str:
-    """Smallest effective sample size, and largest split R-hat."""
-    grouped = np.asarray(mcmc.get_samples(group_by_chain=True)["v"], float)
-    return f"{effective_sample_size(grouped).min():.0f}; {split_gelman_rubin(grouped).max():.2f}"
+def _mixing(mcmc: MCMC) -> Convergence:
+    """Effective sample sizes and R-hat of the values."""
+    return convergence(mcmc.get_samples(group_by_chain=True)["v"])
+
+
+def _in_words(told: Convergence) -> str:
+    """Smallest effective sample size and largest R-hat, and the words where they are not good enough."""
+    numbers = f"{told.ess.min():.0f}; {told.r_hat.max():.2f}"
+    return numbers if told.enough else f"{numbers}, not converged"
 
 
 def _curve(key: jax.Array, name: str, model: NoisyMDP, sizes: TourSizes) -> np.ndarray:
@@ -207,12 +217,14 @@ def _bus(key: jax.Array, guide: Guide, sizes: TourSizes) -> tuple[dict[str, Any]
         f"{structural.replacement_cost:.4f} (published 10.0750), theta {structural.theta:.4f} (2.2930), log likelihood "
         f"{structural.log_likelihood:.3f} (-163.584)"
     )
+    told = _mixing(mcmc)
     row = {
         "fit": f"bus engines, {len(records.bin)} months: -alpha + slope * bin / 10",
-        "posterior mean (truth; buses: mode)": ", ".join(
+        "posterior mean (truth; buses: mode)": ("" if told.enough else "not converged: ")
+        + ", ".join(
             f"{mean:.2f} ({best:.2f})" for mean, best in zip(draws.mean(0), mode.values["v"], strict=True)
         ),
-        "ess; r_hat": _mixing(mcmc),
+        "ess; r_hat": _in_words(told),
         "seconds": seconds(),
     }
     return row, draws, note
@@ -248,7 +260,7 @@ def _draw(
         plots_choices.value_marginals(
             one.draws, axes, names=one.train.metadata.feature_names, truth=PLAYERS[name], colour=f"C{number}"
         )
-        axes.set_title(f"the {name} player")
+        axes.set_title(f"the {name} player" + ("" if one.converged else " (draws not converged)"))
     left, right = below.subfigures(1, 2, width_ratios=[5, 6], squeeze=False)[0]
     boards = left.subplots(1, 2)
     name = next(iter(PLAYERS))

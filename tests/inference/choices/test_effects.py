@@ -18,6 +18,8 @@ from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.data.trajectories import Metadata
 
+pytestmark = pytest.mark.filterwarnings("ignore:the draws have not converged")
+
 MODEL = NoisyMDP(9.0, "features")
 
 

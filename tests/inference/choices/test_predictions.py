@@ -20,6 +20,8 @@ from ethogram.inference.choices.predictions import (
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 
+pytestmark = pytest.mark.filterwarnings("ignore:the draws have not converged")
+
 MODEL = NoisyMDP(16.0)
 
 

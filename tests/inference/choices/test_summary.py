@@ -6,13 +6,18 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from numpyro.infer import MCMC
 from scipy.optimize import minimize
 from scipy.stats import norm
 
+from ethogram.inference.choices.effects import choice_shares
+from ethogram.inference.choices.px_da import PXDA
 from ethogram.inference.choices.summary import find_choice_mode, summarize_choices
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.data.trajectories import Metadata
+
+pytestmark = pytest.mark.filterwarnings("ignore:the draws have not converged")
 
 
 def two_options(count=60, seed=0, **parts):
@@ -132,8 +137,8 @@ def test_separated_choices_are_told():
     [
         ({"v": np.zeros((3, 2))}, "draws have no theta"),
         (
-            {"theta": np.zeros((2, 50, 2))},
-            r"theta of shape \(2, 50, 2\): pass \(draw, 2\), as in mcmc\.get_samples\(\)",
+            {"theta": np.zeros((50, 2, 2))},
+            r"theta of shape \(50, 2, 2\): pass \(draw, 2\), as in mcmc\.get_samples\(\)",
         ),
         ({"theta": np.zeros((1, 2))}, "one draw of theta: pass at least two"),
         ({"theta": np.full((3, 2), np.inf)}, "not finite"),
@@ -153,3 +158,30 @@ def test_what_has_no_mode_is_refused():
         find_choice_mode(
             NoisyMDP(float("inf"), "features"), Decisions.from_list([[[1.0], [0.0]]] * 3, [0, 0, 0])
         )
+
+
+def test_a_summary_reads_mcmc_and_chains_and_warns_where_they_disagree():
+    data, model = two_options(), NoisyMDP(9.0, "features")
+    chains = np.random.default_rng(2).normal((0.8, -0.4), 0.2, size=(2, 500, 2))
+    told = summarize_choices(model, {"theta": chains}, data)
+    np.testing.assert_allclose(told.mean, chains.mean((0, 1)))
+    assert (told.ess > 500).all() and (told.r_hat < 1.01).all() and "r_hat" in str(told)
+    assert np.isnan(summarize_choices(model, {"theta": chains[0]}, data).r_hat).all()
+    apart = {"theta": chains + np.array([0.0, 1.0])[:, None, None]}
+    for summary in (summarize_choices, choice_shares):
+        with pytest.warns(UserWarning, match="not converged.*ESS.*more draws") as seen:
+            summary(model, apart, data)
+        assert seen[0].filename == __file__
+    mcmc = MCMC(
+        PXDA(model),
+        num_warmup=20,
+        num_samples=30,
+        num_chains=2,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    mcmc.run(jax.random.key(0), data)
+    with pytest.warns(UserWarning, match="smallest ESS"):
+        told = summarize_choices(model, mcmc, data)
+    np.testing.assert_allclose(told.mean, np.asarray(mcmc.get_samples()["v"]).mean(0), rtol=1e-5)
+    assert np.isfinite(told.r_hat).all()

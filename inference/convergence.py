@@ -1,0 +1,105 @@
+r"""Effective sample size and R-hat of posterior draws, and the warning of every summary that they are too few.
+
+Rank-normalised split R-hat and bulk effective sample size, by ArviZ: Vehtari, Gelman, Simpson, Carpenter, Bürkner
+(2021), "Rank-normalization, folding, and localization".
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpyro.infer import MCMC
+
+__all__ = ["LARGEST_R_HAT", "LEAST_ESS", "Convergence", "convergence", "grouped_draws", "warn_of_convergence"]
+
+LEAST_ESS = 100
+LARGEST_R_HAT = 1.01
+INSIDE = ("ethogram", "jaxtyping", "beartype")
+"""Packages whose frames are not the caller's: of this one, and of type checks around its functions."""
+
+
+class Convergence(NamedTuple):
+    """Convergence of the entries of one site.
+
+    Attributes
+    ----------
+    ess : (...) bulk effective sample size over all chains; at most four draws count as one each.
+    r_hat : (...) rank-normalised split R-hat; NaN for a single chain.
+    """
+
+    ess: Float[np.ndarray, "..."]
+    r_hat: Float[np.ndarray, "..."]
+
+    @property
+    def enough(self) -> bool:
+        """Whether every entry has the effective samples and the R-hat that a summary needs."""
+        return not (
+            self.ess.min(initial=np.inf) < LEAST_ESS or np.nanmax(self._known(), initial=0) > LARGEST_R_HAT
+        )
+
+    def __str__(self) -> str:
+        words = f"smallest ESS {self.ess.min():.0f}"
+        known = self._known()
+        return f"{words}, largest r_hat {known.max():.3f}" if known.size else words
+
+    def _known(self) -> np.ndarray:
+        return self.r_hat[~np.isnan(self.r_hat)]
+
+
+def grouped_draws(draws: Any) -> dict[str, Any] | None:
+    """Sites (chain, draw, ...) of a numpyro `MCMC` object that has run; None for anything else."""
+    return draws.get_samples(group_by_chain=True) if isinstance(draws, MCMC) else None
+
+
+def convergence(chains: Any) -> Convergence:
+    """Bulk effective sample size and R-hat of draws (chain, draw, ...)."""
+    values = np.asarray(chains, float)
+    shape, (num_chains, num_draws) = values.shape[2:], values.shape[:2]
+    if num_draws < 4:
+        return Convergence(np.full(shape, float(num_chains * num_draws)), np.full(shape, np.nan))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
+        import arviz
+    each = values.reshape(num_chains, num_draws, -1)
+    columns = [each[..., number] for number in range(each.shape[-1])]
+    moving = [np.ptp(column) > 0 for column in columns]
+    ess = [
+        float(arviz.ess(column, method="bulk")) if moves else float(column.size)
+        for column, moves in zip(columns, moving, strict=True)
+    ]
+    r_hat = [
+        float(arviz.rhat(column, method="rank")) if moves and num_chains > 1 else np.nan
+        for column, moves in zip(columns, moving, strict=True)
+    ]
+    return Convergence(np.array(ess).reshape(shape), np.array(r_hat).reshape(shape))
+
+
+def warn_of_convergence(chains: Mapping[str, Any]) -> dict[str, Convergence]:
+    """Convergence of every site (chain, draw, ...), with one UserWarning that names those that have not converged.
+
+    Draws whose chains are not told are one chain. The warning points at the caller outside the package.
+    """
+    found = {name: convergence(site) for name, site in chains.items()}
+    poor = [f"{name} ({told})" for name, told in found.items() if not told.enough]
+    if poor:
+        warnings.warn(
+            f"the draws have not converged: {'; '.join(poor)}, where a summary needs an ESS of {LEAST_ESS} and, of "
+            f"several chains, an r_hat of at most {LARGEST_R_HAT}: run more draws, use NUTS, or other moves of PXDA",
+            UserWarning,
+            stacklevel=_outside(sys._getframe()),
+        )
+    return found
+
+
+def _outside(frame: FrameType) -> int:
+    """Stack level, from a frame inside the package, of the first frame outside the package."""
+    level, place = 1, frame
+    while place.f_back is not None and str(place.f_globals.get("__name__", "")).startswith(INSIDE):
+        level, place = level + 1, place.f_back
+    return level
