@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import numbers
 import operator
-from collections.abc import Callable, Collection, Iterable, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +21,7 @@ from jaxtyping import Array
 
 __all__ = [
     "Reals",
+    "as_list",
     "common_batch",
     "concretely",
     "is_concrete",
@@ -35,6 +38,7 @@ __all__ = [
     "require_reals",
     "require_representable",
     "require_room",
+    "warn_user",
 ]
 
 Reals = ArrayLike | Sequence[Any]
@@ -110,6 +114,27 @@ def common_batch(came: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         return jnp.broadcast_shapes(*shapes)
     except ValueError:
         raise ValueError(f"{came}: give batch axes that broadcast") from None
+
+
+def as_list(name: str, value: Any, what: str = "one array a sequence") -> list[Any]:
+    """The entries of a list, tuple, array or other iterable; a TypeError for strings, mappings, sets and scalars."""
+    unordered = isinstance(value, str | bytes | Mapping | set | frozenset)
+    if unordered or not isinstance(value, Iterable):
+        raise TypeError(f"{name} is {type(value).__name__}: give a list, {what}")
+    if hasattr(value, "shape") and len(value.shape) == 0:
+        raise TypeError(f"{name} is an array without axes: give a list, {what}")
+    return list(value)
+
+
+def warn_user(message: str) -> None:
+    """Give a UserWarning that blames the first line outside the package."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith("<")
+        or frame.f_globals.get("__name__", "").split(".")[0] in ("ethogram", "jaxtyping", "beartype")
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def is_concrete(*values: Any) -> bool:

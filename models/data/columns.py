@@ -8,6 +8,7 @@ import numpy as np
 from ethogram.models.arguments import require_kind
 from ethogram.models.data.metadata import ColumnName
 from ethogram.models.data.padding import Column, read_column
+from ethogram.models.data.times import Times, read_times
 
 __all__ = ["Columns", "as_names", "number_groups"]
 
@@ -27,9 +28,15 @@ class Columns:
         if self.num_rows == 0:
             raise ValueError("table has no rows: it needs at least one")
 
-    def __getitem__(self, name: ColumnName) -> Column:
+    def require(self, name: ColumnName) -> None:
+        """Raise ValueError unless there is one column of this name."""
         if name not in self.names:
             raise ValueError(f"table has no column {name!r}: its columns are {self.names}")
+        if self.names.count(name) > 1:
+            raise ValueError(f"table has several columns {name!r}: rename them")
+
+    def __getitem__(self, name: ColumnName) -> Column:
+        self.require(name)
         if name not in self.read:
             column = read_column(self.table[name], f"column {name!r}")
             if column.null.shape != (self.num_rows,):
@@ -45,6 +52,11 @@ class Columns:
         if null.any():
             raise ValueError(f"column {name!r} is null in row {int(null.argmax())}: every row needs a value")
         return values
+
+    def times(self, name: ColumnName) -> Times:
+        """Times of a column, and their zone."""
+        self.require(name)
+        return read_times(self.table[name], f"column {name!r}", self.num_rows)
 
     def features(self, names: list[ColumnName], order: np.ndarray) -> Column:
         """Numeric columns in this order of rows, one a feature."""

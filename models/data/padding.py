@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import require_one_of
+from ethogram.models.arguments import require_one_of, require_room
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
+from ethogram.models.data.outliers import tell_outliers
 
-__all__ = ["Column", "FrameRows", "is_nan", "pad_rows", "read_column"]
+__all__ = ["Column", "FrameRows", "is_nan", "pad_rows", "plain_times", "read_column"]
 
 VOCABULARIES = STEP_LABELS | SEQUENCE_LABELS
 
@@ -35,6 +36,7 @@ class FrameRows(NamedTuple):
     observations: Column | None  # (row, feature)
     steps: dict[str, Column]  # (row,): of states, actions and stay
     observed: np.ndarray | None = None  # (row,): None for all that are not null
+    times: np.ndarray | None = None  # (row,): numbers, dates or durations
 
 
 def read_column(column: Any, name: str) -> Column:
@@ -94,6 +96,9 @@ def pad_rows(
     metadata = Metadata() if metadata is None else metadata
     num_steps = max(int(rows.lengths.max(initial=0)), 1)
     shape = (len(rows.lengths), num_steps)
+    if rows.observations is not None:
+        cells = (*shape, rows.observations.values.shape[1])
+        require_room("observations", cells, rows.observations.values.dtype, "read fewer sequences at a time")
 
     def scatter(values: np.ndarray, fill: float | int) -> np.ndarray:
         padded = np.full(shape + values.shape[1:], fill, dtype=values.dtype)
@@ -113,6 +118,8 @@ def pad_rows(
     if rows.observations is not None:
         values, recorded = _mark_missing(rows.observations, recorded, rows, missing, metadata, place)
         is_float = values.dtype.kind != "i"
+        if values.dtype.kind == "f":
+            tell_outliers(values, recorded, rows, metadata, place)
         observations = scatter(values, np.nan if is_float else -1)
         if is_float:
             observations[np.arange(num_steps)[None] >= rows.lengths[:, None]] = 0
@@ -124,9 +131,17 @@ def pad_rows(
         "lengths": rows.lengths.astype(np.int32),
         "observed": scatter(recorded, False),
         "metadata": metadata,
+        "times": None if rows.times is None else scatter(*plain_times(rows.times)),
         **steps,
         **{field: codes.get(field) for field in SEQUENCE_LABELS},
     }
+
+
+def plain_times(times: np.ndarray) -> tuple[np.ndarray, float | int]:
+    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none."""
+    if times.dtype.kind in "mM":
+        times = times.astype(f"{times.dtype.kind}8[ns]").astype(np.int64)
+    return (times.astype(np.float64), np.nan) if times.dtype.kind == "f" else (times.astype(np.int64), -1)
 
 
 def _mark_missing(
