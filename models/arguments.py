@@ -25,6 +25,7 @@ __all__ = [
     "common_batch",
     "concretely",
     "is_concrete",
+    "read_array",
     "read_reals",
     "refuse",
     "require",
@@ -158,16 +159,44 @@ def concretely(function: Callable[..., Any], *values: Any) -> Any:
 def require_reals(name: str, value: Any) -> None:
     """Raise TypeError unless ``value`` is an array of floats, a Python number, or lists of these."""
     if hasattr(value, "dtype"):
+        if not isinstance(value.dtype, np.dtype) and not isinstance(value, jax.Array | jax.core.Tracer):
+            raise TypeError(f"{name} is {type(value).__name__} of {value.dtype}: pass an array of floats")
         if not jnp.issubdtype(value.dtype, jnp.floating):
             raise TypeError(f"{name} has dtype {value.dtype}, not a float type: pass {name}.astype(float)")
         return
     try:
-        real = np.asarray(value).dtype.kind in "iuf"
-    except ValueError:  # rows of different lengths
+        real = read_array(name, value).dtype.kind in "iuf"
+    except (TypeError, ValueError):  # rows of different lengths
         real = False
     if not real:
         cure = "pass a float or an array of floats"
         raise TypeError(f"{name} is {value!r}, neither a real number nor an array: {cure}")
+
+
+def read_array(name: str, value: Any, ndim: int | None = None) -> np.ndarray:
+    """``value`` as a NumPy array: a ValueError or TypeError that names it, where NumPy cannot or would guess.
+
+    Masked arrays lose their mask in NumPy, and generators, sets and mappings become arrays of one object.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f'{name} is a masked array: fill it with NaN and pass missing="nan" where there is one'
+        )
+    if isinstance(value, Mapping | set | frozenset) or (
+        isinstance(value, Iterable) and hasattr(value, "__next__")
+    ):
+        raise TypeError(f"{name} is {type(value).__name__}: give a list or an array")
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} has rows of different lengths: give it as one array") from None
+    except Exception as error:
+        raise TypeError(
+            f"{name} is {type(value).__name__}, which is no array ({error}): give numbers"
+        ) from None
+    if ndim is not None and array.ndim != ndim:
+        raise ValueError(f"{name} has shape {array.shape}: give {ndim} axes")
+    return array
 
 
 def read_reals(**parameters: Any) -> list[Array]:

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import as_list, require_one_of
+from ethogram.models.arguments import as_list, read_array, require_one_of
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import Column, FrameRows, is_nan, pad_rows, read_column
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
@@ -68,7 +68,7 @@ def read_episodes(
     """Lists of observations, states and actions, one array an episode; parameters of `Trajectories.from_episodes`."""
     require_one_of("last", last, ("keep", "drop"))
     seen, acted = [], []
-    for number, episode in enumerate(episodes):
+    for number, episode in enumerate(as_list("episodes", episodes, "one episode each")):
         observation, action = _episode_arrays(episode, number)
         extra = len(observation) - len(action)
         if extra not in (0, 1):
@@ -108,7 +108,14 @@ def _episode_arrays(episode: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
             raise TypeError(
                 f"{name} of episode {number} is {type(part).__name__}: flatten it to an array (time, feature)"
             )
-    return np.asarray(observation), np.asarray(action)
+    arrays = [
+        read_array(f"{name} of episode {number}", part)
+        for name, part in ((seen, observation), (acted, action))
+    ]
+    for name, array in zip((seen, acted), arrays, strict=True):
+        if array.ndim == 0:
+            raise ValueError(f"{name} of episode {number} is a single value: give one a frame")
+    return arrays[0], arrays[1]
 
 
 def _discrete(values: np.ndarray, what: str, cure: str) -> np.ndarray:
@@ -123,15 +130,8 @@ def _discrete(values: np.ndarray, what: str, cure: str) -> np.ndarray:
 def _arrays(part: Iterable[Any], field: str) -> list[np.ndarray]:
     """Arrays of one field, with a feature axis where they are observations."""
     arrays = []
-    for number, value in enumerate(part):
-        if isinstance(value, np.ma.MaskedArray):
-            raise TypeError(f'{field}[{number}] is a masked array: fill it with NaN and pass missing="nan"')
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise ValueError(
-                f"{field}[{number}] has rows of different lengths: give it as one array"
-            ) from error
+    for number, value in enumerate(as_list(field, part)):
+        array = read_array(f"{field}[{number}]", value)
         if field == "observations" and array.ndim == 1:
             array = array[:, None]
         wanted = ("(time,) or (time, feature)", 2) if field == "observations" else ("(time,)", 1)
@@ -159,13 +159,17 @@ def _common_lengths(lists: dict[str, list[np.ndarray]]) -> np.ndarray:
 
 def _times(time: Any, lengths: np.ndarray, first: str) -> Times:
     """Times of all rows, one after the other."""
-    each = [list(part) if isinstance(part, Iterable) else part for part in as_list("time", time)]
+    each = [
+        as_list(f"time[{number}]", part, "one time a frame")
+        for number, part in enumerate(as_list("time", time))
+    ]
     if len(each) != len(lengths):
         raise ValueError(f"time has {len(each)} sequences, but {first} has {len(lengths)}")
     for number, (part, length) in enumerate(zip(each, lengths.tolist(), strict=True)):
-        if not isinstance(part, list) or len(part) != length:
-            came = f"{len(part)} frames" if isinstance(part, list) else f"no array but {type(part).__name__}"
-            raise ValueError(f"time[{number}] has {came}, but {first}[{number}] has {length} frames")
+        if len(part) != length:
+            raise ValueError(
+                f"time[{number}] has {len(part)} frames, but {first}[{number}] has {length} frames"
+            )
     entries = np.empty(lengths.sum(), object)
     entries[:] = [entry for part in each for entry in part]
     return read_times(entries, "time", len(entries))

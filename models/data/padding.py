@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import require_one_of, require_room
+from ethogram.models.arguments import read_array, require_one_of, require_room
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
 from ethogram.models.data.outliers import tell_outliers
 
@@ -48,25 +48,40 @@ def read_column(column: Any, name: str) -> Column:
     elif hasattr(column, "is_null"):
         null, known = np.asarray(column.is_null().to_numpy(), dtype=bool), column.drop_nulls().to_numpy()
     else:
-        values = np.asarray(column)
+        values = read_array(name, column)
         null = np.zeros(values.shape, dtype=bool)
         if values.dtype == object:
-            null = np.array([value is None or value != value for value in values], dtype=bool)
+            null = np.array([_is_null(value) for value in values.ravel()], dtype=bool).reshape(values.shape)
         known = values[~null]
+    if null.ndim != 1:
+        raise ValueError(f"{name} has shape {null.shape}: give one value each, in a list")
     known = _native(known, name)
     values = np.zeros(null.shape, dtype=known.dtype)
     values[~null] = known
     return Column(values, null | is_nan(values))
 
 
+def _is_null(value: Any) -> bool:
+    """None, NaN, NaT and the null of pandas, whose comparison has no truth value."""
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float | np.floating | np.datetime64 | np.timedelta64) and value != value)
+    )
+
+
 def _native(values: np.ndarray, name: str) -> np.ndarray:
     if values.dtype == object:
-        native = np.asarray(values.tolist())
-        values = native if native.shape == values.shape else values
-        if values.dtype == object and hasattr(values.flat[0], "isoformat"):
-            values = values.astype("datetime64[us]")
+        native = read_array(name, values.tolist())
+        mixed = native.dtype.kind == "U" and not all(isinstance(value, str) for value in values)
+        values = native if native.shape == values.shape and not mixed else values
+        if values.dtype == object and values.size and all(hasattr(value, "isoformat") for value in values):
+            try:
+                values = values.astype("datetime64[us]")
+            except (TypeError, ValueError, OverflowError):
+                raise TypeError(f"{name} mixes dates and times of day: give dates only") from None
     if values.dtype.kind not in "biufUmM" and not jnp.issubdtype(values.dtype, jnp.floating):
-        kind = type(values.flat[0]).__name__ if values.dtype == object else values.dtype
+        kind = type(values.flat[0]).__name__ if values.dtype == object and values.size else values.dtype
         raise TypeError(f"{name} has dtype {kind}: pass numbers, booleans, strings, dates or durations")
     return values
 

@@ -47,14 +47,14 @@ def test_rows_and_groups_in_any_order_have_their_own_clocks():
     assert [row.nonzero()[0].tolist() for row in data.observed] == [[2], [2], [0], [0]]
 
 
-@pytest.mark.parametrize("wide", [10**9, 10**7])
+@pytest.mark.parametrize("wide", [10**9, 10**6])
 def test_a_long_absence_is_told(wide):
     table = TRIP | {"t": [0, 1, 2, wide, wide + 1]}
     if wide == 10**9:
         with pytest.raises(ValueError, match=r"t of sequence 1 \(a, B\) .* GiB"):
             read(table)
     else:
-        with pytest.warns(UserWarning, match=r"sequence 1 \(a, B\) is 10000000 in row 3.*of trip 'a'"):
+        with pytest.warns(UserWarning, match=r"sequence 1 \(a, B\) is 1000000 in row 3.*of trip 'a'"):
             read(table)
 
 
