@@ -28,7 +28,7 @@ def tell_outliers(
     far = distance > FAR
     if not far.any():
         return
-    row, feature = np.unravel_index(np.argmax(distance), distance.shape)
+    row, feature = divmod(int(np.argmax(distance)), distance.shape[1])
     names = metadata.feature_names
     name = repr(names[feature]) if names else str(feature)
     when = f"step {rows.frame[row]}" if rows.times is None else f"time {rows.times[row]}"
