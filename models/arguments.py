@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import numbers
 import operator
-from collections.abc import Callable, Collection, Iterable, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,9 +21,11 @@ from jaxtyping import Array
 
 __all__ = [
     "Reals",
+    "as_list",
     "common_batch",
     "concretely",
     "is_concrete",
+    "read_array",
     "read_reals",
     "refuse",
     "require",
@@ -35,6 +39,7 @@ __all__ = [
     "require_reals",
     "require_representable",
     "require_room",
+    "warn_user",
 ]
 
 Reals = ArrayLike | Sequence[Any]
@@ -112,6 +117,27 @@ def common_batch(came: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise ValueError(f"{came}: give batch axes that broadcast") from None
 
 
+def as_list(name: str, value: Any, what: str = "one array a sequence") -> list[Any]:
+    """The entries of a list, tuple, array or other iterable; a TypeError for strings, mappings, sets and scalars."""
+    unordered = isinstance(value, str | bytes | Mapping | set | frozenset)
+    if unordered or not isinstance(value, Iterable):
+        raise TypeError(f"{name} is {type(value).__name__}: give a list, {what}")
+    if hasattr(value, "shape") and len(value.shape) == 0:
+        raise TypeError(f"{name} is an array without axes: give a list, {what}")
+    return list(value)
+
+
+def warn_user(message: str) -> None:
+    """Give a UserWarning that blames the first line outside the package."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith("<")
+        or frame.f_globals.get("__name__", "").split(".")[0] in ("ethogram", "jaxtyping", "beartype")
+    ):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
 def is_concrete(*values: Any) -> bool:
     """Whether no value is traced by a JAX transformation."""
     return not any(isinstance(value, jax.core.Tracer) for value in values)
@@ -133,16 +159,44 @@ def concretely(function: Callable[..., Any], *values: Any) -> Any:
 def require_reals(name: str, value: Any) -> None:
     """Raise TypeError unless ``value`` is an array of floats, a Python number, or lists of these."""
     if hasattr(value, "dtype"):
+        if not isinstance(value.dtype, np.dtype) and not isinstance(value, jax.Array | jax.core.Tracer):
+            raise TypeError(f"{name} is {type(value).__name__} of {value.dtype}: pass an array of floats")
         if not jnp.issubdtype(value.dtype, jnp.floating):
             raise TypeError(f"{name} has dtype {value.dtype}, not a float type: pass {name}.astype(float)")
         return
     try:
-        real = np.asarray(value).dtype.kind in "iuf"
-    except ValueError:  # rows of different lengths
+        real = read_array(name, value).dtype.kind in "iuf"
+    except (TypeError, ValueError):  # rows of different lengths
         real = False
     if not real:
         cure = "pass a float or an array of floats"
         raise TypeError(f"{name} is {value!r}, neither a real number nor an array: {cure}")
+
+
+def read_array(name: str, value: Any, ndim: int | None = None) -> np.ndarray:
+    """``value`` as a NumPy array: a ValueError or TypeError that names it, where NumPy cannot or would guess.
+
+    Masked arrays lose their mask in NumPy, and generators, sets and mappings become arrays of one object.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f'{name} is a masked array: fill it with NaN and pass missing="nan" where there is one'
+        )
+    if isinstance(value, Mapping | set | frozenset) or (
+        isinstance(value, Iterable) and hasattr(value, "__next__")
+    ):
+        raise TypeError(f"{name} is {type(value).__name__}: give a list or an array")
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} has rows of different lengths: give it as one array") from None
+    except Exception as error:
+        raise TypeError(
+            f"{name} is {type(value).__name__}, which is no array ({error}): give numbers"
+        ) from None
+    if ndim is not None and array.ndim != ndim:
+        raise ValueError(f"{name} has shape {array.shape}: give {ndim} axes")
+    return array
 
 
 def read_reals(**parameters: Any) -> list[Array]:

@@ -92,7 +92,7 @@ class Run:
         self.evaluate_every = epoch if evaluate_every is None else evaluate_every
         self.entropy = np.asarray(jax.random.key_data(key_plan)).ravel().tolist()
         self.prior = model.prior()
-        stripped = data._replace(metadata=PLAIN)
+        stripped = data._replace(times=None, metadata=PLAIN)
         # Small data keep their shape: fits of data that are laid out alike share one compilation.
         small = data.observed.size < SMALL_CELLS
         buckets = [stripped] if small else stripped.buckets(max_waste, by="group")
@@ -113,7 +113,7 @@ class Run:
         """Digest of model, data, key and settings, by which a checkpoint knows its run."""
         settings = [self.batch_size, self.ascent, restarts, self.evaluate_every, tol]
         origin = init.posterior.blocks if isinstance(init, ConjugateResult) else init
-        data = self.data._replace(metadata=PLAIN)
+        data = self.data._replace(times=None, metadata=PLAIN)
         return storage.fingerprint(self.model, jax.random.key_data(key), data, settings, origin)
 
     def save(self, path: str | os.PathLike, signature: str, state: FitState) -> None:
@@ -296,7 +296,7 @@ class Run:
             raise ValueError(
                 "the ELBO is NaN at every restart: look for infinite or huge values in the data and the prior"
             )
-        batch = self._on_device(self.data._replace(metadata=PLAIN).trim())
+        batch = self._on_device(self.data._replace(times=None, metadata=PLAIN).trim())
         one = jax.tree.map(lambda x: x[0], blocks)
         found = self.order[impossible_sequences(self.model, one, batch)]
         where = f", sequence {found.min()} first of {len(found)}" if found.size else ""

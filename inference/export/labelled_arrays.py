@@ -78,7 +78,7 @@ class Layout:
         observed = groups.get("observed_data", {})
         if self.data is None:
             return observed, {}
-        present = {name for name in Trajectories._fields[:-1] if getattr(self.data, name) is not None}
+        present = {name for name in Trajectories._fields[:-2] if getattr(self.data, name) is not None}
         explained = [name for name in ("observations", "actions") if name in present][:1]
         observed = observed or {name: self.field(name) for name in explained}
         return observed, {name: self.field(name) for name in sorted(present - set(observed))}

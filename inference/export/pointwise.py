@@ -49,7 +49,7 @@ class Pointwise:
         self.value = jnp.asarray(model.observed_value(data))
         labels = [getattr(data, name) for name in LABELS]
         self.labels = tuple(None if x is None else tuple(np.asarray(x).tolist()) for x in labels)
-        bare = data._replace(agent=None, group=None, subject=None, metadata=PLAIN)
+        bare = data._replace(agent=None, group=None, subject=None, times=None, metadata=PLAIN)
         self.arrays = jax.tree.map(jnp.asarray, bare)
         first = {name: jnp.asarray(draw[0]) for name, draw in draws.items()}
         self.example = model.observation(first, data)

@@ -137,7 +137,9 @@ def consistency(roles: ArrayLike, agent: ArrayLike) -> float:
     return float(counts.max(axis=1).sum() / counts.sum())
 
 
-def duplicate_share(roles: ArrayLike, group: ArrayLike, lengths: ArrayLike) -> float:
+def duplicate_share(
+    roles: ArrayLike, group: ArrayLike, lengths: ArrayLike, observed: ArrayLike | None = None
+) -> float:
     """Share of team-frames in which at least two agents of a group hold the same role.
 
     A team-frame is a time at which at least one sequence of the group has not ended.
@@ -147,6 +149,8 @@ def duplicate_share(roles: ArrayLike, group: ArrayLike, lengths: ArrayLike) -> f
     roles : (sequence, time) integers, -1 beyond the length of the sequence.
     group : (sequence,) integers, the demonstration that each sequence belongs to.
     lengths : (sequence,) integers, frames of each sequence.
+    observed : (sequence, time) booleans, as ``data.observed``: roles of missing frames, such as those before an agent
+        came, then hold no place. None counts every role.
 
     Raises
     ------
@@ -154,6 +158,13 @@ def duplicate_share(roles: ArrayLike, group: ArrayLike, lengths: ArrayLike) -> f
         For arrays of inconsistent shapes, or without any role.
     """
     held = _roles(roles)
+    if observed is not None:
+        seen = np.asarray(observed)
+        if seen.shape != held.shape or seen.dtype != bool:
+            raise ValueError(
+                f"observed is {seen.dtype} {seen.shape}, roles have shape {held.shape}: give booleans (sequence, time)"
+            )
+        held = np.where(seen, held, -1)
     length = _by_sequence("lengths", lengths, held)
     if length.max() < 1:
         raise ValueError("lengths are all 0: there is no team-frame to count")

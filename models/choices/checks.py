@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpyro.distributions as dist
 
-from ethogram.models.arguments import is_concrete, require, require_kind, require_representable
+from ethogram.models.arguments import is_concrete, read_array, require, require_kind, require_representable
 
 __all__ = [
     "check_fields",
@@ -89,17 +89,14 @@ def require_positive_prior(name: str, prior: dist.Distribution) -> None:
 
 def read_floats(name: str, values: Any) -> np.ndarray:
     """Values as an array of float64."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise ValueError(f"{name} has rows of different lengths: pass an array (option, feature)") from None
+    array = read_array(name, values)
     require_kind(name, array, "biuf", "pass numbers")
     return array.astype(float)
 
 
 def read_indices(name: str, values: Any, count: int, least: int = 0) -> np.ndarray:
     """Integers (decision,) from ``least`` to ``count - 1``."""
-    array = np.asarray(values)
+    array = read_array(name, values)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {array.dtype} and shape {array.shape}: pass integers (decision,)")
     unknown = ", or -1 where unknown" if least < 0 else ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import refuse, require_integer
+from ethogram.models.arguments import as_list, refuse, require_integer
 from ethogram.models.data.columns import Columns, as_names, number_groups
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import ColumnName
@@ -93,6 +93,16 @@ def read_wide(
 ) -> Fields:
     """Fields of the decisions of a wide table; see :meth:`~ethogram.models.choices.Decisions.from_wide`."""
     columns = Columns(table)
+    if not isinstance(features, Mapping):
+        raise TypeError(
+            f"features is {type(features).__name__}: give a dictionary from names to a column an option"
+        )
+    features = {
+        name: as_list(f"features[{name!r}]", slots, "one column an option")
+        for name, slots in features.items()
+    }
+    if legal is not None:
+        legal = as_list("legal", legal, "one column an option")
     widths = {name: len(slots) for name, slots in features.items()}
     if not widths or len(set(widths.values())) != 1 or 0 in widths.values():
         raise ValueError(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ethogram.models.arguments import is_concrete, require_key
+from ethogram.models.arguments import as_list, is_concrete, read_array, require_key
 from ethogram.models.choices.checks import check_fields, read_floats, read_indices, read_positions
 from ethogram.models.choices.choice_tables import read_long, read_wide
 from ethogram.models.data.metadata import Metadata
@@ -82,19 +82,20 @@ class Decisions(NamedTuple):
             If a choice set is empty, has another number of features, or is not numeric; or as
             :func:`check_decisions`.
         """
-        sets = [read_floats(f"features[{row}]", one) for row, one in enumerate(features)]
+        sets = [read_floats(f"features[{row}]", one) for row, one in enumerate(as_list("features", features))]
         if not sets:
             raise ValueError("features is empty: pass at least one decision")
         for row, one in enumerate(sets):
-            if one.ndim != 2 or not len(one) or one.shape[1] != sets[0].shape[1]:
+            if one.ndim != 2 or not len(one) or one.shape[1] != sets[0].shape[-1]:
                 raise ValueError(
-                    f"features[{row}] has shape {one.shape}: pass (option, {sets[0].shape[-1]}), at least one option"
+                    f"features[{row}] has shape {one.shape}: pass (option, "
+                    f"{sets[0].shape[-1] if sets[0].ndim == 2 else 'feature'}), at least one option"
                 )
         counts = np.array([len(one) for one in sets])
         padded = np.zeros((len(sets), counts.max(), sets[0].shape[1]))
         legal = np.arange(counts.max()) < counts[:, None]
         padded[legal] = np.concatenate(sets)
-        chosen = np.full(len(sets), -1) if choice is None else np.asarray(choice)
+        chosen = np.full(len(sets), -1) if choice is None else read_array("choice", choice)
         return cls._checked(padded, legal, chosen, subject, weight, metadata)
 
     @classmethod
@@ -248,7 +249,8 @@ class Decisions(NamedTuple):
     def _checked(
         cls, features: Any, legal: Any, choice: Any, subject: Any, weight: Any, metadata: Metadata | None
     ) -> Decisions:
-        who, often = (None if part is None else np.asarray(part) for part in (subject, weight))
+        given = {"subject": subject, "weight": weight}
+        who, often = (None if part is None else read_array(name, part) for name, part in given.items())
         return check_decisions(cls(features, legal, choice, who, often, metadata or Metadata()))
 
     @property

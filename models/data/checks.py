@@ -70,6 +70,8 @@ def _check_kinds(data: Any) -> None:
         part = getattr(data, field)
         if part is not None:
             require_kind(field, part, "iu", "pass integers, with -1 for what is missing")
+    if data.times is not None:
+        require_kind("times", data.times, "iuf", "pass numbers, or nanoseconds with metadata.time_kind")
 
 
 def _check_shapes(data: Any) -> None:

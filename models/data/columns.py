@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import require_kind
+from ethogram.models.arguments import as_list, require_kind
 from ethogram.models.data.metadata import ColumnName
 from ethogram.models.data.padding import Column, read_column
+from ethogram.models.data.times import Times, read_times
 
 __all__ = ["Columns", "as_names", "number_groups"]
 
@@ -21,15 +22,35 @@ class Columns:
         if not isinstance(table, Mapping) and not hasattr(table, "columns"):
             raise TypeError(f"table is {type(table).__name__}: give a DataFrame or a mapping of columns")
         self.table = table
-        self.names = list(table) if isinstance(table, Mapping) else list(table.columns)
+        self.names: list[Any] = list(table) if isinstance(table, Mapping) else list(table.columns)
         self.read: dict[ColumnName, Column] = {}
-        self.num_rows = len(table[self.names[0]]) if self.names else 0
+        self.num_rows = self._count_rows()
         if self.num_rows == 0:
             raise ValueError("table has no rows: it needs at least one")
 
-    def __getitem__(self, name: ColumnName) -> Column:
+    def _count_rows(self) -> int:
+        if not self.names:
+            return 0
+        if not isinstance(self.table, Mapping):
+            return len(self.table)
+        first = self.table[self.names[0]]
+        if isinstance(first, str | bytes | Mapping | set | frozenset) or not hasattr(first, "__len__"):
+            raise TypeError(f"column {self.names[0]!r} is {type(first).__name__}: give a list or an array")
+        if getattr(first, "shape", None) == ():
+            raise TypeError(f"column {self.names[0]!r} is a single value: give one a row")
+        return len(first)
+
+    def require(self, name: ColumnName) -> None:
+        """Raise ValueError unless there is one column of this name."""
+        if not isinstance(name, ColumnName):
+            raise TypeError(f"{name!r} is no column name: give a string or an integer")
         if name not in self.names:
             raise ValueError(f"table has no column {name!r}: its columns are {self.names}")
+        if self.names.count(name) > 1:
+            raise ValueError(f"table has several columns {name!r}: rename them")
+
+    def __getitem__(self, name: ColumnName) -> Column:
+        self.require(name)
         if name not in self.read:
             column = read_column(self.table[name], f"column {name!r}")
             if column.null.shape != (self.num_rows,):
@@ -46,6 +67,11 @@ class Columns:
             raise ValueError(f"column {name!r} is null in row {int(null.argmax())}: every row needs a value")
         return values
 
+    def times(self, name: ColumnName) -> Times:
+        """Times of a column, and their zone."""
+        self.require(name)
+        return read_times(self.table[name], f"column {name!r}", self.num_rows)
+
     def features(self, names: list[ColumnName], order: np.ndarray) -> Column:
         """Numeric columns in this order of rows, one a feature."""
         for name in names:
@@ -56,7 +82,15 @@ class Columns:
 
 def as_names(names: ColumnName | Iterable[ColumnName] | None) -> list[ColumnName]:
     """One name or several, as a list."""
-    return [] if names is None else [names] if isinstance(names, ColumnName) else list(names)
+    if names is None:
+        return []
+    if isinstance(names, ColumnName):
+        return [names]
+    several = as_list("column names", names, "column names")
+    for name in several:
+        if not isinstance(name, ColumnName):
+            raise TypeError(f"{name!r} is no column name: give a string or an integer")
+    return several
 
 
 def number_groups(keys: dict[ColumnName, np.ndarray], num_rows: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,9 +6,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import require_one_of
+from ethogram.models.arguments import as_list, read_array, require_one_of
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import Column, FrameRows, is_nan, pad_rows, read_column
+from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
+from ethogram.models.data.times import Times, read_times, state_clock
 
 __all__ = ["read_episodes", "read_list"]
 
@@ -18,15 +20,35 @@ def read_list(
     labels: dict[str, Any],
     missing: str = "error",
     metadata: Metadata | None = None,
+    time: Any = None,
+    step: Any = None,
+    snap: Any = False,
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of lists; parameters of ``Trajectories.from_list``."""
     lists = {field: _arrays(part, field) for field, part in steps.items() if part is not None}
     if not lists.keys() & {"observations", "states", "actions"}:
         raise ValueError("observations, states and actions are all None: give one of them")
     lengths = _common_lengths(lists)
+    columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    rank = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    frame, times = rank, None
+    if time is not None:
+        times = _times(time, lengths, next(iter(lists)))
+        clocks = clocks_of(columns.get("group"), len(lengths), "group")
+        sorted_rows = SortedRows(
+            lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, rank, str, clocks
+        )
+        frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
+        metadata = state_clock(Metadata() if metadata is None else metadata, times, step)
+        last = np.cumsum(lengths)[lengths > 0] - 1
+        lengths[lengths > 0] = frame[last] + 1
+    elif step is not None or snap is not False:
+        given = "snap" if step is None else "step"
+        raise ValueError(f"{given} is given without time: pass time=, one array of times a sequence")
     rows = FrameRows(
-        sequence=np.repeat(np.arange(len(lengths)), lengths),
-        frame=np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths),
+        sequence=sequence,
+        frame=frame,
         lengths=lengths,
         observations=_feature_columns(lists["observations"]) if "observations" in lists else None,
         steps={
@@ -35,8 +57,8 @@ def read_list(
             if field in lists
         },
         observed=_marks(lists["observed"]) if "observed" in lists else None,
+        times=None if times is None else times.values,
     )
-    columns = {field: read_column(part, field) for field, part in labels.items() if part is not None}
     return pad_rows(rows, columns, missing, metadata)
 
 
@@ -46,7 +68,7 @@ def read_episodes(
     """Lists of observations, states and actions, one array an episode; parameters of `Trajectories.from_episodes`."""
     require_one_of("last", last, ("keep", "drop"))
     seen, acted = [], []
-    for number, episode in enumerate(episodes):
+    for number, episode in enumerate(as_list("episodes", episodes, "one episode each")):
         observation, action = _episode_arrays(episode, number)
         extra = len(observation) - len(action)
         if extra not in (0, 1):
@@ -86,7 +108,14 @@ def _episode_arrays(episode: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
             raise TypeError(
                 f"{name} of episode {number} is {type(part).__name__}: flatten it to an array (time, feature)"
             )
-    return np.asarray(observation), np.asarray(action)
+    arrays = [
+        read_array(f"{name} of episode {number}", part)
+        for name, part in ((seen, observation), (acted, action))
+    ]
+    for name, array in zip((seen, acted), arrays, strict=True):
+        if array.ndim == 0:
+            raise ValueError(f"{name} of episode {number} is a single value: give one a frame")
+    return arrays[0], arrays[1]
 
 
 def _discrete(values: np.ndarray, what: str, cure: str) -> np.ndarray:
@@ -101,15 +130,8 @@ def _discrete(values: np.ndarray, what: str, cure: str) -> np.ndarray:
 def _arrays(part: Iterable[Any], field: str) -> list[np.ndarray]:
     """Arrays of one field, with a feature axis where they are observations."""
     arrays = []
-    for number, value in enumerate(part):
-        if isinstance(value, np.ma.MaskedArray):
-            raise TypeError(f'{field}[{number}] is a masked array: fill it with NaN and pass missing="nan"')
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise ValueError(
-                f"{field}[{number}] has rows of different lengths: give it as one array"
-            ) from error
+    for number, value in enumerate(as_list(field, part)):
+        array = read_array(f"{field}[{number}]", value)
         if field == "observations" and array.ndim == 1:
             array = array[:, None]
         wanted = ("(time,) or (time, feature)", 2) if field == "observations" else ("(time,)", 1)
@@ -133,6 +155,24 @@ def _common_lengths(lists: dict[str, list[np.ndarray]]) -> np.ndarray:
                     "mark what is missing with -1"
                 )
     return np.array([len(array) for array in reference], dtype=np.int64)
+
+
+def _times(time: Any, lengths: np.ndarray, first: str) -> Times:
+    """Times of all rows, one after the other."""
+    each = [
+        as_list(f"time[{number}]", part, "one time a frame")
+        for number, part in enumerate(as_list("time", time))
+    ]
+    if len(each) != len(lengths):
+        raise ValueError(f"time has {len(each)} sequences, but {first} has {len(lengths)}")
+    for number, (part, length) in enumerate(zip(each, lengths.tolist(), strict=True)):
+        if len(part) != length:
+            raise ValueError(
+                f"time[{number}] has {len(part)} frames, but {first}[{number}] has {length} frames"
+            )
+    entries = np.empty(lengths.sum(), object)
+    entries[:] = [entry for part in each for entry in part]
+    return read_times(entries, "time", len(entries))
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:

@@ -6,17 +6,26 @@ from typing import Any
 
 import jax
 
-from ethogram.models.arguments import require_number
+from ethogram.models.arguments import require_number, require_one_of
 
-__all__ = ["ARRAY_FIELDS", "SEQUENCE_LABELS", "STEP_FIELDS", "STEP_LABELS", "ColumnName", "Metadata"]
+__all__ = [
+    "ARRAY_FIELDS",
+    "SEQUENCE_LABELS",
+    "STEP_FIELDS",
+    "STEP_LABELS",
+    "TIME_KINDS",
+    "ColumnName",
+    "Metadata",
+]
 
 ColumnName = str | int
 
 # Integer fields whose codes may have names, and where metadata keeps them.
 STEP_LABELS = {"states": "state_names", "actions": "action_names"}
 SEQUENCE_LABELS = {"agent": "agent_names", "group": "group_names", "subject": "subject_names"}
-STEP_FIELDS = ("observations", "states", "actions", "observed", "stay")
-ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay")
+STEP_FIELDS = ("observations", "states", "actions", "observed", "stay", "times")
+ARRAY_FIELDS = (*STEP_FIELDS[:3], "lengths", "observed", *SEQUENCE_LABELS, "stay", "times")
+TIME_KINDS = (None, "date", "duration")
 
 
 def _names(value: Any, field: str) -> tuple[str, ...] | None:
@@ -48,6 +57,9 @@ class Metadata:
     agent_names, group_names, subject_names, state_names, action_names : vocabularies; the integer
         ``k`` in the array stands for entry ``k``.
     name : of the data set.
+    time_kind : what ``Trajectories.times`` are, None for numbers, ``"date"`` or ``"duration"`` for nanoseconds (dates
+        since 1970 in UTC).
+    time_zone : of dates that had one, such as ``"Europe/Paris"``.
 
     Raises
     ------
@@ -67,14 +79,17 @@ class Metadata:
     state_names: Sequence[str] | None = None
     action_names: Sequence[str] | None = None
     name: str | None = None
+    time_kind: str | None = None
+    time_zone: str | None = None
 
     def __post_init__(self) -> None:
         for field in ("feature_names", "feature_units", *STEP_LABELS.values(), *SEQUENCE_LABELS.values()):
             object.__setattr__(self, field, _names(getattr(self, field), field))
-        for field in ("time_unit", "name"):
+        for field in ("time_unit", "name", "time_kind", "time_zone"):
             value = getattr(self, field)
             if not isinstance(value, str | None):
                 raise TypeError(f"metadata.{field} is {value!r}: give a string or None")
+        require_one_of("metadata.time_kind", self.time_kind, TIME_KINDS)
         if self.frame_rate is not None:
             rate = require_number("metadata.frame_rate", self.frame_rate, above=0)
             object.__setattr__(self, "frame_rate", rate)

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import require_one_of
+from ethogram.models.arguments import read_array, require_one_of, require_room
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
+from ethogram.models.data.outliers import tell_outliers
 
-__all__ = ["Column", "FrameRows", "is_nan", "pad_rows", "read_column"]
+__all__ = ["Column", "FrameRows", "is_nan", "pad_rows", "plain_times", "read_column"]
 
 VOCABULARIES = STEP_LABELS | SEQUENCE_LABELS
 
@@ -35,6 +36,7 @@ class FrameRows(NamedTuple):
     observations: Column | None  # (row, feature)
     steps: dict[str, Column]  # (row,): of states, actions and stay
     observed: np.ndarray | None = None  # (row,): None for all that are not null
+    times: np.ndarray | None = None  # (row,): numbers, dates or durations
 
 
 def read_column(column: Any, name: str) -> Column:
@@ -46,25 +48,40 @@ def read_column(column: Any, name: str) -> Column:
     elif hasattr(column, "is_null"):
         null, known = np.asarray(column.is_null().to_numpy(), dtype=bool), column.drop_nulls().to_numpy()
     else:
-        values = np.asarray(column)
+        values = read_array(name, column)
         null = np.zeros(values.shape, dtype=bool)
         if values.dtype == object:
-            null = np.array([value is None or value != value for value in values], dtype=bool)
+            null = np.array([_is_null(value) for value in values.ravel()], dtype=bool).reshape(values.shape)
         known = values[~null]
+    if null.ndim != 1:
+        raise ValueError(f"{name} has shape {null.shape}: give one value each, in a list")
     known = _native(known, name)
     values = np.zeros(null.shape, dtype=known.dtype)
     values[~null] = known
     return Column(values, null | is_nan(values))
 
 
+def _is_null(value: Any) -> bool:
+    """None, NaN, NaT and the null of pandas, whose comparison has no truth value."""
+    return (
+        value is None
+        or type(value).__name__ in ("NAType", "NaTType")
+        or (isinstance(value, float | np.floating | np.datetime64 | np.timedelta64) and value != value)
+    )
+
+
 def _native(values: np.ndarray, name: str) -> np.ndarray:
     if values.dtype == object:
-        native = np.asarray(values.tolist())
-        values = native if native.shape == values.shape else values
-        if values.dtype == object and hasattr(values.flat[0], "isoformat"):
-            values = values.astype("datetime64[us]")
+        native = read_array(name, values.tolist())
+        mixed = native.dtype.kind == "U" and not all(isinstance(value, str) for value in values)
+        values = native if native.shape == values.shape and not mixed else values
+        if values.dtype == object and values.size and all(hasattr(value, "isoformat") for value in values):
+            try:
+                values = values.astype("datetime64[us]")
+            except (TypeError, ValueError, OverflowError):
+                raise TypeError(f"{name} mixes dates and times of day: give dates only") from None
     if values.dtype.kind not in "biufUmM" and not jnp.issubdtype(values.dtype, jnp.floating):
-        kind = type(values.flat[0]).__name__ if values.dtype == object else values.dtype
+        kind = type(values.flat[0]).__name__ if values.dtype == object and values.size else values.dtype
         raise TypeError(f"{name} has dtype {kind}: pass numbers, booleans, strings, dates or durations")
     return values
 
@@ -94,6 +111,9 @@ def pad_rows(
     metadata = Metadata() if metadata is None else metadata
     num_steps = max(int(rows.lengths.max(initial=0)), 1)
     shape = (len(rows.lengths), num_steps)
+    if rows.observations is not None:
+        cells = (*shape, rows.observations.values.shape[1])
+        require_room("observations", cells, rows.observations.values.dtype, "read fewer sequences at a time")
 
     def scatter(values: np.ndarray, fill: float | int) -> np.ndarray:
         padded = np.full(shape + values.shape[1:], fill, dtype=values.dtype)
@@ -113,6 +133,8 @@ def pad_rows(
     if rows.observations is not None:
         values, recorded = _mark_missing(rows.observations, recorded, rows, missing, metadata, place)
         is_float = values.dtype.kind != "i"
+        if values.dtype.kind == "f":
+            tell_outliers(values, recorded, rows, metadata, place)
         observations = scatter(values, np.nan if is_float else -1)
         if is_float:
             observations[np.arange(num_steps)[None] >= rows.lengths[:, None]] = 0
@@ -124,9 +146,17 @@ def pad_rows(
         "lengths": rows.lengths.astype(np.int32),
         "observed": scatter(recorded, False),
         "metadata": metadata,
+        "times": None if rows.times is None else scatter(*plain_times(rows.times)),
         **steps,
         **{field: codes.get(field) for field in SEQUENCE_LABELS},
     }
+
+
+def plain_times(times: np.ndarray) -> tuple[np.ndarray, float | int]:
+    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none."""
+    if times.dtype.kind in "mM":
+        times = times.astype(f"{times.dtype.kind}8[ns]").astype(np.int64)
+    return (times.astype(np.float64), np.nan) if times.dtype.kind == "f" else (times.astype(np.int64), -1)
 
 
 def _mark_missing(

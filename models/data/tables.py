@@ -9,7 +9,8 @@ import numpy as np
 from ethogram.models.data.columns import Columns, as_names, number_groups
 from ethogram.models.data.metadata import ColumnName, Metadata
 from ethogram.models.data.padding import Column, FrameRows, pad_rows
-from ethogram.models.data.time_grid import SortedRows, frame_numbers, step_length
+from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
+from ethogram.models.data.times import Times, state_clock
 
 __all__ = ["read_table"]
 
@@ -24,6 +25,7 @@ def read_table(
     step: Any,
     missing: str,
     metadata: Metadata | None,
+    snap: Any = False,
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of a table; parameters of ``Trajectories.from_table``."""
     feature_names = as_names(features)
@@ -44,22 +46,6 @@ def read_table(
         label = ", ".join(str(values[first_row[index]]) for values in keys.values())
         return f"{index} ({label})" if keys else str(index)
 
-    order = np.argsort(number, kind="stable")
-    by_sequence = number[order]
-    rank = np.arange(len(order)) - np.searchsorted(by_sequence, by_sequence)
-    frame = rank
-    if time is not None:
-        times = columns.complete(time)[order]
-        frame = frame_numbers(times, step, SortedRows(order, by_sequence, rank, place), str(time))
-        metadata = metadata if step is None else _state_rate(metadata, times, step)
-    rows = FrameRows(
-        sequence=by_sequence,
-        frame=frame,
-        lengths=frame[np.append(rank[1:] == 0, True)] + 1,
-        observations=columns.features(feature_names, order) if feature_names else None,
-        steps={field: columns[name].take(order) for field, name in steps.items() if name is not None},
-    )
-
     def constant(name: ColumnName) -> Column:
         """A column's one value in each sequence."""
         column, head = columns[name], columns[name].take(first_row)
@@ -73,13 +59,30 @@ def read_table(
         return head
 
     constants = {field: constant(name) for field, name in labels.items() if name is not None}
-    return pad_rows(rows, constants, missing, metadata, place)
-
-
-def _state_rate(metadata: Metadata, times: np.ndarray, step: Any) -> Metadata:
-    of_dates = times.dtype.kind in "mM"
-    if of_dates and not metadata.time_unit:
-        metadata = dataclasses.replace(metadata, time_unit="s")
-    if metadata.frame_rate is not None or (of_dates and metadata.time_unit != "s"):
-        return metadata
-    return dataclasses.replace(metadata, frame_rate=1 / step_length(step, times))
+    order = np.argsort(number, kind="stable")
+    by_sequence = number[order]
+    rank = np.arange(len(order)) - np.searchsorted(by_sequence, by_sequence)
+    frame, times = rank, None
+    if time is not None:
+        read = columns.times(time)
+        times = Times(read.values[order], read.zone)
+        clocks = clocks_of(constants.get("group"), len(first_row), str(labels["group"]))
+        rows = SortedRows(lambda row: f"row {order[row]}", by_sequence, rank, place, clocks)
+        frame = frame_numbers(times.values, step, rows, str(time), snap)
+        metadata = state_clock(metadata, times, step)
+    elif snap is not False:
+        raise ValueError(f"snap is {snap!r} without time: name the column of times")
+    return pad_rows(
+        FrameRows(
+            sequence=by_sequence,
+            frame=frame,
+            lengths=frame[np.append(rank[1:] == 0, True)] + 1,
+            observations=columns.features(feature_names, order) if feature_names else None,
+            steps={field: columns[name].take(order) for field, name in steps.items() if name is not None},
+            times=None if times is None else times.values,
+        ),
+        constants,
+        missing,
+        metadata,
+        place,
+    )

@@ -1,46 +1,60 @@
-"""From the times of rows to frame numbers on a regular grid, one grid a sequence."""
+"""From the times of rows to frame numbers on a regular grid, one clock a group, or a sequence without a group."""
 
-import datetime
-import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["SortedRows", "frame_numbers", "step_length"]
+from ethogram.models.arguments import MOST_BYTES, warn_user
+from ethogram.models.data.padding import Column
+from ethogram.models.data.times import SECOND, read_snap, step_length
+
+__all__ = ["Clocks", "SortedRows", "clocks_of", "frame_numbers"]
 
 # How far, in steps, a time may lie from its frame: clocks jitter and logs round.
 TOLERANCE = 0.1
 
-SECOND = np.timedelta64(1, "s")
+# Arrays with more cells than MANY, and more than SPARSE a row, are told.
+MANY, SPARSE = 10**6, 1000
+
+
+class Clocks(NamedTuple):
+    """Which sequences count their frames from one common time."""
+
+    number: np.ndarray  # (sequence,): of its clock
+    name: Callable[[int], str]  # how messages call the first time of a sequence's clock
 
 
 class SortedRows(NamedTuple):
-    """Rows put together by sequence, in table order within each."""
+    """Rows put together by sequence, in their given order within each."""
 
-    order: np.ndarray  # (row,): row of the table
+    row: Callable[[int], str]  # how messages call a row
     sequence: np.ndarray  # (row,): number of the sequence, ascending
     rank: np.ndarray  # (row,): how many rows of its sequence come before
     place: Callable[[int], str]  # how messages call a sequence
+    clocks: Clocks
 
 
-def step_length(step: Any, times: np.ndarray) -> float:
-    """The step in the units of ``times``, in seconds where these are dates or durations."""
-    if times.dtype.kind in "mM":
-        if not isinstance(step, datetime.timedelta | np.timedelta64):
-            raise TypeError(f"step is {step!r}, but times are dates or durations: give a datetime.timedelta")
-        length = float(np.timedelta64(step) / SECOND)
-    elif isinstance(step, numbers.Real) and not isinstance(step, bool):
-        length = float(step)
-    else:
-        raise TypeError(f"step is {step!r}, but times are numbers: give a number")
-    if not 0 < length < np.inf:
-        raise ValueError(f"step is {step}: the time between frames must be positive and finite")
-    return length
+def clocks_of(group: Column | None, num_sequences: int, word: str) -> Clocks:
+    """Clocks of the sequences: one a group, one of its own where the group is null, -1 or not given."""
+    own = np.arange(num_sequences)
+    if group is None or group.null.shape != own.shape:
+        return Clocks(own, lambda sequence: "its first")
+    alone = group.null | ((group.values == -1) if group.values.dtype.kind in "if" else False)
+    _, shared = np.unique(group.values, return_inverse=True)
+    _, number, count = np.unique(
+        np.where(alone, len(shared) + own, shared), return_inverse=True, return_counts=True
+    )
+
+    def name(sequence: int) -> str:
+        is_shared = count[number[sequence]] > 1
+        return f"the first of {word} {group.values[sequence].item()!r}" if is_shared else "its first"
+
+    return Clocks(number, name)
 
 
-def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str) -> np.ndarray:
-    """Frame of each row, counted from the first time of its sequence.
+def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, snap: Any = False) -> np.ndarray:
+    """Frame of each row, counted from the first time of its clock.
 
     Parameters
     ----------
@@ -48,18 +62,23 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str) -> 
     step : time between frames; None asks for equally spaced times and counts the rows.
     rows : which row of which sequence each time is.
     name : of the time column, for messages.
+    snap : how far, in steps, times may be moved to their frame; True for half a step.
     """
+
+    def said(row: int) -> str:
+        return f"{name} of sequence {rows.place(int(rows.sequence[row]))} is {times[row]} in {rows.row(row)}"
 
     def refuse(wrong: np.ndarray, fault: Callable[[int, str], str]) -> None:
         if wrong.any():
             row = int(wrong.argmax())
-            place = f"{name} of sequence {rows.place(int(rows.sequence[row]))}"
-            told = fault(row, f"row {rows.order[row - 1]}")
-            raise ValueError(f"{place} is {times[row]} in row {rows.order[row]}{told}")
+            raise ValueError(f"{said(row)}{fault(row, rows.row(row - 1))}")
 
+    furthest = read_snap(snap, step)
+    if len(times) == 0:
+        return np.zeros(0, np.int64)
     if times.dtype.kind == "f":
         refuse(~np.isfinite(times), lambda row, earlier: ": times are finite")
-    elapsed = _since_earliest(times, name)
+    elapsed = _since_earliest(times)
     gap = np.diff(elapsed, prepend=elapsed[0])
     later = rows.rank > 0
 
@@ -70,40 +89,98 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str) -> 
         return f", before {times[row - 1]} in {earlier}: sort the table by {name}"
 
     refuse(later & (gap <= 0), out_of_order)
-    if step is None:
-        if later.any() and np.ptp(gap[later]) > TOLERANCE * gap[later].mean():
-            raise ValueError(
-                f"{name} advances by {gap[later].min():.6g} to {gap[later].max():.6g} from row to row: "
-                "pass step=, the time between frames"
-            )
-        return rows.rank
-    position = (elapsed - elapsed[~later][rows.sequence]) / step_length(step, times)
+    clock = rows.clocks.number[rows.sequence]
+    origin = np.full(len(rows.clocks.number), np.inf)
+    np.minimum.at(origin, clock, elapsed)
+    length = _mean_gap(gap[later], name) if step is None else step_length(step, times)
+    position = (elapsed - origin[clock]) / length
+    first = np.flatnonzero(~later)[np.cumsum(~later) - 1]
+    if (
+        step is None
+    ):  # counted from the sequence's own first, so that rounding of the mean gap does not add up
+        position = position[first] + rows.rank
+    unit = f"steps of {length:.6g}" if step is None else f"steps of {step}"
+
+    def since(row: int) -> str:
+        return f"{unit} after {rows.clocks.name(int(rows.sequence[row]))}"
+
     refuse(
         (position == position.max()) & (position >= np.iinfo(np.int32).max),
-        lambda row, earlier: (
-            f", {position[row]:.3g} steps of {step} after its first: pass step= in the units of the times"
-        ),
+        lambda row, earlier: f", {position[row]:.3g} {since(row)}: pass step= in the units of the times",
     )
     frame = np.rint(position).astype(np.int64)
-    refuse(
-        np.abs(position - frame) > TOLERANCE,
-        lambda row, earlier: (
-            f", {position[row]:.6g} steps of {step} after its first: correct step= or resample to regular times"
-        ),
-    )
+    off = np.abs(position - frame)
+    if furthest is None:
+        refuse(
+            off > TOLERANCE,
+            lambda row, earlier: (
+                f", {position[row]:.6g} {since(row)}: correct step=, resample to regular times, or pass snap=True "
+                "to move times to the nearest frame"
+            ),
+        )
+    else:
+        refuse(
+            off > furthest + 1e-9,
+            lambda row, earlier: (
+                f", {off[row]:.6g} of a step off its frame, more than snap={furthest:g} of a step: correct it"
+            ),
+        )
     refuse(
         later & (np.diff(frame, prepend=-1) == 0),
         lambda row, earlier: f", in the same frame as {earlier}: step={step} is too long",
     )
+    _tell_absences(frame, rows, said, since)
+    if furthest is not None:
+        _tell_moves(off * length, off > 1e-6, length, name)
     return frame
 
 
-def _since_earliest(times: np.ndarray, name: str) -> np.ndarray:
+def _mean_gap(gaps: np.ndarray, name: str) -> float:
+    if gaps.size == 0:
+        return 1.0
+    mean = float(gaps.mean())
+    if np.ptp(gaps) > TOLERANCE * mean:
+        raise ValueError(
+            f"{name} advances by {gaps.min():.6g} to {gaps.max():.6g} from row to row: "
+            "pass step=, the time between frames"
+        )
+    return mean
+
+
+def _tell_moves(shift: np.ndarray, moved: np.ndarray, length: float, name: str) -> None:
+    if moved.any():
+        warn_user(
+            f"snap moved {moved.sum()} of {len(moved)} times of {name} to their frame, by at most "
+            f"{shift.max():.3g} ({shift.max() / length:.2g} of a step): pass a smaller snap= to refuse such times",
+        )
+
+
+def _tell_absences(
+    frame: np.ndarray, rows: SortedRows, said: Callable[[int], str], since: Callable[[int], str]
+) -> None:
+    """Refuse, or warn of, rows so far from the others that almost all of the padded arrays is missing."""
+    cells = len(rows.clocks.number) * (int(frame.max()) + 1)
+    if cells <= max(MANY, SPARSE * len(frame)):
+        return
+    gap = np.diff(frame, prepend=0)
+    gap[rows.rank == 0] = frame[rows.rank == 0]
+    row = int(gap.argmax())
+    size = cells * 8
+    place = f"{said(row)}, {frame[row]} {since(row)}, after {gap[row]} without a row"
+    cure = "name the bouts as sequences or groups of their own, or pass a longer step="
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"{place}: arrays of one feature would take {size / 2**30:.3g} GiB, more than 2; {cure}"
+        )
+    warn_user(
+        f"{place}: only {len(frame)} of {cells} frames have a row; {cure}",
+    )
+
+
+def _since_earliest(times: np.ndarray) -> np.ndarray:
     """Times as floats, those of large integers and dates since the earliest, which keeps their digits."""
     if times.dtype.kind in "mM":
         return (times - times.min()) / SECOND
     if times.dtype.kind in "iu":
         return (times - times.min()).astype(np.float64)
-    if times.dtype.kind != "f":
-        raise TypeError(f"{name} holds {times.dtype}: times are numbers, dates or durations")
     return times.astype(np.float64)

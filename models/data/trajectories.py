@@ -15,6 +15,7 @@ from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, ColumnName, Metadata
 from ethogram.models.data.selection import group_labels, sequence_numbers, unit_labels, valid_steps
 from ethogram.models.data.tables import read_table
+from ethogram.models.data.write_table import write_table
 from ethogram.models.data.xarray_dataset import read_dataset, write_dataset
 
 __all__ = ["ColumnName", "Metadata", "Trajectories", "bucket_indices", "check", "group_labels", "valid_steps"]
@@ -41,6 +42,8 @@ class Trajectories(NamedTuple):
     agent, group, subject : (sequence,) integers.
     stay : (sequence, time) integers, 1 where the hidden state is known to stay until the next frame, 0
         where it is known to change, -1 where unknown.
+    times : (sequence, time) numbers, the time of each frame as it was given (NaN, integers: -1, in frames without
+        one), for dates and durations nanoseconds (``metadata.time_kind``); no model reads them.
     metadata : names, units, frame rate, vocabularies.
 
     Examples
@@ -59,6 +62,7 @@ class Trajectories(NamedTuple):
     group: Int[HostOrDevice, "sequence"] | None = None
     subject: Int[HostOrDevice, "sequence"] | None = None
     stay: Int[HostOrDevice, "sequence time"] | None = None
+    times: Num[HostOrDevice, "sequence time"] | None = None
     metadata: Metadata = Metadata()
 
     @property
@@ -78,6 +82,9 @@ class Trajectories(NamedTuple):
         agent: Any = None,
         group: Any = None,
         subject: Any = None,
+        time: Any = None,
+        step: Any = None,
+        snap: bool | float | int = False,
         missing: str = "error",
         metadata: Metadata | None = None,
     ) -> "Trajectories":
@@ -90,6 +97,8 @@ class Trajectories(NamedTuple):
         stay : arrays (time,) of 1 (stayed), 0 (changed), and -1, NaN or None (unknown).
         observed : arrays (time,) of booleans; rows marked False may be NaN. Default: all rows.
         agent, group, subject : (sequence,) integers or strings; NaN or None becomes -1.
+        time, step, snap : an array of times a sequence, and the grid, as in :meth:`from_table`: sequences of a group
+            then share one clock. Without times, all sequences of a group begin at the same moment.
         missing : ``"error"`` refuses NaN (in labels None too); ``"nan"`` makes a frame with NaN in any
             feature a missing one, and a missing state or action -1.
         metadata : names and units; its vocabularies fix the codes of strings, which are otherwise
@@ -110,7 +119,7 @@ class Trajectories(NamedTuple):
         steps = {"observations": observations, "states": states, "actions": actions}
         steps |= {"stay": stay, "observed": observed}
         labels = {"agent": agent, "group": group, "subject": subject}
-        return check(cls(**read_list(steps, labels, missing, metadata)))
+        return check(cls(**read_list(steps, labels, missing, metadata, time, step, snap)))
 
     @classmethod
     def from_table(
@@ -127,6 +136,7 @@ class Trajectories(NamedTuple):
         group: ColumnName | None = None,
         subject: ColumnName | None = None,
         step: Any = None,
+        snap: bool | float | int = False,
         missing: str = "error",
         metadata: Metadata | None = None,
     ) -> "Trajectories":
@@ -138,15 +148,20 @@ class Trajectories(NamedTuple):
         sequence : column, or columns together, that identify a sequence; None makes the table one
             sequence. Where agents share a demonstration, name both columns. Rows of different
             sequences may interleave.
-        time : column of numbers, dates or durations that increases within each sequence. A sequence
-            begins at its first time; None takes the rows as consecutive frames.
+        time : column of numbers, dates, durations or ISO strings that increases within each sequence; dates may have
+            a time zone. The sequences of a ``group`` share one clock, which begins at the earliest time of the group:
+            an agent that comes later has missing frames before, one that leaves earlier has padding after. Without a
+            group a sequence begins at its first time. None takes the rows as consecutive frames.
         features, states, actions, stay : columns of the frames; feature names go to the metadata.
         agent, group, subject : columns that are constant within a sequence; a null becomes -1.
-        step : time from one frame to the next, a number in the units of ``time`` or a duration where
-            ``time`` has dates. Times in between count as missing frames, whatever ``missing`` says; a
-            time may be off its frame by a tenth of a step. None needs equally spaced times.
+        step : time from one frame to the next, a number in the units of ``time``; where ``time`` has dates a
+            ``timedelta`` or an offset or string of pandas, such as ``"10min"``. Times in between count as missing
+            frames, whatever ``missing`` says; a time may be off its frame by a tenth of a step. None needs equally
+            spaced times.
         missing : ``"error"`` refuses nulls and NaN in features, states and actions; ``"nan"`` makes a
             row with one in any feature a missing frame, and a missing state or action -1.
+        snap : True moves every time to its nearest frame, a number only those off by at most this share of a step; a
+            warning tells how many moved and by how much. Two rows in one frame are refused.
         metadata : names and units that the table does not have. Its vocabularies fix the codes of
             strings, otherwise numbered in alphabetical order. ``frame_rate``, where None, becomes
             ``1 / step`` (for dates and durations in seconds, with ``time_unit`` "s").
@@ -168,7 +183,7 @@ class Trajectories(NamedTuple):
         steps = {"states": states, "actions": actions, "stay": stay}
         labels = {"agent": agent, "group": group, "subject": subject}
         return check(
-            cls(**read_table(table, sequence, time, features, steps, labels, step, missing, metadata))
+            cls(**read_table(table, sequence, time, features, steps, labels, step, missing, metadata, snap))
         )
 
     @classmethod
@@ -182,6 +197,9 @@ class Trajectories(NamedTuple):
         agent: Any = None,
         group: Any = None,
         subject: Any = None,
+        time: Any = None,
+        step: Any = None,
+        snap: bool | float | int = False,
         missing: str = "error",
         metadata: Metadata | None = None,
     ) -> "Trajectories":
@@ -199,7 +217,7 @@ class Trajectories(NamedTuple):
         as_states : True reads integer observations (a tabular environment) as ``states``; there are then
             no ``observations``.
         with_actions : False leaves actions out, for those that are not integers.
-        agent, group, subject, missing, metadata : as in :meth:`from_list`.
+        agent, group, subject, time, step, snap, missing, metadata : as in :meth:`from_list`.
 
         Raises
         ------
@@ -218,17 +236,30 @@ class Trajectories(NamedTuple):
         """
         steps = read_episodes(episodes, last, as_states, with_actions)
         labels = {"agent": agent, "group": group, "subject": subject}
-        return check(cls(**read_list(steps, labels, missing, metadata)))
+        return check(cls(**read_list(steps, labels, missing, metadata, time, step, snap)))
 
     @classmethod
-    def from_xarray(cls, dataset: Any, *, missing: str = "error") -> "Trajectories":
-        """Trajectories of a Dataset: one that :meth:`to_xarray` made, or one with the same names and dims.
+    def from_xarray(
+        cls,
+        dataset: Any,
+        *,
+        sequence: str = "sequence",
+        agent: str = "agent",
+        time: str = "time",
+        features: str | Iterable[str] = "feature",
+        missing: str = "error",
+    ) -> "Trajectories":
+        """Trajectories of a Dataset: one that :meth:`to_xarray` made, or any other whose dims are named here.
 
         Parameters
         ----------
         dataset : ``xarray.Dataset`` with at least one of ``observations (sequence, time, feature)``,
             ``states`` and ``actions (sequence, time)``, in any order of dims; other variables are not
-            read. Without ``lengths`` every sequence fills the time axis.
+            read. Without ``lengths`` every sequence fills the time axis, and all share its clock.
+        sequence, time : names of these dims.
+        agent : variable (sequence,) of the agents; or a dim, whose agents become sequences that share a group.
+        features : name of the dim of features; or variables (sequence, time) to be taken as features; or one variable
+            (sequence, time, any), to be taken as observations.
         missing : for a Dataset without ``observed``: ``"nan"`` makes a frame with NaN in any feature a
             missing one, ``"error"`` refuses it.
 
@@ -237,7 +268,7 @@ class Trajectories(NamedTuple):
         TypeError, ValueError
             If dims have other names, or as :func:`check`.
         """
-        return check(cls(**read_dataset(dataset, missing)))
+        return check(cls(**read_dataset(dataset, missing, sequence, agent, time, features)))
 
     def to_xarray(self) -> Any:
         """An ``xarray.Dataset`` that :meth:`from_xarray` turns back into exactly these arrays and names.
@@ -247,6 +278,14 @@ class Trajectories(NamedTuple):
         (``agent_names``, ...), and name, time unit and frame rate are attributes.
         """
         return write_dataset(check(self))
+
+    def to_table(self) -> Any:
+        """A ``pandas.DataFrame`` with one row an observed frame, at the times that were given.
+
+        Columns are ``sequence``, ``time`` (in its time zone; the number of the frame where none was given), labels
+        by their names, and one a feature.
+        """
+        return write_table(check(self))
 
     def take(self, indices: Any) -> "Trajectories":
         """The sequences with these numbers, in this order, at the same width.

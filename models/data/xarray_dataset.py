@@ -6,10 +6,13 @@ import numpy as np
 
 from ethogram.models.arguments import require_one_of
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
+from ethogram.models.data.padding import plain_times
+from ethogram.models.data.times import read_times, state_clock
+from ethogram.models.data.xarray_names import own_names
 
 __all__ = ["metadata_variables", "read_dataset", "read_metadata", "write_dataset"]
 
-ATTRIBUTES = ("name", "time_unit", "frame_rate")
+ATTRIBUTES = ("name", "time_unit", "frame_rate", "time_kind", "time_zone")
 VOCABULARIES = (*STEP_LABELS.values(), *SEQUENCE_LABELS.values())
 
 
@@ -23,20 +26,35 @@ def write_dataset(data: Any) -> Any:
     return xarray.Dataset(variables, coords=coords, attrs=attributes)
 
 
-def read_dataset(dataset: Any, missing: str) -> dict[str, Any]:
+def read_dataset(
+    dataset: Any,
+    missing: str,
+    sequence: Any = "sequence",
+    agent: Any = "agent",
+    time: Any = "time",
+    features: Any = "feature",
+) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of a Dataset; parameters of ``Trajectories.from_xarray``."""
     require_one_of("missing", missing, ("error", "nan"))
     if not hasattr(dataset, "data_vars"):
         raise TypeError(f"dataset is {type(dataset).__name__}: pass an xarray.Dataset")
+    dataset = own_names(dataset, sequence, agent, time, features)
     parts: dict[str, Any] = {
         field: _values(dataset[field], field) for field in ARRAY_FIELDS if field in dataset
     }
     behaviour = [field for field in ("observations", *STEP_LABELS) if field in parts]
     if not behaviour:
         raise ValueError(
-            f"dataset has no observations, states or actions: it has {sorted(map(str, dataset))}"
+            f"dataset has no observations, states or actions: it has {sorted(map(str, dataset))}; rename one of "
+            "them, or name variables by features="
         )
     num_sequences, num_steps = parts[behaviour[0]].shape[:2]
+    metadata = read_metadata(dataset)
+    if "times" not in parts and "time" in dataset.coords and dataset["time"].dtype.kind in "iufM":
+        read = read_times(dataset["time"].values, "time", num_steps)
+        if read.values.dtype.kind == "f" or not (np.arange(num_steps) == read.values).all():
+            parts["times"] = np.tile(plain_times(read.values)[0], (num_sequences, 1))
+            metadata = state_clock(metadata, read, None)
     if "lengths" not in parts:
         parts["lengths"] = np.full(num_sequences, num_steps, dtype=np.int32)
     if "observed" not in parts:
@@ -45,7 +63,7 @@ def read_dataset(dataset: Any, missing: str) -> dict[str, Any]:
             parts["observed"] &= np.any([parts[field] >= 0 for field in behaviour], axis=0)
         elif missing == "nan":
             parts["observed"] &= ~np.isnan(parts["observations"]).any(axis=2)
-    return dict.fromkeys(ARRAY_FIELDS) | parts | {"metadata": read_metadata(dataset)}
+    return dict.fromkeys(ARRAY_FIELDS) | parts | {"metadata": metadata}
 
 
 def metadata_variables(metadata: Metadata) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -80,5 +98,10 @@ def _dims(field: str) -> tuple[str, ...]:
 
 def _values(variable: Any, field: str) -> np.ndarray:
     if set(variable.dims) != set(_dims(field)):
-        raise ValueError(f"{field} has dims {variable.dims}, not {_dims(field)}: rename or expand them")
+        lacking = [dim for dim in _dims(field) if dim not in variable.dims]
+        extra = [dim for dim in variable.dims if dim not in _dims(field)]
+        arguments = {"sequence": "sequence", "time": "time", "feature": "features"}
+        given = ", ".join(f"{arguments[dim]}={name!r}" for dim, name in zip(lacking, extra, strict=False))
+        cure = f"pass {given}, or " if given else ""
+        raise ValueError(f"{field} has dims {variable.dims}, not {_dims(field)}: {cure}rename or expand them")
     return variable.transpose(*_dims(field)).values

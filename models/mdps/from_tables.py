@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.arguments import require, require_kind, require_number, require_one_of, require_room
+from ethogram.models.arguments import (
+    read_array,
+    require,
+    require_kind,
+    require_number,
+    require_one_of,
+    require_room,
+)
 
 __all__ = ["SPARSE_WAY", "Counts", "concentrations", "read_counts", "read_gymnasium"]
 
@@ -140,7 +147,7 @@ def _require_one_way(rows: dict[tuple[int, int], list[Entry]], terminal: set[int
 def read_counts(counts: Any, prior: Any, successors: Any, support: Any, action_mask: Any) -> Counts:
     """Checked counts; arguments and errors are those of ``MDP.from_counts``."""
     require_number("prior", prior, least=0)
-    counts = np.asarray(counts)
+    counts = read_array("counts", counts)
     require_kind("counts", counts, "iuf", "give numbers")
     if counts.ndim != 3 or 0 in counts.shape or (successors is None and counts.shape[0] != counts.shape[2]):
         last = "next state" if successors is None else "slot"
@@ -152,7 +159,7 @@ def read_counts(counts: Any, prior: Any, successors: Any, support: Any, action_m
     if successors is not None:
         possible, successors = _read_successors(successors, counts.shape)
     if support is not None:
-        support = np.asarray(support)
+        support = read_array("support", support)
         if support.dtype != bool or support.shape != counts.shape:
             raise ValueError(
                 f"support is {support.dtype} {support.shape}: give booleans of the shape {counts.shape}"
@@ -175,7 +182,7 @@ def read_counts(counts: Any, prior: Any, successors: Any, support: Any, action_m
 
 def _read_successors(successors: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Which slots are used, and next states, unused slots repeating the first used one."""
-    successors = np.asarray(successors)
+    successors = read_array("successors", successors)
     require_kind("successors", successors, "iu", "give integers, numbers of states")
     if successors.shape != shape:
         raise ValueError(f"successors has shape {successors.shape}, counts {shape}: give one for each")

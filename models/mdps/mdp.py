@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from ethogram.models.arguments import (
     Reals,
     is_concrete,
+    read_array,
     read_reals,
     require,
     require_distributions,
@@ -304,7 +305,7 @@ class MDP:
         shape, mask = (self.num_states, self.num_actions), self.action_mask
         if legal is None:
             return np.ones(shape, bool) if mask is None else mask
-        allowed = legal if hasattr(legal, "dtype") else np.asarray(legal)
+        allowed = legal if hasattr(legal, "dtype") else read_array("legal", legal)
         if allowed.shape != shape or allowed.dtype != bool:
             raise ValueError(f"legal is {allowed.dtype} {allowed.shape}: give booleans {shape}")
         if mask is not None and is_concrete(allowed, mask):
@@ -344,14 +345,15 @@ def read_reward(mdp: Any, reward: Reals, name: str = "reward") -> tuple[Array, t
 
 def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
     """Checked booleans (state, action)."""
-    mask = jnp.asarray(mask)
+    if not hasattr(mask, "dtype"):
+        mask = read_array("action_mask", mask)
     require_kind("action_mask", mask, "b", "give booleans, pass action_mask.astype(bool)")
     if mask.shape != shape:
         raise ValueError(f"action_mask has shape {mask.shape}, not (state, action), which is {shape}")
     if is_concrete(mask):
         cure = "give every state at least one, if only to stay"
         require(np.asarray(mask).any(1), "action_mask", mask, "has no available action", cure)
-    return mask
+    return jnp.asarray(mask)
 
 
 def _read_start(start: Any, num_states: int) -> Array:

@@ -17,7 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from ethogram.models.arguments import concretely, is_concrete, read_reals, require, require_distributions
+from ethogram.models.arguments import (
+    concretely,
+    is_concrete,
+    read_array,
+    read_reals,
+    require,
+    require_distributions,
+)
 from ethogram.models.mdps.policy_system import DenseChain, ListChain, add_up
 from ethogram.models.model_object import model_object
 
@@ -280,10 +287,18 @@ class DeterministicTransitions:
         return SparseTransitions(neighbours, np.ones(neighbours.shape, np.float32), entering)
 
 
+def _entries(name: str, table: Any) -> list[Any]:
+    if hasattr(table, "dtype"):
+        return [table]
+    if isinstance(table, list | tuple):
+        return [entry for part in table for entry in _entries(name, part)]
+    return [table]
+
+
 def _states(name: str, table: Any, ndim: int, axes: str) -> Array:
     """A checked table of states; on the host first, since int32 would wrap numbers that are out of range."""
-    concrete = is_concrete(*jax.tree.leaves(table))
-    table = np.asarray(table) if concrete else jnp.asarray(table)
+    concrete = is_concrete(*_entries(name, table))
+    table = read_array(name, table) if concrete else jnp.asarray(table)
     if not jnp.issubdtype(table.dtype, jnp.integer):
         raise TypeError(f"{name} has dtype {table.dtype}: give integers, numbers of states")
     if table.ndim != ndim or 0 in table.shape:

@@ -170,7 +170,9 @@ def _heldout(
 def _measures(roles: Int[np.ndarray, "sequence time"], plays: football.FootballPlays) -> dict[str, float]:
     data = plays.data
     return {
-        "duplicate_share": duplicate_share(roles, np.asarray(data.group), np.asarray(data.lengths)),
+        "duplicate_share": duplicate_share(
+            roles, np.asarray(data.group), np.asarray(data.lengths), data.observed
+        ),
         "consistency": consistency(roles, np.asarray(data.agent)),
         "lineup_agreement": lineup_agreement(roles, np.asarray(data.agent), plays.formation_place),
     }

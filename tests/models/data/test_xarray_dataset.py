@@ -140,3 +140,33 @@ def test_foreign_datasets_need_the_dims_only():
 def test_bad_datasets_are_named(dataset, options, error, message):
     with pytest.raises(error, match=message):
         Trajectories.from_xarray(dataset, **options)
+
+
+def test_a_dataset_with_other_names_says_which_argument_names_them():
+    values = np.arange(12.0).reshape(2, 3, 2)
+    dataset = xarray.Dataset(
+        {"observations": (("trial", "frame", "space"), values)}, coords={"space": ["x", "y"]}
+    )
+    with pytest.raises(ValueError, match="pass sequence='trial', time='frame', features='space'"):
+        Trajectories.from_xarray(dataset)
+    data = Trajectories.from_xarray(dataset, sequence="trial", time="frame", features="space")
+    np.testing.assert_array_equal(data.observations, values)
+    assert data.metadata.feature_names == ("x", "y")
+    with pytest.raises(ValueError, match=r"sequence is 'bout', but the dataset has dims \['trial'"):
+        Trajectories.from_xarray(dataset, sequence="bout")
+
+
+def test_agents_of_a_dim_become_sequences_of_a_group():
+    values = np.arange(12.0).reshape(3, 2, 2)  # frame, animal, space
+    dataset = xarray.Dataset(
+        {"position": (("frame", "animal", "space"), values)},
+        coords={"space": ["x", "y"], "animal": ["b", "a"], "frame": [0.5, 1.0, 1.5]},
+    )
+    data = Trajectories.from_xarray(dataset, agent="animal", time="frame", features="position")
+    np.testing.assert_array_equal(data.observations, np.moveaxis(values, 1, 0))
+    assert data.agent.tolist() == [1, 0] and data.metadata.agent_names == ("a", "b")
+    assert data.group.tolist() == [0, 0] and data.times[1].tolist() == [0.5, 1.0, 1.5]
+    parts = xarray.Dataset({name: (("trial", "time"), values[..., 0].T) for name in ("u", "v")})
+    both = Trajectories.from_xarray(parts, sequence="trial", features=["u", "v"])
+    np.testing.assert_array_equal(both.observations, np.stack([values[..., 0].T] * 2, axis=-1))
+    assert both.metadata.feature_names == ("u", "v")

@@ -1,0 +1,177 @@
+"""Times of rows, from numbers, dates, durations and ISO strings, with their time zone; and the time between frames."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import numbers
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ethogram.models.arguments import require_number
+from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.padding import read_column
+
+__all__ = ["Times", "read_snap", "read_times", "state_clock", "step_length", "write_times"]
+
+SECOND = np.timedelta64(1, "s")
+
+
+class Times(NamedTuple):
+    """Times (row,), numbers or ``datetime64`` in UTC or ``timedelta64``, and the zone that they had, or None."""
+
+    values: np.ndarray
+    zone: str | None
+
+
+def read_times(column: Any, name: str, num_rows: int) -> Times:
+    """Times of a column, array or list; ISO strings and dates with a time zone become UTC.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a time is null, or is neither a number, a date, a duration nor an ISO string, or only some have a zone.
+    """
+    dtype = getattr(column, "dtype", None)
+    zone = getattr(dtype, "tz", None) or getattr(dtype, "time_zone", None)
+    if hasattr(dtype, "tz"):
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None) if hasattr(column, "dt") else column
+    elif zone:
+        column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    elif not isinstance(column, np.ndarray) or column.dtype.kind in "OU":
+        column, zone = _without_zone(column, name)
+    values, null = read_column(column, name)
+    if null.shape != (num_rows,):
+        raise ValueError(f"{name} has shape {null.shape}, not ({num_rows},), one entry a row")
+    if null.any():
+        raise ValueError(f"{name} is null in row {int(null.argmax())}: every row needs a value")
+    if values.dtype.kind == "U":
+        values, zone = _parsed(values, name)
+    if values.dtype.kind not in "iufmM":
+        raise TypeError(f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings")
+    return Times(values, None if zone is None else str(zone))
+
+
+def _without_zone(column: Any, name: str) -> tuple[Any, str | None]:
+    """Dates of Python with a time zone as UTC dates, and that zone; anything else as it came."""
+    if not str(getattr(column, "dtype", "object")).lower().startswith("object"):
+        return column, None
+    entries = list(column)
+    aware = [getattr(entry, "tzinfo", None) is not None for entry in entries]
+    if not any(aware):
+        return column, None
+    if not all(aware):
+        row = aware.index(False)
+        raise ValueError(
+            f"{name} is {entries[row]!r} in row {row}, without the time zone of other rows: give all of them one"
+        )
+    utc = [entry.astimezone(datetime.UTC).replace(tzinfo=None) for entry in entries]
+    return np.array(utc, dtype="datetime64[us]"), _common_zone([entry.tzinfo for entry in entries])
+
+
+def _common_zone(zones: list[Any]) -> str:
+    names = {str(getattr(zone, "key", None) or zone) for zone in zones}
+    return names.pop() if len(names) == 1 else "UTC"
+
+
+def _parsed(values: np.ndarray, name: str) -> tuple[np.ndarray, str | None]:
+    import pandas
+
+    try:
+        dates = [pandas.Timestamp(datetime.datetime.fromisoformat(str(value))) for value in values]
+    except ValueError as error:
+        row = next((row for row, value in enumerate(values) if not _is_iso(str(value))), 0)
+        raise TypeError(
+            f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
+            f"{str(values[row])!r}"
+        ) from error
+    aware, zone = _without_zone(np.array(dates, dtype=object), name)
+    if zone is None:
+        aware = np.array([date.to_datetime64() for date in dates])
+    return aware.astype("datetime64[us]"), zone
+
+
+def _is_iso(text: str) -> bool:
+    try:
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def step_length(step: Any, times: np.ndarray) -> float:
+    """The step in the units of ``times``, in seconds where these are dates or durations.
+
+    Parameters
+    ----------
+    step : a number where times are numbers; else a ``datetime.timedelta``, a ``numpy.timedelta64``, or a string
+        or offset of pandas, such as "10min".
+    """
+    if times.dtype.kind in "mM":
+        length = _seconds(step)
+    elif isinstance(step, numbers.Real) and not isinstance(step, bool | np.bool_ | np.timedelta64):
+        length = _float(step)
+    else:
+        raise TypeError(f"step is {step!r}, but times are numbers: give a number")
+    if not 0 < length < np.inf:
+        raise ValueError(f"step is {step}: the time between frames must be positive and finite")
+    return length
+
+
+def _float(step: Any) -> float:
+    try:
+        return float(step)
+    except OverflowError:
+        return np.inf
+
+
+def _seconds(step: Any) -> float:
+    import pandas
+
+    if isinstance(step, datetime.timedelta | np.timedelta64 | str) or hasattr(step, "freqstr"):
+        try:
+            if isinstance(step, str):
+                words = step.strip()
+                step = pandas.Timedelta(f"1{words}" if words.isalpha() and words.lower() != "nat" else words)
+            elif hasattr(step, "freqstr"):
+                step = pandas.Timedelta(step)
+            return float(np.timedelta64(step) / SECOND)
+        except (ValueError, OverflowError, TypeError):
+            pass
+    raise TypeError(
+        f"step is {step!r}, but times are dates or durations: give a datetime.timedelta, or a duration of fixed "
+        'length such as "1s" or "10min"'
+    )
+
+
+def write_times(times: np.ndarray, kind: str | None) -> np.ndarray:
+    """Times as the user gave them: numbers, ``datetime64`` (UTC), or ``timedelta64`` of nanoseconds."""
+    if kind is None:
+        return times
+    return times.astype("datetime64[ns]" if kind == "date" else "timedelta64[ns]")
+
+
+def read_snap(snap: Any, step: Any) -> float | None:
+    """How far, in steps, a time may be moved to its frame; None where times are not moved."""
+    if snap is False or snap is None:
+        return None
+    if step is None:
+        raise ValueError(f"snap is {snap!r} without step: pass step=, the time between frames")
+    if snap is True:
+        return 0.5
+    return require_number("snap", snap, above=0, most=0.5)
+
+
+def state_clock(metadata: Metadata, times: Times, step: Any) -> Metadata:
+    """Metadata with the kind of the times and their zone, and the frame rate where it is known."""
+    of_dates = times.values.dtype.kind in "mM"
+    kind = {"M": "date", "m": "duration"}.get(times.values.dtype.kind)
+    metadata = dataclasses.replace(metadata, time_kind=kind, time_zone=times.zone)
+    if step is None:
+        return metadata
+    if of_dates and not metadata.time_unit:
+        metadata = dataclasses.replace(metadata, time_unit="s")
+    if metadata.frame_rate is not None or (of_dates and metadata.time_unit != "s"):
+        return metadata
+    return dataclasses.replace(metadata, frame_rate=1 / step_length(step, times.values))
