@@ -194,7 +194,9 @@ for name, policy in three._asdict().items():
 # then hold out trajectories and refit instead.
 
 # %%
-tree = ethogram.to_arviz(fit, data, num_draws=100 if QUICK else 200, key=jax.random.key(6))
+tree = ethogram.to_arviz(
+    fit, data, num_draws=100 if QUICK else 200, key=jax.random.key(6), log_likelihood="sequence"
+)
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", ".*Pareto.*")
     print(az.loo(tree))

@@ -6,6 +6,8 @@ processes", section 2.1; the point that of Levine, Popovic and Koltun (2011), eq
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.inference import storage
-from ethogram.inference.draws import Draws, library_attributes, one_chain
+from ethogram.inference.draws import Draws, draw_in_chunks, library_attributes, one_chain
 from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, reward_map_of, white_root
 from ethogram.inference.rewards.posterior_mode import levine_conditional
 from ethogram.models.arguments import require_integer
@@ -57,15 +59,9 @@ class RewardPosterior:
             point = self.mean_sites()
             return {name: jnp.broadcast_to(x, (num_draws, *jnp.shape(x))) for name, x in point.items()}
         with jax.enable_x64(True):
-            key_hyper, key_white, key_rest = jax.random.split(key, 3)
-            log_hyper = self.log_hyper + self.log_hyper_sd * jax.random.normal(
-                key_hyper, (num_draws, len(self.log_hyper))
-            )
-            noise = jax.random.normal(key_white, (num_draws, *self.mean.shape))
-            white = self.mean + jnp.einsum("...ij,d...j->d...i", jnp.asarray(self.root), noise)
-            rest = jax.random.normal(key_rest, (num_draws, *self.mean.shape[:-1], self.model.num_points))
-            inducing = self.model.family == "inducing"
-            return self._rounded(_sites(as_double(self.model), log_hyper, white, rest if inducing else None))
+            double = as_double(dataclasses.replace(self, levine=None))
+            draw = functools.partial(_draw, double)
+            return self._rounded(draw_in_chunks(draw, key, num_draws, self.model.num_points**2))
 
     def mean_sites(self) -> dict[str, Array]:
         """Sites of the model at the mean of w and of the logarithms of the hyper-parameters."""
@@ -141,6 +137,21 @@ def as_double(tree: Any) -> Any:
         return jnp.asarray(np.asarray(x, np.float64)) if real else x
 
     return jax.tree.map(one, tree)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, Array]:
+    """Draws of the sites, in double precision."""
+    model, mean = posterior.model, posterior.mean
+    key_hyper, key_white, key_rest = jax.random.split(key, 3)
+    log_hyper = jax.random.normal(key_hyper, (num_draws, len(posterior.log_hyper)))
+    log_hyper = posterior.log_hyper + posterior.log_hyper_sd * log_hyper
+    noise = jax.random.normal(key_white, (num_draws, *mean.shape))
+    white = mean + jnp.einsum("...ij,d...j->d...i", posterior.root, noise)
+    rest = None
+    if model.family == "inducing":
+        rest = jax.random.normal(key_rest, (num_draws, *mean.shape[:-1], model.num_points))
+    return _sites(model, log_hyper, white, rest)
 
 
 def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> dict[str, Array]:

@@ -99,7 +99,11 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         15, 9, "rewards inferred from demonstrations: an objectworld, and bus engines"
     ) as figure:
         _draw(figure, worlds, fit, draws, curve)
-    guide.save(to_arviz(fit, worlds.data, num_draws=min(sizes.draws, MOST_DRAWS), key=key_tree))
+    guide.save(
+        to_arviz(
+            fit, worlds.data, num_draws=min(sizes.draws, MOST_DRAWS), key=key_tree, log_likelihood="sequence"
+        )
+    )
     notes = [
         "EVD: expected value difference between the optimal policy and the one that is optimal for the inferred",
         "reward; soft: the same for soft-optimal agents, which can be negative. transfer: mean over two other worlds.",
