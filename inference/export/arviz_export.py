@@ -74,7 +74,8 @@ def to_arviz(
     key : for draws from q and predictions; ``jax.random.key(0)`` where None.
     num_draws : number of draws from q; an MCMC keeps its own.
     log_likelihood : ``"sequence"`` or ``"step"``, evaluated at every draw; None for none.
-    posterior_predictive : whether to simulate data at every draw; the group has ``num_draws`` times the size of the data.
+    posterior_predictive : whether to simulate data at every draw; the group has ``num_draws`` times the size of
+        the data.
     progress_bar : whether to show one for log likelihoods, simulation and `align`, once they take two seconds.
     coords : coordinates by dim, in place of those from the metadata; states default to 0 to K - 1. Coordinates of
         ``state`` and ``feature`` also apply to ``next_state`` and ``next_feature``.

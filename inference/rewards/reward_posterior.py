@@ -101,9 +101,13 @@ class RewardFit(NamedTuple):
     trace : (evaluation,) ELBOs on a fixed set of draws, the first that of Laplace's approximation.
     objective : log likelihood minus half the squared norm of w at the mode, in nats, which ``method="map"`` maximises;
         Levine's objective with ``prior="levine"``.
-    converged : whether the search ended because the ELBO no longer increased.
+    converged : whether the ELBO no longer changed: over the last ten steps by no more than the tolerance, or than half
+        the standard error of an ELBO where that is more, without falling; of ``"map"`` and ``"laplace"``, whether the
+        search for the mode ended at a maximum.
     steps : natural-gradient steps.
     white_share : share of the prior variance of rewards that is white noise, independent between states.
+    reason : why the search is not converged; empty where it is.
+    search_se : standard error of the last entry of `trace`, in nats.
     """
 
     posterior: RewardPosterior
@@ -115,10 +119,16 @@ class RewardFit(NamedTuple):
     converged: bool
     steps: int
     white_share: float
+    reason: str = ""
+    search_se: float = float("nan")
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain, with the ELBO trace."""
-        attributes: dict[str, Any] = {"converged": int(self.converged), "num_steps": int(self.steps)}
+        attributes: dict[str, Any] = {
+            "converged": int(self.converged),
+            "num_steps": int(self.steps),
+            "reason": self.reason,
+        }
         attributes |= {"objective": float(self.objective), "white_share": float(self.white_share)}
         if np.isfinite(self.elbo):
             attributes |= {"final_elbo": float(self.elbo), "final_elbo_se": float(self.elbo_se)}
