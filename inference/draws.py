@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-__all__ = ["Draws", "ExportsDraws", "flat_draws", "library_attributes", "one_chain"]
+__all__ = ["Draws", "ExportsDraws", "draw_in_chunks", "flat_draws", "library_attributes", "one_chain"]
+
+CHUNK = 128
+"""Draws at most that a compiled program makes at once, whatever the number asked for."""
+
+NUMBERS = 2**22
+"""Numbers at most in a chunk of draws, unless one draw has more."""
 
 FitStatistics = dict[str, tuple[tuple[str, ...], np.ndarray]]
 
@@ -32,9 +40,29 @@ class ExportsDraws(Protocol):
         """`num_draws` draws in one chain, with the diagnostics of the fit."""
 
 
+def _joined(parts: tuple[Array, ...], num_draws: int) -> Array:
+    """Chunks on one axis, joined on the host where values are known: on the device each number would compile."""
+    if any(isinstance(part, jax.core.Tracer) for part in parts):
+        return jnp.concatenate(parts)[:num_draws]
+    return jnp.asarray(np.concatenate([np.asarray(part) for part in parts])[:num_draws])
+
+
 def one_chain(draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Sites (draw, ...) as sites (chain, draw, ...) of a single chain."""
     return {name: np.asarray(draw)[None] for name, draw in draws.items()}
+
+
+def draw_in_chunks(
+    draw: Callable[[Array, int], dict[str, Array]], key: Array, num_draws: int, numbers: int
+) -> dict[str, Array]:
+    """`num_draws` draws by site from ``draw(key, size)``, called with one size whatever `num_draws` is.
+
+    The size depends on `numbers`, those in a draw, so that one compiled program serves every number of draws; the last
+    chunk is cut. More draws with the same key begin with those of fewer.
+    """
+    size = max(1, min(CHUNK, NUMBERS // max(numbers, 1)))
+    parts = [draw(jax.random.fold_in(key, start), size) for start in range(0, num_draws, size)]
+    return jax.tree.map(lambda *leaves: _joined(leaves, num_draws), *parts)
 
 
 def flat_draws(sites: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -120,7 +120,7 @@ plt.show()
 # %%
 trees = {
     f"at most {size}": ethogram.to_arviz(
-        one, train, num_draws=50 if QUICK else 300, log_likelihood="sequence", posterior_predictive=False
+        one, train, num_draws=50 if QUICK else 300, log_likelihood="sequence"
     )
     for size, one in zip(curve.size, curve.fits, strict=True)
 }

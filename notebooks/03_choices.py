@@ -76,7 +76,7 @@ for name, kernel in kernels.items():
     )
     mcmc.run(jax.random.key(1), toy.decisions)
     runs[name] = mcmc
-    trees[name] = ethogram.to_arviz(mcmc, toy.decisions, posterior_predictive=False)
+    trees[name] = ethogram.to_arviz(mcmc, toy.decisions)
     table = az.summary(trees[name], var_names=["v"])
     sweeps = CHAINS * mcmc.num_samples
     slowest = table["ess_bulk"].astype(float).min()

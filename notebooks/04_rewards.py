@@ -124,11 +124,17 @@ data = objectworld.simulate(keys[2], home, paths)
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "[0-9]+ features are constant")
     model = ethogram.GPIRL(home.mdp, home.features)
-fit = ethogram.fit_reward(jax.random.key(3), model, data, num_steps=20 if QUICK else 60, progress_bar=False)
+with warnings.catch_warnings():
+    if QUICK:
+        warnings.filterwarnings("ignore", "the search has not converged")
+    fit = ethogram.fit_reward(
+        jax.random.key(3), model, data, num_steps=20 if QUICK else 200, progress_bar=False
+    )
 draws = {name: np.asarray(x) for name, x in fit.posterior.sample(jax.random.key(4), 200).items()}
 mean = draws["reward"].mean(0)
 visited = np.bincount(np.asarray(data.states).ravel(), minlength=size**2)
-print(f"ELBO {fit.elbo:.1f} +- {fit.elbo_se:.1f}, Laplace's {fit.laplace_elbo:.1f}, {fit.steps} steps")
+print(f"ELBO {fit.elbo:.1f} +- {fit.elbo_se:.1f}, Laplace's {fit.laplace_elbo:.1f}, {fit.steps} steps, "
+      f"{'converged' if fit.converged else 'not converged: ' + fit.reason}")  # fmt: skip
 
 figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
 objectworld.draw(home, axes[0])
@@ -194,7 +200,9 @@ for name, policy in three._asdict().items():
 # then hold out trajectories and refit instead.
 
 # %%
-tree = ethogram.to_arviz(fit, data, num_draws=100 if QUICK else 200, key=jax.random.key(6))
+tree = ethogram.to_arviz(
+    fit, data, num_draws=100 if QUICK else 200, key=jax.random.key(6), log_likelihood="sequence"
+)
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", ".*Pareto.*")
     print(az.loo(tree))
@@ -208,14 +216,17 @@ with warnings.catch_warnings():
 
 # %%
 counts = rust_bus.decision_counts(rust_bus.load(4))
-bus = ethogram.fit_reward(
-    jax.random.key(8),
-    rust_bus.free_costs(),
-    counts,
-    hyper="point",
-    num_steps=8 if QUICK else 100,
-    progress_bar=False,
-)
+with warnings.catch_warnings():
+    if QUICK:
+        warnings.filterwarnings("ignore", "the search has not converged")
+    bus = ethogram.fit_reward(
+        jax.random.key(8),
+        rust_bus.free_costs(),
+        counts,
+        hyper="point",
+        num_steps=8 if QUICK else 200,
+        progress_bar=False,
+    )
 reward = np.asarray(bus.posterior.sample(jax.random.key(9), 400)["reward"])
 seen = np.flatnonzero(counts.sum(1)).max() + 1
 cost = (reward[:, :1, 0] - reward[:, :, 0])[:, :seen]

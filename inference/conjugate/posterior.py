@@ -7,12 +7,13 @@ import os
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.inference import storage
-from ethogram.inference.draws import Draws, ExportsDraws, library_attributes, one_chain
+from ethogram.inference.draws import Draws, ExportsDraws, draw_in_chunks, library_attributes, one_chain
 from ethogram.models.arguments import is_concrete, require_integer
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
@@ -44,7 +45,9 @@ class ConjugatePosterior:
 
     def sample(self, key: Array, num_draws: int) -> dict[str, Array]:
         """Independent draws of the parameters by site, with a leading axis of `num_draws`."""
-        return _sample(self, key, require_integer("num_draws", num_draws, 1))
+        require_integer("num_draws", num_draws, 1)
+        numbers = sum(jnp.size(leaf) for leaf in jax.tree.leaves(self.blocks))
+        return draw_in_chunks(functools.partial(_sample, self), key, num_draws, numbers)
 
     def mean(self) -> dict[str, Array]:
         """Posterior means of the parameters by site; infinite where a mean does not exist."""

@@ -16,7 +16,7 @@ from ethogram.inference.draws import flat_draws
 from ethogram.inference.export.draws import read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.observed_sites import counted_entries, observed_sites
-from ethogram.inference.export.pointwise import Pointwise
+from ethogram.inference.export.pointwise import CHUNK, Pointwise, over_chunks
 from ethogram.models.arguments import require_integer, require_key, require_one_of
 from ethogram.models.conjugate_model import Exportable, overrides
 from ethogram.models.data.trajectories import Trajectories
@@ -34,13 +34,18 @@ def to_arviz(
     guide: Any = None,
     key: Array | None = None,
     num_draws: int = 1000,
-    log_likelihood: str | None = "sequence",
-    posterior_predictive: bool = True,
+    log_likelihood: str | None = None,
+    posterior_predictive: bool = False,
+    progress_bar: bool = True,
     coords: Mapping[str, Any] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     align: Any = None,
 ) -> Any:
     """Convert a fit to ``InferenceData`` (ArviZ 0.x) or an xarray ``DataTree`` (ArviZ 1.x).
+
+    By default draws of the parameters, statistics of the fit and the data; nothing is scored or simulated unless asked.
+    ``az.loo`` and ``az.compare`` need ``log_likelihood="sequence"``, ``az.plot_ppc`` needs
+    ``posterior_predictive=True``.
 
     Groups; those after ``fit_stats`` need data:
 
@@ -51,11 +56,11 @@ def to_arviz(
     - ``fit_stats``: of variational fits, ``elbo`` (step) in nats, and the final ``restart_elbos`` (restart). The
       ``elbo`` of a `RewardFit` uses a fixed set of draws; attributes have ``final_elbo``, on fresh draws, with its
       standard error, and ``laplace_elbo``.
-    - ``log_likelihood``: one entry a sequence; one a group where roles are exclusive. ``"step"`` gives the
-      increments log p(y_t given y_<t) of the informative steps, stacked in one dim ``observation`` with coordinates
+    - ``log_likelihood``, where asked: one entry a sequence; one a group where roles are exclusive. ``"step"`` gives
+      the increments log p(y_t given y_<t) of the informative steps, stacked in one dim ``observation`` with coordinates
       ``sequence`` and ``time``; they sum to the sequence's entry. Of decisions, one entry for each with a known choice
       and a weight above 0, with its number as coordinate ``decision``.
-    - ``posterior_predictive``: one data set a draw, of the lengths of the data, 0 beyond them.
+    - ``posterior_predictive``, where asked: one data set a draw, of the lengths of the data, 0 beyond them.
     - ``observed_data``, ``constant_data``: the arrays of the trajectories. Merged, ``Trajectories.from_xarray``
       reads them again; names and units are coordinates and attributes of both.
 
@@ -68,8 +73,10 @@ def to_arviz(
     guide : of numpyro's SVI.
     key : for draws from q and predictions; ``jax.random.key(0)`` where None.
     num_draws : number of draws from q; an MCMC keeps its own.
-    log_likelihood : ``"sequence"``, ``"step"``, or None for none.
-    posterior_predictive : whether to simulate; the group has ``num_draws`` times the size of the data.
+    log_likelihood : ``"sequence"`` or ``"step"``, evaluated at every draw; None for none.
+    posterior_predictive : whether to simulate data at every draw; the group has ``num_draws`` times the size of
+        the data.
+    progress_bar : whether to show one for log likelihoods, simulation and `align`, once they take two seconds.
     coords : coordinates by dim, in place of those from the metadata; states default to 0 to K - 1. Coordinates of
         ``state`` and ``feature`` also apply to ``next_state`` and ``next_feature``.
     dims : dims after (chain, draw), by site, in place of those of ``model.site_dims()``.
@@ -100,7 +107,7 @@ def to_arviz(
     >>> model = RoleHMM(2, GaussianEmission(1))
     >>> data = model.simulate(jax.random.key(0), num_groups=6, lengths=20).data
     >>> fit = ConjugateSVI(model).run(jax.random.key(1), data, 50, restarts=2, progress_bar=False)
-    >>> tree = to_arviz(fit, data, num_draws=50)
+    >>> tree = to_arviz(fit, data, num_draws=50, log_likelihood="sequence")
     >>> tree.posterior["transition"].dims, tree.log_likelihood["observations"].shape
     (('chain', 'draw', 'state', 'next_state'), (1, 50, 6))
     """
@@ -122,10 +129,11 @@ def to_arviz(
     groups: dict[str, Variables] = {"fit_stats": drawn.fit}
     groups["sample_stats"] = {name: layout.sampled(name, value) for name, value in drawn.statistics.items()}
     labels: dict[str, Any] = {}
-    if data is not None and (log_likelihood or posterior_predictive or align is not None):
+    asked = log_likelihood or posterior_predictive or align is not None
+    if data is not None and (asked or not (isinstance(data, Trajectories) or drawn.model is None)):
         if drawn.model is None:
             raise ValueError("model is None, and result holds none: give model=")
-        request = _Request(data, key_new, log_likelihood, posterior_predictive, align)
+        request = _Request(data, key_new, log_likelihood, posterior_predictive, align, progress_bar)
         if overrides(described, "observation"):
             sites, labels = _ask_model(groups, layout, described, sites, request)
         else:
@@ -161,6 +169,7 @@ class _Request(NamedTuple):
     log_likelihood: str | None
     posterior_predictive: bool
     align: Any
+    progress_bar: bool
 
 
 def _described(model: Any) -> Exportable:
@@ -184,9 +193,9 @@ def _ask_model(
     request: _Request,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Fill the groups from the model's distribution; return the aligned sites, and labels of the entries."""
-    data, key, log_likelihood, posterior_predictive, align = request
+    data, key, log_likelihood, posterior_predictive, align, progress_bar = request
     chains, draws = next(iter(sites.values())).shape[:2]
-    asked = Pointwise(model, flat_draws(sites), data)
+    asked = Pointwise(model, flat_draws(sites), data, progress_bar)
     name = model.observed_site
     labels: dict[str, Any] = {}
     if align is not None:
@@ -221,7 +230,7 @@ def _ask_numpyro(
     request: _Request,
 ) -> dict[str, Any]:
     """Fill the groups by numpyro's handlers; return labels of the entries."""
-    data, key, log_likelihood, posterior_predictive, align = request
+    data, key, log_likelihood, posterior_predictive, align, progress_bar = request
     if needy := _of_chains(log_likelihood, align):
         raise ValueError(
             f"{needy[0]} needs a model with the hooks observation and observed_value: leave it out"
@@ -236,7 +245,8 @@ def _ask_numpyro(
         return {name: array.reshape(chains, draws, *array.shape[1:]) for name, array in arrays.items()}
 
     if log_likelihood is not None:
-        scores = in_chains(numpyro_log_likelihood(model, flat, data))
+        score_draws = jax.jit(lambda part: numpyro_log_likelihood(model, part, data))
+        scores = in_chains(over_chunks(score_draws, flat, CHUNK, "log likelihood", progress_bar))
         entries = counted_entries(observed)
         for plate in entries:
             if plate in layout.coords:
@@ -252,10 +262,22 @@ def _ask_numpyro(
             groups["log_likelihood"][name] = layout.sampled(name, score, plates)
         labels = {plate: (plate, numbers) for plate, numbers in entries.items()}
     if posterior_predictive:
-        new = Predictive(model, flat, return_sites=list(observed))(key, data, condition=False)
+        keys = jax.random.split(key, chains * draws)
+
+        @jax.jit
+        def simulate(part):
+            return jax.lax.map(lambda one: _simulated(model, *one, data, list(observed)), part)
+
+        new = over_chunks(simulate, (flat, keys), CHUNK, "posterior predictive", progress_bar)
         groups["posterior_predictive"] = {name: layout.sampled(name, x) for name, x in in_chains(new).items()}
     groups["observed_data"] = {name: layout.plain(name, site.value) for name, site in observed.items()}
     return labels
+
+
+def _simulated(model: Any, draw: dict[str, Array], key: Array, data: Any, names: list[str]) -> dict[str, Any]:
+    """New data by observed site, at one draw of the parameters."""
+    alone = Predictive(model, {name: x[None] for name, x in draw.items()}, return_sites=names)
+    return {name: x[0] for name, x in alone(key, data, condition=False).items()}
 
 
 def _reference(align: Any, sites: dict[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:

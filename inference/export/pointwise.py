@@ -7,7 +7,6 @@ Draws are processed in chunks of one shape, so that each function compiles once 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,10 +20,16 @@ from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
-__all__ = ["Pointwise", "Steps"]
+__all__ = ["CHUNK", "Pointwise", "Steps", "over_chunks"]
 
 BUDGET = 2**24
 """Numbers per chunk of draws at most, one a feature, state and step."""
+
+CHUNK = 32
+"""Draws per chunk at most: the size depends on the data only, so that any number of draws runs the same program."""
+
+DELAY = 2.0
+"""Seconds after which a progress bar appears."""
 
 PLAIN = Metadata()
 
@@ -44,8 +49,14 @@ LABELS = ("agent", "group", "subject")
 class Pointwise:
     """Pointwise quantities of a model on its data, at draws (draw, ...) by site."""
 
-    def __init__(self, model: Exportable, draws: dict[str, np.ndarray], data: Trajectories):
-        self.model, self.draws, self.data = model, draws, data
+    def __init__(
+        self,
+        model: Exportable,
+        draws: dict[str, np.ndarray],
+        data: Trajectories,
+        progress_bar: bool = False,
+    ):
+        self.model, self.draws, self.data, self.progress_bar = model, draws, data, progress_bar
         self.value = jnp.asarray(model.observed_value(data))
         labels = [getattr(data, name) for name in LABELS]
         self.labels = tuple(None if x is None else tuple(np.asarray(x).tolist()) for x in labels)
@@ -57,7 +68,7 @@ class Pointwise:
 
     def log_likelihood(self) -> np.ndarray:
         """Log likelihood (draw, sequence), or (draw, group) where groups are scored jointly, in nats."""
-        return self._over_draws(_log_likelihood, self.draws, self.value)
+        return self._over_draws("log likelihood", _log_likelihood, self.draws, self.value)
 
     def steps(self) -> Steps:
         """Increments of the log likelihood over the informative steps."""
@@ -67,13 +78,13 @@ class Pointwise:
                 f'{type(self.example).__name__}: choose "sequence"'
             )
         sequence, time = np.nonzero(np.asarray(self.example.informative(self.value)))
-        increment = self._over_draws(_increments, self.draws, self.value, sequence, time)
+        increment = self._over_draws("log likelihood", _increments, self.draws, self.value, sequence, time)
         return Steps(increment, sequence, time)
 
     def predictive(self, key: Array) -> np.ndarray:
         """Posterior predictive data (draw, sequence, ...), of the lengths of the data."""
         keys = jax.random.split(key, self._num_draws())
-        values = self._over_draws(_sample, (self.draws, keys))
+        values = self._over_draws("posterior predictive", _sample, (self.draws, keys))
         if self.groups is None:
             return values
         values = values.reshape(values.shape[0], self.data.num_sequences, *values.shape[3:])
@@ -96,7 +107,7 @@ class Pointwise:
                 f"align needs state probabilities, but {type(self.example).__name__}, the observations of "
                 f"{type(self.model).__name__}, has no method smooth: leave align out"
             )
-        overlap = self._over_draws(_overlap, self.draws, self.value, reference)
+        overlap = self._over_draws("align", _overlap, self.draws, self.value, reference)
         if not np.isfinite(overlap).all() or not overlap.any():
             raise ValueError(
                 "the data have probability zero under align: choose a reference under which they are possible"
@@ -106,20 +117,36 @@ class Pointwise:
     def _num_draws(self) -> int:
         return len(next(iter(self.draws.values())))
 
-    def _over_draws(self, function: Callable[..., Any], draws: Any, *shared: Any) -> np.ndarray:
-        """Results (draw, ...) of a jitted function, chunk by chunk; the last chunk repeats the last draw."""
-        num_draws = self._num_draws()
+    def _over_draws(
+        self, description: str, function: Callable[..., Any], draws: Any, *shared: Any
+    ) -> np.ndarray:
+        """Results (draw, ...) of a jitted function, chunk by chunk."""
         widest = max(draw.shape[1] if draw.ndim > 1 else 1 for draw in self.draws.values())
         cells = max(int(np.prod(self.value.shape)), 1) * widest
-        num_chunks = math.ceil(num_draws / max(BUDGET // cells, 1))
-        size = math.ceil(num_draws / num_chunks)
-        parts = []
+        size = min(max(BUDGET // cells, 1), CHUNK)
+
+        def of_chunk(chunk):
+            return function(self.model, chunk, self.arrays, self.labels, *shared)
+
+        return over_chunks(of_chunk, draws, size, description, self.progress_bar)
+
+
+def over_chunks(
+    function: Callable[[Any], Any], draws: Any, size: int, description: str, progress_bar: bool
+) -> Any:
+    """Results (draw, ...) of a function of `size` draws, chunk by chunk; the last chunk repeats the last draw."""
+    from tqdm.auto import tqdm
+
+    num_draws = len(jax.tree.leaves(draws)[0])
+    parts = []
+    with tqdm(total=num_draws, disable=not progress_bar, desc=description, delay=DELAY) as bar:
         for start in range(0, num_draws, size):
             rows = np.minimum(np.arange(start, start + size), num_draws - 1)
             chunk = jax.tree.map(lambda leaf, rows=rows: leaf[rows], draws)
-            part = np.asarray(function(self.model, chunk, self.arrays, self.labels, *shared))
-            parts.append(part[: num_draws - start])
-        return np.concatenate(parts)
+            last = min(size, num_draws - start)
+            parts.append(jax.tree.map(lambda x, last=last: np.asarray(x)[:last], function(chunk)))
+            bar.update(last)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 def _distribution(model, parameters, arrays, labels):

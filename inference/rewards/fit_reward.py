@@ -45,9 +45,9 @@ def fit_reward(
     hyper: str = "variational",
     prior: str = "model",
     start: Any = None,
-    num_steps: int = 60,
+    num_steps: int = 200,
     num_draws: int = 12,
-    num_evaluations: int = 64,
+    num_evaluations: int = 128,
     num_restarts: int = 0,
     tol: float = 0.05,
     checkpoint: str | os.PathLike | None = None,
@@ -71,7 +71,10 @@ def fit_reward(
     num_evaluations : draws for monitoring the ELBO, an even number.
     num_restarts : starts of the search for the mode drawn from the prior, besides zero: the likelihood is not concave,
         and the mode of highest posterior density is used.
-    tol : in nats: the search stops when the ELBO has increased by less over five steps.
+    tol : in nats: the search stops when the mean ELBOs of five steps and of the five before differ by no more, or than
+        half the standard error of an ELBO where that is more, no ELBO is lower by more than twice that, there is no
+        downward trend, and the standard error is below half a nat or 1 % of the ELBO. Where five steps no longer
+        increase it, step sizes shrink.
     checkpoint : a file that is written after every natural-gradient step; if it exists, the same call resumes from it,
         and ends where an uninterrupted one would. `num_steps` and `tol` may differ.
 
@@ -84,7 +87,8 @@ def fit_reward(
     Warns
     -----
     UserWarning
-        More than half of the prior variance of rewards is noise: states then carry little information on others.
+        The search has not converged: it names the latest ELBOs, what speaks against convergence, and what to pass.
+        Or more than half of the prior variance of rewards is noise: states then carry little information on others.
 
     Examples
     --------
@@ -129,6 +133,8 @@ def fit_reward(
                 state = search.climb(state, num_steps, tol, progress_bar, save)
             found = search.end(key_end, state, method)
     found = found._replace(posterior=dataclasses.replace(found.posterior, model=model))
+    if not found.converged:
+        warnings.warn(_unconverged(found, num_steps, num_draws, num_evaluations, tol), stacklevel=2)
     if found.white_share > MOSTLY_WHITE:
         warnings.warn(
             f"{found.white_share:.0%} of the prior variance of rewards is noise, independent between states: use fewer "
@@ -136,6 +142,24 @@ def fit_reward(
             stacklevel=2,
         )
     return found
+
+
+def _unconverged(fit: RewardFit, num_steps: int, num_draws: int, num_evaluations: int, tol: float) -> str:
+    """What a warning says of a fit that has not converged."""
+    if fit.posterior.method != "natural_gradient":
+        return f"{fit.reason}: pass another start or num_restarts, or check the scale of the prior and of the features"
+    latest = ", ".join(f"{bound:.2f}" for bound in fit.trace[-3:])
+    cures = {
+        "standard error": f"num_evaluations={4 * num_evaluations}",
+        "jumps": f"num_draws={4 * num_draws} and num_steps={2 * num_steps}",
+        "fallen": f"num_draws={4 * num_draws} and num_steps={2 * num_steps}",
+        "finite": "smaller features, or start=",
+    }
+    cure = next((cure for word, cure in cures.items() if word in fit.reason), f"num_steps={2 * num_steps}")
+    return (
+        f"the search has not converged after {fit.steps} steps: {fit.reason} (last ELBOs {latest} nats, tolerance "
+        f"{tol}, standard error {fit.search_se:.2g}). Pass {cure}"
+    )
 
 
 def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any) -> None:

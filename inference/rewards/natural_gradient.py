@@ -41,9 +41,20 @@ from ethogram.models.rewards.kernel import white_share
 __all__ = ["RewardSearch", "SearchState", "levine_fit"]
 
 SIZES = (0.5, 0.25)
-"""Sizes of the first natural-gradient steps, and of later ones."""
+"""Sizes of the first natural-gradient steps, and of later ones while the ELBO increases."""
 
 FIRST_STEPS = 6
+WINDOW = 5
+"""Steps whose mean ELBO is compared with that of as many before."""
+
+SHRINK, SMALLEST_FACTOR = 0.6, 0.05
+"""Factor of the step size where a window of steps no longer increases the ELBO; lower limit of their product."""
+
+PRECISE = (0.5, 0.01)
+"""Largest standard error of an ELBO that may be called converged: nats, or a share of the ELBO if that is more."""
+
+LOST = "the search for the posterior mode did not end at a maximum"
+UNTRIED = f"fewer than {2 * FIRST_STEPS} steps were done"
 FLOOR = -8.0
 """Lower limit of the logarithm of an initial hyper-parameter."""
 
@@ -51,7 +62,7 @@ SPREADS = (0.3, 0.1, 0.03, 0.01)
 """Initial standard deviations of the logarithm of a hyper-parameter; the one of the best ELBO is used."""
 
 RULE = optax.adam(0.1)
-"""Optimiser of the hyper-parameters' logarithms."""
+"""Optimiser of the hyper-parameters' logarithms; its steps shrink with the others."""
 
 
 class SearchState(NamedTuple):
@@ -67,7 +78,10 @@ class SearchState(NamedTuple):
     key_fixed: Any
     key: Any  # of later steps
     step: int  # steps done
-    settled: bool  # whether the ELBO no longer increased
+    shrunk: int  # step of the latest reduction of the step size
+    factor: float  # of the step size
+    error: float  # standard error of the latest ELBO
+    reason: str  # why the search is not converged, empty where it is
 
 
 def check_saved(path: str, search: RewardSearch, state: SearchState) -> SearchState:
@@ -142,7 +156,9 @@ class RewardSearch(NamedTuple):
             highest = [float(jnp.mean(self._bounds(one, fixed))) for one in starts]
             q, trace = starts[int(np.nanargmax(highest))], [float(np.nanmax(highest))]
         moments = jax.tree.leaves(RULE.init(_moved(q)))
-        return SearchState(q, q, q, objective, arrived, trace, moments, key_fixed, key_steps, 0, False)
+        return SearchState(
+            q, q, q, objective, arrived, trace, moments, key_fixed, key_steps, 0, 0, 1.0, np.inf, UNTRIED
+        )
 
     def end(self, key: Array, state: SearchState, method: str) -> RewardFit:
         """Result, with ELBOs on fresh draws."""
@@ -154,17 +170,17 @@ class RewardSearch(NamedTuple):
                 ours = first
             else:
                 q = state.best
-            pairs = ours.reshape(2, -1).mean(0)
-            error = float(pairs.std(ddof=1) / np.sqrt(len(pairs)))
-            elbos = (float(ours.mean()), error, float(first.mean()))
-        converged = state.settled if method == "natural_gradient" else state.arrived
+            elbos = (float(ours.mean()), _standard_error(ours), float(first.mean()))
+        reason = state.reason if method == "natural_gradient" else "" if state.arrived else LOST
         single = len(self.counts) == 1
         mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
         hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
         posterior = RewardPosterior(self.model, mean, root, *hyper, method)
         share = float(white_share(hyper_values(self.model, q.log_hyper)["relevance"], self.model.noise))
         trace = np.array(state.trace)
-        return RewardFit(posterior, *elbos, trace, state.objective, bool(converged), state.step, share)
+        return RewardFit(
+            posterior, *elbos, trace, state.objective, not reason, state.step, share, reason, state.error
+        )
 
     def _laplace(self, key: Array, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
         """Laplace's approximation at fixed hyper-parameters, log posterior density at the mode, and convergence."""
@@ -230,40 +246,47 @@ class RewardSearch(NamedTuple):
         with tqdm(
             total=num_steps, initial=state.step, disable=not progress_bar, desc="natural gradient"
         ) as bar:
-            while state.step < num_steps and not state.settled:
+            while state.step < num_steps and state.reason:
                 key, key_step = jax.random.split(state.key)
                 normals = self._normals(key_step, self.num_draws)
-                size = SIZES[state.step >= FIRST_STEPS]
+                size = SIZES[state.step >= FIRST_STEPS] * state.factor
                 q, moments = natural_step(self.model, state.q, self.counts, normals, size), state.moments
                 if moves_hypers:
-                    q, moved = self._hyper_steps(q, normals, jax.tree.unflatten(shape, moments))
+                    q, moved = self._hyper_steps(q, normals, jax.tree.unflatten(shape, moments), state.factor)
                     moments = jax.tree.leaves(moved)
-                now = float(jnp.mean(self._bounds(q, fixed)))
-                best = q if now > max(state.trace) else state.best
+                at_draws = np.asarray(self._bounds(q, fixed))
+                now = float(at_draws.mean())
                 trace = [*state.trace, now]
-                gained = max(trace[-5:]) - max([*trace[:-5], -np.inf])
-                settled = state.step >= 2 * FIRST_STEPS and gained < tol
                 state = state._replace(
                     q=q,
-                    best=best,
+                    best=q if now > max(state.trace) else state.best,
                     trace=trace,
                     moments=moments,
                     key=key,
                     step=state.step + 1,
-                    settled=settled,
+                    error=_standard_error(at_draws),
                 )
+                state = state._replace(reason=_open_question(state, tol))
+                waited = state.step >= 2 * FIRST_STEPS and state.step - state.shrunk >= WINDOW
+                if waited and not _rises(trace, tol):
+                    state = state._replace(
+                        shrunk=state.step, factor=max(SHRINK * state.factor, SMALLEST_FACTOR)
+                    )
                 save(state)
                 bar.update()
                 bar.set_postfix_str(f"ELBO {now:.2f}", refresh=False)
         return state
 
-    def _hyper_steps(self, q: RewardGaussian, normals: Normals, moments: Any) -> tuple[RewardGaussian, Any]:
+    def _hyper_steps(
+        self, q: RewardGaussian, normals: Normals, moments: Any, factor: float
+    ) -> tuple[RewardGaussian, Any]:
         variational = self.hyper == "variational"
         gradient = _hyper_gradient(self.model, q, self.counts, normals, variational)
         if not all(bool(jnp.isfinite(x).all()) for x in gradient):
             return q, moments
         down = jax.tree.map(jnp.negative, gradient)
         moved, moments = RULE.update(down, moments)
+        moved = jax.tree.map(lambda x: factor * x, moved)
         log_hyper = q.log_hyper + moved[0]
         sd = jnp.exp(jnp.log(q.log_hyper_sd) + moved[1]) if variational else q.log_hyper_sd
         return q._replace(log_hyper=log_hyper, log_hyper_sd=sd), moments
@@ -297,7 +320,57 @@ def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
     )
     share = float(white_share(jnp.exp(found.log_hyper[1:]), model.noise))
     nan = float("nan")
-    return RewardFit(posterior, nan, nan, nan, np.zeros(0), found.objective, found.converged, 0, share)
+    reason = "" if found.converged else LOST
+    return RewardFit(posterior, nan, nan, nan, np.zeros(0), found.objective, not reason, 0, share, reason)
+
+
+def _standard_error(at_draws: np.ndarray) -> float:
+    """Standard error of the mean over antithetic draws."""
+    pairs = at_draws.reshape(2, -1).mean(0)
+    return float(pairs.std(ddof=1) / np.sqrt(len(pairs))) if len(pairs) > 1 else np.inf
+
+
+def _halves(trace: list[float]) -> tuple[float, float]:
+    """Change of the mean ELBO from one window to the next, and its standard error from the scatter within both."""
+    before, recent = np.array(trace[-2 * WINDOW : -WINDOW]), np.array(trace[-WINDOW:])
+    error = np.sqrt((before.var(ddof=1) + recent.var(ddof=1)) / WINDOW)
+    return float(recent.mean() - before.mean()), float(error)
+
+
+def _rises(trace: list[float], tol: float) -> bool:
+    change, error = _halves(trace)
+    return change > max(tol, 2 * error)
+
+
+def _open_question(state: SearchState, tol: float) -> str:
+    """What speaks against convergence, in words; empty where nothing does.
+
+    The ELBOs of two windows are on the same draws, so that what scatters is the steps. Their means must agree within
+    the tolerance, or half the standard error of an ELBO where that is more; none may jump or fall by more than twice
+    that; there may be no downward trend; and the standard error must itself be small.
+    """
+    from scipy import stats
+
+    if state.step < 2 * FIRST_STEPS:
+        return UNTRIED
+    latest = np.array(state.trace[-2 * WINDOW :])
+    limit = max(tol, 0.5 * state.error)
+    allowed = max(tol, PRECISE[0], PRECISE[1] * abs(state.trace[-1]))
+    change, _ = _halves(state.trace)
+    if not np.isfinite(latest).all():
+        return "ELBOs are not finite"
+    if state.error > allowed:
+        return f"the standard error of an ELBO is above {allowed:.2g}"
+    slope, error = stats.linregress(np.arange(len(latest)), latest)[::4]
+    falls = slope < -2 * error and -slope * len(latest) > tol
+    before = max(state.trace[: -len(latest)], default=-np.inf)
+    if falls or change < -2 * limit or before - latest[-WINDOW:].mean() > 2 * limit:
+        return "the ELBO has fallen"
+    if change > limit:
+        return "the ELBO still increases"
+    if np.ptp(latest) > 2 * limit:
+        return "the ELBO jumps from step to step"
+    return ""
 
 
 @functools.partial(jax.jit, static_argnames="variational")

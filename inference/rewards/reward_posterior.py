@@ -6,6 +6,8 @@ processes", section 2.1; the point that of Levine, Popovic and Koltun (2011), eq
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 from typing import Any, NamedTuple
 
@@ -16,7 +18,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.inference import storage
-from ethogram.inference.draws import Draws, library_attributes, one_chain
+from ethogram.inference.draws import Draws, draw_in_chunks, library_attributes, one_chain
 from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, reward_map_of, white_root
 from ethogram.inference.rewards.posterior_mode import levine_conditional
 from ethogram.models.arguments import is_concrete, require, require_integer, require_one_of
@@ -91,15 +93,9 @@ class RewardPosterior:
             point = self.mean_sites()
             return {name: jnp.broadcast_to(x, (num_draws, *jnp.shape(x))) for name, x in point.items()}
         with jax.enable_x64(True):
-            key_hyper, key_white, key_rest = jax.random.split(key, 3)
-            log_hyper = self.log_hyper + self.log_hyper_sd * jax.random.normal(
-                key_hyper, (num_draws, len(self.log_hyper))
-            )
-            noise = jax.random.normal(key_white, (num_draws, *self.mean.shape))
-            white = self.mean + jnp.einsum("...ij,d...j->d...i", jnp.asarray(self.root), noise)
-            rest = jax.random.normal(key_rest, (num_draws, *self.mean.shape[:-1], self.model.num_points))
-            inducing = self.model.family == "inducing"
-            return self._rounded(_sites(as_double(self.model), log_hyper, white, rest if inducing else None))
+            double = as_double(dataclasses.replace(self, levine=None))
+            draw = functools.partial(_draw, double)
+            return self._rounded(draw_in_chunks(draw, key, num_draws, self.model.num_points**2))
 
     def mean_sites(self) -> dict[str, Array]:
         """Sites of the model at the mean of w and of the logarithms of the hyper-parameters."""
@@ -139,9 +135,13 @@ class RewardFit(NamedTuple):
     trace : (evaluation,) ELBOs on a fixed set of draws, the first that of Laplace's approximation.
     objective : log likelihood minus half the squared norm of w at the mode, in nats, which ``method="map"`` maximises;
         Levine's objective with ``prior="levine"``.
-    converged : whether the search ended because the ELBO no longer increased.
+    converged : whether the ELBO no longer changed: over the last ten steps by no more than the tolerance, or than half
+        the standard error of an ELBO where that is more, without falling; of ``"map"`` and ``"laplace"``, whether the
+        search for the mode ended at a maximum.
     steps : natural-gradient steps.
     white_share : share of the prior variance of rewards that is white noise, independent between states.
+    reason : why the search is not converged; empty where it is.
+    search_se : standard error of the last entry of `trace`, in nats.
     """
 
     posterior: RewardPosterior
@@ -153,10 +153,16 @@ class RewardFit(NamedTuple):
     converged: bool
     steps: int
     white_share: float
+    reason: str = ""
+    search_se: float = float("nan")
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain, with the ELBO trace."""
-        attributes: dict[str, Any] = {"converged": int(self.converged), "num_steps": int(self.steps)}
+        attributes: dict[str, Any] = {
+            "converged": int(self.converged),
+            "num_steps": int(self.steps),
+            "reason": self.reason,
+        }
         attributes |= {"objective": float(self.objective), "white_share": float(self.white_share)}
         if np.isfinite(self.elbo):
             attributes |= {"final_elbo": float(self.elbo), "final_elbo_se": float(self.elbo_se)}
@@ -175,6 +181,21 @@ def as_double(tree: Any) -> Any:
         return jnp.asarray(np.asarray(x, np.float64)) if real else x
 
     return jax.tree.map(one, tree)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, Array]:
+    """Draws of the sites, in double precision."""
+    model, mean = posterior.model, posterior.mean
+    key_hyper, key_white, key_rest = jax.random.split(key, 3)
+    log_hyper = jax.random.normal(key_hyper, (num_draws, len(posterior.log_hyper)))
+    log_hyper = posterior.log_hyper + posterior.log_hyper_sd * log_hyper
+    noise = jax.random.normal(key_white, (num_draws, *mean.shape))
+    white = mean + jnp.einsum("...ij,d...j->d...i", posterior.root, noise)
+    rest = None
+    if model.family == "inducing":
+        rest = jax.random.normal(key_rest, (num_draws, *mean.shape[:-1], model.num_points))
+    return _sites(model, log_hyper, white, rest)
 
 
 def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> dict[str, Array]:

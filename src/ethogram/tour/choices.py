@@ -102,7 +102,7 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         )
         learned[name] = _learn(key, name, values, mcmc, model, sizes, seconds)
         if len(learned) == 1:
-            tree = to_arviz(mcmc, learned[name].train, model=model, key=key_tree)
+            tree = to_arviz(mcmc, learned[name].train, model=model, key=key_tree, log_likelihood="sequence")
     guide.step("Tetris: learning curves", quick=4, full=10)
     curves = {
         name: _curve(jax.random.fold_in(key_curve, number), name, model, sizes)

@@ -94,7 +94,6 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
             key=key_draws,
             num_draws=sizes.draws,
             log_likelihood="sequence" if sizes.scores else None,
-            posterior_predictive=False,
         )
     )
     notes = [

@@ -78,6 +78,8 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
     with warnings.catch_warnings():
         # Some distance may be constant here and vary in the other environments.
         warnings.filterwarnings("ignore", "[0-9]+ features are constant")
+        # Said in the notes and the figure.
+        warnings.filterwarnings("ignore", "the search has not converged")
         rows = [_linear_row(worlds, guide)]
         levine, row = _levine_row(key_fit, worlds, guide)
         rows.append(row)
@@ -93,13 +95,17 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         )
         draws = {name: np.asarray(x) for name, x in fit.posterior.sample(key_draws, sizes.draws).items()}
         rows.append(_posterior_row(key_draws, worlds, model, draws, seconds))
-    row, curve = _bus(key_bus, guide, sizes)
+        row, curve = _bus(key_bus, guide, sizes)
     rows.append(row)
     with guide.figure(
         15, 9, "rewards inferred from demonstrations: an objectworld, and bus engines"
     ) as figure:
         _draw(figure, worlds, fit, draws, curve)
-    guide.save(to_arviz(fit, worlds.data, num_draws=min(sizes.draws, MOST_DRAWS), key=key_tree))
+    guide.save(
+        to_arviz(
+            fit, worlds.data, num_draws=min(sizes.draws, MOST_DRAWS), key=key_tree, log_likelihood="sequence"
+        )
+    )
     notes = [
         "EVD: expected value difference between the optimal policy and the one that is optimal for the inferred",
         "reward; soft: the same for soft-optimal agents, which can be negative. transfer: mean over two other worlds.",
@@ -108,9 +114,16 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         f"objectworld: ELBO {fit.elbo:.1f} +- {fit.elbo_se:.1f} nats, Laplace {fit.laplace_elbo:.1f}; "
         f"{fit.white_share:.0%} of the prior variance is independent between cells.",
         f"bus engines: nonparametric monthly cost relative to a new engine; Rust's line: {THETA} * .001 per bin.",
+        f"objectworld: {_state(fit)}.",
         "gp-irl.nc holds the objectworld (arviz.from_netcdf reads it).",
     ]
     return guide.report(rows, notes)
+
+
+def _state(fit: RewardFit) -> str:
+    """Whether the search has converged, in words."""
+    state = "converged" if fit.converged else f"not converged ({fit.reason})"
+    return f"ELBO {state} after {fit.steps} steps"
 
 
 def _worlds(key: jax.Array, sizes: TourSizes) -> Worlds:
@@ -196,7 +209,7 @@ def _bus(key: jax.Array, guide: Guide, sizes: TourSizes) -> tuple[dict[str, Any]
     inside = float(((lower <= line) & (line <= upper))[counts.sum(1) > 0].mean())
     return {
         "fit": f"bus engines, {int(counts.sum())} months: replacement cost {replacing.mean():.1f} "
-        f"+- {replacing.std():.1f} (Rust: 10.1), 90 % band holds his line at {inside:.0%} of mileages",
+        f"+- {replacing.std():.1f} (Rust: 10.1), {_state(fit)}, 90 % band holds his line at {inside:.0%} of mileages",
         "seconds": seconds(),
     }, curve
 
@@ -227,6 +240,7 @@ def _draw(
     forest, learning, coverage, bus = below.subplots(1, 4)
     plots_rewards.relevance_forest(draws["relevance"], forest, names=objectworld.feature_names(home.size))
     plots_rewards.learning_curve(fit.trace, learning)
+    learning.set_title("converged" if fit.converged else f"not converged, {fit.steps} steps", fontsize=10)
     plots_rewards.coverage_curve(draws["reward"], home.reward, coverage)
     coverage.set_title("reward differences", fontsize=10)
     seen = np.flatnonzero(rust_bus.decision_counts(rust_bus.load(4)).sum(1)).max() + 1

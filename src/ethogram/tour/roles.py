@@ -76,6 +76,7 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
             chosen.plays.data,
             key=key_draws,
             num_draws=sizes.draws,
+            log_likelihood="sequence",
             posterior_predictive=sizes.predictive,
         )
     )

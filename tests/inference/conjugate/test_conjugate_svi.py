@@ -450,9 +450,9 @@ def test_data_are_checked_once_a_fit_and_once_an_export(symbol_model, symbols, m
     result = fit(model, data)
     assert len(seen) == 1 and seen[0] is data
     seen.clear()
-    to_arviz(result, data, num_draws=2, log_likelihood=None, posterior_predictive=False)
+    to_arviz(result, data, num_draws=2)
     assert len(seen) == 1 and seen[0] is data
-    to_arviz(result, data, num_draws=2, posterior_predictive=False)
+    to_arviz(result, data, num_draws=2, log_likelihood="sequence")
     assert len(seen) == 2
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import ethogram
 from ethogram.inference import storage
+from ethogram.inference.conjugate import posterior as posteriors
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, load_posterior
 from ethogram.models.emissions import (
     BinomialEmission,
@@ -124,3 +125,16 @@ def test_models_of_others_are_not_saved(tmp_path):
     with pytest.raises(TypeError, match="Mine cannot be saved"):
         posterior.save(tmp_path / "fit.ethogram")
     assert not list(tmp_path.iterdir())
+
+
+def test_one_program_draws_any_number():
+    """Of parameters with a rejection sampler, which compiles for seconds; more draws begin with those of fewer."""
+    posterior, key = make_posterior(MODELS["categorical"]()), jax.random.key(3)
+    few = posterior.sample(key, 7)
+    compiled = posteriors._sample._cache_size()
+    many = posterior.sample(key, 211)
+    assert posteriors._sample._cache_size() == compiled
+    for name, draws in many.items():
+        assert draws.shape == (211, *few[name].shape[1:])
+        np.testing.assert_array_equal(draws[:7], few[name])
+        assert len(np.unique(np.asarray(draws).reshape(211, -1)[:, 0])) in (1, 211)

@@ -47,7 +47,7 @@ def test_a_run_of_px_da_with_unknown_choices():
     data = data._replace(choice=np.where(np.isin(np.arange(60), (3, 20)), -1, data.choice))
     model = NoisyMDP(9.0, "features", action_rewards=True)
     mcmc = run(PXDA(model), data, num_chains=2, chain_method="vectorized")
-    tree = to_arviz(mcmc, data, key=jax.random.key(1))
+    tree = to_arviz(mcmc, data, key=jax.random.key(1), log_likelihood="sequence", posterior_predictive=True)
     values = tree.posterior["v"]
     assert values.dims == ("chain", "draw", "feature") and values.shape == (2, 100, 2)
     assert values["feature"].values.tolist() == ["hours", "price"]
@@ -68,7 +68,7 @@ def test_a_run_of_px_da_with_unknown_choices():
         found = az.loo(tree, pointwise=True)
     assert found.n_data_points == 57 and np.isfinite(elpd_of(found))
     with pytest.raises(ValueError, match="coords has an entry for every decision"):
-        to_arviz(mcmc, data, coords={"decision": range(60)})
+        to_arviz(mcmc, data, coords={"decision": range(60)}, log_likelihood="sequence")
 
 
 @pytest.mark.slow
@@ -77,15 +77,15 @@ def test_unknown_choices_change_no_information_criterion():
     data = data._replace(choice=np.where(np.isin(np.arange(60), (3, 20)), -1, data.choice))
     mcmc = run(PXDA(NoisyMDP(9.0, "features")), data, num_chains=2, chain_method="vectorized")
     kept = np.setdiff1d(np.arange(60), (3, 11, 20))
-    tree, alone = (to_arviz(mcmc, given, posterior_predictive=False) for given in (data, data.take(kept)))
+    tree, alone = (to_arviz(mcmc, given, log_likelihood="sequence") for given in (data, data.take(kept)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found, truth = az.loo(tree, pointwise=True), az.loo(alone, pointwise=True)
     assert found.n_data_points == truth.n_data_points == 57
     assert np.isfinite(elpd_of(found)) and elpd_of(found) == pytest.approx(elpd_of(truth), rel=1e-6)
     with pytest.raises(ValueError, match="coords has an entry for every decision, but some"):
-        to_arviz(mcmc, data, coords={"decision": range(60)})
-    named = to_arviz(mcmc, data.take(kept), coords={"decision": kept}, posterior_predictive=False)
+        to_arviz(mcmc, data, coords={"decision": range(60)}, log_likelihood="sequence")
+    named = to_arviz(mcmc, data.take(kept), coords={"decision": kept}, log_likelihood="sequence")
     assert named.log_likelihood["decision"].values.tolist() == kept.tolist()
 
 
@@ -95,7 +95,7 @@ def test_loo_prefers_the_features_that_matter_to_shuffled_ones():
     shuffled = data._replace(features=np.random.default_rng(5).permutation(data.features))
     scores = {}
     for name, given in {"true": data, "shuffled": shuffled}.items():
-        tree = to_arviz(run(PXDA(NoisyMDP(9.0, "features")), given), given)
+        tree = to_arviz(run(PXDA(NoisyMDP(9.0, "features")), given), given, log_likelihood="sequence")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = az.loo(tree)
@@ -110,7 +110,7 @@ def test_subjects_have_a_dim_in_all_samplers():
     data = decisions(subject=who, metadata=names)
     model = NoisyMDP(dist.InverseGamma(3.0, 2.0), "features")
     for kernel in (NUTS(model), Gibbs([(PXDA(model), ["theta"]), (NUTS(model), ["kappa", "loc"])])):
-        tree = to_arviz(run(kernel, data), data, model=model)
+        tree = to_arviz(run(kernel, data), data, model=model, log_likelihood="sequence")
         values = tree.posterior["v"]
         assert values.dims == ("chain", "draw", "subject", "feature")
         assert values["subject"].values.tolist() == ["ann", "ben"]
@@ -121,5 +121,5 @@ def test_subjects_have_a_dim_in_all_samplers():
 @pytest.mark.slow
 def test_tabular_values_stand_on_states():
     data = Decisions.from_list([np.eye(3)[:2], np.eye(3)[1:], np.eye(3)] * 3, [0, 1, 2, 1, 0, 0, 1, 1, 1])
-    tree = to_arviz(run(PXDA(NoisyMDP(4.0)), data), data, posterior_predictive=False)
+    tree = to_arviz(run(PXDA(NoisyMDP(4.0)), data), data)
     assert tree.posterior["v"].dims == ("chain", "draw", "state")

@@ -114,12 +114,12 @@ def fit(model):
 
 @pytest.fixture(scope="module")
 def tree(fit, data):
-    return to_arviz(fit, data, num_draws=150)
+    return to_arviz(fit, data, num_draws=150, log_likelihood="sequence", posterior_predictive=True)
 
 
 @pytest.fixture(scope="module")
 def by_step(fit, data):
-    return to_arviz(fit, data, num_draws=150, log_likelihood="step", posterior_predictive=False)
+    return to_arviz(fit, data, num_draws=150, log_likelihood="step")
 
 
 def increments(parameters, x, observed):
@@ -229,7 +229,7 @@ def test_summary_loo_and_compare_run(tree, by_step, fit, data):
     wrong = {name: np.stack([value] * 150) for name, value in TRUTH.items()}
     wrong["mean"] = wrong["mean"] + 1 + 0.02 * rng.normal(size=wrong["mean"].shape)
     other = to_arviz(
-        STORED, data, model=fit.posterior.model, guide=Stored(**wrong), posterior_predictive=False
+        STORED, data, model=fit.posterior.model, guide=Stored(**wrong), log_likelihood="sequence"
     )
     table = az.compare({"wrong": other, "fit": tree})
     assert list(table.index) == ["fit", "wrong"]
@@ -272,10 +272,7 @@ def test_aligned_nuts_can_be_compared_with_coordinate_ascent(model, data):
     )
     sampler.run(jax.random.key(3), data, init_params=start)
     ascent = ConjugateSVI(model).run(jax.random.key(2), data, 30, restarts=2, progress_bar=False)
-    loose, tight = (
-        to_arviz(sampler, data, log_likelihood=None, posterior_predictive=False, align=align)["posterior"]
-        for align in (None, ascent)
-    )
+    loose, tight = (to_arviz(sampler, data, align=align)["posterior"] for align in (None, ascent))
     expected = ascent.posterior.mean()
     apart = np.abs(loose["mean"].values.mean(1) - expected["mean"]).max((1, 2))
     assert apart.max() > 2 and apart.min() < 0.5  # the chains started with opposite labels
@@ -304,8 +301,7 @@ def test_alignment_recovers_permuted_labels_exactly():
     mixed = {name: value[rows, orders] for name, value in truth.items()}
     mixed["transition"] = mixed["transition"][rows[:, None], np.arange(3)[:, None], orders[:, None]]
     tree = to_arviz(
-        STORED, data, model=model, guide=Stored(**mixed), log_likelihood=None, posterior_predictive=False,
-        align=reference,
+        STORED, data, model=model, guide=Stored(**mixed), align=reference,
     )  # fmt: skip
     for name, value in truth.items():
         np.testing.assert_array_equal(tree["posterior"][name].values[0], value)
@@ -325,7 +321,15 @@ def test_exclusive_roles_have_one_entry_a_group():
         agent=[0, 0, 1, 0, 1, 1],
     )
     parameters = {name: draw[0] for name, draw in draws.items()}
-    tree = to_arviz(STORED, data, model=model, guide=Stored(**draws), align=parameters)
+    tree = to_arviz(
+        STORED,
+        data,
+        model=model,
+        guide=Stored(**draws),
+        align=parameters,
+        log_likelihood="sequence",
+        posterior_predictive=True,
+    )
     scores = tree["log_likelihood"]["observations"]
     assert scores.dims == ("chain", "draw", "group") and scores.coords["group"].values.tolist() == [
         10,
@@ -363,7 +367,7 @@ def test_without_data_there_are_draws_only(fit):
 
 def test_the_same_draws_however_they_are_cut_into_chunks(fit, data, tree, monkeypatch):
     monkeypatch.setattr("ethogram.inference.export.pointwise.BUDGET", 12 * 12 * 2 * 2 * 40)
-    again = to_arviz(fit, data, num_draws=150, posterior_predictive=False)
+    again = to_arviz(fit, data, num_draws=150, log_likelihood="sequence")
     expected = tree["log_likelihood"]["observations"].values
     np.testing.assert_allclose(again["log_likelihood"]["observations"].values, expected, rtol=1e-5)
 
@@ -395,3 +399,22 @@ def test_bad_arguments_are_named(fit, data, model):
     refuse(ValueError, "no two alike", dims={"mean": ["state", "state"]}, num_draws=150)
     refuse(ValueError, r"coords\['state'\] has 3 entries", coords={"state": range(3)}, num_draws=150)
     refuse(TypeError, "key must be one typed key", key=jnp.zeros(2, jnp.uint32))
+
+
+def groups_of(tree):
+    return set(tree.groups()) if callable(tree.groups) else {name.strip("/") for name in tree.groups} - {""}
+
+
+def test_nothing_is_scored_or_simulated_unless_asked(fit, data, monkeypatch):
+    """Any pass over the data would go through chunks of draws."""
+    monkeypatch.setattr("ethogram.inference.export.pointwise.over_chunks", None)
+    lean = to_arviz(fit, data, num_draws=10)
+    assert groups_of(lean) == {"posterior", "fit_stats", "observed_data", "constant_data"}
+
+
+def test_a_progress_bar_appears_where_it_takes_long(fit, data, monkeypatch, capsys):
+    monkeypatch.setattr("ethogram.inference.export.pointwise.DELAY", 0.0)
+    to_arviz(fit, data, num_draws=150, log_likelihood="sequence")
+    assert "log likelihood: 100%" in capsys.readouterr().err
+    to_arviz(fit, data, num_draws=150, log_likelihood="sequence", progress_bar=False)
+    assert not capsys.readouterr().err

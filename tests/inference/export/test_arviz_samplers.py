@@ -43,7 +43,7 @@ def mcmc():
 
 
 def test_mcmc_keeps_its_chains_and_statistics(mcmc):
-    tree = to_arviz(mcmc, COINS, posterior_predictive=False)
+    tree = to_arviz(mcmc, COINS, log_likelihood="sequence")
     stats, extra = tree["sample_stats"], mcmc.get_extra_fields(group_by_chain=True)
     names = {"diverging", "lp", "energy", "n_steps", "tree_depth", "acceptance_rate", "step_size"}
     assert set(stats.data_vars) == names
@@ -64,7 +64,15 @@ def test_draws_of_a_guide_and_plates_of_any_numpyro_model_are_read():
     guide = AutoNormal(coin)
     svi = SVI(coin, guide, numpyro.optim.Adam(0.1), Trace_ELBO())
     result = svi.run(jax.random.key(10), 20, COINS, progress_bar=False)
-    tree = to_arviz(result, COINS, model=coin, guide=guide, num_draws=7)
+    tree = to_arviz(
+        result,
+        COINS,
+        model=coin,
+        guide=guide,
+        num_draws=7,
+        log_likelihood="sequence",
+        posterior_predictive=True,
+    )
     scores = tree["log_likelihood"]["actions"]
     assert scores.dims == ("chain", "draw", "sequence")
     share = tree["posterior"]["share"].values.astype(float)[..., None, None]
@@ -77,7 +85,10 @@ def test_draws_of_a_guide_and_plates_of_any_numpyro_model_are_read():
 
 
 def test_netcdf_keeps_chains_and_statistics(mcmc, tmp_path):
-    tree, path = to_arviz(mcmc, COINS), str(tmp_path / "mcmc.nc")
+    tree, path = (
+        to_arviz(mcmc, COINS, log_likelihood="sequence", posterior_predictive=True),
+        str(tmp_path / "mcmc.nc"),
+    )
     tree.to_netcdf(path, engine="h5netcdf")
     back = az.from_netcdf(path, engine="h5netcdf")
     for group in ("posterior", "sample_stats", "log_likelihood", "observed_data", "posterior_predictive"):
@@ -88,7 +99,7 @@ def test_netcdf_keeps_chains_and_statistics(mcmc, tmp_path):
 
 
 def test_actions_are_the_observed_data_where_nothing_is_asked_of_the_model(mcmc):
-    tree = to_arviz(mcmc, COINS, log_likelihood=None, posterior_predictive=False)
+    tree = to_arviz(mcmc, COINS)
     np.testing.assert_array_equal(tree["observed_data"]["actions"].values, COINS.actions)
     assert set(tree["constant_data"].data_vars) == {"lengths", "observed"}
 
@@ -99,7 +110,7 @@ def test_latent_sites_without_draws_are_refused(mcmc):
         coin(data, condition=condition)
 
     with pytest.raises(ValueError, match="result has no draws of bias"):
-        to_arviz(mcmc, COINS, model=other)
+        to_arviz(mcmc, COINS, model=other, log_likelihood="sequence")
 
 
 @pytest.mark.slow
@@ -116,7 +127,14 @@ def test_symbols_stay_integers_and_forbidden_transitions_zero():
     }
     guide = SimpleNamespace(sample_posterior=lambda *_, **__: draws)
     result = SVIRunResult(params={}, state=None, losses=np.zeros(3))
-    tree = to_arviz(result, data, model=model, guide=guide, coords={"category": ["a", "b", "c"]})
+    tree = to_arviz(
+        result,
+        data,
+        model=model,
+        guide=guide,
+        coords={"category": ["a", "b", "c"]},
+        posterior_predictive=True,
+    )
     posterior = tree["posterior"]
     assert set(posterior.data_vars) == {"initial", "transition", "probability"}
     expected = rows * (transition > 0)
@@ -137,7 +155,15 @@ def test_numpyros_svi_takes_a_role_hmm():
     svi = SVI(model, guide, numpyro.optim.Adam(0.05), Trace_ELBO())
     result = svi.run(jax.random.key(0), 150, data, progress_bar=False)
     assert result.losses[-20:].mean() < result.losses[:20].mean() - 10
-    tree = to_arviz(result, data, model=model, guide=guide, num_draws=20)
+    tree = to_arviz(
+        result,
+        data,
+        model=model,
+        guide=guide,
+        num_draws=20,
+        log_likelihood="sequence",
+        posterior_predictive=True,
+    )
     transition = tree["posterior"]["transition"].values
     assert (transition[..., 1, 0] == 0).all()
     np.testing.assert_allclose(transition.sum(-1), 1, rtol=1e-5)

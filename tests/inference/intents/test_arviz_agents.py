@@ -13,7 +13,7 @@ from ethogram.models.families.exponential_family import Dirichlet, DirichletCoor
 
 def test_axes_have_the_names_of_intents_and_pairs(fitted):
     result, data, _ = fitted
-    tree = to_arviz(result, data, num_draws=20)
+    tree = to_arviz(result, data, num_draws=20, posterior_predictive=True)
     posterior = tree.posterior
     assert posterior["transition"].dims == ("chain", "draw", "pair", "intent", "next_intent")
     assert posterior["policy"].dims == ("chain", "draw", "intent", "visited_state", "action")
@@ -31,8 +31,7 @@ def test_steps_add_up_to_sequences_and_missing_ones_are_left_out(fitted):
     result, data, _ = fitted
     key = jax.random.key(0)
     whole, steps = (
-        to_arviz(result, data, key=key, num_draws=20, log_likelihood=kind, posterior_predictive=False)
-        for kind in ("sequence", "step")
+        to_arviz(result, data, key=key, num_draws=20, log_likelihood=kind) for kind in ("sequence", "step")
     )
     entries = steps.log_likelihood["actions"]
     assert entries.sizes["observation"] == int((data.actions >= 0).sum()) + int(data.stay[1, 3] >= 0)
@@ -55,7 +54,7 @@ def test_intents_of_another_numbering_are_brought_back(fitted):
     weights = blocks["weights"]
     blocks["weights"] = type(weights)(weights.natural[whole], weights.gamma, weights.density)
     other = ConjugatePosterior(result.posterior.model, blocks)
-    tree = to_arviz(other, data, num_draws=400, align=result, log_likelihood=None, posterior_predictive=False)
+    tree = to_arviz(other, data, num_draws=400, align=result)
     for name, value in result.posterior.mean().items():
         drawn = tree.posterior[name].mean(("chain", "draw"))
         # Entries have a deviation below .35 and a mean over 400 draws: .1 is more than five standard errors.

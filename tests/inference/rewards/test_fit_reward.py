@@ -354,14 +354,14 @@ def test_levines_objective_and_policy_against_dense_algebra(rationality):
 def test_counts_go_to_arviz_and_back():
     model, counts = three_state(), np.array([[3, 1], [0, 0], [1, 2]])
     fit = fit_reward(jax.random.key(0), model, counts, **MANY)
-    tree = ethogram.to_arviz(fit, counts, num_draws=8)
+    tree = ethogram.to_arviz(fit, counts, num_draws=8, posterior_predictive=True)
     new = np.asarray(tree.posterior_predictive["demonstrations"])
     assert new.shape == (1, 8, 3, 2) and (new.sum(-1) == [4, 0, 3]).all()
     assert tree.attrs["final_elbo"] == pytest.approx(fit.elbo)
 
 
 def test_what_was_learned_goes_to_arviz(free):
-    tree = ethogram.to_arviz(free, DATA, num_draws=20)
+    tree = ethogram.to_arviz(free, DATA, num_draws=20, log_likelihood="sequence", posterior_predictive=True)
     assert tree.posterior["reward"].dims == ("chain", "draw", "state")
     assert tree.posterior["policy"].dims == ("chain", "draw", "state", "action")
     assert tree.log_likelihood["demonstrations"].shape == (1, 20, 2)

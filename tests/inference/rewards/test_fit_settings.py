@@ -48,6 +48,7 @@ def test_any_positive_distribution_may_be_a_prior():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the search has not converged after 3 steps:UserWarning")
 def test_a_fit_takes_any_positive_prior():
     model = three_state(scale_prior=dist.Gamma(2.0, 0.4), relevance_prior=dist.HalfNormal(1.0))
     fit = fit_reward(jax.random.key(0), model, DATA, num_steps=3, progress_bar=False)
@@ -145,6 +146,7 @@ def test_coverage_of_differences_counts_central_intervals():
         difference_coverage(draws, truth[:4])
 
 
+@pytest.mark.filterwarnings("ignore:the search has not converged after 9 steps:UserWarning")
 def test_an_interrupted_search_goes_on_and_ends_where_it_would_have(tmp_path, monkeypatch):
     model, settings = three_state(**FREE), FEW | {"num_steps": 9, "tol": 0.0}
     whole = fit_reward(jax.random.key(0), model, DATA, **settings)
@@ -173,3 +175,40 @@ def test_an_interrupted_search_goes_on_and_ends_where_it_would_have(tmp_path, mo
         fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "posterior", **settings)
     with pytest.raises(ValueError, match="no folder"):
         fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "none" / "search")
+
+
+def search_with(trace, error=0.01):
+    return reward_search.SearchState(
+        None, None, None, 0.0, True, list(trace), [], None, None, len(trace) - 1, 0, 1.0, error, ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("latest", "error", "reason"),
+    [
+        ([-548.3, -549.1, -547.9, -548.8, -550.2, -549.4, -548.1, -549.0, -548.0, -584.0], 4.6, "fallen"),
+        (-100 - 0.05 * np.arange(10), 0.01, "fallen"),
+        (-100 + 0.05 * np.arange(10), 0.01, "still increases"),
+        (-100 + 0.2 * (-1.0) ** np.arange(10), 0.01, "jumps"),
+        (np.full(10, -100.0), 1.5, "standard error"),
+        (np.full(10, np.nan), 0.01, "not finite"),
+    ],
+)
+def test_noise_is_no_convergence(latest, error, reason):
+    """A falling, rising or jumping bound, or one that is not known well, after twenty steps."""
+    state = search_with([*np.full(11, min(-100.0, np.nanmin([-100.0, *latest]))), *latest], error)
+    assert reason in reward_search._open_question(state, 0.05)
+
+
+def test_a_flat_bound_is_convergence():
+    """Scatter within the tolerance, after a rise."""
+    random = np.random.default_rng(0)
+    trace = [*np.linspace(-130, -100, 11), *(-100 + 0.01 * random.normal(size=10))]
+    assert reward_search._open_question(search_with(trace), 0.05) == ""
+    assert reward_search._open_question(search_with(trace[:12]), 0.05)
+
+
+def test_an_unconverged_search_says_what_to_pass():
+    with pytest.warns(UserWarning, match=r"after 9 steps: fewer .*tolerance 0.05, standard.*num_steps=18"):
+        fit = fit_reward(jax.random.key(0), three_state(**FREE), DATA, num_steps=9, **FEW)
+    assert not fit.converged and fit.reason and np.isfinite(fit.search_se)
