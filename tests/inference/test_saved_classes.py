@@ -65,10 +65,11 @@ def test_posteriors_written_before_there_were_tags(name):
 
 
 def test_a_reward_written_before_there_were_tags():
+    """Mean and standard deviation of 10 000 draws against those of 40 000 of before, within five standard errors."""
     posterior = ethogram.load_posterior(WRITTEN / "gp_irl.npz")
-    with jax.enable_x64(False):
-        reward = posterior.sample(jax.random.key(1), 2)["reward"]
-    np.testing.assert_allclose(reward, EXPECTED["gp_irl"], rtol=1e-4, atol=1e-4)
+    reward = np.asarray(posterior.sample(jax.random.key(1), 10_000)["reward"])
+    np.testing.assert_allclose(reward.mean(0), EXPECTED["gp_irl"]["mean"], atol=0.17)
+    np.testing.assert_allclose(reward.std(0), EXPECTED["gp_irl"]["sd"], rtol=0.05)
 
 
 def test_a_checkpoint_written_before_there_were_tags():

@@ -150,8 +150,8 @@ def test_held_out_decisions_need_not_have_every_subject():
         ({"theta": np.zeros((0, 6))}, "draws have no draw of theta"),
         ({"theta": np.full((2, 6), np.nan)}, r"draws have theta\[0, 0\], which is not finite"),
         (
-            {"theta": np.zeros((2, 5, 6))},
-            r"theta of shape \(2, 5, 6\): pass \(draw, 6\).*not grouped by chain",
+            {"theta": np.zeros((5, 2, 6))},  # more chains than draws: subjects, say
+            r"theta of shape \(5, 2, 6\): pass \(draw, 6\).*or with a leading chain axis",
         ),
     ],
 )
