@@ -11,7 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-__all__ = ["Draws", "ExportsDraws", "draw_in_chunks", "flat_draws", "library_attributes", "one_chain"]
+__all__ = [
+    "Draws",
+    "ExportsDraws",
+    "draw_in_chunks",
+    "flat_draws",
+    "library_attributes",
+    "one_chain",
+    "variational_attributes",
+]
 
 CHUNK = 128
 """Draws at most that a compiled program makes at once, whatever the number asked for."""
@@ -20,6 +28,12 @@ NUMBERS = 2**22
 """Numbers at most in a chunk of draws, unless one draw has more."""
 
 FitStatistics = dict[str, tuple[tuple[str, ...], np.ndarray]]
+
+CAUTION = (
+    "draws from q, which is narrower than the posterior: LOO and WAIC of them favour the overconfident fit, and do not "
+    "rank models, or q against MCMC; compare held-out log predictive densities"
+)
+"""Exported with the draws of every variational fit."""
 
 
 class Draws(NamedTuple):
@@ -73,3 +87,8 @@ def flat_draws(sites: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def library_attributes(library: str = "ethogram") -> dict[str, Any]:
     """Name and version of the library that made the draws, as ArviZ records them."""
     return {"inference_library": library, "inference_library_version": importlib.metadata.version(library)}
+
+
+def variational_attributes(library: str = "ethogram") -> dict[str, Any]:
+    """Those of `library_attributes`, and that the draws come from q, with what that means for model comparison."""
+    return library_attributes(library) | {"draws_from": "variational approximation", "caution": CAUTION}

@@ -13,7 +13,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.inference import storage
-from ethogram.inference.draws import Draws, ExportsDraws, draw_in_chunks, library_attributes, one_chain
+from ethogram.inference.draws import Draws, ExportsDraws, draw_in_chunks, one_chain, variational_attributes
 from ethogram.models.arguments import is_concrete, require_integer
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
@@ -59,7 +59,7 @@ class ConjugatePosterior:
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain."""
-        return Draws(self.model, one_chain(self.sample(key, num_draws)), {}, {}, library_attributes())
+        return Draws(self.model, one_chain(self.sample(key, num_draws)), {}, {}, variational_attributes())
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the posterior and its model to one file, atomically; read it with :func:`load_posterior`."""

@@ -94,9 +94,10 @@ def to_arviz(
 
     Notes
     -----
-    ``az.loo`` assumes draws from the posterior, but those of a variational fit come from q. Because q
-    underestimates the posterior variance, ``p_loo`` is too small and the Pareto k diagnostics are optimistic. Use it
-    to compare models fitted in the same way, and check the order against a held-out log predictive density.
+    ``az.loo`` and ``az.compare`` assume draws from the posterior, but those of a variational fit come from q, which is
+    narrower: ``p_loo`` is too small, the Pareto k diagnostics are optimistic, larger models are favoured, and beside
+    NUTS the overconfident fit gets the weight. Rank models by held-out log predictive densities
+    (``heldout_score_curve``). The attributes ``draws_from`` and ``caution`` of the export say so.
 
     Examples
     --------

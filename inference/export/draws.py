@@ -11,7 +11,14 @@ from jax import Array
 from numpyro.infer import MCMC, Predictive
 from numpyro.infer.svi import SVIRunResult
 
-from ethogram.inference.draws import Draws, ExportsDraws, FitStatistics, library_attributes, one_chain
+from ethogram.inference.draws import (
+    Draws,
+    ExportsDraws,
+    FitStatistics,
+    library_attributes,
+    one_chain,
+    variational_attributes,
+)
 
 __all__ = ["read_draws"]
 
@@ -78,7 +85,7 @@ def _from_svi(key: Array, result: Any, data: Any, model: Any, guide: Any, num_dr
         draws = Predictive(guide, params=result.params, num_samples=num_draws)(key_draws, data)
     draws = {**draws, **_deterministic(key_rest, model, draws, data)}
     fit: FitStatistics = {"elbo": (("step",), -np.asarray(result.losses))}
-    return Draws(model, one_chain(draws), {}, fit, library_attributes("numpyro"))
+    return Draws(model, one_chain(draws), {}, fit, variational_attributes("numpyro"))
 
 
 def _deterministic(key: Array, model: Any, draws: dict[str, Any], data: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.inference import storage
-from ethogram.inference.draws import Draws, draw_in_chunks, library_attributes, one_chain
+from ethogram.inference.draws import Draws, draw_in_chunks, one_chain, variational_attributes
 from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, reward_map_of, white_root
 from ethogram.inference.rewards.posterior_mode import levine_conditional
 from ethogram.models.arguments import is_concrete, require, require_integer, require_one_of
@@ -111,7 +111,7 @@ class RewardPosterior:
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain."""
-        attributes = library_attributes() | {"method": self.method}
+        attributes = variational_attributes() | {"method": self.method}
         return Draws(self.model, one_chain(self.sample(key, num_draws)), {}, {}, attributes)
 
     def _rounded(self, sites: dict[str, Array]) -> dict[str, Array]:
