@@ -171,6 +171,7 @@ def test_rows_of_samplers_have_their_columns():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the draws have not converged")  # the quick form is short
 def test_rows_of_players_have_their_columns():
     few = {6: (20, 20)}
     sizes = paper.Sizes({20: 1}, few, paper.PLAYERS[:1], few, 1, (6, 5, 20), 4)
