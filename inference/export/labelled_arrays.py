@@ -113,7 +113,8 @@ class Layout:
             if group == "fit_stats" and "step" in variables:
                 coords["step"] = variables["step"]
                 variables = {name: variable for name, variable in variables.items() if name != "step"}
-            own = self.attributes if group in ("observed_data", "constant_data") else {}
+            data_attributes = self.attributes if group in ("observed_data", "constant_data") else {}
+            own = attributes if group == "posterior" else data_attributes
             datasets[group] = xarray.Dataset(variables, coords=coords, attrs=own)
         everything = {**self.attributes, **attributes}
         if arviz.__version__.startswith("0."):

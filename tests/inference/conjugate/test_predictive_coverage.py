@@ -45,11 +45,16 @@ def replicates(key, posterior, one):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore:the prior outweighs", "ignore:the prior lies far"
+)  # data are draws from it
 def test_intervals_of_ninety_percent_hold_ninety_percent():
     lengths = np.full(NUM_SEQUENCES, NUM_STEPS, np.int32)
     held = np.empty(NUM_REPLICATES)
     with jax.enable_x64(True):
-        model = RoleHMM(2, GaussianEmission(1, strength=STRENGTH, dof=DOF, scale=SCALE), sticky=STICKY)
+        model = RoleHMM(
+            2, GaussianEmission(1, mean=0.0, strength=STRENGTH, dof=DOF, scale=SCALE), sticky=STICKY
+        )
         engine = ConjugateSVI(model)
         for replicate in range(NUM_REPLICATES):
             rng = np.random.default_rng([5, replicate])

@@ -221,7 +221,7 @@ def test_the_bound_is_right_and_never_falls(family, double):
             fall = -np.diff(trace, axis=1) / np.abs(trace[:, 1:])
             assert fall.max() <= allowed, (seed, fall.max())
             assert (trace[:, -1] - trace[:, 0]).max() > 0.1
-            expected = numpy_bound(family, fit.posterior.blocks, model.prior(), data)
+            expected = numpy_bound(family, fit.posterior.blocks, fit.posterior.model.prior(), data)
             np.testing.assert_allclose(float(fit.elbo[-1]), expected, rtol=agreement)
             assert not fit.converged
 
