@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import require_one_of
+from ethogram.models.arguments import require_kind, require_one_of
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
 from ethogram.models.data.padding import plain_times
 from ethogram.models.data.times import read_times, state_clock
@@ -57,6 +57,7 @@ def read_dataset(
             metadata = state_clock(metadata, read, None)
     if "lengths" not in parts:
         parts["lengths"] = np.full(num_sequences, num_steps, dtype=np.int32)
+    require_kind("lengths", parts["lengths"], "iu", "give whole numbers of frames (sequence,)")
     if "observed" not in parts:
         parts["observed"] = np.arange(num_steps)[None] < parts["lengths"][:, None]
         if "observations" not in parts:

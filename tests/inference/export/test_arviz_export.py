@@ -191,7 +191,10 @@ def test_fit_statistics_hold_the_bound(tree, fit):
     np.testing.assert_array_equal(stats["elbo"].coords["step"].values, fit.evaluated)
     assert stats["restart_elbos"].shape == (2,)
     assert tree.attrs["converged"] == fit.converged
-    assert tree.posterior.attrs["draws_from"] == "variational approximation" and "held-out" in tree.attrs["caution"]
+    assert (
+        tree.posterior.attrs["draws_from"] == "variational approximation"
+        and "held-out" in tree.attrs["caution"]
+    )
 
 
 def test_data_and_metadata_come_back(tree, data):
