@@ -9,7 +9,6 @@ Fraley and Raftery (2007), "Bayesian regularization for normal mixture estimatio
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -17,7 +16,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ethogram.models.arguments import concretely, is_concrete
+from ethogram.models.arguments import concretely, is_concrete, warn_user
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission, read_observations
 
@@ -113,12 +112,10 @@ def warn_of_far_prior(
     distance = np.abs(centre - np.asarray(mean)) / np.sqrt(np.diagonal(mean_covariance))
     at = int(np.argmax(distance))
     if distance[at] > FAR:
-        warnings.warn(
+        warn_user(
             f"the prior lies far from the data: its mean of feature {at} is {float(mean[at]):.6g}, "
             f"{distance[at]:.3g} standard deviations of the prior from the mean {centre[at]:.6g} of the data; leave "
             "mean out, and the data set it, or give one near the data",
-            UserWarning,
-            stacklevel=2,
         )
     if scale is None:
         return
@@ -126,10 +123,8 @@ def warn_of_far_prior(
     excess = np.diagonal(scale) / variance
     at = int(np.argmax(excess))
     if excess[at] > max(WIDE, OUTWEIGHS * frames):
-        warnings.warn(
+        warn_user(
             f"the prior outweighs the data: scale of feature {at} is {float(scale[at, at]):.6g}, and the variance of "
             f"the data {variance[at]:.6g}; leave scale out, and the data set it, or give one in squared units of "
             "the data",
-            UserWarning,
-            stacklevel=2,
         )

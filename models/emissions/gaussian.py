@@ -78,7 +78,8 @@ class _NormalInverseWishartEmission(CentredEmission):
             found = data_moments(data, self.strength.dtype)
             mean = found.mean if mean is None else mean
             scale = found.covariance * (factor / parts ** (2 / size)) if scale is None else scale
-        if self.known is None:
+        given = self.mean is not None or self.scale is not None
+        if self.known is None and given:
             warn_of_far_prior(data, parts, mean, scale / (factor * self.strength), scale)
         return self._filled(mean=mean, scale=scale)
 
@@ -198,7 +199,7 @@ class KnownCovarianceEmission(CentredEmission):
             found = data_moments(data, self.covariance.dtype)
             mean = found.mean if mean is None else mean
             spread = found.covariance if spread is None else spread
-        if self.known is None:
+        if self.known is None and self.mean is not None:
             warn_of_far_prior(data, num_states, mean, spread)
         return self._filled(mean=mean, mean_covariance=spread)
 
