@@ -15,6 +15,7 @@ from jax import Array
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
 from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
+from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, check_blocks
 from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
@@ -96,18 +97,29 @@ class Run:
         # Small data keep their shape: fits of data that are laid out alike share one compilation.
         small = data.observed.size < SMALL_CELLS
         buckets = [stripped] if small else stripped.buckets(max_waste, by="group")
-        self.buckets = [self._on_device(bucket) for bucket in buckets]
-        self.everything = None if whole else self._on_device(stripped.trim(), spare=True)
+        self.arranged = [self._arranged(bucket) for bucket in buckets]
+        self.buckets = [self._padded(batch) for batch in self.arranged]
+        self.everything = None
+        if not whole:
+            self.everything = self._padded(self._arranged(stripped.trim()), spare=1)
+            if len(self.layout.widths) == 1:  # the padded length, whatever the length of the data
+                self.layout = self.layout._replace(widths=(num_steps_of(self.everything),))
 
-    def _on_device(self, data, spare=False):
-        """Arranged data in the precision of the blocks; `spare` adds an empty sequence, for the empty slots."""
+    def _arranged(self, data):
+        """Arranged data in the precision of the blocks."""
         dtype = float_type(self.prior)
 
-        def put(x):
-            return jnp.asarray(x, dtype if jnp.issubdtype(x.dtype, jnp.floating) else None)
+        def put(x):  # by NumPy: JAX compiles a cast for every shape
+            x = np.asarray(x)
+            return jax.device_put(x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x)
 
-        batch = jax.tree.map(put, self.model.arrange(data))
-        return jax.tree.map(lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]), batch) if spare else batch
+        return jax.tree.map(put, self.model.arrange(data))
+
+    def _padded(self, batch, spare=0):
+        """An arranged batch in its padded shape; `spare` empty sequences at least, for the empty slots."""
+        num_sequences = len(jax.tree.leaves(batch)[0]) + spare
+        size = self.model.joint_sequences(batch)
+        return pad_batch(batch, *padded_shape(num_sequences, num_steps_of(batch), size))
 
     def signature(self, key: Array, restarts: int, init: Any, tol: float | int) -> str:
         """Digest of model, data, key and settings, by which a checkpoint knows its run."""
@@ -191,7 +203,7 @@ class Run:
             self.model.check_continues(init.posterior.model)
             blocks, restarts, step = continued_blocks(init.posterior.blocks, self.prior), 1, init.step
         else:
-            blocks, step = start_blocks(key, self.model, self.prior, self.buckets, restarts, init), 0
+            blocks, step = start_blocks(key, self.model, self.prior, self.arranged, restarts, init, self.buckets), 0
         nowhere = np.full(restarts, -np.inf, float_type(blocks))
         return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [])
 
@@ -296,7 +308,7 @@ class Run:
             raise ValueError(
                 "the ELBO is NaN at every restart: look for infinite or huge values in the data and the prior"
             )
-        batch = self._on_device(self.data._replace(times=None, metadata=PLAIN).trim())
+        batch = self._arranged(self.data._replace(times=None, metadata=PLAIN).trim())
         one = jax.tree.map(lambda x: x[0], blocks)
         found = self.order[impossible_sequences(self.model, one, batch)]
         where = f", sequence {found.min()} first of {len(found)}" if found.size else ""

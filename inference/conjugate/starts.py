@@ -25,6 +25,7 @@ def start_blocks(
     batches: list[Any],
     restarts: int,
     init: Any,
+    padded: list[Any] | None = None,
 ) -> dict[str, ConjugateBlock]:
     """Blocks with a leading axis of `restarts`: the prior updated once by the statistics of an initial guess.
 
@@ -39,6 +40,7 @@ def start_blocks(
     batches : data, as the model's ``arrange`` gives them.
     restarts : number of initial guesses.
     init : one of the kinds above.
+    padded : the batches in the shapes that compiled programs take; None: as they are.
 
     Raises
     ------
@@ -67,7 +69,7 @@ def start_blocks(
         ]
         parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
     if drawn:
-        parts.append(_from_prior(keys[np.asarray(drawn)], model, prior, batches))
+        parts.append(_from_prior(keys[np.asarray(drawn)], model, prior, padded or batches))
     order = np.argsort(rough + drawn)
     blocks = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
     return _constrained(blocks)

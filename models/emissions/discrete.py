@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.special import gammaln
 
-from ethogram.models.arguments import read_reals, require_integer
+from ethogram.models.arguments import concretely, read_reals, require_integer
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     Emission,
@@ -91,7 +91,8 @@ class CategoricalEmission(Emission):
 
     def read(self, data: Trajectories) -> Array:
         """Symbols (sequence, time)."""
-        x = read_observations(data, 1, jnp.integer, "a CategoricalEmission needs integers")[..., 0]
+        x = read_observations(data, 1, jnp.integer, "a CategoricalEmission needs integers")
+        x = concretely(lambda xp, x: x[..., 0], x)
         in_range(data, x, 0, self.num_categories - 1, f"the {self.num_categories} categories")
         return x
 

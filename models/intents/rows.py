@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import require
+from ethogram.models.arguments import concretely, require
 from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.data.state_action_steps import AgentSteps
 from ethogram.models.families.constrained_dirichlet import mean_within
@@ -192,12 +191,8 @@ def arranged(steps: AgentSteps, rows: Visited, actions: int, lengths: Any) -> Ch
     known = steps.action >= 0
     symbol = np.where(steps.inside & known, state * actions + steps.action, 0)
     row = np.where(steps.leaving, row, 0)
-    return ChainData(
-        jnp.asarray(symbol.astype(np.int32)),
-        jnp.asarray(steps.inside & known),
-        jnp.asarray(lengths),
-        rows=jnp.asarray(row.astype(np.int32)),
-    )
+    symbol, row = symbol.astype(np.int32), row.astype(np.int32)
+    return ChainData(*concretely(lambda xp, *x: x, symbol, steps.inside & known, lengths, None, row))
 
 
 def refuse_changes(model: Any, steps: AgentSteps, rows: Visited) -> None:

@@ -172,7 +172,7 @@ class RoleHMM(ConjugateModel):
 
         Exclusive roles need the sequences in order of their groups.
         """
-        observed, lengths = jnp.asarray(data.observed), jnp.asarray(data.lengths)
+        observed, lengths = concretely(lambda xp, *x: x, data.observed, data.lengths)
         chains = ChainData(self.emission.arrange(data), observed, lengths, self._roles(data))
         return chains if self.exclusive is None else GroupedChains(chains, self._agents_of_groups(data))
 
@@ -242,7 +242,10 @@ class RoleHMM(ConjugateModel):
         observed = chains.observed
         inside = observed.reshape(observed.shape + (1,) * (chains.observations.ndim - 2))
         each = self.emission.expected_log_likelihood(expected, jnp.where(inside, chains.observations, 0))
-        return masked_log_likelihood(each, observed, chains.states)
+        states = chains.states
+        if states is not None:  # a padded step has no known state
+            states = jnp.where(jnp.arange(states.shape[1]) < chains.lengths[:, None], states, -1)
+        return masked_log_likelihood(each, observed, states)
 
     def role_potentials(self, expected: dict[str, Any], chains: ChainData) -> Float[Array, "sequence role"]:
         """Expected log likelihood of every sequence in every role (sequence, role), summed over its steps."""
