@@ -91,7 +91,8 @@ class AgentMarkov(ConjugateModel):
     beta_prior : density of the weights: ``"stick"``; ``"gem"``, the paper's, which is unbounded in a block step and
         therefore needs ``beta_step="coordinate"``; or ``"fixed"``, equal weights.
     beta_step : ``"block"`` moves the weights with q of all rows profiled out, ``"coordinate"`` with q held.
-    rows : ``"visited"``, or ``"all"`` to carry the row of every state and action, as the paper does.
+    rows : ``"visited"``, or ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
+        visit different states then share compiled programs, too.
     stay_accuracy : p in (0, 1], probability that a label in ``data.stay`` (1 stayed, 0 changed, -1 unknown) is right;
         None ignores ``data.stay``.
     constraints : partial specification of the agent, :class:`~ethogram.models.intents.IntentConstraints`.
