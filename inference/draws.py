@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 CHUNK = 128
-"""Draws at most that a compiled program makes at once, whatever the number asked for."""
+"""Draws at most that a compiled program makes at once, whatever the number requested."""
 
 NUMBERS = 2**22
 """Numbers at most in a chunk of draws, unless one draw has more."""
