@@ -1,1 +1,1 @@
-"""Published tables reproduced (`papers`), hot paths timed against peers (`speed`); nothing imports this."""
+"""Published tables reproduced (`papers`), hot paths timed against peers (`speed`), pictures of the documentation."""

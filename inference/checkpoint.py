@@ -41,7 +41,10 @@ def read_checkpoint(
     """
     if not os.path.exists(path):
         return None
-    content = storage.read(path)
+    try:
+        content = storage.read(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; it is damaged, or of another version of ethogram: {CURE}") from error
     if not isinstance(content, dict) or not isinstance(content.get("state"), kind):
         raise ValueError(f"{os.fspath(path)} is not a checkpoint of this kind of fit: choose another file")
     for name in ("signature", *details):

@@ -83,10 +83,10 @@ def convergence(chains: Any) -> Convergence:
 def warn_of_convergence(chains: Mapping[str, Any]) -> dict[str, Convergence]:
     """Convergence of every site (chain, draw, ...), with one UserWarning that names those that have not converged.
 
-    Draws whose chains are not told are one chain. The warning points at the caller outside the package.
+    Draws that are not grouped by chain count as one chain. The warning points at the caller outside the package.
     """
     found = {name: convergence(site) for name, site in chains.items()}
-    poor = [f"{name} ({told})" for name, told in found.items() if not told.enough]
+    poor = [f"{name} ({one})" for name, one in found.items() if not one.enough]
     if poor:
         warnings.warn(
             f"the draws have not converged: {'; '.join(poor)}, where a summary needs an ESS of {LEAST_ESS} and, of "

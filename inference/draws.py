@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpyro.infer import MCMC
 
 __all__ = [
     "Draws",
@@ -17,15 +18,20 @@ __all__ = [
     "draw_in_chunks",
     "flat_draws",
     "library_attributes",
+    "mcmc_draws",
     "one_chain",
     "variational_attributes",
 ]
 
 CHUNK = 128
-"""Draws at most that a compiled program makes at once, whatever the number asked for."""
+"""Draws at most that a compiled program makes at once, whatever the number requested."""
 
 NUMBERS = 2**22
 """Numbers at most in a chunk of draws, unless one draw has more."""
+
+ARVIZ_NAMES = {"potential_energy": "lp", "num_steps": "n_steps", "accept_prob": "acceptance_rate"}
+"""ArviZ's names of fields of numpyro's samplers; `lp` is minus the potential energy."""
+
 
 FitStatistics = dict[str, tuple[tuple[str, ...], np.ndarray]]
 
@@ -51,7 +57,7 @@ class ExportsDraws(Protocol):
     """A result or posterior that describes its own draws."""
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
-        """`num_draws` draws in one chain, with the diagnostics of the fit."""
+        """`num_draws` draws in one chain, with the diagnostics of the fit; a TypeError where it has no draws."""
 
 
 def _joined(parts: tuple[Array, ...], num_draws: int) -> Array:
@@ -82,6 +88,31 @@ def draw_in_chunks(
 def flat_draws(sites: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Sites (chain, draw, ...) with chains and draws on one axis."""
     return {name: site.reshape(-1, *site.shape[2:]) for name, site in sites.items()}
+
+
+def mcmc_draws(mcmc: MCMC, model: Any, name: str = "result") -> Draws:
+    """Draws of numpyro's `MCMC` by site, with its extra fields; `name` is the argument that an error names.
+
+    A ValueError if it has not run; a TypeError for samples without site names.
+    """
+    if mcmc.last_state is None:
+        raise ValueError(f"{name} is an MCMC that has not run: call its run method first")
+    samples = mcmc.get_samples(group_by_chain=True)
+    if not isinstance(samples, dict):
+        raise TypeError(
+            f"{name} holds samples as {type(samples).__name__}, without site names: run MCMC on a model"
+        )
+    sites = {name: np.asarray(value) for name, value in samples.items()}
+    statistics = {}
+    for field, value in mcmc.get_extra_fields(group_by_chain=True).items():
+        if not hasattr(value, "shape"):
+            continue
+        last, array = field.rpartition(".")[2], np.asarray(value)
+        statistics[ARVIZ_NAMES.get(last, last)] = -array if last == "potential_energy" else array
+        if last == "num_steps":
+            statistics["tree_depth"] = np.log2(array).astype(int) + 1
+    chosen = getattr(mcmc.sampler, "model", None) if model is None else model
+    return Draws(chosen, sites, statistics, {}, library_attributes("numpyro"))
 
 
 def library_attributes(library: str = "ethogram") -> dict[str, Any]:

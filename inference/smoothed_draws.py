@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpyro.infer import MCMC
 
-from ethogram.inference.draws import flat_draws
-from ethogram.inference.export.draws import read_draws
+from ethogram.inference.draws import flat_draws, mcmc_draws
 from ethogram.inference.optimal_assignment import optimal_assignment
 from ethogram.models.data.trajectories import Trajectories
 
@@ -51,7 +50,7 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
         If there is no draw, a site is missing, numbers of draws differ, or a draw is not finite.
     """
     if isinstance(posterior, MCMC):
-        drawn = read_draws(jax.random.key(0), posterior, None, model, None, 1)
+        drawn = mcmc_draws(posterior, model, "posterior")
         model, draws = drawn.model, flat_draws(drawn.sites)
     else:
         draws = {name: np.asarray(site) for name, site in posterior.items()}
@@ -60,10 +59,13 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
             f"model is {type(model).__name__}: give model=, the {kind.__name__} that the draws are of, or numpyro's "
             "MCMC of one"
         )
-    if getattr(model, "exclusive", None) is not None:
-        raise ValueError("roles are exclusive, which draws do not give yet: fit the model by ConjugateSVI")
     bound: Any = model
     bound.check(data)
+    if bound.grouped_sequences(data) is not None:
+        raise ValueError(
+            "model scores the sequences of a group jointly (exclusive roles), which is not implemented for draws: "
+            "fit it by ConjugateSVI"
+        )
     model = bound.bound_to(data)
     missing = [name for name in model.site_dims() if name not in draws]
     if missing:

@@ -1,6 +1,6 @@
 """Base classes of models: the hooks that inference and export call, each with its default.
 
-`Exportable` has what ``to_arviz`` asks of a model, `ConjugateModel` adds what ``ConjugateSVI`` asks. A subclass
+`Exportable` has the hooks that ``to_arviz`` calls, `ConjugateModel` adds those of ``ConjugateSVI``. A subclass
 overrides the hooks it needs. A misspelt hook raises an error when the class is defined
 (:mod:`ethogram.models.hooks`).
 """

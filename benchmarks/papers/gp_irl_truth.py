@@ -61,7 +61,7 @@ class Case(NamedTuple):
     relevance: np.ndarray
 
     def model(self, **settings: Any) -> GPIRL:
-        """With hyper-parameters that are known, unless told otherwise."""
+        """With known hyper-parameters, by default."""
         known = {"scale_prior": self.scale, "relevance_prior": self.relevance}
         return GPIRL(MDP.dense(self.table, discount=self.discount), self.features, **known | settings)
 

@@ -177,7 +177,7 @@ class Begun(NamedTuple):
 def begin(prior: str, move: str, winner: str, sizes: Sizes, data: Decisions, seed: int) -> Begun:
     """Chains of one move.
 
-    A sweep asks its state for the prior, so that the same compiled sweep serves all priors and data sets of a size.
+    A sweep reads the prior from its state, so that the same compiled sweep serves all priors and data sets of a size.
     """
     own = kernel_of(move, winner, prior)
     state = own.init(jax.random.split(jax.random.key(seed), sizes.chains), 0, None, (data,), {})

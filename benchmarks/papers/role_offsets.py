@@ -1,7 +1,8 @@
 """Accuracy of roles over offsets and scales of the data, by default arguments, beside a prior with mean 0 and scale 1.
 
-Two sticky roles three standard deviations apart, six sequences of thirty frames; both features are multiplied by the
-scale and moved by the offset. The better of the two labellings counts; the Bayes rate of single frames is .933.
+The data are those of `ethogram.domains.two_roles`: two sticky roles three standard deviations apart, whose features are
+multiplied by the scale and moved by the offset. The better of the two labellings counts; the Bayes rate of single
+frames is .933.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import jax
 import numpy as np
 
 from benchmarks import report
+from ethogram.domains import two_roles
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.roles import infer_roles
-from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.roles import RoleHMM
 
@@ -29,20 +30,9 @@ SCALES = (1e-3, 1.0, 1e3)
 TARGET = 0.95
 
 
-def two_roles(seed: int, offset: float, scale: float) -> tuple[Trajectories, np.ndarray]:
-    """Data, and the roles (sequence, time) behind them."""
-    rng = np.random.default_rng(seed)
-    roles = np.zeros((6, 30), int)
-    roles[:, 0] = rng.integers(2, size=6)
-    for t in range(1, 30):
-        roles[:, t] = np.where(rng.random(6) < 0.9, roles[:, t - 1], rng.integers(2, size=6))
-    x = 3.0 * roles[..., None] * np.array([1.0, 0.0]) + rng.standard_normal((6, 30, 2))
-    return Trajectories.from_list(list(offset + scale * x)), roles
-
-
 def accuracy(seed: int, offset: float, scale: float, emission: GaussianEmission) -> float:
     """Share of frames in the right role; NaN where the fit raises an error."""
-    data, roles = two_roles(seed, offset, scale)
+    data, roles = two_roles.simulate(jax.random.key(seed), offset, scale)
     try:
         fit = ConjugateSVI(RoleHMM(2, emission)).run(jax.random.key(seed), data, 200, progress_bar=False)
     except ValueError:  # the ELBO is NaN

@@ -3,7 +3,7 @@
 An iteration is the E-step with its features and statistics, the bound with every KL term, and the update of
 all blocks. hmmlearn's `VariationalGaussianHMM` (full covariance, scaling implementation) runs its own E-step,
 bound and M-step on the same data. The error is that of the data term against log-space recursions in NumPy.
-Linearity rows tell the cost of a frame as data grow, beside that of the smallest size of their series.
+Linearity rows give the cost of a frame as data grow, beside that of the smallest size of their series.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ def kept(chains: Chains, rounds: int) -> Timing:
 
 
 def checks(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is aimed at, by medians over worlds; in float32 too, where that was asked for."""
+    """Targets, by medians over worlds; in float32 too, if requested."""
 
     def values(column: str, sampler: str, collapse: int | None = None) -> np.ndarray:
         return np.array(

@@ -70,7 +70,7 @@ class ProbitProblem(NamedTuple):
     The design is zero for options that are not legal; centred in each decision for "local"; with a column of ones for
     one translation; rotated to its principal axes, so that columns are orthogonal. Along axes on which the data are
     uninformative only the prior is left. In terms of parameters it would be the difference of large numbers, which
-    single precision cannot tell from zero. With subjects, every part has a leading subject axis, and decisions are
+    single precision rounds to zero. With subjects, every part has a leading subject axis, and decisions are
     padded by some without legal options.
     """
 

@@ -77,7 +77,7 @@ class PXDAState(NamedTuple):
     carried: Carried
 
     def __getitem__(self, place: Any) -> Any:
-        """The field at a place; a ValueError for a name, by which numpyro asks for `extra_fields` that do not exist."""
+        """The field at a place; a ValueError for a name, by which numpyro looks up `extra_fields` that do not exist."""
         if isinstance(place, str):
             raise ValueError(
                 f"extra_fields has {place!r}: a state of PXDA has 'accept_prob', 'z1', 'i' and 'rng_key'"
@@ -178,9 +178,9 @@ class PXDA(MCMCKernel):
 
     def get_diagnostics_str(self, state: PXDAState) -> str:
         """The last scale and, with proposals, the last acceptance rate."""
-        told = f"scale {np.mean(state.z1):.2g}"
+        text = f"scale {np.mean(state.z1):.2g}"
         proposing = self.winner in ("mh", "paper") or self.collapse_scale > 0
-        return f"{told}, acc. prob {np.mean(state.accept_prob):.2f}" if proposing else told
+        return f"{text}, acc. prob {np.mean(state.accept_prob):.2f}" if proposing else text
 
     def init(
         self,

@@ -156,9 +156,9 @@ class ChoiceSummary(NamedTuple):
         ]
         columns = (self.mean, self.deviation, self.lower, self.upper, self.ess, self.r_hat)
         for name, *row, ess, r_hat in zip(self.names, *columns, strict=True):
-            told = "-" if np.isnan(r_hat) else f"{r_hat:.3f}"
+            shown = "-" if np.isnan(r_hat) else f"{r_hat:.3f}"
             numbers = "  ".join(f"{number:9.4g}" for number in row)
-            lines.append(f"{name:{width}}  {numbers}  {ess:6.0f}  {told:>6}")
+            lines.append(f"{name:{width}}  {numbers}  {ess:6.0f}  {shown:>6}")
         lines.append(
             f"{self.probability:.0%} credible intervals; {self.num_decisions:g} decisions, "
             f"{self.num_parameters} parameters"
@@ -203,7 +203,7 @@ def summarize_choices(
         raise ValueError(
             "draws have one draw of theta: pass at least two, for standard deviations and intervals"
         )
-    told = warn_of_convergence({name: part for name, part in model.parts(chains, data).items()})
+    found = warn_of_convergence({name: part for name, part in model.parts(chains, data).items()})
     theta = chains.reshape(-1, *chains.shape[2:])
     parts = model.parts(theta, data)
     flat = np.concatenate([np.asarray(part).reshape(len(theta), -1) for part in parts.values()], axis=1)
@@ -226,8 +226,8 @@ def summarize_choices(
         flat.std(0, ddof=1),
         lower,
         upper,
-        np.concatenate([one.ess.ravel() for one in told.values()]),
-        np.concatenate([one.r_hat.ravel() for one in told.values()]),
+        np.concatenate([one.ess.ravel() for one in found.values()]),
+        np.concatenate([one.r_hat.ravel() for one in found.values()]),
         float(probability),
         score,
         null,
@@ -255,7 +255,7 @@ def _names(parts: dict[str, Any], data: Decisions) -> list[str]:
     for site, part in parts.items():
         labels, subjects = known[site] or range(part.shape[-1]), [""]
         if data.subject is not None:  # those that the decisions do not name are numbered
-            told = data.metadata.subject_names or ()
-            subjects = [f"{who}, " for who in (*told, *range(len(told), part.shape[-2]))]
+            people = data.metadata.subject_names or ()
+            subjects = [f"{who}, " for who in (*people, *range(len(people), part.shape[-2]))]
         names += [f"{site}[{who}{label}]" for who in subjects for label in labels]
     return names

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, ExportsDraws, draw_in_chunks, one_chain, variational_attributes
 from ethogram.models.arguments import is_concrete, require_integer
+from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.model_object import model_object
@@ -110,8 +111,8 @@ def check_blocks(model: Any, blocks: Any, place: str = "blocks") -> None:
         raise TypeError(f"{place} is {type(blocks).__name__}: give a dict of conjugate blocks by name")
     if not is_concrete(*jax.tree.leaves((model, blocks))):
         return
-    if not callable(getattr(model, "prior", None)):
-        raise TypeError(f"model is {type(model).__name__}, which has no prior(): give a ConjugateModel")
+    if not isinstance(model, ConjugateModel):
+        raise TypeError(f"model is {type(model).__name__}: give a ConjugateModel")
     prior = model.prior()
     if set(blocks) != set(prior):
         raise ValueError(f"{place} has {sorted(blocks)}, but the prior of the model has {sorted(prior)}")

@@ -176,7 +176,7 @@ def _best_of_two(held: _Held, settled: Array) -> tuple[Array, Array, Array]:
     rest = 1 - jnp.sum(mean, -1)
     loose = jnp.where(fixed, 0, free)
     none = jnp.all(fixed, -1)
-    # Free entries as they stand; or as many in all as the largest held entry wants, the surplus on the largest.
+    # Free entries as they stand; or as many in all as the largest held entry needs, the surplus on the largest.
     wanted = jnp.max(jnp.where(fixed & (mean > 0), free / jnp.where(mean > 0, mean, 1), 0), -1)
     size = jnp.maximum(jnp.sum(free, -1), wanted)
     surplus = jnp.maximum(size * rest - jnp.sum(loose, -1), 0)
@@ -223,7 +223,7 @@ def _newton(held: _Held, logs: Array, settled: Array) -> _Point:
         trial = _look_at(held, point.logs + share[:, None] * point.step)
         least = point.value + 1e-4 * share * point.slope - noise * jnp.abs(point.value)
         gains = ~done & (trial.value >= least)
-        # A step that promises no more than rounding is the last: the next ones would be accepted for ever.
+        # A step whose expected increase is below rounding is the last: the next ones would be accepted for ever.
         last = gains & jnp.isfinite(point.value) & (point.slope <= noise * (1 + jnp.abs(point.value)))
         point = choose(gains, trial, point)
         share = jnp.where(gains, 1, share / 2)

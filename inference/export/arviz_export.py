@@ -43,7 +43,7 @@ def to_arviz(
 ) -> Any:
     """Convert a fit to ``InferenceData`` (ArviZ 0.x) or an xarray ``DataTree`` (ArviZ 1.x).
 
-    By default draws of the parameters, statistics of the fit and the data; nothing is scored or simulated unless asked.
+    By default draws of the parameters, statistics of the fit and the data; nothing is scored or simulated by default.
     ``az.loo`` and ``az.compare`` need ``log_likelihood="sequence"``, ``az.plot_ppc`` needs
     ``posterior_predictive=True``.
 
@@ -56,11 +56,11 @@ def to_arviz(
     - ``fit_stats``: of variational fits, ``elbo`` (step) in nats, and the final ``restart_elbos`` (restart). The
       ``elbo`` of a `RewardFit` uses a fixed set of draws; attributes have ``final_elbo``, on fresh draws, with its
       standard error, and ``laplace_elbo``.
-    - ``log_likelihood``, where asked: one entry a sequence; one a group where roles are exclusive. ``"step"`` gives
+    - ``log_likelihood``, if requested: one entry a sequence; one a group where roles are exclusive. ``"step"`` gives
       the increments log p(y_t given y_<t) of the informative steps, stacked in one dim ``observation`` with coordinates
       ``sequence`` and ``time``; they sum to the sequence's entry. Of decisions, one entry for each with a known choice
       and a weight above 0, with its number as coordinate ``decision``.
-    - ``posterior_predictive``, where asked: one data set a draw, of the lengths of the data, 0 beyond them.
+    - ``posterior_predictive``, if requested: one data set a draw, of the lengths of the data, 0 beyond them.
     - ``observed_data``, ``constant_data``: the arrays of the trajectories. Merged, ``Trajectories.from_xarray``
       reads them again; names and units are coordinates and attributes of both.
 

@@ -15,59 +15,31 @@ from ethogram.inference.draws import (
     Draws,
     ExportsDraws,
     FitStatistics,
-    library_attributes,
+    mcmc_draws,
     one_chain,
     variational_attributes,
 )
 
 __all__ = ["read_draws"]
 
-ARVIZ_NAMES = {"potential_energy": "lp", "num_steps": "n_steps", "accept_prob": "acceptance_rate"}
-"""ArviZ's names of fields of numpyro's samplers; `lp` is minus the potential energy."""
-
 
 def read_draws(key: Array, result: Any, data: Any, model: Any, guide: Any, num_draws: int) -> Draws:
     """Draws of a result that describes its own, of numpyro's `MCMC`, or of its `SVIRunResult`.
 
-    A TypeError for any other result, and for samples without site names; a ValueError for an MCMC that has not run,
-    and an SVI result without model, guide or data.
+    A TypeError for a result of another type or without draws, and for samples without site names; a ValueError for an
+    MCMC that has not run, and an SVI result without model, guide or data.
     """
     if isinstance(result, ExportsDraws):
         drawn = result.draws_for_export(key, num_draws)
         return drawn if model is None else drawn._replace(model=model)
     if isinstance(result, MCMC):
-        return _from_mcmc(result, model)
+        return mcmc_draws(result, model)
     if isinstance(result, SVIRunResult):
         return _from_svi(key, result, data, model, guide, num_draws)
-    if type(result).__name__ == "MarginalMAPResult":  # by name: this room does not import a system
-        raise TypeError(
-            "result is a MarginalMAPResult, one assignment and no draws: read .assignment, .log_probability and .trace"
-        )
     raise TypeError(
         f"result is {type(result).__name__}: give a ConjugateResult, a ConjugatePosterior, a RewardFit, a "
         "RewardPosterior, numpyro's MCMC after run, or what numpyro's SVI.run returned"
     )
-
-
-def _from_mcmc(mcmc: MCMC, model: Any) -> Draws:
-    if mcmc.last_state is None:
-        raise ValueError("result is an MCMC that has not run: call its run method first")
-    samples = mcmc.get_samples(group_by_chain=True)
-    if not isinstance(samples, dict):
-        raise TypeError(
-            f"result holds samples as {type(samples).__name__}, without site names: run MCMC on a model"
-        )
-    sites = {name: np.asarray(value) for name, value in samples.items()}
-    statistics = {}
-    for field, value in mcmc.get_extra_fields(group_by_chain=True).items():
-        if not hasattr(value, "shape"):
-            continue
-        last, array = field.rpartition(".")[2], np.asarray(value)
-        statistics[ARVIZ_NAMES.get(last, last)] = -array if last == "potential_energy" else array
-        if last == "num_steps":
-            statistics["tree_depth"] = np.log2(array).astype(int) + 1
-    chosen = getattr(mcmc.sampler, "model", None) if model is None else model
-    return Draws(chosen, sites, statistics, {}, library_attributes("numpyro"))
 
 
 def _from_svi(key: Array, result: Any, data: Any, model: Any, guide: Any, num_draws: int) -> Draws:

@@ -62,7 +62,7 @@ __all__ = [
 ASCENTS = 16
 """Climbs at a time."""
 NARROW = 2**20
-"""Cells of a table that takes no time to speak of."""
+"""Cells of a table whose time is negligible."""
 MPE_CELLS = 2e7
 """Cells of an exact MPE for every second left."""
 ROUNDS = 64

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from jax import Array
@@ -84,6 +84,12 @@ class MarginalMAPResult(NamedTuple):
     method: str
     seconds: float
     trace: tuple[TracePoint, ...]
+
+    def draws_for_export(self, key: Array, num_draws: int) -> NoReturn:
+        """Raise TypeError: an assignment has no draws for ``to_arviz``."""
+        raise TypeError(
+            "result is a MarginalMAPResult, one assignment and no draws: read .assignment, .log_probability and .trace"
+        )
 
 
 def solve_mmap(

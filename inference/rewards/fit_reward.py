@@ -87,7 +87,7 @@ def fit_reward(
     Warns
     -----
     UserWarning
-        The search has not converged: it names the latest ELBOs, what speaks against convergence, and what to pass.
+        The search has not converged: it gives the latest ELBOs, the reason, and what to pass.
         Or more than half of the prior variance of rewards is noise: states then carry little information on others.
 
     Examples

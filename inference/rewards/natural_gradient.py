@@ -343,7 +343,7 @@ def _rises(trace: list[float], tol: float) -> bool:
 
 
 def _open_question(state: SearchState, tol: float) -> str:
-    """What speaks against convergence, in words; empty where nothing does.
+    """Why the search has not converged, in words; empty where it has.
 
     The ELBOs of two windows are on the same draws, so that what scatters is the steps. Their means must agree within
     the tolerance, or half the standard error of an ELBO where that is more; none may jump or fall by more than twice

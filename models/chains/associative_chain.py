@@ -83,7 +83,7 @@ def _compose(left: _Scaled, right: _Scaled) -> _Scaled:
 
 
 def _normalized(log_weight: Array, where: Array) -> Array:
-    """Probabilities that sum to one over all axes but the first, the steps; zero at steps not wanted."""
+    """Probabilities that sum to one over all axes but the first, the steps; zero at steps outside `where`."""
     within = tuple(range(1, log_weight.ndim))
     log_weight = jnp.where(jnp.expand_dims(where, within), log_weight, -jnp.inf)
     total = logsumexp(log_weight.reshape(log_weight.shape[0], math.prod(log_weight.shape[1:])), 1)

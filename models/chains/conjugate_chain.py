@@ -39,7 +39,7 @@ class ChainData(NamedTuple):
 
 
 class ChainEmission(HasHooks, declares_hooks=True):
-    """Expected log likelihoods of the states, as the chain asks for them; base class of emissions.
+    """Hooks of the expected log likelihoods of the states; base class of emissions.
 
     `expected_log_likelihood` serves all data. An emission of symbols may also define `symbol_table`, and one that is
     linear in features of the data both `chain_features` and `chain_weights`: the values are the same, with less work.
@@ -204,7 +204,7 @@ def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: C
     weights, pullback = jax.vjp(jax.vmap(emission.chain_weights), expected)
     num_chains, num_states, num_features = weights.shape
     num_steps, _, num_sequences = features.shape
-    # A product a step, rather than one for all of them: the result has the layout that the messages want.
+    # A product a step, rather than one for all of them: the result has the layout that the messages need.
     rows = jnp.broadcast_to(
         weights.reshape(1, -1, num_features), (num_steps, num_chains * num_states, num_features)
     )

@@ -233,8 +233,8 @@ class NoisyMDP(Exportable):
         drawn = {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
         chosen = data._replace(choice=np.asarray(drawn.pop("choice")))
         # Parameters that were passed do not come from the variance and mean sampled beside them.
-        told = {**given, **self.parts(given["theta"], data)} if given else drawn
-        return SimulatedChoices(chosen, told)
+        parameters = {**given, **self.parts(given["theta"], data)} if given else drawn
+        return SimulatedChoices(chosen, parameters)
 
     def _theta(self, parameters: dict[str, Any], data: Decisions) -> Array:
         """Theta from parameters by site."""
@@ -363,12 +363,12 @@ class NoisyMDP(Exportable):
         if found is None:
             return None
         parts = {name: np.asarray(part) for name, part in self.parts(found.direction, made).items()}
-        told = "; ".join(
+        direction = "; ".join(
             f"{name} + c * {np.array2string(part, precision=3, threshold=12)}" for name, part in parts.items()
         )
         agreeing = np.flatnonzero(found.agreeing)
         said = f"decisions {_some(agreeing)} agree" if len(agreeing) else "no option differs along it"
-        return f"the choices are separated: none contradicts {told} for any c > 0 ({said})"
+        return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"
 
 
 def _utilities(theta: Any, problem: ChoiceProblem) -> Array:

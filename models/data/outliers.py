@@ -8,13 +8,13 @@ import numpy as np
 from ethogram.models.arguments import warn_user
 from ethogram.models.data.metadata import Metadata
 
-__all__ = ["tell_outliers"]
+__all__ = ["warn_of_outliers"]
 
-# A value is told if it is this many interquartile ranges from the median; fewer rows than LEAST tell no range.
+# A value this many interquartile ranges from the median warns, if there are at least LEAST rows.
 FAR, LEAST = 100, 8
 
 
-def tell_outliers(
+def warn_of_outliers(
     values: np.ndarray, recorded: np.ndarray, rows: Any, metadata: Metadata, place: Callable[[int], str]
 ) -> None:
     """Warn once of features (row, feature) far outside; the message names sequence, time and feature."""

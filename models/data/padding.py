@@ -9,7 +9,7 @@ import numpy as np
 
 from ethogram.models.arguments import read_array, require_one_of, require_room
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
-from ethogram.models.data.outliers import tell_outliers
+from ethogram.models.data.outliers import warn_of_outliers
 
 __all__ = ["Column", "FrameRows", "is_nan", "pad_rows", "plain_times", "read_column"]
 
@@ -134,7 +134,7 @@ def pad_rows(
         values, recorded = _mark_missing(rows.observations, recorded, rows, missing, metadata, place)
         is_float = values.dtype.kind != "i"
         if values.dtype.kind == "f":
-            tell_outliers(values, recorded, rows, metadata, place)
+            warn_of_outliers(values, recorded, rows, metadata, place)
         observations = scatter(values, np.nan if is_float else -1)
         if is_float:
             observations[np.arange(num_steps)[None] >= rows.lengths[:, None]] = 0

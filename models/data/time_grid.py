@@ -14,7 +14,7 @@ __all__ = ["Clocks", "SortedRows", "clocks_of", "frame_numbers"]
 # How far, in steps, a time may lie from its frame: clocks jitter and logs round.
 TOLERANCE = 0.1
 
-# Arrays with more cells than MANY, and more than SPARSE a row, are told.
+# Arrays with more cells than MANY, and more than SPARSE a row, warn.
 MANY, SPARSE = 10**6, 1000
 
 
@@ -59,7 +59,7 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, sna
     Parameters
     ----------
     times : (row,) numbers, dates or durations, put together by sequence.
-    step : time between frames; None asks for equally spaced times and counts the rows.
+    step : time between frames; None counts the rows and requires equally spaced times.
     rows : which row of which sequence each time is.
     name : of the time column, for messages.
     snap : how far, in steps, times may be moved to their frame; True for half a step.
@@ -129,9 +129,9 @@ def frame_numbers(times: np.ndarray, step: Any, rows: SortedRows, name: str, sna
         later & (np.diff(frame, prepend=-1) == 0),
         lambda row, earlier: f", in the same frame as {earlier}: step={step} is too long",
     )
-    _tell_absences(frame, rows, said, since)
+    _warn_of_absences(frame, rows, said, since)
     if furthest is not None:
-        _tell_moves(off * length, off > 1e-6, length, name)
+        _warn_of_moves(off * length, off > 1e-6, length, name)
     return frame
 
 
@@ -147,7 +147,7 @@ def _mean_gap(gaps: np.ndarray, name: str) -> float:
     return mean
 
 
-def _tell_moves(shift: np.ndarray, moved: np.ndarray, length: float, name: str) -> None:
+def _warn_of_moves(shift: np.ndarray, moved: np.ndarray, length: float, name: str) -> None:
     if moved.any():
         warn_user(
             f"snap moved {moved.sum()} of {len(moved)} times of {name} to their frame, by at most "
@@ -155,7 +155,7 @@ def _tell_moves(shift: np.ndarray, moved: np.ndarray, length: float, name: str) 
         )
 
 
-def _tell_absences(
+def _warn_of_absences(
     frame: np.ndarray, rows: SortedRows, said: Callable[[int], str], since: Callable[[int], str]
 ) -> None:
     """Refuse, or warn of, rows so far from the others that almost all of the padded arrays is missing."""

@@ -161,7 +161,7 @@ class Trajectories(NamedTuple):
         missing : ``"error"`` refuses nulls and NaN in features, states and actions; ``"nan"`` makes a
             row with one in any feature a missing frame, and a missing state or action -1.
         snap : True moves every time to its nearest frame, a number only those off by at most this share of a step; a
-            warning tells how many moved and by how much. Two rows in one frame are refused.
+            warning gives how many moved, and the largest distance. Two rows in one frame raise an error.
         metadata : names and units that the table does not have. Its vocabularies fix the codes of
             strings, otherwise numbered in alphabetical order. ``frame_rate``, where None, becomes
             ``1 / step`` (for dates and durations in seconds, with ``time_unit`` "s").

@@ -70,9 +70,7 @@ class _NormalInverseWishartEmission(CentredEmission):
     def bind(self: Any, data: Trajectories, num_states: int) -> Any:
         """The emission with mean and scale set from `data` where they are None; warns where one given is far off."""
         size, parts = self.num_features, num_states * getattr(self, "num_components", 1)
-        factor = concretely(
-            lambda xp, nu: xp.maximum(nu - size - 1, 1), self.dof
-        )  # of Psi to the mean covariance
+        factor = self._dof_of_scale()
         mean, scale = self.mean, self.scale
         if mean is None or scale is None:
             found = data_moments(data, self.strength.dtype)

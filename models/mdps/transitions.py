@@ -313,7 +313,7 @@ def _states(name: str, table: Any, ndim: int, axes: str) -> Array:
 def _excess(sums: Array, count: int) -> Array:
     """Sums of `count` probabilities minus one, zero where that is rounding; its derivative is that of the sums.
 
-    Multiplied by values of the size 1 / (1 - discount), rounding would tell actions apart.
+    Multiplied by values of the size 1 / (1 - discount), rounding errors would make equal actions differ.
     """
     rounding = jnp.abs(sums - 1) <= (count + 1) * jnp.finfo(sums.dtype).eps
     return sums - lax.stop_gradient(jnp.where(rounding, sums, 1))

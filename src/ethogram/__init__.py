@@ -82,7 +82,7 @@ _ROOMS = {
     ),
     "ethogram.models.roles": ("RoleHMM",),
 }
-"""Public names by the subpackage they live in, imported when first asked for: `import ethogram` stays cheap.
+"""Public names by the subpackage they live in, imported on first access: `import ethogram` stays cheap.
 
 `__init__.pyi` says the same to type checkers and editors; a test compares the two.
 """

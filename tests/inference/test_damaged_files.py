@@ -11,8 +11,9 @@ import pytest
 
 import ethogram
 from ethogram.inference import storage
-from ethogram.inference.checkpoint import read_checkpoint
+from ethogram.inference.checkpoint import read_checkpoint, write_checkpoint
 from ethogram.inference.conjugate.run import FitState
+from ethogram.inference.rewards.natural_gradient import SearchState
 
 WRITTEN = Path(__file__).parent / "written_before"
 NAMES = ("role_hmm", "agent_markov", "gp_irl")
@@ -127,3 +128,19 @@ def test_a_checkpoint_without_one_of_its_parts_is_refused(gone, tmp_path):
     storage.write(tmp_path / "fit.ckpt", content)
     with pytest.raises(ValueError, match=rf"fit\.ckpt is a checkpoint without '{gone}', which was expected"):
         read_checkpoint(tmp_path / "fit.ckpt", signature, FitState, "steps", "traces")
+
+
+def test_a_search_of_before_the_stopping_rule_cannot_be_resumed(tmp_path):
+    """Its state had `settled` in place of the last four fields."""
+    path = tmp_path / "search.ckpt"
+    write_checkpoint(path, "signature", SearchState(*[0] * len(SearchState._fields)))
+    with np.load(path) as archive:
+        record = json.loads(str(archive["structure"]))
+    (fields,) = fields_of(record)
+    for name in ("shrunk", "factor", "error", "reason"):
+        del fields[name]
+    fields["settled"] = False
+    with pytest.raises(
+        ValueError, match=r"search\.ckpt cannot be .*shrunk is missing.* version .*: remove it"
+    ):
+        read_checkpoint(written(path, record, {}), "signature", SearchState)

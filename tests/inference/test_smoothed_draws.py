@@ -91,3 +91,13 @@ def test_foreign_objects_are_told_what_is_accepted(data):
         infer_intents({}, data)
     with pytest.raises(ValueError, match="posterior has no site"):
         infer_roles({"initial": np.ones((1, 2)) / 2}, data, model=RoleHMM(2, CategoricalEmission(3)))
+
+
+def test_jointly_scored_sequences_are_refused(data):
+    groups = data._replace(group=np.zeros(2, np.int32))
+    model = RoleHMM(2, CategoricalEmission(3), exclusive="per_sequence")
+    with pytest.raises(ValueError, match="not implemented for draws: fit it by ConjugateSVI"):
+        infer_roles(draws(1), groups, model=model)
+    mcmc = MCMC(NUTS(model), num_warmup=1, num_samples=1)
+    with pytest.raises(ValueError, match="posterior is an MCMC that has not run"):
+        infer_roles(mcmc, groups)

@@ -210,8 +210,8 @@ def _mmap(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         return _refuse(str(error), IMPOSSIBLE if isinstance(error, ImpossibleEvidenceError) else BAD_INPUT)
     if result.log_probability == -math.inf:
-        told = "no assignment of positive probability was found: give more time by --time-limit, or another --seed"
-        return _refuse(told, NOTHING_FOUND)
+        message = "no assignment of positive probability was found: give more time by --time-limit, or another --seed"
+        return _refuse(message, NOTHING_FOUND)
     return 0
 
 

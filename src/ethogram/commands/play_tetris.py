@@ -194,10 +194,10 @@ class _Record:
 def _stamp(path: str | os.PathLike[str]) -> tuple[int, int, int] | None:
     """Size, number and time of a version of a file; None where there is none."""
     try:
-        told = os.stat(path)
+        found = os.stat(path)
     except FileNotFoundError:
         return None
-    return told.st_size, told.st_ino, told.st_mtime_ns
+    return found.st_size, found.st_ino, found.st_mtime_ns
 
 
 def _look(board: np.ndarray, piece: int) -> _Move:

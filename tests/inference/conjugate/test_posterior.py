@@ -11,6 +11,7 @@ import ethogram
 from ethogram.inference import storage
 from ethogram.inference.conjugate import posterior as posteriors
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, load_posterior
+from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.emissions import (
     BinomialEmission,
     CategoricalEmission,
@@ -117,9 +118,12 @@ def test_other_files_are_refused(tmp_path):
 
 
 def test_models_of_others_are_not_saved(tmp_path):
-    class Mine:
+    class Mine(ConjugateModel):
         def prior(self):
             return make_posterior(MODELS["categorical"]()).blocks
+
+        def log_normalizer(self, expected, batch):
+            raise NotImplementedError
 
     posterior = ConjugatePosterior(Mine(), Mine().prior())
     with pytest.raises(TypeError, match="Mine cannot be saved"):
@@ -138,3 +142,12 @@ def test_one_program_draws_any_number():
         assert draws.shape == (211, *few[name].shape[1:])
         np.testing.assert_array_equal(draws[:7], few[name])
         assert len(np.unique(np.asarray(draws).reshape(211, -1)[:, 0])) in (1, 211)
+
+
+def test_the_model_of_a_posterior_is_conjugate():
+    class Foreign:
+        def prior(self):
+            return {}
+
+    with pytest.raises(TypeError, match="model is Foreign: give a ConjugateModel"):
+        ConjugatePosterior(Foreign(), {})

@@ -16,13 +16,19 @@ import numpy as np
 import pytest
 
 import ethogram
+from ethogram.inference.export import to_arviz
 from ethogram.inference.networks import elimination, incumbent, methods, zero_propagation
 from ethogram.inference.networks.ags import Vertices, ascend
 from ethogram.inference.networks.best_assignments import best_assignments, single_flips
 from ethogram.inference.networks.elimination import WidthError, exact_log_probability
 from ethogram.inference.networks.incumbent import Clock, Incumbent, until
 from ethogram.inference.networks.marginals import variable_posteriors
-from ethogram.inference.networks.solve_mmap import METHODS, ImpossibleEvidenceError, solve_mmap
+from ethogram.inference.networks.solve_mmap import (
+    METHODS,
+    ImpossibleEvidenceError,
+    MarginalMAPResult,
+    solve_mmap,
+)
 from ethogram.models.networks import uai
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
@@ -373,3 +379,11 @@ def test_zeros_of_a_query_are_propagated_once(monkeypatch, drawn, method):
             monkeypatch.setattr(module, "propagate_zeros", counting)
     solve_mmap(jax.random.key(0), query, method)
     assert sum(seen) == 1
+
+
+def test_an_answer_has_no_draws_to_export():
+    answer = MarginalMAPResult(
+        {"x": 0}, np.zeros(1, np.int32), -1.0, "exact", None, -1.0, True, "exact", 0.0, ()
+    )
+    with pytest.raises(TypeError, match=r"result is a MarginalMAPResult.* read \.assignment"):
+        to_arviz(answer)

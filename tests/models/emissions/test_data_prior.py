@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpyro.handlers import seed, trace
 
+from ethogram.domains import two_roles
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.roles import infer_roles
 from ethogram.models.data.trajectories import Trajectories
@@ -17,15 +18,8 @@ from ethogram.models.emissions.data_prior import data_moments
 from ethogram.models.roles import RoleHMM
 
 
-def two_roles(number, offset=0.0, scale=1.0):
-    """Six sequences of thirty frames in two roles three standard deviations apart, and the roles."""
-    rng = np.random.default_rng(number)
-    roles = np.zeros((6, 30), int)
-    roles[:, 0] = rng.integers(2, size=6)
-    for t in range(1, 30):
-        roles[:, t] = np.where(rng.random(6) < 0.9, roles[:, t - 1], rng.integers(2, size=6))
-    x = 3.0 * roles[..., None] * np.array([1.0, 0.0]) + rng.standard_normal((6, 30, 2))
-    return Trajectories.from_list(list(offset + scale * x)), roles
+def simulated(seed, offset=0.0, scale=1.0):
+    return two_roles.simulate(jax.random.key(seed), offset, scale)
 
 
 def fitted(data, emission, number=0, **options):
@@ -40,7 +34,7 @@ def test_roles_are_found_wherever_the_data_lie(offset, scale):
     """By default arguments, in single precision; with a prior at 0 half of the frames were wrong from 300 on."""
     found = []
     for number in range(3):
-        data, roles = two_roles(number, offset, scale)
+        data, roles = simulated(number, offset, scale)
         path = infer_roles(fitted(data, GaussianEmission(2), number), data).probability.argmax(-1)
         found.append(max((path == roles).mean(), (path != roles).mean()))
     assert min(found) > 0.95
@@ -70,13 +64,13 @@ def test_moments_are_those_of_the_observed_frames():
 
 
 def test_features_that_depend_on_one_another_leave_a_proper_prior():
-    data, _ = two_roles(0)
+    data, _ = simulated(0)
     twice = data._replace(observations=data.observations[..., [0, 0]])
     assert np.linalg.eigvalsh(GaussianEmission(2).bind(twice, 2).scale)[0] > 0
 
 
 def test_parameters_that_are_given_stay():
-    data, _ = two_roles(0, offset=5.0)
+    data, _ = simulated(0, offset=5.0)
     bound = GaussianEmission(2, mean=4.0).bind(data, 2)
     np.testing.assert_array_equal(bound.mean, [4.0, 4.0])
     moments = data_moments(data, np.float64)
@@ -109,7 +103,7 @@ def test_parameters_that_are_given_stay():
     ],
 )
 def test_a_prior_far_from_the_data_warns(emission, message):
-    data, _ = two_roles(0, offset=300.0)
+    data, _ = simulated(0, offset=300.0)
     with pytest.warns(UserWarning, match=message):
         emission().bind(data, 2)
 
@@ -118,14 +112,14 @@ def test_a_prior_near_the_data_is_silent():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for offset in (0.0, 40.0):
-            GaussianEmission(2, mean=0.0, scale=1.0).bind(two_roles(0, offset)[0], 2)
+            GaussianEmission(2, mean=0.0, scale=1.0).bind(simulated(0, offset)[0], 2)
 
 
 def test_a_fit_continues_with_the_prior_it_began_with():
     """On other data too; the posterior carries what the prior was."""
-    data, _ = two_roles(0, offset=50.0)
+    data, _ = simulated(0, offset=50.0)
     first = fitted(data, GaussianEmission(2))
-    other, _ = two_roles(1, offset=55.0)
+    other, _ = simulated(1, offset=55.0)
     later = fitted(other, GaussianEmission(2), init=first)
     emissions = [result.posterior.model.emission for result in (first, later)]
     np.testing.assert_array_equal(emissions[0].mean, emissions[1].mean)
@@ -135,7 +129,7 @@ def test_a_fit_continues_with_the_prior_it_began_with():
 
 def test_the_numpyro_model_takes_the_same_prior():
     """Log density of a draw of its sites, under the model and under the same model bound by hand."""
-    data, _ = two_roles(0, offset=1e3)
+    data, _ = simulated(0, offset=1e3)
     model = RoleHMM(2, GaussianEmission(2))
     sites = {}
     for one in (model, model.bind(data)):
