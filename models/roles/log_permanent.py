@@ -16,7 +16,13 @@ from jaxtyping import Array, Float, Int
 
 from ethogram.models.chains.log_space import logsumexp
 
-__all__ = ["MAX_ROLES", "log_permanent", "matching_marginals", "sample_matching"]
+__all__ = [
+    "MAX_ROLES",
+    "log_permanent",
+    "log_permanent_and_marginals",
+    "matching_marginals",
+    "sample_matching",
+]
 
 MAX_ROLES = 16
 _BLOCK_TERMS = 2**17  # terms of the widest level per block: about the size of a cache
@@ -87,7 +93,14 @@ def matching_marginals(potentials: ArrayLike) -> Float[Array, "*batch agent role
     [[0. 1.]
      [1. 0.]]
     """
-    return _solve(_checked(potentials))[1]
+    return log_permanent_and_marginals(potentials)[1]
+
+
+def log_permanent_and_marginals(
+    potentials: ArrayLike,
+) -> tuple[Float[Array, "*batch"], Float[Array, "*batch agent role"]]:
+    """The log-permanent and its `matching_marginals`, in one pass; parameters and errors are theirs."""
+    return _solve(_checked(potentials))
 
 
 def sample_matching(key: Array, potentials: ArrayLike) -> Int[Array, "*batch agent"]:
