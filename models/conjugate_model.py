@@ -11,6 +11,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Int
@@ -88,9 +89,12 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
     ----------
     start_kinds : starts that ``init="mixed"`` takes in turn. A model that defines `start_statistics` declares the
         kinds that it knows; ``"prior"``, a local step at parameters drawn from the prior, needs no hook.
+    settle_every : coordinate ascent compares the ELBOs of iterations 0, `settle_every`, ... with those before, to see
+        whether it has converged. More than 1 where the local step is better in some iterations than in others.
     """
 
     start_kinds: ClassVar[tuple[str, ...]] = ("prior",)
+    settle_every: ClassVar[int] = 1
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise TypeError for a near miss of a hook, and for starts that no kind names."""
@@ -114,6 +118,32 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         expected : expected log potentials (expected statistics of the blocks), by name.
         batch : data as `arrange` gives them; empty sequences add nothing.
         """
+
+    def local_step(
+        self, expected: dict[str, Any], batch: Any, carried: Any, step: Any
+    ) -> tuple[Array, dict[str, Any], Any]:
+        """Value of `log_normalizer`, its gradient, and what the next iteration is handed.
+
+        A model whose local step improves on that of the iteration before overrides this and `carried`, and returns a
+        lower bound on the log normaliser with the statistics under the q(z) that attains it. Default: nothing is
+        carried.
+
+        Parameters
+        ----------
+        expected, batch : as in `log_normalizer`.
+        carried : as `carried` gives it, or the iteration before.
+        step : number of the iteration, from 0.
+        """
+        value, statistics = jax.value_and_grad(lambda e: self.log_normalizer(e, batch))(expected)
+        return value, statistics, carried
+
+    def carried(self, batch: Any) -> Any:
+        """What `local_step` is handed in iteration 0: a pytree of arrays. Default: nothing."""
+        return ()
+
+    def steps_are_costly(self, data: Any) -> bool:
+        """Whether padding costs more than compiling, since every step of the data is so much work. Default False."""
+        return False
 
     def arrange(self, data: Any) -> Any:
         """Data as a pytree whose arrays lead with the sequence axis, then time. Default: the data themselves."""

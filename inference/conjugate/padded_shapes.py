@@ -52,7 +52,7 @@ def _up(number: int, factor: int, least: int) -> int:
 
 
 def num_steps_of(batch: Any) -> int:
-    """Steps of an arranged batch, whose arrays are (sequence, ...) and (sequence, time, ...); 1 without any of these."""
+    """Steps of an arranged batch of arrays (sequence, ...) and (sequence, time, ...); 1 without any of the latter."""
     return max((x.shape[1] for x in jax.tree.leaves(batch) if x.ndim > 1), default=1)
 
 

@@ -58,6 +58,7 @@ class FitState(NamedTuple):
     latest: Any  # (restart,) latest ELBOs, in nats
     evaluated: list[int]  # steps at which `traces` were taken
     traces: list[np.ndarray]  # ELBOs (restart,) at each of them
+    carried: Any = ()  # what local steps hand on, by batch, of every restart
 
 
 class Run:
@@ -80,7 +81,9 @@ class Run:
         self.ascent = whole and (step_size is None or (not callable(step_size) and step_size == 1))
         self.step_size = step_size if step_size is not None else (1.0 if whole else robbins_monro())
         cells = data.num_sequences * int(np.max(data.lengths))
-        max_waste = 0.999 if cells < SMALL_CELLS else MAX_WASTE
+        self.costly = model.steps_are_costly(data)
+        small = cells < SMALL_CELLS and not self.costly
+        max_waste = 0.999 if small else MAX_WASTE
         self.layout = group_layout(data, max_waste)
         num_groups = len(self.layout.members)
         if batch_size is not None:
@@ -95,7 +98,6 @@ class Run:
         self.prior = model.prior()
         stripped = data._replace(times=None, metadata=PLAIN)
         # Small data keep their shape: fits of data that are laid out alike share one compilation.
-        small = data.observed.size < SMALL_CELLS
         buckets = [stripped] if small else stripped.buckets(max_waste, by="group")
         self.arranged = [self._arranged(bucket) for bucket in buckets]
         self.buckets = [self._padded(batch) for batch in self.arranged]
@@ -119,7 +121,9 @@ class Run:
         """An arranged batch in its padded shape; `spare` empty sequences at least, for the empty slots."""
         num_sequences = len(jax.tree.leaves(batch)[0]) + spare
         size = self.model.joint_sequences(batch)
-        return pad_batch(batch, *padded_shape(num_sequences, num_steps_of(batch), size))
+        num_steps = num_steps_of(batch)
+        shape = (num_sequences, num_steps) if self.costly else padded_shape(num_sequences, num_steps, size)
+        return pad_batch(batch, *shape)
 
     def signature(self, key: Array, restarts: int, init: Any, tol: float | int) -> str:
         """Digest of model, data, key and settings, by which a checkpoint knows its run."""
@@ -203,9 +207,14 @@ class Run:
             self.model.check_continues(init.posterior.model)
             blocks, restarts, step = continued_blocks(init.posterior.blocks, self.prior), 1, init.step
         else:
-            blocks, step = start_blocks(key, self.model, self.prior, self.arranged, restarts, init, self.buckets), 0
+            blocks, step = (
+                start_blocks(key, self.model, self.prior, self.arranged, restarts, init, self.buckets),
+                0,
+            )
         nowhere = np.full(restarts, -np.inf, float_type(blocks))
-        return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [])
+        carried = [self.model.carried(batch) for batch in self.buckets]
+        carried = jax.tree.map(lambda x: jnp.broadcast_to(x, (restarts, *x.shape)), carried)
+        return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [], carried)
 
     def advance(
         self,
@@ -241,9 +250,7 @@ class Run:
 
     def _ascend(self, state: FitState, until: int) -> FitState:
         limit = min(until - state.step, BLOCK)
-        blocks, active, latest, trace, done = ascent_block(
-            self.model, state.blocks, self.prior, self.buckets, state.active, state.latest, limit, self.tol
-        )
+        blocks, carried, active, latest, trace, done = self._iterate(state, state.active, limit)
         done = int(done)
         trace = np.asarray(trace)[:done]
         if not state.evaluated:
@@ -252,12 +259,17 @@ class Run:
         kept = [i for i, step in enumerate(steps) if (step - state.first_step) % self.evaluate_every == 0]
         return state._replace(
             blocks=blocks,
+            carried=carried,
             step=state.step + done,
             active=np.asarray(active),
             latest=np.asarray(latest),
             evaluated=state.evaluated + [steps[i] for i in kept],
             traces=state.traces + [trace[i] for i in kept],
         )
+
+    def _iterate(self, state: FitState, active: Any, limit: int) -> tuple[Any, ...]:
+        fixed = self.model, state.blocks, self.prior, self.buckets, state.carried
+        return ascent_block(*fixed, active, state.latest, state.step, limit, self.tol)
 
     def _stochastic(self, state: FitState, until: int) -> FitState:
         since = (state.step - state.first_step) % self.evaluate_every
@@ -283,10 +295,7 @@ class Run:
         """ELBOs of all restarts, and whether they have converged."""
         if self.ascent:  # reuses the compiled block and drops its update
             everyone = np.ones_like(state.active)
-            _, _, elbo, _, _ = ascent_block(
-                self.model, state.blocks, self.prior, self.buckets, everyone, state.latest, 1, self.tol
-            )
-            elbo = np.asarray(elbo)
+            elbo = np.asarray(self._iterate(state, everyone, 1)[3])
             active = state.active & np.isfinite(elbo) & ~self._settled(elbo, state)
         else:
             elbo = np.asarray(bounds(self.model, state.blocks, self.prior, self.buckets))

@@ -79,45 +79,62 @@ def bounds(model, blocks, prior, batches):
     return jax.vmap(bound)(blocks)
 
 
-def ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
+def ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol):
     """At most `limit` CAVI iterations; a restart that has converged, or has no finite ELBO, is not updated.
 
-    Returns blocks, active, latest ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of
-    iterations. An inactive restart keeps the blocks of its last ELBO.
+    `carried` is what local steps hand on, by batch, with a leading axis of restarts; `first` is the number of the first
+    iteration. Returns blocks, carried, active, latest ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration,
+    and the number of iterations. An inactive restart keeps the blocks of its last ELBO.
     """
     parts = [
-        _ascent_block(model, _some(blocks, part), prior, batches, active[part], latest[part], limit, tol)
+        _ascent_block(
+            model,
+            _some(blocks, part),
+            prior,
+            batches,
+            _some(carried, part),
+            active[part],
+            latest[part],
+            first,
+            limit,
+            tol,
+        )
         for part in restart_slices(blocks)
     ]
     if len(parts) == 1:
         return parts[0]
     done = max(int(part[-1]) for part in parts)
     # Slices that converged before the others repeat their final ELBO.
-    traces = [jnp.where(jnp.arange(BLOCK)[:, None] < part[-1], part[3], part[2]) for part in parts]
-    joined = jax.tree.map(lambda *x: jnp.concatenate(x), *(part[:3] for part in parts))
+    traces = [jnp.where(jnp.arange(BLOCK)[:, None] < part[-1], part[4], part[3]) for part in parts]
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x), *(part[:4] for part in parts))
     return (*joined, jnp.concatenate(traces, axis=1), done)
 
 
 @jax.jit
-def _ascent_block(model, blocks, prior, batches, active, latest, limit, tol):
-    local_step = jax.vmap(lambda one: _elbo_and_statistics(model, one, prior, batches))
+def _ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol):
+    def local_step(blocks, carried, step):
+        return jax.vmap(lambda *one: _elbo_and_statistics(model, *one, prior, batches, step))(blocks, carried)
+
     update = jax.vmap(lambda one, statistics: _moved(model, one, prior, statistics, 1.0, 1.0))
 
     def go_on(carry):
-        done, _, active, _, _ = carry
+        done, active = carry[0], carry[3]
         return (done < limit) & jnp.any(active)
 
     def body(carry):
-        done, blocks, active, latest, trace = carry
-        elbo, statistics = local_step(blocks)
+        done, blocks, carried, active, latest, trace = carry
+        step = first + done
+        elbo, statistics, carried = local_step(blocks, carried, step)
         elbo = elbo.astype(latest.dtype)
-        active = active & jnp.isfinite(elbo) & ~settled(elbo, latest, tol)
+        finished = settled(elbo, latest, tol) & (step % model.settle_every == 0)
+        active = active & jnp.isfinite(elbo) & ~finished
         blocks = choose(active, update(blocks, statistics), blocks)
-        return done + 1, blocks, active, elbo, trace.at[done].set(elbo)
+        return done + 1, blocks, carried, active, elbo, trace.at[done].set(elbo)
 
     trace = jnp.zeros((BLOCK, *latest.shape), latest.dtype)
-    done, blocks, active, latest, trace = lax.while_loop(go_on, body, (0, blocks, active, latest, trace))
-    return blocks, active, latest, trace, done
+    start = (0, blocks, carried, active, latest, trace)
+    done, blocks, carried, active, latest, trace = lax.while_loop(go_on, body, start)
+    return blocks, carried, active, latest, trace, done
 
 
 @_by_slices
@@ -127,7 +144,8 @@ def full_steps(model, blocks, prior, batches, step_sizes):
 
     def step(blocks, step_size):
         def one(block):
-            _, statistics = _elbo_and_statistics(model, block, prior, batches)
+            carried = [model.carried(batch) for batch in batches]
+            statistics = _elbo_and_statistics(model, block, carried, prior, batches, 0)[1]
             return _moved(model, block, prior, statistics, 1.0, step_size)
 
         return choose(step_size > 0, jax.vmap(one)(blocks), blocks), None
@@ -152,8 +170,11 @@ def stochastic_steps(model, blocks, prior, everything, rows, width, step_sizes, 
 
         def statistics(rows, blocks):
             batch = jax.tree.map(lambda x: cut(x[rows]), everything)
-            gradient = jax.grad(lambda e: model.log_normalizer(e, batch))
-            return jax.vmap(lambda block: gradient(expected_statistics(block)))(blocks)
+
+            def one(block):
+                return model.local_step(expected_statistics(block), batch, model.carried(batch), 0)[1]
+
+            return jax.vmap(one)(blocks)
 
         return statistics
 
@@ -173,10 +194,14 @@ def _local_bound(model, expected, batches):
     return functools.reduce(jnp.add, [model.log_normalizer(expected, batch) for batch in batches])
 
 
-def _elbo_and_statistics(model, blocks, prior, batches):
+def _elbo_and_statistics(model, blocks, carried, prior, batches, step):
+    """ELBO of one restart, its statistics, and what its local steps carry on, by batch."""
     expected = expected_statistics(blocks)
-    local, statistics = jax.value_and_grad(lambda e: _local_bound(model, e, batches))(expected)
-    return local - model.divergence(blocks, prior), statistics
+    parts = [model.local_step(expected, *each, step) for each in zip(batches, carried, strict=True)]
+    local, statistics = functools.reduce(
+        lambda x, y: jax.tree.map(jnp.add, x, y), [part[:2] for part in parts]
+    )
+    return local - model.divergence(blocks, prior), statistics, [part[2] for part in parts]
 
 
 def _moved(model, blocks, prior, statistics, scale, step_size):

@@ -1,6 +1,5 @@
 """Roles after a fit: assignment, alignment, and how well they agree."""
 
-from ethogram.inference.optimal_assignment import Assignment, optimal_assignment
 from ethogram.inference.roles.alignment import (
     Alignment,
     align_states,
@@ -11,6 +10,7 @@ from ethogram.inference.roles.alignment import (
     relabel,
 )
 from ethogram.inference.roles.assignment import InferredRoles, assign_roles, infer_roles
+from ethogram.models.roles.optimal_assignment import Assignment, optimal_assignment
 
 __all__ = [
     "Alignment",

@@ -5,7 +5,8 @@ r"""The role HMM: a Bayesian hidden Markov model of the role of each agent, step
 
 Each agent of each demonstration is one chain; chains are independent given the parameters. With
 ``exclusive="per_sequence"`` each agent keeps one role for a whole demonstration, the roles of a group are distinct,
-and there is no chain.
+and there is no chain; with ``exclusive="per_frame"`` the chains are conditioned on distinct roles in every frame
+(:mod:`ethogram.models.roles.role_couplings`).
 
 Le, Yue, Carr, Lucey (2017), "Coordinated multi-agent imitation learning", supplement. Corrected here: the joint has
 transitions (as printed it is a mixture); the local step uses :math:`\exp E \ln p_0`, and :math:`F_1 = \tilde p_0
@@ -18,7 +19,7 @@ whole sequences (eq. 6).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ from ethogram.models.arguments import (
     require_integer,
     require_one_of,
 )
-from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer, masked_log_likelihood
+from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import trajectories
@@ -44,9 +45,12 @@ from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Dirichlet, Known, PartlyKnown
 from ethogram.models.families.numpyro_sites import Zeros, by_site, sample_parameters, zeros_of
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.roles.exclusive_roles import ExclusiveRoles, GroupedChains, log_num_maps
-from ethogram.models.roles.log_permanent import MAX_ROLES, log_permanent
-from ethogram.models.roles.starts import START_KINDS, start_statistics
+from ethogram.models.roles.distinct_roles import DistinctRoles
+from ethogram.models.roles.exclusive_roles import GroupedChains
+from ethogram.models.roles.log_permanent import MAX_ROLES
+from ethogram.models.roles.role_couplings import COUPLINGS
+from ethogram.models.roles.role_maps import MAX_MAPS
+from ethogram.models.roles.starts import start_statistics
 
 __all__ = ["RoleHMM", "Simulated"]
 
@@ -71,8 +75,10 @@ class RoleHMM(ConjugateModel):
     transition : concentrations of the transition rows, a number, (role,) or (role, next_role), where an exact zero
         forbids a transition; or ``Known(A)`` with rows of NaN where unknown; 1 where None.
     sticky : s >= 0, added to the concentration of self-transitions that are not forbidden; 0 where None.
-    exclusive : None, or ``"per_sequence"``: one role per agent and demonstration, all distinct; ``initial``,
-        ``transition`` and ``sticky`` must then be None.
+    exclusive : None; ``"per_sequence"``: one role per agent and demonstration, all distinct; ``initial``,
+        ``transition`` and ``sticky`` must then be None; or ``"per_frame"``: agents may change roles, which are distinct
+        in every frame. That is evidence, like data: the ELBO bounds ln p(x, D), and does not compare with that of
+        another choice. Up to 720 maps of agents to roles are summed exactly, more by a mean field.
     known_roles : whether ``data.states`` holds roles, -1 where unknown, to condition on; otherwise ``data.states`` is
         ignored.
 
@@ -89,18 +95,32 @@ class RoleHMM(ConjugateModel):
     initial: Any = None
     transition: Any = None
     sticky: Any = None
-    exclusive: Literal["per_sequence"] | None = static_field(default=None)
+    exclusive: Literal["per_sequence", "per_frame"] | None = static_field(default=None)
     known_roles: bool = static_field(default=False)
     zeros: Zeros = static_field(init=False, default=())
-    start_kinds: ClassVar[tuple[str, ...]] = START_KINDS
+
+    @property
+    def coupling(self) -> Any:
+        """How the roles of a group depend on one another; of :mod:`ethogram.models.roles.role_couplings`."""
+        return COUPLINGS[self.exclusive]
+
+    @property
+    def start_kinds(self) -> tuple[str, ...]:
+        """Starts that ``init="mixed"`` takes in turn."""
+        return self.coupling.start_kinds
+
+    @property
+    def settle_every(self) -> int:
+        """Iterations from one comparison of ELBOs to the next."""
+        return self.coupling.settle_every
 
     def __post_init__(self):
         count = self.num_roles
         require_integer("num_roles", count, 1)
         if not isinstance(self.emission, Emission):
             raise TypeError(f"emission must be one of ethogram.models.emissions, not {self.emission!r}")
-        require_one_of("exclusive", self.exclusive, (None, "per_sequence"))
-        if self.exclusive is None:
+        require_one_of("exclusive", self.exclusive, tuple(COUPLINGS))
+        if self.coupling.has_chain:
             for name, shape in {"initial": (count,), "transition": (count, count)}.items():
                 object.__setattr__(self, name, _concentration(name, getattr(self, name), shape))
             self._check_sticky()
@@ -110,8 +130,8 @@ class RoleHMM(ConjugateModel):
                     raise ValueError(
                         f"{name} is not a parameter of exclusive={self.exclusive!r}: leave it out"
                     )
-            if count > MAX_ROLES:
-                raise ValueError(f"num_roles is {count}: exclusive roles are summed over at most {MAX_ROLES}")
+        if self.coupling.is_joint and count > MAX_ROLES:
+            raise ValueError(f"num_roles is {count}: exclusive roles are summed over at most {MAX_ROLES}")
         with jax.ensure_compile_time_eval():  # which entries are forbidden is structure, also inside jit
             object.__setattr__(self, "zeros", zeros_of(self.prior()))
 
@@ -128,9 +148,9 @@ class RoleHMM(ConjugateModel):
         object.__setattr__(self, "sticky", sticky)
 
     def prior(self) -> dict[str, ConjugateBlock]:
-        """Conjugate blocks of the prior: ``initial``, ``transition`` (not where exclusive), and the emission's."""
+        """Conjugate blocks of the prior: ``initial``, ``transition`` (where roles change), and the emission's."""
         blocks = self.emission.prior(self.num_roles)
-        if self.exclusive is not None:
+        if not self.coupling.has_chain:
             return blocks
         return {
             "initial": _rows("initial", self.initial, None),
@@ -150,7 +170,7 @@ class RoleHMM(ConjugateModel):
             states = np.asarray(self._roles(data))
             rule = f", but there are num_roles={self.num_roles}"
             refuse(states >= self.num_roles, "data.states", states, rule)
-        if self.exclusive is not None:
+        if self.coupling.is_joint:
             self._agents_of_groups(data)
 
     def bind(self, data: Trajectories) -> RoleHMM:
@@ -174,7 +194,7 @@ class RoleHMM(ConjugateModel):
         """
         observed, lengths = concretely(lambda xp, *x: x, data.observed, data.lengths)
         chains = ChainData(self.emission.arrange(data), observed, lengths, self._roles(data))
-        return chains if self.exclusive is None else GroupedChains(chains, self._agents_of_groups(data))
+        return self.coupling.arrange(chains, self._agents_of_groups(data) if self.coupling.is_joint else None)
 
     def _roles(self, data: Trajectories) -> Array | None:
         """Known roles (sequence, time), -1 where unknown and beyond a length."""
@@ -229,11 +249,28 @@ class RoleHMM(ConjugateModel):
         """
         if isinstance(batch, Trajectories):
             batch = self.arrange(batch)
-        if isinstance(batch, ChainData):
-            return conjugate_log_normalizer(self.emission, expected, batch)
-        potentials = self.role_potentials(expected, batch.chains)
-        potentials = potentials.reshape(-1, batch.num_agents, self.num_roles)
-        return jnp.sum(log_permanent(potentials) - log_num_maps(batch.num_agents, self.num_roles))
+        return self.coupling.local_evidence(self, expected, batch, self.carried(batch), 0)[0]
+
+    def carried(self, batch: ChainData | GroupedChains) -> Any:
+        """What the local step hands on from one iteration to the next, before the first."""
+        return self.coupling.carried(self, batch)
+
+    def local_step(
+        self, expected: dict[str, Any], batch: ChainData | GroupedChains, carried: Any, step: Any
+    ) -> tuple[Array, dict[str, Any], Any]:
+        """Summed log normaliser of a batch, expected statistics, and what is carried on."""
+
+        def evidence(expected):
+            return self.coupling.local_evidence(self, expected, batch, carried, step)
+
+        (value, carried), statistics = jax.value_and_grad(evidence, has_aux=True)(expected)
+        return value, statistics, carried
+
+    def steps_are_costly(self, data: Trajectories) -> bool:
+        """Whether distinct roles are a mean field, whose every frame takes a log-permanent."""
+        return self.coupling.is_joint and not self.coupling.is_exact(
+            self._agents_of_groups(data), self.num_roles
+        )
 
     def step_potentials(
         self, expected: dict[str, Any], chains: ChainData
@@ -255,27 +292,27 @@ class RoleHMM(ConjugateModel):
         """Statistics of rough labels of every step, as :func:`~ethogram.models.roles.starts.start_statistics`."""
         return start_statistics(self, rng, kind, batches)
 
-    def observation(self, parameters: dict[str, Any], data: Trajectories) -> HiddenMarkov | ExclusiveRoles:
+    def observation(self, parameters: dict[str, Any], data: Trajectories) -> Any:
         """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
         emission = self.emission.distribution(parameters)
         observed, states = jnp.asarray(data.observed), self._roles(data)
-        if self.exclusive is None:
-            initial, transition = parameters["initial"], parameters["transition"]
-            return HiddenMarkov(initial, transition, emission, jnp.asarray(data.lengths), observed, states)
-        groups = self.grouped_sequences(data)
-        states = None if states is None else states[groups]
-        return ExclusiveRoles(emission, jnp.asarray(data.lengths)[groups], observed[groups], states)
+        lengths = jnp.asarray(data.lengths)
+        if self.coupling.is_joint:
+            groups = self.grouped_sequences(data)
+            states = None if states is None else states[groups]
+            lengths, observed = lengths[groups], observed[groups]
+        return self.coupling.observation(emission, parameters, lengths, observed, states)
 
     def observed_value(self, data: Trajectories) -> Array:
         """The observations as the value of :meth:`observation`."""
         value = self.emission.read(data)
-        return value if self.exclusive is None else value[self.grouped_sequences(data)]
+        return value[self.grouped_sequences(data)] if self.coupling.is_joint else value
 
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of every parameter site."""
         chain: dict[str, tuple[str, ...]] = {"initial": ("state",), "transition": ("state", "next_state")}
         own = self.emission.site_dims
-        return {**chain, **own} if self.exclusive is None else {**own}
+        return {**chain, **own} if self.coupling.has_chain else {**own}
 
     def joint_sequences(self, batch: ChainData | GroupedChains) -> int:
         """How many agents a group of the batch has where roles are exclusive, else 1."""
@@ -283,7 +320,7 @@ class RoleHMM(ConjugateModel):
 
     def grouped_sequences(self, data: Trajectories) -> Int[np.ndarray, "group agent"] | None:
         """Sequence numbers of each group's agents, in order of appearance, where roles are exclusive, else None."""
-        if self.exclusive is None:
+        if not self.coupling.is_joint:
             return None
         num_agents = self._agents_of_groups(data)
         return np.argsort(np.asarray(data.group), kind="stable").reshape(-1, num_agents)
@@ -297,7 +334,12 @@ class RoleHMM(ConjugateModel):
         self.check(data)
         parameters = sample_parameters(self.bind(data).prior(), self.zeros)
         distribution = self.observation(parameters, data)
-        name = "sequence" if self.exclusive is None else "group"
+        if condition and isinstance(distribution, DistinctRoles) and not distribution.is_exact:
+            raise ValueError(
+                f"{distribution.event_shape[0]} agents have more than {MAX_MAPS} maps to {self.num_roles} roles: "
+                'the density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit it by ConjugateSVI'
+            )
+        name = "group" if self.coupling.is_joint else "sequence"
         with numpyro.plate(name, distribution.batch_shape[0]):
             value = self.observed_value(data) if condition else None
             numpyro.sample("observations", distribution, obs=value)
@@ -333,9 +375,9 @@ class RoleHMM(ConjugateModel):
         data = Trajectories(empty, None, None, each.astype(np.int32), observed, agent=agent, group=group)
         distribution = self.observation(parameters, data)
         x, states = _draw_observations(key_data, distribution)
-        if isinstance(distribution, ExclusiveRoles):
+        if self.coupling.is_joint:
             x = x.reshape(-1, *x.shape[2:])
-            states = jnp.where(observed, states.reshape(-1, 1), -1)
+            states = jnp.where(observed, states.reshape(len(x), -1), -1)
         x = np.asarray(x[..., None] if self.emission.event_dim == 0 else x)
         return Simulated(data._replace(observations=x), states, parameters)
 
@@ -347,7 +389,7 @@ def _draw_parameters(key: Array, prior: dict[str, ConjugateBlock]) -> dict[str, 
 
 
 @jax.jit
-def _draw_observations(key: Array, distribution: HiddenMarkov | ExclusiveRoles) -> tuple[Array, Array]:
+def _draw_observations(key: Array, distribution: Any) -> tuple[Array, Array]:
     """Observations, and the states or roles behind them."""
     if isinstance(distribution, HiddenMarkov):
         return distribution.sample_with_states(key)

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float, Int
+from jaxtyping import ArrayLike, Float, Int
 
 from ethogram.models.chains.log_space import logsumexp, safe_log
 from ethogram.models.roles.log_permanent import log_permanent, sample_matching
@@ -35,8 +35,8 @@ def _role_sets(num_agents: int, num_roles: int) -> Int[np.ndarray, "set agent"]:
     count = math.comb(num_roles, num_agents)
     if count > MAX_SETS:
         raise ValueError(
-            f"{num_agents} agents in {num_roles} roles leave {count} sets of roles, more than {MAX_SETS}: the probability "
-            "of distinct roles is not computed; give fewer roles"
+            f"{num_agents} agents in {num_roles} roles leave {count} sets of roles, more than {MAX_SETS}: the "
+            "probability of distinct roles is not computed; give fewer roles"
         )
     return np.array(list(itertools.combinations(range(num_roles), num_agents)), np.int32)
 
@@ -46,7 +46,7 @@ def _between(log_transition: Array, sets: np.ndarray) -> Float[Array, "set next_
 
 
 def log_prob_distinct(
-    initial: Array, transition: Array, num_agents: int, num_steps: int
+    initial: ArrayLike, transition: ArrayLike, num_agents: int, num_steps: int
 ) -> Float[Array, "time"]:
     """Log probability that the roles are distinct in all of the first 1, 2, ... frames.
 
@@ -73,7 +73,7 @@ def log_prob_distinct(
 
 
 def sample_distinct(
-    key: Array, initial: Array, transition: Array, num_agents: int, lengths: Array, num_steps: int
+    key: Array, initial: ArrayLike, transition: ArrayLike, num_agents: int, lengths: ArrayLike, num_steps: int
 ) -> Int[Array, "group time agent"]:
     """Roles of the agents of every group, given that they are distinct in every frame of its length.
 
@@ -82,7 +82,6 @@ def sample_distinct(
     log_initial, log_transition = safe_log(jnp.asarray(initial)), safe_log(jnp.asarray(transition))
     sets = _role_sets(num_agents, log_initial.shape[0])
     between = _between(log_transition, sets)
-    agents = jnp.arange(num_agents)
 
     def back(weight, _):
         return logsumexp(between + weight[None], axis=1), weight
@@ -108,6 +107,6 @@ def sample_distinct(
             roles = choose(key, into, after[jnp.maximum(length - 1 - t, 0)])
             return roles, roles
 
-        return lax.scan(step, agents * 0, (keys, jnp.arange(num_steps)))[1]
+        return lax.scan(step, jnp.asarray(sets[0]), (keys, jnp.arange(num_steps)))[1]
 
     return jax.vmap(one_group)(jax.random.split(key, len(lengths)), jnp.asarray(lengths))

@@ -13,7 +13,16 @@ from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.exponential_family import DirichletCoordinates
 from ethogram.models.roles.exclusive_roles import GroupedChains
 
-__all__ = ["START_KINDS", "kmeans_plus_plus", "label_frames", "segments", "start_statistics", "sticky"]
+__all__ = [
+    "START_KINDS",
+    "kmeans_plus_plus",
+    "label_frames",
+    "random_maps",
+    "rough_labels",
+    "segments",
+    "start_statistics",
+    "sticky",
+]
 
 START_KINDS = ("kmeans++", "sticky", "segments")
 
@@ -26,14 +35,11 @@ LLOYD_ROUNDS = 5
 def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
     """Statistics by block of rough labels of every step, of batches as the ``arrange`` of a role HMM gives them.
 
-    Exclusive roles start from one random map a group, whatever the kind. Known roles are kept.
+    Known roles are kept.
     """
-    num_roles, exclusive = model.num_roles, model.exclusive is not None
+    num_roles = model.num_roles
     chains = [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]
-    if exclusive:
-        labels = [_random_map(rng, batch, num_roles) for batch in batches]
-    else:
-        labels = _rough_labels(rng, kind, chains, model.emission, num_roles)
+    labels = model.coupling.start_labels(model, rng, kind, batches)
     for chain, label in zip(chains, labels, strict=True):
         if chain.states is not None:
             np.copyto(label, chain.states, where=np.asarray(chain.states) >= 0)
@@ -43,7 +49,7 @@ def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: l
     )
     held = np.concatenate([label[seen] for label, seen in zip(labels, observed, strict=True)])
     statistics = model.emission.label_statistics(rng, frames, held, num_roles)
-    if exclusive:
+    if not model.coupling.has_chain:
         return statistics
     initial, transition = np.zeros(num_roles), np.zeros((num_roles, num_roles))
     for chain, label in zip(chains, labels, strict=True):
@@ -57,14 +63,15 @@ def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: l
     }
 
 
-def _random_map(rng: np.random.Generator, batch: GroupedChains, num_roles: int) -> np.ndarray:
+def random_maps(rng: np.random.Generator, batch: GroupedChains, num_roles: int) -> np.ndarray:
+    """Labels (sequence, time) by one random map a group."""
     num_sequences, num_steps = batch.chains.observed.shape
     noise = rng.random((num_sequences // batch.num_agents, num_roles))
     roles = np.argsort(noise, axis=-1)[:, : batch.num_agents].reshape(-1, 1)
     return np.repeat(roles, num_steps, axis=1)
 
 
-def _rough_labels(
+def rough_labels(
     rng: np.random.Generator, kind: str, chains: list[ChainData], emission: Any, num_roles: int
 ) -> list[np.ndarray]:
     """Labels of every step; a step that was not observed takes that of the one before."""

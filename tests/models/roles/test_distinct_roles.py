@@ -1,0 +1,136 @@
+"""Roles distinct in every frame, against enumeration of all paths of maps."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from ethogram.models.roles.distinct_roles import DistinctRoles
+from ethogram.models.roles.log_permanent import log_permanent, log_permanent_and_marginals, matching_marginals
+from ethogram.models.roles.mean_field_roles import FrameChain, bound, improve, settle
+from ethogram.models.roles.role_maps import map_chain
+from ethogram.models.roles.role_sets import log_prob_distinct, sample_distinct
+
+STEPS = 3
+
+
+def problem(seed, num_agents, num_roles, num_steps=STEPS, spread=1.0):
+    """Log initial, log transition, potentials (1, time, agent, role)."""
+    rng = np.random.default_rng(seed)
+    initial, transition = rng.dirichlet(np.ones(num_roles)), rng.dirichlet(np.ones(num_roles), num_roles)
+    potentials = spread * rng.normal(size=(1, num_steps, num_agents, num_roles))
+    return np.log(initial), np.log(transition), potentials
+
+
+def every_path(log_initial, log_transition, potentials, distinct=True):
+    """Weights of all paths of all agents (path,), and the paths (path, time, agent)."""
+    num_steps, num_agents, num_roles = potentials.shape
+    joint = itertools.product(range(num_roles), repeat=num_agents)
+    frames = [roles for roles in joint if not distinct or len(set(roles)) == num_agents]
+    paths = np.array(list(itertools.product(frames, repeat=num_steps)))
+    weight = log_initial[paths[:, 0]].sum(-1)
+    weight = weight + log_transition[paths[:, :-1], paths[:, 1:]].sum((1, 2))
+    for t, a in itertools.product(range(num_steps), range(num_agents)):
+        weight = weight + potentials[t, a][paths[:, t, a]]
+    return weight, paths
+
+
+def log_total(weight):
+    return np.logaddexp.reduce(weight)
+
+
+@pytest.mark.parametrize(("num_agents", "num_roles"), [(2, 3), (3, 3), (1, 2)])
+def test_chain_of_maps_is_the_sum_over_all_paths(num_agents, num_roles):
+    log_initial, log_transition, potentials = problem(0, num_agents, num_roles)
+    weight, paths = every_path(log_initial, log_transition, potentials[0])
+    chain = map_chain(*map(jnp.asarray, (log_initial, log_transition, potentials)), jnp.array([STEPS]))
+    np.testing.assert_allclose(chain.log_normalizer()[0], log_total(weight), rtol=1e-12)
+    share = np.exp(weight - log_total(weight))
+    exact = np.stack([(share[:, None, None] * (paths == k)).sum(0) for k in range(num_roles)], axis=-1)
+    np.testing.assert_allclose(chain.marginals()[0], exact, atol=1e-12)
+    np.testing.assert_array_equal(chain.most_likely()[0], paths[weight.argmax()])
+
+
+@pytest.mark.parametrize(("num_agents", "num_roles"), [(2, 3), (3, 3)])
+def test_probability_of_distinct_roles_is_the_sum_over_all_paths(num_agents, num_roles):
+    log_initial, log_transition, potentials = problem(1, num_agents, num_roles)
+    found = log_prob_distinct(np.exp(log_initial), np.exp(log_transition), num_agents, STEPS)
+    for t in range(STEPS):
+        weight, _ = every_path(log_initial, log_transition, 0 * potentials[0, : t + 1])
+        np.testing.assert_allclose(found[t], log_total(weight), rtol=1e-10)
+    if num_agents == num_roles:
+        expected = (
+            math.lgamma(num_roles + 1) + log_initial.sum() + (STEPS - 1) * log_permanent(log_transition)
+        )
+        np.testing.assert_allclose(found[-1], expected, rtol=1e-10)
+
+
+def test_sampled_roles_have_the_probabilities_of_the_paths():
+    log_initial, log_transition, potentials = problem(2, 2, 3, num_steps=2)
+    weight, paths = every_path(log_initial, log_transition, 0 * potentials[0])
+    count = 20_000
+    drawn = sample_distinct(
+        jax.random.key(0), np.exp(log_initial), np.exp(log_transition), 2, np.full(count, 2), 2
+    )
+    number = {tuple(path.ravel()): i for i, path in enumerate(paths)}
+    seen = np.bincount([number[tuple(roles.ravel())] for roles in np.asarray(drawn)], minlength=len(paths))
+    expected = count * np.exp(weight - log_total(weight))
+    # 36 cells, 35 degrees of freedom: beyond 66.6 with probability 1e-3.
+    assert ((seen - expected) ** 2 / expected).sum() < 66.6
+
+
+@pytest.mark.parametrize("spread", [0.3, 2.0])
+def test_mean_field_bounds_the_sum_over_maps_and_never_falls(spread):
+    problems = [problem(seed, 3, 3, num_steps=7, spread=spread) for seed in range(4)]
+    alive = jnp.arange(7)[None] < 6
+
+    def both(log_initial, log_transition, potentials):
+        chain = FrameChain(log_initial, log_transition, potentials, alive)
+        exact = map_chain(*chain[:3], jnp.array([6]))
+        start = jnp.zeros_like(potentials)
+        first = improve(chain, start, 0)
+        values = [bound(chain, first)]
+        for step in (1, 2, 3):
+            first = improve(chain, first.marginals, step)
+            values.append(bound(chain, first))
+        settled = settle(chain, 10)
+        return exact.log_normalizer(), jnp.stack(values), settled.marginals, exact.marginals()
+
+    stacked = [jnp.stack(parts) for parts in zip(*problems, strict=True)]
+    exact, values, marginals, exact_marginals = jax.jit(jax.vmap(both))(*stacked)
+    assert (np.asarray(values) <= np.asarray(exact)[:, None] + 1e-9).all()
+    assert (np.diff(values, axis=1) >= -1e-9).all()
+    sums = np.asarray(marginals).sum(-1)
+    np.testing.assert_allclose(sums[:, 0, :6], 1, atol=1e-9)
+    np.testing.assert_array_equal(sums[:, 0, 6], 0)
+    assert (np.asarray(marginals).sum(-2) <= 1 + 1e-9).all()  # no role twice
+    if spread > 1:  # where roles are clear, the mean field is close
+        np.testing.assert_allclose(values[:, -1, 0], exact[:, 0], atol=1.5)
+        assert np.abs(marginals - exact_marginals).mean() < 0.1
+
+
+def test_pass_for_both_is_permanent_and_marginals():
+    potentials = np.random.default_rng(0).normal(size=(5, 3, 4))
+    total, marginals = log_permanent_and_marginals(potentials)
+    np.testing.assert_allclose(total, log_permanent(potentials), rtol=1e-12)
+    np.testing.assert_allclose(marginals, matching_marginals(potentials), rtol=1e-12)
+
+
+def test_distribution_sums_to_the_probability_of_distinct_roles():
+    rng = np.random.default_rng(3)
+    initial, transition = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3), 3)
+    table = rng.dirichlet(np.ones(2), 3)
+    values = np.array(list(itertools.product(range(2), repeat=4))).reshape(-1, 2, 2)
+    lengths, observed = np.full((len(values), 2), 2), np.ones(values.shape, bool)
+    joint = DistinctRoles(initial, transition, dist.CategoricalProbs(table), lengths, observed)
+    total = log_total(np.asarray(joint.log_prob(values)))
+    np.testing.assert_allclose(total, log_prob_distinct(initial, transition, 2, 2)[-1], rtol=1e-10)
+    x, roles = joint.sample_with_roles(jax.random.key(0))
+    assert x.shape == roles.shape == values.shape
+    assert (np.asarray(roles)[:, 0] != np.asarray(roles)[:, 1]).all()
