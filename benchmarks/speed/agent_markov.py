@@ -122,7 +122,9 @@ def sweep_of(fit: Fit, limit: int = 1) -> Contender:
     """CAVI iterations as the engine runs them."""
     latest, going = jnp.full(1, -jnp.inf), jnp.ones(1, bool)
     model = _on_device(fit.model)
-    return Contender(one_sweep, (model, fit.blocks, model.prior(), [fit.batch], going, latest, limit, 0.0))
+    return Contender(
+        one_sweep, (model, fit.blocks, model.prior(), [fit.batch], [()], going, latest, 0, limit, 0.0)
+    )
 
 
 def _on_device(tree: Any) -> Any:

@@ -11,10 +11,8 @@ from jaxtyping import Float, Int
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
 from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
-from ethogram.models.chains.markov_chain import e_step, most_likely_path
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
 from ethogram.models.roles.exclusive_roles import GroupedChains
-from ethogram.models.roles.log_permanent import matching_marginals
 from ethogram.models.roles.optimal_assignment import Assignment, checked_costs, ranked_assignment
 from ethogram.models.roles.role_hmm import RoleHMM
 
@@ -88,8 +86,10 @@ def assign_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajecto
 def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> InferredRoles:
     r"""Most likely role paths, and the probability of every role at every step.
 
-    Both use the expected log potentials of q, as its local step does. With exclusive roles the path of an agent is
-    its role in the optimal assignment, and the probabilities are the marginals of the matching.
+    Both use the expected log potentials of q, as its local step does. With ``exclusive="per_sequence"`` the path of an
+    agent is its role in the optimal assignment, and the probabilities are the marginals of the matching. With
+    ``exclusive="per_frame"`` the paths of a group are its most likely maps; where these are a mean field, the optimal
+    assignment of every frame given the marginals of its neighbours.
 
     Given draws, the probabilities are means over draws of the smoothed marginals, and the path has the most probable
     role of each step. Labels may switch between draws and chains: each draw is relabelled to overlap most with the
@@ -115,17 +115,15 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
     posterior = posterior_of(posterior, accepted=DRAWS)
     model, expected = posterior.model, posterior.expected_statistics()
     model.check(data)
-    chains = _chains(model, data)
     inside = np.asarray(valid_steps(data))
-    if model.exclusive is None:
-        path, probability = _decode(model, expected, chains)
-        return InferredRoles(np.asarray(path), np.asarray(probability))
     groups = model.grouped_sequences(data)
-    potentials = _role_potentials(model, expected, chains)
-    probability = np.empty(potentials.shape, potentials.dtype)
-    probability[groups] = matching_marginals(potentials[groups])
-    path = np.where(inside, assign_roles(posterior, data).role[:, None], -1)
-    return InferredRoles(path.astype(np.int32), np.where(inside[..., None], probability[:, None], 0))
+    order = np.arange(data.num_sequences) if groups is None else groups.ravel()
+    found = model.coupling.decode(model, expected, model.arrange(data.take(order)))
+    path, probability = (np.empty_like(part) for part in found)
+    path[order], probability[order] = found
+    return InferredRoles(
+        np.where(inside, path, -1).astype(np.int32), np.where(inside[..., None], probability, 0)
+    )
 
 
 def _chains(model: Any, data: Trajectories) -> Any:
@@ -136,11 +134,3 @@ def _chains(model: Any, data: Trajectories) -> Any:
 @jax.jit
 def _role_potentials(model, expected, chains):
     return model.role_potentials(expected, chains)
-
-
-@jax.jit
-def _decode(model, expected, chains):
-    log_initial, log_transition = expected["initial"].concentration, expected["transition"].concentration
-    steps = model.step_potentials(expected, chains)
-    path = most_likely_path(log_initial, log_transition, steps, chains.lengths).path
-    return path, e_step(log_initial[None], log_transition[None], steps[None], chains.lengths[None]).state[0]
