@@ -22,8 +22,14 @@ __all__ = ["FOLDER", "PICTURES", "make_pictures"]
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 
-PICTURES: Mapping[str, dict[str, Any]] = {name: {} for name in SYSTEMS} | {"role-hmm": {"sides": ("away",)}}
-"""Sizes of each system's tour that differ from those of its long form: one team is enough for a picture."""
+PICTURES: Mapping[str, dict[str, Any]] = {
+    "role-hmm": {"sides": ("away",)},
+    "agent-markov": {},
+    "noisy-mdp": {},
+    "gp-irl": {"size": 10, "trajectories": 32, "steps": 200},
+    "marginal-map": {},
+}
+"""Sizes that differ from those of the long tour: one team, and an objectworld as in the README, until convergence."""
 
 
 def make_pictures(systems: Sequence[str], folder: Path = FOLDER) -> list[Path]:

@@ -63,6 +63,13 @@ class Exportable(HasHooks, declares_hooks=True):
         """The data as a value of `observation`."""
         raise NotImplementedError(f"{type(self).__name__} has no method observed_value")
 
+    def log_prob_of_condition(self, parameters: dict[str, Any], data: Any) -> Any:
+        """Log probability, summed, of a condition that `observation` scores with the data, such as distinct roles.
+
+        Held-out scores subtract it. Default 0: there is none.
+        """
+        return 0.0
+
     def grouped_sequences(self, data: Any) -> Int[np.ndarray, "group agent"] | None:
         """Sequence numbers behind each batch entry of `observation`. Default None: one sequence an entry."""
         return None

@@ -38,8 +38,9 @@ class ScoreCurve(NamedTuple):
 def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float:
     """Held-out log likelihood at the posterior means, in nats per observed step.
 
-    A plug-in score: one normalised model, comparable with others. Further evidence in the test data, such as
-    ``stay``, is scored with them; set it to missing (-1) to score the actions alone.
+    A plug-in score: one normalised model, comparable with others. Roles that are distinct in every frame are a
+    condition D, and the score is that of p(x | D): beyond 720 maps of agents to roles a lower bound. Further evidence
+    in the test data, such as ``stay``, is scored with them; set it to missing (-1) to score the actions alone.
 
     Parameters
     ----------
@@ -67,7 +68,8 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
     steps = int(np.sum(np.asarray(known)))
     if steps == 0:
         raise ValueError("test data have no observed step")
-    return float(_total(distribution, value)) / steps
+    condition = posterior.model.log_prob_of_condition(mean, test)
+    return float(_total(distribution, value) - condition) / steps
 
 
 @jax.jit

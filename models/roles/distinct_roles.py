@@ -20,7 +20,7 @@ from ethogram.models.chains.conjugate_chain import masked_log_likelihood
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.roles.mean_field_roles import FrameChain, bound, settle
 from ethogram.models.roles.role_maps import MAX_MAPS, map_chain, num_maps
-from ethogram.models.roles.role_sets import sample_distinct
+from ethogram.models.roles.role_sets import log_prob_distinct, sample_distinct
 
 __all__ = ["SETTLING", "DistinctRoles"]
 
@@ -102,6 +102,13 @@ class DistinctRoles(dist.Distribution):
         if self.is_exact:
             return map_chain(*chain[:3], self._group_lengths).log_normalizer()
         return bound(chain, jax.lax.stop_gradient(settle(chain, SETTLING)))
+
+    def log_prob_distinct(self) -> Float[Array, "*batch"]:
+        """Log probability that the roles of each group are distinct in every frame, by `role_sets`."""
+        num_agents, num_steps = self.event_shape[:2]
+        each = log_prob_distinct(self.initial, self.transition, num_agents, num_steps)
+        lengths = self._group_lengths
+        return jnp.where(lengths > 0, each[jnp.maximum(lengths - 1, 0)], 0)
 
     def smooth(self, value: Any) -> Float[Array, "*batch time agent role"]:
         """Posterior probability of every role of every agent in every frame (group, time, agent, role)."""

@@ -303,6 +303,11 @@ class RoleHMM(ConjugateModel):
             lengths, observed = lengths[groups], observed[groups]
         return self.coupling.observation(emission, parameters, lengths, observed, states)
 
+    def log_prob_of_condition(self, parameters: dict[str, Any], data: Trajectories) -> Any:
+        """Log probability of roles that are distinct in every frame of all groups; 0 where this is no condition."""
+        distribution = self.observation(parameters, data)
+        return jnp.sum(distribution.log_prob_distinct()) if isinstance(distribution, DistinctRoles) else 0.0
+
     def observed_value(self, data: Trajectories) -> Array:
         """The observations as the value of :meth:`observation`."""
         value = self.emission.read(data)
@@ -332,13 +337,13 @@ class RoleHMM(ConjugateModel):
         ``observations``, with one batch entry a sequence, or a group where roles are exclusive.
         """
         self.check(data)
+        if condition and self.steps_are_costly(data):
+            raise ValueError(
+                f"{self._agents_of_groups(data)} agents have more than {MAX_MAPS} maps to {self.num_roles} roles: the "
+                'density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit the model by ConjugateSVI'
+            )
         parameters = sample_parameters(self.bind(data).prior(), self.zeros)
         distribution = self.observation(parameters, data)
-        if condition and isinstance(distribution, DistinctRoles) and not distribution.is_exact:
-            raise ValueError(
-                f"{distribution.event_shape[0]} agents have more than {MAX_MAPS} maps to {self.num_roles} roles: "
-                'the density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit it by ConjugateSVI'
-            )
         name = "group" if self.coupling.is_joint else "sequence"
         with numpyro.plate(name, distribution.batch_shape[0]):
             value = self.observed_value(data) if condition else None
