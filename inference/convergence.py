@@ -16,7 +16,15 @@ import numpy as np
 from jaxtyping import Float
 from numpyro.infer import MCMC
 
-__all__ = ["LARGEST_R_HAT", "LEAST_ESS", "Convergence", "convergence", "grouped_draws", "warn_of_convergence"]
+__all__ = [
+    "LARGEST_R_HAT",
+    "LEAST_ESS",
+    "Convergence",
+    "convergence",
+    "grouped_draws",
+    "pooled_draws",
+    "warn_of_convergence",
+]
 
 LEAST_ESS = 100
 LARGEST_R_HAT = 1.01
@@ -90,11 +98,19 @@ def warn_of_convergence(chains: Mapping[str, Any]) -> dict[str, Convergence]:
     if poor:
         warnings.warn(
             f"the draws have not converged: {'; '.join(poor)}, where a summary needs an ESS of {LEAST_ESS} and, of "
-            f"several chains, an r_hat of at most {LARGEST_R_HAT}: run more draws, use NUTS, or other moves of PXDA",
+            f"several chains, an r_hat of at most {LARGEST_R_HAT}: run more draws, or use another sampler: NUTS, or "
+            "other moves of PXDA",
             UserWarning,
             stacklevel=_outside(sys._getframe()),
         )
     return found
+
+
+def pooled_draws(name: str, draws: np.ndarray) -> np.ndarray:
+    """Draws (draw, point), of one chain or of (chain, draw, point), with the warning where they have not converged."""
+    chains = draws if draws.ndim == 3 else draws[None]
+    warn_of_convergence({name: chains})
+    return chains.reshape(-1, draws.shape[-1])
 
 
 def _outside(frame: FrameType) -> int:

@@ -32,7 +32,7 @@ from ethogram.inference.choices.gibbs_sweep import (
     sweep,
     with_prior,
 )
-from ethogram.models.arguments import is_concrete, refuse, require_integer, require_one_of
+from ethogram.models.arguments import is_concrete, refuse, require_integer, require_key, require_one_of
 from ethogram.models.choices.checks import digest
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
@@ -110,7 +110,7 @@ class PXDA(MCMCKernel):
     TypeError, ValueError
         If the model is not a NoisyMDP, a name is unknown, a scale prior does not go with the moves, or a collapsed
         scale does not go with the winner. `init` raises what the model's call does, and where a weight of a decision
-        is not an integer.
+        is not an integer or the key is no key.
 
     Warns
     -----
@@ -184,7 +184,7 @@ class PXDA(MCMCKernel):
 
     def init(
         self,
-        rng_key: Array,
+        rng_key: Any,
         num_warmup: int,
         init_params: Any = None,
         model_args: tuple = (),
@@ -203,6 +203,8 @@ class PXDA(MCMCKernel):
         if found is not None:
             warnings.warn(f"{found}: only the prior bounds the values along it", stacklevel=2)
         single = is_prng_key(rng_key)
+        if not single and not (np.ndim(rng_key) and is_prng_key(rng_key[0])):
+            require_key(rng_key, "rng_key")
         num_chains = 1 if single else rng_key.shape[0]
         chains = () if single else (num_chains,)
         dtype = problem.design.dtype

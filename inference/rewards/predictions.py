@@ -17,6 +17,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.inference.rewards.gaussian import white_root
 from ethogram.models.arguments import Reals, read_reals
 from ethogram.models.mdps.mdp import MDP
@@ -29,6 +30,9 @@ __all__ = [
     "RewardPrediction", "RewardTransfer", "ThreePolicies", "difference_coverage", "policies", "predict_reward",
     "transfer_reward",
 ]  # fmt: skip
+
+SAMPLED = ("scale", "relevance", "reward", "u", "u_white")
+"""Sites that predictions depend on."""
 
 
 class RewardPrediction(NamedTuple):
@@ -69,7 +73,7 @@ class ThreePolicies(NamedTuple):
 
 
 def predict_reward(
-    key: Array, model: GPIRL, samples: Mapping[str, Any], features: Reals, *, noise_free: bool = False
+    key: Array, model: GPIRL, samples: Any, features: Reals, *, noise_free: bool = False
 ) -> RewardPrediction:
     """Posterior predictive rewards of new states.
 
@@ -77,8 +81,9 @@ def predict_reward(
     ----------
     key : typed PRNG key.
     model : the fitted model.
-    samples : draws by site, of a `RewardPosterior`, of numpyro's MCMC (``get_samples()``) or of its SVI: ``scale``,
-        ``relevance``, and ``reward``, or where the model has inducing points ``u_white`` or ``u``.
+    samples : numpyro's `MCMC` after its run; or draws by site, of a `RewardPosterior`, of an `MCMC`
+        (``get_samples()``) or of numpyro's SVI, whose convergence is not judged: ``scale``, ``relevance``, and
+        ``reward``, or where the model has inducing points ``u_white`` or ``u``.
     features : (state, feature) or (state, action, feature), in the units of the model's.
     noise_free : whether to leave out the noise of new states.
 
@@ -86,6 +91,11 @@ def predict_reward(
     ------
     TypeError, ValueError
         Features do not fit the model's, a site is missing, or draws have an axis ``expert``: select one.
+
+    Warns
+    -----
+    UserWarning
+        If a site of the `MCMC` has fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
     (features,) = read_reals(features=features)
     if features.ndim != model.features.ndim or features.shape[-1] != model.num_features:
@@ -93,7 +103,7 @@ def predict_reward(
             f"features has shape {features.shape}, the model's {model.features.shape}: give the same number of axes, "
             "and the same last one"
         )
-    scale, relevance, known = _known(model, samples)
+    scale, relevance, known = _known(model, _by_site(samples))
     flat = features.reshape(-1, features.shape[-1]).astype(model.features.dtype)
     points = model.points if model.inducing is None else model.points[model.inducing]
     noise = jnp.asarray(model.noise, flat.dtype)
@@ -122,7 +132,7 @@ def predict_reward(
 def transfer_reward(
     key: Array,
     model: GPIRL,
-    samples: Mapping[str, Any],
+    samples: Any,
     mdp: MDP,
     features: Reals,
     *,
@@ -147,6 +157,7 @@ def transfer_reward(
         raise ValueError(
             f"features has shape {np.shape(features)}: give features of the {shape} states (and actions) of mdp"
         )
+    samples = _by_site(samples)
     reward = predict_reward(key, model, samples, features, noise_free=noise_free)
     times = jnp.asarray(samples.get("rationality", model.rationality), reward.draws.dtype)
     times = jnp.broadcast_to(times, len(reward.draws)).reshape(-1, *[1] * len(shape))
@@ -216,6 +227,15 @@ def difference_coverage(
     # The share of draws below the truth determines which central intervals cover it.
     width = np.sort(2 * np.abs(np.concatenate(below) - 0.5))
     return np.asarray(np.searchsorted(width, levels, side="right") / len(width))
+
+
+def _by_site(samples: Any) -> Mapping[str, Any]:
+    """Draws by site; those of an `MCMC` with the warning where they have not converged, of sites that were sampled."""
+    chains = grouped_draws(samples)
+    if chains is None:
+        return samples
+    warn_of_convergence({name: chains[name] for name in SAMPLED if name in chains})
+    return samples.get_samples()
 
 
 def _known(model: GPIRL, samples: Any) -> tuple[Array, Array, Array]:

@@ -37,13 +37,14 @@ To infer the player's values from them:
 
     import jax
     from numpyro.infer import MCMC, NUTS
-    from ethogram import NoisyMDP
+    from ethogram import NoisyMDP, summarize_choices
     from ethogram.domains.tetris import load_games
 
-    games = load_games({path!r})
-    mcmc = MCMC(NUTS(NoisyMDP(2500.0, kind="features")), num_warmup=500, num_samples=1000)
-    mcmc.run(jax.random.key(0), games.play.decisions)
-    mcmc.print_summary()"""
+    decisions = load_games({path!r}).play.decisions
+    model = NoisyMDP(2500.0, kind="features")
+    mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=1000, num_chains=2, chain_method="vectorized")
+    mcmc.run(jax.random.key(0), decisions)
+    print(summarize_choices(model, mcmc, decisions))  # warns where the draws have not converged"""
 
 
 class _Move(NamedTuple):

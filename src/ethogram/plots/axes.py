@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["axes_or_new", "legend_beside"]
+import numpy as np
+
+__all__ = ["axes_or_new", "draw_band", "legend_beside"]
 
 
 def axes_or_new(ax: Any, size: tuple[float | int, float | int]) -> Any:
@@ -14,6 +16,13 @@ def axes_or_new(ax: Any, size: tuple[float | int, float | int]) -> Any:
     import matplotlib.pyplot as plt
 
     return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def draw_band(axes: Any, places: np.ndarray, draws: np.ndarray, colour: Any) -> None:
+    """Draw the mean and the central 90 % interval of draws (draw, point) at places (point,)."""
+    lower, upper = np.percentile(draws, [5, 95], axis=0)
+    axes.fill_between(places, lower, upper, color=colour, alpha=0.3, linewidth=0, label="90 % interval")
+    axes.plot(places, draws.mean(0), color=colour, label="posterior mean")
 
 
 def legend_beside(axes: Any, title: str, handles: Any = None) -> None:

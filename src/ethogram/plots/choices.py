@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ethogram.plots.axes import axes_or_new, legend_beside
+from ethogram.inference.convergence import pooled_draws
+from ethogram.plots.axes import axes_or_new, draw_band, legend_beside
 
 __all__ = ["error_curve", "probability_band", "reliability", "value_marginals"]
 
@@ -28,7 +29,7 @@ def value_marginals(
 
     Parameters
     ----------
-    draws : (draw, value).
+    draws : (draw, value), or (chain, draw, value), as in ``mcmc.get_samples(group_by_chain=True)``.
     ax : axes to draw into.
     names : of the values; None numbers them.
     truth : (value,), shown as crosses.
@@ -38,14 +39,22 @@ def value_marginals(
     ------
     ValueError
         If the shapes disagree, or there are fewer than two draws.
+
+    Warns
+    -----
+    UserWarning
+        If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
-    samples = np.asarray(draws, float)
-    if samples.ndim != 2 or len(samples) < 2:
-        raise ValueError(f"draws has shape {samples.shape}: pass (draw, value), with at least two draws")
-    count = samples.shape[1]
+    given = np.asarray(draws, float)
+    if given.ndim not in (2, 3) or np.prod(given.shape[:-1]) < 2:
+        raise ValueError(
+            f"draws has shape {given.shape}: pass (draw, value) or (chain, draw, value), with at least two draws"
+        )
+    count = given.shape[-1]
     labels = [str(number) for number in range(count)] if names is None else list(names)
     if len(labels) != count or (truth is not None and np.shape(truth) != (count,)):
         raise ValueError(f"names and truth must have {count} entries: pass one per value")
+    samples = pooled_draws("values", given)
     axes = axes_or_new(ax, (5, 0.8 * count + 1))
     rows = np.arange(count)[::-1]
     parts = axes.violinplot(samples, rows, orientation="horizontal", widths=0.8, showextrema=False)
@@ -117,7 +126,7 @@ def probability_band(
     Parameters
     ----------
     x : (point,).
-    draws : (draw, point) probabilities.
+    draws : probabilities (draw, point), or (chain, draw, point).
     ax : axes to draw into.
     seen : places, observed shares and counts, each (bin,); error bars are one standard error.
     colour : of the band.
@@ -126,14 +135,19 @@ def probability_band(
     ------
     ValueError
         If draws and x differ in their number of points.
+
+    Warns
+    -----
+    UserWarning
+        If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
-    samples, places = np.asarray(draws, float), np.asarray(x, float)
-    if samples.shape[1:] != places.shape:
-        raise ValueError(f"draws has shape {samples.shape}, x {places.shape}: pass (draw, {len(places)})")
+    given, places = np.asarray(draws, float), np.asarray(x, float)
+    if given.ndim not in (2, 3) or given.shape[-1:] != places.shape:
+        raise ValueError(
+            f"draws has shape {given.shape}, x {places.shape}: pass (draw, {places.size}), or with a leading chain axis"
+        )
     axes = axes_or_new(ax, (5, 3.5))
-    lower, upper = np.percentile(samples, [5, 95], axis=0)
-    axes.fill_between(places, lower, upper, color=colour, alpha=0.3, linewidth=0, label="90 % interval")
-    axes.plot(places, samples.mean(0), color=colour, label="posterior mean")
+    draw_band(axes, places, pooled_draws("probabilities", given), colour)
     if seen is not None:
         at, share, number = (np.asarray(part, float) for part in seen)
         error = np.sqrt(np.maximum(share * (1 - share), 0.25 / np.maximum(number, 1)) / np.maximum(number, 1))

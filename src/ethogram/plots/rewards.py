@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ethogram.inference.convergence import pooled_draws
 from ethogram.inference.rewards.predictions import difference_coverage
-from ethogram.plots.axes import axes_or_new
-from ethogram.plots.choices import probability_band
+from ethogram.plots.axes import axes_or_new, draw_band
 
 __all__ = ["coverage_curve", "learning_curve", "relevance_forest", "reward_band", "reward_map"]
 
@@ -84,7 +84,7 @@ def reward_band(
     Parameters
     ----------
     places : (point,) values of the feature.
-    draws : (draw, point).
+    draws : (draw, point) of a variational or any other fit; or (chain, draw, point), of MCMC.
     ax : axes to draw into.
     truth : (point,), a reference line.
     truth_label : its legend entry.
@@ -94,9 +94,19 @@ def reward_band(
     ------
     ValueError
         If the shapes disagree.
+
+    Warns
+    -----
+    UserWarning
+        If draws by chain have fewer than 100 effective samples, or an r_hat above 1.01.
     """
-    at = np.asarray(places, float)
-    axes = probability_band(at, draws, ax, colour=colour)
+    at, samples = np.asarray(places, float), np.asarray(draws, float)
+    if samples.ndim not in (2, 3) or samples.shape[-1:] != at.shape:
+        raise ValueError(
+            f"draws has shape {samples.shape}, places {at.shape}: give (draw, {at.size}), or with a leading chain axis"
+        )
+    axes = axes_or_new(ax, (5, 3.5))
+    draw_band(axes, at, pooled_draws("reward", samples) if samples.ndim == 3 else samples, colour)
     if truth is not None:
         line = np.asarray(truth, float)
         if line.shape != at.shape:

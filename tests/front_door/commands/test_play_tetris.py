@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -70,6 +71,18 @@ def test_games_that_are_played_are_games_that_are_read(tmp_path):
     assert games.play.game[-1] >= 3 and (np.diff(games.play.game) >= 0).all()
     assert "Game 0 is over." in said and "60, without a decision: 0" in said
     assert len(np.unique(games.play.decisions.choice)) > 10
+
+
+def test_the_code_that_is_printed_summarises_the_values(tmp_path):
+    """It compiles, and ends with the summary that warns; only NUTS is left out, since it takes a minute."""
+    _, said = played(tmp_path / "games.csv", [*random_lines(0, 8), "q"], seed=0)
+    code = textwrap.dedent(said.split("To infer the player's values from them:")[1])
+    assert "print_summary" not in code and "print(summarize_choices(model, mcmc, decisions))" in code
+    lines = [line for line in code.splitlines() if "mcmc" not in line]
+    names: dict = {}
+    exec("\n".join(lines), names)
+    compile(code, "printed", "exec")
+    assert names["decisions"].num_decisions == 8 and callable(names["summarize_choices"])
 
 
 def test_keys_move_and_turn_along_the_top_edge(tmp_path):

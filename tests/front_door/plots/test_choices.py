@@ -7,6 +7,7 @@ import pytest
 
 from ethogram.inference.choices.predictions import Calibration
 from ethogram.plots import choices as plots_choices
+from ethogram.plots import rewards as plots_rewards
 
 
 @pytest.fixture
@@ -37,6 +38,26 @@ def test_marginals_stand_in_rows_from_the_top(axes):
     lowest = axes.get_legend().get_window_extent().y0
     highest = axes.transData.transform((0, 1.4))[1]  # of what is drawn in the first row
     assert highest < lowest
+
+
+def test_plots_of_draws_that_have_not_converged_warn(axes):
+    """Of one chain that drifts, and of two chains apart, each of which has converged."""
+    good = np.random.default_rng(0).normal(size=(2, 200, 2))
+    drift, apart = good[0] + np.linspace(0, 20, 200)[:, None], good + np.array([0.0, 3.0])[:, None, None]
+    plots_choices.value_marginals(good, axes)
+    np.testing.assert_allclose(axes.lines[0].get_xdata(), good.mean((0, 1)))
+    for draw in (
+        lambda draws: plots_choices.value_marginals(draws, axes),
+        lambda draws: plots_choices.probability_band([0, 1], draws, axes),
+    ):
+        draw(good)
+        for draws in (drift, apart):
+            with pytest.warns(UserWarning, match="the draws have not converged") as seen:
+                draw(draws)
+            assert len(seen) == 1 and seen[0].filename == __file__
+    with pytest.warns(UserWarning, match="the draws have not converged"):
+        plots_rewards.reward_band([0, 1], apart, axes)
+    plots_rewards.reward_band([0, 1], good[0, :20], axes)  # of a variational fit, as far as anyone can see
 
 
 def test_curves_are_means_over_repetitions(axes):

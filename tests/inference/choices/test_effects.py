@@ -14,11 +14,10 @@ from ethogram.inference.choices.effects import (
     marginal_effects,
     willingness_to_pay,
 )
+from ethogram.inference.convergence import LEAST_ESS
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.data.trajectories import Metadata
-
-pytestmark = pytest.mark.filterwarnings("ignore:the draws have not converged")
 
 MODEL = NoisyMDP(9.0, "features")
 
@@ -31,6 +30,11 @@ def decisions(**parts):
     return data._replace(**parts)
 
 
+def constant(theta):
+    """As many equal draws as a summary needs."""
+    return np.repeat([theta], LEAST_ESS, axis=0)
+
+
 def shares(features, theta, weight):
     first = norm.cdf((features[:, 0] - features[:, 1]) @ theta / np.sqrt(2))
     return np.array([weight @ first, weight @ (1 - first)]) / weight.sum()
@@ -39,7 +43,7 @@ def shares(features, theta, weight):
 @pytest.mark.parametrize(("weight", "beta"), [(None, None), (np.arange(30.0), 0.6)])
 def test_shares_and_their_derivatives(weight, beta):
     theta, data = np.array([0.7, -0.4]), decisions(weight=weight)
-    model, samples = NoisyMDP(9.0, "features", beta=beta), {"theta": theta[None]}
+    model, samples = NoisyMDP(9.0, "features", beta=beta), {"theta": constant(theta)}
     often = np.ones(30) if weight is None else weight
     with jax.enable_x64(True):
         found = choice_shares(model, samples, data)
@@ -73,19 +77,19 @@ def test_subjects_use_their_own_values():
     theta = np.array([[0.7, -0.4], [-0.2, -1.0]])
     who = np.arange(30) % 2
     data = decisions(subject=who)
-    found = marginal_effects(MODEL, {"theta": theta[None]}, data, 0)
+    found = marginal_effects(MODEL, {"theta": constant(theta)}, data, 0)
     parts = [
-        marginal_effects(MODEL, {"theta": theta[None, i]}, decisions().take(who == i), 0).mean
+        marginal_effects(MODEL, {"theta": constant(theta[i])}, decisions().take(who == i), 0).mean
         for i in range(2)
     ]
     np.testing.assert_allclose(found.mean, np.mean(parts, axis=0), rtol=1e-4)
-    paid = willingness_to_pay(MODEL, {"theta": theta[None]}, data, "hours", "price")
+    paid = willingness_to_pay(MODEL, {"theta": constant(theta)}, data, "hours", "price")
     np.testing.assert_allclose(paid.median, [0.7 / 0.4, -0.2], rtol=1e-6)
 
 
 def test_a_slot_without_options_has_no_elasticity():
     data = decisions(legal=np.broadcast_to([True, False], (30, 2)))
-    samples = {"theta": np.array([[0.7, -0.4]])}
+    samples = {"theta": constant([0.7, -0.4])}
     np.testing.assert_allclose(choice_shares(MODEL, samples, data).mean, [1, 0], atol=1e-6)
     found = elasticities(MODEL, samples, data, 0).mean
     assert np.isnan(found[1]).all()
@@ -105,7 +109,7 @@ def log_shares(mu):
 
 def test_elasticities_of_shares_that_underflow():
     """Single precision, where the share of an option that is 19 behind is no number above zero."""
-    samples = {"theta": np.array([[1.0]])}
+    samples = {"theta": constant([1.0])}
     one = Decisions.from_list([[[0.0], [19.0]]])
     found = elasticities(MODEL, samples, one, 0).mean
     rate = np.exp(norm.logpdf(-19 / np.sqrt(2)) - norm.logcdf(-19 / np.sqrt(2))) / np.sqrt(2)
@@ -131,7 +135,7 @@ def test_slots_of_decisions_that_do_not_count_have_no_elasticity():
         legal=np.stack([np.ones(30, bool), np.arange(30) > 9], axis=1), weight=np.arange(30) < 10
     )
     data = data._replace(weight=data.weight.astype(float))
-    found = elasticities(MODEL, {"theta": np.array([[0.7, -0.4]])}, data, 0).mean
+    found = elasticities(MODEL, {"theta": constant([0.7, -0.4])}, data, 0).mean
     assert np.isnan(found[1]).all() and np.isfinite(found[0]).all()
 
 
@@ -165,4 +169,4 @@ def test_probabilities_of_next_states_have_no_unit_more(ask):
 )
 def test_what_is_wrong_is_named(ask, message):
     with pytest.raises(ValueError, match=message):
-        ask({"theta": np.zeros((3, 2))}, decisions())
+        ask({"theta": constant([0.0, 0.0])}, decisions())

@@ -186,6 +186,13 @@ def test_resuming_in_another_process_is_the_same_run():
     np.testing.assert_array_equal(whole, np.concatenate([first, second]))
 
 
+@pytest.mark.parametrize("key", [0, 1.5, None, "key"])
+def test_what_is_no_key_is_named(key):
+    mcmc = MCMC(PXDA(NoisyMDP(4.0, "features")), num_warmup=1, num_samples=1, progress_bar=False)
+    with pytest.raises(TypeError, match=f"rng_key must be one typed key, not {type(key).__name__}: pass"):
+        mcmc.run(key, ragged_decisions())
+
+
 def test_fields_that_do_not_exist_are_refused_by_name():
     mcmc = MCMC(PXDA(NoisyMDP(4.0, "features")), num_warmup=1, num_samples=1, progress_bar=False)
     with pytest.raises(

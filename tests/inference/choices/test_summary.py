@@ -17,8 +17,6 @@ from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.data.trajectories import Metadata
 
-pytestmark = pytest.mark.filterwarnings("ignore:the draws have not converged")
-
 
 def two_options(count=60, seed=0, **parts):
     random = np.random.default_rng(seed)
@@ -98,7 +96,7 @@ def test_the_likelihood_is_at_its_maximum_whatever_the_prior(kappa, rewards):
     size = 2 if rewards is False else 3
     full = data if rewards is False else data._replace(features=with_constants(data))
     best = minimize(lambda theta: -log_likelihood(theta, full), np.zeros(size), method="BFGS")
-    told = summarize_choices(model, {"theta": np.zeros((2, size))}, data)
+    told = summarize_choices(model, {"theta": np.zeros((100, size))}, data)
     assert told.evaluated_at == "maximum" and told.separated is None
     assert told.log_likelihood == pytest.approx(-best.fun, abs=1e-6)
     assert told.aic == pytest.approx(2 * size + 2 * best.fun, abs=1e-5)
@@ -109,7 +107,7 @@ def test_the_likelihood_is_at_its_maximum_whatever_the_prior(kappa, rewards):
 def test_subjects_are_summarised_each_at_the_mean():
     who = np.arange(60) % 3
     data, model = two_options(subject=who), NoisyMDP(9.0, "features")
-    draws = np.random.default_rng(1).normal((0.8, -0.4), 0.2, size=(50, 3, 2))
+    draws = np.random.default_rng(1).normal((0.8, -0.4), 0.2, size=(500, 3, 2))
     told = summarize_choices(model, {"theta": draws}, data)
     assert told.names[:3] == ["v[0, hours]", "v[0, price]", "v[1, hours]"]
     each = [log_likelihood(draws.mean(0)[i], data.take(who == i)) for i in range(3)]
@@ -121,13 +119,17 @@ def test_subjects_are_summarised_each_at_the_mean():
 
 def test_separated_choices_are_told():
     data = Decisions.from_list([[[1.0], [0.0]]] * 3, [0, 0, 0])
-    told = summarize_choices(NoisyMDP(4.0, "features"), {"theta": np.ones((5, 1))}, data)
+    told = summarize_choices(NoisyMDP(4.0, "features"), {"theta": np.ones((100, 1))}, data)
     assert "the choices are separated" in told.separated
     assert "separated" in str(told)
     assert told.evaluated_at == "posterior mode" and "log likelihood at the posterior mode" in str(told)
     assert told.log_likelihood == find_choice_mode(NoisyMDP(4.0, "features"), data).log_likelihood
     wide = NoisyMDP(dist.HalfNormal(2.0), "features")
-    told = summarize_choices(wide, {"theta": np.array([[0.5], [1.5]])}, data)
+    told = summarize_choices(
+        wide,
+        {"theta": 1 + np.random.default_rng(0).permutation(np.repeat([[-0.5], [0.5]], 200, axis=0))},
+        data,
+    )
     assert told.evaluated_at == "posterior mean"
     assert told.log_likelihood == pytest.approx(3 * norm.logcdf(1 / np.sqrt(2)), abs=1e-9)
 

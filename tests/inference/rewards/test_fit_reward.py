@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import MCMC, SVI, Trace_ELBO
 from numpyro.optim import Adam
 
 import ethogram
@@ -268,6 +268,39 @@ def test_rewards_of_other_states_against_dense_algebra():
     np.testing.assert_allclose(
         clean.sd, np.sqrt(np.diag(rest) - less + (rewards @ cross.T).var(0)), rtol=1e-8
     )
+
+
+class Chains(MCMC):
+    """An MCMC that has run, with draws of our own."""
+
+    def __init__(self, **sites):
+        self.sites = sites
+
+    def get_samples(self, group_by_chain=False):
+        return {
+            name: site if group_by_chain else site.reshape(-1, *site.shape[2:])
+            for name, site in self.sites.items()
+        }
+
+
+def test_predictions_read_mcmc_and_warn_where_it_has_not_converged(fixed):
+    """Samples by site may be of q, and are not judged."""
+    model = fixed.posterior.model
+    drawn = fixed.posterior.sample(jax.random.key(1), 400)
+    sites = {name: np.asarray(drawn[name]).reshape(2, 200, *drawn[name].shape[1:]) for name in drawn}
+    key, features = jax.random.key(2), np.array([[1.5]])
+    good = predict_reward(key, model, Chains(**sites), features)
+    np.testing.assert_allclose(good.mean, predict_reward(key, model, drawn, features).mean, rtol=1e-6)
+    sites["scale"] = sites["scale"] * np.array([1.0, 1.5])[:, None]
+    sites["scale"] = sites["scale"] * np.exp(0.01 * np.random.default_rng(0).normal(size=(2, 200)))
+    world = MDP.deterministic([[0, 1], [1, 0]], discount=0.5)
+    for predict in (
+        lambda: predict_reward(key, model, Chains(**sites), features),
+        lambda: transfer_reward(key, model, Chains(**sites), world, [[1.5], [2.5]]),
+    ):
+        with pytest.warns(UserWarning, match=r"the draws have not converged: scale .*r_hat") as seen:
+            predict()
+        assert len(seen) == 1 and seen[0].filename == __file__
 
 
 def test_transfer_and_policies(fixed):

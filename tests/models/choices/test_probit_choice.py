@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import pytest
 from scipy.special import erfcx, log_ndtr
 from scipy.stats import chisquare, multivariate_normal, norm
 
-from ethogram.models.choices.probit_choice import ProbitChoice
+from ethogram.models.choices.probit_choice import ProbitChoice, hazard
 
 OPTIONS = 40
 
@@ -225,3 +226,16 @@ def test_bad_input_is_named(arguments, message):
 def test_numbers_of_nodes_are_whole(num_nodes, error, message):
     with pytest.raises(error, match=message):
         ProbitChoice(np.zeros(3), num_nodes=num_nodes)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-5), ("float64", 2e-12)])
+def test_the_hazard_is_exact_to_rounding_and_costs_one_erfc(dtype, rtol):
+    """jax's log_ndtr evaluates erf and erfc both, and is off by 4e-9 in float64."""
+    x = np.linspace(-60, 9, 2001).astype(dtype)
+    with jax.enable_x64(dtype == "float64"):
+        found = hazard(jnp.asarray(x))
+        program = str(jax.make_jaxpr(hazard)(jnp.asarray(x)))
+    exact = x.astype(float)
+    truth = np.sqrt(2 / np.pi) / erfcx(-exact / np.sqrt(2))
+    np.testing.assert_allclose(np.asarray(found, float), truth, rtol=rtol)
+    assert len(re.findall(r"\berfc\b", program)) == 1 and not re.search(r"\berf\b", program)
