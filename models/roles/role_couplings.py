@@ -39,8 +39,8 @@ class IndependentRoles:
     start_kinds: ClassVar[tuple[str, ...]] = START_KINDS
     settle_every: ClassVar[int] = 1
 
-    def arrange(self, chains: ChainData, num_agents: int | None) -> Any:
-        """Arranged data of a model."""
+    def arrange(self, chains: ChainData, num_agents: int) -> Any:
+        """Arranged data of a model, given the agents of every group (1 where they are independent)."""
         return chains
 
     def is_exact(self, num_agents: int, num_roles: int) -> bool:
@@ -83,7 +83,7 @@ class OneRoleEach(IndependentRoles):
     has_chain = False
     is_joint = True
 
-    def arrange(self, chains: ChainData, num_agents: int | None) -> Any:
+    def arrange(self, chains: ChainData, num_agents: int) -> Any:
         """Arranged data of a model, in whole groups."""
         return GroupedChains(chains, num_agents)
 

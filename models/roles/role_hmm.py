@@ -105,12 +105,12 @@ class RoleHMM(ConjugateModel):
         return COUPLINGS[self.exclusive]
 
     @property
-    def start_kinds(self) -> tuple[str, ...]:
+    def start_kinds(self) -> tuple[str, ...]:  # type: ignore[override]
         """Starts that ``init="mixed"`` takes in turn."""
         return self.coupling.start_kinds
 
     @property
-    def settle_every(self) -> int:
+    def settle_every(self) -> int:  # type: ignore[override]
         """Iterations from one comparison of ELBOs to the next."""
         return self.coupling.settle_every
 
@@ -194,7 +194,7 @@ class RoleHMM(ConjugateModel):
         """
         observed, lengths = concretely(lambda xp, *x: x, data.observed, data.lengths)
         chains = ChainData(self.emission.arrange(data), observed, lengths, self._roles(data))
-        return self.coupling.arrange(chains, self._agents_of_groups(data) if self.coupling.is_joint else None)
+        return self.coupling.arrange(chains, self._agents_of_groups(data) if self.coupling.is_joint else 1)
 
     def _roles(self, data: Trajectories) -> Array | None:
         """Known roles (sequence, time), -1 where unknown and beyond a length."""

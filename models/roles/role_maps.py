@@ -70,8 +70,8 @@ def map_chain(log_initial: Array, log_transition: Array, potentials: Array, leng
     lengths : (group,) integers, frames.
     """
     maps = one_to_one_maps(*potentials.shape[-2:])
-    agents = range(maps.shape[1])
-    initial = sum(log_initial[maps[:, a]] for a in agents)
-    transition = sum(log_transition[maps[:, a]][:, maps[:, a]] for a in agents)
-    steps = sum(potentials[..., a, maps[:, a]] for a in agents)
+    of_agents = list(maps.T)
+    initial = jnp.sum(log_initial[maps], axis=-1)
+    transition = functools.reduce(jnp.add, [log_transition[roles][:, roles] for roles in of_agents])
+    steps = functools.reduce(jnp.add, [potentials[..., a, roles] for a, roles in enumerate(of_agents)])
     return MapChain(maps, initial, transition, steps, lengths)

@@ -109,4 +109,5 @@ def sample_distinct(
 
         return lax.scan(step, jnp.asarray(sets[0]), (keys, jnp.arange(num_steps)))[1]
 
-    return jax.vmap(one_group)(jax.random.split(key, len(lengths)), jnp.asarray(lengths))
+    lengths = jnp.asarray(lengths)
+    return jax.vmap(one_group)(jax.random.split(key, len(lengths)), lengths)

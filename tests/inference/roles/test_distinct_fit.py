@@ -122,5 +122,3 @@ def test_nuts_refuses_a_bound_and_sequences_need_groups(simulated):
         RoleHMM(7, GaussianEmission(1), exclusive="per_frame")(wide)
     with pytest.raises(ValueError, match=r"data\.group is None"):
         fit(known_model(), data._replace(group=None))
-    with pytest.raises(ValueError, match="exclusive"):
-        RoleHMM(3, GaussianEmission(1), exclusive="frames")
