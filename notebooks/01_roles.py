@@ -83,7 +83,7 @@ plt.show()
 
 # %%
 fig, ax = plt.subplots(figsize=(8, 5.2))
-plots.role_ellipses(fit.posterior, plots.pitch(ax))
+plots.role_ellipses(fit.posterior, plots.pitch(ax), data=data)
 ax.set(xlim=(-36, 36), ylim=(-30, 30))
 plt.show()
 

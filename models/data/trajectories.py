@@ -13,6 +13,7 @@ from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check_arrays
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, ColumnName, Metadata
+from ethogram.models.data.scaling import centred, standardised
 from ethogram.models.data.selection import group_labels, sequence_numbers, unit_labels, valid_steps
 from ethogram.models.data.tables import read_table
 from ethogram.models.data.write_table import write_table
@@ -304,6 +305,26 @@ class Trajectories(NamedTuple):
             return jax.tree.map(lambda leaf: jnp.asarray(leaf)[indices], self)
         chosen = sequence_numbers(indices, self.num_sequences)
         return jax.tree.map(lambda leaf: leaf[chosen], self)
+
+    def centred(self, by: str = "group", center: str = "mean") -> "Trajectories":
+        """Observations relative to a centre, in their units; ``metadata.feature_names`` say so.
+
+        Parameters
+        ----------
+        by : ``"group"``: the centre of the agents of a group that are observed in the same frame; ``"sequence"``: that
+            of each sequence over time; ``"all"``: one for all data.
+        center : ``"mean"`` or ``"median"``.
+
+        Raises ValueError or TypeError without observations, or where they are no reals.
+        """
+        return centred(check(self), by, center)
+
+    def standardised(self) -> "Trajectories":
+        """Features with mean 0 and standard deviation 1 over all observed frames; names and units tell what was done.
+
+        A feature that never varies is only centred. Raises ValueError or TypeError as `centred` does.
+        """
+        return standardised(check(self))
 
     def trim(self) -> "Trajectories":
         """The same sequences without the padding that all of them share."""

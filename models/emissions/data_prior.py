@@ -54,10 +54,17 @@ class CentredEmission(Emission):
         """Observations (sequence, time, feature)."""
         return read_observations(data, self.num_features, jnp.floating, FLOATS)
 
+    @property
+    def origin(self: Any) -> Any:
+        """Prior mean (feature,), of which observations are taken relative; averaged where it differs by state."""
+        if self.mean is None:
+            return 0.0
+        return concretely(lambda xp, m: xp.mean(m, axis=0) if m.ndim > 1 else m, self.mean)
+
     def arrange(self: Any, data: Trajectories) -> Array:
-        """Observations relative to the prior mean, subtracted in the precision of the data."""
+        """Observations relative to the origin, subtracted in the precision of the data."""
         dtype = self.read(data).dtype
-        centre = 0.0 if self.mean is None else self.mean
+        centre = self.origin
         return concretely(lambda xp, x, m: (x - m).astype(dtype), data.observations, centre)
 
 

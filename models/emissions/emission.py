@@ -48,6 +48,11 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
         """Conjugate blocks of the prior, a row a state."""
 
+    @property
+    def differs_by_state(self) -> bool:
+        """Whether states have priors of their own, so that their numbers mean something. Default False."""
+        return False
+
     @abc.abstractmethod
     def read(self, data: Trajectories) -> Array:
         """Checked observations of the data."""

@@ -21,7 +21,13 @@ from ethogram.models.emissions.emission import (
     repeat_rows,
     rows_of,
 )
-from ethogram.models.families.exponential_family import ConjugateBlock, Dirichlet, DirichletCoordinates, Known
+from ethogram.models.families.exponential_family import (
+    ConjugateBlock,
+    Dirichlet,
+    DirichletCoordinates,
+    Known,
+    PartlyKnown,
+)
 from ethogram.models.families.normal import Normal, NormalCoordinates
 from ethogram.models.families.normal_inverse_wishart import (
     NormalInverseWishart,
@@ -35,6 +41,8 @@ __all__ = ["GaussianEmission", "GaussianMixtureEmission", "KnownCovarianceEmissi
 class _NormalInverseWishartEmission(CentredEmission):
     """Emissions of Gaussians with unknown mean and covariance: their prior, and where it comes from."""
 
+    may_differ: ClassVar[bool] = False  # whether priors may differ by state
+
     def _read_parameters(self: Any) -> None:
         size = self.num_features
         require_integer("num_features", size, 1)
@@ -42,26 +50,39 @@ class _NormalInverseWishartEmission(CentredEmission):
         given = {name: x for name in ("mean", "scale") if (x := getattr(self, name)) is not None}
         strength, dof, *rest = read_reals(strength=self.strength, dof=dof, **given)
         given = dict(zip(given, rest, strict=True))
-        for name, value in {"strength": strength, "dof": dof}.items():
-            if value.ndim:
-                raise ValueError(
-                    f"{name} must be a number, the same for every state, not of shape {value.shape}"
-                )
+        for name, value, event in (
+            ("strength", strength, ()),
+            ("dof", dof, ()),
+            ("mean", given.get("mean"), (size,)),
+            ("scale", given.get("scale"), (size, size)),
+        ):
+            if value is None or value.shape in ((), event):
+                continue
+            if not self.may_differ or value.ndim != len(event) + 1 or value.shape[1:] != event:
+                one, each = (", ".join(map(str, parts)) for parts in (event, ("state", *event)))
+                allowed = [
+                    "a number",
+                    *[f"of shape ({one})"] * bool(event),
+                    *[f"of shape ({each})"] * self.may_differ,
+                ]
+                raise ValueError(f"{name} has shape {value.shape}: it must be {' or '.join(allowed)}")
         if "scale" in given:
-            if given["scale"].shape not in ((), (size, size)):
-                raise ValueError(
-                    f"scale must be a number or of shape ({size}, {size}), not {given['scale'].shape}"
-                )
             given["scale"] = _matrix(given["scale"], size)
-        if "mean" in given:
+        if "mean" in given and not given["mean"].ndim:
             given["mean"] = of_every("mean", given["mean"], size)
         self._set(strength=strength, dof=dof, **given)
+
+    @property
+    def differs_by_state(self: Any) -> bool:
+        """Whether states have priors of their own."""
+        return bool(self._block().natural.strength.shape)
 
     def _block(self: Any) -> NormalInverseWishart:
         size, dtype = self.num_features, self.strength.dtype
         mean = np.zeros(size, dtype) if self.mean is None else self.mean
         scale = np.eye(size, dtype=dtype) if self.scale is None else self.scale
-        return NormalInverseWishart.from_standard(mean, self.strength, self.dof, scale, origin=mean)
+        origin = np.zeros(size, dtype) if self.mean is None else self.origin
+        return NormalInverseWishart.from_standard(mean, self.strength, self.dof, scale, origin=origin)
 
     def _dof_of_scale(self: Any) -> Any:
         """The factor nu - D - 1 between Psi and the prior mean of the covariance; 1 where there is no mean."""
@@ -75,10 +96,12 @@ class _NormalInverseWishartEmission(CentredEmission):
         if mean is None or scale is None:
             found = data_moments(data, self.strength.dtype)
             mean = found.mean if mean is None else mean
-            scale = found.covariance * (factor / parts ** (2 / size)) if scale is None else scale
+            if scale is None:
+                scale = found.covariance * (factor / parts ** (2 / size))[..., None, None]
         given = self.mean is not None or self.scale is not None
         if self.known is None and given:
-            warn_of_far_prior(data, parts, mean, scale / (factor * self.strength), scale)
+            weight = (factor * self.strength)[..., None, None]
+            warn_of_far_prior(data, parts, *_of_mixture(mean, scale / weight, scale))
         return self._filled(mean=mean, scale=scale)
 
 
@@ -92,12 +115,13 @@ class GaussianEmission(_NormalInverseWishartEmission):
     Parameters
     ----------
     num_features : D.
-    mean : m, in the units of the data; a number or (feature,). None takes the mean of the data.
-    strength : kappa > 0, prior strength of the mean, in observations.
-    dof : nu > D - 1; None takes D + 2, the least integer at which the covariance has a mean.
-    scale : Psi, in squared units; a number (times the identity) or (feature, feature). None sets it so that the prior
-        mean of a covariance is that of the data over K^(2/D) (Fraley and Raftery 2007, section 3). Without data,
-        `mean` and `scale` are 0 and 1.
+    mean : m, in the units of the data; a number, (feature,), or (state, feature) for means of their own, such as "role
+        0 plays near the goal" with a `strength` in observations. None takes the mean of the data.
+    strength : kappa > 0, prior strength of the mean, in observations; a number or (state,).
+    dof : nu > D - 1; a number or (state,). None takes D + 2, the least integer at which the covariance has a mean.
+    scale : Psi, in squared units; a number (times the identity), (feature, feature) or (state, feature, feature). None
+        sets it so that the prior mean of a covariance is that of the data over K^(2/D) (Fraley and Raftery 2007,
+        section 3). Without data, `mean` and `scale` are 0 and 1.
     known : ``Known((mean (state, feature), covariance (state, feature, feature)))``, NaN where unknown.
     """
 
@@ -111,6 +135,7 @@ class GaussianEmission(_NormalInverseWishartEmission):
         "mean": ("state", "feature"),
         "covariance": ("state", "feature", "next_feature"),
     }
+    may_differ: ClassVar[bool] = True
 
     def __post_init__(self):
         self._read_parameters()
@@ -118,7 +143,16 @@ class GaussianEmission(_NormalInverseWishartEmission):
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
         """One normal-inverse-Wishart block, ``mean_covariance``, a row a state."""
-        return {"mean_covariance": rows_of(self._block(), num_states, self.known)}
+        block = self._block()
+        batch = block.natural.strength.shape
+        if batch not in ((), (num_states,)):
+            raise ValueError(
+                f"the emission has priors of {batch[0]} states, the model {num_states} states: give mean, strength, "
+                "dof and scale one entry a state"
+            )
+        if not batch:
+            return {"mean_covariance": rows_of(block, num_states, self.known)}
+        return {"mean_covariance": block if self.known is None else PartlyKnown.from_known(block, self.known)}
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         """Expected log density (..., state) of observations (..., feature)."""
@@ -361,6 +395,18 @@ def _expected_gaussian(expected: Any, x: Array) -> Array:
 
 def _plus_row(x: Array, row: Array) -> Array:
     return x + row.reshape((1,) * (x.ndim - 1) + row.shape)
+
+
+def _of_mixture(mean: Array, mean_covariance: Array, scale: Array) -> tuple[Array, Array, Array]:
+    """Mean (feature,), covariance of means and average scale, over states where these have priors of their own."""
+
+    def averaged(xp, mean, covariance, scale):
+        if mean.ndim > 1:
+            gap = mean - mean.mean(axis=0)
+            mean, covariance = mean.mean(axis=0), covariance + gap.T @ gap / len(gap)
+        return mean, *(x.mean(axis=0) if x.ndim > 2 else x for x in (covariance, scale))
+
+    return concretely(averaged, mean, mean_covariance, scale)
 
 
 def _matrix(value: Array, size: int) -> Array:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from scipy.cluster import vq
 
 from ethogram.models.arguments import require_one_of
 from ethogram.models.chains.conjugate_chain import ChainData
-from ethogram.models.families.exponential_family import DirichletCoordinates
+from ethogram.models.families.exponential_family import DirichletCoordinates, expected_statistics
 from ethogram.models.roles.exclusive_roles import GroupedChains
+from ethogram.models.roles.optimal_assignment import optimal_assignment
 
 __all__ = [
     "START_KINDS",
@@ -40,6 +42,8 @@ def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: l
     num_roles = model.num_roles
     chains = [batch.chains if isinstance(batch, GroupedChains) else batch for batch in batches]
     labels = model.coupling.start_labels(model, rng, kind, batches)
+    if model.emission.differs_by_state:
+        labels = _nearest_prior(model, chains, labels)
     for chain, label in zip(chains, labels, strict=True):
         if chain.states is not None:
             np.copyto(label, chain.states, where=np.asarray(chain.states) >= 0)
@@ -61,6 +65,20 @@ def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: l
         "transition": DirichletCoordinates(transition),
         **statistics,
     }
+
+
+def _nearest_prior(model: Any, chains: list[ChainData], labels: list[np.ndarray]) -> list[np.ndarray]:
+    """The labels renumbered, one to one, so that their frames are likeliest under the priors of the roles."""
+    expected = expected_statistics(model.emission.prior(model.num_roles))
+    cost = np.zeros((model.num_roles, model.num_roles))
+    for chain, label in zip(chains, labels, strict=True):
+        seen = np.asarray(chain.observed)
+        each = model.emission.expected_log_likelihood(
+            expected, jnp.asarray(np.asarray(chain.observations)[seen])
+        )
+        np.add.at(cost, label[seen], -np.asarray(each, float))
+    role = optimal_assignment(cost).role
+    return [role[label].astype(label.dtype) for label in labels]
 
 
 def random_maps(rng: np.random.Generator, batch: GroupedChains, num_roles: int) -> np.ndarray:

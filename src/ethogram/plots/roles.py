@@ -64,8 +64,7 @@ def role_ellipses(
     draws: Any = None,
     deviations: float | int = 1.0,
     features: tuple[int, int] = (0, 1),
-    unit: str = "m",
-    attack: bool = True,
+    data: Trajectories | None = None,
 ) -> Any:
     """Axes with the covariance ellipse of every role, and thin ellipses for draws from the posterior.
 
@@ -79,8 +78,7 @@ def role_ellipses(
     draws : of ``posterior.sample``, one thin ellipse a role and draw; 20 are made where None.
     deviations : standard deviations of the semi-axes.
     features : indices of the two features.
-    unit : of both, for the labels.
-    attack : whether to draw an arrow for the direction of attack, +x.
+    data : whose metadata have the names and units of the features, for the labels of the axes.
 
     Raises
     ------
@@ -120,21 +118,23 @@ def role_ellipses(
     if bare:
         axes.autoscale_view()
         axes.set_aspect("equal")
-    if attack:
-        place = {"xycoords": "axes fraction", "textcoords": "axes fraction", "ha": "right", "va": "center"}
-        arrow = {"arrowstyle": "-|>", "color": "0.3"}
-        axes.annotate("attack", (0.98, 0.05), (0.88, 0.05), **place, color="0.3", arrowprops=arrow)
-    axes.set(
-        xlabel=f"x relative to the team's centroid ({unit})",
-        ylabel=f"y relative to the team's centroid ({unit})",
-    )
+    if bare or data is not None:
+        axes.set(xlabel=_feature_label(data, features[0]), ylabel=_feature_label(data, features[1]))
     return axes
 
 
-def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, ax: Any = None) -> Any:
-    """Axes with one row per player: role by colour, probability of the role by opacity.
+def _feature_label(data: Trajectories | None, feature: int) -> str:
+    """Name and unit of a feature, as the metadata have them."""
+    names = None if data is None else data.metadata.feature_names
+    units = None if data is None else data.metadata.feature_units
+    name = f"feature {feature}" if names is None else names[feature]
+    return name if units is None or not units[feature] else f"{name} ({units[feature]})"
 
-    Groups (plays) are concatenated along the time axis, separated by gaps; a black tick marks a change of role in the
+
+def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, ax: Any = None) -> Any:
+    """Axes with one row per agent: role by colour, probability of the role by opacity.
+
+    Groups are concatenated along the time axis, separated by gaps; a black tick marks a change of role in the
     most likely path. Without agents every sequence has its own row.
 
     Parameters
@@ -180,8 +180,9 @@ def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, 
     for edge in range(1, len(names)):
         axes.axhline(edge - 0.5, color="white", linewidth=2, zorder=2)
     axes.set_yticks(range(len(names)), labels=names)
-    row = "sequence" if data.agent is None else "player"
-    axes.set(xlabel=f"time ({unit}, plays concatenated)", ylabel=row)
+    row = "sequence" if data.agent is None else "agent"
+    joined = "" if len(np.unique(first)) == 1 else ", groups concatenated"
+    axes.set(xlabel=f"time ({unit}{joined})", ylabel=row)
     legend_beside(axes, "role", [Patch(color=colour, label=str(role)) for role, colour in enumerate(colours)])
     return axes
 

@@ -186,7 +186,7 @@ def _draw(figure: Any, fits: list[TeamFit], draws: list[dict[str, jax.Array]]) -
         axes = part.subplot_mosaic(layout, width_ratios=[1.45, 1.2, 0.8], height_ratios=[1.35, 1])
         posterior = fit.result.posterior
         few = {name: draw[:THIN_ELLIPSES] for name, draw in drawn.items()}
-        plots.role_ellipses(posterior, plots.pitch(axes["pitch"]), draws=few)
+        plots.role_ellipses(posterior, plots.pitch(axes["pitch"]), draws=few, data=fit.plays.data)
         axes["pitch"].set(xlim=(-40, 40), ylim=(-30, 30))
         axes["pitch"].set_title("posterior mean (one standard deviation) and posterior draws (thin)")
         plots.transition_matrix(posterior, axes["matrix"])

@@ -103,11 +103,13 @@ def test_an_ellipse_lies_at_the_mean_along_the_eigenvectors_of_the_mean_covarian
 
 
 def test_thin_ellipses_are_the_draws(posterior, draws):
-    axes = plots.role_ellipses(posterior, draws=draws, unit="cm")
+    named = Metadata(feature_names=("east", "north"), feature_units=("cm", "km"))
+    data = Trajectories.from_list([np.zeros((2, 2))], metadata=named)
+    axes = plots.role_ellipses(posterior, draws=draws, data=data)
     thin = [patch for patch in axes.patches if patch.get_linewidth() < 1]
     np.testing.assert_allclose([patch.center for patch in thin], draws["mean"].reshape(-1, 2), atol=1e-4)
-    assert "cm" in axes.get_xlabel() and "cm" in axes.get_ylabel()
-    assert {text.get_text() for text in axes.texts} == {"0", "1", "2", "attack"}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("east (cm)", "north (km)")
+    assert {text.get_text() for text in axes.texts} == {"0", "1", "2"}
 
 
 def test_ellipses_on_a_pitch_keep_its_limits(posterior):
@@ -143,7 +145,7 @@ def test_a_timeline_has_a_row_a_player_and_plays_end_to_end(data):
     np.testing.assert_allclose(image[..., 3], 0.75)
     assert axes.images[0].get_extent()[:2] == pytest.approx((0, 7 / 5))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["Ada", "Bo"]
-    assert axes.get_xlabel() == "time (s, plays concatenated)" and axes.get_ylabel() == "player"
+    assert axes.get_xlabel() == "time (s, groups concatenated)" and axes.get_ylabel() == "agent"
 
 
 def test_changes_of_role_are_marked_within_plays_only(data):

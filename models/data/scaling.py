@@ -1,0 +1,75 @@
+"""Observations relative to the centre of their group, or in standard deviations, with names and units that say so."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.arguments import require_one_of
+from ethogram.models.data.selection import group_labels
+
+__all__ = ["centred", "standardised"]
+
+
+def centred(data: Any, by: str, center: str) -> Any:
+    """See `Trajectories.centred`."""
+    require_one_of("by", by, ("group", "sequence", "all"))
+    require_one_of("center", center, ("mean", "median"))
+    values, seen = _values(data)
+    average = np.nanmean if center == "mean" else np.nanmedian
+    moved = values.copy()
+    if by == "all":
+        moved -= average(values[seen], axis=0)
+    elif by == "sequence":
+        for number in np.flatnonzero(seen.any(axis=1)):
+            moved[number] -= average(values[number][seen[number]], axis=0)
+    else:
+        labels = group_labels(data)
+        for label in np.unique(labels):
+            members = labels == label
+            frames = seen[members].any(axis=0)
+            present = np.where(seen[members][..., None], values[members], np.nan)[:, frames]
+            moved[np.ix_(members, frames)] -= average(present, axis=0)
+    names = [f"{name} relative to the {by} {center}" for name in _feature_names(data, values)]
+    return _replaced(data, moved, seen, feature_names=names)
+
+
+def standardised(data: Any) -> Any:
+    """See `Trajectories.standardised`."""
+    values, seen = _values(data)
+    mean, spread = values[seen].mean(axis=0), values[seen].std(axis=0)
+    spread = np.where(spread > 0, spread, 1)
+    units = data.metadata.feature_units or ("",) * len(mean)
+    names = [
+        f"{name} less {m:.6g} {unit}".rstrip()
+        for name, m, unit in zip(_feature_names(data, values), mean, units, strict=True)
+    ]
+    scales = [f"SD of {s:.6g} {unit}".rstrip() for s, unit in zip(spread, units, strict=True)]
+    return _replaced(data, (values - mean) / spread, seen, feature_names=names, feature_units=scales)
+
+
+def _values(data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Observations in double precision, and which frames were observed; a ValueError where there are none."""
+    if data.observations is None:
+        raise ValueError("data.observations is None: there is nothing to centre or to scale")
+    observations, seen = np.asarray(data.observations), np.asarray(data.observed)
+    if observations.dtype.kind != "f":
+        raise TypeError(
+            f"data.observations has dtype {observations.dtype}: symbols and counts have no centre"
+        )
+    if not seen.any():
+        raise ValueError("data.observed is False everywhere: no observed frame gives a centre")
+    return observations.astype(float), seen
+
+
+def _feature_names(data: Any, values: np.ndarray) -> tuple[str, ...]:
+    return data.metadata.feature_names or tuple(f"feature {i}" for i in range(values.shape[-1]))
+
+
+def _replaced(data: Any, values: np.ndarray, seen: np.ndarray, **metadata: Any) -> Any:
+    """The data with other values in observed frames, in their precision; others are kept."""
+    observations = np.asarray(data.observations)
+    values = np.where(seen[..., None], values, observations).astype(observations.dtype)
+    return data._replace(observations=values, metadata=dataclasses.replace(data.metadata, **metadata))

@@ -1,0 +1,60 @@
+"""Centred and standardised observations, against sums written out."""
+
+import numpy as np
+import pytest
+
+from ethogram.models.data.trajectories import Metadata, Trajectories
+
+
+@pytest.fixture
+def goats():
+    """Two groups; the second agent of the first comes a step later."""
+    rows = [("a", "x", 0, 1.0), ("a", "x", 1, 3.0), ("a", "y", 1, 7.0), ("b", "z", 0, -4.0)]
+    table = {name: [row[i] for row in rows] for i, name in enumerate(("herd", "goat", "minute", "east"))}
+    return Trajectories.from_table(
+        table,
+        sequence=["herd", "goat"],
+        group="herd",
+        agent="goat",
+        time="minute",
+        features=["east"],
+        metadata=Metadata(feature_units=("km",)),
+        step=1,
+    )
+
+
+def test_centre_of_a_group_is_that_of_the_agents_present(goats):
+    found = goats.centred()
+    np.testing.assert_allclose(found.observations[:, :, 0][found.observed], [0.0, -2.0, 2.0, 0.0])
+    np.testing.assert_array_equal(found.observed, goats.observed)
+    assert found.metadata.feature_names == ("east relative to the group mean",)
+    assert found.metadata.feature_units == ("km",)
+    medians = goats.centred("all", "median")
+    np.testing.assert_allclose(medians.observations[:, :, 0][found.observed], [-1.0, 1.0, 5.0, -6.0])
+    sequences = goats.centred("sequence")
+    np.testing.assert_allclose(sequences.observations[:, :, 0][found.observed], [-1.0, 1.0, 0.0, 0.0])
+
+
+def test_standardised_features_say_how_to_go_back(goats):
+    found = goats.standardised()
+    values = found.observations[:, :, 0][found.observed]
+    np.testing.assert_allclose([values.mean(), values.std()], [0, 1], atol=1e-12)
+    mean, spread = np.mean([1, 3, 7, -4]), np.std([1, 3, 7, -4])
+    assert found.metadata.feature_names == (f"east less {mean:.6g} km",)
+    assert found.metadata.feature_units == (f"SD of {spread:.6g} km",)
+    again = Trajectories.from_xarray(found.to_xarray())
+    assert again.metadata.feature_units == found.metadata.feature_units
+
+
+def test_float32_far_from_zero_loses_nothing_that_it_had():
+    east = (5e6 + np.arange(6)).astype(np.float32)
+    data = Trajectories.from_list([east[:, None]])
+    np.testing.assert_array_equal(data.centred("all").observations[0, :, 0], np.float32(np.arange(6) - 2.5))
+
+
+def test_what_has_no_centre_is_refused():
+    symbols = Trajectories.from_list([np.array([[1], [2]])])
+    with pytest.raises(TypeError, match="symbols and counts have no centre"):
+        symbols.centred()
+    with pytest.raises(ValueError, match="by"):
+        Trajectories.from_list([np.ones((2, 1))]).centred("team")
