@@ -13,7 +13,7 @@ from numpyro.infer import MCMC
 
 from ethogram.inference.draws import flat_draws, mcmc_draws
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.roles.optimal_assignment import optimal_assignment
+from ethogram.models.optimal_assignment import optimal_assignment
 
 __all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws"]
 

@@ -18,7 +18,7 @@ from jax import Array
 from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.trajectories import Metadata, Trajectories
-from ethogram.models.roles.optimal_assignment import optimal_assignment
+from ethogram.models.optimal_assignment import optimal_assignment
 
 __all__ = ["CHUNK", "Pointwise", "Steps", "over_chunks"]
 

@@ -10,7 +10,7 @@ from ethogram.inference.roles.alignment import (
     relabel,
 )
 from ethogram.inference.roles.assignment import InferredRoles, assign_roles, infer_roles
-from ethogram.models.roles.optimal_assignment import Assignment, optimal_assignment
+from ethogram.models.optimal_assignment import Assignment, optimal_assignment
 
 __all__ = [
     "Alignment",

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy.typing import ArrayLike
 
-from ethogram.models.roles.optimal_assignment import optimal_assignment
+from ethogram.models.optimal_assignment import optimal_assignment
 
 __all__ = [
     "Alignment",

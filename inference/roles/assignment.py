@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
 from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
+from ethogram.models.optimal_assignment import Assignment, checked_costs, ranked_assignment
 from ethogram.models.roles.exclusive_roles import GroupedChains
-from ethogram.models.roles.optimal_assignment import Assignment, checked_costs, ranked_assignment
 from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["InferredRoles", "assign_roles", "infer_roles"]

@@ -15,9 +15,9 @@ from jax import lax
 from scipy.cluster import vq
 
 from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
+from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.roles.exclusive_roles import GroupedChains, log_num_maps
 from ethogram.models.roles.log_permanent import log_permanent
-from ethogram.models.roles.optimal_assignment import optimal_assignment
 
 __all__ = ["DISTINCT_KINDS", "distinct_labels"]
 

@@ -17,12 +17,12 @@ from jaxtyping import Float, Int
 from ethogram.models.chains.conjugate_chain import ChainData, conjugate_log_normalizer
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.markov_chain import e_step, most_likely_path
+from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.roles.distinct_roles import SETTLING, DistinctRoles
 from ethogram.models.roles.distinct_starts import DISTINCT_KINDS, distinct_labels
 from ethogram.models.roles.exclusive_roles import ExclusiveRoles, GroupedChains, log_num_maps
 from ethogram.models.roles.log_permanent import log_permanent, matching_marginals
 from ethogram.models.roles.mean_field_roles import FrameChain, energy, field_of, improve, settle
-from ethogram.models.roles.optimal_assignment import optimal_assignment
 from ethogram.models.roles.role_maps import MAX_MAPS, map_chain, num_maps
 from ethogram.models.roles.starts import START_KINDS, random_maps, rough_labels
 

@@ -12,8 +12,8 @@ from scipy.cluster import vq
 from ethogram.models.arguments import require_one_of
 from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.exponential_family import DirichletCoordinates, expected_statistics
+from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.roles.exclusive_roles import GroupedChains
-from ethogram.models.roles.optimal_assignment import optimal_assignment
 
 __all__ = [
     "START_KINDS",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ethogram.models.roles.optimal_assignment import Assignment, optimal_assignment
+from ethogram.models.optimal_assignment import Assignment, optimal_assignment
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)
 
