@@ -42,7 +42,8 @@ To infer the player's values from them:
 
     decisions = load_games({path!r}).play.decisions
     model = NoisyMDP(2500.0, kind="features")
-    mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=1000, num_chains=2, chain_method="vectorized")
+    kernel = NUTS(model, dense_mass=True)
+    mcmc = MCMC(kernel, num_warmup=500, num_samples=1000, num_chains=2, chain_method="vectorized")
     mcmc.run(jax.random.key(0), decisions)
     print(summarize_choices(model, mcmc, decisions))  # warns where the draws have not converged"""
 

@@ -38,7 +38,7 @@ class System(NamedTuple):
 SYSTEMS = {
     "role-hmm": System("ethogram.tour.roles", 35, 70),
     "agent-markov": System("ethogram.tour.intents", 40, 70),
-    "noisy-mdp": System("ethogram.tour.choices", 55, 300),
+    "noisy-mdp": System("ethogram.tour.choices", 75, 180),
     "gp-irl": System("ethogram.tour.rewards", 45, 100),
     "marginal-map": System("ethogram.tour.networks", 40, 55),
 }

@@ -230,7 +230,7 @@ def test_numbers_of_nodes_are_whole(num_nodes, error, message):
 
 @pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-5), ("float64", 2e-12)])
 def test_the_hazard_is_exact_to_rounding_and_costs_one_erfc(dtype, rtol):
-    """Jax's log_ndtr evaluates erf and erfc both, and is off by 4e-9 in float64."""
+    """The log_ndtr of jax evaluates erf and erfc both, and is off by 4e-9 in float64."""
     x = np.linspace(-60, 9, 2001).astype(dtype)
     with jax.enable_x64(dtype == "float64"):
         found = hazard(jnp.asarray(x))
