@@ -327,6 +327,7 @@ class Rounds:
 
     def result(self, state: ImitationState) -> ImitationResult:
         """Result of the last round, whose policies are trained again from the rows that they were trained on."""
+        assert state.rolled is not None and state.played is not None  # at least one round was done
         maps = weighted_maps(state.probability, state.log_likelihood)
         policies = self._train(state.round, state, maps, state.trained)
         by_sequence = np.empty((self.sequences.size, self.num_roles))

@@ -185,11 +185,10 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
             "world.step must return a pair: the state, and whether each game has reached its goal"
         )
     after, done = given
-    before_leaves, before_tree = jax.tree.flatten(state)
-    leaves, tree = jax.tree.flatten(after)
-    if tree != before_tree:
-        raise ValueError(f"world.step returned a state of structure {tree}, expected {before_tree}")
-    for old, new in zip(before_leaves, leaves, strict=True):
+    tree, expected = jax.tree.structure(after), jax.tree.structure(state)
+    if not tree == expected:
+        raise ValueError(f"world.step returned a state of structure {tree}, expected {expected}")
+    for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
         if np.shape(new) != np.shape(old):
             raise ValueError(
                 f"world.step returned a state of shape {np.shape(new)}, expected {np.shape(old)}"
