@@ -185,8 +185,8 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
             "world.step must return a pair: the state, and whether each game has reached its goal"
         )
     after, done = given
-    tree, expected = jax.tree.structure(after), jax.tree.structure(state)
-    if not tree == expected:
+    tree, expected = (str(jax.tree.structure(x)) for x in (after, state))
+    if tree != expected:
         raise ValueError(f"world.step returned a state of structure {tree}, expected {expected}")
     for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
         if np.shape(new) != np.shape(old):

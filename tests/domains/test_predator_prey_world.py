@@ -94,10 +94,10 @@ def test_other_boards_and_data_are_refused(recorded):
 
 
 def test_forests_with_true_roles_catch_the_prey_and_without_structure_they_do_not(recorded):
-    forest = pytest.importorskip("sklearn.ensemble").RandomForestClassifier(10)
+    forest = pytest.importorskip("sklearn.ensemble").RandomForestClassifier(5)
     data, games = recorded
     world, experts = PredatorPreyWorld(SIZE), PredatorPreyExperts(games.roles, SIZE)
-    settings = {"expert": experts, "rounds": 3, "horizon": 40, "evaluation_games": 50, "progress_bar": False}
+    settings = {"expert": experts, "rounds": 2, "horizon": 30, "evaluation_games": 40, "progress_bar": False}
     key = jax.random.key(1)
     true = ethogram.imitate(key, games.roles, forest, world, data, **settings)
     again = ethogram.imitate(key, games.roles, forest, world, data, **settings)

@@ -292,6 +292,7 @@ def test_arviz_reads_curves_draws_and_data(made, learned):
     np.testing.assert_array_equal(without["fit_stats"]["steps"], result.steps)
 
 
+@pytest.mark.slow
 def test_a_plain_model_weights_by_assignment(ring, made, model):
     """Roles of a model without exclusivity are distinct in each demonstration all the same."""
     data, roles, _ = made
