@@ -10,7 +10,7 @@ from ethogram.inference.roles.alignment import (
     matched_hamming,
     relabel,
 )
-from ethogram.inference.roles.assignment import InferredRoles, assign_roles, infer_roles
+from ethogram.inference.roles.assignment import InferredRoles, assign_roles, infer_roles, role_log_likelihood
 
 __all__ = [
     "Alignment",
@@ -25,4 +25,5 @@ __all__ = [
     "matched_hamming",
     "optimal_assignment",
     "relabel",
+    "role_log_likelihood",
 ]
