@@ -130,7 +130,7 @@ def expert_policies(
     ------
     ValueError : an argument outside its range.
     """
-    _check_board(size, prey_stay)
+    check_board(size, prey_stay)
     if not 0 <= discount < 1:
         raise ValueError(
             f"discount must be in [0, 1), not {discount}: values of the infinite horizon diverge at 1"
@@ -147,7 +147,7 @@ def expert_policies(
         reward = np.all(after == SLOTS[role] % size, axis=-1).astype(float)
         value, change = np.zeros((size, size)), np.inf
         while change > 1e-13 * max(1.0, value.max()):
-            action_value = (reward + discount * value[after[..., 0], after[..., 1]]) @ _prey_moves(prey_stay)
+            action_value = (reward + discount * value[after[..., 0], after[..., 1]]) @ prey_moves(prey_stay)
             action_value[forbidden] = -np.inf
             best = action_value.max(axis=-1)
             change, value = np.abs(best - value).max(), best
@@ -235,7 +235,7 @@ def sample_chance(
     Arguments and errors are those of `simulate`. The key seeds a NumPy generator, so that only the game
     itself is compiled.
     """
-    _check_board(size, prey_stay)
+    check_board(size, prey_stay)
     require_integer("num_games", num_games, 1)
     require_integer("horizon", horizon, 1)
     random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
@@ -247,7 +247,7 @@ def sample_chance(
     return Chance(
         start=np.stack(np.divmod(cells, size), axis=-1),
         roles=permutations(num_games, NUM_PREDATORS),
-        prey_actions=random.choice(len(MOVES), (num_games, horizon), p=_prey_moves(prey_stay)),
+        prey_actions=random.choice(len(MOVES), (num_games, horizon), p=prey_moves(prey_stay)),
         orders=permutations(num_games, horizon, NUM_PREDATORS + 1),
     )
 
@@ -373,12 +373,12 @@ def draw(
     return axes
 
 
-def _prey_moves(prey_stay: float) -> np.ndarray:
+def prey_moves(prey_stay: float) -> np.ndarray:
     """Probability of each of the prey's moves."""
     return np.array([prey_stay, *[(1 - prey_stay) / 4] * 4])
 
 
-def _check_board(size: int, prey_stay: float) -> None:
+def check_board(size: int, prey_stay: float) -> None:
     """Raise ValueError for boards or probabilities without a game."""
     if size < 3:
         raise ValueError(

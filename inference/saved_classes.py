@@ -12,8 +12,9 @@ __all__ = ["find_class", "find_distribution", "tag_of"]
 PACKAGE = "ethogram"
 
 HOMES = {
-    "ethogram.inference.conjugate.posterior": ("ConjugatePosterior",),
+    "ethogram.inference.conjugate.posterior": ("ConjugatePosterior", "ConjugateResult"),
     "ethogram.inference.conjugate.run": ("FitState",),
+    "ethogram.inference.imitation.rounds": ("ImitationState",),
     "ethogram.inference.rewards.gaussian": ("RewardGaussian",),
     "ethogram.inference.rewards.reward_posterior": ("RewardPosterior",),
     "ethogram.inference.rewards.natural_gradient": ("SearchState",),

@@ -9,7 +9,7 @@ from ethogram.inference.roles.alignment import (
     matched_hamming,
     relabel,
 )
-from ethogram.inference.roles.assignment import InferredRoles, assign_roles, infer_roles
+from ethogram.inference.roles.assignment import InferredRoles, assign_roles, infer_roles, role_log_likelihood
 from ethogram.models.optimal_assignment import Assignment, optimal_assignment
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "matched_hamming",
     "optimal_assignment",
     "relabel",
+    "role_log_likelihood",
 ]

@@ -16,7 +16,7 @@ from ethogram.models.optimal_assignment import Assignment, checked_costs, ranked
 from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.role_hmm import RoleHMM
 
-__all__ = ["InferredRoles", "assign_roles", "infer_roles"]
+__all__ = ["InferredRoles", "assign_roles", "infer_roles", "role_log_likelihood"]
 
 
 class InferredRoles(NamedTuple):
@@ -58,11 +58,7 @@ def assign_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajecto
     ----------
     Le, Yue, Carr, Lucey (2017), Algorithm 4, with eq. 2 corrected.
     """
-    posterior = posterior_of(posterior)
-    model = posterior.model
-    model.check(data)
-    potentials = _role_potentials(model, posterior.expected_statistics(), _chains(model, data))
-    cost = -np.asarray(potentials, dtype=float)
+    cost = -np.asarray(role_log_likelihood(posterior, data), dtype=float)
     numbers, unit, counts = np.unique(group_labels(data), return_inverse=True, return_counts=True)
     if counts.max() > cost.shape[1]:
         raise ValueError(
@@ -129,6 +125,27 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
 def _chains(model: Any, data: Trajectories) -> Any:
     arranged = model.arrange(data)
     return arranged.chains if isinstance(arranged, GroupedChains) else arranged
+
+
+def role_log_likelihood(
+    posterior: ConjugatePosterior | ConjugateResult, data: Trajectories
+) -> Float[np.ndarray, "sequence role"]:
+    r"""Expected log likelihood :math:`\sum_t E_q \ln p(x_{a,t} \mid \phi_k)` of each sequence in each role, in nats.
+
+    Parameters
+    ----------
+    posterior : of a `RoleHMM`, or the result that holds it.
+    data : trajectories that fit the model.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data do not fit the model.
+    """
+    posterior = posterior_of(posterior)
+    model = posterior.model
+    model.check(data)
+    return np.asarray(_role_potentials(model, posterior.expected_statistics(), _chains(model, data)))
 
 
 @jax.jit

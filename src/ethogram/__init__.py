@@ -22,6 +22,7 @@ _ROOMS = {
         "robbins_monro",
     ),
     "ethogram.inference.export": ("to_arviz",),
+    "ethogram.inference.imitation": ("imitate",),
     "ethogram.inference.intents": ("infer_intents",),
     "ethogram.inference.networks": ("solve_mmap",),
     "ethogram.inference.rewards": (

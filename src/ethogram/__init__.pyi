@@ -15,6 +15,7 @@ from ethogram.inference.conjugate import heldout_score_curve as heldout_score_cu
 from ethogram.inference.conjugate import load_posterior as load_posterior
 from ethogram.inference.conjugate import robbins_monro as robbins_monro
 from ethogram.inference.export import to_arviz as to_arviz
+from ethogram.inference.imitation import imitate as imitate
 from ethogram.inference.intents import infer_intents as infer_intents
 from ethogram.inference.networks import solve_mmap as solve_mmap
 from ethogram.inference.rewards import RewardGuide as RewardGuide

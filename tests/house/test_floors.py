@@ -84,10 +84,14 @@ SYSTEMS = {
 }
 """Rooms of one system each; every other room is core, and knows no system."""
 
+PARTS = {"imitation": "roles"}
+"""Rooms of inference that belong to a system of another name."""
+
 
 def system_of(parts: tuple[str, ...] | list[str]) -> str | None:
     """System of ``(floor, room, ...)``; None for core."""
     floor, room = [*parts, "", ""][:2]
+    room = PARTS.get(room, room) if floor == "inference" else room
     return room if room in SYSTEMS.get(floor, ()) else None
 
 
@@ -122,6 +126,8 @@ def test_systems_do_not_import_each_other(root, repository_files):
             "from ethogram.inference.intents import infer_intents",
             "the system intents",
         ),
+        ("inference/imitation/a.py", "from ethogram.inference.roles.assignment import infer_roles", None),
+        ("inference/imitation/a.py", "from ethogram.models.intents import AgentTrace", "the system intents"),
         ("models/data/a.py", "import ethogram.models.choices.decisions", "a core room may not import"),
         ("models/roles/a.py", "from ethogram.models.mdps import MDP", "only choices and rewards use MDPs"),
         ("inference/export/a.py", "from ethogram.inference.rewards import RewardFit", "the system rewards"),

@@ -47,6 +47,8 @@ def test_a_front_module_holds_the_rooms_of_both_floors(system):
     rooms = [importlib.import_module(f"ethogram.models.{system}")]
     if system != "mdps":
         rooms.append(importlib.import_module(f"ethogram.inference.{system}"))
+    if system == "roles":
+        rooms.append(importlib.import_module("ethogram.inference.imitation"))
     assert front.__all__ == sorted(name for room in rooms for name in room.__all__)
     for room in rooms:
         for name in room.__all__:

@@ -1,6 +1,7 @@
 """Figures of fitted models. Every function draws into Matplotlib axes and returns them."""
 
 from ethogram.plots.choices import error_curve, probability_band, reliability, value_marginals
+from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
 from ethogram.plots.intents import intent_colours, intent_shares, intent_timeline, maze_occupancy
 from ethogram.plots.networks import anytime_curves, gap_bars
 from ethogram.plots.rewards import coverage_curve, learning_curve, relevance_forest, reward_band, reward_map
@@ -19,6 +20,7 @@ __all__ = [
     "coverage_curve",
     "elbo_traces",
     "error_curve",
+    "failure_curves",
     "gap_bars",
     "intent_colours",
     "intent_shares",
@@ -26,6 +28,7 @@ __all__ = [
     "learning_curve",
     "maze_occupancy",
     "pitch",
+    "policy_roles",
     "probability_band",
     "relevance_forest",
     "reliability",
@@ -35,6 +38,7 @@ __all__ = [
     "role_ellipses",
     "role_timelines",
     "score_curve",
+    "step_curves",
     "transition_matrix",
     "value_marginals",
 ]

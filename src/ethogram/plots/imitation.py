@@ -1,0 +1,156 @@
+"""Figures of coordinated imitation: curves over rounds, and which roles each policy plays.
+
+Le, Yue, Carr, Lucey (2017), figures 4 and 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ethogram.plots.axes import axes_or_new
+
+__all__ = ["failure_curves", "policy_roles", "step_curves"]
+
+
+def failure_curves(
+    results: Mapping[str, Any],
+    ax: Any = None,
+    *,
+    mass: float | int = 0.95,
+    published: Mapping[str, ArrayLike] | None = None,
+) -> Any:
+    """Axes with the share of fresh games that failed, in percent, by round, with an interval.
+
+    The interval of one result is Jeffreys' for its games, that of several results (seeds) Student's for their means.
+
+    Parameters
+    ----------
+    results : by name, an :class:`~ethogram.inference.imitation.ImitationResult` or a list of them.
+    ax : axes to draw into.
+    mass : probability of the intervals.
+    published : (round,) shares by name, drawn dashed in the colour of the result of that name.
+
+    Raises
+    ------
+    ValueError
+        If there is no result, results under one name have other rounds, or `mass` is not between 0 and 1.
+    """
+    axes = _curves(results, "failure", ax, mass, published, scale=100)
+    axes.set(ylabel="fresh games failed, %", ylim=(-2, 102))
+    return axes
+
+
+def step_curves(
+    results: Mapping[str, Any],
+    ax: Any = None,
+    *,
+    mass: float | int = 0.95,
+    published: Mapping[str, ArrayLike] | None = None,
+) -> Any:
+    """Axes with the mean steps of the fresh games by round, with an interval; failed games count the horizon.
+
+    The interval of one result is the normal one for the mean of its games, that of several Student's for their means.
+    Arguments and errors are those of :func:`failure_curves`.
+    """
+    axes = _curves(results, "steps", ax, mass, published, scale=1)
+    axes.set_ylabel("mean steps")
+    return axes
+
+
+def _curves(
+    results: Mapping[str, Any],
+    kind: str,
+    ax: Any,
+    mass: float | int,
+    published: Mapping[str, ArrayLike] | None,
+    scale: int,
+) -> Any:
+    if not 0 < mass < 1:
+        raise ValueError(f"mass is {mass}: give a probability between 0 and 1")
+    listed = {name: [found] if hasattr(found, "failure") else list(found) for name, found in results.items()}
+    if not listed or not all(listed.values()):
+        raise ValueError(
+            "results has a name without a result, or none at all: give at least one for each name"
+        )
+    axes = axes_or_new(ax, (4.6, 3.4))
+    for number, (name, found) in enumerate(listed.items()):
+        counts = {len(one.failure) for one in found}
+        if len(counts) > 1:
+            raise ValueError(
+                f"results of {name!r} have {sorted(counts)} rounds: give results of one number of rounds"
+            )
+        rounds = np.arange(1, counts.pop() + 1)
+        middle, low, high = (scale * x for x in _interval(found, kind, float(mass)))
+        axes.plot(rounds, middle, color=f"C{number}", marker=".", label=name)
+        axes.fill_between(rounds, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
+        if published is not None and name in published:
+            theirs = scale * np.asarray(published[name], float)
+            label = f"{name}, published"
+            axes.plot(np.arange(1, len(theirs) + 1), theirs, color=f"C{number}", linestyle="--", label=label)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("round")
+    axes.legend(frameon=False, fontsize=8)
+    return axes
+
+
+def _interval(found: Sequence[Any], kind: str, mass: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, and ends of the interval, by round."""
+    from scipy.stats import beta, norm, t
+
+    tail = (1 - mass) / 2
+    values = np.stack([np.asarray(getattr(one, kind), float) for one in found])
+    middle = values.mean(axis=0)
+    if len(found) > 1:
+        half = t.ppf(1 - tail, len(found) - 1) * values.std(axis=0, ddof=1) / np.sqrt(len(found))
+    elif kind == "failure":
+        reached = np.asarray(found[0].reached)
+        failed, count = (~reached).sum(axis=1), reached.shape[1]
+        low, high = (beta.ppf(q, failed + 0.5, count - failed + 0.5) for q in (tail, 1 - tail))
+        return middle, np.where(failed == 0, 0, low), np.where(failed == count, 1, high)
+    else:
+        steps = np.asarray(found[0].game_steps, float)
+        half = (
+            norm.ppf(1 - tail) * steps.std(axis=1, ddof=min(1, steps.shape[1] - 1)) / np.sqrt(steps.shape[1])
+        )
+    bounds = (0, 1) if kind == "failure" else (0, np.inf)
+    return middle, *(np.clip(end, *bounds) for end in (middle - half, middle + half))
+
+
+def policy_roles(frequency: ArrayLike, ax: Any = None) -> Any:
+    """Axes with the share of each inferred role in the roll-outs of each policy, in percent.
+
+    Parameters
+    ----------
+    frequency : (policy, role), such as ``result.policy_role[-1]``; rows sum to 1, NaN for a policy that did not play.
+    ax : axes to draw into.
+
+    Raises
+    ------
+    ValueError
+        If rows do not sum to 1.
+    """
+    shares = np.asarray(frequency, float)
+    played = ~np.isnan(shares).all(axis=1) if shares.ndim == 2 else np.zeros(0, bool)
+    if shares.ndim != 2 or not played.any() or not np.allclose(shares[played].sum(axis=1), 1, atol=1e-4):
+        raise ValueError(
+            f"frequency has shape {shares.shape}, or rows that do not sum to 1: give (policy, role) of an imitation "
+            "whose roles were learned"
+        )
+    axes = axes_or_new(ax, (4.4, 3.8))
+    picture = axes.imshow(100 * shares, cmap="Blues", vmin=0, vmax=100)
+    size = 7 if len(shares) > 6 else 9
+    for (policy, role), share in np.ndenumerate(shares):
+        if not np.isnan(share):
+            colour = "white" if share > 0.6 else "black"
+            axes.text(
+                role, policy, f"{100 * share:.0f}", ha="center", va="center", fontsize=size, color=colour
+            )
+    axes.set(
+        xticks=range(shares.shape[1]), yticks=range(len(shares)), xlabel="inferred role", ylabel="policy"
+    )
+    axes.figure.colorbar(picture, ax=axes, label="share of the policy's steps, %", shrink=0.8)
+    return axes

@@ -1,0 +1,306 @@
+"""The imitation loop on a toy ring, whose experts, roles and tables are known; nothing here needs scikit-learn."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import ethogram
+from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult
+from ethogram.inference.imitation import imitate
+from ethogram.inference.imitation.roll_outs import roll_out
+
+HORIZON = 8
+SHORT = {"rounds": 1, "horizon": HORIZON, "evaluation_games": 20, "progress_bar": False}
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def made(ring):
+    """Demonstrations that show every cell in every role, their roles (game, agent), and the games."""
+    data, roles, games = ring.demonstrations()
+    inside = np.arange(HORIZON) < games[2][:, None]
+    shown = set(zip(roles[np.nonzero(inside)[0]].ravel(), games[0][inside].ravel(), strict=True))
+    assert len(shown) == 12
+    return data, roles, games
+
+
+@pytest.fixture(scope="module")
+def model(ring):
+    return ethogram.RoleHMM(2, ethogram.CategoricalEmission(ring.NUM_SYMBOLS), exclusive="per_sequence")
+
+
+@pytest.fixture(scope="module")
+def learned(ring, made, model):
+    """Two rounds with learned roles, and the experts that were asked."""
+    data, roles, _ = made
+    experts = ring.RingExperts(roles)
+    settings = SHORT | {"rounds": 2, "restarts": 3, "fit_steps": 30}
+    return imitate(KEY, model, ring.Majority(), ring.Ring(), data, expert=experts, **settings), experts
+
+
+def test_with_known_roles_the_roll_outs_are_the_experts_games(ring, made):
+    data, roles, (_, _, lengths) = made
+    result = imitate(
+        KEY, roles.ravel(), ring.Majority(), ring.Ring(), data, expert=ring.RingExperts(roles), **SHORT
+    )
+    np.testing.assert_array_equal(result.rolled.lengths, lengths.repeat(2))
+    for field in ("states", "actions", "observations"):
+        for mine, theirs in zip(getattr(result.rolled, field), getattr(data, field), strict=True):
+            size = min(len(mine), len(theirs))
+            np.testing.assert_array_equal(mine[:size], theirs[:size])
+    assert result.loss.tolist() == [0] and result.failure.tolist() == [0]
+    np.testing.assert_array_equal(result.role.reshape(-1, 2), roles)
+    # Fresh games end when experts of both roles would.
+    first = np.asarray(result.played.states)[:, 0].reshape(-1, 2)
+    for game, cells in enumerate(first):
+        steps = [ring.play_experts(cells[None], np.array([order]))[2][0] for order in ([0, 1], [1, 0])]
+        assert result.game_steps[0, game] in steps
+
+
+def test_learned_roles_are_the_true_ones_up_to_their_names(ring, made, learned):
+    result, (_, roles, _) = learned[0], made
+    assert ethogram.align_states(roles.ravel(), result.role).hamming == 0
+    np.testing.assert_allclose(result.role_probability.sum(1), 1)
+    assert result.failure[-1] == 0 and result.loss[-1] == 0
+    np.testing.assert_allclose(result.policy_role, [np.eye(2)] * 2)
+    assert result.fit.posterior.model.num_roles == 2 and np.isfinite(result.elbo).all()
+    names = dict(zip(result.role, roles.ravel(), strict=True))
+    for role, policy in enumerate(result.policies):
+        cells = np.arange(6.0)[:, None]
+        np.testing.assert_array_equal(policy.predict(cells), ring.expert_move(names[role], np.arange(6)))
+
+
+def test_the_expert_is_asked_at_the_states_of_the_roll_outs_each_once(learned):
+    result, experts = learned
+    assert len(experts.asked) == 2
+    states, games = experts.asked[-1]
+    lengths = np.asarray(result.rolled.lengths)[::2]
+    np.testing.assert_array_equal(games, np.repeat(np.arange(len(lengths)), lengths))
+    visited = np.asarray(result.rolled.states).reshape(len(lengths), 2, -1).swapaxes(1, 2)
+    inside = np.arange(visited.shape[1]) < lengths[:, None]
+    np.testing.assert_array_equal(states, visited[inside])
+
+
+def test_a_policy_learns_from_demonstrations_and_roll_outs_of_its_role(ring, made, learned):
+    result, experts = learned
+    _, roles, (states, actions, lengths) = made
+    first_states, first_games = experts.asked[0]
+    held = result.role.reshape(-1, 2)
+    inside = np.arange(HORIZON) < lengths[:, None]
+    games = np.concatenate([np.nonzero(inside)[0], first_games])
+    cells = np.concatenate([states[inside], first_states])
+    moves = np.concatenate([actions[inside], ring.expert_move(roles[first_games], first_states)])
+    for role, policy in enumerate(result.policies):
+        where = held[games] == role
+        expected = sorted(zip(cells[where], moves[where], strict=True))
+        assert sorted(zip(policy.X[:, 0], policy.y, strict=True)) == expected
+        assert (policy.weight > 0.99).all()
+
+
+def test_probabilities_of_roles_weight_the_training(ring, made, model):
+    """Under a posterior that cannot tell the roles apart, each agent teaches both policies with weight one half."""
+    data, roles, (states, _, lengths) = made
+    ignorant = ConjugateResult(
+        ConjugatePosterior(model, model.prior()),
+        np.zeros(1),
+        np.zeros(1),
+        True,
+        0,
+        KEY,
+        np.zeros(1, int),
+        np.zeros((1, 1)),
+    )
+    settings = SHORT | {"fit_steps": 2}
+    result = imitate(
+        KEY, ignorant, ring.Majority(), ring.Ring(), data, expert=ring.RingExperts(roles), **settings
+    )
+    np.testing.assert_allclose(result.role_probability, 0.5)
+    for policy in result.policies:
+        assert len(policy.X) == 2 * lengths.sum()
+        np.testing.assert_allclose(policy.weight, 0.5)
+        # The features are those of the role: own cell first, whichever agent holds it.
+        assert sorted(policy.X[:, 0]) == sorted(states[np.arange(HORIZON) < lengths[:, None]].ravel())
+
+
+def test_shuffled_roles_give_the_majority_policy(ring, made):
+    data, roles, (states, actions, lengths) = made
+    settings = SHORT | {"roles": "shuffled"}
+    result = imitate(
+        KEY, None, ring.Majority(), ring.Ring(), data, expert=ring.RingExperts(roles), **settings
+    )
+    held = result.role.reshape(-1, 2)
+    assert (held.sum(1) == 1).all() and not (held == roles).all() and (held == roles).any()
+    inside = np.arange(HORIZON) < lengths[:, None]
+    for role, policy in enumerate(result.policies):
+        agent = np.argmax(held == role, axis=1)
+        cells, moves = (x[np.arange(len(held)), :, agent][inside] for x in (states, actions))
+        for cell in range(6):
+            counts = np.bincount(moves[cells == cell], minlength=3)
+            assert policy.predict(np.array([[cell, 0]]))[0] == counts.argmax()
+    assert result.failure[0] > 0.2 and np.isnan(result.policy_role).all() and result.fit is None
+
+
+def test_team_mates_are_seen_where_the_roll_out_took_them(ring):
+    """Policies that leave the demonstrations see each other's roll-outs, not what was demonstrated."""
+
+    class Follower(ring.Majority):
+        """Moves right, and records what it saw."""
+
+        def predict(self, X):
+            self.seen = [*getattr(self, "seen", []), X]
+            return np.full(len(X), 2)
+
+    both = [Follower(), Follower()]
+    start = np.array([[1, 2]])
+    rolled = roll_out(ring.Ring(), both, np.array([[1, 0]]), start, np.random.default_rng(0), np.array([3]))
+    np.testing.assert_array_equal(rolled.states[0], [[1, 2], [2, 3], [3, 4]])
+    np.testing.assert_array_equal(np.concatenate(both[1].seen), [[1, 2], [2, 3], [3, 4]])
+    np.testing.assert_array_equal(np.concatenate(both[0].seen), [[2, 1], [3, 2], [4, 3]])
+    assert rolled.lengths.tolist() == [3] and not rolled.reached.any()
+
+
+def test_finished_games_stop_and_others_go_on(ring):
+    still, right = ring.Majority(), ring.Majority()
+    still.table, right.table = {}, {(float(cell),): np.array([0, 0, 1.0]) for cell in range(6)}
+    start = np.array([[0, 2], [0, 1]])
+    roles = np.array([[0, 1], [0, 1]])
+    rolled = roll_out(ring.Ring(), [still, right], roles, start, np.random.default_rng(0), np.array([5, 5]))
+    assert rolled.lengths.tolist() == [1, 2] and rolled.reached.all()
+    assert rolled.actions[:, :, 1].tolist() == [[2, 0], [2, 2]]
+
+
+def test_without_an_expert_segments_grow_and_targets_are_those_of_the_same_step(ring, made):
+    data, roles, (_, _, lengths) = made
+    settings = SHORT | {"rounds": 2, "horizon": 3}
+    result = imitate(KEY, roles.ravel(), ring.Majority(), ring.Ring(), data, **settings)
+    rolled = np.asarray(result.rolled.lengths)[::2]
+    expected = [min(3, n - t) for n in lengths for t in range(0, n, 3)]
+    # Policies are perfect, and a segment ends with its demonstration.
+    assert rolled.tolist() == expected and result.loss.tolist() == [0, 0]
+    # One row a step in each of: the demonstrations, and the first round's segments of one step.
+    assert sum(len(policy.X) for policy in result.policies) == 2 * 2 * lengths.sum()
+
+
+class Breaking:
+    """A world that fails in a given round, once."""
+
+    def __init__(self, world, at, error):
+        self.world, self.left, self.error = world, at, error
+        self.num_agents, self.num_actions = world.num_agents, world.num_actions
+
+    def __getattr__(self, name):
+        return getattr(self.world, name)
+
+    def reset(self, rng, num_games):
+        self.left -= 1
+        if self.left == 0:
+            raise self.error
+        return self.world.reset(rng, num_games)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("the world broke")])
+def test_a_run_that_was_cut_short_goes_on_to_the_same_result(ring, made, tmp_path, error):
+    data, roles, _ = made
+    path, settings = tmp_path / "run.npz", SHORT | {"rounds": 3, "roles": "shuffled"}
+
+    def run(world, **more):
+        return imitate(
+            KEY, None, ring.Majority(2), world, data, expert=ring.RingExperts(roles), **settings, **more
+        )
+
+    whole = run(Breaking(ring.Ring(), 99, None))
+    with pytest.raises(type(error)) as caught:
+        run(Breaking(ring.Ring(), 3, error), checkpoint=path)
+    if isinstance(error, ValueError):
+        assert caught.value.__notes__ == ["in round 3 of 3"]
+    resumed_world = Breaking(ring.Ring(), 99, None)
+    resumed = run(resumed_world, checkpoint=path)
+    assert resumed_world.left == 98  # one round was left to do
+    again = run(Breaking(ring.Ring(), 1, AssertionError), checkpoint=path)
+    for other in (resumed, again):
+        for name in ("failure", "steps", "loss", "reached", "game_steps", "role", "role_probability"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(whole, name))
+        for one, two in zip(whole.policies, other.policies, strict=True):
+            np.testing.assert_array_equal(one.X, two.X)
+            np.testing.assert_array_equal(one.y, two.y)
+        for one, two in zip(jax.tree.leaves(whole.played), jax.tree.leaves(other.played), strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_learned_roles_resume_too_and_more_rounds_extend_the_run(ring, made, model, learned, tmp_path):
+    data, roles, _ = made
+    whole, _ = learned
+    path = tmp_path / "run.npz"
+    for rounds in (1, 2):
+        settings = SHORT | {"rounds": rounds, "restarts": 3, "fit_steps": 30}
+        part = imitate(
+            KEY,
+            model,
+            ring.Majority(),
+            ring.Ring(),
+            data,
+            expert=ring.RingExperts(roles),
+            checkpoint=path,
+            **settings,
+        )
+    for name in ("failure", "steps", "loss", "elbo", "policy_role", "role_probability"):
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name))
+    for one, two in zip(
+        jax.tree.leaves(whole.fit.posterior.blocks), jax.tree.leaves(part.fit.posterior.blocks), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+    with pytest.raises(ValueError, match="rounds=1"):
+        settings = SHORT | {"restarts": 3, "fit_steps": 30}
+        imitate(
+            KEY,
+            model,
+            ring.Majority(),
+            ring.Ring(),
+            data,
+            expert=ring.RingExperts(roles),
+            checkpoint=path,
+            **settings,
+        )
+
+
+def test_a_checkpoint_of_another_run_is_refused(ring, made, tmp_path):
+    data, roles, _ = made
+    path = tmp_path / "run.npz"
+    imitate(KEY, roles.ravel(), ring.Majority(), ring.Ring(), data, checkpoint=path, **SHORT)
+    with pytest.raises(ValueError, match="checkpoint of another model, data, key or settings"):
+        imitate(
+            jax.random.key(5), roles.ravel(), ring.Majority(), ring.Ring(), data, checkpoint=path, **SHORT
+        )
+
+
+def test_arviz_reads_curves_draws_and_data(made, learned):
+    data, _, _ = made
+    result, _ = learned
+    tree = ethogram.to_arviz(result, data, num_draws=7)
+    stats = tree["fit_stats"]
+    assert tree["posterior"]["probability"].shape == (1, 7, 2, 18)
+    np.testing.assert_array_equal(stats["failure"], result.failure)
+    assert stats["reached"].dims == ("round", "game") and stats["policy_role"].dims == (
+        "round",
+        "policy",
+        "role",
+    )
+    np.testing.assert_array_equal(stats["role_probability"], result.role_probability)
+    without = ethogram.to_arviz(result._replace(fit=None), data)
+    np.testing.assert_array_equal(without["fit_stats"]["steps"], result.steps)
+
+
+@pytest.mark.slow
+def test_a_plain_model_weights_by_assignment(ring, made, model):
+    """Roles of a model without exclusivity are distinct in each demonstration all the same."""
+    data, roles, _ = made
+    plain = ethogram.RoleHMM(2, ethogram.CategoricalEmission(ring.NUM_SYMBOLS), sticky=20.0)
+    settings = SHORT | {"restarts": 3, "fit_steps": 30}
+    result = imitate(
+        KEY, plain, ring.Majority(), ring.Ring(), data, expert=ring.RingExperts(roles), **settings
+    )
+    assert (result.role.reshape(-1, 2).sum(1) == 1).all()
+    assert ethogram.align_states(roles.ravel(), result.role).hamming < 0.1
+    assert result.policy_role[0].trace() > 1.8

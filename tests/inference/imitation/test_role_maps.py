@@ -1,0 +1,68 @@
+"""Weighted maps against enumeration of all maps."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ethogram.inference.imitation.role_maps import (
+    certain_probability,
+    map_probability,
+    shuffled_roles,
+    weighted_maps,
+)
+
+
+def enumerated(potentials):
+    """Probability of each pair, and the best map, of one game."""
+    num_agents, num_roles = potentials.shape
+    maps = list(itertools.permutations(range(num_roles), num_agents))
+    score = np.array([sum(potentials[a, k] for a, k in enumerate(one)) for one in maps])
+    chance = np.exp(score - score.max())
+    pairs = np.zeros((num_agents, num_roles))
+    for one, weight in zip(maps, chance / chance.sum(), strict=True):
+        pairs[np.arange(num_agents), one] += weight
+    return pairs, maps[score.argmax()]
+
+
+@pytest.mark.parametrize("num_agents, num_roles", [(3, 3), (2, 4)])
+def test_weights_of_the_maps_sum_to_the_probability_of_each_pair(num_agents, num_roles):
+    potentials = np.random.default_rng(3).normal(size=(20, num_agents, num_roles)) * 2
+    probability = map_probability(potentials)
+    maps = weighted_maps(probability, potentials)
+    summed = np.zeros_like(probability)
+    for game, role, weight in zip(maps.game, maps.role, maps.weight, strict=True):
+        assert len(set(role)) == num_agents
+        summed[game, np.arange(num_agents), role] += weight
+    for game in range(20):
+        pairs, best = enumerated(potentials[game])
+        np.testing.assert_allclose(probability[game], pairs, atol=1e-9)
+        assert tuple(maps.best[game]) == best
+        kept = np.where(pairs >= 0.01, pairs, 0)
+        kept[np.arange(num_agents), best] = pairs[np.arange(num_agents), best]
+        np.testing.assert_allclose(summed[game], kept / kept.sum(1, keepdims=True), atol=1e-9)
+
+
+def test_a_pair_that_is_not_in_the_best_map_stands_in_the_best_map_that_has_it():
+    potentials = np.array([[[0.0, -1.0, -9.0], [-1.0, 0.0, -2.0], [-9.0, -9.0, 0.0]]])
+    maps = weighted_maps(map_probability(potentials), potentials)
+    assert maps.role.tolist() == [[0, 1, 2], [1, 0, 2]]
+    np.testing.assert_allclose(maps.weight.sum(0), 1)
+    assert maps.weight[1, 2] == 0  # that agent holds its role in the best map already
+
+
+def test_known_roles_are_one_map_a_game_with_weight_one():
+    known = np.array([[1, 0], [2, 1]])
+    maps = weighted_maps(certain_probability(known, 3))
+    np.testing.assert_array_equal(maps.best, known)
+    np.testing.assert_array_equal(maps.role, known)
+    assert (maps.weight == 1).all() and maps.game.tolist() == [0, 1]
+
+
+def test_shuffled_roles_are_distinct_and_uniform():
+    roles = shuffled_roles(np.random.default_rng(0), 6000, 2, 3)
+    assert (roles[:, 0] != roles[:, 1]).all()
+    counts = np.bincount(roles[:, 0] * 3 + roles[:, 1], minlength=9)[[1, 2, 3, 5, 6, 7]]
+    assert ((counts - 1000) ** 2 / 1000).sum() < 20.5  # chi-square with five degrees of freedom, p = 0.001
