@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ethogram.inference.optimal_assignment import optimal_assignment
+from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.roles.log_permanent import matching_marginals
 
 __all__ = ["RoleMaps", "certain_probability", "map_probability", "shuffled_roles", "weighted_maps"]
