@@ -27,7 +27,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ethogram.models.arguments import Reals, read_reals, require_integer, require_number, require_one_of
+from ethogram.models.arguments import (
+    Reals,
+    read_reals,
+    require_integer,
+    require_number,
+    require_one_of,
+    warn_user,
+)
 from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
@@ -41,6 +48,9 @@ __all__ = ["MaxEntropyFit", "fit_max_entropy"]
 HORIZONS = ("infinite", "trace")
 CONVERGED = 1e-6
 """Largest entry of the gradient at a maximum."""
+
+FAR = 1e-3
+"""Residual of gradient ascent, a share of all steps, above which a fit warns."""
 
 
 class MaxEntropyFit(NamedTuple):
@@ -128,18 +138,31 @@ def fit_max_entropy(
     if horizon == "infinite":
         if step_size is not None:
             raise ValueError('step_size is that of gradient ascent: leave it out, or pass horizon="trace"')
-        return _fit_infinite(mdp, demonstrations, table, penalty, num_steps or 1000)
+        num_steps = num_steps or 1000
+        return _warned(_fit_infinite(mdp, demonstrations, table, penalty, num_steps), num_steps, CONVERGED)
     if float(mdp.discount) != 1:
         raise ValueError(
             f'mdp.discount is {mdp.discount}: horizon="trace" needs a discount of 1, as of MDP(mdp.transitions)'
         )
     visited, entering = _shares(mdp, demonstrations)
     step_size = 0.5 if step_size is None else step_size
-    fit = _ascend(mdp, visited, entering, table, step_size, penalty, 60 if num_steps is None else num_steps)
+    num_steps = 60 if num_steps is None else num_steps
+    fit = _ascend(mdp, visited, entering, table, step_size, penalty, num_steps)
     residual = float(fit.residual)
-    return fit._replace(
+    found = fit._replace(
         log_likelihood=float(fit.trace[-1]), residual=residual, converged=residual <= CONVERGED
     )
+    return _warned(found, num_steps, FAR)
+
+
+def _warned(fit: MaxEntropyFit, num_steps: int, limit: float) -> MaxEntropyFit:
+    """The fit, with a warning where it is far from converged."""
+    if not fit.converged and fit.residual > limit:
+        warn_user(
+            f"the fit has not converged after {num_steps} steps: the residual is {fit.residual:.2g}, above "
+            f"{limit:g}; pass num_steps={4 * num_steps}, or a larger penalty"
+        )
+    return fit
 
 
 def _read_features(mdp: MDP, features: Any, horizon: str) -> np.ndarray:

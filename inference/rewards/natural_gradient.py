@@ -50,10 +50,18 @@ WINDOW = 5
 SHRINK, SMALLEST_FACTOR = 0.6, 0.05
 """Factor of the step size where a window of steps no longer increases the ELBO; lower limit of their product."""
 
-PRECISE = (0.5, 0.01)
-"""Largest standard error of an ELBO that may be called converged: nats, or a share of the ELBO if that is more."""
+PRECISE = 1.0
+"""Largest standard error of the ELBO, in nats, that may be called converged."""
+
+MOST_CHUNKS = 16
+"""Most chunks of `num_evaluations` draws for an ELBO whose standard error is above `PRECISE`."""
+
+AHEAD = 10
+"""Steps of full size whose gain is the expected remaining one: q(w) covers 94 % of its way to the optimum given the
+hyper-parameters, and the logarithms of these move by up to 1."""
 
 LOST = "the search for the posterior mode did not end at a maximum"
+NOISE = "the standard error of the ELBO"
 UNTRIED = f"fewer than {2 * FIRST_STEPS} steps were done"
 FLOOR = -8.0
 """Lower limit of the logarithm of an initial hyper-parameter."""
@@ -164,8 +172,8 @@ class RewardSearch(NamedTuple):
         """Result, with ELBOs on fresh draws."""
         q, elbos = state.laplace, (float("nan"),) * 3
         if method != "map":
-            fresh = self._normals(key, 4 * self.num_evaluations)
-            ours, first = (np.asarray(self._bounds(one, fresh)) for one in (state.best, q))
+            chunks = max(4, _chunks(state.error))
+            ours, first = (self._fresh_bounds(key, one, chunks) for one in (state.best, q))
             if ours.mean() < first.mean():
                 ours = first
             else:
@@ -229,6 +237,20 @@ class RewardSearch(NamedTuple):
     def _bounds(self, q: RewardGaussian, normals: Normals) -> Array:
         return bound(self.model, q, self.counts, normals, self.hyper != "variational")
 
+    def _fresh_bounds(self, key: Array, q: RewardGaussian, chunks: int) -> np.ndarray:
+        """ELBOs at chunks of antithetic draws; the negatives of the first half are the second half."""
+        fresh = [self._normals(one, self.num_evaluations) for one in jax.random.split(key, chunks)]
+        pairs = [np.asarray(self._bounds(q, one)).reshape(2, -1) for one in fresh]
+        return np.concatenate(pairs, axis=1).ravel()
+
+    def _precise(self, state: SearchState) -> SearchState:
+        """The state with a standard error of more draws, where that of a settled ELBO is above `PRECISE`."""
+        chunks = _chunks(state.error)
+        if state.error <= PRECISE or chunks > MOST_CHUNKS:
+            return state
+        bounds = self._fresh_bounds(jax.random.fold_in(state.key_fixed, 1), state.q, chunks)
+        return state._replace(error=_standard_error(bounds))
+
     def climb(
         self,
         state: SearchState,
@@ -267,6 +289,9 @@ class RewardSearch(NamedTuple):
                     error=_standard_error(at_draws),
                 )
                 state = state._replace(reason=_open_question(state, tol))
+                if NOISE in state.reason:
+                    precise = self._precise(state)
+                    state = precise._replace(reason=_open_question(precise, tol))
                 waited = state.step >= 2 * FIRST_STEPS and state.step - state.shrunk >= WINDOW
                 if waited and not _rises(trace, tol):
                     state = state._replace(
@@ -342,34 +367,43 @@ def _rises(trace: list[float], tol: float) -> bool:
     return change > max(tol, 2 * error)
 
 
+def _chunks(error: float) -> int:
+    """Number of chunks of `num_evaluations` draws that bring a standard error down to `PRECISE`."""
+    return int(np.ceil(1.2 * (error / PRECISE) ** 2)) if np.isfinite(error) and error > PRECISE else 1
+
+
 def _open_question(state: SearchState, tol: float) -> str:
     """Why the search has not converged, in words; empty where it has.
 
-    The ELBOs of two windows are on the same draws, so that what scatters is the steps. Their means must agree within
-    the tolerance, or half the standard error of an ELBO where that is more; none may jump or fall by more than twice
-    that; there may be no downward trend; and the standard error must itself be small.
+    ELBOs of the trace are on the same draws, so that what scatters is the steps. A gap of d nats to the optimum is
+    about KL(q || optimum), and moves no posterior mean by more than sqrt(2 d) standard deviations: the limit is in
+    nats, however large the ELBO. The expected remaining gain, that of `AHEAD` steps of full size at the upper standard
+    error of the present rate, must be within it; no ELBO may jump or fall by more than twice that; there may be no
+    downward trend; and the standard error of the ELBO must not exceed `PRECISE`.
     """
     from scipy import stats
 
     if state.step < 2 * FIRST_STEPS:
         return UNTRIED
     latest = np.array(state.trace[-2 * WINDOW :])
-    limit = max(tol, 0.5 * state.error)
-    allowed = max(tol, PRECISE[0], PRECISE[1] * abs(state.trace[-1]))
-    change, _ = _halves(state.trace)
     if not np.isfinite(latest).all():
         return "ELBOs are not finite"
-    if state.error > allowed:
-        return f"the standard error of an ELBO is above {allowed:.2g}"
-    slope, error = stats.linregress(np.arange(len(latest)), latest)[::4]
-    falls = slope < -2 * error and -slope * len(latest) > tol
+    limit = max(tol, 0.25 * min(state.error, PRECISE))
+    change, error = _halves(state.trace)
+    slope, slope_error = stats.linregress(np.arange(len(latest)), latest)[::4]
+    falls = slope < -2 * slope_error and -slope * len(latest) > 2 * limit
     before = max(state.trace[: -len(latest)], default=-np.inf)
     if falls or change < -2 * limit or before - latest[-WINDOW:].mean() > 2 * limit:
         return "the ELBO has fallen"
-    if change > limit:
-        return "the ELBO still increases"
-    if np.ptp(latest) > 2 * limit:
+    remaining = AHEAD / WINDOW * (change + error) / state.factor
+    jumps = np.ptp(latest) > 2 * limit
+    rises = slope > 2 * slope_error
+    if change > limit or (remaining > limit and (rises or not jumps)):
+        return f"the ELBO still increases, with an expected gain of {max(change, remaining):.2g} nats"
+    if jumps:
         return "the ELBO jumps from step to step"
+    if state.error > PRECISE:
+        return f"{NOISE} is {state.error:.2g} nats, above {PRECISE:g}"
     return ""
 
 

@@ -190,7 +190,9 @@ def search_with(trace, error=0.01):
         (-100 - 0.05 * np.arange(10), 0.01, "fallen"),
         (-100 + 0.05 * np.arange(10), 0.01, "still increases"),
         (-100 + 0.2 * (-1.0) ** np.arange(10), 0.01, "jumps"),
+        (-100 + 0.008 * np.arange(10), 0.01, "still increases, with an expected gain"),
         (np.full(10, -100.0), 1.5, "standard error"),
+        (np.full(10, -549.0), 4.6, "standard error"),
         (np.full(10, np.nan), 0.01, "not finite"),
     ],
 )
@@ -209,6 +211,6 @@ def test_a_flat_bound_is_convergence():
 
 
 def test_an_unconverged_search_says_what_to_pass():
-    with pytest.warns(UserWarning, match=r"after 9 steps: fewer .*tolerance 0.05, standard.*num_steps=18"):
+    with pytest.warns(UserWarning, match=r"after 9 steps: fewer .*tolerance 0.05, standard.*num_steps=60"):
         fit = fit_reward(jax.random.key(0), three_state(**FREE), DATA, num_steps=9, **FEW)
     assert not fit.converged and fit.reason and np.isfinite(fit.search_se)
