@@ -64,7 +64,7 @@ class Exportable(HasHooks, declares_hooks=True):
         raise NotImplementedError(f"{type(self).__name__} has no method observed_value")
 
     def log_prob_of_condition(self, parameters: dict[str, Any], data: Any) -> Any:
-        """Log probability, summed, of a condition that `observation` scores with the data, such as distinct roles.
+        """Log probability, by batch entry, of a condition that `observation` scores with the data: distinct roles, say.
 
         Held-out scores subtract it. Default 0: there is none.
         """

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -27,12 +26,24 @@ class ScoreCurve(NamedTuple):
     elbo : (size,) final ELBOs on the training data, in nats.
     heldout : (size,) held-out log likelihood per observed step, in nats, at the posterior means.
     fits : the result of each size.
+    heldout_se : (size,) standard error of the difference of `heldout` to its largest value, over the test sequences (or
+        groups), which the sizes share; 0 at the best size.
     """
 
     size: np.ndarray
     elbo: np.ndarray
     heldout: np.ndarray
     fits: tuple[ConjugateResult, ...]
+    heldout_se: np.ndarray
+
+    @property
+    def selected_size(self) -> int:
+        """Smallest size within one standard error of the best held-out score.
+
+        Breiman, Friedman, Olshen, Stone (1984), "Classification and regression trees", section 3.4.3.
+        """
+        within = self.heldout.max() - self.heldout <= self.heldout_se
+        return int(self.size[within].min())
 
 
 def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float:
@@ -53,6 +64,12 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
         If the test data do not fit the model, or have no observed step, or the posterior mean of a parameter
         does not exist.
     """
+    scores, steps = _scores(result, test)
+    return float(scores.sum()) / steps
+
+
+def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, int]:
+    """Log likelihood of every test sequence (or group), and the number of observed steps."""
     posterior = result.posterior
     posterior.model.check(test)
     mean = posterior.mean()
@@ -69,12 +86,12 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
     if steps == 0:
         raise ValueError("test data have no observed step")
     condition = posterior.model.log_prob_of_condition(mean, test)
-    return float(_total(distribution, value) - condition) / steps
+    return np.asarray(_log_prob(distribution, value) - condition, dtype=float), steps
 
 
 @jax.jit
-def _total(distribution, value):
-    return jnp.sum(distribution.log_prob(value))
+def _log_prob(distribution, value):
+    return distribution.log_prob(value)
 
 
 def heldout_score_curve(
@@ -111,5 +128,12 @@ def heldout_score_curve(
         for size, one in zip(sizes, jax.random.split(key_fits, len(sizes)), strict=True)
     )
     elbo = np.array([fit.restart_elbos.max() for fit in fits])
-    heldout = np.array([heldout_log_likelihood(fit, test) for fit in fits])
-    return ScoreCurve(sizes, elbo, heldout, fits)
+    found = [_scores(fit, test) for fit in fits]
+    scores, steps = np.stack([score for score, _ in found]), found[0][1]
+    heldout = scores.sum(axis=1) / steps
+    with np.errstate(invalid="ignore"):  # impossible data have scores of -inf
+        gaps = scores - scores[heldout.argmax()]
+    known = np.isfinite(gaps).all(axis=1) & (scores.shape[1] > 1)
+    error = np.zeros(len(sizes))
+    error[known] = gaps[known].std(axis=1, ddof=1) * np.sqrt(scores.shape[1]) / steps
+    return ScoreCurve(sizes, elbo, heldout, fits, error)

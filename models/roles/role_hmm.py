@@ -304,9 +304,9 @@ class RoleHMM(ConjugateModel):
         return self.coupling.observation(emission, parameters, lengths, observed, states)
 
     def log_prob_of_condition(self, parameters: dict[str, Any], data: Trajectories) -> Any:
-        """Log probability of roles that are distinct in every frame of all groups; 0 where this is no condition."""
+        """Log probability (group,) of roles that are distinct in every frame; 0 where this is no condition."""
         distribution = self.observation(parameters, data)
-        return jnp.sum(distribution.log_prob_distinct()) if isinstance(distribution, DistinctRoles) else 0.0
+        return distribution.log_prob_distinct() if isinstance(distribution, DistinctRoles) else 0.0
 
     def observed_value(self, data: Trajectories) -> Array:
         """The observations as the value of :meth:`observation`."""

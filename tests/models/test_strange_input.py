@@ -204,4 +204,4 @@ def test_strange_input_is_refused_by_name(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_much_strange_input_is_refused_by_name(name):
-    tried(name, 500)
+    tried(name, 100)

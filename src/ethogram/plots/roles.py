@@ -293,6 +293,8 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
 def score_curve(curve: Any, ax: Any = None) -> Any:
     """Axes with the ELBO (left) and the held-out log likelihood (right) over the number of roles.
 
+    Bars are standard errors of the difference to the best size; the dotted line is ``curve.selected_size``.
+
     Parameters
     ----------
     curve : with `size`, `elbo` in nats and `heldout` in nats a step, as `ethogram.heldout_score_curve` gives it.
@@ -310,6 +312,11 @@ def score_curve(curve: Any, ax: Any = None) -> Any:
         scale.set_ylabel(label, color=colour)
         scale.tick_params(axis="y", colors=colour)
         scale.ticklabel_format(axis="y", useOffset=False)
+    right.errorbar(
+        size, np.asarray(curve.heldout)[order], np.asarray(curve.heldout_se)[order], fmt="none", ecolor="C1"
+    )
+    axes.axvline(curve.selected_size, color="0.5", linestyle=":", label="selected by one standard error")
+    axes.legend(loc="lower right", fontsize=8)
     axes.set_xticks(size)
     axes.set_xlabel("number of roles")
     return axes

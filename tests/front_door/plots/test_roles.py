@@ -9,7 +9,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from scipy.stats import beta
 
 from ethogram import plots
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
+from ethogram.inference.conjugate.score_curve import ScoreCurve
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet, Known, NormalInverseWishart
@@ -35,14 +35,6 @@ class Traces(NamedTuple):
     restart_traces: np.ndarray
     restart_elbos: np.ndarray
     evaluated: np.ndarray
-
-
-class Curve(NamedTuple):
-    """Scores over sizes."""
-
-    size: np.ndarray
-    elbo: np.ndarray
-    heldout: np.ndarray
 
 
 @pytest.fixture(autouse=True)
@@ -220,10 +212,12 @@ def test_one_restart_of_one_step_can_be_drawn():
 
 
 def test_a_score_curve_has_both_scores_in_order():
-    curve = Curve(np.array([4, 2, 8]), jnp.array([-20.0, -40.0, -10.0]), np.array([-3.0, -5.0, -4.0]))
+    elbo, heldout = np.array([-20.0, -40.0, -10.0]), np.array([-3.0, -5.0, -4.0])
+    curve = ScoreCurve(np.array([4, 2, 8]), elbo, heldout, (), np.array([0.0, 0.1, 0.2]))
     axes = plots.score_curve(curve)
     right = next(other for other in axes.figure.axes if other is not axes)
-    (elbo,), (heldout,) = axes.get_lines(), right.get_lines()
+    (elbo, selected), (heldout,) = axes.get_lines(), right.get_lines()
+    assert selected.get_xdata() == [4, 4]
     np.testing.assert_array_equal(elbo.get_xydata(), [[2, -40], [4, -20], [8, -10]])
     np.testing.assert_array_equal(heldout.get_xydata(), [[2, -5], [4, -3], [8, -4]])
     assert "nats" in axes.get_ylabel() and "nats" in right.get_ylabel()

@@ -10,7 +10,7 @@ import pytest
 
 from ethogram.inference.conjugate.conjugate_svi import ConjugateResult
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
-from ethogram.inference.conjugate.score_curve import heldout_log_likelihood, heldout_score_curve
+from ethogram.inference.conjugate.score_curve import ScoreCurve, heldout_log_likelihood, heldout_score_curve
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.roles.role_hmm import RoleHMM
@@ -89,3 +89,21 @@ def test_a_curve_over_sizes(symbol_model, symbols):
         heldout_score_curve(jax.random.key(0), RoleHMM, [], data)
     with pytest.raises(ValueError, match="by='group' needs"):
         heldout_score_curve(jax.random.key(0), RoleHMM, [1], data._replace(group=None))
+    _, test = data.split(jax.random.split(jax.random.key(0))[0], by="group")
+    each = [test.take([i]) for i in range(test.num_sequences)]
+    scores = [[heldout_log_likelihood(fit, one) * one.observed.sum() for one in each] for fit in curve.fits]
+    gaps = np.subtract(scores[1], scores[0])
+    expected = gaps.std(ddof=1) * np.sqrt(len(gaps)) / test.observed.sum()
+    np.testing.assert_allclose(curve.heldout_se, [0, expected], rtol=1e-9)
+    assert curve.selected_size == 1
+
+
+def test_the_smallest_size_within_one_standard_error_is_selected():
+    curve = ScoreCurve(
+        np.array([5, 3, 2, 4]),
+        np.zeros(4),
+        np.array([-1.0, -1.01, -1.3, -1.005]),
+        (),
+        np.array([0, 0.02, 0.1, 0.001]),
+    )
+    assert curve.selected_size == 3

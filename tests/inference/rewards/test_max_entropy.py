@@ -219,7 +219,9 @@ def test_states_that_cannot_be_reached_have_the_plain_average():
 
 def test_a_fit_far_from_its_maximum_warns():
     data = Trajectories.from_list(states=[[0, 1, 2, 2, 2]], actions=[[1, 1, 1, 1, 1]])
-    with pytest.warns(UserWarning, match=r"not converged after 1 steps: the residual is .*; pass num_steps=4"):
+    with pytest.warns(
+        UserWarning, match=r"not converged after 1 steps: the residual is .*; pass num_steps=4"
+    ):
         assert not fit_max_entropy(MDP.deterministic([[0, 1], [0, 2], [1, 2]]), data, num_steps=1).converged
 
 
