@@ -1,7 +1,43 @@
 """Coordinated imitation: policies of roles, learned together with the roles, and the world they act in."""
 
 from ethogram.inference.imitation.imitate import imitate
+from ethogram.inference.imitation.imitate_motion import (
+    MotionResult,
+    fit_linear_motion,
+    imitate_motion,
+    residual_scale,
+    roles_of_plays,
+)
+from ethogram.inference.imitation.motion import (
+    RolledMotion,
+    Scenes,
+    by_role,
+    constant_velocity,
+    linear_step,
+    recurrent_step,
+    roll_motion,
+    stay_still,
+)
 from ethogram.inference.imitation.result import ImitationResult
 from ethogram.inference.imitation.world import Replay, World, sequences_of_games
 
-__all__ = ["ImitationResult", "Replay", "World", "imitate", "sequences_of_games"]
+__all__ = [
+    "ImitationResult",
+    "MotionResult",
+    "Replay",
+    "RolledMotion",
+    "Scenes",
+    "World",
+    "by_role",
+    "constant_velocity",
+    "fit_linear_motion",
+    "imitate",
+    "imitate_motion",
+    "linear_step",
+    "recurrent_step",
+    "residual_scale",
+    "roles_of_plays",
+    "roll_motion",
+    "sequences_of_games",
+    "stay_still",
+]

@@ -1,0 +1,75 @@
+"""Football plays as scenes: a defending team on the pitch, with the ball and its opponents as context.
+
+The plays of `ethogram.domains.football`, of both teams, at 5 frames a second. Metres from the centre spot, turned so
+that the defending team attacks towards +x, as for its own trajectories.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ethogram.domains import football
+from ethogram.domains.data import archive
+from ethogram.inference.imitation import Scenes
+from ethogram.models.data.trajectories import Metadata, Trajectories
+
+__all__ = ["FootballScenes", "load"]
+
+
+class FootballScenes(NamedTuple):
+    """Defensive plays of both teams.
+
+    Attributes
+    ----------
+    scenes : positions of the ten outfield players (play, time, agent, 2), and of the ball and the eleven opponents
+        (play, time, object, 2); 0 beyond the length.
+    data : the same players about their centroid, for the role model, as `football.load` has them; `group` is the play.
+    team : (play,), 0 where the home team defends, else 1.
+    """
+
+    scenes: Scenes
+    data: Trajectories
+    team: Int[np.ndarray, "play"]
+
+
+def load() -> FootballScenes:
+    """The 27 defensive plays: 14 of the home team, 13 of the away team, 1166 frames."""
+    keys = ("xy", "ball", "team", "formation_place", "sequences")
+    xy, ball, side, place, spells = archive.embedded("football", "football_5hz.npz", keys)
+    positions, context, team = [], [], []
+    for defends in range(2):
+        sign = 1 if defends == 0 else -1
+        own = (side == defends) & (place != football.GOALKEEPER)
+        objects = np.concatenate([ball[:, None, :2], xy[:, side != defends]], axis=1)
+        for first, end, possession in spells:
+            if possession != defends:
+                positions.append(sign * xy[first:end, own].astype(float))
+                context.append(sign * objects[first:end].astype(float))
+                team.append(defends)
+    lengths = np.array([len(play) for play in positions])
+    scenes = Scenes(_padded(positions, lengths), _padded(context, lengths), lengths)
+    relative = [play - play.mean(axis=1, keepdims=True) for play in positions]
+    num_agents = positions[0].shape[1]
+    data = Trajectories.from_list(
+        [play[:, agent].astype(np.float32) for play in relative for agent in range(num_agents)],
+        agent=np.tile(np.arange(num_agents), len(lengths)),
+        group=np.repeat(np.arange(len(lengths)), num_agents),
+        metadata=Metadata(
+            name="football, defence of both teams",
+            feature_names=("x", "y"),
+            feature_units=("m", "m"),
+            time_unit="s",
+            frame_rate=float(football.FRAMES_PER_SECOND),
+        ),
+    )
+    return FootballScenes(scenes, data, np.array(team))
+
+
+def _padded(plays: list[np.ndarray], lengths: np.ndarray) -> Float[np.ndarray, "play time object 2"]:
+    whole = np.zeros((len(plays), lengths.max(), *plays[0].shape[1:]))
+    for number, play in enumerate(plays):
+        whole[number, : len(play)] = play
+    return whole

@@ -1,0 +1,201 @@
+r"""Joint roll-outs of moving agents, all roles and plays in one scan, and policies to roll out.
+
+At each step every role k sees :math:`x_k = \phi_k(p_1, \ldots, p_K, c)` and moves by :math:`\Delta_k`; then all
+positions change at once (the cross-update of Le, Yue, Carr, Lucey 2017, Algorithm 2). Every `horizon` steps the scan
+starts again at the true positions, with the memory that a policy has of the true past.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+
+__all__ = [
+    "RolledMotion",
+    "Scenes",
+    "by_role",
+    "constant_velocity",
+    "linear_step",
+    "motion_features",
+    "new_recurrent",
+    "recurrent_step",
+    "roll_motion",
+    "stay_still",
+]
+
+RANGES = (5.0, 15.0)
+"""Metres within which a policy sees opponents, as kernels: their sums need no order of opponents."""
+
+Step = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
+"""Memory and displacements, from the parameters of one role, memory, features and velocities, each (play, ...)."""
+
+
+class Scenes(NamedTuple):
+    """Agents on a plane, with other moving objects as context; metres.
+
+    Attributes
+    ----------
+    positions : (play, time, agent, 2).
+    context : (play, time, object, 2): the ball, then opponents, one at least.
+    lengths : (play,) frames; positions beyond are ignored, and finite.
+    """
+
+    positions: Float[np.ndarray, "play time agent 2"]
+    context: Float[np.ndarray, "play time object 2"]
+    lengths: Int[np.ndarray, "play"]
+
+
+class RolledMotion(NamedTuple):
+    """A joint roll-out.
+
+    Attributes
+    ----------
+    positions : (time - 1, play, role, 2), at times 1, 2, ...
+    since : (time - 1,), steps since the last true positions, from 1 to the horizon.
+    counted : (time - 1,), whether these came at `phase` or later.
+    """
+
+    positions: Array
+    since: Array
+    counted: Array
+
+
+def by_role(scenes: Scenes, play: np.ndarray, role: np.ndarray) -> Scenes:
+    """Scenes of the plays (map,), with agents in the order of their roles (map, agent), a permutation."""
+    agents = np.argsort(role, axis=1)
+    positions = np.take_along_axis(scenes.positions[play], agents[:, None, :, None], axis=2)
+    return Scenes(positions, scenes.context[play], scenes.lengths[play])
+
+
+def motion_features(position: Array, velocity: Array, objects: Array, object_velocity: Array) -> Array:
+    """Features (role, feature) of one play: arrays (role, 2) of agents, (object, 2) of ball and opponents.
+
+    Own position, about the pitch and the team's centroid; own velocity; the ball, and its velocity; the team-mates in
+    order of their roles; sums over opponents nearby. Relative to the agent where not said; all are scaled to about 1.
+    """
+    num_roles = len(position)
+    others = np.array([np.delete(np.arange(num_roles), role) for role in range(num_roles)])
+    mates = (position[others] - position[:, None]) / 20
+    away = objects[None, 1:] - position[:, None]
+    square = jnp.sum(away**2, axis=-1, keepdims=True)
+    near = [jnp.exp(-square / (2 * reach**2)) for reach in RANGES]
+    opponents = [jnp.sum(each * away, axis=1) / reach for each, reach in zip(near, RANGES, strict=True)]
+    parts = [
+        position / jnp.array([50.0, 30.0]),
+        (position - position.mean(0)) / 20,
+        velocity,
+        jnp.broadcast_to(velocity.mean(0), velocity.shape),
+        (objects[:1] - position) / 20,
+        jnp.broadcast_to(object_velocity[:1], velocity.shape),
+        mates.reshape(num_roles, -1),
+        *opponents,
+        *(jnp.sum(each, axis=1) for each in near),
+    ]
+    return jnp.concatenate(parts, axis=1)
+
+
+def num_features(num_roles: int) -> int:
+    """Number of features of each role."""
+    return 12 + 2 * (num_roles - 1) + 3 * len(RANGES)
+
+
+def stay_still(parameters: Any, memory: Array, features: Array, velocity: Array) -> tuple[Array, Array]:
+    """Nobody moves."""
+    return memory, jnp.zeros_like(velocity)
+
+
+def constant_velocity(
+    parameters: Any, memory: Array, features: Array, velocity: Array
+) -> tuple[Array, Array]:
+    """Everybody goes on as in the last step."""
+    return memory, velocity
+
+
+def linear_step(parameters: Any, memory: Array, features: Array, velocity: Array) -> tuple[Array, Array]:
+    """Linear autoregression: ``parameters`` are (feature + 1, 2), the last row the intercept."""
+    return memory, features @ parameters[:-1] + parameters[-1]
+
+
+def recurrent_step(parameters: Any, memory: Array, features: Array, velocity: Array) -> tuple[Array, Array]:
+    """A gated recurrent unit (Cho et al. 2014), whose output is added to the last displacement."""
+    both = jnp.concatenate([features, memory], axis=-1)
+    gates = jax.nn.sigmoid(both @ parameters["gates"] + parameters["gates_bias"])
+    reset, update = jnp.split(gates, 2, axis=-1)
+    inner = jnp.concatenate([features, reset * memory], axis=-1)
+    candidate = jnp.tanh(inner @ parameters["candidate"] + parameters["candidate_bias"])
+    memory = update * memory + (1 - update) * candidate
+    return memory, velocity + memory @ parameters["output"] + parameters["output_bias"]
+
+
+def new_recurrent(key: Array, num_roles: int, num_units: int) -> dict[str, Array]:
+    """Parameters (role, ...) of `recurrent_step`; the output is zero, so that it begins at constant velocity."""
+    width = num_features(num_roles) + num_units
+    key_gates, key_candidate = jax.random.split(key)
+    scale = 1 / np.sqrt(width)
+    return {
+        "gates": scale * jax.random.normal(key_gates, (num_roles, width, 2 * num_units)),
+        "gates_bias": jnp.zeros((num_roles, 2 * num_units)),
+        "candidate": scale * jax.random.normal(key_candidate, (num_roles, width, num_units)),
+        "candidate_bias": jnp.zeros((num_roles, num_units)),
+        "output": jnp.zeros((num_roles, num_units, 2)),
+        "output_bias": jnp.zeros((num_roles, 2)),
+    }
+
+
+@functools.partial(jax.jit, static_argnames=("step", "num_units"))
+def roll_motion(
+    step: Step,
+    parameters: Any,
+    scenes: Scenes,
+    horizon: Any,
+    phase: Any = 0,
+    noise: Any = None,
+    num_units: int = 1,
+) -> RolledMotion:
+    """Joint roll-outs of all plays, which start again at the true positions at times phase + horizon i.
+
+    Parameters
+    ----------
+    step : one role's move; vectorised over roles.
+    parameters : leaves lead with the roles.
+    scenes : agents in order of their roles.
+    horizon, phase : may be traced, so that one compiled program serves all.
+    noise : (time - 1, play, role, 2), added to the displacements; None for none.
+    num_units : size of the memory.
+    """
+    positions, context = jnp.asarray(scenes.positions), jnp.asarray(scenes.context)
+    num_plays, num_steps, num_roles, _ = positions.shape
+    every = jax.vmap(step, in_axes=(0, 1, 1, 1), out_axes=(1, 1))
+    phi = jax.vmap(motion_features)
+    true, objects = jnp.moveaxis(positions, 1, 0), jnp.moveaxis(context, 1, 0)
+    before = jnp.concatenate([true[:1], true[:-1]])
+    objects_before = jnp.concatenate([objects[:1], objects[:-1]])
+    noise = jnp.zeros((num_steps - 1, 1, 1, 1), positions.dtype) if noise is None else jnp.asarray(noise)
+    at_truth = jax.vmap(phi)(true, true - before, objects, objects - objects_before)
+
+    def advance(carry, inputs):
+        position, previous, memory, true_memory = carry
+        time, true_now, true_before, features, now, then, shock = inputs
+        sync = (time - phase) % horizon == 0
+        position, previous = (
+            jnp.where(sync, a, b) for a, b in ((true_now, position), (true_before, previous))
+        )
+        memory = jnp.where(sync, true_memory, memory)
+        velocity = position - previous
+        memory, displacement = every(parameters, memory, phi(position, velocity, now, now - then), velocity)
+        true_memory, _ = every(parameters, true_memory, features, true_now - true_before)
+        after = position + displacement + shock
+        return (after, position, memory, true_memory), after
+
+    empty = jnp.zeros((num_plays, num_roles, num_units), positions.dtype)
+    times = jnp.arange(num_steps - 1)
+    inputs = (times, true[:-1], before[:-1], at_truth[:-1], objects[:-1], objects_before[:-1], noise)
+    _, rolled = jax.lax.scan(advance, (true[0], true[0], empty, empty), inputs)
+    return RolledMotion(rolled, (times - phase) % horizon + 1, times >= phase)
