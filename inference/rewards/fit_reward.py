@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import warnings
 from typing import Any
@@ -27,13 +28,17 @@ from ethogram.inference.checkpoint import check_path, read_checkpoint, write_che
 from ethogram.inference.rewards.gaussian import HYPERS
 from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, check_saved, levine_fit
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, as_double
+from ethogram.inference.rewards.stopping_rule import MOST_CHUNKS, PRECISE
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.rewards.gp_irl import GPIRL
 
-__all__ = ["fit_reward"]
+__all__ = ["fit_reward", "unconverged_message"]
 
 PRIORS = ("model", "levine")
 MOSTLY_WHITE = 0.5
+
+ENOUGH_STEPS = 60
+"""Fewest steps that a warning recommends; most searches need thirty or more."""
 
 
 def fit_reward(
@@ -45,7 +50,7 @@ def fit_reward(
     hyper: str = "variational",
     prior: str = "model",
     start: Any = None,
-    num_steps: int = 200,
+    num_steps: int = 300,
     num_draws: int = 12,
     num_evaluations: int = 128,
     num_restarts: int = 0,
@@ -71,10 +76,11 @@ def fit_reward(
     num_evaluations : draws for monitoring the ELBO, an even number.
     num_restarts : starts of the search for the mode drawn from the prior, besides zero: the likelihood is not concave,
         and the mode of highest posterior density is used.
-    tol : in nats: the search stops when the mean ELBOs of five steps and of the five before differ by no more, or than
-        half the standard error of an ELBO where that is more, no ELBO is lower by more than twice that, there is no
-        downward trend, and the standard error is below half a nat or 1 % of the ELBO. Where five steps no longer
-        increase it, step sizes shrink.
+    tol : in nats: the search stops when the expected remaining gain of the ELBO, that of ten steps of full size at the
+        present rate, is at most `tol`, or a quarter of the standard error of the ELBO where that is more. A gain of d
+        leaves posterior means within sqrt(2 d) standard deviations of the optimum. The ELBO must not fall or jump,
+        and its standard error must be at most 1 nat, for which up to 16 times `num_evaluations` draws are used. Where
+        five steps no longer increase the ELBO, step sizes shrink, and at most 50 of the present size are counted.
     checkpoint : a file that is written after every natural-gradient step; if it exists, the same call resumes from it,
         and ends where an uninterrupted one would. `num_steps` and `tol` may differ.
 
@@ -134,7 +140,7 @@ def fit_reward(
             found = search.end(key_end, state, method)
     found = found._replace(posterior=dataclasses.replace(found.posterior, model=model))
     if not found.converged:
-        warnings.warn(_unconverged(found, num_steps, num_draws, num_evaluations, tol), stacklevel=2)
+        warnings.warn(unconverged_message(found, num_steps, num_draws, num_evaluations, tol), stacklevel=2)
     if found.white_share > MOSTLY_WHITE:
         warnings.warn(
             f"{found.white_share:.0%} of the prior variance of rewards is noise, independent between states: use fewer "
@@ -144,22 +150,30 @@ def fit_reward(
     return found
 
 
-def _unconverged(fit: RewardFit, num_steps: int, num_draws: int, num_evaluations: int, tol: float) -> str:
+def unconverged_message(
+    fit: RewardFit, num_steps: int, num_draws: int, num_evaluations: int, tol: float
+) -> str:
     """What a warning says of a fit that has not converged."""
     if fit.posterior.method != "natural_gradient":
         return f"{fit.reason}: pass another start or num_restarts, or check the scale of the prior and of the features"
     latest = ", ".join(f"{bound:.2f}" for bound in fit.trace[-3:])
+    longer = f"num_steps={max(2 * num_steps, ENOUGH_STEPS)}"
     cures = {
-        "standard error": f"num_evaluations={4 * num_evaluations}",
-        "jumps": f"num_draws={4 * num_draws} and num_steps={2 * num_steps}",
-        "fallen": f"num_draws={4 * num_draws} and num_steps={2 * num_steps}",
+        "standard error": f"num_evaluations={_more_evaluations(fit.search_se, num_evaluations)}",
+        "jumps": f"num_draws={4 * num_draws} and {longer}",
+        "fallen": f"num_draws={4 * num_draws} and {longer}",
         "finite": "smaller features, or start=",
     }
-    cure = next((cure for word, cure in cures.items() if word in fit.reason), f"num_steps={2 * num_steps}")
+    cure = next((cure for word, cure in cures.items() if word in fit.reason), longer)
     return (
         f"the search has not converged after {fit.steps} steps: {fit.reason} (last ELBOs {latest} nats, tolerance "
         f"{tol}, standard error {fit.search_se:.2g}). Pass {cure}"
     )
+
+
+def _more_evaluations(error: float, num_evaluations: int) -> int:
+    """An even number of draws from which the search can bring the standard error down to `PRECISE`."""
+    return 2 * math.ceil(0.6 * (error / PRECISE) ** 2 * num_evaluations / MOST_CHUNKS) + num_evaluations
 
 
 def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any) -> None:

@@ -32,6 +32,18 @@ from ethogram.inference.rewards.gaussian import (
 )
 from ethogram.inference.rewards.posterior_mode import levine_mode, posterior_mode
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
+from ethogram.inference.rewards.stopping_rule import (
+    FIRST_STEPS,
+    MOST_CHUNKS,
+    NOISE,
+    PRECISE,
+    UNTRIED,
+    WINDOW,
+    chunks_of,
+    open_question,
+    rises,
+    standard_error,
+)
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.families.conjugate_block import naming
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
@@ -43,18 +55,10 @@ __all__ = ["RewardSearch", "SearchState", "levine_fit"]
 SIZES = (0.5, 0.25)
 """Sizes of the first natural-gradient steps, and of later ones while the ELBO increases."""
 
-FIRST_STEPS = 6
-WINDOW = 5
-"""Steps whose mean ELBO is compared with that of as many before."""
-
 SHRINK, SMALLEST_FACTOR = 0.6, 0.05
 """Factor of the step size where a window of steps no longer increases the ELBO; lower limit of their product."""
 
-PRECISE = (0.5, 0.01)
-"""Largest standard error of an ELBO that may be called converged: nats, or a share of the ELBO if that is more."""
-
 LOST = "the search for the posterior mode did not end at a maximum"
-UNTRIED = f"fewer than {2 * FIRST_STEPS} steps were done"
 FLOOR = -8.0
 """Lower limit of the logarithm of an initial hyper-parameter."""
 
@@ -164,13 +168,13 @@ class RewardSearch(NamedTuple):
         """Result, with ELBOs on fresh draws."""
         q, elbos = state.laplace, (float("nan"),) * 3
         if method != "map":
-            fresh = self._normals(key, 4 * self.num_evaluations)
-            ours, first = (np.asarray(self._bounds(one, fresh)) for one in (state.best, q))
+            chunks = max(4, chunks_of(state.error))
+            ours, first = (self._fresh_bounds(key, one, chunks) for one in (state.best, q))
             if ours.mean() < first.mean():
                 ours = first
             else:
                 q = state.best
-            elbos = (float(ours.mean()), _standard_error(ours), float(first.mean()))
+            elbos = (float(ours.mean()), standard_error(ours), float(first.mean()))
         reason = state.reason if method == "natural_gradient" else "" if state.arrived else LOST
         single = len(self.counts) == 1
         mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
@@ -229,6 +233,20 @@ class RewardSearch(NamedTuple):
     def _bounds(self, q: RewardGaussian, normals: Normals) -> Array:
         return bound(self.model, q, self.counts, normals, self.hyper != "variational")
 
+    def _fresh_bounds(self, key: Array, q: RewardGaussian, chunks: int) -> np.ndarray:
+        """ELBOs at chunks of antithetic draws; the negatives of the first half are the second half."""
+        fresh = [self._normals(one, self.num_evaluations) for one in jax.random.split(key, chunks)]
+        pairs = [np.asarray(self._bounds(q, one)).reshape(2, -1) for one in fresh]
+        return np.concatenate(pairs, axis=1).ravel()
+
+    def _precise(self, state: SearchState) -> SearchState:
+        """The state with a standard error of more draws, where that of a settled ELBO is above `PRECISE`."""
+        chunks = chunks_of(state.error)
+        if state.error <= PRECISE or chunks > MOST_CHUNKS:
+            return state
+        bounds = self._fresh_bounds(jax.random.fold_in(state.key_fixed, 1), state.q, chunks)
+        return state._replace(error=standard_error(bounds))
+
     def climb(
         self,
         state: SearchState,
@@ -264,11 +282,18 @@ class RewardSearch(NamedTuple):
                     moments=moments,
                     key=key,
                     step=state.step + 1,
-                    error=_standard_error(at_draws),
+                    error=standard_error(at_draws),
                 )
-                state = state._replace(reason=_open_question(state, tol))
+                state = state._replace(
+                    reason=open_question(state.trace, state.step, state.factor, state.error, tol)
+                )
+                if NOISE in state.reason:
+                    precise = self._precise(state)
+                    state = precise._replace(
+                        reason=open_question(trace, precise.step, precise.factor, precise.error, tol)
+                    )
                 waited = state.step >= 2 * FIRST_STEPS and state.step - state.shrunk >= WINDOW
-                if waited and not _rises(trace, tol):
+                if waited and not rises(trace, tol):
                     state = state._replace(
                         shrunk=state.step, factor=max(SHRINK * state.factor, SMALLEST_FACTOR)
                     )
@@ -322,55 +347,6 @@ def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
     nan = float("nan")
     reason = "" if found.converged else LOST
     return RewardFit(posterior, nan, nan, nan, np.zeros(0), found.objective, not reason, 0, share, reason)
-
-
-def _standard_error(at_draws: np.ndarray) -> float:
-    """Standard error of the mean over antithetic draws."""
-    pairs = at_draws.reshape(2, -1).mean(0)
-    return float(pairs.std(ddof=1) / np.sqrt(len(pairs))) if len(pairs) > 1 else np.inf
-
-
-def _halves(trace: list[float]) -> tuple[float, float]:
-    """Change of the mean ELBO from one window to the next, and its standard error from the scatter within both."""
-    before, recent = np.array(trace[-2 * WINDOW : -WINDOW]), np.array(trace[-WINDOW:])
-    error = np.sqrt((before.var(ddof=1) + recent.var(ddof=1)) / WINDOW)
-    return float(recent.mean() - before.mean()), float(error)
-
-
-def _rises(trace: list[float], tol: float) -> bool:
-    change, error = _halves(trace)
-    return change > max(tol, 2 * error)
-
-
-def _open_question(state: SearchState, tol: float) -> str:
-    """What speaks against convergence, in words; empty where nothing does.
-
-    The ELBOs of two windows are on the same draws, so that what scatters is the steps. Their means must agree within
-    the tolerance, or half the standard error of an ELBO where that is more; none may jump or fall by more than twice
-    that; there may be no downward trend; and the standard error must itself be small.
-    """
-    from scipy import stats
-
-    if state.step < 2 * FIRST_STEPS:
-        return UNTRIED
-    latest = np.array(state.trace[-2 * WINDOW :])
-    limit = max(tol, 0.5 * state.error)
-    allowed = max(tol, PRECISE[0], PRECISE[1] * abs(state.trace[-1]))
-    change, _ = _halves(state.trace)
-    if not np.isfinite(latest).all():
-        return "ELBOs are not finite"
-    if state.error > allowed:
-        return f"the standard error of an ELBO is above {allowed:.2g}"
-    slope, error = stats.linregress(np.arange(len(latest)), latest)[::4]
-    falls = slope < -2 * error and -slope * len(latest) > tol
-    before = max(state.trace[: -len(latest)], default=-np.inf)
-    if falls or change < -2 * limit or before - latest[-WINDOW:].mean() > 2 * limit:
-        return "the ELBO has fallen"
-    if change > limit:
-        return "the ELBO still increases"
-    if np.ptp(latest) > 2 * limit:
-        return "the ELBO jumps from step to step"
-    return ""
 
 
 @functools.partial(jax.jit, static_argnames="variational")

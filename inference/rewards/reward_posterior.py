@@ -135,13 +135,12 @@ class RewardFit(NamedTuple):
     trace : (evaluation,) ELBOs on a fixed set of draws, the first that of Laplace's approximation.
     objective : log likelihood minus half the squared norm of w at the mode, in nats, which ``method="map"`` maximises;
         Levine's objective with ``prior="levine"``.
-    converged : whether the ELBO no longer changed: over the last ten steps by no more than the tolerance, or than half
-        the standard error of an ELBO where that is more, without falling; of ``"map"`` and ``"laplace"``, whether the
-        search for the mode ended at a maximum.
+    converged : whether the expected remaining gain of the ELBO is within the tolerance, see `fit_reward`; of ``"map"``
+        and ``"laplace"``, whether the search for the mode ended at a maximum.
     steps : natural-gradient steps.
     white_share : share of the prior variance of rewards that is white noise, independent between states.
     reason : why the search is not converged; empty where it is.
-    search_se : standard error of the last entry of `trace`, in nats.
+    search_se : standard error of the last ELBO of the search, in nats.
     """
 
     posterior: RewardPosterior

@@ -15,6 +15,8 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import IntentAgent, roll_out
 from ethogram.models.mdps.mdp import MDP
 
+pytestmark = pytest.mark.filterwarnings("ignore:the search has not converged:UserWarning")
+
 NEXT_STATE = np.array([[0, 1], [2, 0], [2, 1]])
 
 
@@ -212,6 +214,21 @@ def test_states_that_cannot_be_reached_have_the_plain_average():
     fit = fit_max_entropy(MDP.deterministic([[0, 1], [1, 1], [0, 1]]), data)
     policy, _ = soft_agent(np.eye(3)[np.array([[0, 1], [1, 1], [0, 1]])], np.asarray(fit.reward), 3)
     np.testing.assert_allclose(fit.policy[2], policy[:, 2].mean(0), rtol=1e-12)
+
+
+def test_an_unconverged_fit_says_what_to_pass():
+    """Of both horizons; a diverged ascent needs smaller steps, not more."""
+    data = walks(NEXT_STATE, 3, [4, 6, 5])
+    world = MDP.deterministic(NEXT_STATE)
+    with pytest.warns(
+        UserWarning, match=r"gradient is .*, above 1e-06. Pass num_steps=20, or a larger step_size"
+    ):
+        assert not fit_max_entropy(world, data, num_steps=2).converged
+    with pytest.warns(UserWarning, match="Pass step_size=25"):
+        fit_max_entropy(world, data, num_steps=2, step_size=100.0, penalty=10.0)
+    discounted = MDP.deterministic(NEXT_STATE, discount=0.9)
+    with pytest.warns(UserWarning, match="Pass num_steps=2, a larger penalty"):
+        fit_max_entropy(discounted, np.array([[0, 3], [1, 2], [2, 1]]), num_steps=1)
 
 
 def test_a_fit_is_one_program_made_once(compiler_events):
