@@ -202,7 +202,9 @@ def _score(setting: Setting, version: str, trial: Trial, number: int) -> list[fl
 
 
 def _maxent(environment: Environment, trial: Trial) -> float:
-    policy = fit_max_entropy(environment.mdp, trial.train.data).policy
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the search has not converged")  # of the record's 60 steps
+        policy = fit_max_entropy(environment.mdp, trial.train.data, num_steps=60).policy
     count = len(environment.agent.policy)
     blind = environment.agent._replace(policy=np.stack([np.asarray(policy)] * count))
     return intent_errors(

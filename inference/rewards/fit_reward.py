@@ -26,19 +26,13 @@ from jax import Array
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import check_path, read_checkpoint, write_checkpoint
 from ethogram.inference.rewards.gaussian import HYPERS
-from ethogram.inference.rewards.natural_gradient import (
-    MOST_CHUNKS,
-    PRECISE,
-    RewardSearch,
-    SearchState,
-    check_saved,
-    levine_fit,
-)
+from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, check_saved, levine_fit
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, as_double
+from ethogram.inference.rewards.stopping_rule import MOST_CHUNKS, PRECISE
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.rewards.gp_irl import GPIRL
 
-__all__ = ["fit_reward"]
+__all__ = ["fit_reward", "unconverged_message"]
 
 PRIORS = ("model", "levine")
 MOSTLY_WHITE = 0.5
@@ -56,7 +50,7 @@ def fit_reward(
     hyper: str = "variational",
     prior: str = "model",
     start: Any = None,
-    num_steps: int = 200,
+    num_steps: int = 300,
     num_draws: int = 12,
     num_evaluations: int = 128,
     num_restarts: int = 0,
@@ -86,7 +80,7 @@ def fit_reward(
         present rate, is at most `tol`, or a quarter of the standard error of the ELBO where that is more. A gain of d
         leaves posterior means within sqrt(2 d) standard deviations of the optimum. The ELBO must not fall or jump,
         and its standard error must be at most 1 nat, for which up to 16 times `num_evaluations` draws are used. Where
-        five steps no longer increase the ELBO, step sizes shrink.
+        five steps no longer increase the ELBO, step sizes shrink, and at most 50 of the present size are counted.
     checkpoint : a file that is written after every natural-gradient step; if it exists, the same call resumes from it,
         and ends where an uninterrupted one would. `num_steps` and `tol` may differ.
 
@@ -99,7 +93,7 @@ def fit_reward(
     Warns
     -----
     UserWarning
-        The search has not converged: it gives the latest ELBOs, the reason, and what to pass.
+        The search has not converged: it names the latest ELBOs, what speaks against convergence, and what to pass.
         Or more than half of the prior variance of rewards is noise: states then carry little information on others.
 
     Examples
@@ -146,7 +140,7 @@ def fit_reward(
             found = search.end(key_end, state, method)
     found = found._replace(posterior=dataclasses.replace(found.posterior, model=model))
     if not found.converged:
-        warnings.warn(_unconverged(found, num_steps, num_draws, num_evaluations, tol), stacklevel=2)
+        warnings.warn(unconverged_message(found, num_steps, num_draws, num_evaluations, tol), stacklevel=2)
     if found.white_share > MOSTLY_WHITE:
         warnings.warn(
             f"{found.white_share:.0%} of the prior variance of rewards is noise, independent between states: use fewer "
@@ -156,7 +150,9 @@ def fit_reward(
     return found
 
 
-def _unconverged(fit: RewardFit, num_steps: int, num_draws: int, num_evaluations: int, tol: float) -> str:
+def unconverged_message(
+    fit: RewardFit, num_steps: int, num_draws: int, num_evaluations: int, tol: float
+) -> str:
     """What a warning says of a fit that has not converged."""
     if fit.posterior.method != "natural_gradient":
         return f"{fit.reason}: pass another start or num_restarts, or check the scale of the prior and of the features"
@@ -176,7 +172,7 @@ def _unconverged(fit: RewardFit, num_steps: int, num_draws: int, num_evaluations
 
 
 def _more_evaluations(error: float, num_evaluations: int) -> int:
-    """Even number of draws for a standard error of `PRECISE`, given that the search adds up to `MOST_CHUNKS` times."""
+    """An even number of draws from which the search can bring the standard error down to `PRECISE`."""
     return 2 * math.ceil(0.6 * (error / PRECISE) ** 2 * num_evaluations / MOST_CHUNKS) + num_evaluations
 
 

@@ -19,6 +19,7 @@ maximum causal entropy.
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -27,14 +28,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ethogram.models.arguments import (
-    Reals,
-    read_reals,
-    require_integer,
-    require_number,
-    require_one_of,
-    warn_user,
-)
+from ethogram.models.arguments import Reals, read_reals, require_integer, require_number, require_one_of
 from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
@@ -48,9 +42,6 @@ __all__ = ["MaxEntropyFit", "fit_max_entropy"]
 HORIZONS = ("infinite", "trace")
 CONVERGED = 1e-6
 """Largest entry of the gradient at a maximum."""
-
-FAR = 1e-3
-"""Residual of gradient ascent, a share of all steps, above which a fit warns."""
 
 
 class MaxEntropyFit(NamedTuple):
@@ -104,7 +95,7 @@ def fit_max_entropy(
     horizon : ``"infinite"``, which needs a discount below 1, or ``"trace"``, the length of each trace, which needs a
         discount of 1. None chooses by the discount.
     penalty : lambda >= 0; above zero where features are collinear, such as several constant ones.
-    num_steps : largest number of L-BFGS iterations (default 1000), or number of steps of gradient ascent (60).
+    num_steps : largest number of L-BFGS iterations, or number of steps of gradient ascent; 1000 where None.
     step_size : > 0, of gradient ascent (default 0.5).
 
     Raises
@@ -114,6 +105,11 @@ def fit_max_entropy(
         :func:`~ethogram.models.mdps.demonstration_counts`, or all traces are empty; features do not fit the MDP; or a
         setting is out of range.
 
+    Warns
+    -----
+    UserWarning
+        The search has not converged: it names the residual, and what to pass.
+
     Examples
     --------
     >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
@@ -121,7 +117,7 @@ def fit_max_entropy(
     >>> int(fit.reward.argmax())
     2
     >>> data = Trajectories.from_list(states=[[0, 1, 2, 2, 2]], actions=[[1, 1, 1, 1, 1]])
-    >>> fit_max_entropy(MDP.deterministic([[0, 1], [0, 2], [1, 2]]), data).policy.argmax(1).tolist()
+    >>> fit_max_entropy(MDP.deterministic([[0, 1], [0, 2], [1, 2]]), data, penalty=0.1).policy.argmax(1).tolist()
     [1, 1, 1]
     """
     if not isinstance(mdp, MDP):
@@ -139,30 +135,39 @@ def fit_max_entropy(
         if step_size is not None:
             raise ValueError('step_size is that of gradient ascent: leave it out, or pass horizon="trace"')
         num_steps = num_steps or 1000
-        return _warned(_fit_infinite(mdp, demonstrations, table, penalty, num_steps), num_steps, CONVERGED)
+        found = _fit_infinite(mdp, demonstrations, table, penalty, num_steps)
+        _warn_unless_converged(
+            found, f"num_steps={2 * num_steps}, a larger penalty, or features of one scale"
+        )
+        return found
     if float(mdp.discount) != 1:
         raise ValueError(
             f'mdp.discount is {mdp.discount}: horizon="trace" needs a discount of 1, as of MDP(mdp.transitions)'
         )
     visited, entering = _shares(mdp, demonstrations)
     step_size = 0.5 if step_size is None else step_size
-    num_steps = 60 if num_steps is None else num_steps
+    num_steps = num_steps or 1000
     fit = _ascend(mdp, visited, entering, table, step_size, penalty, num_steps)
     residual = float(fit.residual)
-    found = fit._replace(
+    fit = fit._replace(
         log_likelihood=float(fit.trace[-1]), residual=residual, converged=residual <= CONVERGED
     )
-    return _warned(found, num_steps, FAR)
-
-
-def _warned(fit: MaxEntropyFit, num_steps: int, limit: float) -> MaxEntropyFit:
-    """The fit, with a warning where it is far from converged."""
-    if not fit.converged and fit.residual > limit:
-        warn_user(
-            f"the fit has not converged after {num_steps} steps: the residual is {fit.residual:.2g}, above "
-            f"{limit:g}; pass num_steps={4 * num_steps}, or a larger penalty"
-        )
+    diverged = not np.isfinite(residual) or fit.log_likelihood < float(np.max(fit.trace)) - CONVERGED
+    cure = (
+        f"step_size={step_size / 4:g}" if diverged else f"num_steps={10 * num_steps}, or a larger step_size"
+    )
+    _warn_unless_converged(fit, cure)
     return fit
+
+
+def _warn_unless_converged(fit: MaxEntropyFit, cure: str) -> None:
+    """Warn, at the caller of `fit_max_entropy`, of a gradient that is not zero at the end."""
+    if not fit.converged:
+        warnings.warn(
+            f"the search has not converged after {len(fit.trace) - 1} evaluations: the largest entry of the gradient "
+            f"is {fit.residual:.2g}, above {CONVERGED:g}. Pass {cure}",
+            stacklevel=3,
+        )
 
 
 def _read_features(mdp: MDP, features: Any, horizon: str) -> np.ndarray:

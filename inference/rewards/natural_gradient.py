@@ -32,6 +32,18 @@ from ethogram.inference.rewards.gaussian import (
 )
 from ethogram.inference.rewards.posterior_mode import levine_mode, posterior_mode
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
+from ethogram.inference.rewards.stopping_rule import (
+    FIRST_STEPS,
+    MOST_CHUNKS,
+    NOISE,
+    PRECISE,
+    UNTRIED,
+    WINDOW,
+    chunks_of,
+    open_question,
+    rises,
+    standard_error,
+)
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.families.conjugate_block import naming
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
@@ -43,26 +55,10 @@ __all__ = ["RewardSearch", "SearchState", "levine_fit"]
 SIZES = (0.5, 0.25)
 """Sizes of the first natural-gradient steps, and of later ones while the ELBO increases."""
 
-FIRST_STEPS = 6
-WINDOW = 5
-"""Steps whose mean ELBO is compared with that of as many before."""
-
 SHRINK, SMALLEST_FACTOR = 0.6, 0.05
 """Factor of the step size where a window of steps no longer increases the ELBO; lower limit of their product."""
 
-PRECISE = 1.0
-"""Largest standard error of the ELBO, in nats, that may be called converged."""
-
-MOST_CHUNKS = 16
-"""Most chunks of `num_evaluations` draws for an ELBO whose standard error is above `PRECISE`."""
-
-AHEAD = 10
-"""Steps of full size whose gain is the expected remaining one: q(w) covers 94 % of its way to the optimum given the
-hyper-parameters, and the logarithms of these move by up to 1."""
-
 LOST = "the search for the posterior mode did not end at a maximum"
-NOISE = "the standard error of the ELBO"
-UNTRIED = f"fewer than {2 * FIRST_STEPS} steps were done"
 FLOOR = -8.0
 """Lower limit of the logarithm of an initial hyper-parameter."""
 
@@ -172,13 +168,13 @@ class RewardSearch(NamedTuple):
         """Result, with ELBOs on fresh draws."""
         q, elbos = state.laplace, (float("nan"),) * 3
         if method != "map":
-            chunks = max(4, _chunks(state.error))
+            chunks = max(4, chunks_of(state.error))
             ours, first = (self._fresh_bounds(key, one, chunks) for one in (state.best, q))
             if ours.mean() < first.mean():
                 ours = first
             else:
                 q = state.best
-            elbos = (float(ours.mean()), _standard_error(ours), float(first.mean()))
+            elbos = (float(ours.mean()), standard_error(ours), float(first.mean()))
         reason = state.reason if method == "natural_gradient" else "" if state.arrived else LOST
         single = len(self.counts) == 1
         mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
@@ -245,11 +241,11 @@ class RewardSearch(NamedTuple):
 
     def _precise(self, state: SearchState) -> SearchState:
         """The state with a standard error of more draws, where that of a settled ELBO is above `PRECISE`."""
-        chunks = _chunks(state.error)
+        chunks = chunks_of(state.error)
         if state.error <= PRECISE or chunks > MOST_CHUNKS:
             return state
         bounds = self._fresh_bounds(jax.random.fold_in(state.key_fixed, 1), state.q, chunks)
-        return state._replace(error=_standard_error(bounds))
+        return state._replace(error=standard_error(bounds))
 
     def climb(
         self,
@@ -286,14 +282,18 @@ class RewardSearch(NamedTuple):
                     moments=moments,
                     key=key,
                     step=state.step + 1,
-                    error=_standard_error(at_draws),
+                    error=standard_error(at_draws),
                 )
-                state = state._replace(reason=_open_question(state, tol))
+                state = state._replace(
+                    reason=open_question(state.trace, state.step, state.factor, state.error, tol)
+                )
                 if NOISE in state.reason:
                     precise = self._precise(state)
-                    state = precise._replace(reason=_open_question(precise, tol))
+                    state = precise._replace(
+                        reason=open_question(trace, precise.step, precise.factor, precise.error, tol)
+                    )
                 waited = state.step >= 2 * FIRST_STEPS and state.step - state.shrunk >= WINDOW
-                if waited and not _rises(trace, tol):
+                if waited and not rises(trace, tol):
                     state = state._replace(
                         shrunk=state.step, factor=max(SHRINK * state.factor, SMALLEST_FACTOR)
                     )
@@ -347,64 +347,6 @@ def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
     nan = float("nan")
     reason = "" if found.converged else LOST
     return RewardFit(posterior, nan, nan, nan, np.zeros(0), found.objective, not reason, 0, share, reason)
-
-
-def _standard_error(at_draws: np.ndarray) -> float:
-    """Standard error of the mean over antithetic draws."""
-    pairs = at_draws.reshape(2, -1).mean(0)
-    return float(pairs.std(ddof=1) / np.sqrt(len(pairs))) if len(pairs) > 1 else np.inf
-
-
-def _halves(trace: list[float]) -> tuple[float, float]:
-    """Change of the mean ELBO from one window to the next, and its standard error from the scatter within both."""
-    before, recent = np.array(trace[-2 * WINDOW : -WINDOW]), np.array(trace[-WINDOW:])
-    error = np.sqrt((before.var(ddof=1) + recent.var(ddof=1)) / WINDOW)
-    return float(recent.mean() - before.mean()), float(error)
-
-
-def _rises(trace: list[float], tol: float) -> bool:
-    change, error = _halves(trace)
-    return change > max(tol, 2 * error)
-
-
-def _chunks(error: float) -> int:
-    """Number of chunks of `num_evaluations` draws that bring a standard error down to `PRECISE`."""
-    return int(np.ceil(1.2 * (error / PRECISE) ** 2)) if np.isfinite(error) and error > PRECISE else 1
-
-
-def _open_question(state: SearchState, tol: float) -> str:
-    """Why the search has not converged, in words; empty where it has.
-
-    ELBOs of the trace are on the same draws, so that what scatters is the steps. A gap of d nats to the optimum is
-    about KL(q || optimum), and moves no posterior mean by more than sqrt(2 d) standard deviations: the limit is in
-    nats, however large the ELBO. The expected remaining gain, that of `AHEAD` steps of full size at the upper standard
-    error of the present rate, must be within it; no ELBO may jump or fall by more than twice that; there may be no
-    downward trend; and the standard error of the ELBO must not exceed `PRECISE`.
-    """
-    from scipy import stats
-
-    if state.step < 2 * FIRST_STEPS:
-        return UNTRIED
-    latest = np.array(state.trace[-2 * WINDOW :])
-    if not np.isfinite(latest).all():
-        return "ELBOs are not finite"
-    limit = max(tol, 0.25 * min(state.error, PRECISE))
-    change, error = _halves(state.trace)
-    slope, slope_error = stats.linregress(np.arange(len(latest)), latest)[::4]
-    falls = slope < -2 * slope_error and -slope * len(latest) > 2 * limit
-    before = max(state.trace[: -len(latest)], default=-np.inf)
-    if falls or change < -2 * limit or before - latest[-WINDOW:].mean() > 2 * limit:
-        return "the ELBO has fallen"
-    remaining = AHEAD / WINDOW * (change + error) / state.factor
-    jumps = np.ptp(latest) > 2 * limit
-    rises = slope > 2 * slope_error
-    if change > limit or (remaining > limit and (rises or not jumps)):
-        return f"the ELBO still increases, with an expected gain of {max(change, remaining):.2g} nats"
-    if jumps:
-        return "the ELBO jumps from step to step"
-    if state.error > PRECISE:
-        return f"{NOISE} is {state.error:.2g} nats, above {PRECISE:g}"
-    return ""
 
 
 @functools.partial(jax.jit, static_argnames="variational")

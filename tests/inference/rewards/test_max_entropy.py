@@ -15,6 +15,8 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import IntentAgent, roll_out
 from ethogram.models.mdps.mdp import MDP
 
+pytestmark = pytest.mark.filterwarnings("ignore:the search has not converged:UserWarning")
+
 NEXT_STATE = np.array([[0, 1], [2, 0], [2, 1]])
 
 
@@ -63,7 +65,6 @@ def slope(function, at, step=1e-5):
     return np.array([(function(at + move) - function(at - move)) / (2 * step) for move in moves])
 
 
-@pytest.mark.filterwarnings("ignore:the fit has not converged")
 @pytest.mark.parametrize("dense", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_step_climbs_the_enumerated_likelihood(dense):
     """Ragged traces: the reward after 1, 2, 3 steps moves by the slope of the enumeration, less the penalty."""
@@ -177,7 +178,6 @@ def test_padding_missing_actions_and_empty_traces_mean_nothing():
             np.testing.assert_allclose(one, same, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.filterwarnings("ignore:the fit has not converged")
 def test_the_reward_may_be_linear_in_features():
     """Over both horizons: with an identity nothing changes, and a constant feature takes no part in the policy."""
     data, world = walks(NEXT_STATE, 8, (5, 3, 4)), MDP.deterministic(NEXT_STATE)
@@ -209,7 +209,6 @@ def test_features_of_an_infinite_horizon_match_in_expectation():
         np.testing.assert_allclose(fit.trace[0], -counts.sum() * np.log(3), rtol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:the fit has not converged")
 def test_states_that_cannot_be_reached_have_the_plain_average():
     data = Trajectories.from_list(states=[[0, 1, 1]])
     fit = fit_max_entropy(MDP.deterministic([[0, 1], [1, 1], [0, 1]]), data)
@@ -217,15 +216,21 @@ def test_states_that_cannot_be_reached_have_the_plain_average():
     np.testing.assert_allclose(fit.policy[2], policy[:, 2].mean(0), rtol=1e-12)
 
 
-def test_a_fit_far_from_its_maximum_warns():
-    data = Trajectories.from_list(states=[[0, 1, 2, 2, 2]], actions=[[1, 1, 1, 1, 1]])
+def test_an_unconverged_fit_says_what_to_pass():
+    """Of both horizons; a diverged ascent needs smaller steps, not more."""
+    data = walks(NEXT_STATE, 3, [4, 6, 5])
+    world = MDP.deterministic(NEXT_STATE)
     with pytest.warns(
-        UserWarning, match=r"not converged after 1 steps: the residual is .*; pass num_steps=4"
+        UserWarning, match=r"gradient is .*, above 1e-06. Pass num_steps=20, or a larger step_size"
     ):
-        assert not fit_max_entropy(MDP.deterministic([[0, 1], [0, 2], [1, 2]]), data, num_steps=1).converged
+        assert not fit_max_entropy(world, data, num_steps=2).converged
+    with pytest.warns(UserWarning, match="Pass step_size=25"):
+        fit_max_entropy(world, data, num_steps=2, step_size=100.0, penalty=10.0)
+    discounted = MDP.deterministic(NEXT_STATE, discount=0.9)
+    with pytest.warns(UserWarning, match="Pass num_steps=2, a larger penalty"):
+        fit_max_entropy(discounted, np.array([[0, 3], [1, 2], [2, 1]]), num_steps=1)
 
 
-@pytest.mark.filterwarnings("ignore:the fit has not converged")
 def test_a_fit_is_one_program_made_once(compiler_events):
     data, world = walks(NEXT_STATE, 3, (6, 2)), MDP.deterministic(NEXT_STATE)
     fit_max_entropy(world, data)
