@@ -59,8 +59,17 @@ class ConjugatePosterior:
         return expected_statistics(self.blocks)
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
-        """Independent draws from q in one chain."""
-        return Draws(self.model, one_chain(self.sample(key, num_draws)), {}, {}, variational_attributes())
+        """Independent draws from q in one chain, made by NumPy on the host, which compiles nothing."""
+        generators = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel()).spawn(
+            len(self.blocks)
+        )
+        drawn = {
+            name: self.blocks[name].draw_on_host(random, num_draws)
+            for name, random in zip(sorted(self.blocks), generators, strict=True)
+        }
+        return Draws(
+            self.model, one_chain(dict(sorted(by_site(drawn).items()))), {}, {}, variational_attributes()
+        )
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the posterior and its model to one file, atomically; read it with :func:`load_posterior`."""

@@ -84,6 +84,15 @@ class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
         """Draws of the parameters, with axes sample_shape, then batch, then the parameter's own."""
 
+    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> Any:
+        """Draws as `sample` makes, with one leading axis, as NumPy arrays.
+
+        Blocks override it by NumPy: samplers of gamma variates take seconds to compile, for every shape anew.
+        """
+        key = jax.random.key(int(random.integers(2**31)))
+        draw = jax.jit(type(self).sample, static_argnums=2)
+        return jax.tree.map(np.asarray, draw(self, key, (num_draws,)))
+
     @abc.abstractmethod
     def mean(self) -> Any:
         """E_q of the parameters, in the shape of one draw."""

@@ -13,10 +13,12 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
+from scipy.special import expit, softmax
 
 from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
 from ethogram.models.families.conjugate_block import ConjugateBlock, naming
 from ethogram.models.families.divergences import Divergence, dirichlet_divergence
+from ethogram.models.families.host_gamma import draw_log_gamma
 from ethogram.models.families.normal import MeanCovariance, Normal
 from ethogram.models.families.normal_inverse_wishart import NormalInverseWishart
 from ethogram.models.families.partly_known import Known, PartlyKnown
@@ -131,6 +133,13 @@ class Dirichlet(ConjugateBlock):
         log_gamma = jax.random.loggamma(key, jnp.broadcast_to(safe, shape), dtype=safe.dtype)
         return jax.nn.softmax(jnp.where(jnp.broadcast_to(present, shape), log_gamma, -jnp.inf), axis=-1)
 
+    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
+        """Probability rows (draw, *batch, category), as NumPy arrays."""
+        concentration = np.asarray(self.standard().concentration)
+        present = concentration > 0
+        variates = draw_log_gamma(random, np.where(present, concentration, 1), num_draws)
+        return softmax(np.where(present, variates, -np.inf), axis=-1).astype(concentration.dtype)
+
     def mean(self) -> Float[Array, "*batch category"]:
         """Concentrations divided by their row sums."""
         present, safe, total = self._present()
@@ -227,6 +236,12 @@ class Beta(ConjugateBlock):
         shape = (*sample_shape, *counts.shape)
         log_gamma = jax.random.loggamma(key, jnp.broadcast_to(counts, shape), dtype=counts.dtype)
         return jax.nn.sigmoid(log_gamma[..., 0] - log_gamma[..., 1])
+
+    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
+        """Probabilities (draw, *batch), as NumPy arrays."""
+        counts = np.stack([np.asarray(count) for count in self.natural], axis=-1)
+        variates = draw_log_gamma(random, counts, num_draws)
+        return expit(variates[..., 0] - variates[..., 1]).astype(counts.dtype)
 
     def mean(self) -> Float[Array, "*batch"]:
         """Successes divided by all trials, a / (a + b)."""

@@ -128,6 +128,15 @@ class Normal(ConjugateBlock):
         spread = solve_triangular(factor, noise[..., None], trans=1, lower=True)[..., 0]
         return jnp.broadcast_to(mean + self._centre(mean.ndim), shape) + spread
 
+    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
+        """Means (draw, *batch, feature), as NumPy arrays."""
+        location, precision = (np.asarray(part, float) for part in self.natural)
+        mean = np.linalg.solve(precision, location[..., None])[..., 0]
+        noise = random.standard_normal((num_draws, *mean.shape, 1))
+        spread = np.linalg.solve(np.linalg.cholesky(precision).swapaxes(-2, -1), noise)[..., 0]
+        centre = 0.0 if self.origin is None else broadcast_batch(np.asarray(self.origin), mean.ndim)
+        return (mean + centre + spread).astype(self.natural.precision_mean.dtype)
+
     def mean(self) -> Float[Array, "*batch feature"]:
         """M, in the units of the data."""
         return self.standard().mean

@@ -31,6 +31,7 @@ from ethogram.models.families.divergences import (
     half_dofs,
     wishart_dof_divergence,
 )
+from ethogram.models.families.host_gamma import draw_log_gamma
 from ethogram.models.families.normal import MeanCovariance
 
 __all__ = [
@@ -221,6 +222,23 @@ class NormalInverseWishart(ConjugateBlock):
         spread = jnp.einsum("...ij,...j->...i", root, noise)
         centre = jnp.broadcast_to(m + broadcast_batch(self.origin, m.ndim), shape)
         return MeanCovariance(centre + spread, 0.5 * (covariance + covariance.mT))
+
+    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> MeanCovariance:
+        """Means (draw, *batch, feature) and covariances (..., feature, feature), as NumPy arrays; see `sample`."""
+        m, kappa, nu, psi = _relative(jax.tree.map(lambda x: np.asarray(x, float), self.natural))
+        dimension, dtype = m.shape[-1], self.natural.location.dtype
+        halves = 0.5 * (nu[..., None] - np.arange(dimension)[::-1])
+        diagonal = np.exp(0.5 * (draw_log_gamma(random, halves, num_draws) + math.log(2)))
+        below = random.standard_normal((num_draws, *m.shape, dimension))
+        bartlett = np.tril(below, -1) + diagonal[..., None] * np.eye(dimension)
+        factor = np.linalg.cholesky(psi).swapaxes(-2, -1)
+        root = np.linalg.solve(bartlett.swapaxes(-2, -1), factor).swapaxes(-2, -1)
+        noise = random.standard_normal((num_draws, *m.shape)) / np.sqrt(kappa)[..., None]
+        mean = (
+            m + broadcast_batch(np.asarray(self.origin), m.ndim) + np.einsum("...ij,...j->...i", root, noise)
+        )
+        covariance = root @ root.swapaxes(-2, -1)
+        return MeanCovariance(mean.astype(dtype), covariance.astype(dtype))
 
     def mean(self) -> MeanCovariance:
         """M and Psi / (nu - D - 1); the covariance is infinite where nu <= D + 1: it has no mean there."""

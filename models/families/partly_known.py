@@ -141,6 +141,11 @@ class PartlyKnown(ConjugateBlock):
         """Draws (*sample_shape, *batch, ...), all equal in the known rows."""
         return self.hold(self.block.sample(key, sample_shape))
 
+    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> Any:
+        """Draws (draw, *batch, ...), all equal in the known rows, as NumPy arrays."""
+        drawn = jax.tree.map(jnp.asarray, self.block.draw_on_host(random, num_draws))
+        return jax.tree.map(np.asarray, self.hold(drawn))
+
     def mean(self) -> Any:
         """Known values, and the mean elsewhere."""
         return self.hold(self.block.mean())

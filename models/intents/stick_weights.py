@@ -100,6 +100,10 @@ class StickWeights(ConjugateBlock):
         """The weights themselves (*sample_shape, state + 1)."""
         return jnp.broadcast_to(self.natural, (*sample_shape, *self.natural.shape))
 
+    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
+        """The weights themselves (draw, state + 1), as a NumPy array."""
+        return np.tile(np.asarray(self.natural), (num_draws, 1))
+
     def mean(self) -> Array:
         """The weights."""
         return self.natural

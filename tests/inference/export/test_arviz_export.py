@@ -422,3 +422,16 @@ def test_a_progress_bar_appears_where_it_takes_long(fit, data, monkeypatch, caps
     assert "log likelihood: 100%" in capsys.readouterr().err
     to_arviz(fit, data, num_draws=150, log_likelihood="sequence", progress_bar=False)
     assert not capsys.readouterr().err
+
+
+def test_an_export_compiles_nothing_for_its_draws(data, fit, compiler_events):
+    """Samplers of gamma variates take seconds to compile, as long as the fit; the same key gives the same draws."""
+    key = jax.random.key(2)
+    first = to_arviz(fit, data, key=key, num_draws=7)
+    compiler_events.clear()
+    more = to_arviz(fit, data, key=key, num_draws=11)
+    assert not compiler_events["backend_compile_duration"]
+    assert more.posterior["transition"].shape[:2] == (1, 11)
+    np.testing.assert_allclose(more.posterior["transition"].sum("next_state"), 1, rtol=1e-6)
+    again = to_arviz(fit, data, key=key, num_draws=7)
+    np.testing.assert_array_equal(first.posterior["transition"], again.posterior["transition"])
