@@ -182,7 +182,8 @@ print(f"held-out log predictive density: {np.log(chosen).mean():.3f} nats per pl
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
-plots_choices.value_marginals(samples["v"], axes[0], names=train.metadata.feature_names, truth=truth)
+by_chain = mcmc.get_samples(group_by_chain=True)["v"]
+plots_choices.value_marginals(by_chain, axes[0], names=train.metadata.feature_names, truth=truth)
 plots_choices.reliability(ethogram.choices.calibration(probabilities, test, 8), axes[1])
 plt.show()
 
