@@ -124,20 +124,21 @@ def imitate_motion(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key_roles)).ravel().tolist())
     fixed = certain_probability(shuffled_roles(rng, num_plays, num_agents, num_agents), num_agents)
     losses, probability, maps = [], fixed, weighted_maps(fixed)
+    learn = roles == "learned"
     for stage, horizon in enumerate(horizons):
-        if fit is not None and roles == "learned":
+        if learn and fit is not None and data is not None:
             probability, maps = roles_of_plays(fit, data, num_agents)
         pieces, weight = windows(by_role(scenes, maps.game, maps.role), _weight_of_roles(maps))
         parameters, loss = _train(
             parameters, pieces, weight, horizon, num_steps, num_units, learning_rate, weight_decay
         )
         losses.append(np.asarray(loss))
-        if fit is not None and roles == "learned":
+        if learn and fit is not None and data is not None:
             fit = _learn_structure(
                 jax.random.fold_in(key_roles, stage), fit, scenes, data, maps, parameters, horizon
             )
-    role = maps.best
-    return MotionResult(parameters, num_units, role, probability, fit, np.stack(losses))
+    found = fit if learn else None
+    return MotionResult(parameters, num_units, maps.best, probability, found, np.stack(losses))
 
 
 def check_scenes(scenes: Scenes) -> None:
