@@ -75,11 +75,11 @@ def imitate_motion(
     data: Trajectories | None,
     *,
     roles: str = "learned",
-    horizons: Sequence[int] = (1, 2, 4, 7, 10),
-    num_steps: int = 200,
-    num_units: int = 16,
+    horizons: Sequence[int] = (1, 2, 5, 10),
+    num_steps: int = 60,
+    num_units: int = 8,
     learning_rate: float = 3e-3,
-    weight_decay: float = 1e-3,
+    weight_decay: float = 10.0,
 ) -> MotionResult:
     """Recurrent policies of all roles, trained together on joint roll-outs of growing horizon.
 
@@ -124,20 +124,21 @@ def imitate_motion(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key_roles)).ravel().tolist())
     fixed = certain_probability(shuffled_roles(rng, num_plays, num_agents, num_agents), num_agents)
     losses, probability, maps = [], fixed, weighted_maps(fixed)
+    learn = roles == "learned"
     for stage, horizon in enumerate(horizons):
-        if fit is not None and roles == "learned":
+        if learn and fit is not None and data is not None:
             probability, maps = roles_of_plays(fit, data, num_agents)
         pieces, weight = windows(by_role(scenes, maps.game, maps.role), _weight_of_roles(maps))
         parameters, loss = _train(
             parameters, pieces, weight, horizon, num_steps, num_units, learning_rate, weight_decay
         )
         losses.append(np.asarray(loss))
-        if fit is not None and roles == "learned":
+        if learn and fit is not None and data is not None:
             fit = _learn_structure(
                 jax.random.fold_in(key_roles, stage), fit, scenes, data, maps, parameters, horizon
             )
-    role = maps.best
-    return MotionResult(parameters, num_units, role, probability, fit, np.stack(losses))
+    found = fit if learn else None
+    return MotionResult(parameters, num_units, maps.best, probability, found, np.stack(losses))
 
 
 def check_scenes(scenes: Scenes) -> None:
@@ -186,6 +187,7 @@ def windows(scenes: Scenes, weight: Float[np.ndarray, "play role"]) -> tuple[Sce
     A frame in two pieces has half its weight in each; the weight of the first frame of a piece is 0.
     """
     lengths = np.asarray(scenes.lengths)
+    width = np.arange(min(WINDOW, int(lengths.max())))
     starts = [
         (play, start)
         for play, length in enumerate(lengths)
@@ -193,11 +195,11 @@ def windows(scenes: Scenes, weight: Float[np.ndarray, "play role"]) -> tuple[Sce
     ]
     play, start = np.array(starts).T
     size = np.minimum(WINDOW, lengths[play] - start)
-    times = np.minimum(start[:, None] + np.arange(WINDOW), lengths[play][:, None] - 1)
-    inside = (np.arange(WINDOW) < size[:, None]) & (np.arange(WINDOW) > 0)
+    times = np.minimum(start[:, None] + width, lengths[play][:, None] - 1)
+    inside = (width < size[:, None]) & (width > 0)
     covered = np.zeros((len(lengths), int(lengths.max()) + WINDOW), int)
-    np.add.at(covered, (play[:, None], start[:, None] + np.arange(WINDOW)), inside)
-    share = inside / np.maximum(covered[play[:, None], start[:, None] + np.arange(WINDOW)], 1)
+    np.add.at(covered, (play[:, None], start[:, None] + width), inside)
+    share = inside / np.maximum(covered[play[:, None], start[:, None] + width], 1)
     pieces = Scenes(
         np.asarray(scenes.positions)[play[:, None], times],
         np.asarray(scenes.context)[play[:, None], times],
@@ -258,30 +260,29 @@ def _learn_structure(
 
 @jax.jit
 def _one_step(scenes: Scenes) -> tuple[Array, Array]:
-    """Features (play, time, role, feature) at true positions, and the displacements that follow, from time 1 on."""
+    """Features (play, time, role, feature) at true positions, and the changes of velocity, from time 1 on."""
     positions, context = jnp.asarray(scenes.positions), jnp.asarray(scenes.context)
-    velocity, moved = positions[:, 1:-1] - positions[:, :-2], positions[:, 2:] - positions[:, 1:-1]
+    velocity, after = positions[:, 1:-1] - positions[:, :-2], positions[:, 2:] - positions[:, 1:-1]
     objects = context[:, 1:-1]
     phi = jax.vmap(jax.vmap(motion_features))
-    return phi(positions[:, 1:-1], velocity, objects, objects - context[:, :-2]), moved
+    return phi(positions[:, 1:-1], velocity, objects, objects - context[:, :-2]), after - velocity
 
 
 def fit_linear_motion(
-    scenes: Scenes, weight: Float[np.ndarray, "play role"] | None = None, ridge: float = 1.0
+    scenes: Scenes, weight: Float[np.ndarray, "play role"] | None = None, ridge: float = 10.0
 ) -> Float[np.ndarray, "role row 2"]:
-    """One linear autoregression of the displacement on the features for each role, by ridge regression.
+    """One linear autoregression for each role, of its change of velocity on the features, by ridge regression.
 
-    The intercept is the last row, and has no penalty. `weight` of a role in a play is 1 where None.
+    A large `ridge` gives constant velocity. `weight` of a role in a play is 1 where None.
     """
-    features, moved = (np.asarray(x, float) for x in _one_step(scenes))
+    features, change = (np.asarray(x, float) for x in _one_step(scenes))
     num_plays, num_times, num_roles, width = features.shape
     inside = (np.arange(num_times) + 2 < np.asarray(scenes.lengths)[:, None]).astype(float)
     share = inside[..., None] * (np.ones((num_plays, num_roles)) if weight is None else weight)[:, None]
     design = np.concatenate([features, np.ones((*features.shape[:-1], 1))], axis=-1)
     penalty = ridge * np.eye(width + 1)
-    penalty[-1, -1] = 0
     gram = np.einsum("ptrf,ptr,ptrg->rfg", design, share, design) + penalty
-    return np.linalg.solve(gram, np.einsum("ptrf,ptr,ptrd->rfd", design, share, moved))
+    return np.linalg.solve(gram, np.einsum("ptrf,ptr,ptrd->rfd", design, share, change))
 
 
 def residual_scale(

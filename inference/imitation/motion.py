@@ -119,8 +119,8 @@ def constant_velocity(
 
 
 def linear_step(parameters: Any, memory: Array, features: Array, velocity: Array) -> tuple[Array, Array]:
-    """Linear autoregression: ``parameters`` are (feature + 1, 2), the last row the intercept."""
-    return memory, features @ parameters[:-1] + parameters[-1]
+    """Linear autoregression: ``parameters`` (feature + 1, 2) of the change of velocity, the last row the intercept."""
+    return memory, velocity + features @ parameters[:-1] + parameters[-1]
 
 
 def recurrent_step(parameters: Any, memory: Array, features: Array, velocity: Array) -> tuple[Array, Array]:

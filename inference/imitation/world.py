@@ -37,7 +37,7 @@ class Replay(NamedTuple):
     ----------
     states : pytree of arrays (game, time, ...), the state before each joint action.
     actions : (game, time, agent) integers, or (game, time, agent, dim) reals; anything beyond the length.
-    lengths : (game,), joint actions in each game.
+    lengths : (game,), joint actions in each game, at least 1 and at most its frames.
     """
 
     states: Any
@@ -135,12 +135,12 @@ def replay(world: Any, data: Trajectories, sequences: Int[np.ndarray, "game agen
     if not isinstance(given, tuple) or len(given) != 3:
         raise TypeError("world.replay must return a Replay: states, actions, lengths")
     states, actions, lengths = given
-    num_games, expected = len(sequences), np.asarray(data.lengths)[sequences[:, 0]]
+    num_games, frames = len(sequences), np.asarray(data.lengths)[sequences[:, 0]]
     lengths = np.asarray(lengths)
-    if lengths.shape != (num_games,) or (lengths != expected).any():
+    if lengths.shape != (num_games,) or (lengths < 1).any() or (lengths > frames).any():
         raise ValueError(
-            f"world.replay returned lengths {lengths.tolist()[:8]} of shape {lengths.shape}, the groups of the data "
-            f"have {expected.tolist()[:8]}"
+            f"world.replay returned lengths {lengths.tolist()[:8]} of shape {lengths.shape}: give the joint actions of "
+            f"each game, from 1 to its frames, {frames.tolist()[:8]}"
         )
     inside = np.arange(np.shape(actions)[1] if np.ndim(actions) > 1 else 0) < lengths[:, None]
     if inside.shape[1] < lengths.max():

@@ -183,6 +183,67 @@ def test_without_an_expert_segments_grow_and_targets_are_those_of_the_same_step(
     assert sum(len(policy.X) for policy in result.policies) == 2 * 2 * lengths.sum()
 
 
+class Plane:
+    """Two agents on a line of reals, whose actions are displacements; the goal is to be near both targets."""
+
+    num_agents = 2
+    num_actions = None
+    targets = np.array([-4.0, 4.0])
+
+    def reset(self, rng, num_games):
+        return rng.normal(size=(num_games, 2, 1)) * 5
+
+    def step(self, rng, state, actions):
+        after = state + actions
+        return after, (np.abs(np.sort(after[..., 0]) - self.targets) < 0.2).all(axis=1)
+
+    def observe(self, roles, state):
+        return np.concatenate([state, np.ones_like(state)], axis=-1)
+
+    def replay(self, data):
+        places = np.asarray(data.observations).reshape(-1, 2, data.observations.shape[1], 1).swapaxes(1, 2)
+        lengths = np.asarray(data.lengths)[::2] - 1
+        return places[:, :-1], np.diff(places, axis=1), lengths
+
+    def record(self, states, actions, lengths):
+        rows = [states[game, :n, agent] for game, n in enumerate(lengths) for agent in range(2)]
+        return ethogram.Trajectories.from_list(rows, group=np.repeat(np.arange(len(lengths)), 2))
+
+
+class LeastSquares:
+    """A weighted linear regression."""
+
+    def fit(self, X, y, sample_weight):
+        root = np.sqrt(sample_weight)[:, None]
+        self.slope = np.linalg.lstsq(root * X, root * y, rcond=None)[0]
+
+    def predict(self, X):
+        return X @ self.slope
+
+
+def test_actions_may_be_vectors_of_reals():
+    """Experts go half of the way to the target of their role: a linear policy finds exactly this."""
+    rng = np.random.default_rng(0)
+    roles = rng.permuted(np.tile([0, 1], (10, 1)), axis=1)
+    places = [rng.normal(size=(10, 2)) * 5]
+    for _ in range(6):
+        places.append((places[-1] + Plane.targets[roles]) / 2)
+    rows = np.stack(places, axis=-1).reshape(20, 7, 1)
+    data = ethogram.Trajectories.from_list(list(rows), group=np.repeat(np.arange(10), 2))
+
+    def expert(state, game):
+        return (Plane.targets[roles[game]][..., None] - state) / 2
+
+    result = imitate(
+        KEY, roles.ravel(), LeastSquares(), Plane(), data, expert=expert, **SHORT | {"horizon": 12}
+    )
+    for role, policy in enumerate(result.policies):
+        np.testing.assert_allclose(policy.slope.ravel(), [-0.5, Plane.targets[role] / 2], atol=1e-9)
+    assert result.loss[0] == pytest.approx(0, abs=1e-9) and result.failure.tolist() == [0]
+    alone = imitate(KEY, roles.ravel(), LeastSquares(), Plane(), data, **SHORT | {"rounds": 2, "horizon": 4})
+    assert alone.loss == pytest.approx([0, 0], abs=1e-9)
+
+
 class Breaking:
     """A world that fails in a given round, once."""
 
@@ -288,6 +349,8 @@ def test_arviz_reads_curves_draws_and_data(made, learned):
         "role",
     )
     np.testing.assert_array_equal(stats["role_probability"], result.role_probability)
+    rolled = ethogram.to_arviz(result, result.rolled, num_draws=2)  # roll-outs as data
+    np.testing.assert_array_equal(rolled["observed_data"]["observations"], result.rolled.observations)
     without = ethogram.to_arviz(result._replace(fit=None), data)
     np.testing.assert_array_equal(without["fit_stats"]["steps"], result.steps)
 
