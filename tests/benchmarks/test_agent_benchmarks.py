@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.papers import intent_data
+from benchmarks.papers import agent_markov_selection, intent_data
 from benchmarks.speed import agent_markov
 from benchmarks.speed import agent_markov_reference as plain
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
@@ -108,3 +108,13 @@ def test_rows_of_public_data_have_their_columns(monkeypatch):
     maze = intent_data.rows_of_labyrinth(sizes, 0)
     assert [row["version"] for row in maze[:-1]] == ["K=1", "K=3"] and "reached" in maze[-1]
     assert maze[0]["heldout_log_likelihood_per_step"] == -1.0
+
+
+def test_the_smallest_truncation_that_ties_is_selected():
+    """Within a nat of the best, whichever is the best."""
+    scores = np.array([[-90.0, -50.0, -49.5, -49.4], [-90.0, -50.0, -50.0, -48.0]])
+    assert agent_markov_selection._smallest(scores).tolist() == [1, 3]
+    agent, dynamics = agent_markov_selection._agent(np.random.default_rng(0))
+    np.testing.assert_allclose(agent.policy.sum(-1), 1)
+    np.testing.assert_allclose(agent.transition.sum(-1), 1)
+    assert len(np.unique(agent.policy.argmax(-1), axis=0)) == 3 and dynamics.shape == (12, 4, 12)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import digamma, gammaln, logsumexp
 
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import expected_statistics
@@ -93,3 +95,77 @@ def test_an_unused_intent_leaves_the_bound_where_it_is():
             q[name] = dataclasses.replace(prior[name], natural=natural)
         found = jax.jit(bound)(model, q, model.arrange(DATA))
         np.testing.assert_allclose(found, value, atol=1e-6)
+
+
+def log_dirichlet(points, concentration):
+    """Log densities (draw, row) of rows (draw, row, category)."""
+    constant = gammaln(concentration.sum(-1)) - gammaln(concentration).sum(-1)
+    return constant + ((concentration - 1) * np.log(points)).sum(-1)
+
+
+def test_the_bound_is_the_mean_of_its_definition():
+    """E_q[ln p(data, path, rows, beta) - ln q]: paths enumerated, 20 000 draws of the rows; error rate 1e-5."""
+    model = model_of(2)
+    spread = np.random.default_rng(1)
+
+    def tilted(block):
+        natural = jax.tree.map(lambda x: x + spread.gamma(2.0, size=x.shape), block.natural)
+        return dataclasses.replace(block, natural=natural)
+
+    blocks = {name: block if name == "weights" else tilted(block) for name, block in model.prior().items()}
+    value = jax.jit(bound)(model, blocks, model.arrange(DATA))
+    rows, random, prior = (
+        model.rows_carried(),
+        np.random.default_rng(0),
+        prior_given(model, blocks["weights"]),
+    )
+    drawn, gap, logs = {}, np.zeros(20_000), {}
+    for name in ("initial", "transition", "policy"):
+        own, before = (np.asarray(one[name].natural.concentration) for one in (blocks, prior))
+        if name == "transition":
+            own, before = own[: len(rows.pairs)], before[: len(rows.pairs)]
+        gammas = random.gamma(own, size=(len(gap), *own.shape))
+        drawn[name] = gammas / gammas.sum(-1, keepdims=True)
+        both = (log_dirichlet(drawn[name], one).reshape(len(gap), -1).sum(-1) for one in (before, own))
+        gap += next(both) - next(both)
+        logs[name] = digamma(own) - digamma(own.sum(-1, keepdims=True))
+    place = {state: number for number, state in enumerate(np.asarray(rows.states).tolist())}
+
+    def log_joint(tables, path):
+        total = tables["initial"][..., path[0]]
+        for t, (state, action) in enumerate(zip(STATES, ACTIONS, strict=True)):
+            total = total + tables["policy"][..., path[t], place[state], action]
+            if t + 1 < len(path):
+                total = total + tables["transition"][..., rows.row_of[state, action], path[t], path[t + 1]]
+        return total
+
+    paths = list(itertools.product(range(2), repeat=len(STATES)))
+    weight = np.array([log_joint(logs, path) for path in paths])
+    weight -= logsumexp(weight)
+    log_drawn = {name: np.log(table) for name, table in drawn.items()}
+    for path, log_q in zip(paths, weight, strict=True):
+        gap += np.exp(log_q) * (log_joint(log_drawn, path) - log_q)
+    gap += (GAMMA - 1) * np.log(np.asarray(blocks["weights"].mean())[-1])
+    assert abs(gap.mean() - value) < 4.5 * gap.std() / np.sqrt(len(gap))
+
+
+@pytest.mark.slow
+def test_single_steps_and_traces_without_actions_have_their_probabilities():
+    """Of one step: sum over intents; without actions: one. A second data set of another size is as good."""
+    model = AgentMarkov(S, A, 2).bind(DATA)
+    random = np.random.default_rng(0)
+    parameters = {
+        name: random.dirichlet(
+            np.ones(block.natural.concentration.shape[-1]), block.natural.concentration.shape[:-1]
+        )
+        for name, block in model.prior().items()
+        if name != "weights"
+    }
+    parameters |= {"weights": np.array([0.5, 0.3, 0.2])}
+    first = parameters["policy"][:, list(np.asarray(model.rows_carried().states)).index(1), 0]
+    one = parameters["initial"][:2] @ first + parameters["initial"][2] / A  # the rest is at its prior mean
+    small = Trajectories.from_list(states=[[1]], actions=[[0]])
+    large = Trajectories.from_list(states=[[1], [0, 1, 1], [0]], actions=[[0], [-1, -1, -1], [-1]])
+    for data, expected in ((small, [one]), (large, [one, 1, 1]), (small, [one])):
+        trace = model.observation(parameters, data)
+        np.testing.assert_allclose(np.exp(trace.log_prob(model.observed_value(data))), expected, rtol=1e-10)
