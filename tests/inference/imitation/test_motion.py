@@ -173,7 +173,7 @@ def test_recurrent_policies_learn_roles_and_motion():
     }
     result = imitate_motion(jax.random.key(0), model, scenes, data, **settings)
     assert ethogram.align_states(roles, result.role).hamming == 0
-    assert result.loss.shape == (2, 30) and result.loss[1, -1] < 0.6 * result.loss[1, 0]
+    assert result.loss.shape == (2, 40) and result.loss[1, -1] < 0.6 * result.loss[1, 0]
     ordered = by_role(scenes, np.arange(PLAYS), result.role)
     inside = np.arange(1, TIME)[:, None] < scenes.lengths
     true = np.moveaxis(ordered.positions, 1, 0)[1:]
