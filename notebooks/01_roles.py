@@ -146,7 +146,7 @@ for exclusive in (None, "per_frame"):
         f"role consistency of players {consistency(found.path, back_line.agent):.2f}"
     )
 
-fig, ax = plt.subplots(figsize=(11, 2.4))
+fig, ax = plt.subplots(figsize=(11, 2.6), layout="constrained")
 plots.role_timelines(found.path, found.probability, back_line, ax=ax)
 plt.show()
 
