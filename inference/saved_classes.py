@@ -7,9 +7,12 @@ from importlib import import_module
 import numpyro.distributions
 from numpyro.distributions import Distribution
 
-__all__ = ["find_class", "find_distribution", "tag_of"]
+__all__ = ["ADDED_LATER", "find_class", "find_distribution", "tag_of"]
 
 PACKAGE = "ethogram"
+
+ADDED_LATER = {"FitState": ("carried",)}
+"""Fields, with defaults, that older files lack, by the name of their class."""
 
 HOMES = {
     "ethogram.inference.conjugate.posterior": ("ConjugatePosterior", "ConjugateResult"),

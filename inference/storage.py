@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Distribution
 
-from ethogram.inference.saved_classes import PACKAGE, find_class, find_distribution, tag_of
+from ethogram.inference.saved_classes import ADDED_LATER, PACKAGE, find_class, find_distribution, tag_of
 
 __all__ = ["fingerprint", "read", "write"]
 
@@ -174,7 +174,10 @@ def _decode(value: Any, arrays: dict[str, np.ndarray], left: dict[str, np.ndarra
         cls: Any = find_class(value["named"])
         if not hasattr(cls, "_fields"):
             raise ValueError(f"{place} is {value['named']}, not a named tuple as the file says")
-        return cls(**fields(value["fields"], cls._fields))
+        given = value["fields"]
+        later = ADDED_LATER.get(cls.__name__, ())
+        expected = [name for name in cls._fields if name in given or name not in later]
+        return cls(**fields(given, expected))
     if "object" not in value:
         raise ValueError(f"{place} is of a kind that ethogram does not write")
     cls = find_class(value["object"])

@@ -98,7 +98,7 @@ class Run:
         self.prior = model.prior()
         stripped = data._replace(times=None, metadata=PLAIN)
         # Small data keep their shape: fits of data that are laid out alike share one compilation.
-        buckets = [stripped] if small else stripped.buckets(max_waste, by="group")
+        buckets = [stripped.trim()] if small else stripped.buckets(max_waste, by="group")
         self.arranged = [self._arranged(bucket) for bucket in buckets]
         self.buckets = [self._padded(batch) for batch in self.arranged]
         self.everything = None
@@ -268,8 +268,10 @@ class Run:
         )
 
     def _iterate(self, state: FitState, active: Any, limit: int) -> tuple[Any, ...]:
-        fixed = self.model, state.blocks, self.prior, self.buckets, state.carried
-        return ascent_block(*fixed, active, state.latest, state.step, limit, self.tol)
+        carried = state.carried or [() for _ in self.buckets]
+        fixed = self.model, state.blocks, self.prior, self.buckets, carried
+        # Numbered from the first step of this run, which has nothing carried.
+        return ascent_block(*fixed, active, state.latest, state.step - state.first_step, limit, self.tol)
 
     def _stochastic(self, state: FitState, until: int) -> FitState:
         since = (state.step - state.first_step) % self.evaluate_every
@@ -296,7 +298,8 @@ class Run:
         if self.ascent:  # reuses the compiled block and drops its update
             everyone = np.ones_like(state.active)
             elbo = np.asarray(self._iterate(state, everyone, 1)[3])
-            active = state.active & np.isfinite(elbo) & ~self._settled(elbo, state)
+            compared = (state.step - state.first_step) % self.model.settle_every == 0
+            active = state.active & np.isfinite(elbo) & ~(self._settled(elbo, state) & compared)
         else:
             elbo = np.asarray(bounds(self.model, state.blocks, self.prior, self.buckets))
             active = state.active

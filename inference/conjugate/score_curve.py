@@ -42,6 +42,8 @@ class ScoreCurve(NamedTuple):
 
         Breiman, Friedman, Olshen, Stone (1984), "Classification and regression trees", section 3.4.3.
         """
+        if not np.isfinite(self.heldout).any():
+            raise ValueError("no size gives the test data a positive probability: heldout is -inf everywhere")
         within = self.heldout.max() - self.heldout <= self.heldout_se
         return int(self.size[within].min())
 
@@ -65,11 +67,11 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
         does not exist.
     """
     scores, steps = _scores(result, test)
-    return float(scores.sum()) / steps
+    return float(scores.sum() / steps.sum())
 
 
-def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, int]:
-    """Log likelihood of every test sequence (or group), and the number of observed steps."""
+def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, np.ndarray]:
+    """Log likelihood of every test sequence (or group), and the observed steps of each."""
     posterior = result.posterior
     posterior.model.check(test)
     mean = posterior.mean()
@@ -82,8 +84,10 @@ def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, in
     value = posterior.model.observed_value(test)
     distribution = posterior.model.observation(mean, test)
     known = distribution.informative(value) if isinstance(distribution, LatentChain) else test.observed
-    steps = int(np.sum(np.asarray(known)))
-    if steps == 0:
+    groups = posterior.model.grouped_sequences(test)
+    each = np.asarray(known).sum(axis=1)
+    steps = each if groups is None else each[groups].sum(axis=1)
+    if steps.sum() == 0:
         raise ValueError("test data have no observed step")
     condition = posterior.model.log_prob_of_condition(mean, test)
     return np.asarray(_log_prob(distribution, value) - condition, dtype=float), steps
@@ -130,10 +134,11 @@ def heldout_score_curve(
     elbo = np.array([fit.restart_elbos.max() for fit in fits])
     found = [_scores(fit, test) for fit in fits]
     scores, steps = np.stack([score for score, _ in found]), found[0][1]
-    heldout = scores.sum(axis=1) / steps
+    heldout = scores.sum(axis=1) / steps.sum()
     with np.errstate(invalid="ignore"):  # impossible data have scores of -inf
         gaps = scores - scores[heldout.argmax()]
     known = np.isfinite(gaps).all(axis=1) & (scores.shape[1] > 1)
     error = np.zeros(len(sizes))
-    error[known] = gaps[known].std(axis=1, ddof=1) * np.sqrt(scores.shape[1]) / steps
+    left = gaps[known] - gaps[known].sum(axis=1, keepdims=True) / steps.sum() * steps  # of a ratio of sums
+    error[known] = left.std(axis=1, ddof=1) * np.sqrt(scores.shape[1]) / steps.sum()
     return ScoreCurve(sizes, elbo, heldout, fits, error)

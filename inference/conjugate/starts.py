@@ -53,7 +53,8 @@ def start_blocks(
     if init not in ("mixed", "prior", *known):
         missing = "such start" if overrides(model, "start_statistics") else "start_statistics"
         raise ValueError(
-            f'{type(model).__name__} has no {missing} for init={init!r}: use {", ".join(known)} or "mixed"'
+            f"{type(model).__name__} has no {missing} for init={init!r}: use "
+            f'{", ".join(dict.fromkeys(known))} or "mixed"'
         )
     kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
     keys = jax.random.split(key, restarts)

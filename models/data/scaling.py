@@ -40,7 +40,7 @@ def standardised(data: Any) -> Any:
     """See `Trajectories.standardised`."""
     values, seen = _values(data)
     mean, spread = values[seen].mean(axis=0), values[seen].std(axis=0)
-    spread = np.where(spread > 0, spread, 1)
+    spread = np.where(np.ptp(values[seen], axis=0) > 0, spread, 1)
     units = data.metadata.feature_units or ("",) * len(mean)
     names = [
         f"{name} less {m:.6g} {unit}".rstrip()

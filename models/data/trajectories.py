@@ -320,9 +320,10 @@ class Trajectories(NamedTuple):
         return centred(check(self), by, center)
 
     def standardised(self) -> "Trajectories":
-        """Features with mean 0 and standard deviation 1 over all observed frames; names and units tell what was done.
+        """Features with mean 0 and standard deviation 1 over all observed frames.
 
-        A feature that never varies is only centred. Raises ValueError or TypeError as `centred` does.
+        ``metadata`` has the mean and the unit of each. A feature that never varies is only centred. Raises as `centred`
+        does.
         """
         return standardised(check(self))
 

@@ -6,6 +6,7 @@ of three after up to 40 iterations, has none; most restarts take it. Ours.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from ethogram.models.families.exponential_family import expected_statistics, nat
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.roles.exclusive_roles import GroupedChains, log_num_maps
 from ethogram.models.roles.log_permanent import log_permanent
+from ethogram.models.roles.starts import random_maps
 
 __all__ = ["DISTINCT_KINDS", "distinct_labels"]
 
@@ -37,6 +39,10 @@ def distinct_labels(
     ``"kmeans++"`` matches the agents of each frame to cluster centres; ``"sticky"`` improves such a start with one map
     a demonstration by coordinate ascent, and keeps one role an agent.
     """
+    # Known roles are copied in afterwards; they may rule out one map a demonstration.
+    batches = [dataclasses.replace(b, chains=b.chains._replace(states=None)) for b in batches]
+    if not any(np.asarray(batch.chains.observed).any() for batch in batches):
+        return [random_maps(rng, batch, model.num_roles) for batch in batches]
     if kind != "sticky":
         return [_matched(cost) for cost in _costs(model, rng, batches)]
     starts = [

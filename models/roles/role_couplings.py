@@ -28,6 +28,9 @@ from ethogram.models.roles.starts import START_KINDS, random_maps, rough_labels
 
 __all__ = ["COUPLINGS", "DistinctInFrames", "IndependentRoles", "OneRoleEach"]
 
+FEW_MAPS = 100
+"""Maps of agents to roles above which padded steps cost more than a compilation."""
+
 Decoded = tuple[Int[np.ndarray, "sequence time"], Float[np.ndarray, "sequence time role"]]
 
 
@@ -46,6 +49,10 @@ class IndependentRoles:
     def is_exact(self, num_agents: int, num_roles: int) -> bool:
         """Whether the local step is exact."""
         return True
+
+    def is_costly(self, num_agents: int, num_roles: int) -> bool:
+        """Whether padded steps cost more than a compilation."""
+        return False
 
     def carried(self, model: Any, batch: Any) -> Any:
         """What the local step hands on from iteration to iteration, before the first."""
@@ -127,6 +134,10 @@ class DistinctInFrames(OneRoleEach):
     has_chain = True
     start_kinds = DISTINCT_KINDS
     settle_every = 3  # iterations with a new proposal
+
+    def is_costly(self, num_agents: int, num_roles: int) -> bool:
+        """Whether every step takes a log-permanent, or the square of many maps."""
+        return num_maps(num_agents, num_roles) > FEW_MAPS
 
     def is_exact(self, num_agents: int, num_roles: int) -> bool:
         """Whether the maps are few enough to be summed."""

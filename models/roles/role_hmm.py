@@ -172,6 +172,12 @@ class RoleHMM(ConjugateModel):
             refuse(states >= self.num_roles, "data.states", states, rule)
         if self.coupling.is_joint:
             self._agents_of_groups(data)
+        if self._is_bound(data) and any(name in ("initial", "transition") for name, _ in self.zeros):
+            raise ValueError(
+                f"{self._agents_of_groups(data)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: their "
+                "mean field cannot respect forbidden transitions (zeros of initial or transition); give small positive "
+                "concentrations, or fewer roles"
+            )
 
     def bind(self, data: Trajectories) -> RoleHMM:
         """The model with the prior that its emission takes from these data."""
@@ -267,7 +273,12 @@ class RoleHMM(ConjugateModel):
         return value, statistics, carried
 
     def steps_are_costly(self, data: Trajectories) -> bool:
-        """Whether distinct roles are a mean field, whose every frame takes a log-permanent."""
+        """Whether padded steps cost more than a compilation: many maps of agents to roles in every frame."""
+        num_agents = self._agents_of_groups(data) if self.coupling.is_joint else 1
+        return self.coupling.is_costly(num_agents, self.num_roles)
+
+    def _is_bound(self, data: Trajectories) -> bool:
+        """Whether local step and density are a bound: a mean field."""
         return self.coupling.is_joint and not self.coupling.is_exact(
             self._agents_of_groups(data), self.num_roles
         )
@@ -337,7 +348,7 @@ class RoleHMM(ConjugateModel):
         ``observations``, with one batch entry a sequence, or a group where roles are exclusive.
         """
         self.check(data)
-        if condition and self.steps_are_costly(data):
+        if condition and self._is_bound(data):
             raise ValueError(
                 f"{self._agents_of_groups(data)} agents have more than {MAX_MAPS} maps to {self.num_roles} roles: the "
                 'density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit the model by ConjugateSVI'

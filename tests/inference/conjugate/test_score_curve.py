@@ -92,8 +92,9 @@ def test_a_curve_over_sizes(symbol_model, symbols):
     _, test = data.split(jax.random.split(jax.random.key(0))[0], by="group")
     each = [test.take([i]) for i in range(test.num_sequences)]
     scores = [[heldout_log_likelihood(fit, one) * one.observed.sum() for one in each] for fit in curve.fits]
-    gaps = np.subtract(scores[1], scores[0])
-    expected = gaps.std(ddof=1) * np.sqrt(len(gaps)) / test.observed.sum()
+    gaps, steps = np.subtract(scores[1], scores[0]), test.observed.sum(axis=1)
+    left = gaps - gaps.sum() / steps.sum() * steps
+    expected = left.std(ddof=1) * np.sqrt(len(gaps)) / steps.sum()
     np.testing.assert_allclose(curve.heldout_se, [0, expected], rtol=1e-9)
     assert curve.selected_size == 1
 
@@ -107,3 +108,9 @@ def test_the_smallest_size_within_one_standard_error_is_selected():
         np.array([0, 0.02, 0.1, 0.001]),
     )
     assert curve.selected_size == 3
+
+
+def test_scores_of_impossible_data_select_nothing():
+    curve = ScoreCurve(np.array([1, 2]), np.zeros(2), np.full(2, -np.inf), (), np.zeros(2))
+    with pytest.raises(ValueError, match="no size gives the test data a positive probability"):
+        _ = curve.selected_size

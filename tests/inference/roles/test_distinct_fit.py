@@ -122,3 +122,32 @@ def test_nuts_refuses_a_bound_and_sequences_need_groups(simulated):
         RoleHMM(7, GaussianEmission(1), exclusive="per_frame")(wide)
     with pytest.raises(ValueError, match=r"data\.group is None"):
         fit(known_model(), data._replace(group=None))
+
+
+def test_known_roles_that_change_and_unobserved_data_have_starts(simulated):
+    data, states = simulated
+    partly = np.where((np.arange(12) % 4 == 0) & (np.arange(len(states))[:, None] < 6), states, -1)
+    model = RoleHMM(3, GaussianEmission(1), exclusive="per_frame", known_roles=True)
+    found = fit(model, data._replace(states=partly), 9)
+    roles = infer_roles(found, data._replace(states=partly))
+    known = partly >= 0
+    np.testing.assert_array_equal(roles.path[known], partly[known])
+    nothing = data._replace(observed=np.zeros_like(data.observed))
+    assert np.isfinite(fit(RoleHMM(3, GaussianEmission(1), exclusive="per_frame"), nothing, 3).elbo).all()
+
+
+def test_a_mean_field_goes_on_where_it_ended(simulated, mean_field):
+    data, _ = simulated
+    model = RoleHMM(3, GaussianEmission(1), exclusive="per_frame")
+    engine = ConjugateSVI(model)
+    for num_steps in (6, 7, 8):
+        first = fit(model, data, num_steps, restarts=1)
+        more = engine.run(first.key, data, 3, init=first, tol=0, progress_bar=False)
+        assert more.elbo[0] >= first.elbo[-1] - 0.5
+
+
+def test_a_mean_field_refuses_forbidden_transitions(simulated, mean_field, monkeypatch):
+    data, _ = simulated
+    band = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
+    with pytest.raises(ValueError, match="cannot respect forbidden transitions"):
+        fit(RoleHMM(3, GaussianEmission(1), transition=band, exclusive="per_frame"), data)

@@ -58,3 +58,9 @@ def test_what_has_no_centre_is_refused():
         symbols.centred()
     with pytest.raises(ValueError, match="by"):
         Trajectories.from_list([np.ones((2, 1))]).centred("team")
+
+
+def test_a_constant_feature_is_only_centred():
+    data = Trajectories.from_list([np.full((10, 1), 0.1)]).standardised()
+    np.testing.assert_allclose(data.observations, 0, atol=1e-15)
+    assert data.metadata.feature_units == ("SD of 1",)
