@@ -81,7 +81,7 @@ def imitate(
     fit_steps, restarts : of the fit to the demonstrations; later fits continue from the one before.
     checkpoint : file written after every round. A run with the same arguments resumes after its last whole round, and
         returns what an uninterrupted run returns if the policies depend on data and ``random_state`` only; more
-        `rounds` extend it.
+        `rounds` extend it. World and expert are compared by their class only: pass the same ones.
 
     Raises
     ------

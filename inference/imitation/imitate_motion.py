@@ -38,7 +38,7 @@ from ethogram.inference.imitation.role_maps import (
 from ethogram.inference.imitation.world import sequences_of_games
 from ethogram.inference.roles.assignment import role_log_likelihood
 from ethogram.models.arguments import require_integer, require_key, require_one_of
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Trajectories, group_labels
 from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["MotionResult", "fit_linear_motion", "imitate_motion", "residual_scale", "roles_of_plays"]
@@ -88,7 +88,8 @@ def imitate_motion(
     key : a typed key.
     model : a `RoleHMM` with as many roles as agents, or a fit of it to begin with; None for the baseline.
     scenes : the plays.
-    data : the same plays for the role model, one sequence an agent, with ``group``; None for the baseline.
+    data : the same plays for the role model, one sequence an agent, with ``group``, relative to the centroid of the
+        agents (``data.centred()``), as roll-outs are for the next fit; None for the baseline.
     roles : ``"learned"``, or ``"shuffled"``: an arbitrary map of agents to policies in each play.
     horizons : steps of the roll-outs in each stage.
     num_steps : gradient steps (Adam with weight decay) in each stage.
@@ -100,6 +101,8 @@ def imitate_motion(
         For scenes of inconsistent shapes or with numbers that are not finite, and invalid arguments.
     """
     require_key(key)
+    if not len(horizons):
+        raise ValueError("horizons is empty: give the steps of one stage at least")
     require_one_of("roles", roles, ("learned", "shuffled"))
     for name, count in (
         ("num_steps", num_steps),
@@ -114,6 +117,12 @@ def imitate_motion(
     if roles == "learned":
         if model is None or data is None:
             raise ValueError("model or data is None: roles='learned' needs both")
+        found_plays = len(np.unique(group_labels(data)))
+        if found_plays != num_plays or data.num_sequences != num_plays * num_agents:
+            raise ValueError(
+                f"data have {found_plays} groups of {data.num_sequences} sequences, the scenes {num_plays} plays of "
+                f"{num_agents} agents: give the same plays"
+            )
         if fit is None:
             fit = ConjugateSVI(model).run(key_roles, data, 200, progress_bar=False)
         if fit.posterior.model.num_roles != num_agents:

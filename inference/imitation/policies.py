@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.inference import storage
 from ethogram.models.arguments import require_one_of
 
 __all__ = ["check_policy", "choose_actions", "describe_policy", "fit_policy", "new_policy"]
@@ -67,13 +68,17 @@ def check_policy(policy: Any, choose: str, num_actions: int | None) -> None:
 
 
 def describe_policy(policy: Any) -> list[Any]:
-    """Kind and parameters of a policy in words, by which a checkpoint knows it."""
+    """Class and parameters of a policy, by which a checkpoint knows it; what no file can hold counts by its class."""
     made = new_policy(policy, 0)
-    parameters = made.get_params() if hasattr(made, "get_params") else {}
-    words = {
-        str(name): value for name, value in parameters.items() if isinstance(value, bool | int | float | str)
-    }
-    return [type(made).__qualname__, sorted(words.items())]
+    found = [type(made).__qualname__]
+    for name, value in sorted(
+        made.get_params().items() if hasattr(made, "get_params") else vars(made).items()
+    ):
+        try:
+            found.append([str(name), storage.fingerprint(value)])
+        except (TypeError, ValueError):
+            found.append([str(name), type(value).__qualname__])
+    return found
 
 
 def fit_policy(policy: Any, features: np.ndarray, actions: np.ndarray, weight: np.ndarray, role: int) -> Any:

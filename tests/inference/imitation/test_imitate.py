@@ -334,6 +334,8 @@ def test_a_checkpoint_of_another_run_is_refused(ring, made, tmp_path):
         imitate(
             jax.random.key(5), roles.ravel(), ring.Majority(), ring.Ring(), data, checkpoint=path, **SHORT
         )
+    with pytest.raises(ValueError, match="checkpoint of another model, data, key or settings"):
+        imitate(KEY, roles.ravel(), ring.Majority(2), ring.Ring(), data, checkpoint=path, **SHORT)
 
 
 def test_arviz_reads_curves_draws_and_data(made, learned):
