@@ -70,10 +70,9 @@ def check_policy(policy: Any, choose: str, num_actions: int | None) -> None:
 def describe_policy(policy: Any) -> list[Any]:
     """Class and parameters of a policy, by which a checkpoint knows it; what no file can hold counts by its class."""
     made = new_policy(policy, 0)
-    found = [type(made).__qualname__]
-    for name, value in sorted(
-        made.get_params().items() if hasattr(made, "get_params") else vars(made).items()
-    ):
+    parameters = made.get_params() if hasattr(made, "get_params") else getattr(made, "__dict__", {})
+    found: list[Any] = [type(made).__qualname__]
+    for name, value in sorted(parameters.items()):
         try:
             found.append([str(name), storage.fingerprint(value)])
         except (TypeError, ValueError):
