@@ -169,7 +169,7 @@ def disagreement(fit: Fit) -> float:
     truth = plain.local_step(tables, fit.traces)
     expected = expected_statistics(jax.tree.map(lambda x: x[0], fit.blocks))
     whole = plain.bound(truth[0], tables, *PRIOR)
-    gap = abs(float(_called(sweep_of(fit))[2][0]) - whole) / abs(whole)
+    gap = abs(float(_called(sweep_of(fit))[3][0]) - whole) / abs(whole)
     return max(gap, plain.relative_error(found_by(fit, expected), truth))
 
 
