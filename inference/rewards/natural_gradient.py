@@ -168,7 +168,7 @@ class RewardSearch(NamedTuple):
         """Result, with ELBOs on fresh draws."""
         q, elbos = state.laplace, (float("nan"),) * 3
         if method != "map":
-            chunks = max(4, chunks_of(state.error))
+            chunks = min(max(4, chunks_of(state.error)), MOST_CHUNKS)
             ours, first = (self._fresh_bounds(key, one, chunks) for one in (state.best, q))
             if ours.mean() < first.mean():
                 ours = first
