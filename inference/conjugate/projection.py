@@ -223,7 +223,7 @@ def _newton(held: _Held, logs: Array, settled: Array) -> _Point:
         trial = _look_at(held, point.logs + share[:, None] * point.step)
         least = point.value + 1e-4 * share * point.slope - noise * jnp.abs(point.value)
         gains = ~done & (trial.value >= least)
-        # A step whose expected increase is below rounding is the last: the next ones would be accepted for ever.
+        # The search stops where the expected increase is below rounding: from there on every step is accepted.
         last = gains & jnp.isfinite(point.value) & (point.slope <= noise * (1 + jnp.abs(point.value)))
         point = choose(gains, trial, point)
         share = jnp.where(gains, 1, share / 2)

@@ -111,7 +111,7 @@ class Run:
         """Arranged data in the precision of the blocks."""
         dtype = float_type(self.prior)
 
-        def put(x):  # by NumPy: JAX compiles a cast for every shape
+        def put(x):  # NumPy casts, because JAX would compile a program for each shape
             x = np.asarray(x)
             return jax.device_put(x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x)
 

@@ -25,6 +25,7 @@ from ethogram.inference.imitation.result import ImitationResult
 from ethogram.inference.imitation.rounds import Rounds, Settings
 from ethogram.inference.imitation.world import check_world, sequences_of_games
 from ethogram.models.arguments import read_array, require_integer, require_key
+from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import trajectories
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.roles.role_hmm import RoleHMM
@@ -54,9 +55,10 @@ def imitate(
 ) -> ImitationResult:
     """Policies of roles, learned from demonstrations whose roles are hidden, with their curves over rounds.
 
-    A round assigns the demonstrations to roles, trains a new policy for every role on all data so far, weighted by the
-    probability of the role, rolls the policies out from the first states of the demonstrations, adds the expert's
-    answers there to the data, fits the role model to the roll-outs from the fit before, and plays fresh games.
+    A round assigns the demonstrations to roles, trains a new policy for each role on all data so far with the
+    probabilities of that role as weights, and rolls the policies out from the first states of the demonstrations. It
+    adds the expert's answers there to the data, fits the role model to the roll-outs from the fit before, and plays
+    fresh games.
 
     Parameters
     ----------
@@ -135,7 +137,7 @@ def _read_roles(
     start = model_or_roles if isinstance(model_or_roles, ConjugateResult) else None
     model = model_or_roles if start is None else start.posterior.model
     if model is not None and not isinstance(model, RoleHMM):
-        if hasattr(model, "prior") or isinstance(model, str):
+        if isinstance(model, ConjugateModel | str):
             raise TypeError(
                 f"model_or_roles is {model!r}: give a RoleHMM, a ConjugateResult of one, or known roles (sequence,)"
             )

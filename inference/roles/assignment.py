@@ -5,7 +5,6 @@ Le, Yue, Carr, Lucey (2017), Algorithm 4 and eq. 2, as corrected in `assign_role
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -14,6 +13,7 @@ from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_dra
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
 from ethogram.models.optimal_assignment import Assignment, checked_costs, ranked_assignment
 from ethogram.models.roles.exclusive_roles import GroupedChains
+from ethogram.models.roles.role_couplings import role_potentials
 from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["InferredRoles", "assign_roles", "infer_roles", "role_log_likelihood"]
@@ -145,9 +145,4 @@ def role_log_likelihood(
     posterior = posterior_of(posterior)
     model = posterior.model
     model.check(data)
-    return np.asarray(_role_potentials(model, posterior.expected_statistics(), _chains(model, data)))
-
-
-@jax.jit
-def _role_potentials(model, expected, chains):
-    return model.role_potentials(expected, chains)
+    return np.asarray(role_potentials(model, posterior.expected_statistics(), _chains(model, data)))

@@ -87,7 +87,7 @@ class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
     def draw_on_host(self, random: np.random.Generator, num_draws: int) -> Any:
         """Draws as `sample` makes, with one leading axis, as NumPy arrays.
 
-        Blocks override it by NumPy: samplers of gamma variates take seconds to compile, for every shape anew.
+        Blocks override it in NumPy, because JAX compiles a sampler of gamma variates for seconds, once per shape.
         """
         key = jax.random.key(int(random.integers(2**31)))
         draw = jax.jit(type(self).sample, static_argnums=2)

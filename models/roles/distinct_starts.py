@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from scipy.cluster import vq
 
 from ethogram.models.families.exponential_family import expected_statistics, natural_step, total_kl
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.roles.exclusive_roles import GroupedChains, log_num_maps
 from ethogram.models.roles.log_permanent import log_permanent
-from ethogram.models.roles.starts import random_maps
+from ethogram.models.roles.starts import MAX_SEED_FRAMES, cluster_centres, random_maps
 
 __all__ = ["DISTINCT_KINDS", "distinct_labels"]
 
@@ -66,10 +65,12 @@ def _costs(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -
     seen_points = np.concatenate([x[seen] for x, seen in zip(features, observed, strict=True)])
     centre, spread = seen_points.mean(axis=0), seen_points.std(axis=0)
     points = (seen_points - centre) / np.where(spread > 0, spread, 1)
+    if len(points) > MAX_SEED_FRAMES:
+        points = points[np.sort(rng.choice(len(points), MAX_SEED_FRAMES, replace=False))]
     sample = points + 1e-6 * rng.standard_normal(points.shape)
     if len(sample) < count:
         sample = np.concatenate([sample, rng.standard_normal((count - len(sample), points.shape[1]))])
-    centres, _ = vq.kmeans2(sample, count, iter=1, minit="++", rng=rng, missing="warn")
+    centres = cluster_centres(rng, sample, count, 1)
     found = []
     for x, seen, batch in zip(features, observed, batches, strict=True):
         scaled = (x - centre) / np.where(spread > 0, spread, 1)

@@ -26,7 +26,7 @@ from ethogram.models.roles.mean_field_roles import FrameChain, energy, field_of,
 from ethogram.models.roles.role_maps import MAX_MAPS, map_chain, num_maps
 from ethogram.models.roles.starts import START_KINDS, random_maps, rough_labels
 
-__all__ = ["COUPLINGS", "DistinctInFrames", "IndependentRoles", "OneRoleEach"]
+__all__ = ["COUPLINGS", "DistinctInFrames", "IndependentRoles", "OneRoleEach", "role_potentials"]
 
 FEW_MAPS = 100
 """Maps of agents to roles above which padded steps cost more than a compilation."""
@@ -116,7 +116,7 @@ class OneRoleEach(IndependentRoles):
 
     def decode(self, model: Any, expected: dict[str, Any], batch: GroupedChains) -> Decoded:
         """Optimal assignment of each group, and the marginals of the matching."""
-        potentials = _role_potentials(model, expected, batch.chains)
+        potentials = role_potentials(model, expected, batch.chains)
         grouped = potentials.reshape(-1, batch.num_agents, model.num_roles)
         role = optimal_assignment(-np.asarray(grouped, dtype=float)).role.reshape(-1, 1)
         probability = np.asarray(matching_marginals(grouped)).reshape(-1, 1, model.num_roles)
@@ -205,7 +205,8 @@ def _frame_chain(model: Any, expected: dict[str, Any], batch: GroupedChains) -> 
 
 
 @jax.jit
-def _role_potentials(model, expected, chains):
+def role_potentials(model: Any, expected: dict[str, Any], chains: ChainData) -> Float[Array, "sequence role"]:
+    """Expected log likelihood of every sequence in every role, compiled."""
     return model.role_potentials(expected, chains)
 
 

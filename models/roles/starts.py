@@ -16,7 +16,9 @@ from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.roles.exclusive_roles import GroupedChains
 
 __all__ = [
+    "MAX_SEED_FRAMES",
     "START_KINDS",
+    "cluster_centres",
     "kmeans_plus_plus",
     "label_frames",
     "random_maps",
@@ -149,10 +151,15 @@ def kmeans_plus_plus(rng: np.random.Generator, points: np.ndarray, num_states: i
         points = points + 1e-3 * rng.standard_normal(points.shape)
     if len(sample) < num_states:
         return rng.integers(num_states, size=len(points))
+    centres = cluster_centres(rng, sample, num_states, LLOYD_ROUNDS)
+    return vq.vq(points, centres)[0].astype(np.int64)
+
+
+def cluster_centres(rng: np.random.Generator, points: np.ndarray, count: int, iterations: int) -> np.ndarray:
+    """Centres (cluster, feature) of k-means++ seeds after so many Lloyd iterations; clusters may be empty."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="One of the clusters is empty")
-        centres, _ = vq.kmeans2(sample, num_states, iter=LLOYD_ROUNDS, minit="++", rng=rng)
-    return vq.vq(points, centres)[0].astype(np.int64)
+        return vq.kmeans2(points, count, iter=iterations, minit="++", rng=rng)[0]
 
 
 def sticky(rng: np.random.Generator, points: np.ndarray, sequence: np.ndarray, num_states: int) -> np.ndarray:
