@@ -23,12 +23,12 @@ def centred(data: Any, by: str, center: str) -> Any:
     if by == "all":
         moved -= average(values[seen], axis=0)
     elif by == "sequence":
-        for number in np.flatnonzero(seen.any(axis=1)):
-            moved[number] -= average(values[number][seen[number]], axis=0)
+        known = seen.any(axis=1)
+        present = np.where(seen[known][..., None], values[known], np.nan)
+        moved[known] -= average(present, axis=1, keepdims=True)
     else:
-        labels = group_labels(data)
-        for label in np.unique(labels):
-            members = labels == label
+        unit = np.unique(group_labels(data), return_inverse=True)[1]
+        for members in np.split(np.argsort(unit, kind="stable"), np.cumsum(np.bincount(unit))[:-1]):
             frames = seen[members].any(axis=0)
             present = np.where(seen[members][..., None], values[members], np.nan)[:, frames]
             moved[np.ix_(members, frames)] -= average(present, axis=0)
