@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ethogram.models.arguments import require_integer
+from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = [
@@ -111,14 +112,14 @@ def sequences_of_games(data: Trajectories, num_agents: int) -> Int[np.ndarray, "
     games, counts = np.unique(group, return_counts=True)
     for at in np.flatnonzero(counts != num_agents)[:1]:
         raise ValueError(
-            f"group {games[at]} has {counts[at]} sequences, the world num_agents={num_agents}: "
-            "give one sequence for each agent in every group"
+            f"group {label_name(data, 'group', games[at])} has {counts[at]} sequences, the world "
+            f"num_agents={num_agents}: give one sequence for each agent in every group"
         )
     sequences = np.argsort(group, kind="stable").reshape(-1, num_agents)
     uneven = (lengths[sequences] != lengths[sequences[:, :1]]).any(axis=1) | (lengths[sequences[:, 0]] < 1)
     for at in np.flatnonzero(uneven)[:1]:
         raise ValueError(
-            f"group {games[at]} has sequences of lengths {lengths[sequences[at]].tolist()}: "
+            f"group {label_name(data, 'group', games[at])} has sequences of lengths {lengths[sequences[at]].tolist()}: "
             "the agents of a group act at the same steps, at least one"
         )
     return sequences

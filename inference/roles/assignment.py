@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
 from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
+from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
 from ethogram.models.optimal_assignment import Assignment, checked_costs, ranked_assignment
 from ethogram.models.roles.exclusive_roles import GroupedChains
@@ -62,8 +63,8 @@ def assign_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajecto
     numbers, unit, counts = np.unique(group_labels(data), return_inverse=True, return_counts=True)
     if counts.max() > cost.shape[1]:
         raise ValueError(
-            f"group {numbers[counts.argmax()]} has {counts.max()} agents, the model num_roles={cost.shape[1]}: "
-            "no one-to-one map exists"
+            f"group {label_name(data, 'group', numbers[counts.argmax()])} has {counts.max()} agents, the model "
+            f"num_roles={cost.shape[1]}: no one-to-one map exists; use infer_roles, or fit more roles"
         )
     role = np.empty(data.num_sequences, dtype=np.int32)
     total, margin = np.empty(len(counts)), np.empty(len(counts))
@@ -72,8 +73,8 @@ def assign_roles(posterior: ConjugatePosterior | ConjugateResult, data: Trajecto
         found = ranked_assignment(checked_costs(cost[members]))
         if found is None:
             raise ValueError(
-                f"group {numbers[number]} has no feasible assignment: known states or symbols of probability 0 exclude "
-                "all of them"
+                f"group {label_name(data, 'group', numbers[number])} has no feasible assignment: known states or "
+                "symbols of probability 0 exclude all of them"
             )
         role[members], total[number], margin[number] = found
     return Assignment(role, total, margin)

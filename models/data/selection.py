@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import refuse, require_kind
+from ethogram.models.data.metadata import SEQUENCE_LABELS
 
-__all__ = ["group_labels", "sequence_numbers", "unit_labels", "valid_steps"]
+__all__ = ["group_labels", "label_name", "sequence_numbers", "unit_labels", "valid_steps"]
 
 
 def valid_steps(data: Any) -> Any:
@@ -56,3 +57,9 @@ def unit_labels(data: Any, by: str, complete: bool = False) -> np.ndarray:
             f" (missing), so its {by} could end on both sides: label or drop the sequence",
         )
     return np.where(unknown, labels.max() + 1 + np.arange(len(labels)), labels)
+
+
+def label_name(data: Any, by: str, number: int | np.integer) -> str:
+    """A group, subject or agent as the user named it, quoted, or else its number."""
+    names = getattr(data.metadata, SEQUENCE_LABELS[by]) or ()
+    return repr(names[number]) if 0 <= number < len(names) else str(number)

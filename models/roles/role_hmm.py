@@ -42,14 +42,16 @@ from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import trajectories
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission
-from ethogram.models.families.exponential_family import ConjugateBlock, Dirichlet, Known, PartlyKnown
+from ethogram.models.families.exponential_family import ConjugateBlock, Known
 from ethogram.models.families.numpyro_sites import Zeros, by_site, sample_parameters, zeros_of
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.roles.distinct_roles import DistinctRoles
 from ethogram.models.roles.exclusive_roles import GroupedChains
 from ethogram.models.roles.log_permanent import MAX_ROLES
 from ethogram.models.roles.role_couplings import COUPLINGS
+from ethogram.models.roles.role_groups import agents_of_groups, grouped_sequences
 from ethogram.models.roles.role_maps import MAX_MAPS
+from ethogram.models.roles.role_priors import concentration, probability_rows
 from ethogram.models.roles.starts import start_statistics
 
 __all__ = ["RoleHMM", "Simulated"]
@@ -122,7 +124,7 @@ class RoleHMM(ConjugateModel):
         require_one_of("exclusive", self.exclusive, tuple(COUPLINGS))
         if self.coupling.has_chain:
             for name, shape in {"initial": (count,), "transition": (count, count)}.items():
-                object.__setattr__(self, name, _concentration(name, getattr(self, name), shape))
+                object.__setattr__(self, name, concentration(name, getattr(self, name), shape))
             self._check_sticky()
         else:
             for name in ("initial", "transition", "sticky"):
@@ -153,8 +155,8 @@ class RoleHMM(ConjugateModel):
         if not self.coupling.has_chain:
             return blocks
         return {
-            "initial": _rows("initial", self.initial, None),
-            "transition": _rows("transition", self.transition, self.sticky),
+            "initial": probability_rows("initial", self.initial, None),
+            "transition": probability_rows("transition", self.transition, self.sticky),
             **blocks,
         }
 
@@ -171,12 +173,12 @@ class RoleHMM(ConjugateModel):
             rule = f", but there are num_roles={self.num_roles}"
             refuse(states >= self.num_roles, "data.states", states, rule)
         if self.coupling.is_joint:
-            self._agents_of_groups(data)
+            agents_of_groups(data, self.num_roles)
         if self._is_bound(data) and any(name in ("initial", "transition") for name, _ in self.zeros):
             raise ValueError(
-                f"{self._agents_of_groups(data)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: their "
-                "mean field cannot respect forbidden transitions (zeros of initial or transition); give small positive "
-                "concentrations, or fewer roles"
+                f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: "
+                "their mean field cannot respect forbidden transitions (zeros of initial or transition); give small "
+                "positive concentrations, or fewer roles"
             )
 
     def bind(self, data: Trajectories) -> RoleHMM:
@@ -200,7 +202,9 @@ class RoleHMM(ConjugateModel):
         """
         observed, lengths = concretely(lambda xp, *x: x, data.observed, data.lengths)
         chains = ChainData(self.emission.arrange(data), observed, lengths, self._roles(data))
-        return self.coupling.arrange(chains, self._agents_of_groups(data) if self.coupling.is_joint else 1)
+        return self.coupling.arrange(
+            chains, agents_of_groups(data, self.num_roles) if self.coupling.is_joint else 1
+        )
 
     def _roles(self, data: Trajectories) -> Array | None:
         """Known roles (sequence, time), -1 where unknown and beyond a length."""
@@ -211,37 +215,6 @@ class RoleHMM(ConjugateModel):
             return xp.where(xp.arange(states.shape[1]) < lengths[:, None], states, -1)
 
         return concretely(inside, data.states, data.lengths)
-
-    def _agents_of_groups(self, data: Trajectories) -> int:
-        """Number of agents of every group."""
-        if data.group is None:
-            raise ValueError("data.group is None: exclusive roles need the group of every sequence")
-        if not is_concrete(data.group):
-            raise TypeError(
-                "data.group is traced: exclusive roles need concrete groups: pass NumPy arrays, outside jit"
-            )
-        group = np.asarray(data.group)
-        rule = ": exclusive roles need the group of every sequence; drop sequences without one"
-        refuse(group < 0, "data.group", group, rule)
-        groups, counts = np.unique(group, return_counts=True)
-        if (counts != counts[0]).any():
-            odd = int(np.argmax(counts != counts[0]))
-            raise ValueError(
-                f"ragged groups: group {groups[odd]} has {counts[odd]} agents, group {groups[0]} has {counts[0]}; "
-                "exclusive roles need groups of equal size: drop the others"
-            )
-        if counts[0] > self.num_roles:
-            raise ValueError(
-                f"groups have {counts[0]} agents for num_roles={self.num_roles} exclusive roles: "
-                f"give num_roles >= {counts[0]}"
-            )
-        if data.agent is not None:
-            pairs, repeats = np.unique([group, np.asarray(data.agent)], axis=1, return_counts=True)
-            for number, agent in pairs[:, repeats > 1].T[:1]:
-                raise ValueError(
-                    f"agent {agent} appears twice in group {number}: number the agents of a group apart"
-                )
-        return int(counts[0])
 
     def log_normalizer(
         self, expected: dict[str, Any], batch: ChainData | GroupedChains | Trajectories
@@ -274,13 +247,13 @@ class RoleHMM(ConjugateModel):
 
     def steps_are_costly(self, data: Trajectories) -> bool:
         """Whether padded steps cost more than a compilation: many maps of agents to roles in every frame."""
-        num_agents = self._agents_of_groups(data) if self.coupling.is_joint else 1
+        num_agents = agents_of_groups(data, self.num_roles) if self.coupling.is_joint else 1
         return self.coupling.is_costly(num_agents, self.num_roles)
 
     def _is_bound(self, data: Trajectories) -> bool:
         """Whether local step and density are a bound: a mean field."""
         return self.coupling.is_joint and not self.coupling.is_exact(
-            self._agents_of_groups(data), self.num_roles
+            agents_of_groups(data, self.num_roles), self.num_roles
         )
 
     def step_potentials(
@@ -336,10 +309,7 @@ class RoleHMM(ConjugateModel):
 
     def grouped_sequences(self, data: Trajectories) -> Int[np.ndarray, "group agent"] | None:
         """Sequence numbers of each group's agents, in order of appearance, where roles are exclusive, else None."""
-        if not self.coupling.is_joint:
-            return None
-        num_agents = self._agents_of_groups(data)
-        return np.argsort(np.asarray(data.group), kind="stable").reshape(-1, num_agents)
+        return grouped_sequences(data, self.num_roles) if self.coupling.is_joint else None
 
     def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` samples the observations, with lengths and masks of the data.
@@ -350,8 +320,8 @@ class RoleHMM(ConjugateModel):
         self.check(data)
         if condition and self._is_bound(data):
             raise ValueError(
-                f"{self._agents_of_groups(data)} agents have more than {MAX_MAPS} maps to {self.num_roles} roles: the "
-                'density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit the model by ConjugateSVI'
+                f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: "
+                'the density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit by ConjugateSVI'
             )
         parameters = sample_parameters(self.bind(data).prior(), self.zeros)
         distribution = self.observation(parameters, data)
@@ -410,34 +380,3 @@ def _draw_observations(key: Array, distribution: Any) -> tuple[Array, Array]:
     if isinstance(distribution, HiddenMarkov):
         return distribution.sample_with_states(key)
     return distribution.sample_with_roles(key)
-
-
-def _concentration(name: str, value: Any, shape: tuple[int, ...]) -> Any:
-    """Concentrations of this shape, 1 where None; or the known probabilities, NaN where unknown."""
-    if isinstance(value, Known):
-        dtype = getattr(value.value, "dtype", float)
-        if not jnp.issubdtype(dtype, jnp.floating):
-            raise TypeError(f"{name} has dtype {dtype}, not a float type")
-        rows = jnp.asarray(value.value, dtype=jnp.result_type(float))
-        if rows.shape != shape:
-            raise ValueError(f"{name} is Known with shape {rows.shape}, not {shape}")
-        return Known(rows)
-    (given,) = read_reals(**{name: 1.0 if value is None else value})
-    try:
-        return concretely(lambda xp, x: xp.broadcast_to(x, shape), given)
-    except ValueError:
-        raise ValueError(f"{name} has shape {given.shape}, which does not broadcast to {shape}") from None
-
-
-def _rows(name: str, value: Any, sticky: Any) -> ConjugateBlock:
-    """Dirichlet block of probability rows, with extra weight on self-transitions; ones where rows are known."""
-
-    def add_staying(xp, rows, sticky):
-        return xp.where(rows > 0, rows + sticky * xp.eye(len(rows), dtype=rows.dtype), 0)
-
-    known = isinstance(value, Known)
-    rows = concretely(lambda xp, x: xp.ones_like(x), value.value) if known else value
-    if sticky is not None:
-        rows = concretely(add_staying, rows, sticky)
-    block = Dirichlet.from_standard(rows)
-    return PartlyKnown.from_known(block, value) if known else block

@@ -118,7 +118,7 @@ def test_export_has_one_log_likelihood_a_group_and_distinct_predictions(simulate
 def test_nuts_refuses_a_bound_and_sequences_need_groups(simulated):
     data, _ = simulated
     wide = RoleHMM(7, GaussianEmission(1), exclusive="per_frame").simulate(jax.random.key(0), 1, 7, 3).data
-    with pytest.raises(ValueError, match="7 agents have more than 720 maps"):
+    with pytest.raises(ValueError, match="7 agents have over 720 maps"):
         RoleHMM(7, GaussianEmission(1), exclusive="per_frame")(wide)
     with pytest.raises(ValueError, match=r"data\.group is None"):
         fit(known_model(), data._replace(group=None))

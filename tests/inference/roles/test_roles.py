@@ -12,7 +12,7 @@ from scipy.special import digamma
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
 from ethogram.inference.roles.assignment import assign_roles, infer_roles
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.roles.role_hmm import RoleHMM
@@ -105,8 +105,11 @@ def test_groups_that_have_no_map_are_named():
     rng = np.random.default_rng(2)
     posterior = make_posterior(rng, known_roles=True)
     data = make_data(rng, [5, 5, 8, 8, 8, 8], [4] * 6)._replace(states=np.full((6, 4), -1, np.int32))
-    with pytest.raises(ValueError, match="group 8 has 4 agents, the model num_roles=3"):
+    with pytest.raises(ValueError, match=r"group 8 has 4 agents, the model num_roles=3: .* use infer_roles"):
         assign_roles(posterior, data)
+    named = data._replace(metadata=Metadata(group_names=tuple("abcdefghi")))
+    with pytest.raises(ValueError, match="group 'i' has 4 agents"):
+        assign_roles(posterior, named)
     states = np.full((6, 4), -1, np.int32)
     states[:2, 1] = 2
     both = data._replace(group=np.array([5, 5, 8, 8, 8, 1], np.int32), states=states)

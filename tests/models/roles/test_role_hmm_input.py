@@ -8,7 +8,7 @@ import pytest
 from numpyro.handlers import seed, trace
 
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import Known
 from ethogram.models.roles.role_hmm import RoleHMM
@@ -197,6 +197,15 @@ BAD_DATA = {
         gaussian_data(agent=np.array([0, 1, 1, 1])),
         ValueError,
         "agent 1 appears twice in group 1",
+    ),
+    "an agent twice, by name": (
+        EXCLUSIVE,
+        gaussian_data(
+            agent=np.array([0, 1, 1, 1]),
+            metadata=Metadata(agent_names=("Ann", "Bob"), group_names=("trip a", "trip b")),
+        ),
+        ValueError,
+        "agent 'Bob' appears twice in group 'trip b'",
     ),
 }
 
