@@ -14,6 +14,9 @@ if sys.dont_write_bytecode:  # processes that tests start would compile all of t
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Tests fill the cores: threads of the linear algebra of small matrices would only wait for one another.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import jax
 import pytest
 from jaxtyping import install_import_hook

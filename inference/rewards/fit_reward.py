@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from threadpoolctl import threadpool_limits
 
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import check_path, read_checkpoint, write_checkpoint
@@ -36,6 +37,9 @@ __all__ = ["fit_reward", "unconverged_message"]
 
 PRIORS = ("model", "levine")
 MOSTLY_WHITE = 0.5
+
+FEW_POINTS = 500
+"""Rewards up to which linear algebra runs in one thread: more threads wait for one another longer than they compute."""
 
 ENOUGH_STEPS = 60
 """Fewest steps that a warning recommends; most searches need thirty or more."""
@@ -115,7 +119,8 @@ def fit_reward(
     if prior == "levine" and (checkpoint is not None or start is not None):
         raise ValueError('prior="levine" takes neither start nor checkpoint: leave them out')
     counts = model.counts(demonstrations)
-    with jax.enable_x64(True):
+    one_thread = threadpool_limits(1 if model.num_white <= FEW_POINTS else None, user_api="blas")
+    with jax.enable_x64(True), one_thread:
         double, taken = as_double(model), jnp.asarray(counts)
         key_start, key_search = jax.random.split(key)
         if prior == "levine":

@@ -54,8 +54,8 @@ class TourSizes(NamedTuple):
     draws: int  # of the posterior
 
 
-QUICK = TourSizes(7, 32, 14, 100)
-FULL = TourSizes(16, 64, 60, MOST_DRAWS)
+QUICK = TourSizes(7, 32, 300, 100)
+FULL = TourSizes(16, 64, 300, MOST_DRAWS)
 
 
 class Worlds(NamedTuple):
