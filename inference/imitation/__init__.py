@@ -6,7 +6,6 @@ from ethogram.inference.imitation.imitate_motion import (
     fit_linear_motion,
     imitate_motion,
     residual_scale,
-    roles_of_plays,
 )
 from ethogram.inference.imitation.motion import (
     RolledMotion,
@@ -19,6 +18,7 @@ from ethogram.inference.imitation.motion import (
     stay_still,
 )
 from ethogram.inference.imitation.result import ImitationResult
+from ethogram.inference.imitation.stages import roles_of_plays
 from ethogram.inference.imitation.world import Replay, World, sequences_of_games
 
 __all__ = [
