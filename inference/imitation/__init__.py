@@ -17,6 +17,7 @@ from ethogram.inference.imitation.motion import (
     roll_motion,
     stay_still,
 )
+from ethogram.inference.imitation.pettingzoo_world import PettingZooState, PettingZooWorld
 from ethogram.inference.imitation.result import ImitationResult
 from ethogram.inference.imitation.stages import roles_of_plays
 from ethogram.inference.imitation.world import Replay, World, sequences_of_games
@@ -24,6 +25,8 @@ from ethogram.inference.imitation.world import Replay, World, sequences_of_games
 __all__ = [
     "ImitationResult",
     "MotionResult",
+    "PettingZooState",
+    "PettingZooWorld",
     "Replay",
     "RolledMotion",
     "Scenes",

@@ -134,13 +134,11 @@ class Stages:
     def signature(self) -> str:
         """Digest of what a stage depends on, but for the stages before."""
         data, model = self.data, self.model
-        if isinstance(model, ConjugateResult):
-            model = model.posterior
         return storage.fingerprint(
             jax.random.key_data(self.key),
             None if data is None else data._replace(times=None, metadata=Metadata()),
             tuple(np.asarray(part) for part in self.scenes),
-            model,
+            model.posterior if isinstance(model, ConjugateResult) else model,
             list(self.settings),
         )
 
@@ -176,6 +174,7 @@ class Stages:
         """State before the first stage, with the role model fitted to the plays."""
         fit = self.model if isinstance(self.model, ConjugateResult) else None
         if self.model is not None and fit is None:
+            assert self.data is not None
             engine = ConjugateSVI(self.model)
             fit = engine.run(self.key_roles, self.data, FIRST_STEPS, progress_bar=False)
         return MotionState((), self._new_parameters(), np.zeros((0, self.settings.num_steps)), None, fit)
