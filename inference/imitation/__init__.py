@@ -1,5 +1,6 @@
 """Coordinated imitation: policies of roles, learned together with the roles, and the world they act in."""
 
+from ethogram.inference.imitation.episodes import Episode, team_from_episodes, team_to_episodes
 from ethogram.inference.imitation.imitate import imitate
 from ethogram.inference.imitation.imitate_motion import (
     MotionResult,
@@ -23,6 +24,7 @@ from ethogram.inference.imitation.stages import roles_of_plays
 from ethogram.inference.imitation.world import Replay, World, sequences_of_games
 
 __all__ = [
+    "Episode",
     "ImitationResult",
     "MotionResult",
     "PettingZooState",
@@ -43,4 +45,6 @@ __all__ = [
     "roll_motion",
     "sequences_of_games",
     "stay_still",
+    "team_from_episodes",
+    "team_to_episodes",
 ]
