@@ -18,6 +18,7 @@ HOMES = {
     "ethogram.inference.conjugate.posterior": ("ConjugatePosterior", "ConjugateResult"),
     "ethogram.inference.conjugate.run": ("FitState",),
     "ethogram.inference.imitation.rounds": ("ImitationState",),
+    "ethogram.inference.imitation.stages": ("MotionState",),
     "ethogram.inference.rewards.gaussian": ("RewardGaussian",),
     "ethogram.inference.rewards.reward_posterior": ("RewardPosterior",),
     "ethogram.inference.rewards.natural_gradient": ("SearchState",),

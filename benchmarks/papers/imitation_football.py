@@ -130,7 +130,9 @@ def fitted(
         roles_held_out = rng.permuted(np.tile(everyone, (len(test), 1)), axis=1)
     policies = []
     for decay in decays:
-        result = imitate_motion(key, fit, some(scenes, train), data, roles=arm, weight_decay=decay)
+        result = imitate_motion(
+            key, fit, some(scenes, train), data, roles=arm, weight_decay=decay, progress_bar=False
+        )
         name = f"recurrent, decay {decay:g}"
         policies.append(
             (name, Policy(recurrent_step, result.parameters, result.num_units), result.role, result.fit)

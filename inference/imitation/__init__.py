@@ -1,12 +1,12 @@
 """Coordinated imitation: policies of roles, learned together with the roles, and the world they act in."""
 
+from ethogram.inference.imitation.episodes import Episode, team_from_episodes, team_to_episodes
 from ethogram.inference.imitation.imitate import imitate
 from ethogram.inference.imitation.imitate_motion import (
     MotionResult,
     fit_linear_motion,
     imitate_motion,
     residual_scale,
-    roles_of_plays,
 )
 from ethogram.inference.imitation.motion import (
     RolledMotion,
@@ -18,12 +18,17 @@ from ethogram.inference.imitation.motion import (
     roll_motion,
     stay_still,
 )
+from ethogram.inference.imitation.pettingzoo_world import PettingZooState, PettingZooWorld
 from ethogram.inference.imitation.result import ImitationResult
+from ethogram.inference.imitation.stages import roles_of_plays
 from ethogram.inference.imitation.world import Replay, World, sequences_of_games
 
 __all__ = [
+    "Episode",
     "ImitationResult",
     "MotionResult",
+    "PettingZooState",
+    "PettingZooWorld",
     "Replay",
     "RolledMotion",
     "Scenes",
@@ -40,4 +45,6 @@ __all__ = [
     "roll_motion",
     "sequences_of_games",
     "stay_still",
+    "team_from_episodes",
+    "team_to_episodes",
 ]

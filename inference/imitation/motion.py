@@ -158,6 +158,7 @@ def roll_motion(
     phase: Any = 0,
     noise: Any = None,
     num_units: int = 1,
+    before: tuple[Any, Any] | None = None,
 ) -> RolledMotion:
     """Joint roll-outs of all plays, which start again at the true positions at times phase + horizon i.
 
@@ -169,33 +170,34 @@ def roll_motion(
     horizon, phase : may be traced, so that one compiled program serves all.
     noise : (time - 1, play, role, 2), added to the displacements; None for none.
     num_units : size of the memory.
+    before : positions (play, role, 2) and context (play, object, 2) one frame before the first, for the velocities
+        there; None where nobody has a velocity yet.
     """
     positions, context = jnp.asarray(scenes.positions), jnp.asarray(scenes.context)
     num_plays, num_steps, num_roles, _ = positions.shape
     every = jax.vmap(step, in_axes=(0, 1, 1, 1), out_axes=(1, 1))
     phi = jax.vmap(motion_features)
     true, objects = jnp.moveaxis(positions, 1, 0), jnp.moveaxis(context, 1, 0)
-    before = jnp.concatenate([true[:1], true[:-1]])
-    objects_before = jnp.concatenate([objects[:1], objects[:-1]])
+    first, objects_first = (true[0], objects[0]) if before is None else map(jnp.asarray, before)
+    true_before = jnp.concatenate([first[None], true[:-1]])
+    objects_before = jnp.concatenate([objects_first[None], objects[:-1]])
     noise = jnp.zeros((num_steps - 1, 1, 1, 1), positions.dtype) if noise is None else jnp.asarray(noise)
-    at_truth = jax.vmap(phi)(true, true - before, objects, objects - objects_before)
+    at_truth = jax.vmap(phi)(true, true - true_before, objects, objects - objects_before)
 
     def advance(carry, inputs):
         position, previous, memory, true_memory = carry
-        time, true_now, true_before, features, now, then, shock = inputs
+        time, true_now, true_then, features, now, then, shock = inputs
         sync = (time - phase) % horizon == 0
-        position, previous = (
-            jnp.where(sync, a, b) for a, b in ((true_now, position), (true_before, previous))
-        )
+        position, previous = (jnp.where(sync, a, b) for a, b in ((true_now, position), (true_then, previous)))
         memory = jnp.where(sync, true_memory, memory)
         velocity = position - previous
         memory, displacement = every(parameters, memory, phi(position, velocity, now, now - then), velocity)
-        true_memory, _ = every(parameters, true_memory, features, true_now - true_before)
+        true_memory, _ = every(parameters, true_memory, features, true_now - true_then)
         after = position + displacement + shock
         return (after, position, memory, true_memory), after
 
     empty = jnp.zeros((num_plays, num_roles, num_units), positions.dtype)
     times = jnp.arange(num_steps - 1)
-    inputs = (times, true[:-1], before[:-1], at_truth[:-1], objects[:-1], objects_before[:-1], noise)
-    _, rolled = jax.lax.scan(advance, (true[0], true[0], empty, empty), inputs)
+    inputs = (times, true[:-1], true_before[:-1], at_truth[:-1], objects[:-1], objects_before[:-1], noise)
+    _, rolled = jax.lax.scan(advance, (true[0], first, empty, empty), inputs)
     return RolledMotion(rolled, (times - phase) % horizon + 1, times >= phase)

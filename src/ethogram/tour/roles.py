@@ -2,7 +2,7 @@
 
 Football: both defences of a match, each team by its own `RoleHMM`, the best of several restarts by its ELBO;
 scored against the printed line-up, and on held-out plays. Predator-prey: simulated games with exclusive roles,
-scored against the hidden ones.
+scored against the hidden ones, and policies imitated by these roles, played in fresh games.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.roles import RoleHMM
 from ethogram.tour.football_roles import NUM_PLAYERS, iterations_done, score_team
 from ethogram.tour.guide import Guide, TourReport
+from ethogram.tour.predators import ROUNDS, Team, draw_teams, imitate_predators
 
 __all__ = ["FULL", "QUICK", "TourSizes", "tour"]
 
 NUM_SYMBOLS = 245
 THIN_ELLIPSES = 25
+BOARDS_HEIGHT = 4
+"""Inches of the figure for the predators."""
+
 FIT_SECONDS = {"quick": 20, "full": 30}
 """Of the first team, expected; the second one shares its compiled programs."""
 
@@ -40,6 +44,8 @@ class TourSizes(NamedTuple):
     draws: int  # from the posterior, in the ``.nc`` file
     predictive: bool  # whether the file holds posterior predictive data too
     sides: tuple[str, ...] = football.SIDES  # teams that are fitted
+    demonstrations: int = 100  # training games that policies imitate
+    fresh_games: int = 100  # that they play
 
 
 QUICK = TourSizes(restarts=3, iterations=40, train_games=200, test_games=100, draws=100, predictive=False)
@@ -65,9 +71,10 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
     for key, (name, plays) in zip(keys, teams.items(), strict=True):
         seconds = {"quick": 2, "full": 10} if fits else FIT_SECONDS
         fits.append(_fit_team(key, name, plays, shape, seconds, guide, sizes))
-    with guide.figure(20, 11 * len(fits)) as figure:
-        _draw(figure, fits, [fit.result.posterior.sample(key_draws, sizes.draws) for fit in fits])
-    rows = [*(row for fit in fits for row in fit.rows), _fit_games(key_games, guide, sizes)]
+    game_rows, predators = _fit_games(key_games, guide, sizes)
+    with guide.figure(20, 11 * len(fits) + BOARDS_HEIGHT) as figure:
+        _draw(figure, fits, [fit.result.posterior.sample(key_draws, sizes.draws) for fit in fits], predators)
+    rows = [*(row for fit in fits for row in fit.rows), *game_rows]
     # ArviZ has one fit in a file: the team with more frames.
     chosen = max(fits, key=lambda fit: int(fit.plays.data.lengths.sum()))
     guide.save(
@@ -84,6 +91,8 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         "duplicates: share of frames with two players in one role. consistency: share of a player's frames in its",
         "most frequent role. held-out: log likelihood of a frame of ten players, two folds of whole plays; one",
         "Gaussian: the same for a single Gaussian. agreement: share of frames in the true role, labels matched.",
+        f"imitation: {sizes.demonstrations} training games, {ROUNDS} rounds of DAgger; a policy does what was done",
+        "at the nearest position of the team. failed: share of fresh games without a capture in 50 steps.",
         f"role-hmm.nc holds the fit of the {chosen.name} (arviz.from_netcdf reads it).",
     ]
     return guide.report(rows, notes)
@@ -143,12 +152,12 @@ def _in_words(measures: dict[str, float]) -> dict[str, str]:
     }
 
 
-def _fit_games(key: jax.Array, guide: Guide, sizes: TourSizes) -> dict[str, Any]:
-    """Row of the predators: roles exclusive in a game, labels matched on the training games."""
+def _fit_games(key: jax.Array, guide: Guide, sizes: TourSizes) -> tuple[list[dict[str, Any]], list[Team]]:
+    """Rows of the predators, roles exclusive in a game, labels matched on the training games; and imitated teams."""
     seconds = guide.step(
         f"predator-prey: {sizes.train_games} training games, {sizes.test_games} test games", quick=9, full=12
     )
-    key_play, key_fit = jax.random.split(key)
+    key_play, key_fit, key_imitate = jax.random.split(key, 3)
     num_games = sizes.train_games + sizes.test_games
     data, games = predator_prey.simulate(key_play, num_games)
     learn = np.asarray(data.group) < sizes.train_games
@@ -164,8 +173,9 @@ def _fit_games(key: jax.Array, guide: Guide, sizes: TourSizes) -> dict[str, Any]
     )
     learned = assign_roles(result.posterior, seen).role
     labels = align_states(games.roles[learn], learned[learn], num_states=model.num_roles)
-    right = relabel(learned, labels.permutation) == games.roles
-    return {
+    matched = relabel(learned, labels.permutation)
+    right = matched == games.roles
+    fit = {
         "fit": "predators, exclusive roles",
         "ELBO, nats": f"{result.elbo[-1]:.1f}",
         "iterations": iterations_done(result),
@@ -175,11 +185,27 @@ def _fit_games(key: jax.Array, guide: Guide, sizes: TourSizes) -> dict[str, Any]
         "agreement": f"{right[learn].mean():.2f}; {right[~learn].mean():.2f} in test games",
         "seconds": seconds(),
     }
+    guide.step("predator-prey: imitation by learned and by arbitrary roles", quick=5, full=5)
+    shown = np.asarray(data.group) < min(sizes.demonstrations, sizes.train_games)
+    teams = imitate_predators(
+        key_imitate, data.take(shown), matched[shown], games.roles[shown], sizes.fresh_games
+    )
+    imitated = [
+        {
+            "fit": f"imitation, {team.name}",
+            "failed": f"{team.result.failure[-1]:.2f}",
+            "seconds": f"{team.seconds:.1f}",
+        }
+        for team in teams
+    ]
+    return [fit, *imitated], teams
 
 
-def _draw(figure: Any, fits: list[TeamFit], draws: list[dict[str, jax.Array]]) -> None:
-    """One row a team: ellipses on the pitch, transitions, ELBO traces, and timelines below."""
-    parts = figure.subfigures(len(fits), 1, squeeze=False)[:, 0]
+def _draw(figure: Any, fits: list[TeamFit], draws: list[dict[str, jax.Array]], predators: list[Team]) -> None:
+    """One row a team: ellipses on the pitch, transitions, ELBO traces, and timelines below; then the predators."""
+    heights = [11] * len(fits) + [BOARDS_HEIGHT]
+    *parts, boards = figure.subfigures(len(heights), 1, height_ratios=heights)
+    draw_teams(boards, predators)
     for part, fit, drawn in zip(parts, fits, draws, strict=True):
         part.suptitle(f"{fit.name}: inferred roles, one colour each", fontsize=15)
         layout = [["pitch", "matrix", "traces"], ["time", "time", "time"]]

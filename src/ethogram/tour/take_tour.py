@@ -36,7 +36,7 @@ class System(NamedTuple):
 
 
 SYSTEMS = {
-    "role-hmm": System("ethogram.tour.roles", 35, 70),
+    "role-hmm": System("ethogram.tour.roles", 39, 75),
     "agent-markov": System("ethogram.tour.intents", 40, 70),
     "noisy-mdp": System("ethogram.tour.choices", 75, 180),
     "gp-irl": System("ethogram.tour.rewards", 45, 100),

@@ -1,4 +1,4 @@
-"""The toy ring, by its path: tests are no package."""
+"""The toy worlds, by their paths: tests are no package."""
 
 from __future__ import annotations
 
@@ -9,12 +9,22 @@ from pathlib import Path
 import pytest
 
 
+def load(name):
+    place = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, place)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="session")
 def ring():
     """The module `toy_ring`."""
-    place = Path(__file__).with_name("toy_ring.py")
-    spec = importlib.util.spec_from_file_location("toy_ring", place)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["toy_ring"] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
+    return load("toy_ring")
+
+
+@pytest.fixture(scope="session")
+def line():
+    """The module `toy_parallel`."""
+    return load("toy_parallel")

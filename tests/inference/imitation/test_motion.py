@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ethogram
+from ethogram.inference import storage
 from ethogram.inference.imitation import (
     Scenes,
     by_role,
@@ -21,8 +22,8 @@ from ethogram.inference.imitation import (
     roll_motion,
     stay_still,
 )
-from ethogram.inference.imitation.imitate_motion import windows
 from ethogram.inference.imitation.motion import motion_features, num_features
+from ethogram.inference.imitation.stages import Stages, windows
 from ethogram.models.data.trajectories import Trajectories
 
 PLAYS, TIME, AGENTS = 12, 14, 3
@@ -133,10 +134,35 @@ def test_windows_cover_every_frame_but_the_first_once():
     lengths = np.array([7, 60, 130])
     positions = np.random.default_rng(0).normal(size=(3, 130, AGENTS, 2))
     weight = np.array([[1.0, 0.5, 0.25]] * 3)
-    pieces, share = windows(Scenes(positions, positions[:, :, [0, 1]], lengths), weight)
-    assert pieces.positions.shape[1] == 50 and (pieces.lengths <= 50).all()
-    np.testing.assert_allclose(share.sum((0, 1)), (lengths - 1).sum() * weight[0])
-    assert (share[:, 0] == 0).all()
+    pieces = windows(Scenes(positions, positions[:, :, [0, 1]], lengths), weight)
+    assert pieces.scenes.positions.shape[1] == 50 and (pieces.scenes.lengths <= 50).all()
+    np.testing.assert_allclose(pieces.weight.sum((0, 1)), (lengths - 1).sum() * weight[0])
+    assert (pieces.weight[:, 0] == 0).all()
+
+
+def test_pieces_begin_with_the_velocity_of_the_frame_before():
+    """Rolled out one step at a time, a piece that begins mid-play equals the whole play, the first play's start too."""
+    rng = np.random.default_rng(4)
+    positions, context = rng.normal(size=(2, 80, AGENTS, 2)), rng.normal(size=(2, 80, 3, 2))
+    scenes = Scenes(positions, context, np.array([80, 60]))
+    pieces = windows(scenes, np.ones((2, AGENTS)))
+    parameters = 0.1 * rng.normal(size=(AGENTS, num_features(AGENTS) + 1, 2))
+
+    def one_step(scenes, before=None):
+        rolled = roll_motion(linear_step, parameters, scenes, 1, before=before)
+        return np.moveaxis(np.asarray(rolled.positions), 0, 1)
+
+    whole, found = one_step(scenes), one_step(pieces.scenes, pieces.before)
+    starts = [(0, 0), (0, 25), (0, 50), (1, 0), (1, 25)]
+    assert len(found) == len(starts)
+    for piece, (play, start) in enumerate(starts):
+        steps = pieces.scenes.lengths[piece] - 1
+        np.testing.assert_allclose(
+            found[piece, :steps], whole[play, start : start + steps], rtol=1e-5, atol=1e-5
+        )
+    without = one_step(pieces.scenes)
+    assert np.abs(without[[1, 2, 4], 0] - found[[1, 2, 4], 0]).max() > 0.1
+    np.testing.assert_array_equal(without[[0, 3]], found[[0, 3]])  # nobody has a velocity yet
 
 
 def test_linear_policies_with_learned_roles_recover_the_motion_and_shuffled_ones_do_not():
@@ -170,6 +196,7 @@ def test_recurrent_policies_learn_roles_and_motion():
         "num_units": 6,
         "weight_decay": 0.1,
         "learning_rate": 0.03,
+        "progress_bar": False,
     }
     result = imitate_motion(jax.random.key(0), model, scenes, data, **settings)
     assert ethogram.align_states(roles, result.role).hamming == 0
@@ -184,6 +211,92 @@ def test_recurrent_policies_learn_roles_and_motion():
 
     assert error(recurrent_step, result.parameters, 6) < 0.5 * error(constant_velocity, np.zeros(AGENTS))
     np.testing.assert_array_equal(roles_of_plays(result.fit, data, AGENTS)[1].best, result.role)
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_at(stage, monkeypatch):
+    """Break the run off in a stage."""
+    whole = Stages._stage
+
+    def broken(self, state, number):
+        if number == stage:
+            raise Stopped
+        return whole(self, state, number)
+
+    monkeypatch.setattr(Stages, "_stage", broken)
+
+
+def equal(one, two):
+    assert jax.tree.structure(one.parameters) == jax.tree.structure(two.parameters)
+    for name in ("parameters", "role", "role_probability", "loss"):
+        for a, b in zip(
+            jax.tree.leaves(getattr(one, name)), jax.tree.leaves(getattr(two, name)), strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_a_run_of_learned_roles_that_was_broken_off_goes_on(tmp_path, monkeypatch):
+    scenes, _ = drawn()
+    model = ethogram.RoleHMM(AGENTS, ethogram.GaussianEmission(2), exclusive="per_sequence")
+    call = (jax.random.key(0), model, scenes, sequences(scenes))
+    settings = {"num_steps": 3, "num_units": 2, "progress_bar": False}
+    whole = imitate_motion(*call, horizons=(1, 2, 2), **settings)
+    path = tmp_path / "run.npz"
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_at(2, patch)
+        imitate_motion(*call, horizons=(1, 2, 2), checkpoint=path, **settings)
+    resumed = imitate_motion(*call, horizons=(1, 2, 2), checkpoint=path, **settings)
+    equal(resumed, whole)
+    for a, b in zip(
+        jax.tree.leaves(whole.fit.posterior.blocks),
+        jax.tree.leaves(resumed.fit.posterior.blocks),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_checkpoints_resume_extend_and_refuse_what_is_not_theirs(tmp_path, monkeypatch, capsys):
+    scenes, _ = drawn(plays=3)
+    settings = {"roles": "shuffled", "num_steps": 2, "num_units": 2}
+
+    def run(horizons, key=0, **changed):
+        return imitate_motion(
+            jax.random.key(key), None, scenes, None, horizons=horizons, **(settings | changed)
+        )
+
+    whole, path = run((1, 3)), tmp_path / "run.npz"
+    assert "imitate_motion: 100%" in capsys.readouterr().err
+    settings["progress_bar"] = False
+    run((1,), checkpoint=path)
+    with monkeypatch.context() as patch:
+        stop_at(0, patch)  # the first stage is not done again
+        equal(run((1, 3), checkpoint=path), whole)
+        equal(run((1, 3), checkpoint=path), whole)
+    assert not capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"after the horizons \(1, 3\), with which horizons=\(1, 2, 3\)"):
+        run((1, 2, 3), checkpoint=path)
+    for other in ({"key": 1}, {"weight_decay": 1.0}, {"num_steps": 3}):
+        with pytest.raises(ValueError, match="checkpoint of another model, data, key or settings"):
+            run((1, 3), checkpoint=path, **other)
+    content = storage.read(path)
+    wrong = [
+        content["state"]._replace(loss=content["state"].loss[:1]),
+        content["state"]._replace(parameters={}),
+        content["state"]._replace(log_likelihood=np.zeros((3, AGENTS, AGENTS))),
+    ]
+    for state in wrong:
+        storage.write(path, content | {"state": state})
+        with pytest.raises(ValueError, match=r"run\.npz is damaged"):
+            run((1, 3), checkpoint=path)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"run\.npz cannot be read: truncated"):
+        run((1, 3), checkpoint=path)
+    with pytest.raises(ValueError, match="there is no folder"):
+        run((1,), checkpoint=tmp_path / "nowhere" / "run.npz")
 
 
 def test_scenes_are_checked():
