@@ -27,6 +27,7 @@ from ethogram.inference.refresh.chains import run_chains
 from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.numpyro_sites import by_site
 
 __all__ = ["refresh_posterior"]
 
@@ -88,7 +89,7 @@ def refresh_posterior(
     key_starts, key_chains = jax.random.split(key)
     starts, variance = _starts(key_starts, posterior, data, num_chains)
     chains = run_chains(key_chains, model, data, starts, variance, num_warmup, num_draws, progress_bar)
-    reference = posterior.mean()
+    reference = by_site({name: block.inner_point() for name, block in posterior.blocks.items()})
     sites = {name: chains.sites[name] for name in sorted(reference)}
     order = Pointwise(model, flat_draws(sites), data).state_order(reference)
     order = order.reshape(num_chains, num_draws, -1)
