@@ -12,12 +12,13 @@ from jaxtyping import Float
 from numpyro.infer import MCMC
 
 from ethogram.inference.draws import flat_draws, mcmc_draws
+from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
 
 __all__ = ["DRAWS", "Averaged", "are_draws", "average_over_draws"]
 
-DRAWS = ", numpyro's MCMC after run, or its draws by site with model="
+DRAWS = ", a RefreshedPosterior, numpyro's MCMC after run, or its draws by site with model="
 """What is accepted besides posteriors, for messages."""
 
 CHUNK = 16
@@ -32,8 +33,8 @@ class Averaged(NamedTuple):
 
 
 def are_draws(value: Any) -> bool:
-    """Whether `value` is an MCMC of numpyro, or draws by site."""
-    return isinstance(value, MCMC | Mapping)
+    """Whether `value` is a refreshed posterior, an MCMC of numpyro, or draws by site."""
+    return isinstance(value, RefreshedPosterior | MCMC | Mapping)
 
 
 def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: type) -> tuple[Any, Averaged]:
@@ -52,6 +53,8 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
     if isinstance(posterior, MCMC):
         drawn = mcmc_draws(posterior, model, "posterior")
         model, draws = drawn.model, flat_draws(drawn.sites)
+    elif isinstance(posterior, RefreshedPosterior):
+        model, draws = posterior.model if model is None else model, flat_draws(posterior.sites)
     else:
         draws = {name: np.asarray(site) for name, site in posterior.items()}
     if not isinstance(model, kind):
@@ -67,12 +70,10 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
             "fit it by ConjugateSVI"
         )
     model = bound.bound_to(data)
-    missing = [name for name in model.site_dims() if name not in draws]
-    if missing:
-        raise ValueError(f"posterior has no site {missing[0]}: it has {', '.join(sorted(draws))}")
-    draws = {name: draws[name] for name in model.site_dims()}
+    given = ", ".join(sorted(draws))
+    draws = {name: draws[name] for name in model.site_dims() if name in draws}
     counts = {name: len(site) if np.ndim(site) else 0 for name, site in draws.items()}
-    count = next(iter(counts.values()))
+    count = next(iter(counts.values()), 0)
     if not count or len(set(counts.values())) > 1:
         raise ValueError(f"posterior has sites with {counts} draws: give (draw, ...) arrays of one length")
     for name, site in draws.items():
@@ -85,7 +86,11 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
     change: Any = 0.0
     for start in range(0, count, CHUNK):
         rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
-        marginals, changes = map(np.asarray, _smoothed(model, {n: x[rows] for n, x in draws.items()}, data))
+        try:
+            found = _smoothed(model, {name: x[rows] for name, x in draws.items()}, data)
+        except KeyError as error:
+            raise ValueError(f"posterior has no site {error.args[0]}: it has {given}") from None
+        marginals, changes = map(np.asarray, found)
         for number in range(min(CHUNK, count - start)):
             done, state = start + number, marginals[number]
             if done:

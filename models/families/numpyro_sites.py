@@ -90,7 +90,7 @@ def _sample_free(name: str, block: ConjugateBlock, zeros: Any, suffix: str = "")
         centre = numpyro.sample(f"mean{suffix}", dist.MultivariateNormal(mean, spread).to_event(batch))
         return type(block.inner_point())(centre, covariance)
     if isinstance(block, Dirichlet) and zeros is not None:  # the rest of a Dirichlet draw is Dirichlet again
-        concentration, present = block.natural.concentration, ~np.asarray(zeros)
+        concentration, present = block.natural.concentration, ~jnp.asarray(zeros)
         full = dist.Dirichlet(jnp.where(present, concentration, 1)).to_event(concentration.ndim - 1)
         free = jnp.where(present, numpyro.sample(f"{name}_free", full), 0)
         rows = free / jnp.sum(free, axis=-1, keepdims=True)

@@ -342,7 +342,7 @@ class AgentMarkov(ConjugateModel):
         else:
             transition = numpyro.sample("transition", dist.Dirichlet(free).to_event(2))
         parameters = {"weights": weights, "initial": initial, "transition": transition}
-        zeros = () if rows.forbidden is None else (("policy", np.asarray(rows.forbidden)),)
+        zeros = () if rows.forbidden is None else (("policy", rows.forbidden),)
         parameters |= sample_parameters({"policy": model.prior()["policy"]}, zeros)
         distribution = model.observation(parameters, data)
         with numpyro.plate("sequence", distribution.batch_shape[0]):

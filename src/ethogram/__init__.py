@@ -25,6 +25,7 @@ _ROOMS = {
     "ethogram.inference.imitation": ("imitate",),
     "ethogram.inference.intents": ("infer_intents",),
     "ethogram.inference.networks": ("solve_mmap",),
+    "ethogram.inference.refresh": ("refresh_posterior",),
     "ethogram.inference.rewards": (
         "RewardGuide",
         "fit_max_entropy",

@@ -18,6 +18,7 @@ from ethogram.inference.export import to_arviz as to_arviz
 from ethogram.inference.imitation import imitate as imitate
 from ethogram.inference.intents import infer_intents as infer_intents
 from ethogram.inference.networks import solve_mmap as solve_mmap
+from ethogram.inference.refresh import refresh_posterior as refresh_posterior
 from ethogram.inference.rewards import RewardGuide as RewardGuide
 from ethogram.inference.rewards import fit_max_entropy as fit_max_entropy
 from ethogram.inference.rewards import fit_reward as fit_reward
