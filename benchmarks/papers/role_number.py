@@ -7,8 +7,8 @@ smallest number within one standard error. For each kind of draws, fresh sequenc
 estimate: their log predictive density, averaged over draws, per sequence and times the number of training sequences.
 
 Rows of `kind` "selection" have the number selected in each data set, "draws" the means over data sets of LOO, of the
-density of fresh data, and of the share of sequences with a Pareto k above .7. LOO above the
-density of fresh data by more than its standard error over data sets is optimistic.
+density of fresh data, and of the share of sequences with a Pareto k above .7. LOO above the density of fresh data by
+more than its standard error over data sets is optimistic.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Sizes(NamedTuple):
     chains: int = 2
 
 
-QUICK = Sizes(data_sets=1, fresh=50, roles=(2, 3), draws=300, warmup=100)
+QUICK = Sizes(data_sets=1, fresh=50, roles=(3,), draws=300, warmup=100)
 FIT = {"restarts": 8, "progress_bar": False}
 ITERATIONS = 300
 
