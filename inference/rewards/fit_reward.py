@@ -119,8 +119,8 @@ def fit_reward(
     if prior == "levine" and (checkpoint is not None or start is not None):
         raise ValueError('prior="levine" takes neither start nor checkpoint: leave them out')
     counts = model.counts(demonstrations)
-    one_thread = threadpool_limits(1 if model.num_white <= FEW_POINTS else None, user_api="blas")
-    with jax.enable_x64(True), one_thread:
+    threads = 1 if model.num_white <= FEW_POINTS else None
+    with jax.enable_x64(True), threadpool_limits(threads, user_api="blas"):
         double, taken = as_double(model), jnp.asarray(counts)
         key_start, key_search = jax.random.split(key)
         if prior == "levine":

@@ -11,6 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from scipy import stats
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from ethogram.domains import toy_mdps
 from ethogram.inference.rewards import gaussian as reward_gaussian
@@ -58,6 +59,22 @@ def test_a_fit_takes_any_positive_prior():
     model = three_state(scale_prior=dist.Gamma(2.0, 0.4), relevance_prior=dist.HalfNormal(1.0))
     fit = fit_reward(jax.random.key(0), model, DATA, num_steps=3, progress_bar=False)
     assert np.isfinite(fit.elbo) and fit.elbo < 0
+
+
+def test_linear_algebra_of_few_rewards_has_one_thread_and_the_setting_is_restored(monkeypatch):
+    def threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    within, mode = [], reward_search.posterior_mode
+
+    def look(*arguments):
+        within.append(threads())
+        return mode(*arguments)
+
+    monkeypatch.setattr(reward_search, "posterior_mode", look)
+    with threadpool_limits(2, user_api="blas"):
+        fit_reward(jax.random.key(0), three_state(), DATA, "map", progress_bar=False)
+        assert within == [{1}] and threads() == {2}
 
 
 def test_divergence_is_that_of_gaussians():
