@@ -39,7 +39,7 @@ class TourSizes(NamedTuple):
     late: float
 
 
-QUICK, FULL = TourSizes(1.0, 3.0), TourSizes(1.0, 5.0)
+QUICK, FULL = TourSizes(1.0, 2.0), TourSizes(1.0, 5.0)
 
 
 def tour(guide: Guide, sizes: TourSizes) -> TourReport:
@@ -51,7 +51,7 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
         guide.step(
             f"{name}: {len(query.map_variables)} MAP variables of {query.network.num_variables}, "
             f"{len(METHODS)} methods",
-            quick=11,
+            quick=8,
             full=17,
         )
         found[name] = {}

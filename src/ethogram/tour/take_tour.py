@@ -40,7 +40,7 @@ SYSTEMS = {
     "agent-markov": System("ethogram.tour.intents", 40, 70),
     "noisy-mdp": System("ethogram.tour.choices", 75, 180),
     "gp-irl": System("ethogram.tour.rewards", 45, 100),
-    "marginal-map": System("ethogram.tour.networks", 40, 55),
+    "marginal-map": System("ethogram.tour.networks", 30, 55),
 }
 """The tour of each system by name, imported when it is taken."""
 
