@@ -1,0 +1,166 @@
+"""Which actions of a planning problem are allowed together, as sums, masks and conditions.
+
+`max-nondef-actions` and every precondition "sum of actions <= expression of the state" are linear; a precondition on
+one action alone forbids or forces it in a state. Whatever is left is checked on the action itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ethogram.models.planning.expression_graph import ExpressionGraph, Input, Node, Polynomial
+from ethogram.models.planning.fluent_program import FluentProgram, compile_program, evaluate_rows
+from ethogram.models.planning.rddl_expressions import RDDLExpressions
+
+__all__ = ["ActionRules", "read_action_rules"]
+
+
+class ActionRules(NamedTuple):
+    """Rules of a problem with named actions.
+
+    Attributes
+    ----------
+    weights : (sum, action) nonnegative coefficients of sums of actions that are bounded from above.
+    single : (check,) the action that a check is about alone, -1 if about several or none.
+    checks : program whose next values are the bounds (sum,), then the checks (check,): 1 where met.
+    fluents : names of the fluents.
+    """
+
+    weights: np.ndarray
+    single: np.ndarray
+    checks: FluentProgram
+    conditions: tuple[str, ...]
+
+    def bounds(self, state: np.ndarray) -> np.ndarray:
+        """Upper bounds (sum,) of the sums of actions in a state (fluent,)."""
+        return self._values(state, np.zeros((self.weights.shape[1], 1)))[: len(self.weights), 0]
+
+    def unmet(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Number of rules (copy,) that actions (action, copy) of 0 and 1 break in a state (fluent,)."""
+        values = self._values(state, actions)
+        bounds, checks = values[: len(self.weights)], values[len(self.weights) :]
+        over = self.weights @ actions > bounds + 1e-6
+        return over.sum(0) + (checks < 0.5).sum(0)
+
+    def range(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest value (action,) of every action in a state, by the rules on one action alone."""
+        count = self.weights.shape[1]
+        values = self._values(state, np.stack((np.zeros(count), np.ones(count)), 1))[len(self.weights) :]
+        low, high = np.zeros(count), np.ones(count)
+        for action, (off, on) in zip(self.single, values, strict=True):
+            if action >= 0:
+                low[action] = max(low[action], float(off < 0.5))
+                high[action] = min(high[action], float(on >= 0.5))
+        return np.minimum(low, high), high
+
+    def _values(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        copies = actions.shape[1]
+        inputs = [np.ones((1, copies)), np.repeat(np.asarray(state, float)[:, None], copies, 1), actions]
+        return evaluate_rows(self.checks.levels, inputs, np)[self.checks.next_fluents]
+
+
+def read_action_rules(
+    expressions: RDDLExpressions,
+    preconditions: Sequence[Any],
+    fluents: Sequence[str],
+    actions: Sequence[str],
+    limit: int,
+) -> ActionRules:
+    """Rules of the preconditions, and at most `limit` actions at a time.
+
+    Raises
+    ------
+    ValueError : a precondition has an expression that is not supported.
+    """
+    graph = expressions.graph
+    place = {graph.input(name): i for i, name in enumerate(actions)}
+    sums: list[tuple[np.ndarray, Node]] = []
+    if limit < len(actions):
+        sums.append((np.ones(len(actions)), graph.constant(limit)))
+    checks: list[Node] = []
+    words: list[str] = []
+    for number, precondition in enumerate(preconditions):
+        try:
+            for expression, bound in _conjuncts(expressions, precondition, {}):
+                found = _as_sums(expressions, expression, bound, place, len(actions))
+                if found is None:
+                    node = expressions.probability(expression, bound)
+                    if graph.value(node) != 1:
+                        checks.append(node)
+                        words.append(f"precondition {number + 1}")
+                else:
+                    sums.extend(found)
+        except ValueError as error:
+            raise ValueError(f"in precondition {number + 1}: {error}") from error
+    nodes = [bound for _, bound in sums] + checks
+    program = compile_program(graph, fluents, actions, nodes, graph.constant(0.0), graph.constant(0.0))
+    single = []
+    for node in checks:
+        about = {place[each] for each in _inputs(graph, node) if each in place}
+        single.append(about.pop() if len(about) == 1 else -1)
+    weights = np.array([weight for weight, _ in sums]).reshape(-1, len(actions))
+    return ActionRules(weights, np.array(single, int), program, tuple(words))
+
+
+def _conjuncts(expressions: RDDLExpressions, expression: Any, bound: Any) -> list[tuple[Any, Any]]:
+    """Parts of a precondition that must all hold."""
+    kind, name = expression.etype
+    if (kind, name) == ("aggregation", "forall"):
+        body = expression.args[-1]
+        bindings = expressions.instances(expression.args, bound)
+        return [part for each in bindings for part in _conjuncts(expressions, body, each)]
+    if kind == "boolean" and name in ("^", "&"):
+        return [part for each in expression.args for part in _conjuncts(expressions, each, bound)]
+    return [(expression, bound)]
+
+
+def _as_sums(
+    expressions: RDDLExpressions, expression: Any, bound: Any, place: dict[Node, int], count: int
+) -> list[tuple[np.ndarray, Node]] | None:
+    """Sums of actions and their upper bounds, if a comparison says that and nothing else."""
+    kind, name = expression.etype
+    if kind != "relational" or name not in ("<=", "<", ">=", ">"):
+        return None
+    graph = expressions.graph
+    left, right = (expressions.translate(each, bound).node for each in expression.args)
+    if left is None or right is None:
+        return None
+    sign = 1.0 if name in ("<=", "<") else -1.0
+    made = graph.nodes[graph.add([(sign, left), (-sign, right)], 0.0, 10**6)]
+    if not isinstance(made, Polynomial):
+        return None
+    weights, rest = np.zeros(count), list[tuple[float, Node]]()
+    for weight, factors in made.terms:
+        if len(factors) == 1 and factors[0] in place:
+            weights[place[factors[0]]] += weight
+        elif any(each in place for factor in factors for each in _inputs(graph, factor)):
+            return None
+        else:
+            rest.append((-weight, graph.multiply(factors)))
+    if not weights.any() or (weights < 0).any():
+        return None
+    strict = name in ("<", ">")
+    if strict and not (weights == np.round(weights)).all():
+        return None
+    return [(weights, graph.add(rest, -made.constant - (1.0 if strict else 0.0)))]
+
+
+def _inputs(graph: ExpressionGraph, node: Node) -> set[Node]:
+    """Inputs that a node depends on."""
+    found, waiting, seen = set[Node](), [node], set[Node]()
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        made = graph.nodes[each]
+        if isinstance(made, Input):
+            found.add(each)
+        elif isinstance(made, Polynomial):
+            waiting.extend(factor for _, factors in made.terms for factor in factors)
+        else:
+            waiting.append(made.argument)
+    return found

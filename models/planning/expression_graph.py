@@ -1,0 +1,188 @@
+r"""Arithmetic expressions of probabilities, in which equal expressions are one node.
+
+A node is an input, a polynomial
+
+.. math:: x = c + \sum_i k_i \prod_j y_{ij}
+
+of other nodes, or exp, log, square root or reciprocal of one. A formula of independent events is translated to such
+nodes by and = product, not x = 1 - x, or = 1 - product of (1 - x), if(x, y, z) = x y + (1 - x) z. Constants are folded,
+products are sorted and shared, so that a graph is far smaller than the tree of the formula.
+
+Section 3 of Cui, Khardon (2016), "Online symbolic gradient-based optimization for factored action MDPs"; structural
+hashing as in the lifted variant of Cui, Keller, Khardon (2019), "Stochastic planning with lifted symbolic trajectory
+optimization".
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+__all__ = ["FUNCTIONS", "ExpressionGraph", "Node", "Polynomial"]
+
+FUNCTIONS = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "reciprocal": lambda x: 1 / x}
+"""Functions of one node, by name."""
+SHORT = 8
+"""Terms of a sum up to which it is written into the sums that it is part of."""
+MOST_VALUES = 4096
+"""Values of a sum of weighted events whose probabilities are told apart."""
+
+Node = int
+"""Number of a node in its graph; nodes come after the nodes that they are made of."""
+Term = tuple[float, tuple[Node, ...]]
+
+
+class Polynomial(NamedTuple):
+    """A constant plus terms: coefficients and the nodes they multiply."""
+
+    constant: float
+    terms: tuple[Term, ...] = ()
+
+
+class Function(NamedTuple):
+    """A function of :data:`FUNCTIONS` of a node."""
+
+    name: str
+    argument: Node
+
+
+class Input(NamedTuple):
+    """A value that is given from outside."""
+
+    name: str
+
+
+class ExpressionGraph:
+    """Nodes by number; every method that makes one returns the number of the node, new or known."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Polynomial | Function | Input] = []
+        self._known: dict[Polynomial | Function | Input, Node] = {}
+
+    def _node(self, made: Polynomial | Function | Input) -> Node:
+        if made not in self._known:
+            self._known[made] = len(self.nodes)
+            self.nodes.append(made)
+        return self._known[made]
+
+    def input(self, name: str) -> Node:
+        """The value called `name`."""
+        return self._node(Input(name))
+
+    def constant(self, value: float) -> Node:
+        """A number."""
+        return self._node(Polynomial(float(value)))
+
+    def value(self, node: Node) -> float | None:
+        """The number that a node is, None if it depends on inputs."""
+        made = self.nodes[node]
+        return made.constant if isinstance(made, Polynomial) and not made.terms else None
+
+    def add(self, parts: Iterable[tuple[float, Node]], constant: float = 0.0, short: int = SHORT) -> Node:
+        """The sum of weighted nodes and a constant; sums of up to `short` terms are written into it."""
+        gathered: dict[tuple[Node, ...], float] = {}
+        for weight, node in parts:
+            made = self.nodes[node]
+            if isinstance(made, Polynomial) and len(made.terms) <= short:
+                constant += weight * made.constant
+                terms: Iterable[Term] = made.terms
+            else:
+                terms = ((1.0, (node,)),)
+            for coefficient, factors in terms:
+                gathered[factors] = gathered.get(factors, 0.0) + weight * coefficient
+        left = tuple((weight, factors) for factors, weight in sorted(gathered.items()) if weight != 0)
+        if constant == 0 and len(left) == 1 and left[0][0] == 1 and len(left[0][1]) == 1:
+            return left[0][1][0]
+        return self._node(Polynomial(constant, left))
+
+    def multiply(self, nodes: Iterable[Node]) -> Node:
+        """The product of nodes."""
+        weight, factors = 1.0, list[Node]()
+        for node in nodes:
+            made = self.nodes[node]
+            if isinstance(made, Polynomial) and not made.terms:
+                weight *= made.constant
+            elif isinstance(made, Polynomial) and made.constant == 0 and len(made.terms) == 1:
+                weight *= made.terms[0][0]
+                factors.extend(made.terms[0][1])
+            else:
+                factors.append(node)
+        if weight == 0 or not factors:
+            return self.constant(weight)
+        if weight == 1 and len(factors) == 1:
+            return factors[0]
+        return self._node(Polynomial(0.0, ((weight, tuple(sorted(factors))),)))
+
+    def apply(self, name: str, node: Node) -> Node:
+        """A function of :data:`FUNCTIONS` of a node.
+
+        Raises
+        ------
+        ValueError : the function has no value at a constant.
+        """
+        number = self.value(node)
+        if number is None:
+            return self._node(Function(name, node))
+        try:
+            return self.constant(FUNCTIONS[name](number))
+        except (ZeroDivisionError, ValueError, OverflowError) as error:
+            raise ValueError(f"{name} of {number:g} has no finite value") from error
+
+    def complement(self, node: Node) -> Node:
+        """The probability that an event does not happen."""
+        return self.add([(-1.0, node)], 1.0)
+
+    def every(self, nodes: Iterable[Node]) -> Node:
+        """The probability that all of some independent events happen."""
+        return self.multiply(nodes)
+
+    def some(self, nodes: Iterable[Node]) -> Node:
+        """The probability that one at least of some independent events happens."""
+        return self.complement(self.multiply(self.complement(node) for node in nodes))
+
+    def choose(self, condition: Node, then: Node, otherwise: Node) -> Node:
+        """The mean of two values, the first with the probability of the condition."""
+        if then == otherwise:
+            return then
+        return self.add(
+            [
+                (1.0, self.multiply((condition, then))),
+                (1.0, self.multiply((self.complement(condition), otherwise))),
+            ]
+        )
+
+    def same(self, left: Node, right: Node) -> Node:
+        """The probability that two independent events both happen or both do not."""
+        return self.choose(left, right, self.complement(right))
+
+    def values_of_sum(self, node: Node) -> dict[float, Node]:
+        """Probabilities of the values of a sum of weighted, independent events: a Poisson binomial distribution.
+
+        Halves of the events are convolved, so that n equal weights take about n^2 / 2 products.
+
+        Raises
+        ------
+        ValueError : the node is no such sum, or has more than :data:`MOST_VALUES` values.
+        """
+        made = self.nodes[node]
+        if not isinstance(made, Polynomial):
+            made = Polynomial(0.0, ((1.0, (node,)),))
+        parts = []
+        for weight, factors in made.terms:
+            event = self.multiply(factors)
+            parts.append({0.0: self.complement(event), weight: event})
+        while len(parts) > 1:
+            pairs = itertools.zip_longest(parts[::2], parts[1::2])
+            parts = [left if right is None else self._convolve(left, right) for left, right in pairs]
+        found = parts[0] if parts else {0.0: self.constant(1.0)}
+        return {round(made.constant + value, 9): chance for value, chance in found.items()}
+
+    def _convolve(self, left: Mapping[float, Node], right: Mapping[float, Node]) -> dict[float, Node]:
+        met: dict[float, list[tuple[float, Node]]] = {}
+        for (a, p), (b, q) in itertools.product(left.items(), right.items()):
+            met.setdefault(round(a + b, 9), []).append((1.0, self.multiply((p, q))))
+            if len(met) > MOST_VALUES:
+                raise ValueError(f"a sum of events has more than {MOST_VALUES} values")
+        return {value: self.add(terms, short=1) for value, terms in met.items()}

@@ -1,0 +1,369 @@
+r"""Next probabilities of fluents and expected reward, as rows that XLA evaluates level by level.
+
+A row is one of the inputs, or
+
+.. math:: x_r = c_r + \sum_i k_{ri}\, x_{a_{ri}} x_{b_{ri}}
+
+of rows of lower levels (:math:`x_0 = 1`), or a function of one. Derivatives of such rows are such rows again, so that
+the reverse pass is a second list of levels, made once on the host. Copies (restarts) are on the last axis, along which
+the processor's vector units run.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ethogram.models.planning.expression_graph import ExpressionGraph, Function, Input, Node
+
+__all__ = ["FluentProgram", "Level", "compile_program", "evaluate_rows", "step"]
+
+MOST_TERMS = 16
+"""Terms of a row; longer sums are sums of rows."""
+WORTH = 128
+"""Padded terms that a level of its own would cost."""
+ONE = 0
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["left", "right", "weight", "constant"], meta_fields=["function"]
+)
+class Level:
+    """Rows of one shape that depend on earlier rows alone.
+
+    Attributes
+    ----------
+    left, right : (row, term) rows that are multiplied.
+    weight : (row, term) coefficients; 0 in padding.
+    constant : (row,).
+    function : name of a function of the rows `left`, in place of the polynomial.
+    """
+
+    def __init__(self, left: Any, right: Any, weight: Any, constant: Any, function: str | None = None):
+        self.left, self.right, self.weight, self.constant = left, right, weight, constant
+        self.function = function
+
+
+class FluentProgram(NamedTuple):
+    """Rows 0 (one), then state, then action, then those of `levels`; in reverse those of `adjoint_levels` after them.
+
+    Attributes
+    ----------
+    fluents, actions : (fluent,) and (action,) rows of the inputs.
+    levels : rows of the forward pass.
+    next_fluents : (fluent,) rows of the next probabilities.
+    reward, end : rows of the expected reward, and of the probability that the episode ends in this step.
+    adjoint_levels : rows of the reverse pass. Their inputs, the derivatives by `next_fluents`, `reward` and `end`, come
+        first.
+    adjoint : (row,) row of the derivative by each row of the forward pass.
+    """
+
+    fluents: Any
+    actions: Any
+    levels: tuple[Level, ...]
+    next_fluents: Any
+    reward: Any
+    end: Any
+    adjoint_levels: tuple[Level, ...]
+    adjoint: Any
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the forward pass."""
+        return len(self.adjoint)
+
+
+class _Row(NamedTuple):
+    """A row before it is laid out: terms (weight, left, right), or a function of a row."""
+
+    constant: float
+    terms: tuple[tuple[float, int, int], ...]
+    function: str | None = None
+
+
+class _Rows:
+    """Rows by number, equal ones once."""
+
+    def __init__(self, num_inputs: int):
+        self.rows: list[_Row | None] = [None] * num_inputs
+        self.known: dict[_Row, int] = {}
+
+    def row(self, made: _Row) -> int:
+        if made.function is None and made.constant == 0 and len(made.terms) == 1:
+            weight, left, right = made.terms[0]
+            if weight == 1 and right == ONE:
+                return left
+        if made == _Row(1.0, ()):
+            return ONE
+        if made not in self.known:
+            self.known[made] = len(self.rows)
+            self.rows.append(made)
+        return self.known[made]
+
+    def product(self, factors: Sequence[int]) -> int:
+        while len(factors) > 1:
+            pairs = [tuple(factors[i : i + 2]) for i in range(0, len(factors), 2)]
+            factors = [
+                pair[0] if len(pair) == 1 else self.row(_Row(0.0, ((1.0, pair[0], pair[1]),))) for pair in pairs
+            ]
+        return factors[0]
+
+    def sum(self, constant: float, terms: Iterable[tuple[float, int, int]]) -> int:
+        gathered: dict[tuple[int, int], float] = {}
+        for weight, left, right in terms:
+            pair = (max(left, right), min(left, right))
+            if pair == (ONE, ONE):
+                constant += weight
+            else:
+                gathered[pair] = gathered.get(pair, 0.0) + weight
+        every = [(weight, *pair) for pair, weight in gathered.items()]
+        while len(every) > MOST_TERMS:
+            parts = [every[i : i + MOST_TERMS] for i in range(0, len(every), MOST_TERMS)]
+            every = [
+                part[0] if len(part) == 1 else (1.0, self.row(_Row(0.0, tuple(part))), ONE) for part in parts
+            ]
+        return self.row(_Row(constant, tuple(every)))
+
+
+def compile_program(
+    graph: ExpressionGraph,
+    fluents: Sequence[str],
+    actions: Sequence[str],
+    next_fluents: Sequence[Node],
+    reward: Node,
+    end: Node,
+) -> FluentProgram:
+    """The program of the nodes of `next_fluents`, `reward` and `end`; inputs are named by `fluents` and `actions`."""
+    names = {name: 1 + i for i, name in enumerate((*fluents, *actions))}
+    rows = _Rows(1 + len(names))
+    outputs = _lower(graph, rows, names, [*next_fluents, reward, end])
+    count = len(rows.rows)
+    adjoint, inputs = _adjoint(rows, outputs, count)
+    levels, moved, _ = _laid_out(rows, 1 + len(names), 1 + len(names), count, {})
+    start = {number: count + i for i, number in enumerate(inputs)}
+    adjoint_levels, places, _ = _laid_out(
+        rows, count + len(inputs), count + len(inputs), len(rows.rows), {**moved, **start}
+    )
+    order = np.zeros(count, np.int32)
+    for number in range(count):
+        order[moved.get(number, number)] = places.get(adjoint[number], adjoint[number])
+    next_rows = np.array([moved.get(each, each) for each in outputs], np.int32)
+    return FluentProgram(
+        np.arange(1, 1 + len(fluents), dtype=np.int32),
+        np.arange(1 + len(fluents), 1 + len(names), dtype=np.int32),
+        levels,
+        next_rows[:-2],
+        next_rows[-2],
+        next_rows[-1],
+        adjoint_levels,
+        order,
+    )
+
+
+def _lower(graph: ExpressionGraph, rows: _Rows, names: dict[str, int], wanted: Sequence[Node]) -> list[int]:
+    """Rows of nodes; in the order of the graph, in which a node comes after what it is made of."""
+    needed, waiting = set[Node](), list(wanted)
+    while waiting:
+        node = waiting.pop()
+        if node in needed:
+            continue
+        needed.add(node)
+        made = graph.nodes[node]
+        if isinstance(made, Function):
+            waiting.append(made.argument)
+        elif not isinstance(made, Input):
+            waiting.extend(factor for _, factors in made.terms for factor in factors)
+    found: dict[Node, int] = {}
+    for node in sorted(needed):
+        made = graph.nodes[node]
+        if isinstance(made, Input):
+            found[node] = names[made.name]
+        elif isinstance(made, Function):
+            found[node] = rows.row(_Row(0.0, ((1.0, found[made.argument], ONE),), made.name))
+        else:
+            terms = []
+            for weight, factors in made.terms:
+                lowered = sorted(found[factor] for factor in factors)
+                half = (len(lowered) + 1) // 2
+                right = rows.product(lowered[half:]) if len(lowered) > 1 else ONE
+                terms.append((weight, rows.product(lowered[:half]), right))
+            found[node] = rows.sum(made.constant, terms)
+    return [found[node] for node in wanted]
+
+
+def _adjoint(rows: _Rows, outputs: Sequence[int], count: int) -> tuple[list[int], list[int]]:
+    """Rows of the derivatives by rows 0 to count - 1, and the input rows that stand for those by the outputs."""
+    inputs = []
+    gathered: list[list[tuple[float, int, int]]] = [[] for _ in range(count)]
+    for output in outputs:
+        inputs.append(len(rows.rows))
+        rows.rows.append(None)
+        gathered[output].append((1.0, inputs[-1], ONE))
+    nothing = rows.row(_Row(0.0, ()))
+    adjoint = [nothing] * count
+    for number in range(count - 1, 0, -1):
+        made = rows.rows[number]
+        if not gathered[number]:
+            continue
+        own = adjoint[number] = rows.sum(0.0, gathered[number])
+        if made is None:
+            continue
+        if made.function is not None:
+            argument = made.terms[0][1]
+            weight, slope = _slope(rows, made.function, number, argument)
+            gathered[argument].append((weight, own, slope))
+            continue
+        for weight, left, right in made.terms:
+            gathered[left].append((weight, own, right))
+            if right != ONE:
+                gathered[right].append((weight, own, left))
+    return adjoint, inputs
+
+
+def _slope(rows: _Rows, function: str, value: int, argument: int) -> tuple[float, int]:
+    """Factor and row of a function's derivative."""
+    if function == "exp":
+        return 1.0, value
+    if function == "log":
+        return 1.0, rows.row(_Row(0.0, ((1.0, argument, ONE),), "reciprocal"))
+    if function == "sqrt":
+        return 0.5, rows.row(_Row(0.0, ((1.0, value, ONE),), "reciprocal"))
+    return -1.0, rows.row(_Row(0.0, ((1.0, value, value),)))
+
+
+def _laid_out(
+    rows: _Rows, first: int, place: int, last: int, moved: dict[int, int]
+) -> tuple[tuple[Level, ...], dict[int, int], int]:
+    """Levels of the rows from `first` to `last`, and the places of all rows that are moved."""
+    depth: dict[int, int] = {}
+    kinds: dict[tuple[int, str], list[int]] = {}
+    for number in range(first, last):
+        made = rows.rows[number]
+        if made is None or number in moved:
+            continue
+        depth[number] = 1 + max(
+            (max(depth.get(left, 0), depth.get(right, 0)) for _, left, right in made.terms), default=0
+        )
+        kinds.setdefault((depth[number], made.function or ""), []).append(number)
+    moved, levels = dict(moved), []
+    for (_, function), members in sorted(kinds.items()):
+        for group in _groups(rows, members):
+            width = max(max(len(_made(rows, number).terms) for number in group), 1)
+            shape = len(group), width
+            left, right = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+            weight, constant = np.zeros(shape), np.zeros(len(group))
+            for i, number in enumerate(group):
+                made = _made(rows, number)
+                constant[i] = made.constant
+                for j, (factor, a, b) in enumerate(made.terms):
+                    weight[i, j], left[i, j], right[i, j] = factor, moved.get(a, a), moved.get(b, b)
+            for number in group:
+                moved[number] = place
+                place += 1
+            levels.append(Level(left, right, weight, constant, function or None))
+    return tuple(levels), moved, place
+
+
+def _made(rows: _Rows, number: int) -> _Row:
+    made = rows.rows[number]
+    assert made is not None
+    return made
+
+
+def _groups(rows: _Rows, members: list[int]) -> list[list[int]]:
+    """Members of a level by their number of terms, apart where padding would cost more than another operation."""
+    members = sorted(members, key=lambda number: len(_made(rows, number).terms))
+    groups: list[list[int]] = [[]]
+    for number in members:
+        width = len(_made(rows, number).terms)
+        group = groups[-1]
+        padded = sum(width - len(_made(rows, each).terms) for each in group)
+        if padded > WORTH:
+            groups.append([])
+        groups[-1].append(number)
+    return groups
+
+
+def evaluate_rows(levels: Sequence[Level], values: list[Any], array: Any = jnp) -> Any:
+    """All rows (row, copy), given those before the levels; `array` is jax.numpy, or numpy on the host."""
+    known = array.concatenate(values)
+    for level in levels:
+        rows, width = level.left.shape
+        if level.function is not None:
+            read = known[level.left[:, 0]]
+            made = 1 / read if level.function == "reciprocal" else getattr(array, level.function)(read)
+        else:
+            weight = array.asarray(level.weight, known.dtype)
+            made = array.asarray(level.constant, known.dtype)[:, None]
+            for j in range(width):
+                made = made + weight[:, j, None] * known[level.left[:, j]] * known[level.right[:, j]]
+            made = array.broadcast_to(made, (rows, known.shape[1]))
+        known = array.concatenate((known, made))
+    return known
+
+
+@jax.custom_vjp
+def step(
+    program: FluentProgram, state: Float[Array, "fluent copy"], action: Float[Array, "action copy"]
+) -> tuple[Float[Array, "fluent copy"], Float[Array, " copy"], Float[Array, " copy"]]:
+    """Probabilities of the next state, the expected reward, and the probability that the episode ends."""
+    return _step(program, state, action)[0]
+
+
+def _step(program: FluentProgram, state: Array, action: Array) -> tuple[tuple[Array, Array, Array], Array]:
+    known = evaluate_rows(program.levels, [jnp.ones_like(state[:1]), state, action])
+    return (known[program.next_fluents], known[program.reward], known[program.end]), known
+
+
+def _step_forward(program: FluentProgram, state: Array, action: Array) -> Any:
+    made, known = _step(program, state, action)
+    return made, (program, known)
+
+
+def _step_backward(kept: Any, above: Any) -> Any:
+    program, known = kept
+    following, reward, end = above
+    every = evaluate_rows(program.adjoint_levels, [known, following, reward[None], end[None]])
+    adjoint = every[program.adjoint]
+    row, levels = 1 + len(program.fluents) + len(program.actions), []
+    for level in program.levels:
+        own = adjoint[row : row + len(level.left)]
+        row += len(level.left)
+        if level.function is None:
+            weight = jnp.stack(
+                [
+                    jnp.sum(own * known[level.left[:, j]] * known[level.right[:, j]], -1)
+                    for j in range(level.left.shape[1])
+                ],
+                1,
+            )
+            constant = own.sum(-1)
+        else:
+            weight, constant = jnp.zeros_like(level.weight), jnp.zeros_like(level.constant)
+        levels.append(
+            Level(
+                _no_tangent(level.left),
+                _no_tangent(level.right),
+                jnp.asarray(weight, level.weight.dtype),
+                jnp.asarray(constant, level.constant.dtype),
+                level.function,
+            )
+        )
+    slopes = jax.tree.map(_no_tangent, program)._replace(levels=tuple(levels))
+    return slopes, adjoint[program.fluents], adjoint[program.actions]
+
+
+def _no_tangent(leaf: Any) -> Any:
+    if np.issubdtype(np.asarray(leaf).dtype if isinstance(leaf, np.ndarray) else leaf.dtype, np.integer):
+        return np.zeros(np.shape(leaf), jax.dtypes.float0)
+    return jnp.zeros_like(leaf)
+
+
+step.defvjp(_step_forward, _step_backward)

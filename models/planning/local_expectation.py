@@ -1,0 +1,88 @@
+"""Exact expectation of a formula given independent parents, as a decision diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from ethogram.models.planning.expression_graph import FUNCTIONS, ExpressionGraph, Function, Input, Node, Polynomial
+
+__all__ = ["MOST_PARENTS", "local_expectation"]
+
+MOST_PARENTS = 12
+"""Parents of an expression up to which its values are tabulated."""
+
+
+def local_expectation(graph: ExpressionGraph, node: Node, parents: Collection[Node]) -> Node:
+    """A node that is multilinear in its parents: the expectation of `node` where they are independent events.
+
+    Parents are inputs and the nodes in `parents`. Of a sum, each term is taken apart; a term of more than
+    :data:`MOST_PARENTS` parents is left as it is. Products of one parent with itself, which make "a and not a" possible
+    where an expression is read operator by operator, are gone.
+    """
+    made = graph.nodes[node]
+    if isinstance(made, Polynomial) and len(made.terms) > 1:
+        needed = _parents_of(graph, node, parents, top=True)
+        if len(needed) > MOST_PARENTS:
+            terms = [
+                (weight, local_expectation(graph, graph.multiply(factors), parents))
+                for weight, factors in made.terms
+            ]
+            return graph.add(terms, made.constant)
+    needed = _parents_of(graph, node, parents, top=True)
+    if len(needed) > MOST_PARENTS:
+        return node
+    known: dict[tuple[int, bytes], Node] = {}
+
+    def diagram(first: int, table: np.ndarray) -> Node:
+        """The expectation over parents `first` and later of a table of their values."""
+        if (table == table[0]).all():
+            return graph.constant(float(table[0]))
+        key = first, table.tobytes()
+        if key not in known:
+            low, high = np.split(table, 2)
+            known[key] = graph.choose(needed[first], diagram(first + 1, high), diagram(first + 1, low))
+        return known[key]
+
+    return diagram(0, _table(graph, node, needed))
+
+
+def _parents_of(graph: ExpressionGraph, node: Node, parents: Collection[Node], top: bool = False) -> list[Node]:
+    """The parents that a node depends on, the topmost of them."""
+    found, seen, waiting = set[Node](), set[Node](), [node]
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        made = graph.nodes[each]
+        if isinstance(made, Input) or (each in parents and graph.value(each) is None and not (top and each == node)):
+            found.add(each)
+        elif isinstance(made, Function):
+            waiting.append(made.argument)
+        elif isinstance(made, Polynomial):
+            waiting.extend(factor for _, factors in made.terms for factor in factors)
+    return sorted(found)
+
+
+def _table(graph: ExpressionGraph, node: Node, needed: list[Node]) -> np.ndarray:
+    """Values of a node for all values of its parents, the first parent changing slowest."""
+    count = len(needed)
+    states = (np.arange(2**count) >> np.arange(count)[::-1, None]) & 1
+    values: dict[Node, np.ndarray] = dict(zip(needed, states.astype(float), strict=True))
+
+    def value(each: Node) -> np.ndarray:
+        if each not in values:
+            made = graph.nodes[each]
+            if isinstance(made, Function):
+                values[each] = np.vectorize(FUNCTIONS[made.name], otypes=[float])(value(made.argument))
+            else:
+                assert isinstance(made, Polynomial)
+                total = np.full(2**count, made.constant)
+                for weight, factors in made.terms:
+                    total = total + weight * np.prod([value(factor) for factor in factors], axis=0)
+                values[each] = total
+        return values[each]
+
+    return value(node)

@@ -1,0 +1,338 @@
+"""Planning problems in RDDL: boolean and enumerated fluents, with their expectations as a program.
+
+A fluent's next value is a Bernoulli variable whose probability is an expression of the present fluents and actions;
+the reward is an expression too. Both are translated to polynomials of probabilities (`expression_graph`) and laid out
+for XLA (`fluent_program`).
+
+Sanner (2010), "Relational dynamic influence diagram language (RDDL): language description"; files and parser:
+Taitler et al. (2022), "pyRDDLGym: from RDDL to gym environments".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ethogram.models.arguments import require_one_of
+from ethogram.models.planning.action_rules import ActionRules, read_action_rules
+from ethogram.models.planning.expression_graph import ExpressionGraph, Node
+from ethogram.models.planning.fluent_program import FluentProgram, compile_program
+from ethogram.models.planning.local_expectation import local_expectation
+from ethogram.models.planning.rddl_expressions import Quantity, RDDLExpressions, grounded_name
+
+__all__ = ["RDDLProblem", "problem_from_model", "read_rddl"]
+
+SEMANTICS = ("expression", "local")
+
+
+class RDDLProblem(NamedTuple):
+    """A planning problem whose fluents are events.
+
+    Attributes
+    ----------
+    domain, instance : names.
+    fluents : name of each event of the state; ``fluent___object=value`` for a value of an enumerated type.
+    actions : name of each boolean action.
+    initial : (fluent,) 0 or 1, the state at the start.
+    program : next probabilities of the fluents and expected reward.
+    rules : which actions are allowed together.
+    horizon : number of steps.
+    discount : of rewards.
+    """
+
+    domain: str
+    instance: str
+    fluents: tuple[str, ...]
+    actions: tuple[str, ...]
+    initial: np.ndarray
+    program: FluentProgram
+    rules: ActionRules
+    horizon: int
+    discount: float
+
+    def encode_state(self, state: Mapping[str, Any]) -> np.ndarray:
+        """State (fluent,) of 0 and 1, from values by name as pyRDDLGym's environments give them.
+
+        Raises
+        ------
+        ValueError : a fluent is missing, or its value is not one that it can have.
+        """
+        return np.array([_as_event(name, state) for name in self.fluents])
+
+    def decode_action(self, action: np.ndarray) -> dict[str, bool]:
+        """The actions that are true, by name, as pyRDDLGym's environments take them."""
+        return {name: True for name, on in zip(self.actions, np.asarray(action) > 0.5, strict=True) if on}
+
+
+def _as_event(name: str, state: Mapping[str, Any]) -> float:
+    fluent, enumerated, value = name.partition("=")
+    if fluent not in state:
+        raise ValueError(f"state has no fluent {fluent}: give a value by name for each of the problem's fluents")
+    given = state[fluent]
+    if enumerated:
+        return float(str(given).lstrip("@") == value)
+    if given not in (True, False):
+        raise ValueError(f"state[{fluent!r}] = {given!r}: must be true or false")
+    return float(given)
+
+
+def read_rddl(
+    domain: str | os.PathLike[str], instance: str | int | os.PathLike[str], *, semantics: str = "expression"
+) -> RDDLProblem:
+    """The planning problem of two RDDL files, or of a domain of rddlrepository and the number of its instance.
+
+    Parameters
+    ----------
+    domain : path of a domain file, or a name such as ``SysAdmin_MDP_ippc2011``.
+    instance : path of an instance file, or a name or number.
+    semantics : how an expression that names a fluent twice is read. ``"expression"``: operator by operator, as if its
+        parts were independent, as in the authors' program. ``"local"``: exactly, given independent parents, for
+        fluents of up to 12 parents.
+
+    Raises
+    ------
+    ImportError : pyRDDLGym, or rddlrepository for a name, is not installed.
+    FileNotFoundError : there is no such file, domain or instance.
+    ValueError : the files cannot be parsed, the state is hidden (a POMDP), or an expression is not supported; names the
+        fluent.
+    """
+    require_one_of("semantics", semantics, SEMANTICS)
+    domain_path, instance_path = _paths(domain, instance)
+    try:
+        from pyRDDLGym.core.parser.parser import RDDLParser
+        from pyRDDLGym.core.parser.reader import RDDLReader
+    except ImportError as error:
+        raise ImportError("RDDL files need pyRDDLGym: pip install 'ethogram[planning]'") from error
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            text = RDDLReader(domain_path, instance_path).rddltxt
+            parser = RDDLParser(None, False)
+            parser.build()
+            tree = parser.parse(text)
+        except Exception as error:
+            raise ValueError(f"{domain_path} and {instance_path} cannot be parsed: {error}") from error
+    if tree is None:
+        raise ValueError(f"{domain_path} and {instance_path} cannot be parsed")
+    return _problem(tree, semantics)
+
+
+def problem_from_model(model: Any, *, semantics: str = "expression") -> RDDLProblem:
+    """The planning problem of an environment's model, such as ``pyRDDLGym.make(...).model``.
+
+    Raises
+    ------
+    TypeError : `model` has no parsed RDDL tree `ast`.
+    ValueError : as for :func:`read_rddl`.
+    """
+    require_one_of("semantics", semantics, SEMANTICS)
+    tree = getattr(model, "ast", None)
+    if not hasattr(tree, "domain") or not hasattr(tree, "instance"):
+        raise TypeError(f"model is {type(model).__name__}: expected the model of a pyRDDLGym environment")
+    return _problem(tree, semantics)
+
+
+def _paths(domain: Any, instance: Any) -> tuple[str, str]:
+    """Paths of the two files."""
+    if Path(domain).suffix == ".rddl" or Path(domain).is_file():
+        for name, path in (("domain", domain), ("instance", instance)):
+            if not Path(str(path)).is_file():
+                raise FileNotFoundError(f"{name}: there is no file {path}")
+        return str(domain), str(instance)
+    try:
+        from rddlrepository.core.manager import RDDLRepoManager
+    except ImportError as error:
+        raise ImportError(
+            f"there is no file {domain}, and names of domains need rddlrepository: pip install 'ethogram[planning]'"
+        ) from error
+    manager = RDDLRepoManager(rebuild=False)
+    known = manager.list_problems()
+    if str(domain) not in known:
+        close = [name for name in known if str(domain).lower() in name.lower()]
+        hint = f": did you mean {', '.join(close)}?" if close else f": choose from {', '.join(sorted(known))}"
+        raise FileNotFoundError(f"domain: there is neither a file nor a domain {domain}{hint}")
+    problem = manager.get_problem(str(domain))
+    if str(instance) not in [str(each) for each in problem.list_instances()]:
+        listed = ", ".join(str(each) for each in problem.list_instances())
+        raise FileNotFoundError(f"instance: {domain} has no instance {instance}: choose from {listed}")
+    return str(problem.get_domain()), str(problem.get_instance(str(instance)))
+
+
+def _problem(tree: Any, semantics: str) -> RDDLProblem:
+    domain, instance = tree.domain, tree.instance
+    reader = _Fluents(tree)
+    graph = reader.graph
+    nexts = [node for name in reader.states for node in reader.next_nodes(name)]
+    reward = reader.in_words("the reward", lambda: reader.expressions.probability(domain.reward, {}))
+    if semantics == "local":
+        nexts = [local_expectation(graph, node, reader.parents) for node in nexts]
+        reward = local_expectation(graph, reward, reader.parents)
+    terminals = getattr(domain, "terminals", None) or []
+    ends = [reader.in_words("a terminal condition", lambda e=e: reader.expressions.probability(e, {})) for e in terminals]
+    fluents = tuple(event for name in reader.states for event in reader.events(name))
+    actions = tuple(reader.actions)
+    limit = getattr(instance, "max_nondef_actions", "pos-inf")
+    limit = len(actions) if limit in ("pos-inf", None) else int(limit)
+    for name, default in reader.actions.items():
+        if default:
+            raise ValueError(f"action {name} is true by default: write the domain with its negation")
+    rules = read_action_rules(
+        reader.expressions, getattr(domain, "preconds", None) or [], fluents, actions, limit
+    )
+    program = compile_program(graph, fluents, actions, nexts, reward, graph.some(ends))
+    return RDDLProblem(
+        domain.name,
+        instance.name,
+        fluents,
+        actions,
+        np.array([reader.initial_value(event) for event in fluents]),
+        program,
+        rules,
+        int(instance.horizon),
+        float(instance.discount),
+    )
+
+
+class _Fluents:
+    """Fluents of a parsed problem, and the nodes of their definitions."""
+
+    def __init__(self, tree: Any):
+        domain, data, instance = tree.domain, tree.non_fluents, tree.instance
+        self.graph = ExpressionGraph()
+        self.objects: dict[str, list[str]] = {}
+        for kind, names in getattr(data, "objects", None) or []:
+            self.objects[kind] = list(names)
+        enumerated = {}
+        for kind, names in domain.types or []:
+            if names != "object":
+                enumerated[kind] = self.objects[kind] = [name.lstrip("@") for name in names]
+        self.variables = {each.name: each for each in domain.pvariables}
+        self.enumerated = enumerated
+        for each in domain.pvariables:
+            if each.fluent_type == "observ-fluent":
+                raise ValueError(
+                    f"{each.name} is an observation: problems with a hidden state (POMDPs) are not supported"
+                )
+            hidden = each.fluent_type in ("state-fluent", "interm-fluent", "derived-fluent", "action-fluent")
+            allowed = each.range == "bool" or (each.range in enumerated and each.fluent_type != "action-fluent")
+            if hidden and not allowed:
+                raise ValueError(
+                    f"{each.fluent_type} {each.name} is of type {each.range}: expected bool"
+                    + ("" if each.fluent_type == "action-fluent" else " or an enumerated type")
+                )
+        self.known = {
+            (name, tuple(place or ())): value for (name, place), value in getattr(data, "init_non_fluent", None) or []
+        }
+        self.start = {
+            (name, tuple(place or ())): value for (name, place), value in getattr(instance, "init_state", None) or []
+        }
+        formulas = [*domain.cpfs[1], *domain.intermediate_cpfs, *domain.derived_cpfs]
+        self.formulas = {each.pvar[1][0]: (each.pvar[1][1] or [], each.expr) for each in formulas}
+        self.expressions = RDDLExpressions(self.graph, self.objects, self.fluent)
+        self.states = [
+            (each.name, place)
+            for each in domain.pvariables
+            if each.fluent_type == "state-fluent"
+            for place in self.places(each.name)
+        ]
+        self.actions = {
+            grounded_name(each.name, place): bool(each.default)
+            for each in domain.pvariables
+            if each.fluent_type == "action-fluent"
+            for place in self.places(each.name)
+        }
+        self.defined: dict[tuple[str, tuple[str, ...]], Quantity] = {}
+        self.parents: set[Node] = set()
+        """Nodes of intermediate fluents, which are variables of their own."""
+
+    def places(self, name: str) -> list[tuple[str, ...]]:
+        """Objects of every fluent of a name."""
+        import itertools
+
+        kinds = self.variables[name].param_types or []
+        return list(itertools.product(*(self.objects.get(kind, []) for kind in kinds)))
+
+    def events(self, fluent: tuple[str, tuple[str, ...]]) -> list[str]:
+        """Names of the events of a state fluent: one, or one a value."""
+        name, place = fluent
+        whole = grounded_name(name, place)
+        kind = self.variables[name].range
+        return [whole] if kind == "bool" else [f"{whole}={value}" for value in self.enumerated[kind]]
+
+    def initial_value(self, event: str) -> float:
+        whole, enumerated, value = event.partition("=")
+        name, _, rest = whole.partition("___")
+        given = self.start.get((name, tuple(rest.split("__")) if rest else ()), self.variables[name].default)
+        return float(str(given).lstrip("@") == value) if enumerated else float(bool(given))
+
+    def next_nodes(self, fluent: tuple[str, tuple[str, ...]]) -> list[Node]:
+        """Nodes of the next probabilities of the events of a state fluent."""
+        name, place = fluent
+        quantity = self.fluent(f"{name}'", place)
+        if self.variables[name].range == "bool":
+            return [self.in_words(grounded_name(name, place), lambda: self.expressions.number(quantity))]
+        values = quantity.values or {}
+        nothing = self.graph.constant(0.0)
+        return [values.get(value, nothing) for value in self.enumerated[self.variables[name].range]]
+
+    def fluent(self, name: str, place: tuple[str, ...]) -> Quantity:
+        """Quantity of a grounded fluent; a name with a prime is of the next step."""
+        base = name.rstrip("'")
+        if base not in self.variables:
+            raise ValueError(f"there is no fluent {name}")
+        variable = self.variables[base]
+        if len(place) != len(variable.param_types or []):
+            raise ValueError(f"{name} has {len(place)} arguments: expected {len(variable.param_types or [])}")
+        kind = variable.fluent_type
+        if kind == "non-fluent":
+            return self._number(self.known.get((base, place), variable.default))
+        if kind == "action-fluent":
+            return Quantity(self.graph.input(grounded_name(base, place)), True)
+        if kind == "state-fluent" and name == base:
+            whole = grounded_name(base, place)
+            if variable.range == "bool":
+                return Quantity(self.graph.input(whole), True)
+            values = self.enumerated[variable.range]
+            return Quantity(None, False, {value: self.graph.input(f"{whole}={value}") for value in values})
+        if (name, place) not in self.defined:
+            self.defined[name, place] = self.in_words(
+                grounded_name(name, place), lambda: self._definition(name, place)
+            )
+        return self.defined[name, place]
+
+    def _definition(self, name: str, place: tuple[str, ...]) -> Quantity:
+        if name not in self.formulas:
+            raise ValueError("it has no definition")
+        parameters, formula = self.formulas[name]
+        made = self.expressions.translate(formula, dict(zip(parameters, place, strict=True)))
+        if not name.endswith("'"):
+            self.parents.update([made.node] if made.node is not None else (made.values or {}).values())
+        return made
+
+    def _number(self, value: Any) -> Quantity:
+        if isinstance(value, str):
+            return Quantity(None, False, {value.lstrip("@"): self.graph.constant(1.0)})
+        return Quantity(self.graph.constant(value), isinstance(value, bool))
+
+    @staticmethod
+    def in_words(what: str, make: Any) -> Any:
+        """What `make` returns; an error names the fluent that it is about."""
+        try:
+            return make()
+        except ValueError as error:
+            if str(error).startswith("in "):
+                raise
+            raise ValueError(f"in {what}: {error}") from error
+        except RecursionError as error:
+            raise ValueError(f"in {what}: the definitions go in a circle") from error
