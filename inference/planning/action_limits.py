@@ -1,0 +1,151 @@
+"""Projection of action probabilities into the limits of a problem, and rounding to actions that are allowed.
+
+A projection bounds every action by the rules that are about it alone, and every sum of actions by shifting all by one
+multiple of the sum's coefficients; where there is one sum, that is the Euclidean projection. Rounding adds the most
+probable action first, as long as it is more probable than under the random policy and no rule of the problem is
+broken, so that an action that is not allowed cannot leave this file.
+
+Program released with Cui, Marinescu, Khardon (2018); projections as in Duchi et al. (2008), "Efficient projections onto
+the l1-ball".
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from ethogram.models.planning.action_rules import ActionRules
+
+__all__ = ["project", "random_policy_marginals", "round_actions"]
+
+NEWTON = 12
+"""Steps of the search for a shift; each drops the actions that the shift has brought to zero."""
+SWEEPS = 2
+"""Passes over all sums, where there are several."""
+
+
+def random_policy_marginals(weights: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    r"""Probability (action,) of each action under the uniform policy over the sets of actions that sums allow.
+
+    .. math:: p = \sum_{j \le k} \frac{j}{n} \binom{n}{j} \Big/ \sum_{j \le k} \binom{n}{j}
+
+    for at most k of n actions; one half without a limit. With several sums, the least of the probabilities under each.
+
+    Parameters
+    ----------
+    weights : (sum, action) coefficients.
+    bounds : (sum,) upper bounds.
+    """
+    found = np.full(weights.shape[1], 0.5)
+    for coefficients, bound in zip(weights, bounds, strict=True):
+        members = np.flatnonzero(coefficients > 0)
+        for size in np.unique(coefficients[members]):
+            group = members[coefficients[members] == size]
+            found[group] = np.minimum(found[group], _share(coefficients[members], float(size), float(bound)))
+    return found
+
+
+def _share(coefficients: np.ndarray, size: float, bound: float) -> float:
+    """Share of the allowed sets that an action with coefficient `size` is in."""
+    if bound < 0:
+        return 0.0
+    if (coefficients == size).all():
+        count = len(coefficients)
+        most = min(count, math.floor(bound / size + 1e-9))
+        whole = sum(math.comb(count, j) for j in range(most + 1))
+        return sum(math.comb(count - 1, j - 1) for j in range(1, most + 1)) / whole
+    ways: dict[float, int] = {0.0: 1}
+    rest = list(coefficients)
+    rest.remove(size)
+    for coefficient in rest:
+        for total, number in list(ways.items()):
+            above = round(total + float(coefficient), 9)
+            if above <= bound + 1e-9:
+                ways[above] = ways.get(above, 0) + number
+    with_it = sum(number for total, number in ways.items() if total + size <= bound + 1e-9)
+    return with_it / (with_it + sum(ways.values()))
+
+
+def project(position: Array, low: Array, high: Array, weights: Array, bounds: Array) -> Array:
+    """Probabilities of actions (time, action, ...) within limits.
+
+    Parameters
+    ----------
+    position : (time, action, ...), of any number of copies.
+    low, high : (time, action) or (1, action) range of each action.
+    weights, bounds : (sum, action) and (sum,) sums with upper bounds.
+    """
+    low, high = (limit.reshape(*limit.shape, *(1,) * (position.ndim - 2)) for limit in (low, high))
+    position = jnp.clip(position, low, high)
+    count = len(bounds)
+    for i in [i for _ in range(SWEEPS if count > 1 else 1) for i in range(count)]:
+        position = _shifted(position, low, high, weights[i].reshape(-1, *(1,) * (position.ndim - 2)), bounds[i])
+    return position
+
+
+def _shifted(position: Array, low: Array, high: Array, weights: Array, bound: Array) -> Array:
+    """Projection to where one sum is at most its bound."""
+
+    def newton(_: int, shift: Array) -> Array:
+        moved = position - weights * shift
+        inside = jnp.clip(moved, low, high)
+        slope = jnp.sum(jnp.square(weights) * (moved > low), 1, keepdims=True)
+        over = jnp.sum(weights * inside, 1, keepdims=True) - bound
+        return shift + jnp.where(slope > 0, jnp.maximum(over, 0) / jnp.maximum(slope, 1e-12), 0)
+
+    shift = lax.fori_loop(0, NEWTON, newton, jnp.zeros_like(position[:, :1]))
+    return jnp.clip(position - weights * shift, low, high)
+
+
+def round_actions(
+    rules: ActionRules, state: np.ndarray, marginals: np.ndarray, threshold: np.ndarray
+) -> np.ndarray:
+    """Allowed actions (action, copy) of 0 and 1 near probabilities.
+
+    Parameters
+    ----------
+    rules : of the problem.
+    state : (fluent,) of 0 and 1.
+    marginals : (action, copy) probabilities.
+    threshold : (action,) probabilities under the random policy; actions at or below it are not taken.
+
+    Raises
+    ------
+    ValueError : no allowed set of actions was found in this state.
+    """
+    low, high = rules.range(state)
+    made = np.repeat(low[:, None], marginals.shape[1], 1)
+    unmet = rules.unmet(state, made)
+    score = np.where((high[:, None] > 0) & (made == 0), marginals - threshold[:, None], -np.inf)
+    made, unmet = _added(rules, state, made, unmet, score, (score > 1e-6) | (unmet > 0))
+    bad = unmet > 0
+    if bad.any() and not bad.all():
+        made[:, bad] = made[:, np.flatnonzero(~bad)[:1]]
+    elif bad.any():
+        for start in np.concatenate((low[:, None], np.eye(len(low))), 1).T:
+            if rules.unmet(state, start[:, None])[0] == 0:
+                return np.repeat(start[:, None], marginals.shape[1], 1)
+        raise ValueError("no allowed set of actions was found in this state: the preconditions may contradict")
+    return made
+
+
+def _added(
+    rules: ActionRules, state: np.ndarray, made: np.ndarray, unmet: np.ndarray, score: np.ndarray, wanted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Actions after those of largest score were added, each where it breaks no rule or mends one."""
+    order = np.argsort(-score, 0, kind="stable")
+    made, copies = made.copy(), np.arange(made.shape[1])
+    for at in order:
+        open_ = wanted[at, copies] & np.isfinite(score[at, copies])
+        going = open_ & ((unmet > 0) | (score[at, copies] > 1e-6))
+        if not open_.any():
+            break
+        tried = made.copy()
+        tried[at[going], copies[going]] = 1
+        left = rules.unmet(state, tried)
+        taken = going & ((left == 0) | (left < unmet))
+        made[:, taken], unmet = tried[:, taken], np.where(taken, left, unmet)
+    return made, unmet

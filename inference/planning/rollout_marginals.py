@@ -1,0 +1,54 @@
+r"""Value of actions by forward marginals: the sum of rewards of a plan whose fluents are taken as independent.
+
+.. math:: Q(a_0, \ldots, a_{d-1}) = \sum_{t < d} \gamma^t\, \hat r_t\, \prod_{u < t} (1 - \hat e_u), \qquad
+          \hat s_{t + 1} = F(\hat s_t, a_t)
+
+with the probabilities of the fluents in place of the fluents, in F, in the reward, and in the probability e that the
+episode ends. Actions may be probabilities too.
+
+Cui, Khardon (2016), "Online symbolic gradient-based optimization for factored action MDPs", section 3; Lemma 1 of Cui,
+Marinescu, Khardon (2018), "From stochastic planning to marginal MAP".
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+from ethogram.models.planning.fluent_program import FluentProgram, step
+
+__all__ = ["rollout"]
+
+
+def rollout(
+    program: FluentProgram,
+    state: Float[Array, " fluent"],
+    actions: Float[Array, "time action copy"],
+    *,
+    discount: float | Array = 1.0,
+    steps_left: int | Array | None = None,
+) -> Float[Array, " copy"]:
+    """Value of every copy of a plan, differentiable by state, actions and the program's coefficients.
+
+    Parameters
+    ----------
+    program : of a problem.
+    state : probabilities of the fluents at the start.
+    actions : probabilities of the actions, one row a step.
+    discount : of rewards.
+    steps_left : rewards after so many steps do not count; all count where None.
+    """
+    count = actions.shape[0]
+    steps_left = count if steps_left is None else steps_left
+    weights = jnp.asarray(discount, actions.dtype) ** jnp.arange(count) * (jnp.arange(count) < steps_left)
+    start = jnp.broadcast_to(state.astype(actions.dtype)[:, None], (len(state), actions.shape[-1]))
+    going = jnp.ones(actions.shape[-1], actions.dtype)
+
+    def onward(carry: tuple[Array, Array], given: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        state, going = carry
+        action, weight = given
+        following, reward, end = step(program, state, action)
+        return (following, going * (1 - end)), weight.astype(reward.dtype) * going * reward
+
+    return lax.scan(onward, (start, going), (actions, weights.astype(actions.dtype)))[1].sum(0)
