@@ -82,7 +82,9 @@ def project(position: Array, low: Array, high: Array, weights: Array, bounds: Ar
     position = jnp.clip(position, low, high)
     count = len(bounds)
     for i in [i for _ in range(SWEEPS if count > 1 else 1) for i in range(count)]:
-        position = _shifted(position, low, high, weights[i].reshape(-1, *(1,) * (position.ndim - 2)), bounds[i])
+        position = _shifted(
+            position, low, high, weights[i].reshape(-1, *(1,) * (position.ndim - 2)), bounds[i]
+        )
     return position
 
 
@@ -128,12 +130,19 @@ def round_actions(
         for start in np.concatenate((low[:, None], np.eye(len(low))), 1).T:
             if rules.unmet(state, start[:, None])[0] == 0:
                 return np.repeat(start[:, None], marginals.shape[1], 1)
-        raise ValueError("no allowed set of actions was found in this state: the preconditions may contradict")
+        raise ValueError(
+            "no allowed set of actions was found in this state: the preconditions may contradict"
+        )
     return made
 
 
 def _added(
-    rules: ActionRules, state: np.ndarray, made: np.ndarray, unmet: np.ndarray, score: np.ndarray, wanted: np.ndarray
+    rules: ActionRules,
+    state: np.ndarray,
+    made: np.ndarray,
+    unmet: np.ndarray,
+    score: np.ndarray,
+    wanted: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Actions after those of largest score were added, each where it breaks no rule or mends one."""
     order = np.argsort(-score, 0, kind="stable")

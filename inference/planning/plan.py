@@ -28,7 +28,7 @@ from ethogram.inference.line_search import line_search
 from ethogram.inference.planning.action_limits import project, random_policy_marginals, round_actions
 from ethogram.inference.planning.rollout_marginals import rollout
 from ethogram.models.arguments import require_integer, require_key, require_one_of
-from ethogram.models.planning import RDDLProblem
+from ethogram.models.planning import PlanningProblem
 from ethogram.models.planning.fluent_program import FluentProgram
 
 __all__ = ["DEPTHS", "MODES", "Plan", "plan"]
@@ -91,7 +91,7 @@ class _Climbs(NamedTuple):
 
 def plan(
     key: Array,
-    problem: RDDLProblem,
+    problem: PlanningProblem,
     state: Mapping[str, Any] | np.ndarray | None = None,
     time_limit: float = 0.05,
     *,
@@ -136,8 +136,10 @@ def plan(
     require_integer("max_steps", max_steps, 1)
     if steps_left is not None:
         require_integer("steps_left", steps_left, 1)
-    if not isinstance(problem, RDDLProblem):
-        raise TypeError(f"problem is {type(problem).__name__}: expected an RDDLProblem, as read_rddl returns")
+    if not isinstance(problem, PlanningProblem):
+        raise TypeError(
+            f"problem is {type(problem).__name__}: expected a PlanningProblem, as read_rddl returns"
+        )
     if not (isinstance(time_limit, (int, float)) and time_limit > 0):
         raise ValueError(f"time_limit = {time_limit!r}: expected a positive number of seconds")
     known = _state(problem, state)
@@ -147,11 +149,22 @@ def plan(
     left = min(depth, problem.horizon if steps_left is None else steps_left)
     with jax.enable_x64(precision == "float64"):
         return _plan(
-            key, problem, known, begin, time_limit, mode, bucket, left, num_restarts, max_steps, start, precision
+            key,
+            problem,
+            known,
+            begin,
+            time_limit,
+            mode,
+            bucket,
+            left,
+            num_restarts,
+            max_steps,
+            start,
+            precision,
         )
 
 
-def _state(problem: RDDLProblem, state: Any) -> np.ndarray:
+def _state(problem: PlanningProblem, state: Any) -> np.ndarray:
     if state is None:
         return problem.initial
     if isinstance(state, Mapping):
@@ -166,7 +179,7 @@ def _state(problem: RDDLProblem, state: Any) -> np.ndarray:
 
 def _plan(
     key: Array,
-    problem: RDDLProblem,
+    problem: PlanningProblem,
     state: np.ndarray,
     begin: float,
     time_limit: float,
@@ -190,12 +203,19 @@ def _plan(
         )
     )
     program = jax.tree.map(
-        lambda leaf: jnp.asarray(leaf, precision) if np.issubdtype(leaf.dtype, np.floating) else jnp.asarray(leaf),
+        lambda leaf: (
+            jnp.asarray(leaf, precision) if np.issubdtype(leaf.dtype, np.floating) else jnp.asarray(leaf)
+        ),
         problem.program,
     )
-    given = jnp.zeros((free, len(low)), precision) if start is None else _given(start, free, len(low), precision)
-    traced = jnp.asarray(state, precision), limits, jnp.asarray(steps_left, jnp.int32), jnp.asarray(
-        problem.discount, precision
+    given = (
+        jnp.zeros((free, len(low)), precision) if start is None else _given(start, free, len(low), precision)
+    )
+    traced = (
+        jnp.asarray(state, precision),
+        limits,
+        jnp.asarray(steps_left, jnp.int32),
+        jnp.asarray(problem.discount, precision),
     )
     warm = _shape(program, limits, depth, copies, free, precision)
     climbs = _start(key, given, limits, copies, start is not None)
@@ -274,7 +294,9 @@ def _values(
     position: Array,
     depth: int,
 ) -> Array:
-    return rollout(program, state, _actions(limits, position, depth), discount=discount, steps_left=steps_left)
+    return rollout(
+        program, state, _actions(limits, position, depth), discount=discount, steps_left=steps_left
+    )
 
 
 @functools.partial(jax.jit, static_argnames="depth")

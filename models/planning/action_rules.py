@@ -15,7 +15,7 @@ from ethogram.models.planning.expression_graph import ExpressionGraph, Input, No
 from ethogram.models.planning.fluent_program import FluentProgram, compile_program, evaluate_rows
 from ethogram.models.planning.rddl_expressions import RDDLExpressions
 
-__all__ = ["ActionRules", "read_action_rules"]
+__all__ = ["ActionRules", "limited_actions", "read_action_rules"]
 
 
 class ActionRules(NamedTuple):
@@ -26,13 +26,11 @@ class ActionRules(NamedTuple):
     weights : (sum, action) nonnegative coefficients of sums of actions that are bounded from above.
     single : (check,) the action that a check is about alone, -1 if about several or none.
     checks : program whose next values are the bounds (sum,), then the checks (check,): 1 where met.
-    fluents : names of the fluents.
     """
 
     weights: np.ndarray
     single: np.ndarray
     checks: FluentProgram
-    conditions: tuple[str, ...]
 
     def bounds(self, state: np.ndarray) -> np.ndarray:
         """Upper bounds (sum,) of the sums of actions in a state (fluent,)."""
@@ -78,23 +76,32 @@ def read_action_rules(
     graph = expressions.graph
     place = {graph.input(name): i for i, name in enumerate(actions)}
     sums: list[tuple[np.ndarray, Node]] = []
-    if limit < len(actions):
-        sums.append((np.ones(len(actions)), graph.constant(limit)))
     checks: list[Node] = []
-    words: list[str] = []
     for number, precondition in enumerate(preconditions):
         try:
             for expression, bound in _conjuncts(expressions, precondition, {}):
                 found = _as_sums(expressions, expression, bound, place, len(actions))
-                if found is None:
-                    node = expressions.probability(expression, bound)
-                    if graph.value(node) != 1:
-                        checks.append(node)
-                        words.append(f"precondition {number + 1}")
-                else:
+                if found is not None:
                     sums.extend(found)
+                elif graph.value(node := expressions.probability(expression, bound)) != 1:
+                    checks.append(node)
         except ValueError as error:
             raise ValueError(f"in precondition {number + 1}: {error}") from error
+    return _rules(graph, fluents, actions, limit, sums, checks)
+
+
+def _rules(
+    graph: ExpressionGraph,
+    fluents: Sequence[str],
+    actions: Sequence[str],
+    limit: int,
+    sums: list[tuple[np.ndarray, Node]],
+    checks: list[Node],
+) -> ActionRules:
+    """Rules of sums with upper bounds and of checks, and at most `limit` actions."""
+    if limit < len(actions):
+        sums = [(np.ones(len(actions)), graph.constant(limit)), *sums]
+    place = {graph.input(name): i for i, name in enumerate(actions)}
     nodes = [bound for _, bound in sums] + checks
     program = compile_program(graph, fluents, actions, nodes, graph.constant(0.0), graph.constant(0.0))
     single = []
@@ -102,7 +109,7 @@ def read_action_rules(
         about = {place[each] for each in _inputs(graph, node) if each in place}
         single.append(about.pop() if len(about) == 1 else -1)
     weights = np.array([weight for weight, _ in sums]).reshape(-1, len(actions))
-    return ActionRules(weights, np.array(single, int), program, tuple(words))
+    return ActionRules(weights, np.array(single, int), program)
 
 
 def _conjuncts(expressions: RDDLExpressions, expression: Any, bound: Any) -> list[tuple[Any, Any]]:
@@ -164,3 +171,8 @@ def _inputs(graph: ExpressionGraph, node: Node) -> set[Node]:
         else:
             waiting.append(made.argument)
     return found
+
+
+def limited_actions(fluents: Sequence[str], actions: Sequence[str], limit: int) -> ActionRules:
+    """Rules of a problem in which any actions are allowed, at most `limit` at a time."""
+    return _rules(ExpressionGraph(), fluents, actions, limit, [], [])

@@ -33,7 +33,9 @@ ONE = 0
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["left", "right", "weight", "constant"], meta_fields=["function"]
+    jax.tree_util.register_dataclass,
+    data_fields=["left", "right", "weight", "constant"],
+    meta_fields=["function"],
 )
 class Level:
     """Rows of one shape that depend on earlier rows alone.
@@ -111,7 +113,8 @@ class _Rows:
         while len(factors) > 1:
             pairs = [tuple(factors[i : i + 2]) for i in range(0, len(factors), 2)]
             factors = [
-                pair[0] if len(pair) == 1 else self.row(_Row(0.0, ((1.0, pair[0], pair[1]),))) for pair in pairs
+                pair[0] if len(pair) == 1 else self.row(_Row(0.0, ((1.0, pair[0], pair[1]),)))
+                for pair in pairs
             ]
         return factors[0]
 

@@ -6,7 +6,14 @@ from collections.abc import Collection
 
 import numpy as np
 
-from ethogram.models.planning.expression_graph import FUNCTIONS, ExpressionGraph, Function, Input, Node, Polynomial
+from ethogram.models.planning.expression_graph import (
+    FUNCTIONS,
+    ExpressionGraph,
+    Function,
+    Input,
+    Node,
+    Polynomial,
+)
 
 __all__ = ["MOST_PARENTS", "local_expectation"]
 
@@ -48,7 +55,9 @@ def local_expectation(graph: ExpressionGraph, node: Node, parents: Collection[No
     return diagram(0, _table(graph, node, needed))
 
 
-def _parents_of(graph: ExpressionGraph, node: Node, parents: Collection[Node], top: bool = False) -> list[Node]:
+def _parents_of(
+    graph: ExpressionGraph, node: Node, parents: Collection[Node], top: bool = False
+) -> list[Node]:
     """The parents that a node depends on, the topmost of them."""
     found, seen, waiting = set[Node](), set[Node](), [node]
     while waiting:
@@ -57,7 +66,9 @@ def _parents_of(graph: ExpressionGraph, node: Node, parents: Collection[Node], t
             continue
         seen.add(each)
         made = graph.nodes[each]
-        if isinstance(made, Input) or (each in parents and graph.value(each) is None and not (top and each == node)):
+        if isinstance(made, Input) or (
+            each in parents and graph.value(each) is None and not (top and each == node)
+        ):
             found.add(each)
         elif isinstance(made, Function):
             waiting.append(made.argument)

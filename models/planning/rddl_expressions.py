@@ -266,4 +266,6 @@ class RDDLExpressions:
                 whole = graph.apply("reciprocal", graph.add([(1.0, chance) for chance in values.values()]))
                 values = {value: graph.multiply((chance, whole)) for value, chance in values.items()}
             return Quantity(None, False, values)
-        raise ValueError(f"the distribution {name} is not supported: fluents must be true or false, or enumerated")
+        raise ValueError(
+            f"the distribution {name} is not supported: fluents must be true or false, or enumerated"
+        )

@@ -12,80 +12,30 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import warnings
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ethogram.models.arguments import require_one_of
-from ethogram.models.planning.action_rules import ActionRules, read_action_rules
+from ethogram.models.planning.action_rules import read_action_rules
 from ethogram.models.planning.expression_graph import ExpressionGraph, Node
-from ethogram.models.planning.fluent_program import FluentProgram, compile_program
+from ethogram.models.planning.fluent_program import compile_program
 from ethogram.models.planning.local_expectation import local_expectation
+from ethogram.models.planning.planning_problem import PlanningProblem
 from ethogram.models.planning.rddl_expressions import Quantity, RDDLExpressions, grounded_name
 
-__all__ = ["RDDLProblem", "problem_from_model", "read_rddl"]
+__all__ = ["problem_from_model", "read_rddl"]
 
 SEMANTICS = ("expression", "local")
 
 
-class RDDLProblem(NamedTuple):
-    """A planning problem whose fluents are events.
-
-    Attributes
-    ----------
-    domain, instance : names.
-    fluents : name of each event of the state; ``fluent___object=value`` for a value of an enumerated type.
-    actions : name of each boolean action.
-    initial : (fluent,) 0 or 1, the state at the start.
-    program : next probabilities of the fluents and expected reward.
-    rules : which actions are allowed together.
-    horizon : number of steps.
-    discount : of rewards.
-    """
-
-    domain: str
-    instance: str
-    fluents: tuple[str, ...]
-    actions: tuple[str, ...]
-    initial: np.ndarray
-    program: FluentProgram
-    rules: ActionRules
-    horizon: int
-    discount: float
-
-    def encode_state(self, state: Mapping[str, Any]) -> np.ndarray:
-        """State (fluent,) of 0 and 1, from values by name as pyRDDLGym's environments give them.
-
-        Raises
-        ------
-        ValueError : a fluent is missing, or its value is not one that it can have.
-        """
-        return np.array([_as_event(name, state) for name in self.fluents])
-
-    def decode_action(self, action: np.ndarray) -> dict[str, bool]:
-        """The actions that are true, by name, as pyRDDLGym's environments take them."""
-        return {name: True for name, on in zip(self.actions, np.asarray(action) > 0.5, strict=True) if on}
-
-
-def _as_event(name: str, state: Mapping[str, Any]) -> float:
-    fluent, enumerated, value = name.partition("=")
-    if fluent not in state:
-        raise ValueError(f"state has no fluent {fluent}: give a value by name for each of the problem's fluents")
-    given = state[fluent]
-    if enumerated:
-        return float(str(given).lstrip("@") == value)
-    if given not in (True, False):
-        raise ValueError(f"state[{fluent!r}] = {given!r}: must be true or false")
-    return float(given)
-
-
 def read_rddl(
     domain: str | os.PathLike[str], instance: str | int | os.PathLike[str], *, semantics: str = "expression"
-) -> RDDLProblem:
+) -> PlanningProblem:
     """The planning problem of two RDDL files, or of a domain of rddlrepository and the number of its instance.
 
     Parameters
@@ -128,7 +78,7 @@ def read_rddl(
     return _problem(tree, semantics)
 
 
-def problem_from_model(model: Any, *, semantics: str = "expression") -> RDDLProblem:
+def problem_from_model(model: Any, *, semantics: str = "expression") -> PlanningProblem:
     """The planning problem of an environment's model, such as ``pyRDDLGym.make(...).model``.
 
     Raises
@@ -169,7 +119,7 @@ def _paths(domain: Any, instance: Any) -> tuple[str, str]:
     return str(problem.get_domain()), str(problem.get_instance(str(instance)))
 
 
-def _problem(tree: Any, semantics: str) -> RDDLProblem:
+def _problem(tree: Any, semantics: str) -> PlanningProblem:
     domain, instance = tree.domain, tree.instance
     reader = _Fluents(tree)
     graph = reader.graph
@@ -179,7 +129,10 @@ def _problem(tree: Any, semantics: str) -> RDDLProblem:
         nexts = [local_expectation(graph, node, reader.parents) for node in nexts]
         reward = local_expectation(graph, reward, reader.parents)
     terminals = getattr(domain, "terminals", None) or []
-    ends = [reader.in_words("a terminal condition", lambda e=e: reader.expressions.probability(e, {})) for e in terminals]
+    ends = [
+        reader.in_words("a terminal condition", lambda e=e: reader.expressions.probability(e, {}))
+        for e in terminals
+    ]
     fluents = tuple(event for name in reader.states for event in reader.events(name))
     actions = tuple(reader.actions)
     limit = getattr(instance, "max_nondef_actions", "pos-inf")
@@ -191,7 +144,7 @@ def _problem(tree: Any, semantics: str) -> RDDLProblem:
         reader.expressions, getattr(domain, "preconds", None) or [], fluents, actions, limit
     )
     program = compile_program(graph, fluents, actions, nexts, reward, graph.some(ends))
-    return RDDLProblem(
+    return PlanningProblem(
         domain.name,
         instance.name,
         fluents,
@@ -225,17 +178,21 @@ class _Fluents:
                     f"{each.name} is an observation: problems with a hidden state (POMDPs) are not supported"
                 )
             hidden = each.fluent_type in ("state-fluent", "interm-fluent", "derived-fluent", "action-fluent")
-            allowed = each.range == "bool" or (each.range in enumerated and each.fluent_type != "action-fluent")
+            allowed = each.range == "bool" or (
+                each.range in enumerated and each.fluent_type != "action-fluent"
+            )
             if hidden and not allowed:
                 raise ValueError(
                     f"{each.fluent_type} {each.name} is of type {each.range}: expected bool"
                     + ("" if each.fluent_type == "action-fluent" else " or an enumerated type")
                 )
         self.known = {
-            (name, tuple(place or ())): value for (name, place), value in getattr(data, "init_non_fluent", None) or []
+            (name, tuple(place or ())): value
+            for (name, place), value in getattr(data, "init_non_fluent", None) or []
         }
         self.start = {
-            (name, tuple(place or ())): value for (name, place), value in getattr(instance, "init_state", None) or []
+            (name, tuple(place or ())): value
+            for (name, place), value in getattr(instance, "init_state", None) or []
         }
         formulas = [*domain.cpfs[1], *domain.intermediate_cpfs, *domain.derived_cpfs]
         self.formulas = {each.pvar[1][0]: (each.pvar[1][1] or [], each.expr) for each in formulas}
@@ -258,8 +215,6 @@ class _Fluents:
 
     def places(self, name: str) -> list[tuple[str, ...]]:
         """Objects of every fluent of a name."""
-        import itertools
-
         kinds = self.variables[name].param_types or []
         return list(itertools.product(*(self.objects.get(kind, []) for kind in kinds)))
 

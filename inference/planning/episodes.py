@@ -1,0 +1,158 @@
+"""Episodes of a policy in an environment, with a record that a broken evaluation goes on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ethogram.models.arguments import require_integer
+
+__all__ = ["Episodes", "play_episodes"]
+
+
+class Episodes(NamedTuple):
+    """What happened in the episodes of a policy.
+
+    Attributes
+    ----------
+    returns : (episode,) sums of rewards.
+    rewards : one array (step,) an episode.
+    actions : names of the actions of every step of every episode.
+    states : names of the fluents that were true at every step of every episode; ``name=value`` where enumerated.
+    seconds : (episode,) mean seconds of wall time a decision.
+    """
+
+    returns: np.ndarray
+    rewards: tuple[np.ndarray, ...]
+    actions: tuple[tuple[tuple[str, ...], ...], ...]
+    states: tuple[tuple[tuple[str, ...], ...], ...]
+    seconds: np.ndarray
+
+
+def play_episodes(
+    environment: Any,
+    policy: Any,
+    num_episodes: int = 30,
+    *,
+    seed: int = 0,
+    record: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress_bar: bool = True,
+    stop: Callable[[], bool] | None = None,
+) -> Episodes:
+    """Episodes of a policy, each with a seed of its own.
+
+    Parameters
+    ----------
+    environment : with ``reset(seed=)`` and ``step(actions)``, as gymnasium's and pyRDDLGym's.
+    policy : with ``sample_action(state)``, and ``reset()`` if it has one.
+    num_episodes : number of episodes.
+    seed : of the first episode; the next ones follow.
+    record : JSON file that is written after each episode. Where it is there already, with the same settings, its
+        episodes are not played again.
+    settings : of the policy, compared with those of the record.
+    progress_bar : whether to show one after two seconds.
+    stop : called after each episode; True ends the evaluation.
+
+    Raises
+    ------
+    ValueError : the record is of other settings or another seed, or cannot be read; or the environment gives a reward
+        that is not finite.
+    """
+    from tqdm.auto import tqdm
+
+    require_integer("num_episodes", num_episodes, 1)
+    require_integer("seed", seed, 0)
+    told = {"seed": seed, **(settings or {})}
+    done = [] if record is None else _read(Path(record), told)
+    with tqdm(
+        total=num_episodes, initial=min(len(done), num_episodes), disable=not progress_bar, delay=2.0
+    ) as bar:
+        for number in range(len(done), num_episodes):
+            done.append(_play(environment, policy, seed + number))
+            if record is not None:
+                _write(Path(record), told, done)
+            bar.update()
+            bar.set_postfix(mean=f"{np.mean([sum(each['rewards']) for each in done]):.1f}")
+            if stop is not None and stop():
+                break
+    done = done[:num_episodes]
+    return Episodes(
+        np.array([sum(each["rewards"]) for each in done]),
+        tuple(np.array(each["rewards"]) for each in done),
+        tuple(tuple(tuple(names) for names in each["actions"]) for each in done),
+        tuple(tuple(tuple(names) for names in each["states"]) for each in done),
+        np.array([each["seconds"] for each in done]),
+    )
+
+
+def _play(environment: Any, policy: Any, seed: int) -> dict[str, Any]:
+    """One episode as a record."""
+    state, _ = environment.reset(seed=seed)
+    if hasattr(policy, "reset"):
+        policy.reset()
+    rewards, actions, states, spent = [], [], [], []
+    over = False
+    while not over:
+        begin = time.perf_counter()
+        action = policy.sample_action(state)
+        spent.append(time.perf_counter() - begin)
+        states.append(_names(state))
+        actions.append(_names(action))
+        state, reward, ended, cut, _ = environment.step(action)
+        if not np.isfinite(reward):
+            raise ValueError(f"the environment gave reward {reward} at step {len(rewards)} of seed {seed}")
+        rewards.append(float(reward))
+        over = bool(ended or cut)
+    return {"seconds": float(np.mean(spent)), "rewards": rewards, "actions": actions, "states": states}
+
+
+def _names(values: Mapping[str, Any]) -> list[str]:
+    """Names of what is true, and values of what is enumerated."""
+    found = []
+    for name, value in values.items():
+        if isinstance(value, str):
+            found.append(f"{name}={value.lstrip('@')}")
+        elif value:
+            found.append(name)
+    return found
+
+
+def _read(path: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Episodes of a record of the same settings."""
+    if not path.exists():
+        return []
+    try:
+        content = json.loads(path.read_text())
+        settings, episodes = content["settings"], list(content["episodes"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a record of episodes: remove it, or choose another file") from error
+    apart = [name for name in {*settings, *told} if settings.get(name) != told.get(name)]
+    if apart:
+        what = ", ".join(
+            f"{name} {settings.get(name)!r} in place of {told.get(name)!r}" for name in sorted(apart)
+        )
+        raise ValueError(f"{path} is a record with {what}: remove it, or choose another file")
+    return episodes
+
+
+def _write(path: Path, told: Mapping[str, Any], done: list[dict[str, Any]]) -> None:
+    """Write a record under a temporary name, then rename it."""
+    returns = [sum(each["rewards"]) for each in done]
+    error = float(np.std(returns, ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else None
+    content = {
+        "settings": dict(told),
+        "mean": float(np.mean(returns)),
+        "standard_error": error,
+        "returns": returns,
+        "episodes": done,
+    }
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    temporary.replace(path)

@@ -1,0 +1,106 @@
+"""A planner as an agent: it acts in an environment, one decision after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from ethogram.inference.planning.plan import CHUNK, DEPTHS, MODES, Plan, plan
+from ethogram.models.arguments import require_key, require_one_of
+from ethogram.models.planning import PlanningProblem
+
+__all__ = ["SogbofaPolicy"]
+
+
+class SogbofaPolicy:
+    """An agent that plans anew at every step; it has `sample_action` and `reset`, as pyRDDLGym's agents do.
+
+    Each plan begins one climb at the last plan, shifted by a step.
+
+    Parameters
+    ----------
+    key : typed PRNG key; the same key, and the same states, give the same actions unless the time limit cuts a plan
+        short.
+    problem : of :func:`ethogram.models.planning.read_rddl`.
+    time_limit : seconds of wall time a decision.
+    depth : steps that are looked ahead; None measures once, when the agent is made, how long a plan takes at each depth
+        of 4, 8, 16 and 32, and takes the largest that fits, and at most what is left of the horizon.
+    mode, num_restarts, max_steps, precision : as for :func:`plan`.
+
+    Attributes
+    ----------
+    last : the last :class:`Plan`, None before the first action.
+    depth : steps that are looked ahead.
+    """
+
+    def __init__(
+        self,
+        key: Array,
+        problem: PlanningProblem,
+        time_limit: float = 0.05,
+        *,
+        depth: int | None = None,
+        mode: str = "original",
+        num_restarts: int = 32,
+        max_steps: int = 30,
+        precision: str = "float32",
+    ):
+        require_key(key)
+        require_one_of("mode", mode, MODES)
+        self.key, self.problem = key, problem
+        self.settings: dict[str, Any] = {
+            "time_limit": time_limit,
+            "mode": mode,
+            "num_restarts": num_restarts,
+            "max_steps": max_steps,
+            "precision": precision,
+        }
+        self.depth = self._fitting_depth() if depth is None else depth
+        plan(key, problem, depth=self.depth, **{**self.settings, "max_steps": CHUNK})  # compiles
+        self.last: Plan | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self.step, self.last = 0, None
+
+    def sample_action(self, state: Mapping[str, Any] | np.ndarray) -> dict[str, bool]:
+        """The actions to take in a state, by name."""
+        self.key, now = jax.random.split(self.key)
+        start = None
+        if self.last is not None and self.settings["mode"] == "conformant":
+            start = np.concatenate((self.last.marginals[1:], self.last.marginals[-1:]))
+        self.last = plan(
+            now,
+            self.problem,
+            state,
+            depth=self.depth,
+            steps_left=max(self.problem.horizon - self.step, 1),
+            start=start,
+            **self.settings,
+        )
+        self.step += 1
+        return self.last.action
+
+    def _fitting_depth(self) -> int:
+        """The largest depth at which a plan ends within the time limit, by measurement."""
+        found = DEPTHS[0]
+        for depth in DEPTHS:
+            if found < depth and found >= self.problem.horizon:
+                break
+            settings = {**self.settings, "time_limit": 1e6, "max_steps": CHUNK}
+            plan(self.key, self.problem, depth=depth, **settings)
+            seconds = []
+            for _ in range(3):
+                begin = time.perf_counter()
+                plan(self.key, self.problem, depth=depth, **settings)
+                seconds.append(time.perf_counter() - begin)
+            if min(seconds) * self.settings["max_steps"] / CHUNK > self.settings["time_limit"]:
+                break
+            found = depth
+        return found

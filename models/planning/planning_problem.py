@@ -1,0 +1,66 @@
+"""Factored planning problems: fluents and actions that are true or false, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ethogram.models.planning.action_rules import ActionRules
+from ethogram.models.planning.fluent_program import FluentProgram
+
+__all__ = ["PlanningProblem"]
+
+
+class PlanningProblem(NamedTuple):
+    """A planning problem whose fluents are events.
+
+    Attributes
+    ----------
+    domain, instance : names.
+    fluents : name of each event of the state; ``fluent___object=value`` for a value of an enumerated type.
+    actions : name of each boolean action.
+    initial : (fluent,) 0 or 1, the state at the start.
+    program : next probabilities of the fluents and expected reward.
+    rules : which actions are allowed together.
+    horizon : number of steps.
+    discount : of rewards.
+    """
+
+    domain: str
+    instance: str
+    fluents: tuple[str, ...]
+    actions: tuple[str, ...]
+    initial: np.ndarray
+    program: FluentProgram
+    rules: ActionRules
+    horizon: int
+    discount: float
+
+    def encode_state(self, state: Mapping[str, Any]) -> np.ndarray:
+        """State (fluent,) of 0 and 1, from values by name as pyRDDLGym's environments give them.
+
+        Raises
+        ------
+        ValueError : a fluent is missing, or its value is not one that it can have.
+        """
+        return np.array([_as_event(name, state) for name in self.fluents])
+
+    def decode_action(self, action: np.ndarray) -> dict[str, bool]:
+        """The actions that are true, by name, as pyRDDLGym's environments take them."""
+        return {name: True for name, on in zip(self.actions, np.asarray(action) > 0.5, strict=True) if on}
+
+
+def _as_event(name: str, state: Mapping[str, Any]) -> float:
+    fluent, enumerated, value = name.partition("=")
+    if fluent not in state:
+        raise ValueError(
+            f"state has no fluent {fluent}: give a value by name for each of the problem's fluents"
+        )
+    given = state[fluent]
+    if enumerated:
+        return float(str(given).lstrip("@") == value)
+    if given not in (True, False):
+        raise ValueError(f"state[{fluent!r}] = {given!r}: must be true or false")
+    return float(given)
