@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.planning.plan import CHUNK, DEPTHS, MODES, Plan, plan
+from ethogram.inference.planning.sogbofa import CHUNK, DEPTHS, MODES, Plan, plan
 from ethogram.models.arguments import require_key, require_one_of
 from ethogram.models.planning import PlanningProblem
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float
 
 from ethogram.models.planning.expression_graph import ExpressionGraph, Function, Input, Node
@@ -294,22 +294,34 @@ def _groups(rows: _Rows, members: list[int]) -> list[list[int]]:
     return groups
 
 
-def evaluate_rows(levels: Sequence[Level], values: list[Any], array: Any = jnp) -> Any:
+def evaluate_rows(levels: Sequence[Level], values: Sequence[Any], array: Any = jnp) -> Any:
     """All rows (row, copy), given those before the levels; `array` is jax.numpy, or numpy on the host."""
-    known = array.concatenate(values)
+    first = sum(len(each) for each in values)
+    count = sum(len(level.left) for level in levels)
+    # Levels are written into one array: with concatenations, each would be copied by all that follow.
+    known = array.concatenate([*values, array.zeros((count, values[0].shape[1]), values[0].dtype)])
     for level in levels:
         rows, width = level.left.shape
         if level.function is not None:
-            read = known[level.left[:, 0]]
+            read = _read(known, level.left[:, 0])
             made = 1 / read if level.function == "reciprocal" else getattr(array, level.function)(read)
         else:
             weight = array.asarray(level.weight, known.dtype)
             made = array.asarray(level.constant, known.dtype)[:, None]
             for j in range(width):
-                made = made + weight[:, j, None] * known[level.left[:, j]] * known[level.right[:, j]]
+                left, right = _read(known, level.left[:, j]), _read(known, level.right[:, j])
+                made = made + weight[:, j, None] * left * right
             made = array.broadcast_to(made, (rows, known.shape[1]))
-        known = array.concatenate((known, made))
+        if array is np:
+            known[first : first + rows] = made
+        else:
+            known = lax.dynamic_update_slice(known, made, (first, 0))
+        first += rows
     return known
+
+
+def _read(known: Any, rows: Any) -> Any:
+    return known[rows] if isinstance(known, np.ndarray) else known.at[rows].get(mode="promise_in_bounds")
 
 
 @jax.custom_vjp

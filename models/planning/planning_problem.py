@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from ethogram.models.planning.fluent_program import FluentProgram
 __all__ = ["PlanningProblem"]
 
 
-class PlanningProblem(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PlanningProblem:
     """A planning problem whose fluents are events.
 
     Attributes

@@ -202,12 +202,7 @@ def _plan(
             for each in (np.where(first, low, 0), np.where(first, high, 1), rules.weights, bounds, policy)
         )
     )
-    program = jax.tree.map(
-        lambda leaf: (
-            jnp.asarray(leaf, precision) if np.issubdtype(leaf.dtype, np.floating) else jnp.asarray(leaf)
-        ),
-        problem.program,
-    )
+    program = _on_device(problem, precision)
     given = (
         jnp.zeros((free, len(low)), precision) if start is None else _given(start, free, len(low), precision)
     )
@@ -249,6 +244,16 @@ def _plan(
         steps >= max_steps,
         time.perf_counter() - begin,
     )
+
+
+@functools.lru_cache(maxsize=16)
+def _on_device(problem: PlanningProblem, precision: str) -> FluentProgram:
+    """The program of a problem as arrays of JAX."""
+
+    def moved(leaf: np.ndarray) -> Array:
+        return jnp.asarray(leaf, precision if np.issubdtype(leaf.dtype, np.floating) else None)
+
+    return jax.tree.map(moved, problem.program)
 
 
 _RUN: set[Any] = set()
