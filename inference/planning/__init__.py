@@ -1,8 +1,8 @@
 """SOGBOFA: planning by gradient ascent on forward marginals."""
 
 from ethogram.inference.planning.episodes import Episodes, play_episodes
-from ethogram.inference.planning.sogbofa import Plan, plan
 from ethogram.inference.planning.policy import SogbofaPolicy
 from ethogram.inference.planning.rollout_marginals import rollout
+from ethogram.inference.planning.sogbofa import Plan, plan
 
 __all__ = ["Episodes", "Plan", "SogbofaPolicy", "plan", "play_episodes", "rollout"]

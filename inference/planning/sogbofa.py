@@ -28,7 +28,7 @@ from ethogram.inference.line_search import line_search
 from ethogram.inference.planning.action_limits import project, random_policy_marginals, round_actions
 from ethogram.inference.planning.rollout_marginals import rollout
 from ethogram.models.arguments import require_integer, require_key, require_one_of
-from ethogram.models.planning import PlanningProblem
+from ethogram.models.planning import ActionRules, PlanningProblem
 from ethogram.models.planning.fluent_program import FluentProgram
 
 __all__ = ["DEPTHS", "MODES", "Plan", "plan"]
@@ -72,18 +72,35 @@ class Plan(NamedTuple):
     seconds: float
 
 
-class _Limits(NamedTuple):
-    """Limits of the actions in one state, as arrays."""
+class _Task(NamedTuple):
+    """A decision as arrays: the problem's program, the state, and the limits of the actions in it."""
 
-    low: Array  # (time, action)
+    program: FluentProgram
+    state: Array  # (fluent,)
+    low: Array  # (time, action) of the actions that are searched
     high: Array
     weights: Array  # (sum, action)
     bounds: Array  # (sum,)
     policy: Array  # (action,) marginals of the random policy
+    steps_left: Array
+    discount: Array
+
+    def inside(self, position: Array) -> Array:
+        """Probabilities within the limits."""
+        return project(position, self.low, self.high, self.weights, self.bounds)
+
+    def values(self, position: Array, depth: int) -> Array:
+        """Values (copy,) of actions (time, action, copy); those that are not searched are random."""
+        later = jnp.broadcast_to(
+            self.policy[:, None], (depth - position.shape[0], len(self.policy), position.shape[2])
+        )
+        actions = jnp.concatenate((position, later))
+        return rollout(self.program, self.state, actions, discount=self.discount, steps_left=self.steps_left)
 
 
 class _Climbs(NamedTuple):
     position: Array  # (time, action, copy) of the actions that are searched
+    begins: Array  # (copy,) whether a climb begins at a random point
     resting: Array  # (time, action, copy) where the last climb that came to rest was
     num_climbs: Array
     key: Array
@@ -148,20 +165,37 @@ def plan(
     bucket = next(each for each in DEPTHS if each >= depth)
     left = min(depth, problem.horizon if steps_left is None else steps_left)
     with jax.enable_x64(precision == "float64"):
-        return _plan(
-            key,
-            problem,
-            known,
-            begin,
-            time_limit,
-            mode,
-            bucket,
-            left,
-            num_restarts,
-            max_steps,
-            start,
-            precision,
-        )
+        task = _task(problem, known, mode, bucket, left, precision)
+        climbs = _climbs(key, task, num_restarts, start)
+        decision = _Decision(task, problem.rules, known, bucket)
+        shape = _shape(task, climbs, bucket)
+        if shape not in _SECONDS:
+            decision.consider(decision.advanced(climbs))
+            begin = time.perf_counter()
+            decision.consider(decision.advanced(climbs))
+            _SECONDS[shape] = time.perf_counter() - begin
+            begin, decision = time.perf_counter(), _Decision(task, problem.rules, known, bucket)
+        steps = 0
+        while steps < max_steps:
+            now = time.perf_counter()
+            if steps and now - begin + _SECONDS[shape] > SHARE * time_limit:
+                break
+            climbs = decision.advanced(climbs)
+            decision.consider(climbs)
+            steps += CHUNK
+            _SECONDS[shape] = 0.9 * _SECONDS[shape] + 0.1 * (time.perf_counter() - now)
+    marginals = decision.marginals
+    return Plan(
+        problem.decode_action(marginals[0]),
+        marginals[0],
+        decision.value,
+        marginals,
+        bucket,
+        steps,
+        int(climbs.num_climbs),
+        steps >= max_steps,
+        time.perf_counter() - begin,
+    )
 
 
 def _state(problem: PlanningProblem, state: Any) -> np.ndarray:
@@ -177,72 +211,21 @@ def _state(problem: PlanningProblem, state: Any) -> np.ndarray:
     return known.astype(float)
 
 
-def _plan(
-    key: Array,
-    problem: PlanningProblem,
-    state: np.ndarray,
-    begin: float,
-    time_limit: float,
-    mode: str,
-    depth: int,
-    steps_left: int,
-    copies: int,
-    max_steps: int,
-    start: np.ndarray | None,
-    precision: str,
-) -> Plan:
-    rules, free = problem.rules, 1 if mode == "original" else depth
+def _task(
+    problem: PlanningProblem, state: np.ndarray, mode: str, depth: int, steps_left: int, precision: str
+) -> _Task:
+    rules = problem.rules
     low, high = rules.range(state)
     bounds = rules.bounds(state)
     policy = random_policy_marginals(rules.weights, bounds)
-    first = np.arange(free)[:, None] == 0
-    limits = _Limits(
-        *(
-            jnp.asarray(each, precision)
-            for each in (np.where(first, low, 0), np.where(first, high, 1), rules.weights, bounds, policy)
-        )
-    )
-    program = _on_device(problem, precision)
-    given = (
-        jnp.zeros((free, len(low)), precision) if start is None else _given(start, free, len(low), precision)
-    )
-    traced = (
-        jnp.asarray(state, precision),
-        limits,
+    first = np.arange(1 if mode == "original" else depth)[:, None] == 0
+    given = state, np.where(first, low, 0), np.where(first, high, 1), rules.weights, bounds, policy
+    arrays = [jnp.asarray(each, precision) for each in given]
+    return _Task(
+        _on_device(problem, precision),
+        *arrays,
         jnp.asarray(steps_left, jnp.int32),
         jnp.asarray(problem.discount, precision),
-    )
-    warm = _shape(program, limits, depth, copies, free, precision)
-    climbs = _start(key, given, limits, copies, start is not None)
-    best: tuple[float, np.ndarray] | None = None
-    tried: set[bytes] = set()
-    steps = 0
-    if warm not in _RUN:
-        _advance(program, *traced, climbs, depth=depth).position.block_until_ready()
-        _RUN.add(warm)
-        begin = time.perf_counter()
-    nothing = np.zeros((len(low), 1))
-    while True:
-        points = np.concatenate((np.asarray(climbs.position), np.asarray(climbs.resting)), -1).astype(float)
-        if best is None:
-            points = np.concatenate((points, np.repeat(nothing[None], free, 0)), -1)
-        best = _best(program, traced, rules, state, policy, points, depth, tried, best, precision)
-        spent = time.perf_counter() - begin
-        if steps >= max_steps or spent + (spent / max(steps, CHUNK)) * CHUNK > SHARE * time_limit:
-            break
-        climbs = _advance(program, *traced, climbs, depth=depth)
-        steps += CHUNK
-    value, marginals = best
-    return Plan(
-        problem.decode_action(marginals[0]),
-        marginals[0],
-        value,
-        marginals,
-        depth,
-        steps,
-        int(climbs.num_climbs),
-        steps >= max_steps,
-        time.perf_counter() - begin,
     )
 
 
@@ -256,8 +239,8 @@ def _on_device(problem: PlanningProblem, precision: str) -> FluentProgram:
     return jax.tree.map(moved, problem.program)
 
 
-_RUN: set[Any] = set()
-"""Shapes that are compiled in this process."""
+_SECONDS: dict[Any, float] = {}
+"""Seconds of a chunk of every shape that has run in this process."""
 
 
 def _shape(*parts: Any) -> Any:
@@ -265,120 +248,74 @@ def _shape(*parts: Any) -> Any:
     return tree, tuple(getattr(leaf, "shape", leaf) for leaf in leaves)
 
 
-def _given(start: Any, free: int, count: int, precision: str) -> Array:
-    """The point at which one climb begins, with its last row repeated."""
-    found = np.asarray(start, float)
-    if found.ndim != 2 or found.shape[1] != count or not len(found) or not np.isfinite(found).all():
-        raise ValueError(f"start has shape {found.shape}: expected (time, {count}) probabilities")
-    rows = np.minimum(np.arange(free), len(found) - 1)
-    return jnp.asarray(found[rows], precision)
-
-
-@functools.partial(jax.jit, static_argnames=("copies", "warm"))
-def _start(key: Array, given: Array, limits: _Limits, copies: int, warm: bool) -> _Climbs:
-    key, now = jax.random.split(key)
-    position = jax.random.uniform(now, (*given.shape, copies), given.dtype)
-    if warm:
-        position = position.at[..., 0].set(given)
-    position = project(position, *limits[:4])
-    return _Climbs(position, position, jnp.zeros((), jnp.int32), key)
-
-
-def _actions(limits: _Limits, position: Array, depth: int) -> Array:
-    """Probabilities of all actions (time, action, copy): those searched, then those of the random policy."""
-    later = jnp.broadcast_to(limits.policy[:, None], (depth - position.shape[0], *position.shape[1:]))
-    return jnp.concatenate((position, later))
-
-
-def _values(
-    program: FluentProgram,
-    state: Array,
-    limits: _Limits,
-    steps_left: Array,
-    discount: Array,
-    position: Array,
-    depth: int,
-) -> Array:
-    return rollout(
-        program, state, _actions(limits, position, depth), discount=discount, steps_left=steps_left
-    )
+def _climbs(key: Array, task: _Task, copies: int, start: Any) -> _Climbs:
+    """Climbs before their first step; the first begins at `start`, with its last row repeated, the others at random."""
+    free, count = task.low.shape
+    position = np.zeros((free, count, copies))
+    if start is not None:
+        found = np.asarray(start, float)
+        if found.ndim != 2 or found.shape[1] != count or not len(found) or not np.isfinite(found).all():
+            raise ValueError(f"start has shape {found.shape}: expected (time, {count}) probabilities")
+        position[..., 0] = found[np.minimum(np.arange(free), len(found) - 1)]
+    given = jnp.asarray(position, task.low.dtype)
+    begins = jnp.asarray(np.arange(copies) >= (0 if start is None else 1))
+    return _Climbs(given, begins, given, jnp.zeros((), jnp.int32), key)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
-def _advance(
-    program: FluentProgram,
-    state: Array,
-    limits: _Limits,
-    steps_left: Array,
-    discount: Array,
-    climbs: _Climbs,
-    depth: int,
-) -> _Climbs:
-    """Climbs after some steps; those that have come to rest begin again."""
-
-    def value(position: Array) -> Array:
-        return _values(program, state, limits, steps_left, discount, position, depth)
-
-    def inside(position: Array) -> Array:
-        return project(position, *limits[:4])
+def _advance(task: _Task, climbs: _Climbs, depth: int) -> _Climbs:
+    """Climbs after some steps; those that have come to rest begin again at a random point."""
+    value = functools.partial(task.values, depth=depth)
 
     def one(_: Any, climbs: _Climbs) -> _Climbs:
-        gradient = jax.grad(lambda position: value(position).sum())(climbs.position)
-        position = line_search(value, gradient, climbs.position, inside, rounds=ROUNDS)
-        moved = jnp.sqrt(jnp.mean(jnp.square(position - climbs.position), (0, 1)))
-        ended = moved <= STILL
         key, now = jax.random.split(climbs.key)
-        fresh = inside(jax.random.uniform(now, position.shape, position.dtype))
-        return _Climbs(
-            jnp.where(ended, fresh, position),
-            jnp.where(ended, position, climbs.resting),
-            climbs.num_climbs + ended.sum(dtype=jnp.int32),
-            key,
-        )
+        fresh = jax.random.uniform(now, climbs.position.shape, climbs.position.dtype)
+        before = task.inside(jnp.where(climbs.begins, fresh, climbs.position))
+        gradient = jax.grad(lambda position: value(position).sum())(before)
+        position = line_search(value, gradient, before, task.inside, rounds=ROUNDS)
+        ended = jnp.sqrt(jnp.mean(jnp.square(position - before), (0, 1))) <= STILL
+        resting = jnp.where(ended, position, climbs.resting)
+        return _Climbs(position, ended, resting, climbs.num_climbs + ended.sum(dtype=jnp.int32), key)
 
     return lax.fori_loop(0, CHUNK, one, climbs)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
-def _evaluate(
-    program: FluentProgram,
-    state: Array,
-    limits: _Limits,
-    steps_left: Array,
-    discount: Array,
-    position: Array,
-    depth: int,
-) -> Array:
-    return _values(program, state, limits, steps_left, discount, position, depth)
+def _evaluate(task: _Task, position: Array, depth: int) -> Array:
+    return task.values(position, depth)
 
 
-def _best(
-    program: FluentProgram,
-    traced: tuple[Array, _Limits, Array, Array],
-    rules: Any,
-    state: np.ndarray,
-    policy: np.ndarray,
-    points: np.ndarray,
-    depth: int,
-    tried: set[bytes],
-    best: tuple[float, np.ndarray] | None,
-    precision: str,
-) -> tuple[float, np.ndarray]:
-    """Value and probabilities (time, action) of the best plan whose first action is allowed."""
-    points = points.copy()
-    points[0] = round_actions(rules, state, points[0], policy)
-    fresh = []
-    for copy in range(points.shape[-1]):
-        mark = points[..., copy].tobytes()
-        if mark not in tried:
-            tried.add(mark)
-            fresh.append(copy)
-    if fresh:
-        size = 2 ** math.ceil(math.log2(len(fresh)))
-        chosen = points[..., (fresh + [fresh[0]] * (size - len(fresh)))]
-        values = np.asarray(_evaluate(program, *traced, jnp.asarray(chosen, precision), depth=depth))
-        at = int(np.argmax(values))
-        if best is None or values[at] > best[0]:
-            best = float(values[at]), chosen[..., at]
-    assert best is not None
-    return best
+class _Decision:
+    """The best plan so far whose first action is allowed."""
+
+    def __init__(self, task: _Task, rules: ActionRules, state: np.ndarray, depth: int):
+        self.task, self.rules, self.state, self.depth = task, rules, state, depth
+        self.policy = np.asarray(task.policy, float)
+        self.value, self.marginals = -math.inf, np.zeros(task.low.shape)
+        self.seen: set[bytes] = set()
+
+    def advanced(self, climbs: _Climbs) -> _Climbs:
+        """Climbs after some steps."""
+        return _advance(self.task, climbs, depth=self.depth)
+
+    def consider(self, climbs: _Climbs) -> None:
+        """Round the points of climbs, and doing nothing, and keep the best by value."""
+        position = np.asarray(climbs.position, float)
+        points = np.concatenate((position, np.asarray(climbs.resting, float)), -1)
+        if not self.seen:
+            points = np.concatenate((points, np.zeros((*self.task.low.shape, 1))), -1)
+        points[0] = round_actions(self.rules, self.state, points[0], self.policy)
+        fresh = []
+        for copy, mark in enumerate(each.tobytes() for each in np.moveaxis(points, -1, 0)):
+            if mark not in self.seen:
+                self.seen.add(mark)
+                fresh.append(copy)
+        copies = position.shape[-1]  # of one size, so that one program evaluates all
+        for i in range(0, len(fresh), copies):
+            chosen = points[..., np.resize(fresh[i : i + copies], copies)]
+            values = np.asarray(
+                _evaluate(self.task, jnp.asarray(chosen, self.task.low.dtype), depth=self.depth)
+            )
+            at = int(np.argmax(values))
+            if values[at] > self.value:
+                self.value, self.marginals = float(values[at]), chosen[..., at]
