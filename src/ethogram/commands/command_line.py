@@ -114,6 +114,27 @@ def _parser() -> _Parser:
     play.add_argument("--moves", type=_integer(1), metavar="N", help="stop after so many moves (no limit)")
     play.set_defaults(run=_play)
 
+    plan = commands.add_parser(
+        "plan",
+        help="plan in an RDDL problem",
+        description="Plays episodes of a problem in RDDL by online planning: gradient ascent on forward marginals "
+        "(SOGBOFA). DOMAIN and INSTANCE are files, or a name and number of rddlrepository, such as "
+        "SysAdmin_MDP_ippc2011 1. Needs the extra ethogram[planning].",
+    )
+    plan.add_argument("domain", metavar="DOMAIN", help="domain file, or a name")
+    plan.add_argument("instance", metavar="INSTANCE", help="instance file, or a number")
+    plan.add_argument("--episodes", type=_integer(1), default=30, metavar="N", help="number of episodes (30)")
+    plan.add_argument("--seconds", type=_seconds, default=0.05, metavar="S", help="time of a decision (0.05)")
+    plan.add_argument("--depth", type=_integer(1), metavar="N", help="steps to look ahead (measured)")
+    plan.add_argument("--mode", choices=("original", "conformant"), default="original", help="%(choices)s")
+    plan.add_argument(
+        "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
+    )
+    plan.add_argument(
+        "--json", type=Path, metavar="FILE", help="record of the episodes; an unfinished one is gone on from"
+    )
+    plan.set_defaults(run=_plan)
+
     mmap = commands.add_parser(
         "mmap",
         help="marginal MAP in a Bayesian network",
@@ -186,6 +207,19 @@ def _play(arguments: argparse.Namespace) -> int:
     try:
         play_tetris(arguments.out, **settings)
     except ValueError as error:
+        return _refuse(str(error))
+    return 0
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    with _quits_at_once():
+        from ethogram.commands.plan import play
+
+        use_compilation_cache()
+    settings = {name: getattr(arguments, name) for name in ("episodes", "seconds", "depth", "mode", "seed")}
+    try:
+        play(arguments.domain, arguments.instance, json_file=arguments.json, **settings)
+    except (ImportError, ValueError, FileNotFoundError) as error:
         return _refuse(str(error))
     return 0
 
