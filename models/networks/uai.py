@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.tokens import Tokens, read_text, write_text
+from ethogram.models.networks.tokens import MOST_AXES, Tokens, read_text, write_text
 
 __all__ = [
     "Factors",
-    "bayes_net_of",
     "parse_uai",
     "read_evidence",
     "read_factors",
@@ -77,6 +76,10 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
         scopes.append(scope)
     tables = []
     for i, scope in enumerate(scopes):
+        if len(scope) > MOST_AXES:
+            raise tokens.error(
+                f"scope {i} has {len(scope)} variables, and {MOST_AXES} is the most there can be"
+            )
         shape = tuple(sizes[variable] for variable in scope)
         wanted = int(np.prod(shape, dtype=object))
         length = tokens.integer(f"the size of table {i}", 0)
@@ -85,25 +88,6 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
         tables.append(tokens.reals(wanted, f"table {i}").reshape(shape))
     tokens.end()
     return Factors(kind.upper(), sizes, tuple(scopes), tuple(tables))
-
-
-def bayes_net_of(path: str | os.PathLike, factors: Factors, names: Mapping[str, Any]) -> BayesNet:
-    """The network of a BAYES file; ``path`` is for messages, ``names`` as :func:`read_names` gives them."""
-    place: dict[int, int] = {}
-    for i, scope in enumerate(factors.scopes):
-        if not scope:
-            raise ValueError(f"{os.fspath(path)}: scope {i} is empty: its last variable must be the child")
-        if scope[-1] in place:
-            twice = f"{place[scope[-1]]} and {i}"
-            raise ValueError(f"{os.fspath(path)}: variable {scope[-1]} has two tables, {twice}")
-        place[scope[-1]] = i
-    missing = next((variable for variable in range(len(factors.sizes)) if variable not in place), None)
-    if missing is not None:
-        fault = f"variable {missing} has no table: the child is the last of a scope"
-        raise ValueError(f"{os.fspath(path)}: {fault}")
-    order = [place[variable] for variable in range(len(place))]
-    parents = tuple(factors.scopes[i][:-1] for i in order)
-    return BayesNet(tuple(factors.tables[i] for i in order), parents, **names)
 
 
 def read_names(path: str | os.PathLike) -> dict[str, Any]:
