@@ -7,6 +7,7 @@ row a parent configuration, with a ``default`` for missing ones. Properties and 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -14,11 +15,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.tokens import Tokens, read_text, write_text
+from ethogram.models.networks.tokens import MOST_AXES, MOST_CELLS, Tokens, errors_of, read_text, write_text
 
 __all__ = ["parse_bif", "read_bif", "write_bif"]
 
-WORD = re.compile(r'"[^"]*"|[{}()\[\],;|]|[^\s{}()\[\],;|"]+')
+WORD = re.compile(r'"[^"]*"|["{}()\[\],;|]|[^\s{}()\[\],;|"]+')
 COMMENT = re.compile(r'"[^"]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 PLAIN = re.compile(r'(?!.*(?://|/\*))[^\s{}()\[\],;|"]+')
 
@@ -63,7 +64,8 @@ def parse_bif(path: str | os.PathLike, text: str) -> BayesNet:
     number = {name: i for i, name in enumerate(states)}
     parents_of = tuple(tuple(number[parent] for parent in tables[name][0]) for name in states)
     whole = tuple(tables[name][1] for name in states)
-    return BayesNet(whole, parents_of, names=tuple(states), state_names=tuple(states.values()))
+    with errors_of(path):
+        return BayesNet(whole, parents_of, names=tuple(states), state_names=tuple(states.values()))
 
 
 def write_bif(path: str | os.PathLike, network: BayesNet) -> None:
@@ -103,7 +105,7 @@ class _Parser(Tokens):
 
     def name(self, what: str) -> str:
         word = self.take(what)
-        if word[0] == '"':
+        if word[0] == '"' and len(word) > 1:
             return word[1:-1]
         if not PLAIN.fullmatch(word):
             raise self.error(f"expected {what}, found {word!r}")
@@ -148,6 +150,8 @@ class _Parser(Tokens):
                 raise self.error(f"variable {name!r} has {count} states, but {len(found)} names")
         if found is None:
             raise self.error(f"variable {name!r} has no type")
+        if len(set(found)) < len(found):
+            raise self.error(f"variable {name!r} has two states of one name")
         return name, found
 
     def probability(self, states: dict[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...], np.ndarray]:
@@ -161,6 +165,11 @@ class _Parser(Tokens):
         elif mark != ")":
             raise self.error(f"expected '|' or ')', found {mark!r}")
         shape = tuple(len(states[each]) for each in (*parents, name))
+        if len(set(parents)) < len(parents) or name in parents:
+            raise self.error(f"a parent of {name!r} is repeated, or is its own")
+        if len(shape) > MOST_AXES or math.prod(shape) > MOST_CELLS:
+            cells = f"{math.prod(shape)} entries of {len(shape)} variables"
+            raise self.error(f"the table of {name!r} would have {cells}, more than is read")
         table, filled = np.zeros(shape), np.zeros(shape[:-1], bool)
         default = None
         self.expect("{")
@@ -202,13 +211,12 @@ class _Parser(Tokens):
     def numbers(self, count: int) -> list[float]:
         """Numbers between commas or blanks, up to a semicolon, which is taken too."""
         found = []
-        while (word := self.take("a number or ';'")) != ";":
+        while (word := self.peek()) != ";":
             if word == ",":
-                continue
-            try:
-                found.append(float(word))
-            except ValueError:
-                raise self.error(f"expected a number, found {word!r}") from None
+                self.take("','")
+            else:
+                found.append(self.real("a number"))
+        self.expect(";")
         if len(found) != count:
             raise self.error(f"expected {count} numbers, found {len(found)}")
         return found

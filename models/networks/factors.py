@@ -19,11 +19,9 @@ import numpy as np
 
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.uai import Factors
+from ethogram.models.networks.uai_families import ROUNDING
 
 __all__ = ["FactorNetwork", "network_of_factors"]
-
-ROUNDING = 2e-4
-"""Deviation from one of the sums of a factor that is a conditional table: files are rounded to four digits."""
 
 
 class FactorNetwork(NamedTuple):

@@ -8,8 +8,9 @@ import re
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.bif import parse_bif
 from ethogram.models.networks.factors import FactorNetwork, network_of_factors
-from ethogram.models.networks.tokens import read_text
-from ethogram.models.networks.uai import bayes_net_of, parse_uai, read_names
+from ethogram.models.networks.tokens import errors_of, read_text
+from ethogram.models.networks.uai import parse_uai, read_names
+from ethogram.models.networks.uai_families import bayes_net_of
 
 __all__ = ["read", "read_network"]
 
@@ -51,7 +52,8 @@ def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> Fac
     given = {} if names is None else read_names(names)
     if factors.kind == "BAYES":
         return FactorNetwork(bayes_net_of(path, factors, given), {})
-    return network_of_factors(factors, **given)
+    with errors_of(path):
+        return network_of_factors(factors, **given)
 
 
 def read_network(path: str | os.PathLike, names: str | os.PathLike | None = None) -> BayesNet:

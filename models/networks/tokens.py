@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
+import math
 import os
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Tokens", "read_text", "write_text"]
+__all__ = [
+    "MOST_AXES",
+    "MOST_CELLS",
+    "Tokens",
+    "decoded",
+    "errors_of",
+    "read_bytes",
+    "read_text",
+    "write_text",
+]
+
+MOST_AXES = 32
+"""Variables of the largest family that is read; NumPy's arrays had no more axes before its version 2."""
+
+MOST_CELLS = 2**27
+"""Entries of the largest table that is read, one GiB."""
 
 WORD = re.compile(r"\S+")
 COMMENT = re.compile(r"#[^\n]*")
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Tokens:
@@ -78,12 +97,21 @@ class Tokens:
     def integer(self, what: str, least: int, most: int | None = None) -> int:
         """The next token as an integer in ``least..most``."""
         word = self.take(what)
-        try:
-            number = int(word)
-        except ValueError:
-            raise self.error(f"expected {what}, found {word!r}") from None
+        if not INTEGER.fullmatch(word):
+            raise self.error(f"expected {what}, found {word!r}")
+        number = int(word)
         if number < least or (most is not None and number > most):
             raise self.error(f"{what} is {number}, outside {least}..{'' if most is None else most}")
+        return number
+
+    def real(self, what: str) -> float:
+        """The next token as a finite, nonnegative number."""
+        word = self.take(what)
+        if not _is_number(word):
+            raise self.error(f"expected {what}, found {word!r}")
+        number = float(word)
+        if not 0 <= number < math.inf:
+            raise self.error(f"{what} is {word}: it must be finite and nonnegative")
         return number
 
     def reals(self, count: int, what: str) -> np.ndarray:
@@ -94,14 +122,12 @@ class Tokens:
             raise self.error(f"{what} ends after {len(words)} of its {count} entries")
         try:
             numbers = np.array(words, dtype=np.float64)
+            plain = _is_plain("".join(words))
         except ValueError:
-            for word in words:
-                self.place += 1
-                try:
-                    float(word)
-                except ValueError:
-                    raise self.error(f"expected a number in {what}, found {word!r}") from None
-            raise
+            plain = False
+        if not plain:
+            self.place += next(i for i, word in enumerate(words) if not _is_number(word)) + 1
+            raise self.error(f"expected a number in {what}, found {self.words[self.place - 1]!r}")
         wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
         if len(wrong):
             self.place += int(wrong[0]) + 1
@@ -116,22 +142,59 @@ class Tokens:
             raise self.error(f"expected the end of the file, found {self.words[self.place - 1]!r}")
 
 
+def _is_plain(word: str) -> bool:
+    """False where Python would read more as a number than the formats have: underscores, digits of other scripts."""
+    return word.isascii() and "_" not in word
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return _is_plain(word)
+
+
 def _blanked(found: re.Match[str]) -> str:
     """Blanks in a comment's place, so that lines still count; a quoted name stays."""
     return found.group() if found.group()[0] == '"' else re.sub(r"[^\n]", " ", found.group())
 
 
-def read_text(path: str | os.PathLike) -> str:
-    """Content of a text file, decompressed where its name ends in ``.gz``; ValueError unless it is whole and UTF-8."""
+def read_bytes(path: str | os.PathLike) -> bytes:
+    """Content of a file, decompressed where its name ends in ``.gz``; ValueError unless it is whole."""
     try:
         if os.fspath(path).endswith(".gz"):
-            with gzip.open(path, "rt", encoding="utf-8") as file:
+            with gzip.open(path, "rb") as file:
                 return file.read()
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{os.fspath(path)} cannot be decompressed, or is truncated: {error}") from None
+
+
+def decoded(path: str | os.PathLike, content: bytes) -> str:
+    """The text of a file, without a byte order mark; ValueError unless it is UTF-8."""
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{os.fspath(path)} is not UTF-8 text: invalid byte at {error.start}") from None
+        utf16 = ", and starts as UTF-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        raise ValueError(
+            f"{os.fspath(path)} is not UTF-8 text: invalid byte at {error.start}{utf16}"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_text(path: str | os.PathLike) -> str:
+    """Content of a text file, decompressed where its name ends in ``.gz``; ValueError unless it is whole and UTF-8."""
+    return decoded(path, read_bytes(path))
+
+
+@contextlib.contextmanager
+def errors_of(path: str | os.PathLike) -> Iterator[None]:
+    """The file in front of messages that know nothing of files, such as those of a network's constructor."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

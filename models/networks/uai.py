@@ -4,7 +4,8 @@ A network file starts with BAYES or MARKOV, the number of variables and their nu
 every table (of a BAYES file, the child last) and the tables themselves, the last variable of a scope changing fastest.
 Tokens are separated by any white space, ``#`` starts a comment, and a name that ends in ``.gz`` is a compressed file.
 An evidence file has pairs of variable and state after their number, in the dialect of the PASCAL 2011 challenge with
-the number of samples in front; a query file the MAP variables after their number. Names are in a JSON file.
+the number of samples in front; a query file the MAP variables after their number. Both may have names instead
+(``named_files.py``). Names of a network's variables and states are in a JSON file.
 """
 
 from __future__ import annotations
@@ -17,11 +18,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.tokens import Tokens, read_text, write_text
+from ethogram.models.networks.named_files import (
+    is_json,
+    json_samples,
+    json_variables,
+    line_sample,
+    line_variables,
+    parse_json,
+)
+from ethogram.models.networks.tokens import MOST_AXES, Tokens, read_text, write_text
 
 __all__ = [
     "Factors",
-    "bayes_net_of",
     "parse_uai",
     "read_evidence",
     "read_factors",
@@ -77,6 +85,10 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
         scopes.append(scope)
     tables = []
     for i, scope in enumerate(scopes):
+        if len(scope) > MOST_AXES:
+            raise tokens.error(
+                f"scope {i} has {len(scope)} variables, and {MOST_AXES} is the most there can be"
+            )
         shape = tuple(sizes[variable] for variable in scope)
         wanted = int(np.prod(shape, dtype=object))
         length = tokens.integer(f"the size of table {i}", 0)
@@ -87,39 +99,22 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
     return Factors(kind.upper(), sizes, tuple(scopes), tuple(tables))
 
 
-def bayes_net_of(path: str | os.PathLike, factors: Factors, names: Mapping[str, Any]) -> BayesNet:
-    """The network of a BAYES file; ``path`` is for messages, ``names`` as :func:`read_names` gives them."""
-    place: dict[int, int] = {}
-    for i, scope in enumerate(factors.scopes):
-        if not scope:
-            raise ValueError(f"{os.fspath(path)}: scope {i} is empty: its last variable must be the child")
-        if scope[-1] in place:
-            twice = f"{place[scope[-1]]} and {i}"
-            raise ValueError(f"{os.fspath(path)}: variable {scope[-1]} has two tables, {twice}")
-        place[scope[-1]] = i
-    missing = next((variable for variable in range(len(factors.sizes)) if variable not in place), None)
-    if missing is not None:
-        fault = f"variable {missing} has no table: the child is the last of a scope"
-        raise ValueError(f"{os.fspath(path)}: {fault}")
-    order = [place[variable] for variable in range(len(place))]
-    parents = tuple(factors.scopes[i][:-1] for i in order)
-    return BayesNet(tuple(factors.tables[i] for i in order), parents, **names)
-
-
 def read_names(path: str | os.PathLike) -> dict[str, Any]:
     """Arguments ``names`` and ``state_names`` of a network, from a JSON file with ``names`` and ``states``."""
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{os.fspath(path)}, line {error.lineno}: not JSON: {error.msg}") from None
+    content = parse_json(path, read_text(path))
     if not isinstance(content, dict) or "names" not in content:
         raise ValueError(f'{os.fspath(path)} has no "names": give {{"names": [...], "states": [[...], ...]}}')
     states = content.get("states")
     for name, value in (("names", content["names"]), ("states", states)):
-        if not isinstance(value, list | None):
+        if not isinstance(value, list) and (name == "names" or value is not None):
             raise ValueError(f'{os.fspath(path)}: "{name}" must be a list, one entry a variable')
     if states is not None and not all(isinstance(each, list) for each in states):
         raise ValueError(f'{os.fspath(path)}: every entry of "states" must be a list of names')
+    for each in (content["names"], *(states or ())):
+        wrong = next((name for name in each if not isinstance(name, str)), None)
+        if wrong is not None or len(set(each)) < len(each):
+            fault = "a name appears twice" if wrong is None else f"{wrong!r} is not a string"
+            raise ValueError(f"{os.fspath(path)}: names must be unique strings; {fault}")
     state_names = None if states is None else tuple(tuple(each) for each in states)
     return {"names": tuple(content["names"]), "state_names": state_names}
 
@@ -145,7 +140,11 @@ def write_network(path: str | os.PathLike, network: BayesNet, names: str | os.Pa
 
 
 def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None = None) -> dict[int, int]:
-    """Observed states by variable, from one sample of an evidence file of either dialect.
+    """Observed states by variable, from one sample of an evidence file.
+
+    The file is in either dialect of the UAI format; or has one ``variable = state`` or ``variable state`` a line, by
+    names or numbers, with comments after ``#``; or is a JSON object of states by variable, or several, which are
+    samples, in a list or one a line. Integers alone are always read as UAI.
 
     Parameters
     ----------
@@ -156,20 +155,19 @@ def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None
     ValueError : the file is malformed, a variable or state does not exist or is repeated, there is no such sample, or
         there are several and `sample` is None.
     """
-    tokens = Tokens(path, read_text(path))
+    text = read_text(path)
+    if is_json(text):
+        return _chosen(path, json_samples(path, text, network), sample)
+    tokens = Tokens(path, text)
+    if not _is_uai(tokens, network):
+        return _chosen(path, [line_sample(path, text, network)], sample)
     numbers = [tokens.integer(f"integer {i}", 0) for i in range(len(tokens.words))]
     if numbers and len(numbers) == 1 + 2 * numbers[0] and not _one_sample_a_line(tokens, numbers):
         samples = [range(1, len(numbers))]
     else:
         samples = _samples(tokens, numbers)
-    if sample is None and len(samples) > 1:
-        raise ValueError(
-            f"{os.fspath(path)} has {len(samples)} samples of evidence: keep one, or read it by read_evidence(sample=)"
-        )
-    if not 0 <= (sample or 0) < max(len(samples), 1):
-        raise ValueError(f"sample is {sample}, but {os.fspath(path)} has {len(samples)}")
     found: dict[int, int] = {}
-    for place in (samples[sample or 0] if samples else range(0))[::2]:
+    for place in _chosen(path, samples or [range(0)], sample)[::2]:
         number = network.variable(numbers[place], tokens.where(place))
         if number in found:
             raise ValueError(f"{tokens.where(place)}: variable {number} appears twice")
@@ -189,17 +187,26 @@ def write_evidence(path: str | os.PathLike, network: BayesNet, evidence: Mapping
 def read_map_variables(path: str | os.PathLike, network: BayesNet) -> tuple[int, ...]:
     """MAP variables of a query file.
 
+    The file is in the UAI format; or has one name a line, with comments after ``#``; or is a JSON list of names and
+    numbers. Integers alone are always read as UAI.
+
     Raises
     ------
     ValueError : the file is malformed, or a variable does not exist or is repeated.
     """
-    tokens = Tokens(path, read_text(path))
-    count = tokens.integer("the number of MAP variables", 1)
-    found = [tokens.integer(f"MAP variable {i}", 0, network.num_variables - 1) for i in range(count)]
-    tokens.end()
-    if len(set(found)) < count:
+    text = read_text(path)
+    tokens = Tokens(path, text)
+    if is_json(text):
+        found = json_variables(path, text, network)
+    elif not tokens.words or _is_uai(tokens, network):
+        count = tokens.integer("the number of MAP variables", 1)
+        found = [tokens.integer(f"MAP variable {i}", 0, network.num_variables - 1) for i in range(count)]
+        tokens.end()
+    else:
+        found = line_variables(path, text, network)
+    if len(set(found)) < len(found):
         twice = next(variable for variable in found if found.count(variable) > 1)
-        raise ValueError(f"{os.fspath(path)}: variable {twice} appears twice")
+        raise ValueError(f"{os.fspath(path)}: variable {network.names[twice]} appears twice")
     return tuple(found)
 
 
@@ -207,6 +214,32 @@ def write_map_variables(path: str | os.PathLike, network: BayesNet, variables: S
     """Write a query file of MAP variables given by number or name."""
     numbers = [network.variable(name, "variables") for name in variables]
     write_text(path, " ".join(map(str, (len(numbers), *numbers))) + "\n")
+
+
+def _is_uai(tokens: Tokens, network: BayesNet) -> bool:
+    """Whether a file of evidence or a query has numbers in the UAI format, and not names."""
+    first = tokens.peek()
+    if first is None or "=" in tokens.text or not _is_integer(first):
+        return first is None
+    return first not in network.names or all(map(_is_integer, tokens.words))
+
+
+def _is_integer(word: str) -> bool:
+    return word.isascii() and word.removeprefix("-").isdecimal()
+
+
+def _chosen(path: str | os.PathLike, samples: Sequence[Any], sample: int | None) -> Any:
+    """The sample of a number, or the only one."""
+    count = len(samples)
+    if sample is None and count > 1:
+        raise ValueError(
+            f"{os.fspath(path)} has {count} samples of evidence, numbered 0 to {count - 1}: choose one by sample= (by "
+            "--sample of ethogram mmap)"
+        )
+    if sample is not None and not (isinstance(sample, int | np.integer) and 0 <= sample < count):
+        are = "1 sample, number 0" if count == 1 else f"{count} samples, numbered 0 to {count - 1}"
+        raise ValueError(f"sample is {sample}, but {os.fspath(path)} has {are}")
+    return samples[sample or 0]
 
 
 def _samples(tokens: Tokens, numbers: list[int]) -> list[range]:

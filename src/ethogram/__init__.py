@@ -24,7 +24,11 @@ _ROOMS = {
     "ethogram.inference.export": ("to_arviz",),
     "ethogram.inference.imitation": ("imitate",),
     "ethogram.inference.intents": ("infer_intents",),
-    "ethogram.inference.networks": ("solve_mmap",),
+    "ethogram.inference.networks": (
+        "ImpossibleEvidenceError",
+        "WidthError",
+        "solve_mmap",
+    ),
     "ethogram.inference.refresh": ("refresh_posterior",),
     "ethogram.inference.rewards": (
         "RewardGuide",

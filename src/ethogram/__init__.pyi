@@ -17,6 +17,8 @@ from ethogram.inference.conjugate import robbins_monro as robbins_monro
 from ethogram.inference.export import to_arviz as to_arviz
 from ethogram.inference.imitation import imitate as imitate
 from ethogram.inference.intents import infer_intents as infer_intents
+from ethogram.inference.networks import ImpossibleEvidenceError as ImpossibleEvidenceError
+from ethogram.inference.networks import WidthError as WidthError
 from ethogram.inference.networks import solve_mmap as solve_mmap
 from ethogram.inference.refresh import refresh_posterior as refresh_posterior
 from ethogram.inference.rewards import RewardGuide as RewardGuide

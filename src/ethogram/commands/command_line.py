@@ -20,6 +20,7 @@ __all__ = ["METHODS", "main", "use_compilation_cache"]
 
 OUTPUT_CLOSED, BAD_INPUT, IMPOSSIBLE, NOTHING_FOUND, INTERRUPTED = 1, 2, 3, 4, 130
 METHODS = ("hybrid", "ags", "exact", "mpbp", "mpbp-cavity", "mpe", "sequential", "marginal")
+FORMATS = ("text", "json", "uai")
 GAMES = ("tetris",)
 LARGEST_SEED = 2**32 - 1
 
@@ -145,9 +146,19 @@ def _parser() -> _Parser:
     mmap.add_argument(
         "network", type=Path, metavar="NETWORK", help="UAI (BAYES or MARKOV) or BIF file, may be .gz"
     )
-    mmap.add_argument("--evidence", type=Path, metavar="FILE", help="UAI evidence file (none)")
     mmap.add_argument(
-        "--map", required=True, metavar="FILE|LIST", help="query file, or names separated by commas"
+        "--evidence",
+        metavar="FILE|LIST",
+        help="file (UAI, one 'variable = state' a line, or JSON), or variable=state,variable=state (none)",
+    )
+    mmap.add_argument(
+        "--sample", type=_integer(0), metavar="K", help="sample of an evidence file with several, from 0"
+    )
+    mmap.add_argument(
+        "--map",
+        required=True,
+        metavar="FILE|LIST",
+        help="file (UAI, one name a line, or JSON), or names separated by commas",
     )
     mmap.add_argument(
         "--names", type=Path, metavar="FILE", help="JSON with the variable and state names of a UAI file"
@@ -156,6 +167,12 @@ def _parser() -> _Parser:
     mmap.add_argument("--time-limit", type=_seconds, default=10.0, metavar="S", help="seconds (10)")
     mmap.add_argument(
         "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
+    )
+    mmap.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="what is printed: text; json; or uai, the MMAP result of the UAI competitions (text)",
     )
     mmap.add_argument("--json", type=Path, metavar="FILE", help="also write the result there")
     mmap.set_defaults(run=_mmap)
@@ -234,12 +251,14 @@ def _mmap(arguments: argparse.Namespace) -> int:
         result = answer(
             arguments.network,
             evidence=arguments.evidence,
+            sample=arguments.sample,
             variables=arguments.map,
             names=arguments.names,
             method=arguments.method,
             time_limit=arguments.time_limit,
             seed=arguments.seed,
             json_file=arguments.json,
+            form=arguments.format,
         )
     except ValueError as error:
         return _refuse(str(error), IMPOSSIBLE if isinstance(error, ImpossibleEvidenceError) else BAD_INPUT)

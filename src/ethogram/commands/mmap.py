@@ -1,10 +1,9 @@
-"""The command `ethogram mmap`: reads a network, evidence and MAP variables from files, and prints the answer."""
+"""The command `ethogram mmap`: reads a network, evidence and MAP variables, and prints the answer."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -12,29 +11,31 @@ from typing import Any
 
 import jax
 
+from ethogram.commands.mmap_arguments import take_evidence, take_variables
 from ethogram.inference.networks.solve_mmap import MarginalMAPResult, solve_mmap
-from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.networks.read_network import read
 from ethogram.models.networks.tokens import write_text
-from ethogram.models.networks.uai import read_evidence, read_map_variables
 
-__all__ = ["answer", "record", "take_variables"]
+__all__ = ["answer", "record"]
 
 
 def answer(
     network: Path,
     *,
-    evidence: Path | None,
+    evidence: str | None,
+    sample: int | None,
     variables: str,
     names: Path | None,
     method: str,
     time_limit: float,
     seed: int,
     json_file: Path | None,
+    form: str,
 ) -> MarginalMAPResult:
-    """The result of a marginal MAP query given by files; printed, and written to a JSON file where one is given.
+    """The result of a marginal MAP query; printed in a form, and written to a JSON file where one is given.
 
+    Evidence and variables are files or lists; the form is ``"text"``, ``"json"`` or ``"uai"``.
     An OSError or ValueError where a file cannot be read or is malformed; ImpossibleEvidenceError as `solve_mmap`.
     """
     with warnings.catch_warnings(record=True) as caught:
@@ -42,7 +43,7 @@ def answer(
         found, of_factors = read(network, names)
     for warning in caught:
         print(f"ethogram: {warning.message}", file=sys.stderr)
-    observed = {} if evidence is None else read_evidence(evidence, found)
+    observed = take_evidence(evidence, sample, found)
     maximised = take_variables(variables, found)
     for argument, numbers in (("--evidence", observed), ("--map", maximised)):
         for number in numbers:
@@ -53,20 +54,13 @@ def answer(
     result = solve_mmap(jax.random.key(seed), query, method, time_limit=time_limit)
     if json_file is not None:
         write_text(json_file, json.dumps(record(result), indent=1) + "\n")
-    print(_summary(result))
+    if form == "json":
+        print(json.dumps(record(result), indent=1))
+    elif form == "text":
+        print(_summary(result))
+    elif result.log_probability > -math.inf:
+        print(_uai_result(query, result))
     return result
-
-
-def take_variables(text: str, network: BayesNet) -> tuple[int, ...]:
-    """MAP variables of a query file, or of a comma-separated list of numbers and names; a ValueError for others."""
-    if os.path.exists(text):
-        return read_map_variables(text, network)
-    found = []
-    for word in (word.strip() for word in text.split(",")):
-        if word:
-            named = word in network.names or not word.isdecimal()
-            found.append(network.variable(word if named else int(word), "--map (not a file)"))
-    return tuple(found)
 
 
 def record(result: MarginalMAPResult) -> dict[str, Any]:
@@ -82,6 +76,13 @@ def record(result: MarginalMAPResult) -> dict[str, Any]:
         "method": result.method,
         "seconds": result.seconds,
     }
+
+
+def _uai_result(query: MarginalMAP, result: MarginalMAPResult) -> str:
+    """The result in the format of the UAI 2014 inference competition: the task, then pairs of variable and state."""
+    pairs = zip(query.map_variables, result.states.tolist(), strict=True)
+    numbers = [len(query.map_variables), *(number for pair in pairs for number in pair)]
+    return f"MMAP\n{' '.join(map(str, numbers))}"
 
 
 def _summary(result: MarginalMAPResult) -> str:

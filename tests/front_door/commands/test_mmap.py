@@ -201,3 +201,114 @@ def test_files_that_are_cut_short_or_no_text(tmp_path, capsys):
         words = ["mmap", str(tmp_path / "n.uai"), "--map", "0", "--names", str(tmp_path / "names.json")]
         assert main(words) == 2
         assert "names.json: " in capsys.readouterr().err
+
+
+def test_evidence_by_name_says_the_same_as_by_number(files, capsys):
+    network = diagnosis.heating()
+    pairs = [
+        (
+            network.names[network.variable(name)],
+            network.state_names[network.variable(name)][network.state(network.variable(name), state)],
+        )
+        for name, state in diagnosis.COMPLAINTS.items()
+    ]
+    (files / "lines.txt").write_text("".join(f"{name} = {state}\n" for name, state in pairs))
+    (files / "blanks.txt").write_text("".join(f"{name} {state}\n" for name, state in pairs))
+    (files / "object.json").write_text(json.dumps(dict(pairs)))
+    (files / "names.txt").write_text("\n".join(diagnosis.FAULTS))
+    listed = ", ".join(f"{name}={state}" for name, state in pairs)
+    answers = []
+    for evidence in ("complaints.evid", "lines.txt", "blanks.txt", "object.json", listed):
+        words = ["heating.bif.gz", "--evidence", evidence, "--map", "names.txt", "--format", "json"]
+        assert run(files, *words) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+        del answers[-1]["seconds"]
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0]["assignment"]["valve stuck"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--evidence", "soot=maybe"],
+            "--evidence (not a file): soot has no state 'maybe'; its states are no, yes",
+        ),
+        (["--evidence", "nothing.txt"], "--evidence (not a file): expected 'variable = state' or"),
+        (["--evidence", "nobody=yes"], "--evidence (not a file): no variable is named 'nobody'"),
+        (["--evidence", "soot=yes,soot=no"], "--evidence (not a file): variable soot appears twice"),
+        (["--evidence", ""], "--evidence is empty"),
+        (["--evidence", "soot=yes", "--sample", "0"], "--evidence is a list"),
+        (["--sample", "0"], "there is no --evidence"),
+    ],
+)
+def test_evidence_that_does_not_fit(files, words, message, capsys):
+    assert run(files, "heating.bif.gz", "--map", "pump worn", *words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_word_that_is_a_file_and_a_list_is_refused(files, monkeypatch, capsys):
+    monkeypatch.chdir(files)
+    (files / "soot").write_text("pump worn\n")
+    (files / "soot=yes").write_text("soot = no\n")
+    words = ["mmap", "heating.bif.gz", "--format", "uai", "--method", "mpe", "--map"]
+    assert main([*words, "soot"]) == 2
+    assert "--map: 'soot' is a file and a list as well: write './soot' for the file, or 'soot,' for the" in (
+        capsys.readouterr().err
+    )
+    assert main([*words, "pump worn", "--evidence", "soot=yes"]) == 2
+    assert "--evidence: 'soot=yes' is a file and a list as well" in capsys.readouterr().err
+    network = diagnosis.heating()
+    for text, name in (("./soot", "pump worn"), ("soot,", "soot")):
+        assert main([*words, text]) == 0
+        assert capsys.readouterr().out.split()[:3] == ["MMAP", "1", str(network.variable(name))]
+    (files / "pump worn").mkdir()
+    assert main([*words, "pump worn"]) == 0
+
+
+def test_samples_are_chosen_and_never_guessed(tmp_path, capsys):
+    (tmp_path / "n.uai").write_text("BAYES 2 2 2 2 1 0 2 0 1 2 .6 .4 4 .9 .1 .2 .8")
+    (tmp_path / "e.evid").write_text("2\n1 1 0\n1 1 1\n")
+    words = [
+        "mmap",
+        str(tmp_path / "n.uai"),
+        "--map",
+        "0",
+        "--evidence",
+        str(tmp_path / "e.evid"),
+        "--format",
+        "uai",
+    ]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "e.evid has 2 samples of evidence, numbered 0 to 1: choose one by sample= (by --sample" in said
+    for sample in (0, 1):
+        assert main([*words, "--sample", str(sample)]) == 0
+        assert capsys.readouterr().out == f"MMAP\n1 0 {sample}\n"
+    assert main([*words, "--sample", "2"]) == 2
+    assert "sample is 2, but" in capsys.readouterr().err
+    for wrong in ("-1", "first"):
+        with pytest.raises(SystemExit) as caught:
+            main([*words, "--sample", wrong])
+        assert caught.value.code == 2
+        assert "--sample" in capsys.readouterr().err
+
+
+def test_the_result_of_the_competitions(files, capsys):
+    words = ["heating.uai", "--evidence", "complaints.evid", "--map", "faults.map", "--json", "answer.json"]
+    assert run(files, *words, "--format", "uai") == 0
+    task, solution = capsys.readouterr().out.splitlines()
+    network = diagnosis.heating()
+    numbers = list(map(int, solution.split()))
+    assert (task, numbers[0], len(numbers)) == ("MMAP", len(diagnosis.FAULTS), 1 + 2 * len(diagnosis.FAULTS))
+    assert numbers[1::2] == [network.variable(name) for name in diagnosis.FAULTS]
+    told = json.loads((files / "answer.json").read_text())["assignment"]
+    assert numbers[2::2] == list(told.values())
+
+
+def test_a_network_of_pgmpy_is_said_to_be_one(tmp_path, capsys):
+    (tmp_path / "n.uai").write_text("BAYES 2 2 2 2 1 0 2 0 1 2 .6 .4 4 .9 .2 .1 .8")
+    words = ["mmap", str(tmp_path / "n.uai"), "--map", "0", "--evidence", "x1=1", "--format", "uai"]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "MMAP\n1 0 1\n" and "as pgmpy writes" in printed.err

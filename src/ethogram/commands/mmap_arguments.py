@@ -1,0 +1,78 @@
+"""Evidence and MAP variables of `ethogram mmap`: each a file, or a list on the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.named_text import read_assignment, read_variable, split_list
+from ethogram.models.networks.uai import read_evidence, read_map_variables
+
+__all__ = ["take_evidence", "take_variables"]
+
+Item = TypeVar("Item")
+
+
+def take_evidence(text: str | None, sample: int | None, network: BayesNet) -> dict[int, int]:
+    """Observed states by variable, from a file or a list ``variable=state,variable=state``; none of None.
+
+    Parameters
+    ----------
+    sample : which of a file's samples, from 0; None for the only one.
+
+    Raises
+    ------
+    OSError : the file cannot be opened.
+    ValueError : it is neither a file nor a list, may be both, or is malformed; or `sample` comes without a file.
+    """
+    if text is None:
+        if sample is not None:
+            raise ValueError(
+                f"--sample {sample} chooses a sample of an evidence file, and there is no --evidence"
+            )
+        return {}
+    if not text.strip():
+        raise ValueError("--evidence is empty: give a file or variable=state,..., or leave it out")
+    if _is_file(text, "--evidence", lambda part, where: read_assignment(network, part, where)):
+        return read_evidence(text, network, sample)
+    where = "--evidence (not a file)"
+    found: dict[int, int] = {}
+    for part in split_list(text, where):
+        variable, state = read_assignment(network, part, where)
+        if variable in found:
+            raise ValueError(f"{where}: variable {network.names[variable]} appears twice")
+        found[variable] = state
+    if sample is not None:
+        raise ValueError(f"--sample {sample} chooses a sample of an evidence file, and --evidence is a list")
+    return found
+
+
+def take_variables(text: str, network: BayesNet) -> tuple[int, ...]:
+    """MAP variables, from a file or a list of names and numbers between commas.
+
+    Raises
+    ------
+    OSError : the file cannot be opened.
+    ValueError : it is neither a file nor a list, may be both, or is malformed.
+    """
+    if _is_file(text, "--map", lambda part, where: read_variable(network, part, where)):
+        return read_map_variables(text, network)
+    where = "--map (not a file)"
+    return tuple(read_variable(network, part, where) for part in split_list(text, where))
+
+
+def _is_file(text: str, argument: str, read: Callable[[str, str], Item]) -> bool:
+    """Whether a text is the path of a file; ValueError where it is that of a file and a list as well."""
+    if not os.path.exists(text) or os.path.isdir(text):
+        return False
+    try:
+        for part in split_list(text, argument):
+            read(part, argument)
+    except ValueError:
+        return True
+    raise ValueError(
+        f"{argument}: {text!r} is a file and a list as well: write {os.path.join('.', text)!r} for the file, or "
+        f"{text + ','!r} for the list"
+    )
