@@ -70,8 +70,13 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
             "fit it by ConjugateSVI"
         )
     model = bound.bound_to(data)
-    given = ", ".join(sorted(draws))
-    draws = {name: draws[name] for name in model.site_dims() if name in draws}
+    needed = model.needed_sites()
+    if missing := [name for name in needed if name not in draws]:
+        raise ValueError(
+            f"posterior has no site {' and no '.join(missing)}: it has {', '.join(sorted(draws)) or 'none'}; "
+            f"give draws of {', '.join(needed)}, the sites of this {kind.__name__}, or its own model="
+        )
+    draws = {name: draws[name] for name in needed}
     counts = {name: len(site) if np.ndim(site) else 0 for name, site in draws.items()}
     count = next(iter(counts.values()), 0)
     if not count or len(set(counts.values())) > 1:
@@ -86,10 +91,7 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
     change: Any = 0.0
     for start in range(0, count, CHUNK):
         rows = np.minimum(np.arange(start, start + CHUNK), count - 1)
-        try:
-            found = _smoothed(model, {name: x[rows] for name, x in draws.items()}, data)
-        except KeyError as error:
-            raise ValueError(f"posterior has no site {error.args[0]}: it has {given}") from None
+        found = _smoothed(model, {name: x[rows] for name, x in draws.items()}, data)
         marginals, changes = map(np.asarray, found)
         for number in range(min(CHUNK, count - start)):
             done, state = start + number, marginals[number]

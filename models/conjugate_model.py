@@ -78,6 +78,10 @@ class Exportable(HasHooks, declares_hooks=True):
         """Dims of each site after (chain, draw), all different. Default: none are named."""
         return {}
 
+    def needed_sites(self) -> Sequence[str]:
+        """Sites that `observation` reads from its `parameters`. Default: those of `site_dims`."""
+        return tuple(self.site_dims())
+
     def site_coords(self) -> Mapping[str, Any]:
         """Coordinates by dim. Default: none."""
         return {}

@@ -304,6 +304,10 @@ class AgentMarkov(ConjugateModel):
             "sticks": ("stick",),
         }
 
+    def needed_sites(self) -> tuple[str, ...]:
+        """Sites that :meth:`observation` reads: all but the sticks, which fixed weights and q lack."""
+        return "weights", "initial", "transition", "policy"
+
     def site_coords(self) -> dict[str, list[Any]]:
         """Coordinates of the sites: pairs as ``"state,action"``, with ``"-"`` for a missing action."""
         rows = self.rows_carried()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpyro.infer import MCMC, NUTS, Predictive
 
+from ethogram.inference import smoothed_draws
 from ethogram.inference.intents import infer_intents
 from ethogram.inference.roles import infer_roles
 from ethogram.models.data.trajectories import Trajectories
@@ -83,6 +84,11 @@ def test_intents_of_one_draw_are_its_smoothed_marginals():
     np.testing.assert_allclose(inferred.probability[0], smoothed.state[0, :, :2], atol=1e-10)
     np.testing.assert_allclose(infer_intents(drawn, walks, model=model).visits.sum(0), [2, 4])
 
+    del one["sticks"], drawn["weights"]
+    np.testing.assert_array_equal(infer_intents(one, walks, model=model).probability, inferred.probability)
+    with pytest.raises(ValueError, match="posterior has no site weights: it has initial, policy, sticks"):
+        infer_intents(drawn, walks, model=model)
+
 
 def test_foreign_objects_are_told_what_is_accepted(data):
     with pytest.raises(
@@ -92,8 +98,26 @@ def test_foreign_objects_are_told_what_is_accepted(data):
         infer_roles(object(), data)
     with pytest.raises(TypeError, match="give model=, the AgentMarkov"):
         infer_intents({}, data)
-    with pytest.raises(ValueError, match="posterior has no site"):
-        infer_roles({"initial": np.ones((1, 2)) / 2}, data, model=RoleHMM(2, CategoricalEmission(3)))
+
+
+@pytest.mark.parametrize("left", [["initial"], [], ["initial", "transition", "rate"]])
+def test_missing_sites_are_named_before_anything_is_traced(data, left, monkeypatch):
+    monkeypatch.setattr(smoothed_draws, "_smoothed", None)
+    given = {name: site for name, site in (draws(2) | {"rate": np.ones(2)}).items() if name in left}
+    missing = [name for name in ("initial", "transition", "probability") if name not in left]
+    expected = (
+        f"posterior has no site {' and no '.join(missing)}: it has {', '.join(sorted(left)) or 'none'}; give draws of "
+        "initial, transition, probability, the sites of this RoleHMM"
+    )
+    with pytest.raises(ValueError, match=expected):
+        infer_roles(given, data, model=RoleHMM(2, CategoricalEmission(3)))
+
+
+def test_numbers_of_draws_differ_or_are_none(data):
+    model = RoleHMM(2, CategoricalEmission(3))
+    for given in (draws(2) | {"initial": draws(3)["initial"]}, draws(0)):
+        with pytest.raises(ValueError, match=r"posterior has sites with .* draws: give"):
+            infer_roles(given, data, model=model)
 
 
 def test_jointly_scored_sequences_are_refused(data):

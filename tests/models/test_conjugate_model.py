@@ -40,7 +40,7 @@ def test_defaults():
     assert coin.bind(data) is coin.bound_to(data) is coin.scoring_model() is coin
     assert coin.arrange(data) is data and coin.joint_sequences(data) == 1
     assert coin.grouped_sequences(data) is None
-    assert coin.site_layout(data) == ({}, {})
+    assert coin.site_layout(data) == ({}, {}) and coin.needed_sites() == ()
     assert (coin.start_kinds, coin.observed_site, coin.label_dims) == (
         ("prior",),
         "observations",
@@ -76,6 +76,7 @@ def test_default_steps_are_those_of_every_block():
         ("start_statistic", "start_statistics"),
         ("check_continue", "check_continues"),
         ("site_dim", "site_dims"),
+        ("needed_site", "needed_sites"),
         ("divergance", "divergence"),
         ("start_kind", "start_kinds"),
         ("observed_sites", "observed_site"),
