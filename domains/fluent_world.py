@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.planning import PlanningProblem
-from ethogram.models.planning.fluent_program import evaluate_rows
 
 __all__ = ["FluentWorld"]
 
@@ -55,17 +54,14 @@ class FluentWorld:
             raise ValueError(
                 f"actions {sorted(n for n, on in actions.items() if on)} are not allowed in this state"
             )
-        program = problem.program
-        known = evaluate_rows(program.levels, [np.ones((1, 1)), self.state[:, None], action[:, None]], np)[
-            :, 0
-        ]
-        chances = known[program.next_fluents]
+        every = problem.program.expectations(self.state[:, None], action[:, None])
+        chances, reward, end = every[0][:, 0], float(every[1][0]), float(every[2][0])
         following = (self._rng.random(len(chances)) < chances).astype(float)
         for group in self._enumerated:
             following[group] = self._rng.multinomial(1, chances[group] / chances[group].sum())
-        ended = bool(self._rng.random() < known[program.end])
+        ended = bool(self._rng.random() < end)
         self.state, self.time = following, self.time + 1
-        return self._named(), float(known[program.reward]), ended, self.time >= problem.horizon, {}
+        return self._named(), reward, ended, self.time >= problem.horizon, {}
 
     def _named(self) -> dict[str, Any]:
         """The state by name; values of enumerated fluents as strings."""

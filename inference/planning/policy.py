@@ -45,7 +45,7 @@ class SogbofaPolicy:
         time_limit: float = 0.05,
         *,
         depth: int | None = None,
-        mode: str = "original",
+        mode: str = "conformant",
         num_restarts: int = 32,
         max_steps: int = 30,
         precision: str = "float32",

@@ -112,7 +112,7 @@ def plan(
     state: Mapping[str, Any] | np.ndarray | None = None,
     time_limit: float = 0.05,
     *,
-    mode: str = "original",
+    mode: str = "conformant",
     depth: int = 8,
     num_restarts: int = 32,
     max_steps: int = 30,
@@ -131,7 +131,8 @@ def plan(
     problem : of :func:`ethogram.models.planning.read_rddl`.
     state : values of the fluents by name, or an array (fluent,) of 0 and 1; the initial state by default.
     time_limit : seconds of wall time for this decision.
-    mode : ``"original"``, in which later actions are random, or ``"conformant"``, in which they are planned too.
+    mode : ``"conformant"``, in which all actions of the plan are searched, or ``"original"``, in which those after the
+        first are random, in a bit over half the time.
     depth : steps that are looked ahead, rounded up to 4, 8, 16 or 32 for compilation.
     num_restarts : climbs at a time.
     max_steps : of every climb, rounded up to fives.

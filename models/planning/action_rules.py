@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ethogram.models.planning.expression_graph import ExpressionGraph, Input, Node, Polynomial
-from ethogram.models.planning.fluent_program import FluentProgram, compile_program, evaluate_rows
+from ethogram.models.planning.fluent_program import FluentProgram, compile_program
 from ethogram.models.planning.rddl_expressions import RDDLExpressions
 
 __all__ = ["ActionRules", "limited_actions", "read_action_rules"]
@@ -55,9 +55,7 @@ class ActionRules(NamedTuple):
         return np.minimum(low, high), high
 
     def _values(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        copies = actions.shape[1]
-        inputs = [np.ones((1, copies)), np.repeat(np.asarray(state, float)[:, None], copies, 1), actions]
-        return evaluate_rows(self.checks.levels, inputs, np)[self.checks.next_fluents]
+        return self.checks.expectations(np.repeat(state[:, None], actions.shape[1], 1), actions)[0]
 
 
 def read_action_rules(

@@ -71,7 +71,7 @@ class ExpressionGraph:
         """The value called `name`."""
         return self._node(Input(name))
 
-    def constant(self, value: float) -> Node:
+    def constant(self, value: float | int) -> Node:
         """A number."""
         return self._node(Polynomial(float(value)))
 

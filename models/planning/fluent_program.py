@@ -81,6 +81,12 @@ class FluentProgram(NamedTuple):
         """Rows of the forward pass."""
         return len(self.adjoint)
 
+    def expectations(self, state: Any, action: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What `step` returns, in float64 on the host, where nothing is compiled."""
+        inputs = [np.ones((1, np.shape(state)[1])), np.asarray(state, float), np.asarray(action, float)]
+        known = evaluate_rows(self.levels, inputs, np)
+        return known[self.next_fluents], known[self.reward], known[self.end]
+
 
 class _Row(NamedTuple):
     """A row before it is laid out: terms (weight, left, right), or a function of a row."""

@@ -186,14 +186,8 @@ class _Fluents:
                     f"{each.fluent_type} {each.name} is of type {each.range}: expected bool"
                     + ("" if each.fluent_type == "action-fluent" else " or an enumerated type")
                 )
-        self.known = {
-            (name, tuple(place or ())): value
-            for (name, place), value in getattr(data, "init_non_fluent", None) or []
-        }
-        self.start = {
-            (name, tuple(place or ())): value
-            for (name, place), value in getattr(instance, "init_state", None) or []
-        }
+        self.known = _by_place(getattr(data, "init_non_fluent", None))
+        self.start = _by_place(getattr(instance, "init_state", None))
         formulas = [*domain.cpfs[1], *domain.intermediate_cpfs, *domain.derived_cpfs]
         self.formulas = {each.pvar[1][0]: (each.pvar[1][1] or [], each.expr) for each in formulas}
         self.expressions = RDDLExpressions(self.graph, self.objects, self.fluent)
@@ -291,3 +285,10 @@ class _Fluents:
             raise ValueError(f"in {what}: {error}") from error
         except RecursionError as error:
             raise ValueError(f"in {what}: the definitions go in a circle") from error
+
+
+def _by_place(given: Any) -> dict[tuple[str, tuple[str, ...]], Any]:
+    """Values by name and objects."""
+    return {
+        (name, tuple(each.lstrip("@") for each in place or ())): value for (name, place), value in given or []
+    }

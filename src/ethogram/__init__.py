@@ -29,6 +29,10 @@ _ROOMS = {
         "WidthError",
         "solve_mmap",
     ),
+    "ethogram.inference.planning": (
+        "SogbofaPolicy",
+        "plan",
+    ),
     "ethogram.inference.refresh": ("refresh_posterior",),
     "ethogram.inference.rewards": (
         "RewardGuide",
@@ -82,6 +86,7 @@ _ROOMS = {
         "BayesNet",
         "MarginalMAP",
     ),
+    "ethogram.models.planning": ("read_rddl",),
     "ethogram.models.rewards": (
         "GPIRL",
         "select_inducing_points",
@@ -95,7 +100,7 @@ _ROOMS = {
 
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 
-_SYSTEMS = ("choices", "intents", "mdps", "networks", "rewards", "roles")
+_SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "roles")
 """Modules that hold everything public of a system: `ethogram.choices.willingness_to_pay`."""
 
 _ALIASES = {

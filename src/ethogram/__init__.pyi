@@ -4,6 +4,7 @@ from ethogram import choices as choices
 from ethogram import intents as intents
 from ethogram import mdps as mdps
 from ethogram import networks as networks
+from ethogram import planning as planning
 from ethogram import rewards as rewards
 from ethogram import roles as roles
 from ethogram.inference.choices import PXDA as PXDA
@@ -20,6 +21,8 @@ from ethogram.inference.intents import infer_intents as infer_intents
 from ethogram.inference.networks import ImpossibleEvidenceError as ImpossibleEvidenceError
 from ethogram.inference.networks import WidthError as WidthError
 from ethogram.inference.networks import solve_mmap as solve_mmap
+from ethogram.inference.planning import SogbofaPolicy as SogbofaPolicy
+from ethogram.inference.planning import plan as plan
 from ethogram.inference.refresh import refresh_posterior as refresh_posterior
 from ethogram.inference.rewards import RewardGuide as RewardGuide
 from ethogram.inference.rewards import fit_max_entropy as fit_max_entropy
@@ -55,6 +58,7 @@ from ethogram.models.mdps import soft_policy as soft_policy
 from ethogram.models.mdps import soft_values as soft_values
 from ethogram.models.networks import BayesNet as BayesNet
 from ethogram.models.networks import MarginalMAP as MarginalMAP
+from ethogram.models.planning import read_rddl as read_rddl
 from ethogram.models.rewards import GPIRL as GPIRL
 from ethogram.models.rewards import select_inducing_points as select_inducing_points
 from ethogram.models.roles import RoleHMM as RoleHMM

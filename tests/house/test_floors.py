@@ -79,8 +79,8 @@ def offences(path: Path, source: str) -> list[str]:
 
 
 SYSTEMS = {
-    "models": ("roles", "intents", "choices", "rewards", "networks"),
-    "inference": ("roles", "intents", "choices", "rewards", "networks"),
+    "models": ("roles", "intents", "choices", "rewards", "networks", "planning"),
+    "inference": ("roles", "intents", "choices", "rewards", "networks", "planning"),
 }
 """Rooms of one system each; every other room is core, and knows no system."""
 

@@ -8,7 +8,7 @@ import pytest
 
 import ethogram
 
-SYSTEMS = ("choices", "intents", "mdps", "networks", "rewards", "roles")
+SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "roles")
 
 
 def stub() -> str:

@@ -1,0 +1,70 @@
+"""Derivatives of a planning program, against finite differences; counts of rows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ethogram.models.planning import ExpressionGraph, compile_program
+from ethogram.models.planning.fluent_program import step
+
+
+def example():
+    """A program with every kind of row: products of many, a long sum, and each function."""
+    graph = ExpressionGraph()
+    fluents, actions = tuple(f"s{i}" for i in range(6)), ("a0", "a1")
+    s, a = [graph.input(name) for name in fluents], [graph.input(name) for name in actions]
+    nexts = [
+        graph.some(s[:4]),
+        graph.every([*s, a[0]]),
+        graph.apply("exp", graph.add([(-1.0, s[0]), (0.5, a[1])], 0.2)),
+        graph.apply("reciprocal", graph.add([(1.0, s[1]), (2.0, a[0])], 1.5)),
+        graph.apply("log", graph.add([(1.0, s[2])], 2.0)),
+        graph.apply("sqrt", graph.add([(1.0, graph.multiply((s[3], s[3]))), (1.0, a[1])], 0.5)),
+    ]
+    pairs = [graph.multiply((x, y)) for x in s for y in [*s, *a]]
+    reward = graph.add([(0.1 * i - 2, pair) for i, pair in enumerate(pairs)], 0.3)
+    return compile_program(graph, fluents, actions, nexts, reward, graph.multiply((s[0], a[0])))
+
+
+def test_derivatives_by_state_action_and_coefficients_are_those_of_finite_differences():
+    program = jax.tree.map(jnp.asarray, example())
+    rng = np.random.default_rng(0)
+    state, action = jnp.asarray(rng.random((6, 3))), jnp.asarray(rng.random((2, 3)))
+    weights = jnp.asarray(rng.normal(size=(6, 3)))
+
+    @jax.jit
+    def total(floats, state, action):
+        given = jax.tree.map(
+            lambda old, new: old if new is None else new, program, floats, is_leaf=lambda x: x is None
+        )
+        following, reward, end = step(given, state, action)
+        return (weights * following).sum() + (reward * jnp.arange(1.0, 4.0)).sum() + jnp.sin(end).sum()
+
+    floats = jax.tree.map(lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.floating) else None, program)
+    slopes = jax.jit(jax.grad(total, (0, 1, 2)))(floats, state, action)
+    h = 1e-5
+    for _ in range(3):
+        steps = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), (floats, state, action))
+        up, down = (
+            total(
+                *jax.tree.map(lambda leaf, d, sign=sign: leaf + sign * h * d, (floats, state, action), steps)
+            )
+            for sign in (1, -1)
+        )
+        along = sum(
+            jnp.vdot(g, d) for g, d in zip(jax.tree.leaves(slopes), jax.tree.leaves(steps), strict=True)
+        )
+        np.testing.assert_allclose(along, (up - down) / (2 * h), rtol=1e-6)
+
+
+def test_copies_do_not_touch_each_other_and_vmap_is_more_copies():
+    program = example()
+    rng = np.random.default_rng(1)
+    state, action = rng.random((6, 4)), rng.random((2, 4))
+    together = step(program, jnp.asarray(state), jnp.asarray(action))
+    one = step(program, jnp.asarray(state[:, 2:3]), jnp.asarray(action[:, 2:3]))
+    np.testing.assert_allclose(together[0][:, 2:3], one[0], rtol=1e-14)
+    halves = jax.vmap(lambda s, a: step(program, s, a)[1], (1, 1))(
+        jnp.asarray(state).reshape(6, 2, 2), jnp.asarray(action).reshape(2, 2, 2)
+    )
+    np.testing.assert_allclose(halves.reshape(-1), together[1], rtol=1e-14)
