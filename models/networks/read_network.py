@@ -8,18 +8,22 @@ import re
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.bif import parse_bif
 from ethogram.models.networks.factors import FactorNetwork, network_of_factors
-from ethogram.models.networks.tokens import errors_of, read_text
+from ethogram.models.networks.hugin import is_net, parse_net
+from ethogram.models.networks.tokens import decoded, errors_of, read_bytes
 from ethogram.models.networks.uai import parse_uai, read_names
 from ethogram.models.networks.uai_families import bayes_net_of
+from ethogram.models.networks.xml_networks import is_xml, parse_xml
 
 __all__ = ["read", "read_network"]
 
 BIF = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*(?:network|variable|probability)\b", re.DOTALL)
-"""How a BIF file begins, after comments; every other file is read as UAI."""
+"""How a BIF file begins, after comments; a file that begins as none of the formats is read as UAI."""
 
 
 def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> FactorNetwork:
-    """Network of a UAI (BAYES or MARKOV) or BIF file, and the evidence that encodes MARKOV factors; read once.
+    """Network of a file, and the evidence that encodes MARKOV factors; the file is read once.
+
+    It is UAI (BAYES or MARKOV), BIF, XMLBIF, NET (Hugin) or XDSL (GeNIe), which its content decides.
 
     Parameters
     ----------
@@ -29,8 +33,8 @@ def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> Fac
     ------
     OSError : a file cannot be opened.
     ValueError
-        The file is neither UAI nor BIF, or is malformed (with the line); a BIF file comes with `names`; or as
-        :class:`~ethogram.models.networks.BayesNet`.
+        The file has none of the formats, or is malformed (with the line); a file that has names of its own comes with
+        `names`; or as :class:`~ethogram.models.networks.BayesNet`, with the file in front.
 
     Examples
     --------
@@ -42,12 +46,17 @@ def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> Fac
     >>> network.parents, evidence
     (((), (0,)), {})
     """
-    text = read_text(path)
+    content = read_bytes(path)
+    if is_xml(content):
+        _refuse_names(path, names, "XML")
+        return FactorNetwork(parse_xml(path, content), {})
+    text = decoded(path, content)
     if BIF.match(text):
-        if names is not None:
-            own = f"{os.fspath(path)} is BIF and has its own names"
-            raise ValueError(f"names is {os.fspath(names)}, but {own}")
+        _refuse_names(path, names, "BIF")
         return FactorNetwork(parse_bif(path, text), {})
+    if is_net(text):
+        _refuse_names(path, names, "NET")
+        return FactorNetwork(parse_net(path, text), {})
     factors = parse_uai(path, text)
     given = {} if names is None else read_names(names)
     if factors.kind == "BAYES":
@@ -57,7 +66,7 @@ def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> Fac
 
 
 def read_network(path: str | os.PathLike, names: str | os.PathLike | None = None) -> BayesNet:
-    """Network of a UAI (BAYES) or BIF file.
+    """Network of a file, which is read as :func:`read` does.
 
     Parameters
     ----------
@@ -65,7 +74,8 @@ def read_network(path: str | os.PathLike, names: str | os.PathLike | None = None
 
     Raises
     ------
-    OSError, ValueError : as :func:`read`; or the file is MARKOV and its factors are not all conditional tables.
+    OSError, ValueError
+        As :func:`read`; or the file is MARKOV and its factors are not all conditional tables.
     """
     network, evidence = read(path, names)
     if evidence or network.log_constant:
@@ -73,3 +83,9 @@ def read_network(path: str | os.PathLike, names: str | os.PathLike | None = None
             f"{os.fspath(path)} is MARKOV: its factors need evidence or a constant; use read(path), which returns both"
         )
     return network
+
+
+def _refuse_names(path: str | os.PathLike, names: str | os.PathLike | None, kind: str) -> None:
+    if names is not None:
+        own = f"{os.fspath(path)} is {kind} and has its own names"
+        raise ValueError(f"names is {os.fspath(names)}, but {own}")

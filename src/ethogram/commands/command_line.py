@@ -144,7 +144,7 @@ def _parser() -> _Parser:
         "probability was found.",
     )
     mmap.add_argument(
-        "network", type=Path, metavar="NETWORK", help="UAI (BAYES or MARKOV) or BIF file, may be .gz"
+        "network", type=Path, metavar="NETWORK", help="UAI, BIF, XMLBIF, NET or XDSL file, may be .gz"
     )
     mmap.add_argument(
         "--evidence",

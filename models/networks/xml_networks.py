@@ -1,0 +1,154 @@
+"""Networks in XML: XMLBIF, the interchange format of JavaBayes and others, and XDSL, the format of GeNIe and SMILE.
+
+Both list a table with the child's states fastest and the first parent slowest. pyAgrum (3.3) reads and writes XDSL with
+the first parent fastest; files that say they are from it are read so. Document types, properties and all that is drawn
+are skipped. Nodes must be chance nodes, or deterministic ones in XDSL.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import numpy as np
+
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.tokens import MOST_AXES, MOST_CELLS, errors_of
+
+__all__ = ["is_xml", "parse_xml"]
+
+XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<")
+AGRUM = "aGrUM"
+"""How the name of the program begins that writes the first parent fastest."""
+
+
+class Family(NamedTuple):
+    """A variable of a file, its states, its parents, and the words of its table."""
+
+    name: str
+    states: list[str]
+    parents: list[str]
+    words: list[str]
+
+
+def is_xml(content: bytes) -> bool:
+    """Whether a file begins as XML does."""
+    return XML.match(content) is not None
+
+
+def parse_xml(path: str | os.PathLike, content: bytes) -> BayesNet:
+    """Network of the content of an XMLBIF or XDSL file, its variables in the order of their declaration.
+
+    Parameters
+    ----------
+    path : for messages.
+
+    Raises
+    ------
+    ValueError : the file is malformed (with the line or the variable), or has nodes of other kinds; or as
+        :class:`~ethogram.models.networks.BayesNet`.
+    """
+    try:
+        root = ElementTree.fromstring(content)
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
+        line = f", line {error.position[0]}" if isinstance(error, ElementTree.ParseError) else ""
+        raise ValueError(f"{os.fspath(path)}{line}: not whole XML: {error}") from None
+    with errors_of(path):
+        if root.tag == "BIF":
+            return _network(list(_xmlbif(root)), backwards=False)
+        if root.tag == "smile":
+            genie = root.find("extensions/genie")
+            return _network(list(_xdsl(root)), genie is not None and genie.get("app", "").startswith(AGRUM))
+        raise ValueError(f"expected the XML of XMLBIF (BIF) or XDSL (smile), found {root.tag!r}")
+
+
+def _xmlbif(root: ElementTree.Element) -> Iterator[Family]:
+    definitions: dict[str, tuple[list[str], list[str]]] = {}
+    for definition in root.iterfind("NETWORK/DEFINITION"):
+        name = _text(definition.find("FOR"))
+        if name in definitions:
+            raise ValueError(f"variable {name!r} has two definitions")
+        given = [_text(parent) for parent in definition.iterfind("GIVEN")]
+        definitions[name] = given, _text(definition.find("TABLE")).split()
+    for variable in root.iterfind("NETWORK/VARIABLE"):
+        name = _text(variable.find("NAME"))
+        if (kind := variable.get("TYPE", "nature")) != "nature":
+            raise ValueError(f"variable {name!r} is of type {kind}: only nature can be read")
+        if name not in definitions:
+            raise ValueError(f"variable {name!r} has no definition, or is declared twice")
+        yield Family(name, [_text(each) for each in variable.iterfind("OUTCOME")], *definitions.pop(name))
+    for name in definitions:
+        raise ValueError(f"variable {name!r} has a definition, and has not been declared")
+
+
+def _xdsl(root: ElementTree.Element) -> Iterator[Family]:
+    for node in root.iterfind("nodes/*"):
+        name = node.get("id", "")
+        states = [state.get("id", "") for state in node.iterfind("state")]
+        parents = _text(node.find("parents")).split()
+        if node.tag == "cpt":
+            words = _text(node.find("probabilities")).split()
+        elif node.tag == "deterministic":
+            chosen = _text(node.find("resultingstates")).split()
+            wrong = next((state for state in chosen if state not in states), None)
+            if wrong is not None:
+                raise ValueError(f"{name!r} has no state {wrong!r}: its states are {', '.join(states)}")
+            words = ["1" if state == each else "0" for each in chosen for state in states]
+        else:
+            raise ValueError(f"node {name!r} is of type {node.tag}: only cpt and deterministic can be read")
+        yield Family(name, states, parents, words)
+
+
+def _text(element: ElementTree.Element | None) -> str:
+    """What stands in an element, without the blanks around it; nothing for an element that is not there."""
+    return "" if element is None else "".join(element.itertext()).strip()
+
+
+def _network(families: list[Family], backwards: bool) -> BayesNet:
+    if not families:
+        raise ValueError("no variable is declared")
+    number = {family.name: i for i, family in enumerate(families)}
+    if len(number) < len(families):
+        raise ValueError("two variables have one name")
+    sizes = [len(family.states) for family in families]
+    for name, states, parents, _ in families:
+        if not name or not states:
+            raise ValueError(f"variable {name!r} has no {'states' if name else 'name'}")
+        unknown = next((parent for parent in parents if parent not in number), None)
+        if unknown is not None:
+            raise ValueError(f"variable {unknown!r}, a parent of {name!r}, has not been declared")
+        if len({name, *parents}) <= len(parents):
+            raise ValueError(f"a parent of {name!r} is repeated, or is its own")
+    parents_of = tuple(tuple(number[parent] for parent in family.parents) for family in families)
+    tables = []
+    for (name, states, _, words), given in zip(families, parents_of, strict=True):
+        shape = [sizes[parent] for parent in (reversed(given) if backwards else given)]
+        table = _table(name, words, (*shape, len(states)))
+        axes = (*reversed(range(len(given))), len(given))
+        tables.append(table.transpose(axes) if backwards else table)
+    names, states_of = tuple(number), tuple(tuple(family.states) for family in families)
+    return BayesNet(tuple(tables), parents_of, names=names, state_names=states_of)
+
+
+def _table(name: str, words: list[str], shape: tuple[int, ...]) -> np.ndarray:
+    wanted = math.prod(shape)
+    if len(shape) > MOST_AXES or wanted > MOST_CELLS:
+        raise ValueError(
+            f"the table of {name!r} would have {wanted} entries of {len(shape)} variables: too many"
+        )
+    if len(words) != wanted:
+        raise ValueError(f"the table of {name!r} has {len(words)} entries, and needs {wanted}")
+    for word in words:
+        try:
+            number = float(word) if word.isascii() and "_" not in word else None
+        except ValueError:
+            number = None
+        if number is None:
+            raise ValueError(f"expected a number in the table of {name!r}, found {word!r}")
+        if not 0 <= number < math.inf:
+            raise ValueError(f"the table of {name!r} has the entry {word}: it must be finite and nonnegative")
+    return np.array(words, np.float64).reshape(shape)
