@@ -25,7 +25,7 @@ def sysadmin(
     connections: Iterable[tuple[int, int]] | None = None,
     *,
     limit: int = 1,
-    reboot: float = 0.1,
+    reboot: float = 0.05,
     penalty: float = 0.75,
     horizon: int = 40,
 ) -> PlanningProblem:

@@ -1,9 +1,9 @@
 """Projection of action probabilities into the limits of a problem, and rounding to actions that are allowed.
 
-A projection bounds every action by the rules that are about it alone, and every sum of actions by shifting all by one
-multiple of the sum's coefficients; where there is one sum, that is the Euclidean projection. Rounding adds the most
-probable action first, as long as it is more probable than under the random policy and no rule of the problem is
-broken, so that an action that is not allowed cannot leave this file.
+A projection clips every action to its range by the rules that are about it alone, as the authors' program does, and
+then shifts a sum that is too large by one multiple of its coefficients: where there is one sum, that is the point
+nearest to the clipped one. Rounding adds the most probable action first, as long as it is more probable than under the
+random policy and no rule of the problem is broken, so that an action that is not allowed cannot leave this file.
 
 Program released with Cui, Marinescu, Khardon (2018); projections as in Duchi et al. (2008), "Efficient projections onto
 the l1-ball".

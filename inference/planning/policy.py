@@ -42,7 +42,7 @@ class SogbofaPolicy:
         self,
         key: Array,
         problem: PlanningProblem,
-        time_limit: float = 0.05,
+        time_limit: float | int = 0.05,
         *,
         depth: int | None = None,
         mode: str = "conformant",

@@ -13,6 +13,7 @@ Marinescu, Khardon (2018), "From stochastic planning to marginal MAP".
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
@@ -23,8 +24,8 @@ __all__ = ["rollout"]
 
 def rollout(
     program: FluentProgram,
-    state: Float[Array, " fluent"],
-    actions: Float[Array, "time action copy"],
+    state: Float[Array | np.ndarray, " fluent"],
+    actions: Float[Array | np.ndarray, "time action copy"],
     *,
     discount: float | Array = 1.0,
     steps_left: int | Array | None = None,
@@ -39,6 +40,7 @@ def rollout(
     discount : of rewards.
     steps_left : rewards after so many steps do not count; all count where None.
     """
+    state, actions = jnp.asarray(state), jnp.asarray(actions)
     count = actions.shape[0]
     steps_left = count if steps_left is None else steps_left
     weights = jnp.asarray(discount, actions.dtype) ** jnp.arange(count) * (jnp.arange(count) < steps_left)

@@ -108,9 +108,9 @@ class _Climbs(NamedTuple):
 
 def plan(
     key: Array,
-    problem: PlanningProblem,
+    problem: Any,
     state: Mapping[str, Any] | np.ndarray | None = None,
-    time_limit: float = 0.05,
+    time_limit: float | int = 0.05,
     *,
     mode: str = "conformant",
     depth: int = 8,
@@ -234,7 +234,7 @@ def _task(
 def _on_device(problem: PlanningProblem, precision: str) -> FluentProgram:
     """The program of a problem as arrays of JAX."""
 
-    def moved(leaf: np.ndarray) -> Array:
+    def moved(leaf: Any) -> Array:
         return jnp.asarray(leaf, precision if np.issubdtype(leaf.dtype, np.floating) else None)
 
     return jax.tree.map(moved, problem.program)

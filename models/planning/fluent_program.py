@@ -332,7 +332,9 @@ def _read(known: Any, rows: Any) -> Any:
 
 @jax.custom_vjp
 def step(
-    program: FluentProgram, state: Float[Array, "fluent copy"], action: Float[Array, "action copy"]
+    program: FluentProgram,
+    state: Float[Array | np.ndarray, "fluent copy"],
+    action: Float[Array | np.ndarray, "action copy"],
 ) -> tuple[Float[Array, "fluent copy"], Float[Array, " copy"], Float[Array, " copy"]]:
     """Probabilities of the next state, the expected reward, and the probability that the episode ends."""
     return _step(program, state, action)[0]
