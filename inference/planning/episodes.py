@@ -97,7 +97,8 @@ def _play(environment: Any, policy: Any, seed: int) -> dict[str, Any]:
     state, _ = environment.reset(seed=seed)
     if hasattr(policy, "reset"):
         policy.reset()
-    rewards, actions, states, spent = [], [], [], []
+    rewards: list[float] = []
+    actions, states, spent = list[list[str]](), list[list[str]](), list[float]()
     over = False
     while not over:
         begin = time.perf_counter()

@@ -216,18 +216,22 @@ def _task(
     problem: PlanningProblem, state: np.ndarray, mode: str, depth: int, steps_left: int, precision: str
 ) -> _Task:
     rules = problem.rules
-    low, high = rules.range(state)
-    bounds = rules.bounds(state)
-    policy = random_policy_marginals(rules.weights, bounds)
+    least, most = rules.range(state)
+    limits = rules.bounds(state)
     first = np.arange(1 if mode == "original" else depth)[:, None] == 0
-    given = state, np.where(first, low, 0), np.where(first, high, 1), rules.weights, bounds, policy
-    arrays = [jnp.asarray(each, precision) for each in given]
-    return _Task(
-        _on_device(problem, precision),
-        *arrays,
-        jnp.asarray(steps_left, jnp.int32),
-        jnp.asarray(problem.discount, precision),
+    now, low, high, weights, bounds, policy = (
+        jnp.asarray(each, precision)
+        for each in (
+            state,
+            np.where(first, least, 0),
+            np.where(first, most, 1),
+            rules.weights,
+            limits,
+            random_policy_marginals(rules.weights, limits),
+        )
     )
+    left, discount = jnp.asarray(steps_left, jnp.int32), jnp.asarray(problem.discount, precision)
+    return _Task(_on_device(problem, precision), now, low, high, weights, bounds, policy, left, discount)
 
 
 @functools.lru_cache(maxsize=16)

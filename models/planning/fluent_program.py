@@ -337,7 +337,7 @@ def step(
     action: Float[Array | np.ndarray, "action copy"],
 ) -> tuple[Float[Array, "fluent copy"], Float[Array, " copy"], Float[Array, " copy"]]:
     """Probabilities of the next state, the expected reward, and the probability that the episode ends."""
-    return _step(program, state, action)[0]
+    return _step(program, jnp.asarray(state), jnp.asarray(action))[0]
 
 
 def _step(program: FluentProgram, state: Array, action: Array) -> tuple[tuple[Array, Array, Array], Array]:

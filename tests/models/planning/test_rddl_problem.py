@@ -111,7 +111,7 @@ def test_names_files_and_hidden_states():
         read_rddl("SysAdmin", 1)
     with pytest.raises(FileNotFoundError, match="has no instance 11: choose from 1, 2"):
         read_rddl("SysAdmin_MDP_ippc2011", 11)
-    with pytest.raises(FileNotFoundError, match="domain: there is no file nothing.rddl"):
+    with pytest.raises(FileNotFoundError, match=r"domain: there is no file nothing\.rddl"):
         read_rddl("nothing.rddl", "nothing.rddl")
     with pytest.raises(ValueError, match="is an observation: problems with a hidden state"):
         read_rddl("SysAdmin_POMDP_ippc2011", 1)
@@ -178,5 +178,5 @@ def test_expressions_that_are_not_supported_name_the_fluent(tmp_path, formula, m
 
 def test_files_that_cannot_be_parsed_are_named(tmp_path):
     domain, instance = written(tmp_path, "Bernoulli(0.5")
-    with pytest.raises(ValueError, match="domain.rddl and .*instance.rddl cannot be parsed"):
+    with pytest.raises(ValueError, match=r"domain\.rddl and .*instance\.rddl cannot be parsed"):
         read_rddl(domain, instance)

@@ -1,0 +1,180 @@
+"""Online planning on problems of the planning competitions: returns, legal actions, compilation and decision times.
+
+"returns": mean return of 30 episodes with 50 ms a decision, beside doing nothing and the random policy; instances 5 and
+10 with a second a decision, five episodes. "legal": steps in an environment that refuses actions which break a
+precondition, on the first instance of every domain of 2011, 2014 and 2018 whose state is seen. "time": compilation, and
+a decision of 32 restarts and 15 steps at depth 8, medians of 20.
+
+Returns of JaxPlan (pyRDDLGym-jax), whose replanning takes minutes a row, and of PROST, which is no Python package, are
+not run here. Targets are those of a prototype, less its standard error. The domains are those of the repository
+`rddlrepository`; the planner is that of Cui, Khardon (2016) and of Cui, Marinescu, Khardon (2018).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import report
+from ethogram.inference.planning import SogbofaPolicy, plan, play_episodes
+from ethogram.inference.planning.action_limits import random_policy_marginals, round_actions
+from ethogram.models.planning import PlanningProblem, problem_from_model
+
+__all__ = ["measure"]
+
+TARGETS = {
+    "SysAdmin_MDP_ippc2011": 330.0,
+    "SkillTeaching_MDP_ippc2011": 60.0,
+    "Wildfire_MDP_ippc2014": -60.0,
+    "AcademicAdvising_ippc2018": -55.0,
+}
+COMPILE_S, DECISION_MS = 3.0, 10.0
+YEARS = ("ippc2011", "ippc2014", "ippc2018")
+
+
+class RandomPolicy:
+    """Each action with its probability under the random policy; those that are not allowed are dropped."""
+
+    def __init__(self, seed: int, problem: PlanningProblem):
+        self.rng, self.problem = np.random.default_rng(seed), problem
+
+    def sample_action(self, state: Any) -> dict[str, bool]:
+        rules, known = self.problem.rules, self.problem.encode_state(state)
+        marginals = random_policy_marginals(rules.weights, rules.bounds(known))
+        drawn = (self.rng.random((len(marginals), 1)) < marginals[:, None]).astype(float)
+        order = drawn * (0.5 + 0.5 * self.rng.random(drawn.shape))  # of actions that exclude each other, any
+        return self.problem.decode_action(
+            round_actions(rules, known, order, np.full(len(marginals), 0.25))[:, 0]
+        )
+
+
+class NoPolicy:
+    """Does nothing."""
+
+    def sample_action(self, state: Any) -> dict[str, bool]:
+        return {}
+
+
+def environment(name: str, instance: int) -> Any:
+    """An environment that refuses actions which break a precondition."""
+    import pyRDDLGym
+
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pyRDDLGym.make(name, str(instance), enforce_action_constraints=True)
+
+
+def domains() -> list[str]:
+    """Names of the domains of the three competitions whose state is seen."""
+    from rddlrepository.core.manager import RDDLRepoManager
+
+    names = RDDLRepoManager(rebuild=False).list_problems()
+    return sorted(name for name in names if name.endswith(YEARS) and "POMDP" not in name)
+
+
+def returns(name: str, instance: int, seconds: float, episodes: int, seed: int) -> Iterator[report.Row]:
+    world = environment(name, instance)
+    problem = problem_from_model(world.model)
+    policies: dict[str, Any] = {"no-op": NoPolicy(), "random": RandomPolicy(seed, problem)}
+    policies["SOGBOFA"] = SogbofaPolicy(
+        jax.random.key(seed), problem, seconds, max_steps=30 if seconds < 1 else 200
+    )
+    for policy, agent in policies.items():
+        found = play_episodes(world, agent, episodes, seed=seed, progress_bar=False)
+        row: dict[str, Any] = {
+            "kind": "returns",
+            "domain": name,
+            "instance": instance,
+            "policy": policy,
+            "limit_s": seconds if policy == "SOGBOFA" else None,
+            "episodes": episodes,
+            "mean": float(found.returns.mean()),
+            "se": float(found.returns.std(ddof=1) / np.sqrt(episodes)) if episodes > 1 else None,
+            "decision_ms": 1e3 * float(found.seconds.mean()),
+            "depth": getattr(agent, "depth", None),
+        }
+        if policy == "SOGBOFA" and instance == 1:
+            row |= {"target": TARGETS[name], "reached": row["mean"] >= TARGETS[name]}
+        yield row
+
+
+def legal(name: str, steps: int, seed: int) -> report.Row:
+    """Steps in an environment that raises on an action that is not allowed."""
+    world = environment(name, 1)
+    problem = problem_from_model(world.model)
+    agent = SogbofaPolicy(
+        jax.random.key(seed), problem, 10.0, depth=4, num_restarts=8, max_steps=5, mode="original"
+    )
+    done = refused = episode = 0
+    while done < steps:
+        state, _ = world.reset(seed=seed + episode)
+        agent.reset()
+        episode, over = episode + 1, False
+        while not over and done < steps:
+            done += 1
+            try:
+                state, _, ended, cut, _ = world.step(agent.sample_action(state))
+                over = ended or cut
+            except Exception:  # pyRDDLGym has one class an error
+                refused, over = refused + 1, True
+    row = {"kind": "legal", "domain": name, "instance": 1, "steps": done, "refused": refused}
+    return {**row, "target": 0, "reached": refused == 0, "rows": problem.program.num_rows}
+
+
+def times(name: str, seed: int) -> report.Row:
+    problem = problem_from_model(environment(name, 1).model)
+    keys = jax.random.split(jax.random.key(seed), 21)
+    settings: dict[str, Any] = {"mode": "original", "depth": 8, "max_steps": 15, "time_limit": 100.0}
+    begin = time.process_time(), time.perf_counter()
+    plan(keys[0], problem, **settings)
+    compile_cpu, compile_wall = time.process_time() - begin[0], time.perf_counter() - begin[1]
+    spent = []
+    for key in keys[1:]:
+        now = time.process_time()
+        plan(key, problem, **settings)
+        spent.append(1e3 * (time.process_time() - now))
+    decision = float(np.median(spent))
+    return {
+        "kind": "time",
+        "domain": name,
+        "instance": 1,
+        "compile_wall_s": compile_wall,
+        "compile_cpu_s": compile_cpu,
+        "decision_cpu_ms": decision,
+        "target": f"compile {COMPILE_S:g} s, decision {DECISION_MS:g} ms",
+        "reached": compile_wall <= COMPILE_S and decision <= DECISION_MS,
+        "rows": problem.program.num_rows,
+    }
+
+
+def measure(settings: argparse.Namespace) -> list[report.Row]:
+    """Rows of the benchmark."""
+    for package in ("pyRDDLGym", "rddlrepository"):
+        if importlib.util.find_spec(package) is None:
+            return [
+                {"kind": "skipped", "domain": f"{package} is not installed: pip install 'ethogram[planning]'"}
+            ]
+    quick, seed = settings.quick, settings.seed
+    rows: list[report.Row] = [times(name, seed) for name in ("SysAdmin_MDP_ippc2011", "Traffic_MDP_ippc2014")]
+    for name in list(TARGETS)[: 1 if quick else None]:
+        rows += returns(name, 1, 0.05, 3 if quick else 30, seed)
+    if not quick:
+        for name in ("SysAdmin_MDP_ippc2011", "SkillTeaching_MDP_ippc2011"):
+            for instance in (5, 10):
+                rows += returns(name, instance, 1.0, 5, seed)
+    for name in domains()[: 1 if quick else None]:
+        rows.append(legal(name, 20 if quick else 1000, seed))
+    return rows
+
+
+if __name__ == "__main__":
+    raise SystemExit(report.run("planning", __doc__, measure))
