@@ -23,7 +23,7 @@ def problem():
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_the_first_action_is_the_best_of_all_by_value(problem, precision):
-    """ "original" leaves only the first action free, so that all six may be tried."""
+    """Of the mode "original" only the first action is free, so that all six may be tried."""
     state = np.array([1, 0, 1, 1, 0.0])
     found = plan(KEY, problem, state, mode="original", precision=precision, **SETTINGS)
     policy = np.full(5, 1 / 6)
