@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from ethogram.inference import storage
 
-__all__ = ["CURE", "check_path", "read_checkpoint", "write_checkpoint"]
+__all__ = ["CURE", "check_path", "read_checkpoint", "resumed", "write_checkpoint"]
+
+State = TypeVar("State")
 
 CURE = "remove it, or choose another file"
 
@@ -55,3 +59,25 @@ def read_checkpoint(
     if content["signature"] != signature:
         raise ValueError(f"{os.fspath(path)} is a checkpoint of another model, data, key or settings: {CURE}")
     return content
+
+
+def resumed(
+    path: str | os.PathLike | None,
+    signature: Callable[[], str],
+    kind: type[State],
+    check: Callable[[str, State], None],
+    first: Callable[[], State],
+) -> tuple[State, Callable[[State], None]]:
+    """State of a checkpoint, or the first one where there is no file, and the function that writes the next states.
+
+    Without a path nothing is read or written. ``check(name, state)`` raises ValueError where a state does not fit.
+    """
+    if path is None:
+        return first(), lambda state: None
+    check_path(path)
+    digest = signature()
+    content = read_checkpoint(path, digest, kind)
+    if content is not None:
+        check(os.fspath(path), content["state"])
+    state = first() if content is None else content["state"]
+    return state, functools.partial(write_checkpoint, path, digest)

@@ -19,6 +19,8 @@ HOMES = {
     "ethogram.inference.conjugate.run": ("FitState",),
     "ethogram.inference.imitation.rounds": ("ImitationState",),
     "ethogram.inference.imitation.stages": ("MotionState",),
+    "ethogram.inference.refresh.chains": ("ChainsState",),
+    "ethogram.inference.refresh.refreshed_posterior": ("RefreshedPosterior",),
     "ethogram.inference.rewards.gaussian": ("RewardGaussian",),
     "ethogram.inference.rewards.reward_posterior": ("RewardPosterior",),
     "ethogram.inference.rewards.natural_gradient": ("SearchState",),

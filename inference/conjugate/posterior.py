@@ -157,7 +157,8 @@ def load_posterior(path: str | os.PathLike) -> Any:
 
     Returns
     -------
-    A :class:`ConjugatePosterior`, or a :class:`~ethogram.inference.rewards.RewardPosterior`.
+    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.refresh.RefreshedPosterior`, or a
+    :class:`~ethogram.inference.rewards.RewardPosterior`.
 
     Raises
     ------

@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference import storage
-from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
+from ethogram.inference.checkpoint import CURE, resumed
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.inference.imitation.policies import describe_policy, fit_policy, new_policy
@@ -99,12 +99,7 @@ class Rounds:
         """State after all rounds; the checkpoint is written after each."""
         from tqdm.auto import tqdm
 
-        state, signature = None, ""
-        if checkpoint is not None:
-            signature = self.signature()
-            state = self._resume(checkpoint, signature)
-        if state is None:
-            state = self._first()
+        state, save = resumed(checkpoint, self.signature, ImitationState, self._check_saved, self._first)
         rounds = self.settings.rounds
         with tqdm(total=rounds, initial=state.round, disable=not progress_bar, desc="imitate") as bar:
             while state.round < rounds:
@@ -113,8 +108,7 @@ class Rounds:
                 except (ValueError, TypeError) as error:
                     error.add_note(f"in round {state.round + 1} of {rounds}")
                     raise
-                if checkpoint is not None:
-                    write_checkpoint(checkpoint, signature, state)
+                save(state)
                 failure, steps = (state.curves[name][-1] for name in ("failure", "steps"))
                 bar.set_postfix_str(f"failure {failure:.1%}, {steps:.1f} steps", refresh=False)
                 bar.update()
@@ -137,12 +131,7 @@ class Rounds:
             None if self.expert is None else type(self.expert).__qualname__,
         )
 
-    def _resume(self, path: str | os.PathLike, signature: str) -> ImitationState | None:
-        check_path(path)
-        content = read_checkpoint(path, signature, ImitationState)
-        if content is None:
-            return None
-        state = content["state"]
+    def _check_saved(self, name: str, state: ImitationState) -> None:
         rows = {len(state.actions), len(state.game), *map(len, state.leaves)}
         done = {len(curve) for curve in state.curves.values()}
         if (
@@ -150,13 +139,11 @@ class Rounds:
             or done != {state.round}
             or not 0 < state.trained <= len(self.game) + len(state.game)
         ):
-            raise ValueError(f"{os.fspath(path)} is damaged: its rows or rounds do not agree; {CURE}")
+            raise ValueError(f"{name} is damaged: its rows or rounds do not agree; {CURE}")
         if state.round > self.settings.rounds:
             raise ValueError(
-                f"{os.fspath(path)} is a checkpoint after {state.round} rounds, more than "
-                f"rounds={self.settings.rounds}: {CURE}"
+                f"{name} is a checkpoint after {state.round} rounds, more than rounds={self.settings.rounds}: {CURE}"
             )
-        return state
 
     def _first(self) -> ImitationState:
         """State before the first round, with the role model fitted to the demonstrations."""

@@ -15,7 +15,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.inference import storage
-from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
+from ethogram.inference.checkpoint import CURE, resumed
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.inference.imitation.motion import (
@@ -106,18 +106,12 @@ class Stages:
         """State after all stages; the checkpoint is written after each."""
         from tqdm.auto import tqdm
 
-        state, signature = None, ""
-        if checkpoint is not None:
-            signature = self.signature()
-            state = self._resume(checkpoint, signature)
-        if state is None:
-            state = self._first()
+        state, save = resumed(checkpoint, self.signature, MotionState, self._check_saved, self._first)
         total, done = len(self.horizons), len(state.horizons)
         with tqdm(total=total, initial=done, disable=not progress_bar, desc="imitate_motion") as bar:
             for stage in range(done, total):
                 state = self._stage(state, stage)
-                if checkpoint is not None:
-                    write_checkpoint(checkpoint, signature, state)
+                save(state)
                 distance = float(np.sqrt(state.loss[-1, -1]))
                 bar.set_postfix_str(f"horizon {self.horizons[stage]}, {distance:.2f} m", refresh=False)
                 bar.update()
@@ -142,12 +136,7 @@ class Stages:
             list(self.settings),
         )
 
-    def _resume(self, path: str | os.PathLike, signature: str) -> MotionState | None:
-        check_path(path)
-        content = read_checkpoint(path, signature, MotionState)
-        if content is None:
-            return None
-        state, name = content["state"], os.fspath(path)
+    def _check_saved(self, name: str, state: MotionState) -> None:
         done = tuple(state.horizons)
         expected = jax.eval_shape(self._new_parameters)
         shapes = [
@@ -165,7 +154,6 @@ class Stages:
                 f"{name} is a checkpoint after the horizons {done}, with which horizons={self.horizons} does not "
                 f"begin: {CURE}"
             )
-        return state
 
     def _new_parameters(self) -> dict[str, Array]:
         return new_recurrent(self.key_networks, self.shuffled.shape[1], self.settings.num_units)

@@ -8,6 +8,7 @@ the two.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import jax
@@ -18,6 +19,8 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 
+from ethogram.inference import storage
+from ethogram.inference.checkpoint import check_path
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, posterior_of
 from ethogram.inference.convergence import warn_of_convergence
 from ethogram.inference.draws import flat_draws
@@ -26,7 +29,7 @@ from ethogram.inference.export.pointwise import Pointwise
 from ethogram.inference.refresh.chains import run_chains
 from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.arguments import require_integer, require_key
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.numpyro_sites import by_site
 
 __all__ = ["refresh_posterior"]
@@ -50,6 +53,7 @@ def refresh_posterior(
     num_draws: int = 500,
     num_chains: int = 4,
     progress_bar: bool = True,
+    checkpoint: str | os.PathLike | None = None,
 ) -> RefreshedPosterior:
     """Posterior draws by NUTS that start at the fit, with its labels: intervals that hold what they promise.
 
@@ -64,12 +68,15 @@ def refresh_posterior(
     data : the training data.
     num_warmup, num_draws : iterations of each chain.
     num_chains : vectorised in one compiled program.
+    checkpoint : file written every 50 iterations. The same call resumes after the last of these, and returns what an
+        uninterrupted one does; with another `num_draws`, too: a larger one continues chains that have ended.
 
     Raises
     ------
     ValueError, TypeError
         If the data do not fit the model, or it has no density: constraints on means of an `AgentMarkov`, and roles
-        distinct in every frame with more than 720 maps.
+        distinct in every frame with more than 720 maps. Also for a checkpoint that is damaged, or of another fit, data,
+        key, `num_warmup` or `num_chains`.
 
     Warns
     -----
@@ -86,9 +93,19 @@ def refresh_posterior(
     posterior = posterior_of(fit, "fit")
     model = posterior.model
     model.check(data)
+    if checkpoint is not None:
+        check_path(checkpoint)
+
+    def signature():
+        bare = data._replace(times=None, metadata=Metadata())
+        return storage.fingerprint(
+            jax.random.key_data(key), model, posterior.blocks, bare, num_warmup, num_chains
+        )
+
     key_starts, key_chains = jax.random.split(key)
     starts, variance = _starts(key_starts, posterior, data, num_chains)
-    chains = run_chains(key_chains, model, data, starts, variance, num_warmup, num_draws, progress_bar)
+    counts = (num_warmup, num_draws, progress_bar)
+    chains = run_chains(key_chains, model, data, starts, variance, *counts, checkpoint, signature)
     reference = by_site({name: block.inner_point() for name, block in posterior.blocks.items()})
     sites = {name: chains.sites[name] for name in sorted(reference)}
     order = Pointwise(model, flat_draws(sites), data).state_order(reference)

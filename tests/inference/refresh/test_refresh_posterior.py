@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import jax
@@ -10,8 +11,9 @@ import pytest
 from scipy.special import gammaln
 
 import ethogram
+from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugatePosterior, ConjugateSVI
-from ethogram.inference.refresh import RefreshedPosterior, refresh_posterior
+from ethogram.inference.refresh import RefreshedPosterior, chains, refresh_posterior
 from ethogram.inference.refresh.refresh_posterior import _starts
 from ethogram.inference.roles import infer_roles
 from ethogram.models.emissions import BinomialEmission, CategoricalEmission, GaussianEmission
@@ -137,6 +139,105 @@ def test_it_goes_where_draws_go(model, refreshed):
     assert tree.sample_stats["diverging"].shape == (2, 15)
 
 
+@pytest.mark.parametrize("load", [ethogram.load, ethogram.load_posterior])
+def test_what_is_saved_is_loaded(model, refreshed, load, tmp_path):
+    refreshed.save(tmp_path / "draws.npz")
+    found = load(tmp_path / "draws.npz")
+    assert isinstance(found, RefreshedPosterior) and (found.ess, found.r_hat) == (20.0, 1.0)
+    for name, site in refreshed.sites.items():
+        np.testing.assert_array_equal(found.sites[name], site)
+    np.testing.assert_array_equal(found.statistics["diverging"], refreshed.statistics["diverging"])
+    data = model.simulate(jax.random.key(0), num_groups=3, lengths=5).data
+    np.testing.assert_array_equal(infer_roles(found, data)[1], infer_roles(refreshed, data)[1])
+
+
+def without(sites, name):
+    return {key: site for key, site in sites.items() if key != name}
+
+
+def with_nan(sites, name):
+    return sites | {name: np.where(np.arange(15)[:, None] == 3, np.nan, sites[name])}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda sites: without(sites, "initial"), "sites has .*, but the model has .*initial"),
+        (lambda sites: sites | {"rate": sites["initial"]}, "sites has .*rate.*, but the model has"),
+        (lambda sites: sites | {"initial": sites["initial"][:, :-1]}, "expected"),
+        (lambda sites: sites | {"initial": sites["transition"]}, r"sites\['initial'\] has shape"),
+        (lambda sites: {key: site[:, :0] for key, site in sites.items()}, "with a draw"),
+        (lambda sites: with_nan(sites, "initial"), r"sites\['initial'\] is not finite at \[0, 3, 0\]"),
+    ],
+)
+def test_damaged_draws_are_refused_also_from_a_file(model, refreshed, change, message, tmp_path):
+    wrong = change(refreshed.sites)
+    with pytest.raises(ValueError, match=message):
+        RefreshedPosterior(model, wrong, {}, 20.0, 1.0)
+    damaged = copy.copy(refreshed)
+    object.__setattr__(damaged, "sites", wrong)
+    damaged.save(tmp_path / "draws.npz")
+    with pytest.raises(ValueError, match=rf"draws\.npz cannot be read: .*{message}"):
+        ethogram.load(tmp_path / "draws.npz")
+
+
+SHORT = {"num_warmup": 30, "num_draws": 90, "num_chains": 2, "progress_bar": False}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the draws have not converged")
+def test_an_interrupted_refresh_goes_on_to_the_same_draws(model, monkeypatch, tmp_path):
+    data = model.simulate(jax.random.key(0), num_groups=3, lengths=5).data
+    fit, path = ConjugatePosterior(model, model.prior()), tmp_path / "refresh.ckpt"
+
+    def refresh(**changed):
+        return refresh_posterior(jax.random.key(1), fit, data, **SHORT | changed)
+
+    def assert_same(one, other):
+        for leaf, again in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(leaf, again)
+
+    whole, calls = refresh(), []
+    advance = chains._advance
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return advance(*arguments)
+
+    interrupted.eval_shape = advance.eval_shape
+    with monkeypatch.context() as patch:
+        patch.setattr(chains, "_advance", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            refresh(checkpoint=path)
+        assert_same(refresh(checkpoint=path), whole)
+        assert len(calls) == 4  # two blocks, the one that was interrupted, and that one again
+        assert_same(refresh(checkpoint=path), whole)
+        assert len(calls) == 4
+        longer = refresh(checkpoint=path, num_draws=150)
+        assert len(calls) == 5
+    assert_same(longer, refresh(num_draws=150))
+    assert_same(refresh(checkpoint=path), whole)
+
+    for changed in ({"num_warmup": 31}, {"num_chains": 3}):
+        with pytest.raises(ValueError, match="checkpoint of another model, data, key or settings"):
+            refresh(checkpoint=path, **changed)
+
+    content = storage.read(path)
+    state = content["state"]
+    for damaged in (
+        state._replace(leaves=state.leaves[:-1]),
+        state._replace(done=state.done + 1),
+        state._replace(sites={}),
+        state._replace(statistics=without(state.statistics, "lp")),
+        state._replace(sites=state.sites | {"initial": np.full_like(state.sites["initial"], np.nan)}),
+    ):
+        storage.write(path, content | {"state": damaged})
+        with pytest.raises(ValueError, match=r"refresh\.ckpt is damaged"):
+            refresh(checkpoint=path)
+
+
 def test_refusals(model):
     data = model.simulate(jax.random.key(0), num_groups=3, lengths=5).data
     key = jax.random.key(0)
@@ -145,6 +246,8 @@ def test_refusals(model):
     fit = ConjugatePosterior(model, model.prior())
     with pytest.raises(ValueError, match="num_draws must be at least 1, not 0"):
         refresh_posterior(key, fit, data, num_draws=0)
+    with pytest.raises(ValueError, match="there is no folder '/nowhere': create it first"):
+        refresh_posterior(key, fit, data, checkpoint="/nowhere/refresh.ckpt")
     agent = AgentMarkov(3, 2, truncation=2, constraints=IntentConstraints.stay(states=[0], at_least=0.8))
     traces = AgentMarkov(3, 2, truncation=2).simulate(key, np.array([[1, 2], [2, 0], [0, 1]]), [0, 1], 4).data
     bound = agent.bind(traces)
