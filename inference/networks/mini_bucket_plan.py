@@ -73,12 +73,14 @@ def plan_mini_buckets(
     for variable in order:
         groups: list[tuple[set[int], list[int], list[int]]] = []
         for _, each, i, is_message in sorted(waiting.pop(variable), key=lambda item: item[0]):
-            for scope, factors, kids in groups:
-                if math.prod(sizes[v] for v in scope | each) <= most_cells:
-                    break
-            else:
-                scope, factors, kids = set(), [], []
-                groups.append((scope, factors, kids))
+            fitting = (
+                group for group in groups if math.prod(sizes[v] for v in group[0] | each) <= most_cells
+            )
+            group = next(fitting, None)
+            if group is None:
+                group = (set(), [], [])
+                groups.append(group)
+            scope, factors, kids = group
             scope |= each
             (kids if is_message else factors).append(i)
         bucket = []

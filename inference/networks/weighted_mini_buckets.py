@@ -28,11 +28,11 @@ from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["WeightedMiniBuckets"]
 
-WARMEST, COOLING, COLDEST = 0.3, 0.8, 0.1
+WARMEST, COOLING, COLDEST = 0.5, 0.93, 0.1
 """Temperatures at which maximised variables have beliefs."""
-WEIGHT_STEP, LEAST_WEIGHT = 2.0, 1e-3
+WEIGHT_STEP, LEAST_WEIGHT = 4.0, 1e-3
 LARGEST_SHIFT, LEAST_BELIEF = 40.0, 1e-250
-DAMPED = 0.5
+DAMPED = 0.4
 """Step of shifts that follow beliefs: with 1 they oscillate."""
 PATIENCE, LEAST_STEP = 3, 1e-2
 """Passes without gain after which the best shifts return with half the step; and the least step."""
