@@ -23,7 +23,6 @@ from benchmarks import report
 from benchmarks.one_core import one_core
 from benchmarks.papers import network_files as files
 from ethogram.inference.networks.ags import ascend
-from ethogram.inference.networks.hybrid import RESTARTS
 from ethogram.inference.networks.methods import ASCENTS
 from ethogram.inference.networks.mixed_product import smoothed_tables
 from ethogram.inference.networks.solve_mmap import MarginalMAPResult, solve_mmap
@@ -124,10 +123,9 @@ def rows_of(query: files.StoredQuery, method: str, seed: int, limit: float) -> l
     """Incumbents of a method at every checkpoint up to a limit."""
     mmap = files.load(query)
     warm = time.perf_counter()
-    if method in ("hybrid", "ags"):
-        optimizer, many = ("adam", RESTARTS) if method == "hybrid" else ("paper", ASCENTS)
+    if method == "ags":
         tables = smoothed_tables(mmap.network)
-        ascend(jax.random.key(0), mmap, optimizer=optimizer, num_restarts=many, max_steps=10, tables=tables)
+        ascend(jax.random.key(0), mmap, optimizer="paper", num_restarts=ASCENTS, max_steps=10, tables=tables)
     warm = time.perf_counter() - warm
     found = _solve(mmap, method, seed, limit)
     common = {

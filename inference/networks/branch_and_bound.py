@@ -88,7 +88,8 @@ class BranchAndBound:
         asked = set(maximised)
         self.variables = [variable for variable in reversed(bound.order) if variable in asked]
         depth = {variable: i for i, variable in enumerate(self.variables)}
-        self.value, self.best, self.nodes = -math.inf, None, 0
+        self.value, self.nodes = -math.inf, 0
+        self.best: dict[int, int] | None = None
         self.steps: list[list[_LookUp]] = [[] for _ in self.variables]
         self.sizes = [sizes[variable] for variable in self.variables]
         outside: dict[

@@ -1,11 +1,12 @@
-"""The default method: constrained elimination where affordable, else large-neighbourhood search from many starts.
+"""The default method: constrained elimination where affordable, else two searches that share their incumbent.
 
-Where elimination takes a small part of the time limit, its answer is proved optimal. Else neighbourhoods are searched
-exactly, starting from posterior modes of single variables, ancestral samples, most probable explanations, vertices that
-gradient ascent on the surrogate passes, and perturbed incumbents.
+Where elimination takes a small part of the time limit, its answer is proved optimal. Else large-neighbourhood search
+climbs from posterior modes of single variables, ancestral samples, MPEs, and perturbed incumbents,
+and between its neighbourhoods weighted mini-buckets tighten the upper bound, and branch and bound under them closes the
+gap. What either finds the other uses.
 
-Where even the probability of one assignment is out of reach, candidates from the same sources are compared by their
-Bethe estimates.
+Where even the probability of one assignment is out of reach, candidates are compared by Bethe estimates, and there
+is an upper bound alone.
 
 Ours; its parts have their sources. Iterated local search with perturbed incumbents: Lourenço, Martin, Stützle (2003),
 "Iterated local search".
@@ -15,37 +16,34 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-import jax
 import numpy as np
 
-from ethogram.inference.networks.ags import ascend, seconds_to_begin
 from ethogram.inference.networks.ancestral_draws import draw_possible, draw_states, generator
 from ethogram.inference.networks.elimination import carry_out, plan_elimination
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
 from ethogram.inference.networks.methods import Task, draw_near, exact_mpe, search_mpe
-from ethogram.inference.networks.mini_buckets import mini_bucket_bound
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
+from ethogram.inference.networks.staged_search import StagedSearch
 from ethogram.inference.networks.zero_propagation import Supports
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["RESTARTS", "hybrid"]
+__all__ = ["beside", "hybrid"]
 
 CELLS_A_SECOND = 1e7
 """A cautious rate of elimination."""
 SHARE = 0.4
 """Share of the time limit for exact elimination."""
-ASCENT = 0.15
-"""Share of the time left for gradient ascent."""
-BOUND_CELLS, NARROW, SAME = 2**14, 2**16, 1e-9
+PROOF = 0.5
+"""Share of the time for bounds and proofs, once there is an answer."""
+NARROW, SAME = 2**16, 1e-9
 DRAWS = 3
-STEPS, RESTARTS, KEPT = 60, 64, 24
 
 
 def hybrid(task: Task) -> None:
-    """Constrained elimination where affordable, else large-neighbourhood search from many starts."""
+    """Constrained elimination where affordable, else large-neighbourhood search and branch and bound."""
     key, query, possible, incumbent, max_steps, most_cells = task
     clock, constant = incumbent.clock, query.network.log_constant
     budget = SHARE * CELLS_A_SECOND * min(clock.left(), 60.0)
@@ -55,16 +53,15 @@ def hybrid(task: Task) -> None:
         incumbent.offer(task.chosen(states), constant + value, "exact", "elimination")
         incumbent.prove()
         return
-    bound = mini_bucket_bound(possible, query.map_variables, min(BOUND_CELLS, most_cells))
-    incumbent.upper_bound = min(constant + bound, _rows_bound(query))
-    if incumbent.upper_bound == -math.inf:
-        return
+    incumbent.upper_bound = _rows_bound(query)
     sums = plan_elimination(possible, (), min(most_cells, budget / 20))
     if sums.cells <= most_cells and sums.work <= budget / 20:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + carry_out(possible, sums, ())[1])
     landscape = Landscape(query, possible, query.map_variables)
-    if landscape.exact.cells > most_cells or landscape.exact.work > budget:
-        _by_estimates(task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))))
+    affordable = landscape.exact.cells <= most_cells and landscape.exact.work <= budget
+    proof = StagedSearch(possible, query.map_variables, clock, most_cells, search=affordable)
+    if not affordable:
+        _by_estimates(task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))), proof)
         return
     random, supports, source = generator(key), Supports(possible.factors), ""
     starts = _starts(random, task, supports, landscape)
@@ -78,23 +75,58 @@ def hybrid(task: Task) -> None:
         kept = perturbed(random, landscape, best)
         return landscape.places(draw_near(random, task, supports, kept, DRAWS))
 
-    def report(places: Mapping[int, int], value: float) -> None:
+    def offer(places: Mapping[int, int], value: float, found_by: str) -> None:
         states = landscape.whole(places)
-        answer = [states[v] for v in query.map_variables]
-        incumbent.offer(answer, value, "exact", f"neighbourhood search from {source}")
+        incumbent.offer([states[v] for v in query.map_variables], value, "exact", found_by)
+
+    def report(places: Mapping[int, int], value: float) -> None:
+        offer(places, value, f"neighbourhood search from {source}")
+        proof.offer(places)
+
+    def rival() -> dict[int, int] | None:
+        places = proof.news()
+        if places is not None:
+            offer(places, constant + proof.value, "branch and bound")
+        return places
 
     _, _, proved = climb_neighbourhoods(
         random,
         landscape,
         fresh(None),
         report=report,
-        stop=clock.over,
+        stop=beside(task, proof),
         most_cells=most_cells,
         max_rounds=max_steps,
         fresh=fresh,
+        rival=rival,
     )
-    if proved or incumbent.log_probability >= incumbent.upper_bound - SAME:
+    rival()
+    if proved or proof.closed or incumbent.log_probability >= incumbent.upper_bound - SAME:
         incumbent.prove()
+
+
+def beside(task: Task, proof: StagedSearch) -> Callable[[], bool]:
+    """A function that another search calls again and again: it takes steps of a proof, and says when to stop.
+
+    Steps take a fixed share of the time; where the number of steps of the other search is limited, they take turns.
+    """
+    incumbent, clock = task.incumbent, task.incumbent.clock
+    constant, begin, spent = task.query.network.log_constant, clock.passed(), 0.0
+
+    def stop() -> bool:
+        nonlocal spent
+        while not proof.exhausted and not clock.over() and not proof.closed:
+            now = clock.passed()
+            if task.max_steps is None and spent > PROOF * (now - begin):
+                break
+            proof.step()
+            incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)
+            spent += clock.passed() - now
+            if task.max_steps is not None:
+                break
+        return clock.over() or proof.closed or incumbent.log_probability >= incumbent.upper_bound - SAME
+
+    return stop
 
 
 def _rows_bound(query: MarginalMAP) -> float:
@@ -110,7 +142,6 @@ def _starts(
 ) -> Iterator[tuple[str, dict[int, int]]]:
     """Endless starting points and where each comes from."""
     query, possible, clock = task.query, task.possible, task.incumbent.clock
-    passed: list[np.ndarray] | None = None
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
@@ -133,40 +164,23 @@ def _starts(
             states = search_mpe(random, task, lambda least=least: clock.left() < least, 200, restart=False)
             yield "a searched MPE", landscape.places(states)
             continue
-        if turn % 4 == 3:
-            if passed is None or (not passed and turn % 12 == 3):
-                passed = _passed(task, turn)
-            if passed:
-                states = dict(zip(query.map_variables, passed.pop(0).tolist(), strict=True))
-                yield "gradient ascent", landscape.places(draw_near(random, task, supports, states, DRAWS))
-                continue
         yield "an ancestral sample", landscape.places(draw_near(random, task, supports, {}, DRAWS))
 
 
-def _passed(task: Task, turn: int) -> list[np.ndarray]:
-    """Vertices that gradient ascent passes on smoothed tables; none where there is no time to compile it."""
-    clock, rest = task.incumbent.clock, task.incumbent.clock.left()
-    tables = smoothed_tables(task.query.network)
-    if rest < 1.0 + seconds_to_begin(task.query, tables, "adam", RESTARTS):
-        return []
-    key, stop = jax.random.fold_in(task.key, turn), lambda _: clock.left() < (1 - ASCENT) * rest
-    found = ascend(key, task.query, num_restarts=RESTARTS, max_steps=STEPS, tables=tables, stop=stop)
-    return list(found.states[:KEPT])
-
-
-def _by_estimates(task: Task) -> None:
-    """Candidates of mixed-product propagation, MPE search and gradient ascent, compared by Bethe estimates."""
-    clock, random = task.incumbent.clock, generator(task.key)
+def _by_estimates(task: Task, proof: StagedSearch) -> None:
+    """Candidates of mixed-product propagation, MPE search and ancestral samples, compared by Bethe estimates."""
+    clock, random, stop = task.incumbent.clock, generator(task.key), beside(task, proof)
     for reading in ("belief", "cavity"):
         tables = smoothed_tables(task.query.network)
         found = mixed_product(task.query, reading=reading, tables=tables, stop=clock.over)
         task.offer(found.states, "mixed-product belief propagation")
-    rounds = 0
-    while not clock.over() and (task.max_steps is None or rounds < task.max_steps):
+        stop()
+    supports, rounds = Supports(task.possible.factors), 0
+    while not stop() and (task.max_steps is None or rounds < task.max_steps):
         rounds += 1
-        states = search_mpe(random, task, clock.over, 200, restart=False)
-        task.offer(task.chosen(states), "MPE")
-        for each in _passed(task, rounds):
-            if clock.over():
-                break
-            task.offer(each, "gradient ascent")
+        if rounds % 4 == 1:
+            states = search_mpe(random, task, clock.over, 200, restart=False)
+            task.offer(task.chosen(states), "MPE")
+        else:
+            drawn = draw_near(random, task, supports, {}, DRAWS)
+            task.offer(task.chosen(drawn), "an ancestral sample")

@@ -54,10 +54,12 @@ class Clock:
     def cpu_s(self) -> float:
         return time.process_time() - self.cpu
 
+    def passed(self) -> float:
+        """Seconds of the kind that is limited."""
+        return self.wall_s() if self.kind == "wall" else self.cpu_s()
+
     def left(self) -> float:
-        if self.limit is None:
-            return math.inf
-        return self.limit - (self.wall_s() if self.kind == "wall" else self.cpu_s())
+        return math.inf if self.limit is None else self.limit - self.passed()
 
     def over(self) -> bool:
         return self.left() <= 0

@@ -78,15 +78,15 @@ def plan_mini_buckets(
             )
             group = next(fitting, None)
             if group is None:
-                group = (set(), [], [])
+                group = (set[int](), list[int](), list[int]())
                 groups.append(group)
-            scope, factors, kids = group
-            scope |= each
+            union, factors, kids = group
+            union |= each
             (kids if is_message else factors).append(i)
         bucket = []
-        for scope, factors, kids in groups:
+        for union, factors, kids in groups:
             bucket.append(len(found))
-            ordered = tuple(sorted(scope, key=rank.__getitem__))
+            ordered = tuple(sorted(union, key=rank.__getitem__))
             cells = math.prod(sizes[v] for v in ordered)
             total += cells
             if len(ordered) > 1:
