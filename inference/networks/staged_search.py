@@ -16,22 +16,22 @@ from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.component_sums import ComponentSum, component_sums
 from ethogram.inference.networks.elimination import independent_parts
 from ethogram.inference.networks.incumbent import Clock
-from ethogram.inference.networks.mini_bucket_plan import bounded_order, plan_mini_buckets
+from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, bounded_order, plan_mini_buckets
 from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets
 from ethogram.inference.networks.zero_propagation import Factor, Possible
 
 __all__ = ["StagedSearch"]
 
-STAGES = tuple(2**cells for cells in (11, 15, 17, 19, 21, 23))
+STAGES = tuple(2**cells for cells in (11, 13, 15, 17, 19, 21, 23))
 """Cells of a mini-bucket, stage by stage."""
-PASSES, MOST_PASSES = 20, 60
-"""Passes that a stage is expected to take, and at most."""
-SECONDS_A_CELL = 3e-8
-"""Cautious time of one cell in one pass."""
+FIRST_PASSES, PASSES, MOST_PASSES = 12, 12, 100
+"""Passes of the first stage, those that there must be time for in a later one, and the most."""
+SECONDS_A_CELL, SECONDS_A_TABLE = 3e-8, 4e-5
+"""Cautious time of a pass."""
 SECONDS_A_CHUNK, SECONDS_A_NODE = 2e-4, 1e-6
 """The same of branch and bound, beside its sums."""
-SHARE = 0.3
-"""Share of the time left for the passes of a stage."""
+SHARE, LITTLE = 0.4, 0.1
+"""Shares of the time left for the passes of a stage, and for those of one that makes the stage before it needless."""
 BYTES_A_CELL, MOST_BYTES = 32, 2**31
 LONGEST = 60.0
 """Seconds left that are planned with where there is no limit."""
@@ -147,11 +147,13 @@ class StagedSearch:
         ]
         components = component_sums(part.factors, part.sizes, part.maximised) if self.search else []
         for number, plan in enumerate(plans):
-            seconds = PASSES * SECONDS_A_CELL * plan.cells
-            if number and (seconds > SHARE * self._left() or BYTES_A_CELL * plan.cells > MOST_BYTES):
+            if number and (_seconds(plan) > SHARE * self._left() or BYTES_A_CELL * plan.cells > MOST_BYTES):
                 break
+            if 0 < number < len(plans) - 1 and _seconds(plans[number + 1]) < LITTLE * self._left():
+                continue
             bound = WeightedMiniBuckets(part.factors, part.sizes, part.maximised, order, plan=plan)
-            while bound.passes < MOST_PASSES and bound.tighten(part.value, over):
+            most = MOST_PASSES if number else FIRST_PASSES
+            while bound.passes < most and bound.tighten(part.value, over):
                 part.upper_bound = min(part.upper_bound, bound.bound)
                 yield True
                 if over() or part.closed:
@@ -160,7 +162,7 @@ class StagedSearch:
             if plan.exact and not self.search:
                 return
             last = plan.exact or number + 1 == len(plans)
-            rest = math.inf if last else PASSES * SECONDS_A_CELL * plans[number + 1].cells
+            rest = math.inf if last else _seconds(plans[number + 1])
             if rest > SHARE * self._left():
                 rest = math.inf
             if self.search:
@@ -193,3 +195,8 @@ class StagedSearch:
 
     def _left(self) -> float:
         return self.clock.left() if self.clock.limit is not None else LONGEST
+
+
+def _seconds(plan: MiniBucketPlan) -> float:
+    """Expected time of a stage's passes."""
+    return PASSES * (SECONDS_A_CELL * plan.cells + SECONDS_A_TABLE * len(plan.mini_buckets))
