@@ -36,8 +36,8 @@ CELLS_A_SECOND = 1e7
 """A cautious rate of elimination."""
 SHARE = 0.4
 """Share of the time limit for exact elimination."""
-PROOF = 0.5
-"""Share of the time for bounds and proofs, once there is an answer."""
+PROOF, STALE = 0.5, 0.75
+"""Shares of the time for bounds and proofs once there is an answer, and where it is as old as half of the time."""
 NARROW, SAME = 2**16, 1e-9
 DRAWS = 3
 
@@ -117,7 +117,8 @@ def beside(task: Task, proof: StagedSearch) -> Callable[[], bool]:
         nonlocal spent
         while not proof.exhausted and not clock.over() and not proof.closed:
             now = clock.passed()
-            if task.max_steps is None and spent > PROOF * (now - begin):
+            stale = incumbent.trace and 2 * incumbent.trace[-1].at(clock.kind) < now
+            if task.max_steps is None and spent > (STALE if stale else PROOF) * (now - begin):
                 break
             proof.step()
             incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)

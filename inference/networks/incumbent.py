@@ -37,6 +37,10 @@ class TracePoint(NamedTuple):
     source: str
     states: Int[np.ndarray, "map"]
 
+    def at(self, clock: str) -> float:
+        """Seconds since the call of ``"wall"`` or ``"cpu"`` time."""
+        return self.wall_s if clock == "wall" else self.cpu_s
+
 
 class Clock:
     """A stopwatch with a time limit in seconds, or none, of ``"wall"`` or ``"cpu"`` time.

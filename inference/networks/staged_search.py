@@ -30,8 +30,10 @@ SECONDS_A_CELL, SECONDS_A_TABLE = 3e-8, 4e-5
 """Cautious time of a pass."""
 SECONDS_A_CHUNK, SECONDS_A_NODE = 2e-4, 1e-6
 """The same of branch and bound, beside its sums."""
-SHARE, LITTLE = 0.4, 0.1
+SHARE, LITTLE = 0.25, 0.1
 """Shares of the time left for the passes of a stage, and for those of one that makes the stage before it needless."""
+NEARLY, LOOK = 1.5, 0.25
+"""Nats of a gap above which branch and bound has less time before larger mini-buckets, and how much less."""
 BYTES_A_CELL, MOST_BYTES = 32, 2**31
 LONGEST = 60.0
 """Seconds left that are planned with where there is no limit."""
@@ -165,6 +167,8 @@ class StagedSearch:
             rest = math.inf if last else _seconds(plans[number + 1])
             if rest > SHARE * self._left():
                 rest = math.inf
+            if part.upper_bound - part.value > NEARLY and rest < math.inf:
+                rest *= LOOK
             if self.search:
                 if not bound.settle(over):
                     return

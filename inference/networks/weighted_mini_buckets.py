@@ -36,7 +36,7 @@ DAMPED = 0.4
 """Step of shifts that follow beliefs: with 1 they oscillate."""
 PATIENCE, LEAST_STEP = 3, 1e-2
 """Passes without gain after which the best shifts return with half the step; and the least step."""
-STALLED, FEW = 0.01, 5
+STALLED, FEW = 0.02, 5
 """A share of the gap, and passes in which a bound that is worth going on with has gained it."""
 FINITE = -1e300
 """Replaces minus infinity where it is multiplied by zero."""
