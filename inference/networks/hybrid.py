@@ -26,18 +26,22 @@ from ethogram.inference.networks.large_neighbourhood_search import Landscape, cl
 from ethogram.inference.networks.marginals import factor_posteriors
 from ethogram.inference.networks.methods import Task, draw_near, exact_mpe, search_mpe
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
-from ethogram.inference.networks.staged_search import StagedSearch
+from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.zero_propagation import Supports
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["beside", "hybrid"]
+__all__ = ["hybrid"]
 
 CELLS_A_SECOND = 1e7
 """A cautious rate of elimination."""
 SHARE = 0.4
 """Share of the time limit for exact elimination."""
-PROOF, STALE = 0.5, 0.75
-"""Shares of the time for bounds and proofs once there is an answer, and where it is as old as half of the time."""
+PROOF_SHARE, STALE_SHARE, WIDE_SHARE, WIDE = 0.5, 0.75, 0.4, 3.0
+"""Shares of the time for bounds and proofs: at first, where the answer is as old as half of the time, and where the gap
+is wide; and how many nats that is.
+"""
+MPE_CELLS = 2e6
+"""Cells of an exact MPE, as a start, for every second left."""
 NARROW, SAME = 2**16, 1e-9
 DRAWS = 3
 
@@ -64,7 +68,8 @@ def hybrid(task: Task) -> None:
         _by_estimates(task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))), proof)
         return
     random, supports, source = generator(key), Supports(possible.factors), ""
-    starts = _starts(random, task, supports, landscape)
+    stop = _turns(task, proof)
+    starts = _starts(random, task, supports, landscape, stop)
 
     def fresh(best: dict[int, int] | None) -> Mapping[int, int]:
         nonlocal source
@@ -94,7 +99,7 @@ def hybrid(task: Task) -> None:
         landscape,
         fresh(None),
         report=report,
-        stop=beside(task, proof),
+        stop=stop,
         most_cells=most_cells,
         max_rounds=max_steps,
         fresh=fresh,
@@ -105,29 +110,21 @@ def hybrid(task: Task) -> None:
         incumbent.prove()
 
 
-def beside(task: Task, proof: StagedSearch) -> Callable[[], bool]:
-    """A function that another search calls again and again: it takes steps of a proof, and says when to stop.
-
-    Steps take a fixed share of the time; where the number of steps of the other search is limited, they take turns.
-    """
+def _turns(task: Task, proof: StagedSearch) -> Callable[[], bool]:
+    """Steps of a proof between those of another search, and whether to stop."""
     incumbent, clock = task.incumbent, task.incumbent.clock
-    constant, begin, spent = task.query.network.log_constant, clock.passed(), 0.0
+    constant = task.query.network.log_constant
 
-    def stop() -> bool:
-        nonlocal spent
-        while not proof.exhausted and not clock.over() and not proof.closed:
-            now = clock.passed()
-            stale = incumbent.trace and 2 * incumbent.trace[-1].at(clock.kind) < now
-            if task.max_steps is None and spent > (STALE if stale else PROOF) * (now - begin):
-                break
-            proof.step()
-            incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)
-            spent += clock.passed() - now
-            if task.max_steps is not None:
-                break
-        return clock.over() or proof.closed or incumbent.log_probability >= incumbent.upper_bound - SAME
+    def share() -> float:
+        gap = incumbent.upper_bound - incumbent.log_probability
+        stale = incumbent.trace and 2 * incumbent.trace[-1].at(clock.kind) < clock.passed()
+        return WIDE_SHARE if gap > WIDE else STALE_SHARE if stale else PROOF_SHARE
 
-    return stop
+    def listen() -> None:
+        incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)
+
+    turn = take_turns(proof, clock, None if task.max_steps is not None else share, listen)
+    return lambda: turn() or clock.over() or incumbent.log_probability >= incumbent.upper_bound - SAME
 
 
 def _rows_bound(query: MarginalMAP) -> float:
@@ -139,7 +136,11 @@ def _rows_bound(query: MarginalMAP) -> float:
 
 
 def _starts(
-    random: np.random.Generator, task: Task, supports: Supports, landscape: Landscape
+    random: np.random.Generator,
+    task: Task,
+    supports: Supports,
+    landscape: Landscape,
+    stop: Callable[[], bool],
 ) -> Iterator[tuple[str, dict[int, int]]]:
     """Endless starting points and where each comes from."""
     query, possible, clock = task.query, task.possible, task.incumbent.clock
@@ -149,20 +150,22 @@ def _starts(
     close = draw_possible(random, query, possible, supports, likely)
     explained = None
     if close is None:  # the posterior modes lead nowhere: first a start that is possible
-        explained = exact_mpe(task)
+        explained = exact_mpe(task, work=MPE_CELLS * min(clock.left(), 60.0))
         if explained is not None:
             yield "the MPE", landscape.places(explained)
     modes = draw_states(random, query) | likely if close is None else close
     yield "posterior marginals", landscape.places(modes)
     for turn in itertools.count():
         if turn == 1 and close is not None:
-            explained = exact_mpe(task)
+            explained = exact_mpe(task, work=MPE_CELLS * min(clock.left(), 60.0))
             if explained is not None:
                 yield "the MPE", landscape.places(explained)
                 continue
         if turn % 4 == 1 and explained is None:
             least = 0.8 * clock.left()
-            states = search_mpe(random, task, lambda least=least: clock.left() < least, 200, restart=False)
+            ended = lambda least=least: stop() or clock.left() < least  # noqa: E731
+            states, sure = search_mpe(random, task, ended, 200, restart=False)
+            explained = states if sure else None
             yield "a searched MPE", landscape.places(states)
             continue
         yield "an ancestral sample", landscape.places(draw_near(random, task, supports, {}, DRAWS))
@@ -170,7 +173,7 @@ def _starts(
 
 def _by_estimates(task: Task, proof: StagedSearch) -> None:
     """Candidates of mixed-product propagation, MPE search and ancestral samples, compared by Bethe estimates."""
-    clock, random, stop = task.incumbent.clock, generator(task.key), beside(task, proof)
+    clock, random, stop = task.incumbent.clock, generator(task.key), _turns(task, proof)
     for reading in ("belief", "cavity"):
         tables = smoothed_tables(task.query.network)
         found = mixed_product(task.query, reading=reading, tables=tables, stop=clock.over)
@@ -180,7 +183,7 @@ def _by_estimates(task: Task, proof: StagedSearch) -> None:
     while not stop() and (task.max_steps is None or rounds < task.max_steps):
         rounds += 1
         if rounds % 4 == 1:
-            states = search_mpe(random, task, clock.over, 200, restart=False)
+            states, _ = search_mpe(random, task, stop, 200, restart=False)
             task.offer(task.chosen(states), "MPE")
         else:
             drawn = draw_near(random, task, supports, {}, DRAWS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ethogram.inference.networks.branch_and_bound import SAME, BranchAndBound
 from ethogram.inference.networks.bucket_tree import BucketTree
@@ -20,7 +20,7 @@ from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, bounded
 from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets
 from ethogram.inference.networks.zero_propagation import Factor, Possible
 
-__all__ = ["StagedSearch"]
+__all__ = ["StagedSearch", "take_turns"]
 
 STAGES = tuple(2**cells for cells in (11, 13, 15, 17, 19, 21, 23))
 """Cells of a mini-bucket, stage by stage."""
@@ -204,3 +204,31 @@ class StagedSearch:
 def _seconds(plan: MiniBucketPlan) -> float:
     """Expected time of a stage's passes."""
     return PASSES * (SECONDS_A_CELL * plan.cells + SECONDS_A_TABLE * len(plan.mini_buckets))
+
+
+def take_turns(
+    proof: StagedSearch, clock: Clock, share: Callable[[], float] | None, listen: Callable[[], None]
+) -> Callable[[], bool]:
+    """A function that another search calls between its own steps: it takes steps of a proof, and says if it is closed.
+
+    Parameters
+    ----------
+    share : of the time that the proof may take; None to take one step a call.
+    listen : called after every step.
+    """
+    begin, spent = clock.passed(), 0.0
+
+    def turn() -> bool:
+        nonlocal spent
+        while not (proof.closed or proof.exhausted or clock.over()):
+            now = clock.passed()
+            if share is not None and spent > share() * (now - begin):
+                break
+            proof.step()
+            spent += clock.passed() - now
+            listen()
+            if share is None:
+                break
+        return proof.closed
+
+    return turn
