@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from ethogram.inference.networks.ancestral_draws import draw_possible, draw_states, generator
-from ethogram.inference.networks.elimination import carry_out, plan_elimination
+from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
 from ethogram.inference.networks.methods import Task, draw_near, exact_mpe, search_mpe
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
+from ethogram.inference.networks.weighted_draws import possible_draws
 from ethogram.inference.networks.zero_propagation import Supports
 from ethogram.models.networks.marginal_map import MarginalMAP
 
@@ -42,6 +43,10 @@ is wide; and how many nats that is.
 """
 MPE_CELLS = 2e6
 """Cells of an exact MPE, as a start, for every second left."""
+QUICK = 2e6
+"""Cells of an elimination that is done before anything else."""
+HURRY = 0.25
+"""Seconds left below which there are no posterior modes."""
 NARROW, SAME = 2**16, 1e-9
 DRAWS = 3
 
@@ -52,24 +57,35 @@ def hybrid(task: Task) -> None:
     clock, constant = incumbent.clock, query.network.log_constant
     budget = SHARE * CELLS_A_SECOND * min(clock.left(), 60.0)
     plan = plan_elimination(possible, query.map_variables, min(most_cells, budget))
-    if plan.cells <= most_cells and plan.work <= budget:
-        states, value = carry_out(possible, plan, query.map_variables)
-        incumbent.offer(task.chosen(states), constant + value, "exact", "elimination")
-        incumbent.prove()
+    narrow = plan.cells <= most_cells and plan.work <= budget
+    if narrow and plan.work <= QUICK:
+        _eliminate(task, plan)
         return
-    incumbent.upper_bound = _rows_bound(query)
+    random, incumbent.upper_bound = generator(key), _rows_bound(query)
+    drawn = possible_draws(random, query, possible).states.tolist()
+    landscape = Landscape(query, possible, query.map_variables)
+    affordable = landscape.exact.cells <= most_cells and landscape.exact.work <= budget
+    if drawn and affordable:
+        first = landscape.places(dict(enumerate(drawn[0])))
+        states = landscape.whole(first)
+        incumbent.offer(task.chosen(states), landscape.value(first), "exact", "an ancestral sample")
+    if narrow:
+        _eliminate(task, plan)
+        return
+    if clock.over():
+        return
     sums = plan_elimination(possible, (), min(most_cells, budget / 20))
     if sums.cells <= most_cells and sums.work <= budget / 20:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + carry_out(possible, sums, ())[1])
-    landscape = Landscape(query, possible, query.map_variables)
-    affordable = landscape.exact.cells <= most_cells and landscape.exact.work <= budget
     proof = StagedSearch(possible, query.map_variables, clock, most_cells, search=affordable)
     if not affordable:
         _by_estimates(task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))), proof)
         return
-    random, supports, source = generator(key), Supports(possible.factors), ""
+    if drawn:
+        proof.offer(first)
+    supports, source = Supports(possible.factors), ""
     stop = _turns(task, proof)
-    starts = _starts(random, task, supports, landscape, stop)
+    starts = _starts(random, task, supports, landscape, stop, [dict(enumerate(each)) for each in drawn])
 
     def fresh(best: dict[int, int] | None) -> Mapping[int, int]:
         nonlocal source
@@ -110,6 +126,14 @@ def hybrid(task: Task) -> None:
         incumbent.prove()
 
 
+def _eliminate(task: Task, plan: Plan) -> None:
+    """The optimum by constrained elimination."""
+    states, value = carry_out(task.possible, plan, task.query.map_variables)
+    value += task.query.network.log_constant
+    task.incumbent.offer(task.chosen(states), value, "exact", "elimination")
+    task.incumbent.prove()
+
+
 def _turns(task: Task, proof: StagedSearch) -> Callable[[], bool]:
     """Steps of a proof between those of another search, and whether to stop."""
     incumbent, clock = task.incumbent, task.incumbent.clock
@@ -141,9 +165,13 @@ def _starts(
     supports: Supports,
     landscape: Landscape,
     stop: Callable[[], bool],
+    drawn: list[dict[int, int]],
 ) -> Iterator[tuple[str, dict[int, int]]]:
     """Endless starting points and where each comes from."""
     query, possible, clock = task.query, task.possible, task.incumbent.clock
+    if clock.left() < HURRY:
+        states = drawn[0] if drawn else draw_near(random, task, supports, {}, 1)
+        yield "an ancestral sample", landscape.places(states)
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
@@ -168,7 +196,8 @@ def _starts(
             explained = states if sure else None
             yield "a searched MPE", landscape.places(states)
             continue
-        yield "an ancestral sample", landscape.places(draw_near(random, task, supports, {}, DRAWS))
+        fresh = drawn.pop(0) if drawn else draw_near(random, task, supports, {}, DRAWS)
+        yield "an ancestral sample", landscape.places(fresh)
 
 
 def _by_estimates(task: Task, proof: StagedSearch) -> None:

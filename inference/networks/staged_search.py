@@ -8,6 +8,7 @@ kept from one stage to the next, and so is the incumbent, which is shared with t
 from __future__ import annotations
 
 import collections
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -144,14 +145,17 @@ class StagedSearch:
         over = self.clock.over
         order = bounded_order(part.factors, part.sizes, part.maximised)
         scopes = [scope for scope, _ in part.factors]
-        plans = [
-            plan_mini_buckets(scopes, part.sizes, order, min(cells, self.most_cells)) for cells in STAGES
-        ]
+
+        @functools.cache
+        def planned(number: int) -> MiniBucketPlan:
+            return plan_mini_buckets(scopes, part.sizes, order, min(STAGES[number], self.most_cells))
+
         components = component_sums(part.factors, part.sizes, part.maximised) if self.search else []
-        for number, plan in enumerate(plans):
+        for number in range(len(STAGES)):
+            plan = planned(number)
             if number and (_seconds(plan) > SHARE * self._left() or BYTES_A_CELL * plan.cells > MOST_BYTES):
                 break
-            if 0 < number < len(plans) - 1 and _seconds(plans[number + 1]) < LITTLE * self._left():
+            if 0 < number < len(STAGES) - 1 and _seconds(planned(number + 1)) < LITTLE * self._left():
                 continue
             bound = WeightedMiniBuckets(part.factors, part.sizes, part.maximised, order, plan=plan)
             most = MOST_PASSES if number else FIRST_PASSES
@@ -163,8 +167,8 @@ class StagedSearch:
             part.upper_bound = min(part.upper_bound, bound.bound)
             if plan.exact and not self.search:
                 return
-            last = plan.exact or number + 1 == len(plans)
-            rest = math.inf if last else _seconds(plans[number + 1])
+            last = plan.exact or number + 1 == len(STAGES)
+            rest = math.inf if last else _seconds(planned(number + 1))
             if rest > SHARE * self._left():
                 rest = math.inf
             if part.upper_bound - part.value > NEARLY and rest < math.inf:
