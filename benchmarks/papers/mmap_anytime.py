@@ -152,7 +152,8 @@ def rows_of(query: files.StoredQuery, method: str, seed: int, limit: float) -> l
                 "log_probability_smoothed": found.log_probability_smoothed,
                 "proved": found.proved_optimal,
             }
-            row |= {"upper_bound": found.upper_bound, "took_s": round(found.seconds, 3)}
+            gap = found.upper_bound - found.log_probability
+            row |= {"upper_bound": found.upper_bound, "gap": gap, "took_s": round(found.seconds, 3)}
             row |= {"first_s": found.trace[0].cpu_s if found.trace else None}
         rows.append(row)
     return rows

@@ -169,32 +169,34 @@ def _starts(
 ) -> Iterator[tuple[str, dict[int, int]]]:
     """Endless starting points and where each comes from."""
     query, possible, clock = task.query, task.possible, task.incumbent.clock
+    explained = None
+
+    def explain(ended: Callable[[], bool]) -> dict[int, int]:
+        nonlocal explained
+        least = 0.8 * clock.left()
+        states, sure = search_mpe(random, task, lambda: ended() or clock.left() < least, 200, restart=False)
+        explained = states if sure else None
+        return states
+
     if clock.left() < HURRY:
         states = drawn[0] if drawn else draw_near(random, task, supports, {}, 1)
         yield "an ancestral sample", landscape.places(states)
+    if not drawn:  # what a proof would tell can wait until there is an answer
+        yield "a searched MPE", landscape.places(explain(clock.over))
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
     close = draw_possible(random, query, possible, supports, likely)
-    explained = None
-    if close is None:  # the posterior modes lead nowhere: first a start that is possible
-        explained = exact_mpe(task, work=MPE_CELLS * min(clock.left(), 60.0))
-        if explained is not None:
-            yield "the MPE", landscape.places(explained)
     modes = draw_states(random, query) | likely if close is None else close
     yield "posterior marginals", landscape.places(modes)
     for turn in itertools.count():
-        if turn == 1 and close is not None:
+        if turn == 1 and explained is None:
             explained = exact_mpe(task, work=MPE_CELLS * min(clock.left(), 60.0))
             if explained is not None:
                 yield "the MPE", landscape.places(explained)
                 continue
         if turn % 4 == 1 and explained is None:
-            least = 0.8 * clock.left()
-            ended = lambda least=least: stop() or clock.left() < least  # noqa: E731
-            states, sure = search_mpe(random, task, ended, 200, restart=False)
-            explained = states if sure else None
-            yield "a searched MPE", landscape.places(states)
+            yield "a searched MPE", landscape.places(explain(stop))
             continue
         fresh = drawn.pop(0) if drawn else draw_near(random, task, supports, {}, DRAWS)
         yield "an ancestral sample", landscape.places(fresh)

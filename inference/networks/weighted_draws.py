@@ -1,7 +1,7 @@
 """Many ancestral samples at a time, evidence clamped, for a first possible answer.
 
-Every variable is drawn from its row, parents before children, among the states that propagation of zeros leaves: evidence
-and what it forces are clamped. A sample is possible where no row has lost all of its entries.
+Every variable is drawn from its row, parents before children, among the states that propagation of zeros leaves:
+evidence and what it forces are clamped. A sample is possible where no row has lost all of its entries.
 
 Fung, Chang (1990), "Weighing and integrating evidence for stochastic simulation in Bayesian networks"; Shachter, Peot
 (1990), "Simulation approaches to general probabilistic inference on belief networks": likelihood weighting.
