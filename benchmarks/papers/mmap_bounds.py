@@ -28,7 +28,7 @@ from benchmarks import report
 from benchmarks.one_core import one_core
 from benchmarks.papers import mmap_fuzz
 from benchmarks.papers import network_files as files
-from ethogram.inference.networks.solve_mmap import MarginalMAPResult, solve_mmap
+from ethogram.inference.networks.solve_mmap import solve_mmap
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["SECTIONS", "measure"]
@@ -64,8 +64,8 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _solved(
     query: MarginalMAP, settings: argparse.Namespace, limit: float, method: str = "hybrid"
-) -> tuple[MarginalMAPResult, dict[str, Any]]:
-    """The result, and the columns that it fills."""
+) -> dict[str, Any]:
+    """Columns that a result fills."""
     started = time.process_time()
     found = solve_mmap(jax.random.key(settings.seed), query, method, time_limit=limit, clock="cpu")
     seconds = time.process_time() - started
@@ -73,12 +73,12 @@ def _solved(
     row = {"limit": limit, "log_probability": found.log_probability, "kind": found.kind}
     row |= {"upper_bound": found.upper_bound, "gap": gap, "proved": found.proved_optimal}
     first = round(found.trace[0].cpu_s, 3) if found.trace else None
-    return found, row | {"seconds": round(seconds, 3), "first_s": first}
+    return row | {"seconds": round(seconds, 3), "first_s": first}
 
 
 def _row(query: files.StoredQuery, settings: argparse.Namespace, limit: float) -> dict[str, Any]:
     row = {"instance": query.instance, "fraction": query.fraction, "set": query.number}
-    return row | _solved(files.load(query), settings, limit)[1]
+    return row | _solved(files.load(query), settings, limit)
 
 
 def _check(name: str, value: float, target: float, reached: bool) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _mpe(settings: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for name, stored in list(files.stored_mpe().items())[: 4 if settings.quick else None]:
         known, truth = files.explanation(name), stored["mpe_log"]
-        row = {"instance": name, "fraction": "1", "set": None} | _solved(known, settings, LIMIT, "mpe")[1]
+        row = {"instance": name, "fraction": "1", "set": None} | _solved(known, settings, LIMIT, "mpe")
         near = 1e-6 * max(1.0, abs(truth))
         false = row["upper_bound"] < truth - near or (row["proved"] and row["log_probability"] < truth - near)
         rows.append(row | {"toulbar2": truth, "toulbar2_proved": stored["optimal"], "correct": not false})

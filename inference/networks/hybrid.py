@@ -171,10 +171,19 @@ def _starts(
     query, possible, clock = task.query, task.possible, task.incumbent.clock
     explained = None
 
-    def explain(ended: Callable[[], bool]) -> dict[int, int]:
+    def explain(ended: Callable[[], bool], until_possible: bool = False) -> dict[int, int]:
         nonlocal explained
-        least = 0.8 * clock.left()
-        states, sure = search_mpe(random, task, lambda: ended() or clock.left() < least, 200, restart=False)
+        least, some = 0.8 * clock.left(), [False]
+
+        def stop() -> bool:
+            spent = clock.left() < least
+            return ended() or (some[0] if until_possible and task.max_steps is None else spent)
+
+        def report(states: dict[int, int]) -> None:
+            some[0] = True
+
+        rounds = None if until_possible and task.max_steps is None else 200
+        states, sure = search_mpe(random, task, stop, rounds, restart=until_possible, report=report)
         explained = states if sure else None
         return states
 
@@ -182,7 +191,9 @@ def _starts(
         states = drawn[0] if drawn else draw_near(random, task, supports, {}, 1)
         yield "an ancestral sample", landscape.places(states)
     if not drawn:  # what a proof would tell can wait until there is an answer
-        yield "a searched MPE", landscape.places(explain(clock.over))
+        explained = exact_mpe(task)
+        states = explained if explained is not None else explain(clock.over, until_possible=True)
+        yield "the MPE" if explained is not None else "a searched MPE", landscape.places(states)
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}

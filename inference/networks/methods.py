@@ -66,8 +66,8 @@ NARROW = 2**20
 """Cells of a table whose time is negligible."""
 MPE_CELLS = 2e7
 """Cells of an exact MPE for every second left."""
-PROOF_SHARE = 0.5
-"""Share of the time of a searched MPE for bounds and proofs."""
+PROOF_SHARE, SEARCH_SHARE = 0.5, 0.8
+"""Shares of the time of a searched MPE for branch and bound: with a possible explanation, and before there is one."""
 ROUNDS = 64
 """Rounds of the sequential method at most."""
 
@@ -213,7 +213,11 @@ def search_mpe(
     landscape = Landscape(task.query, task.possible, everything)
     supports = Supports(task.possible.factors)
     proof = StagedSearch(task.possible, everything, clock, task.most_cells)
-    share = None if task.max_steps is not None else lambda: PROOF_SHARE
+
+    def time_share() -> float:
+        return PROOF_SHARE if proof.value > -math.inf else SEARCH_SHARE
+
+    share = time_share if task.max_steps is None else None
     turn = take_turns(proof, clock, share, lambda: listen(proof.upper_bound))
 
     def fresh(best: dict[int, int] | None = None) -> dict[int, int]:

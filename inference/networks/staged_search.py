@@ -31,8 +31,10 @@ SECONDS_A_CELL, SECONDS_A_TABLE = 3e-8, 4e-5
 """Cautious time of a pass."""
 SECONDS_A_CHUNK, SECONDS_A_NODE = 2e-4, 1e-6
 """The same of branch and bound, beside its sums."""
-SHARE, LITTLE = 0.25, 0.1
-"""Shares of the time left for the passes of a stage, and for those of one that makes the stage before it needless."""
+SHARE, WIDE_SHARE, WIDE, LITTLE = 0.25, 0.5, 3.0, 0.1
+"""Shares of the time left for the passes of a stage, also where the gap is wide, from so many nats on; and for those of
+one that makes the stage before it needless.
+"""
 NEARLY, LOOK = 1.5, 0.25
 """Nats of a gap above which branch and bound has less time before larger mini-buckets, and how much less."""
 BYTES_A_CELL, MOST_BYTES = 32, 2**31
@@ -153,7 +155,8 @@ class StagedSearch:
         components = component_sums(part.factors, part.sizes, part.maximised) if self.search else []
         for number in range(len(STAGES)):
             plan = planned(number)
-            if number and (_seconds(plan) > SHARE * self._left() or BYTES_A_CELL * plan.cells > MOST_BYTES):
+            share = _share(part)
+            if number and (_seconds(plan) > share * self._left() or BYTES_A_CELL * plan.cells > MOST_BYTES):
                 break
             if 0 < number < len(STAGES) - 1 and _seconds(planned(number + 1)) < LITTLE * self._left():
                 continue
@@ -167,9 +170,10 @@ class StagedSearch:
             part.upper_bound = min(part.upper_bound, bound.bound)
             if plan.exact and not self.search:
                 return
+            share = _share(part)
             last = plan.exact or number + 1 == len(STAGES)
             rest = math.inf if last else _seconds(planned(number + 1))
-            if rest > SHARE * self._left():
+            if rest > share * self._left():
                 rest = math.inf
             if part.upper_bound - part.value > NEARLY and rest < math.inf:
                 rest *= LOOK
@@ -203,6 +207,12 @@ class StagedSearch:
 
     def _left(self) -> float:
         return self.clock.left() if self.clock.limit is not None else LONGEST
+
+
+def _share(part: _Part) -> float:
+    """Share of the time left that the passes of a stage may take."""
+    wide = part.value > -math.inf and part.upper_bound - part.value > WIDE
+    return WIDE_SHARE if wide else SHARE
 
 
 def _seconds(plan: MiniBucketPlan) -> float:
