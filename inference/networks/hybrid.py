@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from ethogram.inference.networks.ancestral_draws import draw_possible, draw_states, generator
+from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
@@ -48,7 +49,7 @@ QUICK = 2e6
 HURRY = 0.25
 """Seconds left below which there are no posterior modes."""
 NARROW, SAME = 2**16, 1e-9
-DRAWS = 3
+DRAWS, FEW = 3, 4
 
 
 def hybrid(task: Task) -> None:
@@ -214,19 +215,24 @@ def _starts(
 
 
 def _by_estimates(task: Task, proof: StagedSearch) -> None:
-    """Candidates of mixed-product propagation, MPE search and ancestral samples, compared by Bethe estimates."""
+    """Ancestral samples, MPEs and answers of mixed-product propagation, compared by estimates and lower bounds."""
     clock, random, stop = task.incumbent.clock, generator(task.key), _turns(task, proof)
+    answers, supports = CertifiedAnswers(task), Supports(task.possible.factors)
+    for states in possible_draws(random, task.query, task.possible, most_kept=FEW).states.tolist():
+        answers.offer(dict(enumerate(states)), "an ancestral sample")
+        if clock.over():
+            return
     for reading in ("belief", "cavity"):
         tables = smoothed_tables(task.query.network)
         found = mixed_product(task.query, reading=reading, tables=tables, stop=clock.over)
-        task.offer(found.states, "mixed-product belief propagation")
+        near = dict(zip(task.query.map_variables, found.states.tolist(), strict=True))
+        answers.offer(draw_near(random, task, supports, near, DRAWS), "mixed-product belief propagation")
         stop()
-    supports, rounds = Supports(task.possible.factors), 0
+    rounds = 0
     while not stop() and (task.max_steps is None or rounds < task.max_steps):
         rounds += 1
         if rounds % 4 == 1:
             states, _ = search_mpe(random, task, stop, 200, restart=False)
-            task.offer(task.chosen(states), "MPE")
+            answers.offer(states, "MPE")
         else:
-            drawn = draw_near(random, task, supports, {}, DRAWS)
-            task.offer(task.chosen(drawn), "an ancestral sample")
+            answers.offer(draw_near(random, task, supports, {}, DRAWS), "an ancestral sample")

@@ -84,7 +84,11 @@ class Task(NamedTuple):
 
     def offer(self, states: Sequence[int] | np.ndarray, source: str) -> None:
         """Score an assignment and offer it to the incumbent."""
-        self.incumbent.offer(states, *_score(self.query, states, self.most_cells), source)
+        self.incumbent.offer(states, *self.score(states), source)
+
+    def score(self, states: Sequence[int] | np.ndarray) -> tuple[float, str]:
+        """Log probability of an assignment and its kind."""
+        return _score(self.query, states, self.most_cells)
 
     def chosen(self, states: Mapping[int, int]) -> list[int]:
         """The states of the MAP variables, of states by variable."""

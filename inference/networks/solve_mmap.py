@@ -74,6 +74,8 @@ class MarginalMAPResult(NamedTuple):
     method : that was run.
     seconds : wall-clock time.
     trace : successive incumbents and when they were found.
+    lower_bound : certified, on the log probability of this assignment, which equals it if that is exact; -inf where
+        there is none.
     """
 
     assignment: dict[str, Any] | None
@@ -86,6 +88,7 @@ class MarginalMAPResult(NamedTuple):
     method: str
     seconds: float
     trace: tuple[TracePoint, ...]
+    lower_bound: float = -math.inf
 
     def draws_for_export(self, key: Array, num_draws: int) -> NoReturn:
         """Raise TypeError: an assignment has no draws for ``to_arviz``."""
@@ -187,6 +190,7 @@ def solve_mmap(
         method,
         timer.wall_s(),
         tuple(incumbent.trace),
+        incumbent.lower_bound,
     )
 
 
