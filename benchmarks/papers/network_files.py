@@ -17,6 +17,7 @@ from ethogram.models.networks.uai import read_evidence
 __all__ = [
     "GIVEN",
     "StoredQuery",
+    "explanation",
     "folder",
     "load",
     "optima",
@@ -25,6 +26,7 @@ __all__ = [
     "queries",
     "restricted_mpe",
     "sets_of",
+    "stored_mpe",
 ]
 
 GIVEN = "given"
@@ -113,6 +115,19 @@ def proofs() -> dict[StoredQuery, float]:
     """Optima by branch and bound, with six digits."""
     stored = _read("reference_optima.json")["aobb_proofs"]["optima"]
     return {_query(key): each["log_value"] for key, each in stored.items()}
+
+
+def stored_mpe() -> dict[str, dict[str, Any]]:
+    """What toulbar2 found by network: `mpe_log`, and `optimal`, whether it was proved."""
+    return {
+        name: stored for name, stored in _read("mpe_baseline.json").items() if stored["mpe_log"] is not None
+    }
+
+
+def explanation(instance: str) -> MarginalMAP:
+    """The query of a network's MPE: every variable that is not evidence is maximised."""
+    network, evidence = _network(instance)
+    return MarginalMAP(network, evidence, [v for v in range(network.num_variables) if v not in evidence])
 
 
 def restricted_mpe() -> dict[StoredQuery, float]:

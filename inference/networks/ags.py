@@ -40,7 +40,7 @@ from ethogram.inference.networks.forward_marginals import (
 from ethogram.models.arguments import require_integer, require_key, require_one_of
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend", "seconds_to_begin"]
+__all__ = ["OPTIMIZERS", "Climbers", "Vertices", "ascend"]
 
 OPTIMIZERS = ("adam", "expgrad", "paper")
 CHUNK = 10
@@ -51,8 +51,6 @@ ADAM = optax.scale_by_adam()
 MOST_CELLS = 2**29
 EQUAL = 1e-9
 """Nats within which surrogates count as equal."""
-COMPILATION = 5.0
-"""Seconds of a compilation, cautiously."""
 
 
 class Climbers(NamedTuple):
@@ -120,7 +118,6 @@ def ascend(
     require_integer("max_steps", max_steps, 1)
     layout, kinds = lay_out(query, tables)
     count, pool = len(query.map_variables), _Pool()
-    shape = _shape(layout, kinds, optimizer, num_restarts)
     if (cells := _cells(kinds, num_restarts)) > MOST_CELLS:
         raise ValueError(
             f"num_restarts = {num_restarts} of a table with {kinds[0].cells} entries need {8 * cells:.3g} bytes: use "
@@ -133,36 +130,15 @@ def ascend(
         for step in range(CHUNK, max_steps + CHUNK, CHUNK):
             climbers = _advance(layout, kinds, climbers, optimizer)
             pool.add(climbers, count)
-            _RUN.add(shape)
             found = pool.sorted(step, int(climbers.num_climbs))
             if stop is not None and stop(found):
                 break
     return found
 
 
-def seconds_to_begin(
-    query: MarginalMAP, tables: tuple[np.ndarray, ...] | None, optimizer: str, num_restarts: int
-) -> float:
-    """Seconds before an ascent starts: zero if its shapes have run in this process, else those of a compilation.
-
-    Infinite where the tables are too large.
-    """
-    layout, kinds = lay_out(query, tables)
-    if _cells(kinds, num_restarts) > MOST_CELLS:
-        return math.inf
-    return 0.0 if _shape(layout, kinds, optimizer, num_restarts) in _RUN else COMPILATION
-
-
 def _cells(kinds: tuple[Kind, ...], num_restarts: int) -> int:
     """Entries of the largest kind's derivatives in all parents, for all restarts."""
     return max(kind.cells * kind.width * max(len(kind.parents), 1) for kind in kinds) * num_restarts
-
-
-_RUN: set[Any] = set()
-
-
-def _shape(layout: Layout, kinds: tuple[Kind, ...], optimizer: str, num_restarts: int) -> Any:
-    return tuple(np.shape(leaf) for leaf in jax.tree.leaves(layout)), kinds, optimizer, num_restarts
 
 
 class _Pool:

@@ -1,11 +1,12 @@
-"""The default method: constrained elimination where affordable, else large-neighbourhood search from many starts.
+"""The default method: constrained elimination where affordable, else two searches that share their incumbent.
 
-Where elimination takes a small part of the time limit, its answer is proved optimal. Else neighbourhoods are searched
-exactly, starting from posterior modes of single variables, ancestral samples, most probable explanations, vertices that
-gradient ascent on the surrogate passes, and perturbed incumbents.
+Where elimination takes a small part of the time limit, its answer is proved optimal. Else large-neighbourhood search
+climbs from posterior modes of single variables, ancestral samples, MPEs, and perturbed incumbents,
+and between its neighbourhoods weighted mini-buckets tighten the upper bound, and branch and bound under them closes the
+gap. What either finds the other uses.
 
-Where even the probability of one assignment is out of reach, candidates from the same sources are compared by their
-Bethe estimates.
+Where even the probability of one assignment is out of reach, candidates are compared by Bethe estimates, and there
+is an upper bound alone.
 
 Ours; its parts have their sources. Iterated local search with perturbed incumbents: Lourenço, Martin, Stützle (2003),
 "Iterated local search".
@@ -15,59 +16,77 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-import jax
 import numpy as np
 
-from ethogram.inference.networks.ags import ascend, seconds_to_begin
 from ethogram.inference.networks.ancestral_draws import draw_possible, draw_states, generator
-from ethogram.inference.networks.elimination import carry_out, plan_elimination
+from ethogram.inference.networks.certified_answers import CertifiedAnswers
+from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
 from ethogram.inference.networks.methods import Task, draw_near, exact_mpe, search_mpe
-from ethogram.inference.networks.mini_buckets import mini_bucket_bound
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
+from ethogram.inference.networks.staged_search import StagedSearch, take_turns
+from ethogram.inference.networks.weighted_draws import possible_draws
 from ethogram.inference.networks.zero_propagation import Supports
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["RESTARTS", "hybrid"]
+__all__ = ["hybrid"]
 
 CELLS_A_SECOND = 1e7
 """A cautious rate of elimination."""
 SHARE = 0.4
 """Share of the time limit for exact elimination."""
-ASCENT = 0.15
-"""Share of the time left for gradient ascent."""
-BOUND_CELLS, NARROW, SAME = 2**14, 2**16, 1e-9
-DRAWS = 3
-STEPS, RESTARTS, KEPT = 60, 64, 24
+PROOF_SHARE, STALE_SHARE, WIDE_SHARE, WIDE = 0.5, 0.75, 0.4, 3.0
+"""Shares of the time for bounds and proofs: at first, where the answer is as old as half of the time, and where the gap
+is wide; and how many nats that is.
+"""
+MPE_CELLS = 2e6
+"""Cells of an exact MPE, as a start, for every second left."""
+QUICK = 2e6
+"""Cells of an elimination that is done before anything else."""
+HURRY = 0.25
+"""Seconds left below which there are no posterior modes."""
+NARROW, SAME = 2**16, 1e-9
+DRAWS, FEW = 3, 4
 
 
 def hybrid(task: Task) -> None:
-    """Constrained elimination where affordable, else large-neighbourhood search from many starts."""
+    """Constrained elimination where affordable, else large-neighbourhood search and branch and bound."""
     key, query, possible, incumbent, max_steps, most_cells = task
     clock, constant = incumbent.clock, query.network.log_constant
     budget = SHARE * CELLS_A_SECOND * min(clock.left(), 60.0)
     plan = plan_elimination(possible, query.map_variables, min(most_cells, budget))
-    if plan.cells <= most_cells and plan.work <= budget:
-        states, value = carry_out(possible, plan, query.map_variables)
-        incumbent.offer(task.chosen(states), constant + value, "exact", "elimination")
-        incumbent.prove()
+    narrow = plan.cells <= most_cells and plan.work <= budget
+    if narrow and plan.work <= QUICK:
+        _eliminate(task, plan)
         return
-    bound = mini_bucket_bound(possible, query.map_variables, min(BOUND_CELLS, most_cells))
-    incumbent.upper_bound = min(constant + bound, _rows_bound(query))
-    if incumbent.upper_bound == -math.inf:
+    random, incumbent.upper_bound = generator(key), _rows_bound(query)
+    drawn = possible_draws(random, query, possible).states.tolist()
+    landscape = Landscape(query, possible, query.map_variables)
+    affordable = landscape.exact.cells <= most_cells and landscape.exact.work <= budget
+    if drawn and affordable:
+        first = landscape.places(dict(enumerate(drawn[0])))
+        states = landscape.whole(first)
+        incumbent.offer(task.chosen(states), landscape.value(first), "exact", "an ancestral sample")
+    if narrow:
+        _eliminate(task, plan)
+        return
+    if clock.over():
         return
     sums = plan_elimination(possible, (), min(most_cells, budget / 20))
     if sums.cells <= most_cells and sums.work <= budget / 20:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + carry_out(possible, sums, ())[1])
-    landscape = Landscape(query, possible, query.map_variables)
-    if landscape.exact.cells > most_cells or landscape.exact.work > budget:
-        _by_estimates(task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))))
+    proof = StagedSearch(possible, query.map_variables, clock, most_cells, search=affordable)
+    if not affordable:
+        _by_estimates(task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))), proof)
         return
-    random, supports, source = generator(key), Supports(possible.factors), ""
-    starts = _starts(random, task, supports, landscape)
+    if drawn:
+        proof.offer(first)
+    supports, source = Supports(possible.factors), ""
+    stop = _turns(task, proof)
+    starts = _starts(random, task, supports, landscape, stop, [dict(enumerate(each)) for each in drawn])
 
     def fresh(best: dict[int, int] | None) -> Mapping[int, int]:
         nonlocal source
@@ -78,23 +97,59 @@ def hybrid(task: Task) -> None:
         kept = perturbed(random, landscape, best)
         return landscape.places(draw_near(random, task, supports, kept, DRAWS))
 
-    def report(places: Mapping[int, int], value: float) -> None:
+    def offer(places: Mapping[int, int], value: float, found_by: str) -> None:
         states = landscape.whole(places)
-        answer = [states[v] for v in query.map_variables]
-        incumbent.offer(answer, value, "exact", f"neighbourhood search from {source}")
+        incumbent.offer([states[v] for v in query.map_variables], value, "exact", found_by)
+
+    def report(places: Mapping[int, int], value: float) -> None:
+        offer(places, value, f"neighbourhood search from {source}")
+        proof.offer(places)
+
+    def rival() -> dict[int, int] | None:
+        places = proof.news()
+        if places is not None:
+            offer(places, constant + proof.value, "branch and bound")
+        return places
 
     _, _, proved = climb_neighbourhoods(
         random,
         landscape,
         fresh(None),
         report=report,
-        stop=clock.over,
+        stop=stop,
         most_cells=most_cells,
         max_rounds=max_steps,
         fresh=fresh,
+        rival=rival,
     )
-    if proved or incumbent.log_probability >= incumbent.upper_bound - SAME:
+    rival()
+    if proved or proof.closed or incumbent.log_probability >= incumbent.upper_bound - SAME:
         incumbent.prove()
+
+
+def _eliminate(task: Task, plan: Plan) -> None:
+    """The optimum by constrained elimination."""
+    states, value = carry_out(task.possible, plan, task.query.map_variables)
+    value += task.query.network.log_constant
+    task.incumbent.offer(task.chosen(states), value, "exact", "elimination")
+    task.incumbent.prove()
+
+
+def _turns(task: Task, proof: StagedSearch) -> Callable[[], bool]:
+    """Steps of a proof between those of another search, and whether to stop."""
+    incumbent, clock = task.incumbent, task.incumbent.clock
+    constant = task.query.network.log_constant
+
+    def share() -> float:
+        gap = incumbent.upper_bound - incumbent.log_probability
+        stale = incumbent.trace and 2 * incumbent.trace[-1].at(clock.kind) < clock.passed()
+        return WIDE_SHARE if gap > WIDE else STALE_SHARE if stale else PROOF_SHARE
+
+    def listen() -> None:
+        incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)
+
+    turn = take_turns(proof, clock, None if task.max_steps is not None else share, listen)
+    return lambda: turn() or clock.over() or incumbent.log_probability >= incumbent.upper_bound - SAME
 
 
 def _rows_bound(query: MarginalMAP) -> float:
@@ -106,67 +161,78 @@ def _rows_bound(query: MarginalMAP) -> float:
 
 
 def _starts(
-    random: np.random.Generator, task: Task, supports: Supports, landscape: Landscape
+    random: np.random.Generator,
+    task: Task,
+    supports: Supports,
+    landscape: Landscape,
+    stop: Callable[[], bool],
+    drawn: list[dict[int, int]],
 ) -> Iterator[tuple[str, dict[int, int]]]:
     """Endless starting points and where each comes from."""
     query, possible, clock = task.query, task.possible, task.incumbent.clock
-    passed: list[np.ndarray] | None = None
+    explained = None
+
+    def explain(ended: Callable[[], bool], until_possible: bool = False) -> dict[int, int]:
+        nonlocal explained
+        least, some = 0.8 * clock.left(), [False]
+
+        def stop() -> bool:
+            spent = clock.left() < least
+            return ended() or (some[0] if until_possible and task.max_steps is None else spent)
+
+        def report(states: dict[int, int]) -> None:
+            some[0] = True
+
+        rounds = None if until_possible and task.max_steps is None else 200
+        states, sure = search_mpe(random, task, stop, rounds, restart=until_possible, report=report)
+        explained = states if sure else None
+        return states
+
+    if clock.left() < HURRY:
+        states = drawn[0] if drawn else draw_near(random, task, supports, {}, 1)
+        yield "an ancestral sample", landscape.places(states)
+    if not drawn:  # what a proof would tell can wait until there is an answer
+        explained = exact_mpe(task)
+        states = explained if explained is not None else explain(clock.over, until_possible=True)
+        yield "the MPE" if explained is not None else "a searched MPE", landscape.places(states)
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
     close = draw_possible(random, query, possible, supports, likely)
-    explained = None
-    if close is None:  # the posterior modes lead nowhere: first a start that is possible
-        explained = exact_mpe(task)
-        if explained is not None:
-            yield "the MPE", landscape.places(explained)
     modes = draw_states(random, query) | likely if close is None else close
     yield "posterior marginals", landscape.places(modes)
     for turn in itertools.count():
-        if turn == 1 and close is not None:
-            explained = exact_mpe(task)
+        if turn == 1 and explained is None:
+            explained = exact_mpe(task, work=MPE_CELLS * min(clock.left(), 60.0))
             if explained is not None:
                 yield "the MPE", landscape.places(explained)
                 continue
         if turn % 4 == 1 and explained is None:
-            least = 0.8 * clock.left()
-            states = search_mpe(random, task, lambda least=least: clock.left() < least, 200, restart=False)
-            yield "a searched MPE", landscape.places(states)
+            yield "a searched MPE", landscape.places(explain(stop))
             continue
-        if turn % 4 == 3:
-            if passed is None or (not passed and turn % 12 == 3):
-                passed = _passed(task, turn)
-            if passed:
-                states = dict(zip(query.map_variables, passed.pop(0).tolist(), strict=True))
-                yield "gradient ascent", landscape.places(draw_near(random, task, supports, states, DRAWS))
-                continue
-        yield "an ancestral sample", landscape.places(draw_near(random, task, supports, {}, DRAWS))
+        fresh = drawn.pop(0) if drawn else draw_near(random, task, supports, {}, DRAWS)
+        yield "an ancestral sample", landscape.places(fresh)
 
 
-def _passed(task: Task, turn: int) -> list[np.ndarray]:
-    """Vertices that gradient ascent passes on smoothed tables; none where there is no time to compile it."""
-    clock, rest = task.incumbent.clock, task.incumbent.clock.left()
-    tables = smoothed_tables(task.query.network)
-    if rest < 1.0 + seconds_to_begin(task.query, tables, "adam", RESTARTS):
-        return []
-    key, stop = jax.random.fold_in(task.key, turn), lambda _: clock.left() < (1 - ASCENT) * rest
-    found = ascend(key, task.query, num_restarts=RESTARTS, max_steps=STEPS, tables=tables, stop=stop)
-    return list(found.states[:KEPT])
-
-
-def _by_estimates(task: Task) -> None:
-    """Candidates of mixed-product propagation, MPE search and gradient ascent, compared by Bethe estimates."""
-    clock, random = task.incumbent.clock, generator(task.key)
+def _by_estimates(task: Task, proof: StagedSearch) -> None:
+    """Ancestral samples, MPEs and answers of mixed-product propagation, compared by estimates and lower bounds."""
+    clock, random, stop = task.incumbent.clock, generator(task.key), _turns(task, proof)
+    answers, supports = CertifiedAnswers(task), Supports(task.possible.factors)
+    for states in possible_draws(random, task.query, task.possible, most_kept=FEW).states.tolist():
+        answers.offer(dict(enumerate(states)), "an ancestral sample")
+        if clock.over():
+            return
     for reading in ("belief", "cavity"):
         tables = smoothed_tables(task.query.network)
         found = mixed_product(task.query, reading=reading, tables=tables, stop=clock.over)
-        task.offer(found.states, "mixed-product belief propagation")
+        near = dict(zip(task.query.map_variables, found.states.tolist(), strict=True))
+        answers.offer(draw_near(random, task, supports, near, DRAWS), "mixed-product belief propagation")
+        stop()
     rounds = 0
-    while not clock.over() and (task.max_steps is None or rounds < task.max_steps):
+    while not stop() and (task.max_steps is None or rounds < task.max_steps):
         rounds += 1
-        states = search_mpe(random, task, clock.over, 200, restart=False)
-        task.offer(task.chosen(states), "MPE")
-        for each in _passed(task, rounds):
-            if clock.over():
-                break
-            task.offer(each, "gradient ascent")
+        if rounds % 4 == 1:
+            states, _ = search_mpe(random, task, stop, 200, restart=False)
+            answers.offer(states, "MPE")
+        else:
+            answers.offer(draw_near(random, task, supports, {}, DRAWS), "an ancestral sample")

@@ -37,6 +37,10 @@ class TracePoint(NamedTuple):
     source: str
     states: Int[np.ndarray, "map"]
 
+    def at(self, clock: str) -> float:
+        """Seconds since the call of ``"wall"`` or ``"cpu"`` time."""
+        return self.wall_s if clock == "wall" else self.cpu_s
+
 
 class Clock:
     """A stopwatch with a time limit in seconds, or none, of ``"wall"`` or ``"cpu"`` time.
@@ -54,10 +58,12 @@ class Clock:
     def cpu_s(self) -> float:
         return time.process_time() - self.cpu
 
+    def passed(self) -> float:
+        """Seconds of the kind that is limited."""
+        return self.wall_s() if self.kind == "wall" else self.cpu_s()
+
     def left(self) -> float:
-        if self.limit is None:
-            return math.inf
-        return self.limit - (self.wall_s() if self.kind == "wall" else self.cpu_s())
+        return math.inf if self.limit is None else self.limit - self.passed()
 
     def over(self) -> bool:
         return self.left() <= 0
@@ -74,7 +80,7 @@ class Incumbent:
         self.query, self.clock, self.callback = query, clock, callback
         self.states: np.ndarray | None = None
         self.log_probability, self.kind = -math.inf, "exact"
-        self.upper_bound, self.proved = math.inf, False
+        self.upper_bound, self.lower_bound, self.proved = math.inf, -math.inf, False
         self.trace: list[TracePoint] = []
 
     def offer(self, states: Any, log_probability: float, kind: str, source: str = "") -> bool:
@@ -86,6 +92,21 @@ class Incumbent:
             rival = kind == self.kind and log_probability > self.log_probability + SAME
             if not (surer or rival or self.log_probability == -math.inf):
                 return False
+        self._take(states, log_probability, kind, source)
+        if kind == "exact":
+            self.lower_bound = self.log_probability
+        return True
+
+    def replace(
+        self, states: Any, log_probability: float, kind: str, source: str, lower_bound: float
+    ) -> None:
+        """Take an assignment in place of the incumbent, even if that seemed better, and a certified lower bound."""
+        same = self.states is not None and np.array_equal(self.states, states)
+        if not same or abs(log_probability - self.log_probability) > SAME or kind != self.kind:
+            self._take(states, log_probability, kind, source)
+        self.lower_bound = lower_bound
+
+    def _take(self, states: Any, log_probability: float, kind: str, source: str) -> None:
         self.states = np.array(states, int)
         self.log_probability, self.kind = float(log_probability), kind
         if log_probability > -math.inf:
@@ -94,7 +115,6 @@ class Incumbent:
             self.trace.append(point)
             if self.callback is not None:
                 self.callback(point)
-        return True
 
     def prove(self) -> None:
         """Mark the incumbent as optimal."""

@@ -234,12 +234,14 @@ def climb_neighbourhoods(
     most_cells: int,
     max_rounds: int | None = None,
     fresh: Callable[[dict[int, int] | None], Mapping[int, int]] | None = None,
+    rival: Callable[[], dict[int, int] | None] = lambda: None,
 ) -> tuple[dict[int, int], float, bool]:
     """Best assignment found by large-neighbourhood search, its log probability, and whether it is proved optimal.
 
     The log probability is -inf where no possible assignment was found. Every new incumbent is reported; `stop` is
     called between neighbourhoods, of which there are at most `max_rounds`. `fresh` returns the next start, given the
-    incumbent to perturb or None; without it, one climb is made.
+    incumbent to perturb or None; without it, one climb is made. `rival` returns the best assignment of another search
+    where it is new and better, else None: a climb goes on from there.
     """
     maximised, climber = landscape.maximised, _Climber(landscape, places)
     best, best_value = dict(climber.places), -math.inf
@@ -260,6 +262,11 @@ def climb_neighbourhoods(
     unsettled, crossed, again, rounds, again_rounds = set(maximised), False, False, 0, 0
     while not stop() and (max_rounds is None or rounds < max_rounds):
         rounds, again_rounds = rounds + 1, again_rounds + again
+        found = rival()
+        if found is not None:
+            climber.go(found)
+            keep()
+            unsettled, crossed = set(maximised), False
         sure, winding = climber.possible, bool(random.random() < WINDING)
         around = [variable for variable in maximised if variable in unsettled]
         free = neighbourhood(random, landscape, largest[winding], around=around, winding=winding)

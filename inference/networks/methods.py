@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from ethogram.inference.networks.mixed_product import (
     propagate_beliefs,
     smoothed_tables,
 )
+from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.zero_propagation import (
     Factor,
     Possible,
@@ -65,6 +66,8 @@ NARROW = 2**20
 """Cells of a table whose time is negligible."""
 MPE_CELLS = 2e7
 """Cells of an exact MPE for every second left."""
+PROOF_SHARE, SEARCH_SHARE = 0.5, 0.8
+"""Shares of the time of a searched MPE for branch and bound: with a possible explanation, and before there is one."""
 ROUNDS = 64
 """Rounds of the sequential method at most."""
 
@@ -81,7 +84,11 @@ class Task(NamedTuple):
 
     def offer(self, states: Sequence[int] | np.ndarray, source: str) -> None:
         """Score an assignment and offer it to the incumbent."""
-        self.incumbent.offer(states, *_score(self.query, states, self.most_cells), source)
+        self.incumbent.offer(states, *self.score(states), source)
+
+    def score(self, states: Sequence[int] | np.ndarray) -> tuple[float, str]:
+        """Log probability of an assignment and its kind."""
+        return _score(self.query, states, self.most_cells)
 
     def chosen(self, states: Mapping[int, int]) -> list[int]:
         """The states of the MAP variables, of states by variable."""
@@ -151,12 +158,25 @@ mpbp, mpbp_cavity = (functools.partial(_mixed, reading) for reading in READINGS)
 
 
 def mpe(task: Task) -> None:
-    """The most probable explanation, restricted to the MAP variables."""
-    rounds = task.max_steps if task.max_steps is not None or task.incumbent.clock.limit is not None else 300
-    states = exact_mpe(task)
+    """The most probable explanation, restricted to the MAP variables; proved where all are MAP variables."""
+    incumbent, constant = task.incumbent, task.query.network.log_constant
+    rounds = task.max_steps if task.max_steps is not None or incumbent.clock.limit is not None else 300
+    states, sure, whole = exact_mpe(task), True, not task.query.summed
+
+    def listen(bound: float) -> None:
+        if whole:
+            incumbent.upper_bound = min(incumbent.upper_bound, constant + bound)
+
+    def report(states: dict[int, int]) -> None:
+        if whole:
+            task.offer(task.chosen(states), "MPE")
+
     if states is None:
-        states = search_mpe(generator(task.key), task, task.incumbent.clock.over, rounds)
+        random, over = generator(task.key), incumbent.clock.over
+        states, sure = search_mpe(random, task, over, rounds, listen=listen, report=report)
     task.offer(task.chosen(states), "MPE")
+    if whole and sure:
+        incumbent.prove()
 
 
 def exact_mpe(
@@ -177,30 +197,57 @@ def _everything(task: Task) -> list[int]:
 
 
 def search_mpe(
-    random: np.random.Generator, task: Task, stop: Any, max_rounds: int | None = None, restart: bool = True
-) -> dict[int, int]:
-    """The most probable explanation: exact if that is quick, else by neighbourhood search, restarted until stopped."""
+    random: np.random.Generator,
+    task: Task,
+    stop: Callable[[], bool],
+    max_rounds: int | None = None,
+    restart: bool = True,
+    listen: Callable[[float], None] = lambda bound: None,
+    report: Callable[[dict[int, int]], None] = lambda states: None,
+) -> tuple[dict[int, int], bool]:
+    """The most probable explanation, and whether that is proved.
+
+    Exact if that is quick, else by neighbourhood search, restarted until stopped, and branch and bound between its
+    neighbourhoods. `listen` hears of upper bounds, `report` of better explanations.
+    """
     found = exact_mpe(task, NARROW, 8 * NARROW)
     if found is not None:
-        return found
-    landscape = Landscape(task.query, task.possible, _everything(task))
+        return found, True
+    everything, clock = _everything(task), task.incumbent.clock
+    landscape = Landscape(task.query, task.possible, everything)
     supports = Supports(task.possible.factors)
+    proof = StagedSearch(task.possible, everything, clock, task.most_cells)
+
+    def time_share() -> float:
+        return PROOF_SHARE if proof.value > -math.inf else SEARCH_SHARE
+
+    share = time_share if task.max_steps is None else None
+    turn = take_turns(proof, clock, share, lambda: listen(proof.upper_bound))
 
     def fresh(best: dict[int, int] | None = None) -> dict[int, int]:
         kept = {} if best is None else perturbed(random, landscape, best)
         return landscape.places(draw_near(random, task, supports, kept, 1))
 
-    places, _, _ = climb_neighbourhoods(
+    def better(places: dict[int, int], value: float) -> None:
+        proof.offer(places)
+        report(landscape.whole(places))
+
+    places, _, proved = climb_neighbourhoods(
         random,
         landscape,
         fresh(),
-        report=lambda places, value: None,
-        stop=stop,
+        report=better,
+        stop=lambda: turn() or stop(),
         most_cells=task.most_cells,
         max_rounds=max_rounds,
         fresh=fresh if restart else None,
+        rival=proof.news,
     )
-    return landscape.whole(places)
+    last = proof.news()
+    if last is not None:
+        places = last
+        report(landscape.whole(places))
+    return landscape.whole(places), proved or proof.closed
 
 
 def draw_near(

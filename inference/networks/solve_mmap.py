@@ -4,13 +4,14 @@ The answer is one joint assignment of all MAP variables, which is neither every 
 restriction of the most probable explanation (MPE).
 
 * ``"hybrid"``, the default. Zeros are propagated; where constrained elimination is affordable the answer is exact and
-  proved optimal; else large-neighbourhood search from ancestral samples, MPEs, vertices that gradient ascent on the
-  surrogate passes, and perturbed incumbents.
+  proved optimal; else large-neighbourhood search from ancestral samples, MPEs and perturbed incumbents, and beside it
+  branch and bound under weighted mini-buckets, which gives the upper bound and the proof.
 * ``"ags"``, the algorithm of Cui, Marinescu and Khardon and nothing else: gradient ascent on forward marginals with the
   authors' step, on smoothed tables; the surrogate chooses the answer, and only that answer is scored.
 * ``"exact"``, constrained elimination or a `WidthError`.
 * ``"mpbp"`` and ``"mpbp-cavity"``, mixed-product belief propagation on smoothed tables.
-* ``"mpe"``, the most probable explanation, restricted to the MAP variables.
+* ``"mpe"``, the most probable explanation, restricted to the MAP variables; where all variables are, it is proved
+  optimal by elimination or branch and bound, or has an upper bound.
 * ``"sequential"``, greedy: one variable after the other, at its posterior mode given those before.
 * ``"marginal"``, every variable at its own posterior mode.
 
@@ -62,20 +63,23 @@ class MarginalMAPResult(NamedTuple):
 
     Attributes
     ----------
-    assignment : states of the MAP variables by name, with state names where the network has some.
-    states : (map,) their numbers, in the order of the query.
+    assignment : states of the MAP variables by name, with state names where the network has some; None where the hybrid
+        found no possible one. Answers of the other methods may be impossible.
+    states : (map,) their numbers, in the order of the query; None likewise.
     log_probability : ln p(d, e) in nats; -inf where no possible assignment was found.
     kind : ``"exact"``, or ``"estimate"`` for a Bethe estimate.
     log_probability_smoothed : of the same assignment in the smoothed network (zeros are 1e-4); None unless requested.
-    upper_bound : on the optimal log probability; inf where no bound was affordable.
+    upper_bound : on the optimal log probability, never below an exact `log_probability`; inf where there is none.
     proved_optimal : whether the assignment is optimal, up to rounding.
     method : that was run.
     seconds : wall-clock time.
     trace : successive incumbents and when they were found.
+    lower_bound : certified, on the log probability of this assignment, which equals it if that is exact; -inf where
+        there is none.
     """
 
-    assignment: dict[str, Any]
-    states: Int[np.ndarray, "map"]
+    assignment: dict[str, Any] | None
+    states: Int[np.ndarray, "map"] | None
     log_probability: float
     kind: str
     log_probability_smoothed: float | None
@@ -84,6 +88,7 @@ class MarginalMAPResult(NamedTuple):
     method: str
     seconds: float
     trace: tuple[TracePoint, ...]
+    lower_bound: float = -math.inf
 
     def draws_for_export(self, key: Array, num_draws: int) -> NoReturn:
         """Raise TypeError: an assignment has no draws for ``to_arviz``."""
@@ -169,21 +174,23 @@ def solve_mmap(
     if incumbent.upper_bound == -math.inf:
         evidence = _described(query, (*dict(query.observed), *dict(query.soft)))
         raise ImpossibleEvidenceError(f"evidence has probability zero: {evidence}")
-    if incumbent.states is None:
-        incumbent.offer(np.zeros(len(query.map_variables), int), -math.inf, "exact")
-    assert incumbent.states is not None
-    smoothed = mmap_methods.smoothed_score(query, incumbent.states, most_cells) if smoothed_score else None
+    states = incumbent.states
+    if incumbent.log_probability == -math.inf and method == "hybrid":
+        states = None
+    scored = states is not None and smoothed_score
+    smoothed = mmap_methods.smoothed_score(query, states, most_cells) if scored else None
     return MarginalMAPResult(
-        query.named(incumbent.states),
-        incumbent.states,
+        None if states is None else query.named(states),
+        states,
         incumbent.log_probability,
         incumbent.kind,
         smoothed,
-        incumbent.upper_bound,
+        max(incumbent.upper_bound, incumbent.log_probability if incumbent.kind == "exact" else -math.inf),
         incumbent.proved,
         method,
         timer.wall_s(),
         tuple(incumbent.trace),
+        incumbent.lower_bound,
     )
 
 

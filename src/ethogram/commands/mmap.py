@@ -87,7 +87,7 @@ def _uai_result(query: MarginalMAP, result: MarginalMAPResult) -> str:
 
 def _summary(result: MarginalMAPResult) -> str:
     lines = []
-    if result.log_probability > -math.inf:
+    if result.assignment is not None and result.log_probability > -math.inf:
         lines += [f"{name} = {state}" for name, state in result.assignment.items()]
         kind = "" if result.kind == "exact" else " (Bethe estimate)"
         lines.append(f"log probability: {result.log_probability:.6f}{kind}")

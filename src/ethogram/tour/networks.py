@@ -101,8 +101,12 @@ def _answers(found: dict[str, dict[str, MarginalMAPResult]]) -> Any:
     coords: dict[str, Any] = {"method": list(METHODS)}
     for name, results in found.items():
         dim = f"variable of {name}"
-        coords[dim] = list(next(iter(results.values())).assignment)
-        variables[name] = ("method", dim), np.stack([result.states for result in results.values()])
+        coords[dim] = next(
+            list(result.assignment) for result in results.values() if result.assignment is not None
+        )
+        none = np.full(len(coords[dim]), -1)  # where no possible assignment was found
+        states = [none if result.states is None else result.states for result in results.values()]
+        variables[name] = ("method", dim), np.stack(states)
         values = np.array([result.log_probability for result in results.values()])
         variables[f"log probability of {name}"] = "method", values
     return xarray.Dataset(variables, coords=coords)

@@ -1,0 +1,248 @@
+"""Bounds and proofs in small steps beside another search: mini-buckets, then branch and bound, then larger ones.
+
+Every independent part of a query has its own. Passes of weighted mini-buckets tighten the bound; branch and bound under
+them closes the gap, or gives way to larger mini-buckets where there is time for them. Sums over hidden variables are
+kept from one stage to the next, and so is the incumbent, which is shared with the other search.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ethogram.inference.networks.branch_and_bound import SAME, BranchAndBound
+from ethogram.inference.networks.bucket_tree import BucketTree
+from ethogram.inference.networks.component_sums import ComponentSum, component_sums
+from ethogram.inference.networks.elimination import independent_parts
+from ethogram.inference.networks.incumbent import Clock
+from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, bounded_order, plan_mini_buckets
+from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets
+from ethogram.inference.networks.zero_propagation import Factor, Possible
+
+__all__ = ["StagedSearch", "take_turns"]
+
+STAGES = tuple(2**cells for cells in (11, 13, 15, 17, 19, 21, 23))
+"""Cells of a mini-bucket, stage by stage."""
+FIRST_PASSES, PASSES, MOST_PASSES = 12, 12, 100
+"""Passes of the first stage, those that there must be time for in a later one, and the most."""
+SECONDS_A_CELL, SECONDS_A_TABLE = 3e-8, 4e-5
+"""Cautious time of a pass."""
+SECONDS_A_CHUNK, SECONDS_A_NODE = 2e-4, 1e-6
+"""The same of branch and bound, beside its sums."""
+SHARE, WIDE_SHARE, WIDE, LITTLE = 0.25, 0.5, 3.0, 0.1
+"""Shares of the time left for the passes of a stage, also where the gap is wide, from so many nats on; and for those of
+one that makes the stage before it needless.
+"""
+NEARLY, LOOK = 1.5, 0.25
+"""Nats of a gap above which branch and bound has less time before larger mini-buckets, and how much less."""
+BYTES_A_CELL, MOST_BYTES = 32, 2**31
+LONGEST = 60.0
+"""Seconds left that are planned with where there is no limit."""
+
+
+class _Part:
+    """An independent part of a query."""
+
+    def __init__(self, factors: list[Factor], sizes: Mapping[int, int], maximised: Sequence[int]):
+        known = {variable for scope, _ in factors for variable in scope}
+        self.factors, self.sizes = factors, sizes
+        self.maximised = [variable for variable in maximised if variable in known]
+        self.upper_bound, self.value = math.inf, -math.inf
+        self.best: dict[int, int] | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self.upper_bound <= self.value + SAME or self.upper_bound == -math.inf
+
+    def offer(self, places: Mapping[int, int], value: float) -> bool:
+        if value <= self.value:
+            return False
+        self.value, self.best = value, {variable: places[variable] for variable in self.maximised}
+        return True
+
+
+class StagedSearch:
+    """Upper bound and best assignment of a query, better with every step.
+
+    Parameters
+    ----------
+    possible : factors after propagation of zeros.
+    maximised : variables that are maximised.
+    clock : that ends a step early.
+    most_cells : cells of a table at most.
+    search : whether to branch and bound; without, there are bounds alone, and no sum over hidden variables is needed.
+    """
+
+    def __init__(
+        self,
+        possible: Possible,
+        maximised: Sequence[int],
+        clock: Clock,
+        most_cells: int,
+        search: bool = True,
+    ):
+        self.clock, self.most_cells, self.search = clock, most_cells, search
+        self.constant = possible.log_constant
+        sizes = {variable: len(each) for variable, each in possible.states.items()}
+        parts = independent_parts([factor for factor in possible.factors if factor.scope])
+        self.parts = [_Part(part, sizes, maximised) for part in sorted(parts, key=len)]
+        self._trees: list[BucketTree] = []
+        self._waiting = collections.deque((part, self._stages(part)) for part in self.parts)
+        self._told: float = -math.inf
+
+    @property
+    def upper_bound(self) -> float:
+        """Upper bound on the log of the optimum, without the network's constant."""
+        bounds = [part.upper_bound for part in self.parts]
+        return -math.inf if -math.inf in bounds else self.constant + math.fsum(bounds)
+
+    @property
+    def value(self) -> float:
+        """Log probability of the best assignment, without the network's constant."""
+        values = [part.value for part in self.parts]
+        return -math.inf if -math.inf in values else self.constant + math.fsum(values)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the best assignment is optimal, or none is possible."""
+        return all(part.closed for part in self.parts) or self.upper_bound == -math.inf
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no step is left."""
+        return not self._waiting
+
+    def offer(self, places: Mapping[int, int]) -> None:
+        """A possible assignment found elsewhere, places by variable."""
+        if not self._trees:
+            self._trees = [BucketTree(part.factors, part.sizes, part.maximised) for part in self.parts]
+        total = self.constant
+        for part, tree in zip(self.parts, self._trees, strict=True):
+            value = tree.move({variable: places[variable] for variable in part.maximised})
+            part.offer(places, value)
+            total += value
+        self._told = max(self._told, total)
+
+    def news(self) -> dict[int, int] | None:
+        """The best assignment where it is better than all before it, those offered included; else None."""
+        if self.value <= self._told + SAME:
+            return None
+        self._told = self.value
+        found: dict[int, int] = {}
+        for part in self.parts:
+            found |= part.best or {}
+        return found
+
+    def step(self) -> None:
+        """A pass of one part's mini-buckets, or a chunk of its branch and bound."""
+        while self._waiting:
+            part, stages = self._waiting.popleft()
+            if not part.closed and next(stages, None) is not None:
+                self._waiting.append((part, stages))
+                return
+
+    def _stages(self, part: _Part) -> Iterator[bool]:
+        over = self.clock.over
+        order = bounded_order(part.factors, part.sizes, part.maximised)
+        scopes = [scope for scope, _ in part.factors]
+
+        @functools.cache
+        def planned(number: int) -> MiniBucketPlan:
+            return plan_mini_buckets(scopes, part.sizes, order, min(STAGES[number], self.most_cells))
+
+        components = component_sums(part.factors, part.sizes, part.maximised) if self.search else []
+        for number in range(len(STAGES)):
+            plan = planned(number)
+            share = _share(part)
+            if number and (_seconds(plan) > share * self._left() or BYTES_A_CELL * plan.cells > MOST_BYTES):
+                break
+            if 0 < number < len(STAGES) - 1 and _seconds(planned(number + 1)) < LITTLE * self._left():
+                continue
+            bound = WeightedMiniBuckets(part.factors, part.sizes, part.maximised, order, plan=plan)
+            most = MOST_PASSES if number else FIRST_PASSES
+            while bound.passes < most and bound.tighten(part.value, over):
+                part.upper_bound = min(part.upper_bound, bound.bound)
+                yield True
+                if over() or part.closed:
+                    return
+            part.upper_bound = min(part.upper_bound, bound.bound)
+            if plan.exact and not self.search:
+                return
+            share = _share(part)
+            last = plan.exact or number + 1 == len(STAGES)
+            rest = math.inf if last else _seconds(planned(number + 1))
+            if rest > share * self._left():
+                rest = math.inf
+            if part.upper_bound - part.value > NEARLY and rest < math.inf:
+                rest *= LOOK
+            if self.search:
+                if not bound.settle(over):
+                    return
+                yield from self._branch(part, bound, components, rest)
+                if part.closed or rest == math.inf:
+                    return
+
+    def _branch(
+        self, part: _Part, bound: WeightedMiniBuckets, components: Sequence[ComponentSum], seconds: float
+    ) -> Iterator[bool]:
+        """Branch and bound for about a number of seconds of its own, or until it is closed."""
+        search, over = BranchAndBound(bound, part.sizes, part.maximised, components), self.clock.over
+        known, steps = sum(len(each.cache) * each.seconds for each in components), 0
+        while True:
+            steps += 1
+            sums = sum(len(each.cache) * each.seconds for each in components) - known
+            if sums + steps * SECONDS_A_CHUNK + search.nodes * SECONDS_A_NODE > seconds:
+                return
+            if part.best is not None:
+                search.offer(part.best, part.value)
+            search.advance(over)
+            if search.best is not None:
+                part.offer(search.best, search.value)
+            part.upper_bound = min(part.upper_bound, search.upper_bound)
+            yield True
+            if part.closed or over():
+                return
+
+    def _left(self) -> float:
+        return self.clock.left() if self.clock.limit is not None else LONGEST
+
+
+def _share(part: _Part) -> float:
+    """Share of the time left that the passes of a stage may take."""
+    wide = part.value > -math.inf and part.upper_bound - part.value > WIDE
+    return WIDE_SHARE if wide else SHARE
+
+
+def _seconds(plan: MiniBucketPlan) -> float:
+    """Expected time of a stage's passes."""
+    return PASSES * (SECONDS_A_CELL * plan.cells + SECONDS_A_TABLE * len(plan.mini_buckets))
+
+
+def take_turns(
+    proof: StagedSearch, clock: Clock, share: Callable[[], float] | None, listen: Callable[[], None]
+) -> Callable[[], bool]:
+    """A function that another search calls between its own steps: it takes steps of a proof, and says if it is closed.
+
+    Parameters
+    ----------
+    share : of the time that the proof may take; None to take one step a call.
+    listen : called after every step.
+    """
+    begin, spent = clock.passed(), 0.0
+
+    def turn() -> bool:
+        nonlocal spent
+        while not (proof.closed or proof.exhausted or clock.over()):
+            now = clock.passed()
+            if share is not None and spent > share() * (now - begin):
+                break
+            proof.step()
+            spent += clock.passed() - now
+            listen()
+            if share is None:
+                break
+        return proof.closed
+
+    return turn
