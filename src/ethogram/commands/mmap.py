@@ -79,7 +79,12 @@ def record(result: MarginalMAPResult) -> dict[str, Any]:
 
 
 def _uai_result(query: MarginalMAP, result: MarginalMAPResult) -> str:
-    """The result in the format of the UAI 2014 inference competition: the task, then pairs of variable and state."""
+    """The result in the format of the UAI 2014 inference competition: the task, then pairs of variable and state.
+
+    No pairs where no possible assignment was found.
+    """
+    if result.states is None:
+        return "MMAP\n0"
     pairs = zip(query.map_variables, result.states.tolist(), strict=True)
     numbers = [len(query.map_variables), *(number for pair in pairs for number in pair)]
     return f"MMAP\n{' '.join(map(str, numbers))}"

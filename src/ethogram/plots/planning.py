@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
 
 from ethogram.inference.planning import Episodes, Plan
+from ethogram.plots.axes import axes_or_new
 
 __all__ = ["episode_timeline", "plan_marginals"]
 
 
-def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: Axes | None = None) -> Axes:
+def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: Any = None) -> Any:
     """A heat map of the probabilities of actions, by steps ahead.
 
     Parameters
@@ -24,7 +23,7 @@ def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: Ax
     most : rows; the actions that are most probable at some step are shown.
     ax : axes to draw into; new ones by default.
     """
-    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    ax = axes_or_new(ax, (6, 4))
     shown = np.sort(np.argsort(-plan.marginals.max(0), kind="stable")[:most])
     image = ax.imshow(plan.marginals[:, shown].T, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     ax.figure.colorbar(image, ax=ax, label="probability")
@@ -33,7 +32,7 @@ def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: Ax
     return ax
 
 
-def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Axes | None = None) -> Axes:
+def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> Any:
     """The fluents that are true at each step of an episode, with the actions taken as crosses.
 
     An action is marked in the row of the fluent of the same objects, or in a row of its own.
@@ -48,7 +47,7 @@ def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Axes | None = N
     ------
     IndexError : there is no such episode.
     """
-    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    ax = axes_or_new(ax, (7, 4))
     states, actions = episodes.states[number], episodes.actions[number]
     fluents = sorted({name for state in states for name in state}, key=_natural)
     places = {_objects(name): row for row, name in reversed(list(enumerate(fluents)))}

@@ -1,0 +1,46 @@
+"""The command `ethogram plan`: episodes, their record, and what is refused."""
+
+import json
+
+import pytest
+
+from ethogram.commands import main
+
+pytest.importorskip("pyRDDLGym")
+pytest.importorskip("rddlrepository")
+
+ARGUMENTS = ("--seconds", "5", "--depth", "4", "--mode", "original")
+
+
+@pytest.mark.slow
+def test_episodes_and_an_unfinished_record(tmp_path, capsys):
+    record = tmp_path / "record.json"
+    arguments = ["plan", "SkillTeaching_MDP_ippc2011", "1", *ARGUMENTS, "--json", str(record)]
+    assert main([*arguments, "--episodes", "1"]) == 0
+    assert "of 1 episodes" in capsys.readouterr().out
+    first = json.loads(record.read_text())["returns"]
+    assert main([*arguments, "--episodes", "2"]) == 0
+    assert "standard error" in capsys.readouterr().out
+    both = json.loads(record.read_text())
+    assert both["returns"][:1] == first and len(both["episodes"]) == 2
+    assert len(both["episodes"][1]["rewards"]) == 40
+    assert main([*arguments, "--episodes", "2", "--seed", "1"]) == 2
+    assert "seed 0 in place of 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("SysAdmin", "1"), "did you mean SysAdmin_MDP_ippc2011"),
+        (("SysAdmin_MDP_ippc2011", "11"), "has no instance 11"),
+        (("SysAdmin_POMDP_ippc2011", "1"), "hidden state"),
+        (("nothing.rddl", "1"), "there is no file nothing.rddl"),
+        (("SysAdmin_MDP_ippc2011", "1", "--episodes", "0"), "--episodes"),
+    ],
+)
+def test_what_is_refused_has_exit_code_2(arguments, message, capsys):
+    try:
+        code = main(["plan", *arguments])
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2 and message in capsys.readouterr().err
