@@ -1,0 +1,62 @@
+"""A planning problem written out, and the planner against the best policy."""
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.domains.fluent_mdp import enumerate_problem
+from ethogram.domains.fluent_world import FluentWorld
+from ethogram.domains.sysadmin import sysadmin
+from ethogram.inference.planning import SogbofaPolicy, play_episodes
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return sysadmin(4, horizon=15)
+
+
+@pytest.fixture(scope="module")
+def written(problem):
+    return enumerate_problem(problem)
+
+
+def test_states_actions_probabilities_and_rewards(problem, written):
+    assert written.rewards.shape == (16, 5)
+    assert written.mdp.action_names[0] == "nothing" and written.mdp.action_names[-1] == "reboot___c1"
+    table = np.asarray(written.mdp.transitions.probabilities)
+    for state, action in ((3, 0), (9, 2), (0, 4)):
+        chances, reward, _ = problem.program.expectations(
+            written.states[state][:, None], written.actions[action][:, None]
+        )
+        for following in (0, 5, 15):
+            on = written.states[following]
+            wanted = np.where(on > 0, chances[:, 0], 1 - chances[:, 0]).prod()
+            assert table[state, action, following] == pytest.approx(wanted, abs=1e-7)
+        assert written.rewards[state, action] == pytest.approx(reward[0], abs=1e-12)
+
+
+def best_value(written, horizon):
+    """Expected return of the best policy, by backward induction in NumPy."""
+    table, value = np.asarray(written.mdp.transitions.probabilities, float), np.zeros(len(written.states))
+    for _ in range(horizon):
+        value = (written.rewards + table @ value).max(1)
+    return float(value @ np.asarray(written.mdp.start, float))
+
+
+def test_the_planner_is_near_the_best_policy_and_its_episodes_are_demonstrations(problem, written):
+    """20 episodes: the mean return is within 3 % and 4 standard errors of the best policy's expectation."""
+    policy = SogbofaPolicy(jax.random.key(0), problem, 100.0, depth=4, num_restarts=8, max_steps=5)
+    played = play_episodes(FluentWorld(problem), policy, 20, progress_bar=False)
+    best, error = best_value(written, 15), played.returns.std() / np.sqrt(20)
+    assert 0.97 * best - 4 * error < played.returns.mean() < best + 4 * error
+    data = written.demonstrations(problem, played)
+    assert data.states.shape == (20, 15) and int(data.states[0, 0]) == 15
+    total = np.asarray(written.rewards)[np.asarray(data.states), np.asarray(data.actions)].sum(1)
+    np.testing.assert_allclose(total, played.returns, atol=1e-9)
+    with pytest.raises(ValueError, match="which the problem has not"):
+        written.demonstrations(sysadmin(3), played)
+
+
+def test_large_problems_are_refused():
+    with pytest.raises(ValueError, match="too many to write out"):
+        enumerate_problem(sysadmin(20))
