@@ -1,0 +1,109 @@
+"""Benchmarks of roles: coverage, LOO and the mean field of distinct roles, against what is known, in small sizes."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from benchmarks.papers import exclusive_per_frame, interval_coverage, role_number
+from ethogram.inference.refresh import RefreshedPosterior
+
+QUICK = argparse.Namespace(quick=True, seed=0)
+
+
+def test_intervals_of_calibrated_draws_cover_as_many_as_they_promise():
+    """Truths and draws from one law: 90 % within three standard errors, and none where draws are elsewhere."""
+    random = np.random.default_rng(0)
+    truth = {"mean": random.normal(size=(40, 50)), "covariance": random.normal(size=(500, 2, 2))}
+    drawn = {name: random.normal(size=(2000, *site.shape)) for name, site in truth.items()}
+    inside = interval_coverage._covered(drawn, truth)
+    assert inside["mean"] == pytest.approx(0.9, abs=3 * np.sqrt(0.09 / 2000))
+    assert inside["covariance"] == pytest.approx(0.9, abs=3 * np.sqrt(0.09 / 1500))
+    upper = {"covariance": drawn["covariance"] + 100 * np.triu(np.ones((2, 2)), 1)}
+    counted = interval_coverage._covered(drawn | upper, truth)["covariance"]
+    assert counted == inside["covariance"]  # entries above the diagonal are those below it
+
+
+def test_true_labels_are_those_that_share_the_steps():
+    truth = np.array([[0, 0, 1, 2, -1], [2, 2, 1, 1, 0]])
+    order = np.array([2, 0, 1])  # fitted label k is the true label order[k]
+    probability = 0.8 * np.eye(3)[np.argsort(order)[truth]] + 0.2 / 3
+    np.testing.assert_array_equal(interval_coverage._order(truth, probability), order)
+
+
+def test_rows_of_coverage():
+    """Two data sets, whose sites count alike whatever the number of their entries."""
+    sites = [{"mean": 1.0, "covariance": 0.8}, {"mean": 0.8, "covariance": 1.0}]
+    found = [
+        {
+            "q": {"seconds": 1.0, "by_site": one},
+            "NUTS": {"seconds": 2.0, "by_site": one, "divergent": 0.0, "r_hat": r},
+        }
+        for one, r in zip(sites, (1.0, 1.2), strict=True)
+    ]
+    ours, nuts = interval_coverage._rows("case", found)
+    assert (ours["coverage90"], ours["standard_error"]) == (pytest.approx(0.9), pytest.approx(0))
+    assert "reached" not in ours and nuts["reached"] and nuts["r_hat_above_1.05"] == 0.5
+
+
+def from_q(key, fit, data, *, num_draws, num_chains, **ignored):
+    """Draws of q in place of NUTS, whose own tests compile it."""
+    flat = {name: np.asarray(x) for name, x in fit.posterior.sample(key, num_draws * num_chains).items()}
+    sites = {name: x.reshape(num_chains, num_draws, *x.shape[1:]) for name, x in flat.items()}
+    return RefreshedPosterior(
+        fit.posterior.model, sites, {"diverging": np.zeros((num_chains, num_draws))}, 1.0, 1.0
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the prior")
+def test_coverage_of_small_data_sets(monkeypatch):
+    """Draws of q under the name of NUTS cover as those of q, but for their random numbers."""
+    monkeypatch.setattr(interval_coverage, "refresh_posterior", from_q)
+    case = interval_coverage.Roles(2, 1, 3, 6)
+    rows = interval_coverage._rows("2 roles", [interval_coverage.role_case(case, 0, i) for i in range(3)])
+    assert [row["method"] for row in rows] == ["q", "linear response", "NUTS"]
+    for row in rows:
+        assert set(row["by_site"]) == {"initial", "transition", "mean", "covariance"}
+        assert 0 <= row["coverage90"] <= 1 and row["seconds"] > 0
+    assert rows[2]["coverage90"] == pytest.approx(rows[0]["coverage90"], abs=0.1)
+    assert rows[2]["divergent"] == 0
+
+
+def test_loo_of_draws_is_that_of_leaving_out():
+    """A normal mean under a flat prior, where the predictive of the others is known."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=30)
+    mean = random.normal(x.mean(), 1 / np.sqrt(30), size=(2, 4000, 1))
+    elpd, large = role_number._loo(norm.logpdf(x, mean))
+    others = (x.sum() - x) / 29
+    assert elpd == pytest.approx(norm.logpdf(x, others, np.sqrt(1 + 1 / 29)).sum(), abs=0.05)
+    assert large == 0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_rows_of_the_role_number(monkeypatch):
+    monkeypatch.setattr(role_number, "refresh_posterior", from_q)
+    monkeypatch.setattr(role_number, "QUICK", role_number.Sizes(1, 8, 10, 8, (3,), 60, 20))
+    monkeypatch.setattr(role_number, "FIT", {"restarts": 1, "progress_bar": False})
+    monkeypatch.setattr(role_number, "ITERATIONS", 10)
+    rows = role_number.measure(QUICK)
+    selected = [row for row in rows if row["kind"] == "selection"]
+    drawn = [row for row in rows if row["kind"] == "draws"]
+    assert all(row["selected"] == "3" and row["right"] == 1 for row in selected)
+    assert [row["by"] for row in drawn] == ["q", "linear response", "NUTS"]
+    for row in drawn:
+        assert np.isfinite([row["loo"], row["fresh"]]).all() and row["loo_minus_that_of_three"] == 0
+        assert row["loo_minus_fresh"] == pytest.approx(row["loo"] - row["fresh"])
+
+
+@pytest.mark.slow
+def test_the_mean_field_of_three_players_is_a_bound():
+    row = exclusive_per_frame._five((4, 7, 8), 0, 1, quick=True)
+    assert -1e-9 <= row["gap_per_frame"] and row["elbo"] <= row["exact_elbo"] + 1e-6
+    assert 0 <= row["same_roles"] <= 1
+    assert row["reached"] == (row["gap_per_frame"] <= 0.02 and row["same_roles"] >= 0.99)
