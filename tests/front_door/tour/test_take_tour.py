@@ -173,7 +173,7 @@ def test_an_interrupt_ends_all_processes_and_is_told_in_one_line(tmp_path):
     ) as running:
         child = int(next(line for line in running.stdout if "endless: process" in line).split()[-1])
         os.killpg(running.pid, signal.SIGINT)
-        _, told = running.communicate(timeout=60)
+        _, told = running.communicate(timeout=180)
     assert (running.returncode, told) == (130, "ethogram: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
