@@ -1,7 +1,7 @@
 """Online planning on problems of the planning competitions: returns, legal actions, compilation and decision times.
 
 "returns": mean return of 30 episodes with 50 ms a decision, beside doing nothing and the random policy; instances 5 and
-10 with a second a decision, five episodes. "legal": steps in an environment that refuses actions which break a
+10 with a second a decision, three episodes. "legal": steps in an environment that refuses actions which break a
 precondition, on the first instance of every domain of 2011, 2014 and 2018 whose state is seen. "time": compilation, and
 a decision of 32 restarts and 15 steps at depth 8, medians of 20.
 
@@ -86,7 +86,7 @@ def returns(name: str, instance: int, seconds: float, episodes: int, seed: int) 
     problem = problem_from_model(world.model)
     policies: dict[str, Any] = {"no-op": NoPolicy(), "random": RandomPolicy(seed, problem)}
     policies["SOGBOFA"] = SogbofaPolicy(
-        jax.random.key(seed), problem, seconds, max_steps=30 if seconds < 1 else 200
+        jax.random.key(seed), problem, seconds, max_steps=30 if seconds < 1 else 100
     )
     for policy, agent in policies.items():
         found = play_episodes(world, agent, episodes, seed=seed, progress_bar=False)
@@ -170,7 +170,7 @@ def measure(settings: argparse.Namespace) -> list[report.Row]:
     if not quick:
         for name in ("SysAdmin_MDP_ippc2011", "SkillTeaching_MDP_ippc2011"):
             for instance in (5, 10):
-                rows += returns(name, instance, 1.0, 5, seed)
+                rows += returns(name, instance, 1.0, 3, seed)
     for name in domains()[: 1 if quick else None]:
         rows.append(legal(name, 20 if quick else 1000, seed))
     return rows

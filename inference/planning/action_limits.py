@@ -139,7 +139,7 @@ def round_actions(
     if bad.any() and not bad.all():
         made[:, bad] = made[:, np.flatnonzero(~bad)[:1]]
     elif bad.any():
-        for start in np.concatenate((low[:, None], np.eye(len(low))), 1).T:
+        for start in np.concatenate((low[:, None], np.eye(len(low)), high[:, None]), 1).T:
             if rules.unmet(state, start[:, None])[0] == 0:
                 return np.repeat(start[:, None], marginals.shape[1], 1)
         raise ValueError(

@@ -77,11 +77,11 @@ def read_action_rules(
     checks: list[Node] = []
     for number, precondition in enumerate(preconditions):
         try:
-            for expression, bound in _conjuncts(expressions, precondition, {}):
-                found = _as_sums(expressions, expression, bound, place, len(actions))
+            for condition in _conjuncts(expressions, _Condition(precondition, {})):
+                found = _as_sums(expressions, condition, place, len(actions))
                 if found is not None:
                     sums.extend(found)
-                elif graph.value(node := expressions.probability(expression, bound)) != 1:
+                elif graph.value(node := condition.node(expressions)) != 1:
                     checks.append(node)
         except ValueError as error:
             raise ValueError(f"in precondition {number + 1}: {error}") from error
@@ -110,24 +110,43 @@ def _rules(
     return ActionRules(weights, np.array(single, int), program)
 
 
-def _conjuncts(expressions: RDDLExpressions, expression: Any, bound: Any) -> list[tuple[Any, Any]]:
-    """Parts of a precondition that must all hold."""
+class _Condition(NamedTuple):
+    """An expression that must hold where all premises do, with the objects that parameters are bound to."""
+
+    expression: Any
+    bound: Any
+    premises: tuple[tuple[Any, Any], ...] = ()
+
+    def node(self, expressions: RDDLExpressions) -> Node:
+        graph = expressions.graph
+        failed = [graph.complement(expressions.probability(each, bound)) for each, bound in self.premises]
+        return graph.some([*failed, expressions.probability(self.expression, self.bound)])
+
+
+def _conjuncts(expressions: RDDLExpressions, condition: _Condition) -> list[_Condition]:
+    """Parts of a precondition that must all hold; consequences of an implication are taken apart too."""
+    expression, bound, premises = condition
     kind, name = expression.etype
     if (kind, name) == ("aggregation", "forall"):
         body = expression.args[-1]
-        bindings = expressions.instances(expression.args, bound)
-        return [part for each in bindings for part in _conjuncts(expressions, body, each)]
-    if kind == "boolean" and name in ("^", "&"):
-        return [part for each in expression.args for part in _conjuncts(expressions, each, bound)]
-    return [(expression, bound)]
+        parts = [_Condition(body, each, premises) for each in expressions.instances(expression.args, bound)]
+    elif kind == "boolean" and name in ("^", "&"):
+        parts = [_Condition(each, bound, premises) for each in expression.args]
+    elif kind == "boolean" and name == "=>":
+        premise, consequence = expression.args
+        parts = [_Condition(consequence, bound, (*premises, (premise, bound)))]
+    else:
+        return [condition]
+    return [conjunct for part in parts for conjunct in _conjuncts(expressions, part)]
 
 
 def _as_sums(
-    expressions: RDDLExpressions, expression: Any, bound: Any, place: dict[Node, int], count: int
+    expressions: RDDLExpressions, condition: _Condition, place: dict[Node, int], count: int
 ) -> list[tuple[np.ndarray, Node]] | None:
     """Sums of actions and their upper bounds, if a comparison says that and nothing else."""
+    expression, bound, premises = condition
     kind, name = expression.etype
-    if kind != "relational" or name not in ("<=", "<", ">=", ">"):
+    if premises or kind != "relational" or name not in ("<=", "<", ">=", ">"):
         return None
     graph = expressions.graph
     left, right = (expressions.translate(each, bound).node for each in expression.args)
