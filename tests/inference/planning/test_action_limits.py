@@ -93,3 +93,18 @@ def test_where_no_action_is_allowed_it_says_so():
     rules = limited_actions(("s",), ("a", "b"), -1)
     with pytest.raises(ValueError, match="no allowed set of actions"):
         round_actions(rules, np.zeros(1), np.ones((2, 3)), np.zeros(2))
+
+
+def test_actions_that_must_be_taken_together_are():
+    """Chromatic Dice: in the first phase all dice are rolled, and nothing is assigned."""
+    pytest.importorskip("pyRDDLGym")
+    pytest.importorskip("rddlrepository")
+    problem = read_rddl("ChromaticDice_ippc2018", 1)
+    made = round_actions(
+        problem.rules,
+        problem.initial,
+        np.zeros((len(problem.actions), 2)),
+        np.full(len(problem.actions), 0.5),
+    )
+    taken = [name for name, on in zip(problem.actions, made[:, 0], strict=True) if on]
+    assert len(taken) == 5 and all(name.startswith("roll___") for name in taken)
