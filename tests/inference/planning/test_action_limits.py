@@ -95,16 +95,39 @@ def test_where_no_action_is_allowed_it_says_so():
         round_actions(rules, np.zeros(1), np.ones((2, 3)), np.zeros(2))
 
 
-def test_actions_that_must_be_taken_together_are():
-    """Chromatic Dice: in the first phase all dice are rolled, and nothing is assigned."""
+TOGETHER = """
+domain together {
+  requirements = { reward-deterministic };
+  types { thing : object; };
+  pvariables {
+    must : { state-fluent, bool, default = true };
+    act(thing) : { action-fluent, bool, default = false };
+    wait : { action-fluent, bool, default = false };
+  };
+  cpfs { must' = KronDelta(~must); };
+  reward = 0;
+  action-preconditions {
+    must => (forall_{?t : thing} [act(?t)]);
+    (~must) => (wait | exists_{?t : thing} [act(?t)]);
+  };
+}
+non-fluents nf { domain = together; objects { thing : {x, y, z}; }; }
+instance one { domain = together; non-fluents = nf; horizon = 5; discount = 1.0; }
+"""
+
+
+def test_actions_that_must_be_taken_together_are(tmp_path):
+    """Three at once where the state says so, else at least one: doing nothing is never allowed."""
     pytest.importorskip("pyRDDLGym")
-    pytest.importorskip("rddlrepository")
-    problem = read_rddl("ChromaticDice_ippc2018", 1)
+    domain, instance = tmp_path / "domain.rddl", tmp_path / "instance.rddl"
+    head, tail = TOGETHER.split("non-fluents nf", 1)
+    domain.write_text(head)
+    instance.write_text("non-fluents nf" + tail)
+    problem = read_rddl(domain, instance)
+    threshold = np.full(4, 0.5)
+    made = round_actions(problem.rules, np.ones(1), np.zeros((4, 2)), threshold)
+    np.testing.assert_array_equal(made[:3], 1)
     made = round_actions(
-        problem.rules,
-        problem.initial,
-        np.zeros((len(problem.actions), 2)),
-        np.full(len(problem.actions), 0.5),
+        problem.rules, np.zeros(1), np.array([[0.1, 0.9, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4]]).T, threshold
     )
-    taken = [name for name, on in zip(problem.actions, made[:, 0], strict=True) if on]
-    assert len(taken) == 5 and all(name.startswith("roll___") for name in taken)
+    np.testing.assert_array_equal(made.T, [[0, 1, 0, 0], [0, 0, 0, 1]])
