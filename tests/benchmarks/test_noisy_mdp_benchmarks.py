@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 import jax
@@ -13,10 +12,8 @@ from jax import Array
 from scipy import stats
 from scipy.special import ndtr
 
-from benchmarks import report
 from benchmarks.papers import noisy_mdp_calibration as calibration
 from benchmarks.papers import noisy_mdp_reference as reference
-from benchmarks.papers import noisy_mdp_toy as toy
 from benchmarks.papers import noisy_mdp_truth as truth
 from ethogram.inference.choices import gibbs_sweep
 from ethogram.models.choices.noisy_mdp import NoisyMDP
@@ -151,29 +148,3 @@ def test_ranks_of_a_gibbs_block_have_their_rows():
     rows = calibration.rows_of_ranks(ranks, 2, 1)
     assert [row["statistic"] for row in rows] == list(calibration.NAMES)
     assert all(row["thinning"] >= 2 * row["iact"] and 0 <= row["p"] <= 1 for row in rows)
-
-
-@pytest.mark.slow
-def test_rows_of_the_toy_study_have_their_columns(tmp_path, monkeypatch):
-    """Few and short chains: columns, figures and the picture, not what is found."""
-    short = toy.Sizes(1, 4, 20, 120, 1000, 2000, more=20, both=False)
-    monkeypatch.setattr(toy, "QUICK", short)
-    path = tmp_path / "figures.png"
-    arguments = ["--quick", "--figure", str(path), "--json", str(tmp_path / "rows.json")]
-    assert report.run("noisy_mdp_toy", toy.__doc__, toy.measure, figure=True, argv=arguments) == 0
-    assert path.read_bytes()[:4] == b"\x89PNG"
-    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
-    lags = [row for row in rows if "kind" not in row]
-    assert {tuple(row) for row in lags} == {
-        ("figure", "move", "prior", "component", "lag", "autocorrelation")
-    }
-    assert {row["figure"] for row in lags} == {1, 2, 3} and {row["lag"] for row in lags} == set(toy.LAGS)
-    assert {row["component"] for row in lags} == {4, 7}
-    kinds = {row["kind"] for row in rows if "kind" in row}
-    assert kinds == {"truth", "mean", "iact", "order", "ratio", "half means", "statement"}
-    for row in rows:
-        if row.get("kind") == "mean":
-            assert row.keys() >= {"move", "prior", "component", "mean", "mcse", "truth", "reached"}
-        if row.get("kind") == "iact":
-            assert row.keys() >= {"decisions", "seed", "move", "prior", "sum_iact", "mc_se"}
-        assert ("reached" in row) == (row.get("kind") in ("mean", "order", "ratio", "statement"))

@@ -68,15 +68,6 @@ def test_what_is_held_against_the_toolkit():
     assert len(told) == 18
 
 
-@pytest.mark.slow
-def test_a_small_objectworld_has_a_row_a_method():
-    rows = gp_irl.measure(argparse.Namespace(quick=True, seed=0))
-    methods = [row["method"] for row in rows if row["method"] != "check"]
-    assert methods == ["MaxEnt", "levine", "natural gradient", "natural gradient, Levine's relevance"]
-    ours = rows[2]
-    assert ours["elbo"] >= ours["laplace_elbo"] and np.isfinite(ours["transfer_soft"])
-
-
 def test_the_band_is_asked_at_mileages_that_were_seen():
     counts = rust_bus.decision_counts(rust_bus.load(4))
     line = rust_bus.COST * bus_engine.PUBLISHED["theta"] * np.arange(rust_bus.NUM_BINS)
