@@ -33,9 +33,10 @@ __all__ = [
     "draw", "expert_policies", "load_games", "sample_chance", "simulate", "symbols", "trajectories",
 ]  # fmt: skip
 
-MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, 1], [0, -1]])
+# 32 bits: JAX keeps the dtype of a constant from one precision to the next.
+MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, 1], [0, -1]], np.int32)
 MOVE_NAMES = ("stay", "N", "S", "E", "W")
-SLOTS = np.array([[0, 1], [0, -1], [-1, 0], [1, 0]])
+SLOTS = np.array([[0, 1], [0, -1], [-1, 0], [1, 0]], np.int32)
 ROLE_NAMES = ("right", "left", "above", "below")
 NUM_PREDATORS = 4
 PREY = 4
