@@ -31,9 +31,8 @@ import numpy as np
 
 from benchmarks import report
 from ethogram.domains.optimal_policy import OptimalPolicy
-from ethogram.inference.planning import SogbofaPolicy, plan, play_episodes
-from ethogram.inference.planning.action_limits import random_policy_marginals, round_actions
-from ethogram.models.planning import PlanningProblem, problem_from_model
+from ethogram.inference.planning import RandomPolicy, SogbofaPolicy, plan, play_episodes
+from ethogram.models.planning import problem_from_model
 
 __all__ = ["measure"]
 
@@ -50,22 +49,6 @@ SOLVED = ("SysAdmin_MDP_ippc2011", "SkillTeaching_MDP_ippc2011", "Wildfire_MDP_i
 COMPILE_S, DECISION_MS = 3.0, 10.0
 PEERS = ("pyRDDLGym", "rddlrepository", "pyRDDLGym-jax")
 YEARS = ("ippc2011", "ippc2014", "ippc2018")
-
-
-class RandomPolicy:
-    """Each action with its probability under the random policy; those that are not allowed are dropped."""
-
-    def __init__(self, seed: int, problem: PlanningProblem):
-        self.rng, self.problem = np.random.default_rng(seed), problem
-
-    def sample_action(self, state: Any) -> dict[str, bool]:
-        rules, known = self.problem.rules, self.problem.encode_state(state)
-        marginals = random_policy_marginals(rules.weights, rules.bounds(known))
-        drawn = (self.rng.random((len(marginals), 1)) < marginals[:, None]).astype(float)
-        order = drawn * (0.5 + 0.5 * self.rng.random(drawn.shape))  # of actions that exclude each other, any
-        return self.problem.decode_action(
-            round_actions(rules, known, order, np.full(len(marginals), 0.25))[:, 0]
-        )
 
 
 class NoPolicy:
@@ -95,7 +78,7 @@ def domains() -> list[str]:
 def returns(name: str, instance: int, seconds: float, episodes: int, seed: int) -> Iterator[report.Row]:
     world = environment(name, instance)
     problem = problem_from_model(world.model)
-    policies: dict[str, Any] = {"no-op": NoPolicy(), "random": RandomPolicy(seed, problem)}
+    policies: dict[str, Any] = {"no-op": NoPolicy(), "random": RandomPolicy(jax.random.key(seed), problem)}
     policies["SOGBOFA"] = SogbofaPolicy(
         jax.random.key(seed), problem, seconds, max_steps=30 if seconds < 1 else 100
     )

@@ -54,8 +54,8 @@ def forward_value(query: MarginalMAP) -> Callable[..., Array]:
 
     Gradients are for changes that keep the sum of the weights, or of a row of a table: the first state counts as what
     the others leave, so that its weight has a gradient of zero. Where a term of the surrogate is zero, the value is
-    -inf and the gradient is finite. `value` raises a ValueError where arrays have the wrong number or shape, or where known
-    weights are negative or do not sum to one. Rows of tables that are given are taken as distributions.
+    -inf and the gradient is finite. `value` raises a ValueError where arrays have the wrong number or shape, or where
+    known weights are negative or do not sum to one. Rows of tables that are given are taken as distributions.
 
     Parameters
     ----------
