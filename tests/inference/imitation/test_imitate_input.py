@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
 import jax
 import numpy as np
 import pytest
@@ -21,13 +18,8 @@ def made(ring):
 
 
 @pytest.fixture(scope="module")
-def imitate():
-    """As users have it: in a module whose types are not checked when it is called."""
-    checked = importlib.import_module("ethogram.inference.imitation.imitate")
-    spec = importlib.util.spec_from_file_location("unchecked_imitate", checked.__file__)
-    unchecked = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(unchecked)
-    return unchecked.imitate
+def imitate(unchecked):
+    return unchecked("imitate").imitate
 
 
 @pytest.fixture
