@@ -182,6 +182,10 @@ def team_to_episodes(
         raise ValueError(f"rewards has shape {earned.shape}: give {observed.shape}, (sequence, time)")
     if earned is not None and earned.dtype.kind not in "iuf":
         raise TypeError(f"rewards has dtype {earned.dtype}: give numbers")
+    if earned is not None:
+        inside = np.arange(earned.shape[1]) < lengths[:, None] - 1
+        for sequence, step in np.argwhere(~np.isfinite(earned) & inside)[:1]:
+            raise ValueError(f"rewards of sequence {sequence} is {earned[sequence, step]} at step {step}")
     if action_dim is not None:
         require_integer("action_dim", action_dim, 1, observations.shape[2] - 1)
     make = _class_of_imitation(rewards is not None)
@@ -211,9 +215,6 @@ def team_to_episodes(
         parts = {"obs": seen.copy(), "acts": acts.copy(), "infos": None, "terminal": ended}
         if earned is not None:
             parts["rews"] = earned[sequence, : length - 1].astype(float)
-            if not np.isfinite(parts["rews"]).all():
-                step = int(np.argmin(np.isfinite(parts["rews"])))
-                raise ValueError(f"rewards of sequence {sequence} is {parts['rews'][step]} at step {step}")
         episodes.append(make(**parts))
     return episodes
 
