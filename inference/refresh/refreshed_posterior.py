@@ -11,7 +11,7 @@ from jax import Array
 
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, flat_draws, library_attributes
-from ethogram.models.arguments import is_concrete, require_integer
+from ethogram.models.arguments import is_concrete, require_integer, require_key
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.model_object import model_object
@@ -32,7 +32,7 @@ class RefreshedPosterior:
     statistics : (chain, draw) arrays of the sampler under ArviZ's names: ``diverging``, ``lp``, ``n_steps``,
         ``acceptance_rate``.
     ess : smallest bulk effective sample size of an entry of a site.
-    r_hat : largest rank-normalised split R-hat; 0 for a single chain.
+    r_hat : largest rank-normalised split R-hat; 0 for a single chain, and for fewer than four draws.
 
     Raises
     ------
@@ -55,6 +55,7 @@ class RefreshedPosterior:
 
     def sample(self, key: Array, num_draws: int) -> dict[str, np.ndarray]:
         """Draws (num_draws, ...) by site, picked at random: without repetition where there are enough."""
+        require_key(key)
         require_integer("num_draws", num_draws, 1)
         flat = flat_draws(self.sites)
         count = len(next(iter(flat.values())))

@@ -392,8 +392,9 @@ def test_roll_outs_and_fits_of_motion_name_what_does_not_fit():
 def test_positions_may_be_integers():
     scenes, _ = drawn(plays=3)
     whole = [np.round(part).astype(int) for part in (scenes.positions, scenes.context)]
+    nothing = np.zeros((AGENTS, num_features(AGENTS) + 1, 2))
     found, real = (
-        roll_motion(constant_velocity, np.zeros(AGENTS), Scenes(*parts, scenes.lengths), 3).positions
+        roll_motion(linear_step, nothing, Scenes(*parts, scenes.lengths), 3).positions
         for parts in (whole, [part.astype(float) for part in whole])
     )
     np.testing.assert_array_equal(found, real)
