@@ -246,21 +246,21 @@ def roll_motion(
     return _roll(step, parameters, scenes, horizon, phase, noise, num_units, before)
 
 
-def _reals(*arrays: Any) -> list[Array]:
-    return [jnp.asarray(x, jnp.result_type(float, x.dtype)) for x in arrays]
-
-
 @functools.partial(jax.jit, static_argnames=("step", "num_units"))
 def _roll(step, parameters, scenes, horizon, phase, noise, num_units, before):
-    positions, context = _reals(scenes.positions, scenes.context)
+    given = (scenes.positions, scenes.context, parameters, noise, before)
+    dtype = jnp.result_type(float, *jax.tree.leaves(given))
+    positions, context = (jnp.asarray(x, dtype) for x in scenes[:2])
     num_plays, num_steps, num_roles, _ = positions.shape
     every = jax.vmap(step, in_axes=(0, 1, 1, 1), out_axes=(1, 1))
     phi = jax.vmap(motion_features)
     true, objects = jnp.moveaxis(positions, 1, 0), jnp.moveaxis(context, 1, 0)
-    first, objects_first = (true[0], objects[0]) if before is None else _reals(*before)
+    first, objects_first = (
+        (true[0], objects[0]) if before is None else (jnp.asarray(x, dtype) for x in before)
+    )
     true_before = jnp.concatenate([first[None], true[:-1]])
     objects_before = jnp.concatenate([objects_first[None], objects[:-1]])
-    noise = jnp.zeros((num_steps - 1, 1, 1, 1), positions.dtype) if noise is None else jnp.asarray(noise)
+    noise = jnp.zeros((num_steps - 1, 1, 1, 1), dtype) if noise is None else jnp.asarray(noise, dtype)
     at_truth = jax.vmap(phi)(true, true - true_before, objects, objects - objects_before)
 
     def advance(carry, inputs):
@@ -275,7 +275,7 @@ def _roll(step, parameters, scenes, horizon, phase, noise, num_units, before):
         after = position + displacement + shock
         return (after, position, memory, true_memory), after
 
-    empty = jnp.zeros((num_plays, num_roles, num_units), positions.dtype)
+    empty = jnp.zeros((num_plays, num_roles, num_units), dtype)
     times = jnp.arange(num_steps - 1)
     inputs = (times, true[:-1], true_before[:-1], at_truth[:-1], objects[:-1], objects_before[:-1], noise)
     _, rolled = jax.lax.scan(advance, (true[0], first, empty, empty), inputs)

@@ -389,12 +389,15 @@ def test_roll_outs_and_fits_of_motion_name_what_does_not_fit():
             call()
 
 
-def test_positions_may_be_integers():
+@pytest.mark.parametrize(
+    ("positions", "context"), [(int, int), (np.float32, float)], ids=["integers", "single and double"]
+)
+def test_positions_and_context_may_have_any_types(positions, context):
     scenes, _ = drawn(plays=3)
-    whole = [np.round(part).astype(int) for part in (scenes.positions, scenes.context)]
-    nothing = np.zeros((AGENTS, num_features(AGENTS) + 1, 2))
+    parts = [scenes.positions.round().astype(positions), scenes.context.round().astype(context)]
+    nothing = np.zeros((AGENTS, num_features(AGENTS) + 1, 2), np.float32)
     found, real = (
-        roll_motion(linear_step, nothing, Scenes(*parts, scenes.lengths), 3).positions
-        for parts in (whole, [part.astype(float) for part in whole])
+        roll_motion(linear_step, nothing, Scenes(*each, scenes.lengths), 3).positions
+        for each in (parts, [part.astype(float) for part in parts])
     )
-    np.testing.assert_array_equal(found, real)
+    np.testing.assert_allclose(found, real, atol=1e-4)
