@@ -128,7 +128,7 @@ def motion_features(position: Array, velocity: Array, objects: Array, object_vel
     near = [jnp.exp(-square / (2 * reach**2)) for reach in RANGES]
     opponents = [jnp.sum(each * away, axis=1) / reach for each, reach in zip(near, RANGES, strict=True)]
     parts = [
-        position / jnp.array([50.0, 30.0]),
+        position / jnp.array([50.0, 30.0], position.dtype),
         (position - position.mean(0)) / 20,
         velocity,
         jnp.broadcast_to(velocity.mean(0), velocity.shape),

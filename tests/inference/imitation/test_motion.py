@@ -390,7 +390,7 @@ def test_roll_outs_and_fits_of_motion_name_what_does_not_fit():
 
 
 @pytest.mark.parametrize(
-    ("positions", "context"), [(int, int), (np.float32, float)], ids=["integers", "single and double"]
+    ("positions", "context"), [(int, int), (np.float32, float), (np.float32, np.float32)]
 )
 def test_positions_and_context_may_have_any_types(positions, context):
     scenes, _ = drawn(plays=3)
