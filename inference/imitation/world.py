@@ -62,7 +62,10 @@ class World(Protocol):
         """First states of `num_games` fresh games."""
 
     def step(self, rng: np.random.Generator, state: Any, actions: np.ndarray) -> tuple[Any, np.ndarray]:
-        """States after the joint actions (game, agent), and whether each game has reached its goal (game,)."""
+        """States after the joint actions (game, agent), and whether each game has reached its goal (game,).
+
+        States have the types of those of `reset` and `replay`: reals are not stored in integers.
+        """
 
     def observe(self, roles: np.ndarray, state: Any) -> np.ndarray:
         """Features (game, agent, feature) of each agent in its role.
