@@ -12,7 +12,7 @@ from numpyro.infer import MCMC
 
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, flat_draws, library_attributes, mcmc_draws
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.model_object import model_object
 
 __all__ = ["SampledPosterior", "sampled_posterior"]
@@ -36,6 +36,7 @@ class SampledPosterior:
 
     def sample(self, key: Array, num_draws: int) -> dict[str, np.ndarray]:
         """Draws (num_draws, ...) by site, picked at random: without repetition where there are enough."""
+        require_key(key)
         require_integer("num_draws", num_draws, 1)
         flat = flat_draws(self.sites)
         count = len(next(iter(flat.values())))
