@@ -11,6 +11,7 @@ from typing import Any
 _ROOMS = {
     "ethogram.fits": (
         "Fit",
+        "compare",
         "fit",
         "load",
     ),

@@ -8,6 +8,7 @@ from ethogram import planning as planning
 from ethogram import rewards as rewards
 from ethogram import roles as roles
 from ethogram.fits import Fit as Fit
+from ethogram.fits import compare as compare
 from ethogram.fits import fit as fit
 from ethogram.fits import load as load
 from ethogram.inference.choices import PXDA as PXDA

@@ -16,6 +16,7 @@ from ethogram.inference.conjugate import load_posterior
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.models.data import Trajectories
+from ethogram.plots.axes import figure_or_new
 
 __all__ = ["Fit", "Score", "load"]
 
@@ -170,11 +171,18 @@ class Fit:
         unit = "step" if isinstance(given, Trajectories) else "decision"
         return Score(float(entries.sum()), mean, error, entries, counts, unit)
 
-    def plot(self) -> Any:
-        """A matplotlib Figure of the fit, the picture of its system."""
-        from matplotlib.figure import Figure
+    def plot(self, figure: Any = None) -> Any:
+        """The picture of the system.
 
-        figure = Figure(figsize=(11, 5), layout="constrained")
+        Parameters
+        ----------
+        figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
+
+        Returns
+        -------
+        The figure.
+        """
+        figure = figure_or_new(figure, (11, 5))
         self._system.draw(self, figure)
         return figure
 

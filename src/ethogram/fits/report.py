@@ -67,8 +67,10 @@ def _paragraph(text: str) -> str:
 
 
 def _picture(fit: Any) -> str:
+    from matplotlib.figure import Figure
+
     buffer = io.BytesIO()
-    fit.plot().savefig(buffer, format="png", dpi=110)
+    fit.plot(Figure(figsize=(11, 5), layout="constrained")).savefig(buffer, format="png", dpi=110)
     return base64.b64encode(buffer.getvalue()).decode()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["axes_or_new", "draw_band", "legend_beside"]
+__all__ = ["axes_or_new", "draw_band", "figure_or_new", "legend_beside"]
 
 
 def axes_or_new(ax: Any, size: tuple[float | int, float | int]) -> Any:
@@ -16,6 +16,15 @@ def axes_or_new(ax: Any, size: tuple[float | int, float | int]) -> Any:
     import matplotlib.pyplot as plt
 
     return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def figure_or_new(figure: Any, size: tuple[float | int, float | int]) -> Any:
+    """The given matplotlib figure, or a new one of this size."""
+    if figure is not None:
+        return figure
+    import matplotlib.pyplot as plt
+
+    return plt.figure(figsize=size, layout="constrained")
 
 
 def draw_band(axes: Any, places: np.ndarray, draws: np.ndarray, colour: Any) -> None:
