@@ -55,11 +55,12 @@ class FluentWorld:
                 f"actions {sorted(n for n, on in actions.items() if on)} are not allowed in this state"
             )
         every = problem.program.expectations(self.state[:, None], action[:, None])
-        chances, reward, end = every[0][:, 0], float(every[1][0]), float(every[2][0])
+        chances, reward = every[0][:, 0], float(every[1][0])
         following = (self._rng.random(len(chances)) < chances).astype(float)
         for group in self._enumerated:
             following[group] = self._rng.multinomial(1, chances[group] / chances[group].sum())
-        ended = bool(self._rng.random() < end)
+        end = problem.program.expectations(following[:, None], action[:, None])[2]
+        ended = bool(self._rng.random() < end[0])
         self.state, self.time = following, self.time + 1
         return self._named(), reward, ended, self.time >= problem.horizon, {}
 

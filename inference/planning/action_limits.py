@@ -3,7 +3,8 @@
 A projection clips every action to its range by the rules that are about it alone, as the authors' program does, and
 then shifts a sum that is too large by one multiple of its coefficients: where there is one sum, that is the point
 nearest to the clipped one. Rounding adds the most probable action first, as long as it is more probable than under the
-random policy and no rule of the problem is broken, so that an action that is not allowed cannot leave this file.
+random policy and no rule of the problem is broken; where that leads nowhere, since some actions must be taken
+together, sets of actions are searched. An action that is not allowed cannot leave this file.
 
 Program released with Cui, Marinescu, Khardon (2018); projections as in Duchi et al. (2008), "Efficient projections onto
 the l1-ball".
@@ -11,6 +12,7 @@ the l1-ball".
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import jax.numpy as jnp
@@ -23,6 +25,8 @@ __all__ = ["project", "random_policy_marginals", "round_actions"]
 
 MOST_STEPS = 50
 """Steps of the search for a shift; each drops the actions that the shift has brought to their least."""
+MOST_SETS = 2**12
+"""Sets of actions that are tried where adding one action after the other leads to none that is allowed."""
 SWEEPS = 2
 """Passes over all sums, where there are several."""
 
@@ -79,7 +83,7 @@ def project(position: Array, low: Array, high: Array, weights: Array, bounds: Ar
     weights, bounds : (sum, action) and (sum,) nonnegative coefficients of sums with upper bounds.
     """
     shape = position.shape
-    position = position.reshape(*shape[:2], -1)
+    position = position.reshape(*shape[:2], math.prod(shape[2:]))
     low, high = low[..., None], high[..., None]
     position = jnp.clip(position, low, high)
     count = len(bounds)
@@ -139,13 +143,24 @@ def round_actions(
     if bad.any() and not bad.all():
         made[:, bad] = made[:, np.flatnonzero(~bad)[:1]]
     elif bad.any():
-        for start in np.concatenate((low[:, None], np.eye(len(low)), high[:, None]), 1).T:
-            if rules.unmet(state, start[:, None])[0] == 0:
-                return np.repeat(start[:, None], marginals.shape[1], 1)
-        raise ValueError(
-            "no allowed set of actions was found in this state: the preconditions may contradict"
-        )
+        allowed = _allowed_sets(rules, state, low, high)
+        if not allowed.shape[1]:
+            raise ValueError(
+                "no allowed set of actions was found in this state: the preconditions may contradict"
+            )
+        made = allowed[:, np.argmax(allowed.T @ (marginals - threshold[:, None]), 0)]
     return made
+
+
+def _allowed_sets(rules: ActionRules, state: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Sets of actions (action, set) that no rule forbids, of all or of the first :data:`MOST_SETS` by size."""
+    free = np.flatnonzero(high > low)
+    sizes = (itertools.combinations(free, size) for size in range(len(free) + 1))
+    chosen = list(itertools.islice(itertools.chain.from_iterable(sizes), MOST_SETS))
+    every = np.repeat(np.stack((high, low), 1), (1, len(chosen)), 1)
+    for number, members in enumerate(chosen, 1):
+        every[list(members), number] = 1
+    return every[:, rules.unmet(state, every) == 0]
 
 
 def _added(

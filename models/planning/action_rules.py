@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.planning.expression_graph import ExpressionGraph, Input, Node, Polynomial
+from ethogram.models.planning.expression_graph import ExpressionGraph, Node, Polynomial
 from ethogram.models.planning.fluent_program import FluentProgram, compile_program
 from ethogram.models.planning.rddl_expressions import RDDLExpressions
 
@@ -61,30 +61,38 @@ class ActionRules(NamedTuple):
 def read_action_rules(
     expressions: RDDLExpressions,
     preconditions: Sequence[Any],
+    constraints: Sequence[Any],
     fluents: Sequence[str],
     actions: Sequence[str],
     limit: int,
 ) -> ActionRules:
     """Rules of the preconditions, and at most `limit` actions at a time.
 
+    State-action constraints are preconditions as far as they are about actions; the others, which check the instance,
+    are left out.
+
     Raises
     ------
     ValueError : a precondition has an expression that is not supported.
     """
     graph = expressions.graph
-    place = {graph.input(name): i for i, name in enumerate(actions)}
     sums: list[tuple[np.ndarray, Node]] = []
     checks: list[Node] = []
-    for number, precondition in enumerate(preconditions):
+    every = [("precondition", *each) for each in enumerate(preconditions, 1)]
+    every += [("state-action constraint", *each) for each in enumerate(constraints, 1)]
+    for what, number, expression in every:
         try:
-            for condition in _conjuncts(expressions, _Condition(precondition, {})):
-                found = _as_sums(expressions, condition, place, len(actions))
+            for condition in _conjuncts(expressions, _Condition(expression, {})):
+                found = _as_sums(expressions, condition, actions)
                 if found is not None:
                     sums.extend(found)
-                elif graph.value(node := condition.node(expressions)) != 1:
+                    continue
+                node = condition.node(expressions)
+                about = not graph.inputs([node]).isdisjoint(actions)
+                if graph.value(node) != 1 and (about or what == "precondition"):
                     checks.append(node)
         except ValueError as error:
-            raise ValueError(f"in precondition {number + 1}: {error}") from error
+            raise ValueError(f"in {what} {number}: {error}") from error
     return _rules(graph, fluents, actions, limit, sums, checks)
 
 
@@ -99,13 +107,13 @@ def _rules(
     """Rules of sums with upper bounds and of checks, and at most `limit` actions."""
     if limit < len(actions):
         sums = [(np.ones(len(actions)), graph.constant(limit)), *sums]
-    place = {graph.input(name): i for i, name in enumerate(actions)}
     nodes = [bound for _, bound in sums] + checks
     program = compile_program(graph, fluents, actions, nodes, graph.constant(0.0), graph.constant(0.0))
     single = []
     for node in checks:
-        about = {place[each] for each in _inputs(graph, node) if each in place}
-        single.append(about.pop() if len(about) == 1 else -1)
+        used = graph.inputs([node])
+        about = [i for i, name in enumerate(actions) if name in used]
+        single.append(about[0] if len(about) == 1 else -1)
     weights = np.array([weight for weight, _ in sums]).reshape(-1, len(actions))
     return ActionRules(weights, np.array(single, int), program)
 
@@ -141,7 +149,7 @@ def _conjuncts(expressions: RDDLExpressions, condition: _Condition) -> list[_Con
 
 
 def _as_sums(
-    expressions: RDDLExpressions, condition: _Condition, place: dict[Node, int], count: int
+    expressions: RDDLExpressions, condition: _Condition, actions: Sequence[str]
 ) -> list[tuple[np.ndarray, Node]] | None:
     """Sums of actions and their upper bounds, if a comparison says that and nothing else."""
     expression, bound, premises = condition
@@ -156,11 +164,12 @@ def _as_sums(
     made = graph.nodes[graph.add([(sign, left), (-sign, right)], 0.0, 10**6)]
     if not isinstance(made, Polynomial):
         return None
-    weights, rest = np.zeros(count), list[tuple[float, Node]]()
+    place = {graph.input(name): i for i, name in enumerate(actions)}
+    weights, rest = np.zeros(len(actions)), list[tuple[float, Node]]()
     for weight, factors in made.terms:
         if len(factors) == 1 and factors[0] in place:
             weights[place[factors[0]]] += weight
-        elif any(each in place for factor in factors for each in _inputs(graph, factor)):
+        elif not graph.inputs(factors).isdisjoint(actions):
             return None
         else:
             rest.append((-weight, graph.multiply(factors)))
@@ -170,24 +179,6 @@ def _as_sums(
     if strict and not (weights == np.round(weights)).all():
         return None
     return [(weights, graph.add(rest, -made.constant - (1.0 if strict else 0.0)))]
-
-
-def _inputs(graph: ExpressionGraph, node: Node) -> set[Node]:
-    """Inputs that a node depends on."""
-    found, waiting, seen = set[Node](), [node], set[Node]()
-    while waiting:
-        each = waiting.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        made = graph.nodes[each]
-        if isinstance(made, Input):
-            found.add(each)
-        elif isinstance(made, Polynomial):
-            waiting.extend(factor for _, factors in made.terms for factor in factors)
-        else:
-            waiting.append(made.argument)
-    return found
 
 
 def limited_actions(fluents: Sequence[str], actions: Sequence[str], limit: int) -> ActionRules:

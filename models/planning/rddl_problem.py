@@ -121,29 +121,24 @@ def _paths(domain: Any, instance: Any) -> tuple[str, str]:
 
 def _problem(tree: Any, semantics: str) -> PlanningProblem:
     domain, instance = tree.domain, tree.instance
-    reader = _Fluents(tree)
+    reader = _Fluents(tree, semantics)
     graph = reader.graph
+    fluents = tuple(event for name in reader.states for event in reader.events(name))
+    actions = tuple(reader.actions)
+    end = reader.in_words("a terminal condition", reader.terminal)
     nexts = [node for name in reader.states for node in reader.next_nodes(name)]
     reward = reader.in_words("the reward", lambda: reader.expressions.probability(domain.reward, {}))
     if semantics == "local":
-        nexts = [local_expectation(graph, node, reader.parents) for node in nexts]
-        reward = local_expectation(graph, reward, reader.parents)
-    terminals = getattr(domain, "terminals", None) or []
-    ends = [
-        reader.in_words("a terminal condition", lambda e=e: reader.expressions.probability(e, {}))
-        for e in terminals
-    ]
-    fluents = tuple(event for name in reader.states for event in reader.events(name))
-    actions = tuple(reader.actions)
+        nexts = [local_expectation(graph, node) for node in nexts]
+        reward = local_expectation(graph, reward)
     limit = getattr(instance, "max_nondef_actions", "pos-inf")
     limit = len(actions) if limit in ("pos-inf", None) else int(limit)
     for name, default in reader.actions.items():
         if default:
             raise ValueError(f"action {name} is true by default: write the domain with its negation")
-    rules = read_action_rules(
-        reader.expressions, getattr(domain, "preconds", None) or [], fluents, actions, limit
-    )
-    program = compile_program(graph, fluents, actions, nexts, reward, graph.some(ends))
+    preconditions, constraints = domain.preconds or [], domain.constraints or []
+    rules = read_action_rules(reader.expressions, preconditions, constraints, fluents, actions, limit)
+    program = compile_program(graph, fluents, actions, nexts, reward, end)
     return PlanningProblem(
         domain.name,
         instance.name,
@@ -160,7 +155,8 @@ def _problem(tree: Any, semantics: str) -> PlanningProblem:
 class _Fluents:
     """Fluents of a parsed problem, and the nodes of their definitions."""
 
-    def __init__(self, tree: Any):
+    def __init__(self, tree: Any, semantics: str):
+        self.local = semantics == "local"
         domain, data, instance = tree.domain, tree.non_fluents, tree.instance
         self.graph = ExpressionGraph()
         self.objects: dict[str, list[str]] = {}
@@ -187,6 +183,7 @@ class _Fluents:
                     + ("" if each.fluent_type == "action-fluent" else " or an enumerated type")
                 )
         self.known = _by_place(getattr(data, "init_non_fluent", None))
+        self.terminals = domain.terminals or []
         self.start = _by_place(getattr(instance, "init_state", None))
         formulas = [*domain.cpfs[1], *domain.intermediate_cpfs, *domain.derived_cpfs]
         self.formulas = {each.pvar[1][0]: (each.pvar[1][1] or [], each.expr) for each in formulas}
@@ -204,8 +201,8 @@ class _Fluents:
             for place in self.places(each.name)
         }
         self.defined: dict[tuple[str, tuple[str, ...]], Quantity] = {}
-        self.parents: set[Node] = set()
-        """Nodes of intermediate fluents, which are variables of their own."""
+        self.going: dict[str, Quantity] = {}
+        """Fluents whose values are known as long as the episode goes on."""
 
     def places(self, name: str) -> list[tuple[str, ...]]:
         """Objects of every fluent of a name."""
@@ -235,6 +232,34 @@ class _Fluents:
         nothing = self.graph.constant(0.0)
         return [values.get(value, nothing) for value in self.enumerated[self.variables[name].range]]
 
+    def terminal(self) -> Node:
+        """The node of the event that a state ends the episode.
+
+        A fluent that ends it alone is known in all other states, where alone next states and rewards count.
+        """
+        waiting: list[tuple[Any, dict[str, str]]] = [(each, {}) for each in self.terminals]
+        ends = list[Node]()
+        while waiting:
+            expression, bound = waiting.pop()
+            kind, name = expression.etype
+            if (kind, name) == ("boolean", "|"):
+                waiting.extend((each, bound) for each in expression.args)
+            elif (kind, name) == ("aggregation", "exists"):
+                instances = self.expressions.instances(expression.args, bound)
+                waiting.extend((expression.args[-1], dict(each)) for each in instances)
+            else:
+                ends.append(self.expressions.probability(expression, bound))
+        graph = self.graph
+        if used := sorted(set(self.actions) & graph.inputs(ends)):
+            raise ValueError(f"it depends on the action {used[0]}: expected state fluents alone")
+        for whole in (grounded_name(*each) for each in self.states):
+            node = graph.input(whole)
+            for value, event in ((0.0, node), (1.0, graph.complement(node))):
+                if event in ends:
+                    self.going[whole] = Quantity(graph.constant(value), True)
+        self.defined.clear()
+        return graph.some(ends)
+
     def fluent(self, name: str, place: tuple[str, ...]) -> Quantity:
         """Quantity of a grounded fluent; a name with a prime is of the next step."""
         base = name.rstrip("'")
@@ -250,6 +275,8 @@ class _Fluents:
             return Quantity(self.graph.input(grounded_name(base, place)), True)
         if kind == "state-fluent" and name == base:
             whole = grounded_name(base, place)
+            if whole in self.going:
+                return self.going[whole]
             if variable.range == "bool":
                 return Quantity(self.graph.input(whole), True)
             values = self.enumerated[variable.range]
@@ -265,9 +292,17 @@ class _Fluents:
             raise ValueError("it has no definition")
         parameters, formula = self.formulas[name]
         made = self.expressions.translate(formula, dict(zip(parameters, place, strict=True)))
-        if not name.endswith("'"):
-            self.parents.update([made.node] if made.node is not None else (made.values or {}).values())
-        return made
+        if not self.local or name.endswith("'"):
+            return made
+        whole, graph = grounded_name(name, place), self.graph
+
+        def own(event: str, node: Node) -> Node:
+            return graph.variable(event, local_expectation(graph, node))
+
+        if made.node is not None:
+            return made._replace(node=own(whole, made.node))
+        values = {value: own(f"{whole}={value}", node) for value, node in (made.values or {}).items()}
+        return made._replace(values=values)
 
     def _number(self, value: Any) -> Quantity:
         if isinstance(value, str):
