@@ -29,12 +29,11 @@ class FluentWorld:
 
     def __init__(self, problem: PlanningProblem):
         self.problem = problem
-        groups: dict[str, list[int]] = {}
-        for number, name in enumerate(problem.fluents):
-            groups.setdefault(name.partition("=")[0], []).append(number)
-        self._enumerated = [np.array(each) for each in groups.values() if "=" in problem.fluents[each[0]]]
+        if not isinstance(problem, PlanningProblem):
+            raise TypeError(f"problem is {type(problem).__name__}: expected a PlanningProblem")
+        self._enumerated = [list(each) for each in problem.enumerated.values()]
         self._rng = np.random.default_rng(0)
-        self.state, self.time = problem.initial, 0
+        self.state, self.time = problem.initial.copy(), 0
 
     def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """The initial state by name, and an empty dict; with a seed, draws begin anew."""

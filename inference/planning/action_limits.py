@@ -25,6 +25,8 @@ __all__ = ["project", "random_policy_marginals", "round_actions"]
 
 MOST_STEPS = 50
 """Steps of the search for a shift; each drops the actions that the shift has brought to their least."""
+MOST_UNITS = 2**11
+"""Units of a bound in which coefficients that are no integers are counted, rounded up."""
 MOST_SETS = 2**12
 """Sets of actions that are tried where adding one action after the other leads to none that is allowed."""
 SWEEPS = 2
@@ -36,7 +38,8 @@ def random_policy_marginals(weights: np.ndarray, bounds: np.ndarray) -> np.ndarr
 
     .. math:: p = \sum_{j \le k} \frac{j}{n} \binom{n}{j} \Big/ \sum_{j \le k} \binom{n}{j}
 
-    for at most k of n actions; one half without a limit. With several sums, the least of the probabilities under each.
+    for at most k of n actions; one half without a limit. With several sums, the least of the probabilities under each;
+    coefficients that are no integers are rounded up to 1/2048 of the bound.
 
     Parameters
     ----------
@@ -61,16 +64,18 @@ def _share(coefficients: np.ndarray, size: float, bound: float) -> float:
         most = min(count, math.floor(bound / size + 1e-9))
         whole = sum(math.comb(count, j) for j in range(most + 1))
         return sum(math.comb(count - 1, j - 1) for j in range(1, most + 1)) / whole
-    ways: dict[float, int] = {0.0: 1}
-    rest = list(coefficients)
-    rest.remove(size)
-    for coefficient in rest:
-        for total, number in list(ways.items()):
-            above = round(total + float(coefficient), 9)
-            if above <= bound + 1e-9:
-                ways[above] = ways.get(above, 0) + number
-    with_it = sum(number for total, number in ways.items() if total + size <= bound + 1e-9)
-    return with_it / (with_it + sum(ways.values()))
+    unit = 1.0
+    if bound > MOST_UNITS or (coefficients != np.round(coefficients)).any():
+        unit = bound / MOST_UNITS or 1.0
+    units = np.ceil(coefficients / unit - 1e-9).astype(int)
+    rest, own = np.delete(units, np.flatnonzero(coefficients == size)[0]), math.ceil(size / unit - 1e-9)
+    ways = np.zeros(math.floor(bound / unit + 1e-9) + 1)
+    ways[0] = 1
+    for each in rest[rest < len(ways)]:
+        ways[each:] += ways[: len(ways) - each].copy()
+        ways /= 2  # shares stay, and large numbers do not overflow
+    with_it = ways[: max(len(ways) - own, 0)].sum()
+    return float(with_it / (with_it + ways.sum()))
 
 
 def project(position: Array, low: Array, high: Array, weights: Array, bounds: Array) -> Array:

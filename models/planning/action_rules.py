@@ -114,7 +114,7 @@ def _rules(
         used = graph.inputs([node])
         about = [i for i, name in enumerate(actions) if name in used]
         single.append(about[0] if len(about) == 1 else -1)
-    weights = np.array([weight for weight, _ in sums]).reshape(-1, len(actions))
+    weights = np.array([weight for weight, _ in sums]).reshape(len(sums), len(actions))
     return ActionRules(weights, np.array(single, int), program)
 
 

@@ -276,7 +276,9 @@ class RDDLExpressions:
     def _randomvar(self, name: str, arguments: Sequence[Any], bound: Bound) -> Quantity:
         graph = self.graph
         if name == "Bernoulli":
-            return Quantity(self.probability(arguments[0], bound), True)
+            chance = self.probability(arguments[0], bound)
+            self._require_probability("Bernoulli", graph.value(chance))
+            return Quantity(chance, True)
         if name in ("KronDelta", "DiracDelta"):
             return self.translate(arguments[0], bound)
         base, _, over_objects = name.partition("(")
@@ -294,7 +296,17 @@ class RDDLExpressions:
             if base == "UnnormDiscrete":
                 whole = graph.apply("reciprocal", graph.add([(1.0, chance) for chance in values.values()]))
                 values = {value: graph.multiply((chance, whole)) for value, chance in values.items()}
+            for chance in values.values():
+                self._require_probability(base, graph.value(chance))
+            total = graph.value(graph.add([(1.0, chance) for chance in values.values()]))
+            if total is not None and abs(total - 1) > 1e-6:
+                raise ValueError(f"{base} has probabilities that sum to {total:g}, not 1")
             return Quantity(None, False, values)
         raise ValueError(
             f"the distribution {name} is not supported: fluents must be true or false, or enumerated"
         )
+
+    @staticmethod
+    def _require_probability(name: str, chance: float | None) -> None:
+        if chance is not None and not -1e-9 <= chance <= 1 + 1e-9:
+            raise ValueError(f"{name} has probability {chance:g}: expected a number from 0 to 1")

@@ -95,6 +95,10 @@ def problem_from_model(model: Any, *, semantics: str = "expression") -> Planning
 
 def _paths(domain: Any, instance: Any) -> tuple[str, str]:
     """Paths of the two files."""
+    if not isinstance(domain, str | os.PathLike):
+        raise TypeError(f"domain is {domain!r}: expected the path of a file, or a name")
+    if isinstance(instance, bool) or not isinstance(instance, str | int | os.PathLike):
+        raise TypeError(f"instance is {instance!r}: expected the path of a file, a name or a number")
     if Path(domain).suffix == ".rddl" or Path(domain).is_file():
         for name, path in (("domain", domain), ("instance", instance)):
             if not Path(str(path)).is_file():
@@ -121,6 +125,13 @@ def _paths(domain: Any, instance: Any) -> tuple[str, str]:
 
 def _problem(tree: Any, semantics: str) -> PlanningProblem:
     domain, instance = tree.domain, tree.instance
+    if instance.domain != domain.name:
+        raise ValueError(f"instance {instance.name} is of the domain {instance.domain}, not of {domain.name}")
+    horizon, discount = getattr(instance, "horizon", None), getattr(instance, "discount", None)
+    if not isinstance(horizon, int) or horizon < 1:
+        raise ValueError(f"instance {instance.name} has horizon {horizon}: expected a number of steps")
+    if discount is None or not 0 <= discount <= 1:
+        raise ValueError(f"instance {instance.name} has discount {discount}: expected a number from 0 to 1")
     reader = _Fluents(tree, semantics)
     graph = reader.graph
     fluents = tuple(event for name in reader.states for event in reader.events(name))
@@ -139,17 +150,12 @@ def _problem(tree: Any, semantics: str) -> PlanningProblem:
     preconditions, constraints = domain.preconds or [], domain.constraints or []
     rules = read_action_rules(reader.expressions, preconditions, constraints, fluents, actions, limit)
     program = compile_program(graph, fluents, actions, nexts, reward, end)
-    return PlanningProblem(
-        domain.name,
-        instance.name,
-        fluents,
-        actions,
-        np.array([reader.initial_value(event) for event in fluents]),
-        program,
-        rules,
-        int(instance.horizon),
-        float(instance.discount),
+    initial = np.array([value for name in reader.states for value in reader.initial_values(name)], float)
+    problem = PlanningProblem(
+        domain.name, instance.name, fluents, actions, initial, program, rules, horizon, float(discount)
     )
+    problem.encode_state(initial)  # its enumerated fluents must have one value each
+    return problem
 
 
 class _Fluents:
@@ -182,9 +188,9 @@ class _Fluents:
                     f"{each.fluent_type} {each.name} is of type {each.range}: expected bool"
                     + ("" if each.fluent_type == "action-fluent" else " or an enumerated type")
                 )
-        self.known = _by_place(getattr(data, "init_non_fluent", None))
+        self.known = self.given("non-fluents", "non-fluent", getattr(data, "init_non_fluent", None))
         self.terminals = domain.terminals or []
-        self.start = _by_place(getattr(instance, "init_state", None))
+        self.start = self.given("init-state", "state-fluent", getattr(instance, "init_state", None))
         formulas = [*domain.cpfs[1], *domain.intermediate_cpfs, *domain.derived_cpfs]
         self.formulas = {each.pvar[1][0]: (each.pvar[1][1] or [], each.expr) for each in formulas}
         self.expressions = RDDLExpressions(self.graph, self.objects, self.fluent)
@@ -216,11 +222,30 @@ class _Fluents:
         kind = self.variables[name].range
         return [whole] if kind == "bool" else [f"{whole}={value}" for value in self.enumerated[kind]]
 
-    def initial_value(self, event: str) -> float:
-        whole, enumerated, value = event.partition("=")
-        name, _, rest = whole.partition("___")
-        given = self.start.get((name, tuple(rest.split("__")) if rest else ()), self.variables[name].default)
-        return float(str(given).lstrip("@") == value) if enumerated else float(bool(given))
+    def initial_values(self, fluent: tuple[str, tuple[str, ...]]) -> list[float]:
+        """Values at the start of the events of a state fluent."""
+        variable = self.variables[fluent[0]]
+        given = self.start.get(fluent, variable.default)
+        if variable.range == "bool":
+            return [float(bool(given))]
+        return [float(str(given).lstrip("@") == value) for value in self.enumerated[variable.range]]
+
+    def given(self, section: str, kind: str, values: Any) -> dict[tuple[str, tuple[str, ...]], Any]:
+        """Values of a section of the instance, by name and objects."""
+        found = {}
+        for (name, place), value in values or []:
+            objects = tuple(each.lstrip("@") for each in place or ())
+            whole, variable = grounded_name(name, objects), self.variables.get(name)
+            if variable is None or variable.fluent_type != kind:
+                raise ValueError(f"{section} has {whole}: there is no {kind} {name}")
+            types = variable.param_types or []
+            if len(objects) != len(types):
+                raise ValueError(f"{section} has {whole}: expected {len(types)} objects")
+            for each, type_ in zip(objects, types, strict=True):
+                if each not in self.objects.get(type_, ()):
+                    raise ValueError(f"{section} has {whole}: there is no {type_} {each}")
+            found[name, objects] = value
+        return found
 
     def next_nodes(self, fluent: tuple[str, tuple[str, ...]]) -> list[Node]:
         """Nodes of the next probabilities of the events of a state fluent."""
@@ -320,10 +345,3 @@ class _Fluents:
             raise ValueError(f"in {what}: {error}") from error
         except RecursionError as error:
             raise ValueError(f"in {what}: the definitions go in a circle") from error
-
-
-def _by_place(given: Any) -> dict[tuple[str, tuple[str, ...]], Any]:
-    """Values by name and objects."""
-    return {
-        (name, tuple(each.lstrip("@") for each in place or ())): value for (name, place), value in given or []
-    }

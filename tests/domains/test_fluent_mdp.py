@@ -57,6 +57,7 @@ def test_the_planner_is_near_the_best_policy_and_its_episodes_are_demonstrations
         written.demonstrations(sysadmin(3), played)
 
 
-def test_large_problems_are_refused():
-    with pytest.raises(ValueError, match="too many to write out"):
-        enumerate_problem(sysadmin(20))
+@pytest.mark.parametrize("count", [13, 20])
+def test_large_problems_are_refused_before_they_are_written(count):
+    with pytest.raises(ValueError, match=f"{2**count} states and {count} actions: too many to write out"):
+        enumerate_problem(sysadmin(count))
