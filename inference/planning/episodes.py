@@ -15,7 +15,7 @@ import numpy as np
 from ethogram.inference.checkpoint import check_path
 from ethogram.models.arguments import require_integer
 
-__all__ = ["Episodes", "play_episodes"]
+__all__ = ["Episodes", "begin_episode", "play_episodes"]
 
 
 class Episodes(NamedTuple):
@@ -105,11 +105,16 @@ def play_episodes(
     )
 
 
+def begin_episode(policy: Any, seed: int) -> None:
+    """Tell a policy that has a ``reset`` that an episode begins, with the seed if it takes one."""
+    if callable(reset := getattr(policy, "reset", None)):
+        reset(**({"seed": seed} if "seed" in inspect.signature(reset).parameters else {}))
+
+
 def _play(environment: Any, policy: Any, seed: int) -> dict[str, Any]:
     """One episode as a record."""
     state, _ = environment.reset(seed=seed)
-    if callable(reset := getattr(policy, "reset", None)):
-        reset(**({"seed": seed} if "seed" in inspect.signature(reset).parameters else {}))
+    begin_episode(policy, seed)
     rewards: list[float] = []
     actions, states, spent = list[list[str]](), list[list[str]](), list[float]()
     over = False

@@ -37,7 +37,7 @@ class ActionRules(NamedTuple):
         return self._values(state, np.zeros((self.weights.shape[1], 1)))[: len(self.weights), 0]
 
     def unmet(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Number of rules (copy,) that actions (action, copy) of 0 and 1 break in a state (fluent,)."""
+        """Number of rules (copy,) that actions (action, copy) of 0 and 1 break in a state (fluent,), or one a copy."""
         values = self._values(state, actions)
         bounds, checks = values[: len(self.weights)], values[len(self.weights) :]
         over = self.weights @ actions > bounds + 1e-6
@@ -55,7 +55,8 @@ class ActionRules(NamedTuple):
         return np.minimum(low, high), high
 
     def _values(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        return self.checks.expectations(np.repeat(state[:, None], actions.shape[1], 1), actions)[0]
+        states = state if state.ndim == 2 else np.repeat(state[:, None], actions.shape[1], 1)
+        return self.checks.expectations(states, actions)[0]
 
 
 def read_action_rules(
