@@ -148,7 +148,7 @@ def round_actions(
     if bad.any() and not bad.all():
         made[:, bad] = made[:, np.flatnonzero(~bad)[:1]]
     elif bad.any():
-        allowed = _allowed_sets(rules, state, low, high)
+        allowed = _allowed_sets(rules, state, low, high, marginals.mean(1) - threshold)
         if not allowed.shape[1]:
             raise ValueError(
                 "no allowed set of actions was found in this state: the preconditions may contradict"
@@ -157,9 +157,11 @@ def round_actions(
     return made
 
 
-def _allowed_sets(rules: ActionRules, state: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Sets of actions (action, set) that no rule forbids, of all or of the first :data:`MOST_SETS` by size."""
-    free = np.flatnonzero(high > low)
+def _allowed_sets(
+    rules: ActionRules, state: np.ndarray, low: np.ndarray, high: np.ndarray, score: np.ndarray
+) -> np.ndarray:
+    """Sets of actions (action, set) that no rule forbids: of all, or of :data:`MOST_SETS`, small and of large score."""
+    free = sorted(np.flatnonzero(high > low), key=lambda action: -score[action])
     sizes = (itertools.combinations(free, size) for size in range(len(free) + 1))
     chosen = list(itertools.islice(itertools.chain.from_iterable(sizes), MOST_SETS))
     every = np.repeat(np.stack((high, low), 1), (1, len(chosen)), 1)

@@ -1,7 +1,7 @@
 """Which actions of a planning problem are allowed together, as sums, masks and conditions.
 
-`max-nondef-actions` and every precondition "sum of actions <= expression of the state" are linear; a precondition on
-one action alone forbids or forces it in a state. Whatever is left is checked on the action itself.
+`max-nondef-actions` and every precondition "sum of actions <= expression of the state", or >= or ==, are linear; a
+precondition on one action alone forbids or forces it in a state. Whatever is left is checked on the action itself.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from ethogram.models.planning.rddl_expressions import RDDLExpressions
 
 __all__ = ["ActionRules", "limited_actions", "read_action_rules"]
 
+STRICT = 1e-4
+"""How far sums with whole coefficients are from a bound that they must not meet."""
+_Sum = tuple[np.ndarray, Node]
+"""Coefficients of actions, and the bound of their sum."""
+
 
 class ActionRules(NamedTuple):
     """Rules of a problem with named actions.
@@ -24,11 +29,14 @@ class ActionRules(NamedTuple):
     Attributes
     ----------
     weights : (sum, action) nonnegative coefficients of sums of actions that are bounded from above.
+    least : (sum, action) the same of sums of several actions that are bounded from below.
     single : (check,) the action that a check is about alone, -1 if about several or none.
-    checks : program whose next values are the bounds (sum,), then the checks (check,): 1 where met.
+    checks : program whose next values are the bounds of `weights`, then those of `least`, then the checks (check,): 1
+        where met.
     """
 
     weights: np.ndarray
+    least: np.ndarray
     single: np.ndarray
     checks: FluentProgram
 
@@ -37,16 +45,21 @@ class ActionRules(NamedTuple):
         return self._values(state, np.zeros((self.weights.shape[1], 1)))[: len(self.weights), 0]
 
     def unmet(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Number of rules (copy,) that actions (action, copy) of 0 and 1 break in a state (fluent,), or one a copy."""
-        values = self._values(state, actions)
-        bounds, checks = values[: len(self.weights)], values[len(self.weights) :]
+        """How far (copy,) actions (action, copy) of 0 and 1 are from a state's rules, a state (fluent,) or one a copy.
+
+        It counts the rules that are broken; what a sum lacks to its lower bound counts as many.
+        """
+        count = len(self.weights)
+        bounds, least, checks = np.split(self._values(state, actions), (count, count + len(self.least)))
         over = self.weights @ actions > bounds + 1e-6
-        return over.sum(0) + (checks < 0.5).sum(0)
+        lacking = np.ceil(np.maximum(least - self.least @ actions, 0) - 1e-6)
+        return over.sum(0) + lacking.sum(0).astype(int) + (checks < 0.5).sum(0)
 
     def range(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Least and largest value (action,) of every action in a state, by the rules on one action alone."""
         count = self.weights.shape[1]
-        values = self._values(state, np.stack((np.zeros(count), np.ones(count)), 1))[len(self.weights) :]
+        values = self._values(state, np.stack((np.zeros(count), np.ones(count)), 1))
+        values = values[len(self.weights) + len(self.least) :]
         low, high = np.zeros(count), np.ones(count)
         for action, (off, on) in zip(self.single, values, strict=True):
             if action >= 0:
@@ -77,7 +90,7 @@ def read_action_rules(
     ValueError : a precondition has an expression that is not supported.
     """
     graph = expressions.graph
-    sums: list[tuple[np.ndarray, Node]] = []
+    sums, least = list[_Sum](), list[_Sum]()
     checks: list[Node] = []
     every = [("precondition", *each) for each in enumerate(preconditions, 1)]
     every += [("state-action constraint", *each) for each in enumerate(constraints, 1)]
@@ -86,7 +99,8 @@ def read_action_rules(
             for condition in _conjuncts(expressions, _Condition(expression, {})):
                 found = _as_sums(expressions, condition, actions)
                 if found is not None:
-                    sums.extend(found)
+                    sums.extend(found[0])
+                    least.extend(found[1])
                     continue
                 node = condition.node(expressions)
                 about = not graph.inputs([node]).isdisjoint(actions)
@@ -94,7 +108,7 @@ def read_action_rules(
                     checks.append(node)
         except ValueError as error:
             raise ValueError(f"in {what} {number}: {error}") from error
-    return _rules(graph, fluents, actions, limit, sums, checks)
+    return _rules(graph, fluents, actions, limit, sums, least, checks)
 
 
 def _rules(
@@ -102,21 +116,24 @@ def _rules(
     fluents: Sequence[str],
     actions: Sequence[str],
     limit: int,
-    sums: list[tuple[np.ndarray, Node]],
+    sums: list[_Sum],
+    least: list[_Sum],
     checks: list[Node],
 ) -> ActionRules:
-    """Rules of sums with upper bounds and of checks, and at most `limit` actions."""
+    """Rules of sums with upper and with lower bounds and of checks, and at most `limit` actions."""
     if limit < len(actions):
         sums = [(np.ones(len(actions)), graph.constant(limit)), *sums]
-    nodes = [bound for _, bound in sums] + checks
+    nodes = [bound for _, bound in (*sums, *least)] + checks
     program = compile_program(graph, fluents, actions, nodes, graph.constant(0.0), graph.constant(0.0))
     single = []
     for node in checks:
         used = graph.inputs([node])
         about = [i for i, name in enumerate(actions) if name in used]
         single.append(about[0] if len(about) == 1 else -1)
-    weights = np.array([weight for weight, _ in sums]).reshape(len(sums), len(actions))
-    return ActionRules(weights, np.array(single, int), program)
+    upper, lower = (
+        np.array([row for row, _ in each]).reshape(len(each), len(actions)) for each in (sums, least)
+    )
+    return ActionRules(upper, lower, np.array(single, int), program)
 
 
 class _Condition(NamedTuple):
@@ -151,18 +168,17 @@ def _conjuncts(expressions: RDDLExpressions, condition: _Condition) -> list[_Con
 
 def _as_sums(
     expressions: RDDLExpressions, condition: _Condition, actions: Sequence[str]
-) -> list[tuple[np.ndarray, Node]] | None:
-    """Sums of actions and their upper bounds, if a comparison says that and nothing else."""
+) -> tuple[list[_Sum], list[_Sum]] | None:
+    """Sums of actions with upper and with lower bounds, if a comparison says that and nothing else."""
     expression, bound, premises = condition
     kind, name = expression.etype
-    if premises or kind != "relational" or name not in ("<=", "<", ">=", ">"):
+    if premises or kind != "relational" or name == "~=":
         return None
     graph = expressions.graph
     left, right = (expressions.translate(each, bound).node for each in expression.args)
     if left is None or right is None:
         return None
-    sign = 1.0 if name in ("<=", "<") else -1.0
-    made = graph.nodes[graph.add([(sign, left), (-sign, right)], 0.0, 10**6)]
+    made = graph.nodes[graph.add([(1.0, left), (-1.0, right)], 0.0, 10**6)]
     if not isinstance(made, Polynomial):
         return None
     place = {graph.input(name): i for i, name in enumerate(actions)}
@@ -174,14 +190,23 @@ def _as_sums(
             return None
         else:
             rest.append((-weight, graph.multiply(factors)))
-    if not weights.any() or (weights < 0).any():
-        return None
+    sign = 1.0 if weights.sum() > 0 else -1.0
+    upper, lower = name in ("<=", "<", "=="), name in (">=", ">", "==")
+    if sign < 0:
+        upper, lower = lower, upper
     strict = name in ("<", ">")
-    if strict and not (weights == np.round(weights)).all():
+    if (sign * weights < 0).any() or (strict and (weights != np.round(weights)).any()):
         return None
-    return [(weights, graph.add(rest, -made.constant - (1.0 if strict else 0.0)))]
+    if np.count_nonzero(weights) < (2 if lower else 1):  # of one action alone, a check forces it
+        return None
+    rest = [(sign * weight, node) for weight, node in rest]
+
+    def bounded(by: float) -> list[_Sum]:
+        return [(sign * weights, graph.add(rest, -sign * made.constant + (by if strict else 0.0)))]
+
+    return bounded(-STRICT) if upper else [], bounded(STRICT) if lower else []
 
 
 def limited_actions(fluents: Sequence[str], actions: Sequence[str], limit: int) -> ActionRules:
     """Rules of a problem in which any actions are allowed, at most `limit` at a time."""
-    return _rules(ExpressionGraph(), fluents, actions, limit, [], [])
+    return _rules(ExpressionGraph(), fluents, actions, limit, [], [], [])

@@ -135,6 +135,8 @@ def written(folder, rules, limit):
         ("if (must) then (act(@y) ^ act(@z)) else (~act(@y) ^ act(@w));", "pos-inf"),
         ("(sum_{?t: thing}[(1.5 + (?t == @x)) * act(?t)]) < 4.1; act(@x) => wait;", "pos-inf"),
         ("must; wait;", "pos-inf"),
+        ("(sum_{?t: thing}[act(?t)]) < 2.5; wait == must;", "pos-inf"),
+        ("2 - (sum_{?t: thing}[act(?t)]) < wait; wait > must - 1;", "pos-inf"),
     ],
 )
 def test_sets_are_allowed_where_the_simulator_says_so_and_one_is_found(tmp_path, preconditions, limit):
@@ -166,6 +168,29 @@ def test_sets_are_allowed_where_the_simulator_says_so_and_one_is_found(tmp_path,
         else:
             with pytest.raises(ValueError, match="no allowed set of actions"):
                 round_actions(problem.rules, state, marginals, threshold)
+
+
+def test_many_actions_that_must_be_taken_together_are_found(tmp_path):
+    """Two of each of twelve groups of five, exactly: there are 10^12 such sets of 2^60."""
+    pytest.importorskip("pyRDDLGym")
+    text = RULES.replace(
+        "thing : {@x, @y, @z, @w};", f"thing : {{{', '.join(f'@t{i}' for i in range(12))}}};"
+    )
+    text = text.replace("act(thing)", "act(thing, seat)").replace(
+        "types {", "types { seat : {@a, @b, @c, @d, @e};"
+    )
+    rules = "action-preconditions { forall_{?t: thing}[(sum_{?s: seat}[act(?t, ?s)]) == 2]; ~wait; };"
+    (tmp_path / "domain.rddl").write_text(text % rules)
+    (tmp_path / "instance.rddl").write_text(INSTANCE % "pos-inf")
+    problem = read_rddl(tmp_path / "domain.rddl", tmp_path / "instance.rddl")
+    marginals = np.random.default_rng(0).random((len(problem.actions), 4))
+    threshold = random_policy_marginals(problem.rules.weights, problem.rules.bounds(problem.initial))
+    made = round_actions(problem.rules, problem.initial, marginals, threshold)
+    seats = [i for i, name in enumerate(problem.actions) if name != "wait"]
+    grouped = made[seats].reshape(12, 5, 4)
+    np.testing.assert_array_equal(grouped.sum(1), 2)
+    best = np.sort(marginals[seats].reshape(12, 5, 4), 1)[:, -2:].sum(1)
+    np.testing.assert_allclose((grouped * marginals[seats].reshape(12, 5, 4)).sum(1), best)
 
 
 def test_state_action_constraints_about_actions_are_rules(tmp_path):
