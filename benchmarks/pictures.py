@@ -28,6 +28,7 @@ PICTURES: Mapping[str, dict[str, Any]] = {
     "noisy-mdp": {},
     "gp-irl": {"size": 10, "trajectories": 32, "steps": 200},
     "marginal-map": {},
+    "planning": {},
 }
 """Sizes that differ from those of the long tour: one team, and an objectworld as in the README, until convergence."""
 

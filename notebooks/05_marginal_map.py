@@ -141,7 +141,7 @@ print(f"largest surrogate: {faults(query.named(top))}, exact {exact[0]:.3f}; bes
 # Forward marginals carry no evidence from children to parents: two symptoms of one hidden cause count as independent.
 # Here most relevant variables are MAP variables, so that surrogate and probability nearly agree, except at a few
 # vertices; with fewer MAP variables they differ more. All visited vertices are more useful than the one with the
-# largest surrogate: `hybrid` uses them as starting points, and scores assignments exactly.
+# largest surrogate. `hybrid` does without it: it searches by exact scores.
 
 # %% [markdown]
 # ## Large networks

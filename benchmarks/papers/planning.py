@@ -1,13 +1,15 @@
 """Online planning on problems of the planning competitions: returns, legal actions, compilation and decision times.
 
-"returns": mean return of 30 episodes with 50 ms a decision, beside doing nothing and the random policy; instances 5 and
-10 with a second a decision, three episodes. "legal": steps in an environment that refuses actions which break a
+"returns": mean return of 30 episodes with 50 ms a decision, beside doing nothing and the random policy; instances 5
+and 10 with a second a decision, three episodes; and JaxPlan with a second a decision (pyRDDLGym-jax, its default
+settings for replanning) where that is installed; and, where dynamic programming finds it, the best policy in the same
+episodes, with its expectation. "legal": steps in an environment that refuses actions which break a
 precondition, on the first instance of every domain of 2011, 2014 and 2018 whose state is seen. "time": compilation, and
 a decision of 32 restarts and 15 steps at depth 8, medians of 20.
 
-Returns of JaxPlan (pyRDDLGym-jax), whose replanning takes minutes a row, and of PROST, which is no Python package, are
-not run here. Targets are those of a prototype, less its standard error. The domains are those of the repository
-`rddlrepository`; the planner is that of Cui, Khardon (2016) and of Cui, Marinescu, Khardon (2018).
+PROST, which is no Python package, is not run. Targets are those of a prototype, less its standard error. The domains
+are those of the repository `rddlrepository`; the planner is that of Cui, Khardon (2016) and of Cui, Marinescu, Khardon
+(2018). An existing record is continued: its rows are not measured again.
 """
 
 from __future__ import annotations
@@ -16,18 +18,21 @@ import argparse
 import contextlib
 import importlib.util
 import io
+import json
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from benchmarks import report
-from ethogram.inference.planning import SogbofaPolicy, plan, play_episodes
-from ethogram.inference.planning.action_limits import random_policy_marginals, round_actions
-from ethogram.models.planning import PlanningProblem, problem_from_model
+from ethogram.domains.optimal_policy import OptimalPolicy
+from ethogram.inference.planning import RandomPolicy, SogbofaPolicy, plan, play_episodes
+from ethogram.models.planning import problem_from_model
 
 __all__ = ["measure"]
 
@@ -37,24 +42,13 @@ TARGETS = {
     "Wildfire_MDP_ippc2014": -60.0,
     "AcademicAdvising_ippc2018": -55.0,
 }
+LARGER = tuple(TARGETS)[:2]
+"""Domains whose instances 5 and 10 are played, and those of JaxPlan."""
+SOLVED = ("SysAdmin_MDP_ippc2011", "SkillTeaching_MDP_ippc2011", "Wildfire_MDP_ippc2014")
+"""Domains whose first instance has a known best policy."""
 COMPILE_S, DECISION_MS = 3.0, 10.0
+PEERS = ("pyRDDLGym", "rddlrepository", "pyRDDLGym-jax")
 YEARS = ("ippc2011", "ippc2014", "ippc2018")
-
-
-class RandomPolicy:
-    """Each action with its probability under the random policy; those that are not allowed are dropped."""
-
-    def __init__(self, seed: int, problem: PlanningProblem):
-        self.rng, self.problem = np.random.default_rng(seed), problem
-
-    def sample_action(self, state: Any) -> dict[str, bool]:
-        rules, known = self.problem.rules, self.problem.encode_state(state)
-        marginals = random_policy_marginals(rules.weights, rules.bounds(known))
-        drawn = (self.rng.random((len(marginals), 1)) < marginals[:, None]).astype(float)
-        order = drawn * (0.5 + 0.5 * self.rng.random(drawn.shape))  # of actions that exclude each other, any
-        return self.problem.decode_action(
-            round_actions(rules, known, order, np.full(len(marginals), 0.25))[:, 0]
-        )
 
 
 class NoPolicy:
@@ -84,27 +78,64 @@ def domains() -> list[str]:
 def returns(name: str, instance: int, seconds: float, episodes: int, seed: int) -> Iterator[report.Row]:
     world = environment(name, instance)
     problem = problem_from_model(world.model)
-    policies: dict[str, Any] = {"no-op": NoPolicy(), "random": RandomPolicy(seed, problem)}
+    policies: dict[str, Any] = {"no-op": NoPolicy(), "random": RandomPolicy(jax.random.key(seed), problem)}
     policies["SOGBOFA"] = SogbofaPolicy(
         jax.random.key(seed), problem, seconds, max_steps=30 if seconds < 1 else 100
     )
     for policy, agent in policies.items():
         found = play_episodes(world, agent, episodes, seed=seed, progress_bar=False)
-        row: dict[str, Any] = {
-            "kind": "returns",
-            "domain": name,
-            "instance": instance,
-            "policy": policy,
+        row = _row_of_returns(name, instance, policy, found.returns, 1e3 * float(found.seconds.mean()))
+        row |= {
             "limit_s": seconds if policy == "SOGBOFA" else None,
-            "episodes": episodes,
-            "mean": float(found.returns.mean()),
-            "se": float(found.returns.std(ddof=1) / np.sqrt(episodes)) if episodes > 1 else None,
-            "decision_ms": 1e3 * float(found.seconds.mean()),
             "depth": getattr(agent, "depth", None),
         }
         if policy == "SOGBOFA" and instance == 1:
             row |= {"target": TARGETS[name], "reached": row["mean"] >= TARGETS[name]}
         yield row
+
+
+def _row_of_returns(
+    name: str, instance: int, policy: str, returns: np.ndarray, decision_ms: float
+) -> dict[str, Any]:
+    count = len(returns)
+    return {
+        "kind": "returns",
+        "domain": name,
+        "instance": instance,
+        "policy": policy,
+        "episodes": count,
+        "mean": float(returns.mean()),
+        "se": float(returns.std(ddof=1) / np.sqrt(count)) if count > 1 else None,
+        "decision_ms": decision_ms,
+    }
+
+
+def jaxplan_returns(name: str, instance: int, seconds: float, episodes: int, seed: int) -> report.Row:
+    """Returns of JaxPlan, which plans anew at every step, compilation apart."""
+    import pyRDDLGym
+    from pyRDDLGym_jax.core import planner
+
+    settings = Path(planner.__file__).parents[1] / "examples" / "configs" / "default_replan.cfg"
+    returns, spent = [], []
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        world = pyRDDLGym.make(name, str(instance), vectorized=True, enforce_action_constraints=True)
+        of_planner, _, of_training = planner.load_config(str(settings))
+        made = planner.JaxBackpropPlanner(rddl=world.model, **of_planner)
+        agent = planner.JaxOnlineController(made, **{**of_training, "train_seconds": seconds})
+        agent.sample_action(world.reset(seed=seed)[0])  # compiles
+        for episode in range(episodes):
+            state, _ = world.reset(seed=seed + episode)
+            agent.reset()
+            total, over = 0.0, False
+            while not over:
+                begin = time.perf_counter()
+                action = agent.sample_action(state)
+                spent.append(time.perf_counter() - begin)
+                state, reward, ended, cut, _ = world.step(action)
+                total, over = total + float(reward), ended or cut
+            returns.append(total)
+    row = _row_of_returns(name, instance, "JaxPlan", np.array(returns), 1e3 * float(np.mean(spent)))
+    return {**row, "limit_s": seconds}
 
 
 def legal(name: str, steps: int, seed: int) -> report.Row:
@@ -156,25 +187,62 @@ def times(name: str, seed: int) -> report.Row:
     }
 
 
+def optimal_returns(name: str, episodes: int, seed: int) -> report.Row:
+    """Returns of the best policy in the episodes of the others, and their expectation."""
+    world = environment(name, 1)
+    agent = OptimalPolicy(problem_from_model(world.model))
+    found = play_episodes(world, agent, episodes, seed=seed, progress_bar=False)
+    row = _row_of_returns(name, 1, "optimal", found.returns, 1e3 * float(found.seconds.mean()))
+    return {**row, "expectation": agent.value}
+
+
+Task = tuple[tuple[Any, ...], Callable[[], report.Row | Iterator[report.Row]]]
+
+
+def _tasks(quick: bool, seed: int) -> Iterator[Task]:
+    """What rows are of (kind, domain, instance, policy of the last), and how to measure them."""
+    for name in ("SysAdmin_MDP_ippc2011", "Traffic_MDP_ippc2014"):
+        yield ("time", name, 1, None), partial(times, name, seed)
+    episodes = 3 if quick else 30
+    played = [(name, 1, 0.05, episodes) for name in list(TARGETS)[: 1 if quick else None]]
+    if not quick:
+        played += [(name, instance, 1.0, 3) for name in LARGER for instance in (5, 10)]
+    for name, instance, seconds, many in played:
+        yield ("returns", name, instance, "SOGBOFA"), partial(returns, name, instance, seconds, many, seed)
+    for name in SOLVED[: 1 if quick else None]:
+        yield ("returns", name, 1, "optimal"), partial(optimal_returns, name, episodes, seed)
+    if not quick and importlib.util.find_spec("pyRDDLGym_jax") is not None:
+        for name, instance, *_ in played:
+            if name in LARGER:
+                task = partial(jaxplan_returns, name, instance, 1.0, 3, seed)
+                yield ("returns", name, instance, "JaxPlan"), task
+    for name in domains()[: 1 if quick else None]:
+        yield ("legal", name, 1, None), partial(legal, name, 20 if quick else 1000, seed)
+
+
 def measure(settings: argparse.Namespace) -> list[report.Row]:
-    """Rows of the benchmark."""
+    """Rows of the benchmark, those of an existing record first."""
     for package in ("pyRDDLGym", "rddlrepository"):
         if importlib.util.find_spec(package) is None:
             return [
                 {"kind": "skipped", "domain": f"{package} is not installed: pip install 'ethogram[planning]'"}
             ]
-    quick, seed = settings.quick, settings.seed
-    rows: list[report.Row] = [times(name, seed) for name in ("SysAdmin_MDP_ippc2011", "Traffic_MDP_ippc2014")]
-    for name in list(TARGETS)[: 1 if quick else None]:
-        rows += returns(name, 1, 0.05, 3 if quick else 30, seed)
-    if not quick:
-        for name in ("SysAdmin_MDP_ippc2011", "SkillTeaching_MDP_ippc2011"):
-            for instance in (5, 10):
-                rows += returns(name, instance, 1.0, 3, seed)
-    for name in domains()[: 1 if quick else None]:
-        rows.append(legal(name, 20 if quick else 1000, seed))
+    rows: list[report.Row] = []
+    if settings.json is not None and settings.json.is_file():
+        rows += json.loads(settings.json.read_text(encoding="utf-8"))["rows"]
+    known = {tuple(row.get(name) for name in ("kind", "domain", "instance", "policy")) for row in rows}
+    begin = time.perf_counter()
+    for identity, task in _tasks(settings.quick, settings.seed):
+        if identity not in known:
+            made = task()
+            rows += [made] if isinstance(made, Mapping) else list(made)
+            if settings.json is not None:
+                spent = time.perf_counter() - begin
+                report.write_record(
+                    settings.json, report.make_record("planning", settings, rows, spent, peers=PEERS)
+                )
     return rows
 
 
 if __name__ == "__main__":
-    raise SystemExit(report.run("planning", __doc__, measure))
+    raise SystemExit(report.run("planning", __doc__, measure, peers=PEERS))

@@ -8,7 +8,7 @@ from ethogram.inference.networks.elimination import (
     exact_log_probability,
     exact_map,
 )
-from ethogram.inference.networks.forward_marginals import Surrogate, forward_surrogate
+from ethogram.inference.networks.forward_value import forward_value
 from ethogram.inference.networks.incumbent import TracePoint
 from ethogram.inference.networks.marginals import VariablePosteriors, variable_posteriors
 from ethogram.inference.networks.mixed_product import smoothed_tables
@@ -19,7 +19,6 @@ __all__ = [
     "ImpossibleEvidenceError",
     "MarginalMAPResult",
     "RankedAssignment",
-    "Surrogate",
     "TracePoint",
     "VariablePosteriors",
     "Vertices",
@@ -28,7 +27,7 @@ __all__ = [
     "best_assignments",
     "exact_log_probability",
     "exact_map",
-    "forward_surrogate",
+    "forward_value",
     "single_flips",
     "smoothed_tables",
     "solve_mmap",

@@ -14,13 +14,14 @@ from __future__ import annotations
 import collections
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["Kind", "Layout", "lay_out"]
+__all__ = ["ROUNDING", "Kind", "Layout", "Node", "lay_out", "lay_out_nodes", "sliced_families"]
 
 ROUNDING = 1e-3
 """Deviation of a row's sum from one up to which it counts as a distribution."""
@@ -71,7 +72,7 @@ class Layout(NamedTuple):
     log_constant: Any  # ()
 
 
-class _Node(NamedTuple):
+class Node(NamedTuple):
     """A multilinear function of the parents' marginals: their axes come first in the table."""
 
     parents: tuple[int, ...]
@@ -84,63 +85,94 @@ def lay_out(
     """Arrays of a query, and the static kinds of its blocks; `tables` replace the network's own."""
     network = query.network
     nodes, terms, constant = _cut(query, network.tables if tables is None else tables)
-    kinds = _kinds([*nodes.values(), *terms], network.num_variables)
+    kinds = _kinds([node for node in (*nodes.values(), *terms) if node.parents], network.num_variables)
     nodes, terms, known, folded = _fold(query, nodes, terms)
+    return _laid_out(query, nodes, terms, known, constant + folded, kinds), kinds
+
+
+def lay_out_nodes(
+    query: MarginalMAP, nodes: dict[int, Node], terms: list[Node]
+) -> tuple[Layout, tuple[Kind, ...]]:
+    """Arrays of nodes and evidence terms as they are, none of them evaluated, and the kinds of their blocks."""
+    kinds = _kinds([*nodes.values(), *terms], query.network.num_variables)
+    return _laid_out(query, nodes, terms, {}, query.network.log_constant, kinds), kinds
+
+
+def _laid_out(
+    query: MarginalMAP,
+    nodes: dict[int, Node],
+    terms: list[Node],
+    known: dict[int, np.ndarray],
+    constant: float,
+    kinds: tuple[Kind, ...],
+) -> Layout:
+    network = query.network
     nodes = _needed(query, nodes, terms)
     deep = max(1, max(network.sizes[variable] for variable in query.map_variables) - 1)
     deep = max(deep, max(network.sizes) - 1) if max(network.sizes) <= 4 else deep
     half = _multiple(network.num_variables // 2, 8)
     capacity = half if len(query.map_variables) <= half else _power(len(query.map_variables))
-    return _pack(query, nodes, terms, known, constant + folded, kinds, deep, capacity), kinds
+    return _pack(query, nodes, terms, known, constant, kinds, deep, capacity)
 
 
-def _cut(query: MarginalMAP, tables: tuple[np.ndarray, ...]) -> tuple[dict[int, _Node], list[_Node], float]:
-    """Nodes by variable, evidence terms as nodes with one output, and a log constant; evidence is sliced in."""
+def sliced_families(
+    query: MarginalMAP, tables: Sequence[np.ndarray]
+) -> Iterator[tuple[int, bool, tuple[int, ...], np.ndarray]]:
+    """Every variable, whether it is observed, the parents that are not, and its table at the evidence."""
     network = query.network
     known = {v: 0 for v, size in enumerate(network.sizes) if size == 1} | dict(query.observed)
-    nodes: dict[int, _Node] = {}
-    terms: list[_Node] = []
-    constant = network.log_constant
     for number, (table, parents) in enumerate(zip(tables, network.parents, strict=True)):
         left = tuple(parent for parent in parents if parent not in known)
-        scope = (*parents, number)
-        table = table[tuple(known.get(variable, slice(None)) for variable in scope)]
-        if number in known:
-            terms.append(_Node(left, table[..., None]))
+        yield (
+            number,
+            number in known,
+            left,
+            table[tuple(known.get(each, slice(None)) for each in (*parents, number))],
+        )
+
+
+def _cut(query: MarginalMAP, tables: tuple[np.ndarray, ...]) -> tuple[dict[int, Node], list[Node], float]:
+    """Nodes by variable, evidence terms as nodes with one output, and a log constant; evidence is sliced in."""
+    nodes: dict[int, Node] = {}
+    terms: list[Node] = []
+    constant = query.network.log_constant
+    for number, observed, left, table in sliced_families(query, tables):
+        if observed:
+            terms.append(Node(left, table[..., None]))
             continue
         mass = table.sum(-1)
         if np.abs(mass - 1).max() > ROUNDING:
-            terms.append(_Node(left, mass[..., None]))
+            terms.append(Node(left, mass[..., None]))
             share = np.where(mass > 0, mass, table.shape[-1])[..., None]
             table = np.where(mass[..., None] > 0, table, 1) / share
-        nodes[number] = _Node(left, table[..., 1:])
+        nodes[number] = Node(left, table[..., 1:])
     for number, likelihoods in query.soft:
         constant += math.log(max(likelihoods))
-        if number not in known:  # else it has one state
-            terms.append(_Node((number,), np.array(likelihoods)[:, None] / max(likelihoods)))
+        if number in nodes:  # else it has one state
+            terms.append(Node((number,), np.array(likelihoods)[:, None] / max(likelihoods)))
     scaled = []
     for parents, table in terms:
         largest = float(table.max())
         constant += math.log(largest) if largest > 0 else 0.0
-        scaled.append(_Node(parents, table / largest if largest > 0 else table))
+        scaled.append(Node(parents, table / largest if largest > 0 else table))
     return nodes, scaled, constant
 
 
 def _fold(
-    query: MarginalMAP, nodes: dict[int, _Node], terms: list[_Node]
-) -> tuple[dict[int, _Node], list[_Node], dict[int, np.ndarray], float]:
+    query: MarginalMAP, nodes: dict[int, Node], terms: list[Node]
+) -> tuple[dict[int, Node], list[Node], dict[int, np.ndarray], float]:
     """Nodes and terms that depend on weights; marginals of all other nodes, and the log of the other terms."""
     known: dict[int, np.ndarray] = {}
-    free: dict[int, _Node] = {}
+    free: dict[int, Node] = {}
     maximised = set(query.map_variables)
 
-    def contracted(node: _Node) -> _Node:
+    def contracted(node: Node) -> Node:
         parents, table = node
         for axis in reversed(range(len(parents))):
             if parents[axis] in known and parents[axis] not in maximised:
                 rest = known[parents[axis]]
                 table = np.tensordot(np.concatenate(([1 - rest.sum()], rest)), table, (0, axis))
-        return _Node(tuple(p for p in parents if p not in known or p in maximised), table)
+        return Node(tuple(p for p in parents if p not in known or p in maximised), table)
 
     for number in query.network.order:
         if number in nodes:
@@ -158,7 +190,7 @@ def _fold(
     return free, left, known, constant
 
 
-def _needed(query: MarginalMAP, nodes: dict[int, _Node], terms: list[_Node]) -> dict[int, _Node]:
+def _needed(query: MarginalMAP, nodes: dict[int, Node], terms: list[Node]) -> dict[int, Node]:
     """Nodes that some term depends on."""
     maximised = set(query.map_variables)
     waiting = [parent for term in terms for parent in term.parents if parent not in maximised]
@@ -172,13 +204,13 @@ def _needed(query: MarginalMAP, nodes: dict[int, _Node], terms: list[_Node]) -> 
     return {variable: nodes[variable] for variable in query.network.order if variable in found}
 
 
-def _kind(node: _Node) -> Kind:
+def _kind(node: Node) -> Kind:
     return Kind(tuple(sorted(node.table.shape[:-1], reverse=True)), node.table.shape[-1], 1)
 
 
-def _kinds(nodes: list[_Node], count: int) -> tuple[Kind, ...]:
+def _kinds(nodes: list[Node], count: int) -> tuple[Kind, ...]:
     """A few kinds that fit all nodes, whichever of their parents turn out constant; largest first."""
-    number = collections.Counter(_kind(node) for node in nodes if node.parents)
+    number = collections.Counter(map(_kind, nodes))
     kept: dict[Kind, int] = {}
     for kind in sorted(number, key=lambda kind: -kind.cells):
         near = (one for one in kept if one.holds(kind) and one.cells <= MOST_PADDING * kind.cells)
@@ -219,8 +251,8 @@ def _multiple(number: int, of: int) -> int:
 
 def _pack(
     query: MarginalMAP,
-    nodes: dict[int, _Node],
-    terms: list[_Node],
+    nodes: dict[int, Node],
+    terms: list[Node],
     known: dict[int, np.ndarray],
     constant: float,
     kinds: tuple[Kind, ...],
@@ -239,7 +271,7 @@ def _pack(
             prior[i, : len(known[variable])] = first + len(fixed) - 2 + np.arange(len(known[variable]))
             fixed += known[variable].tolist()
     row = first + len(fixed) - 2
-    everything: list[tuple[int | None, _Node]] = [*nodes.items(), *((None, term) for term in terms)]
+    everything: list[tuple[int | None, Node]] = [*nodes.items(), *((None, term) for term in terms)]
     wanted = [_kind(node) for _, node in everything]  # the smallest kind that fits goes to each
     smallest = sorted(range(len(kinds)), key=lambda k: kinds[k].cells)
     which = [next(k for k in smallest if kinds[k].holds(one)) for one in wanted]
@@ -298,7 +330,7 @@ def _pack(
 
 
 def _fill(
-    everything: list[tuple[int | None, _Node]],
+    everything: list[tuple[int | None, Node]],
     blocks: list[tuple[int, list[int], int]],
     kinds: tuple[Kind, ...],
     rows: dict[int, int],

@@ -19,19 +19,23 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
-from jaxtyping import Float
 
-from ethogram.inference.networks.forward_layout import Kind, Layout, lay_out
-from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.inference.networks.forward_layout import Kind, Layout
 
-__all__ = ["Surrogate", "forward_surrogate", "log_value", "value_and_gradient"]
+__all__ = [
+    "LEAST",
+    "fixed_values",
+    "forward_pass",
+    "log_value",
+    "reverse_pass",
+    "table_gradients",
+    "value_and_gradient",
+]
 
 LEAST = 1e-30
 """Added to every term before its log while searching, so that zeros are penalised and still have a gradient."""
@@ -39,63 +43,6 @@ APART = 64
 """Entries of a table up to which its contraction is unrolled."""
 TOGETHER = 8
 """Terms multiplied before a log is taken."""
-
-
-class Surrogate(NamedTuple):
-    """Value and gradient of the surrogate.
-
-    Attributes
-    ----------
-    log_value : () or (copy,) ln V.
-    gradient : one array a MAP variable, (state,) or (state, copy): derivatives of ln V by moving weight from the first
-        state to each.
-    """
-
-    log_value: Float[np.ndarray, "*copy"]
-    gradient: tuple[Float[np.ndarray, "state *copy"], ...]
-
-
-def forward_surrogate(query: MarginalMAP, weights: Sequence[Any]) -> Surrogate:
-    """The surrogate ln V and its gradient; where a term is zero, -inf with a finite gradient.
-
-    Parameters
-    ----------
-    query : network, evidence and MAP variables.
-    weights : one array a MAP variable, probabilities of its states (state,) or (state, copy).
-
-    Raises
-    ------
-    ValueError : weights have the wrong shape, are negative, or do not sum to one.
-    """
-    sizes = [query.network.sizes[variable] for variable in query.map_variables]
-    given = [np.asarray(each, np.float64) for each in weights]
-    if len(given) != len(sizes):
-        raise ValueError(f"weights has {len(given)} arrays for {len(sizes)} MAP variables: give one each")
-    for variable, size, each in zip(query.map_variables, sizes, given, strict=True):
-        name = query.network.names[variable]
-        if each.ndim not in (1, 2) or len(each) != size or each.ndim != given[0].ndim:
-            raise ValueError(
-                f"weights of {name} have shape {each.shape}: all must be ({size},) or ({size}, copy)"
-            )
-        if not ((each >= 0).all() and np.allclose(each.sum(0), 1, atol=1e-9)):
-            raise ValueError(f"weights of {name} must be nonnegative and sum to one")
-    layout, kinds = lay_out(query)
-    single = given[0].ndim == 1
-    copies = 1 if single else given[0].shape[1]
-    with jax.enable_x64(True):
-        full = np.zeros((*layout.prior.shape, copies))
-        for i, each in enumerate(given):
-            full[i, : sizes[i] - 1] = each.reshape(sizes[i], copies)[1:]
-        value, gradient = jax.tree.map(np.asarray, _evaluate(layout, kinds, full))
-    moved = [np.concatenate((np.zeros((1, copies)), gradient[i, : size - 1])) for i, size in enumerate(sizes)]
-    if single:
-        return Surrogate(value[0], tuple(each[:, 0] for each in moved))
-    return Surrogate(value, tuple(moved))
-
-
-@functools.partial(jax.jit, static_argnames="kinds")
-def _evaluate(layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> tuple[Array, Array]:
-    return log_value(layout, kinds, weights, 0.0), value_and_gradient(layout, kinds, weights)[1]
 
 
 def fixed_values(layout: Layout, copies: int) -> Array:
@@ -112,7 +59,7 @@ def log_value_over(
     values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
 ) -> tuple[Array, Array]:
     """As `log_value`, with the values written into those of other weights, so that no array is allocated."""
-    values = _forward(values, layout, kinds, weights)
+    values = forward_pass(values, layout, kinds, weights)
     met, _, same = _terms(layout, values, weights)
     return _log_products(layout, met, same, least), values
 
@@ -129,9 +76,18 @@ def value_and_gradient_over(
     values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
 ) -> tuple[Array, Array, Array]:
     """As `value_and_gradient`, with the values written into those of other weights."""
-    values = _forward(values, layout, kinds, weights)
-    met, own, same = _terms(layout, values, weights)
+    values = forward_pass(values, layout, kinds, weights)
+    met, _, same = _terms(layout, values, weights)
     total = _log_products(layout, met, same, least)
+    gradient, _ = reverse_pass(values, layout, kinds, weights, least)
+    return total, gradient, values
+
+
+def reverse_pass(
+    values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
+) -> tuple[Array, Array]:
+    """Gradient of ln V by the weights (weight, state - 1, copy), and the adjoints (row, copy) of all values."""
+    met, own, same = _terms(layout, values, weights)
     slope = 1 / (same + least)
     rest, agree = 1 - own.sum(1), 1 - weights.sum(1)
     direct = (own - rest[:, None]) * slope[:, None]
@@ -144,6 +100,8 @@ def value_and_gradient_over(
         row = layout.row[block]
 
         def through(k: int, adjoint: Array) -> Array:
+            if not kinds[k].parents:
+                return adjoint
             tables, rows = layout.tables[k][layout.place[block]], _rows(layout, kinds, k, block)
             above = lax.dynamic_slice_in_dim(adjoint, row, kinds[k].width * kinds[k].outputs)
             above = above.reshape(kinds[k].width, kinds[k].outputs, -1)
@@ -156,10 +114,35 @@ def value_and_gradient_over(
 
     adjoint = lax.fori_loop(0, layout.num_blocks, step, adjoint)
     count, deep = layout.prior.shape
-    return total, direct + adjoint[2 : 2 + count * deep].reshape(count, deep, -1), values
+    return direct + adjoint[2 : 2 + count * deep].reshape(count, deep, -1), adjoint
 
 
-def _forward(values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> Array:
+def table_gradients(
+    values: Array, adjoint: Array, layout: Layout, kinds: tuple[Kind, ...]
+) -> tuple[Array, ...]:
+    """Gradients of the tables of every kind, summed over copies, given values and adjoints (row, copy) of all rows."""
+    order = jnp.arange(len(layout.kind), dtype=jnp.int32)
+
+    def gradient(k: int, kind: Kind) -> Array:
+        count = len(layout.tables[k])
+        used = (layout.kind == k) & (order < layout.num_blocks)
+        block = jnp.full(count, -1).at[layout.place].max(jnp.where(used, order, -1))
+        made = layout.row[block][:, None] + jnp.arange(kind.width * kind.outputs)
+        above = jnp.where(block[:, None, None] >= 0, adjoint[made], 0)
+        above = above.reshape(count * kind.width, kind.outputs, -1)
+        first = layout.reads[k].reshape(count * kind.width, -1)
+        read = [values[first[:, i, None] + jnp.arange(size - 1)] for i, size in enumerate(kind.parents)]
+
+        def contracted(tables: Array) -> Array:
+            return jnp.broadcast_to(_contracted(tables, read), above.shape)
+
+        tables = layout.tables[k].reshape(count * kind.width, *kind.parents, kind.outputs)
+        return jax.linear_transpose(contracted, tables)(above)[0].reshape(layout.tables[k].shape)
+
+    return tuple(gradient(k, kind) for k, kind in enumerate(kinds))
+
+
+def forward_pass(values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> Array:
     """Forward pass: all values (row, copy)."""
     copies = weights.shape[-1]
     values = values.at[2 : 2 + layout.prior.size].set(weights.reshape(-1, copies))

@@ -2,7 +2,8 @@
 
 from ethogram.inference.planning.episodes import Episodes, play_episodes
 from ethogram.inference.planning.policy import SogbofaPolicy
+from ethogram.inference.planning.random_policy import RandomPolicy
 from ethogram.inference.planning.rollout_marginals import rollout
 from ethogram.inference.planning.sogbofa import Plan, plan
 
-__all__ = ["Episodes", "Plan", "SogbofaPolicy", "plan", "play_episodes", "rollout"]
+__all__ = ["Episodes", "Plan", "RandomPolicy", "SogbofaPolicy", "plan", "play_episodes", "rollout"]

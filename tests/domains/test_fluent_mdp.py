@@ -6,6 +6,7 @@ import pytest
 
 from ethogram.domains.fluent_mdp import enumerate_problem
 from ethogram.domains.fluent_world import FluentWorld
+from ethogram.domains.optimal_policy import OptimalPolicy
 from ethogram.domains.sysadmin import sysadmin
 from ethogram.inference.planning import SogbofaPolicy, play_episodes
 
@@ -43,6 +44,21 @@ def best_value(written, horizon):
     return float(value @ np.asarray(written.mdp.start, float))
 
 
+@pytest.mark.parametrize("horizon", [1, 2, 15])
+def test_the_best_policy_has_the_value_of_backward_induction(written, horizon):
+    policy = OptimalPolicy(sysadmin(4, horizon=horizon))
+    assert policy.value == pytest.approx(best_value(written, horizon), rel=1e-6)
+    assert policy.values.shape == (16,)
+
+
+def test_the_best_policy_as_an_agent():
+    """400 episodes: their mean is within 4 standard errors of the value."""
+    problem = sysadmin(3, horizon=6)
+    policy = OptimalPolicy(problem)
+    played = play_episodes(FluentWorld(problem), policy, 400, progress_bar=False)
+    assert abs(played.returns.mean() - policy.value) < 4 * played.returns.std() / np.sqrt(400)
+
+
 def test_the_planner_is_near_the_best_policy_and_its_episodes_are_demonstrations(problem, written):
     """20 episodes: the mean return is within 3 % and 4 standard errors of the best policy's expectation."""
     policy = SogbofaPolicy(jax.random.key(0), problem, 100.0, depth=4, num_restarts=8, max_steps=5)
@@ -61,3 +77,8 @@ def test_the_planner_is_near_the_best_policy_and_its_episodes_are_demonstrations
 def test_large_problems_are_refused_before_they_are_written(count):
     with pytest.raises(ValueError, match=f"{2**count} states and {count} actions: too many to write out"):
         enumerate_problem(sysadmin(count))
+
+
+def test_problems_that_cannot_be_solved_are_refused():
+    with pytest.raises(ValueError, match="problem has 21 fluents: at most 20"):
+        OptimalPolicy(sysadmin(21))

@@ -41,6 +41,7 @@ SYSTEMS = {
     "noisy-mdp": System("ethogram.tour.choices", 75, 180),
     "gp-irl": System("ethogram.tour.rewards", 45, 100),
     "marginal-map": System("ethogram.tour.networks", 30, 55),
+    "planning": System("ethogram.tour.planning", 15, 55),
 }
 """The tour of each system by name, imported when it is taken."""
 

@@ -13,7 +13,7 @@ import pytest
 from ethogram.inference.networks import ags
 from ethogram.inference.networks.ags_step import ags_step
 from ethogram.inference.networks.forward_layout import lay_out
-from ethogram.inference.networks.forward_marginals import forward_surrogate
+from ethogram.inference.networks.forward_value import forward_value
 from ethogram.inference.networks.mixed_product import smoothed_tables
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
@@ -29,13 +29,15 @@ def chain(count=8, seed=0, states=2):
 
 def vertex(query, states):
     sizes = [query.network.sizes[v] for v in query.map_variables]
-    return forward_surrogate(query, [np.eye(n)[s] for n, s in zip(sizes, states, strict=True)])
+    with jax.enable_x64(True):
+        return float(forward_value(query)([np.eye(n)[s] for n, s in zip(sizes, states, strict=True)]))
 
 
 def two(query, q):
     """The surrogate and its gradient at probabilities of the second states."""
-    found = forward_surrogate(query, [np.array([1 - each, each]) for each in q])
-    return float(found.log_value), np.array([each[1] for each in found.gradient])
+    with jax.enable_x64(True):
+        value, gradient = jax.value_and_grad(forward_value(query))([np.array([1 - each, each]) for each in q])
+    return float(value), np.array([each[1] for each in gradient])
 
 
 def authors_step(query, q):
@@ -77,7 +79,7 @@ def test_authors_steps_one_by_one(seed):
 def test_finds_the_best_vertex_of_the_surrogate(optimizer, states):
     query = chain(7, seed=1, states=states)
     every = list(itertools.product(range(states), repeat=len(query.map_variables)))
-    values = {each: float(vertex(query, each).log_value) for each in every}
+    values = {each: vertex(query, each) for each in every}
     found = ags.ascend(jax.random.key(0), query, optimizer=optimizer, num_restarts=16, max_steps=60)
     best = max(values, key=values.__getitem__)
     assert tuple(found.states[0]) == best

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ethogram.inference.networks.elimination import exact_log_probability
 from ethogram.inference.networks.forward_layout import lay_out
-from ethogram.inference.networks.forward_marginals import forward_surrogate
+from ethogram.inference.networks.forward_value import forward_value
 from ethogram.inference.networks.mixed_product import propagate_beliefs
 from ethogram.inference.networks.zero_propagation import query_factors
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 COIN = np.array([0.5, 0.5])
+
+
+def log_value(query, weights):
+    with jax.enable_x64(True):
+        return np.asarray(forward_value(query)(weights))
+
+
+def value_and_gradient(query, weights):
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, jax.value_and_grad(forward_value(query))(weights))
 
 
 def forward(network, known, weights):
@@ -56,12 +66,12 @@ def drawn_weights(query, seed):
 def test_value_and_gradient_of_small_networks(seed, drawn):
     query = drawn(seed)[1]
     weights = drawn_weights(query, seed)
-    found, truth = forward_surrogate(query, weights), reference(query, weights)
-    assert found.log_value == pytest.approx(truth, rel=1e-12)
+    (found, gradient), truth = value_and_gradient(query, weights), reference(query, weights)
+    assert found == pytest.approx(truth, rel=1e-12)
     if truth == -math.inf:
         return
     for i, own in enumerate(weights):
-        assert found.gradient[i][0] == 0
+        assert gradient[i][0] == 0
         for state in range(1, len(own)):
             move = np.zeros(len(own))
             move[[0, state]] = -1, 1
@@ -72,18 +82,73 @@ def test_value_and_gradient_of_small_networks(seed, drawn):
                 for t in (1, -1, 2, -2)
             )
             slope = (8 * (up - down) - (up2 - down2)) / (12 * step)
-            assert found.gradient[i][state] == pytest.approx(slope, rel=1e-6, abs=1e-6)
+            assert gradient[i][state] == pytest.approx(slope, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gradient_of_the_tables(seed, drawn):
+    network, query = drawn(seed)
+    weights, random = drawn_weights(query, seed), np.random.default_rng(seed)
+    tables = [random.dirichlet(np.ones(table.shape[-1]), table.shape[:-1]) for table in network.tables]
+
+    def truth(changed):
+        evidence = dict(query.observed) | dict(query.soft)
+        return reference(
+            MarginalMAP(BayesNet(tuple(changed), network.parents), evidence, query.map_variables), weights
+        )
+
+    with jax.enable_x64(True):
+        value, gradient = jax.value_and_grad(forward_value(query), 1)(weights, list(map(jnp.asarray, tables)))
+    assert value == pytest.approx(truth(tables), rel=1e-12)
+    for number, table in enumerate(tables):
+        if table.shape[-1] > 1:
+            row = tuple(random.integers(size) for size in table.shape[:-1])
+            move = np.zeros(table.shape)
+            move[row][[0, -1]] = -1, 1
+            step = 1e-3 * min(table[row][0], table[row][-1])
+            up, down = (
+                truth([each + t * move if i == number else each for i, each in enumerate(tables)])
+                for t in (step, -step)
+            )
+            assert (gradient[number] * move).sum() == pytest.approx(
+                (up - down) / (2 * step), rel=1e-5, abs=1e-7
+            )
+
+
+def test_of_many_weights_and_tables_by_vmap_and_jit(drawn):
+    network, query = drawn(3)
+    value, each = forward_value(query), [drawn_weights(query, seed) for seed in range(4)]
+    with jax.enable_x64(True):
+        scaled = [
+            [(table + i) / (table + i).sum(-1, keepdims=True) for table in network.tables] for i in range(4)
+        ]
+        many = jax.tree.map(lambda *leaves: jnp.stack(leaves), *zip(each, scaled, strict=True))
+        together = jax.jit(jax.vmap(jax.value_and_grad(value, (0, 1))))(*many)
+        for i in range(4):
+            alone = jax.value_and_grad(value, (0, 1))(each[i], scaled[i])
+            for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
+                np.testing.assert_allclose(other[i], one, rtol=1e-12, atol=1e-12)
+
+
+def test_single_precision_is_that_of_the_weights(drawn):
+    query = drawn(2)[1]
+    weights, value = drawn_weights(query, 0), forward_value(query)
+    with jax.enable_x64(True):
+        double = value(weights)
+        single = value([each.astype(np.float32) for each in weights])
+    with jax.enable_x64(False):
+        again, slope = jax.value_and_grad(value)([each.astype(np.float32) for each in weights])
+    assert (double.dtype, single.dtype, again.dtype) == (np.float64, np.float32, np.float32)
+    assert slope[0].dtype == np.float32
+    np.testing.assert_allclose([single, again], double, rtol=1e-5)
 
 
 def test_copies_side_by_side_are_copies_alone(drawn):
     query = drawn(3)[1]
     many = [drawn_weights(query, seed) for seed in range(5)]
-    together = forward_surrogate(
-        query, [np.stack([w[i] for w in many], -1) for i in range(len(query.map_variables))]
-    )
+    together = log_value(query, [np.stack([w[i] for w in many], -1) for i in range(len(query.map_variables))])
     for place, weights in enumerate(many):
-        alone = forward_surrogate(query, weights)
-        assert together.log_value[place] == pytest.approx(float(alone.log_value), rel=1e-14)
+        assert together[place] == pytest.approx(float(log_value(query, weights)), rel=1e-14)
 
 
 @pytest.mark.parametrize("seed", [1, 3])
@@ -98,7 +163,7 @@ def test_without_evidence_marginals_are_those_of_belief_propagation(seed, drawn)
         np.testing.assert_allclose(beliefs[variable], truth[variable], rtol=1e-12, atol=1e-12)
         state = (variable + 1) % network.sizes[variable]
         query = MarginalMAP(whole, {variable: state}, [network.num_variables])
-        value = forward_surrogate(query, [np.array([0.0, 1.0])]).log_value
+        value = log_value(query, [np.array([0.0, 1.0])])
         assert math.exp(value) == pytest.approx(truth[variable][state] / 2, rel=1e-12)
 
 
@@ -132,7 +197,7 @@ def test_exact_at_vertices_where_nothing_is_summed_out(drawn):
     query = MarginalMAP(network, {5: 0}, [0, 1, 2, 3, 4])
     vertices = list(itertools.product(*(range(network.sizes[v]) for v in range(5))))
     weights = [np.eye(network.sizes[v])[[states[v] for states in vertices]].T for v in range(5)]
-    values = forward_surrogate(query, weights).log_value
+    values = log_value(query, weights)
     for states, value in zip(vertices, values, strict=True):
         assert value == pytest.approx(network.log_joint([*states, 0]), rel=1e-12)
 
@@ -142,7 +207,7 @@ def test_two_leaves_of_a_tree_mislead_it():
     near = np.array([[0.9, 0.1], [0.2, 0.8]])
     network = BayesNet((np.array([0.6, 0.4]), near, near, near), ((), (0,), (0,), (0,)))
     query = MarginalMAP(network, {2: 1, 3: 1}, [1])
-    surrogate = [float(forward_surrogate(query, [np.eye(2)[state]]).log_value) for state in (0, 1)]
+    surrogate = [float(log_value(query, [np.eye(2)[state]])) for state in (0, 1)]
     exact = [exact_log_probability(query, [state]) for state in (0, 1)]
     assert np.argmax(surrogate) == 0
     assert np.argmax(exact) == 1
@@ -154,17 +219,16 @@ def test_optimum_between_answers_that_are_all_impossible():
     differ = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
     network = BayesNet((COIN, copy, copy, differ), ((), (0,), (0,), (1, 2)))
     query = MarginalMAP(network, {3: 1}, [0])
-    middle = forward_surrogate(query, [COIN])
-    assert math.exp(middle.log_value) == pytest.approx(0.25)  # 2 q (1 - q) / 2
+    assert math.exp(log_value(query, [COIN])) == pytest.approx(0.25)  # 2 q (1 - q) / 2
     for state in (0, 1):
-        assert forward_surrogate(query, [np.eye(2)[state]]).log_value == -math.inf
+        assert log_value(query, [np.eye(2)[state]]) == -math.inf
         assert exact_log_probability(query, [state]) == -math.inf
 
 
 def test_at_equal_weights_nothing_flows_through_a_variables_own_table():
     table = np.array([[0.9, 0.1], [0.3, 0.7]])
     network = BayesNet((COIN, table), ((), (0,)))
-    gradient = forward_surrogate(MarginalMAP(network, {}, [0, 1]), [COIN, COIN]).gradient
+    gradient = value_and_gradient(MarginalMAP(network, {}, [0, 1]), [COIN, COIN])[1]
     assert gradient[0][1] == pytest.approx(0, abs=1e-15)
     assert abs(gradient[1][1]) > 0.1
 
@@ -173,16 +237,16 @@ def test_four_hundred_observations_do_not_underflow():
     rare = np.array([[0.99, 0.01], [0.98, 0.02]])
     network = BayesNet((COIN, *(rare for _ in range(400))), ((), *((0,) for _ in range(400))))
     query = MarginalMAP(network, dict.fromkeys(range(1, 401), 1), [0])
-    value = forward_surrogate(query, [np.array([1.0, 0.0])]).log_value
+    value = log_value(query, [np.array([1.0, 0.0])])
     assert value == pytest.approx(400 * math.log(0.01) + math.log(0.5), rel=1e-12)
 
 
 def test_impossible_terms_give_minus_infinity_and_a_finite_gradient():
     network = BayesNet((COIN, np.array([[1.0, 0.0], [0.5, 0.5]])), ((), (0,)))
-    found = forward_surrogate(MarginalMAP(network, {1: 1}, [0]), [np.array([1.0, 0.0])])
-    assert found.log_value == -math.inf
-    assert np.isfinite(found.gradient[0]).all()
-    assert found.gradient[0][1] > 0
+    value, gradient = value_and_gradient(MarginalMAP(network, {1: 1}, [0]), [np.array([1.0, 0.0])])
+    assert value == -math.inf
+    assert np.isfinite(gradient[0]).all()
+    assert gradient[0][1] > 0
 
 
 def test_rows_that_do_not_sum_to_one_count_as_they_are():
@@ -191,19 +255,9 @@ def test_rows_that_do_not_sum_to_one_count_as_they_are():
         heavy = BayesNet((np.array([1.0, 1.0]), np.array([[2.0, 0.0], [0.5, 0.25]])), ((), (0,)))
     query = MarginalMAP(heavy, {1: 0}, [0])
     for state in (0, 1):
-        value = float(forward_surrogate(query, [np.eye(2)[state]]).log_value)
+        value = float(log_value(query, [np.eye(2)[state]]))
         assert value == pytest.approx(exact_log_probability(query, [state]), rel=1e-12)
     assert network.num_variables == heavy.num_variables
-
-
-def test_from_a_thread_without_x64(drawn):
-    query = drawn(2)[1]
-    weights, found = drawn_weights(query, 0), []
-    worker = threading.Thread(target=lambda: found.append(forward_surrogate(query, weights)))
-    worker.start()
-    worker.join()
-    assert found[0].log_value.dtype == np.float64
-    assert found[0].log_value == pytest.approx(reference(query, weights), rel=1e-12)
 
 
 def grid(side, seed=0):
@@ -239,4 +293,22 @@ def test_two_shapes_at_most_for_thirty_queries_of_a_network():
 def test_weights_that_do_not_fit(weights, message):
     query = MarginalMAP(grid(2), {}, [0, 1, 2])
     with pytest.raises(ValueError, match=message):
-        forward_surrogate(query, weights)
+        forward_value(query)(weights)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tables: tables[1:], "tables has 3 arrays for 4 variables"),
+        (lambda tables: [tables[0][:1], *tables[1:]], r"shape \(1,\): expected \(2,\)"),
+    ],
+)
+def test_tables_that_do_not_fit(change, message):
+    network = grid(2)
+    with pytest.raises(ValueError, match=message):
+        forward_value(MarginalMAP(network, {}, [0]))([COIN], change(list(network.tables)))
+
+
+def test_a_network_is_no_query():
+    with pytest.raises(TypeError, match="query"):
+        forward_value(grid(2))
