@@ -74,7 +74,7 @@ class OptimalPolicy:
             best, which = np.full(len(values), -np.inf), np.zeros(len(values), np.int16)
             for number, backup in enumerate(backups):
                 value = backup.value(values, problem.discount)
-                better = value > best + CERTAIN * np.abs(value)
+                better = value > best + CERTAIN * np.abs(np.maximum(value, -np.finfo(float).max))
                 best[better], which[better] = value[better], number
             if not np.isfinite(best).all():
                 raise ValueError("problem has a state in which no set of actions is allowed")

@@ -1,9 +1,9 @@
 """Projection of action probabilities into the limits of a problem, and rounding to actions that are allowed.
 
 A projection clips every action to its range by the rules that are about it alone, as the authors' program does, and
-then shifts a sum that is too large by one multiple of its coefficients: where there is one sum, that is the point
-nearest to the clipped one. Rounding adds the most probable action first, as long as it is more probable than under the
-random policy and no rule of the problem is broken; where that leads nowhere, since some actions must be taken
+then shifts a sum that is too large, or too small, by one multiple of its coefficients: where there is one sum, that is
+the point nearest to the clipped one. Rounding adds the most probable action first, as long as it is more probable than
+under the random policy and no rule of the problem is broken; where that leads nowhere, since some actions must be taken
 together, sets of actions are searched. An action that is not allowed cannot leave this file.
 
 Program released with Cui, Marinescu, Khardon (2018); projections as in Duchi et al. (2008), "Efficient projections onto
@@ -85,7 +85,8 @@ def project(position: Array, low: Array, high: Array, weights: Array, bounds: Ar
     ----------
     position : (time, action, ...), of any number of copies.
     low, high : (time, action) or (1, action) range of each action.
-    weights, bounds : (sum, action) and (sum,) nonnegative coefficients of sums with upper bounds.
+    weights, bounds : (sum, action) and (sum,) coefficients of sums with upper bounds, of one sign in each sum: negative
+        ones are of a bound from below.
     """
     shape = position.shape
     position = position.reshape(*shape[:2], math.prod(shape[2:]))
@@ -107,7 +108,8 @@ def _shifted(position: Array, low: Array, high: Array, weights: Array, bound: Ar
     def over(shift: Array) -> tuple[Array, Array]:
         moved = position - weights[:, None] * shift[:, None]
         excess = total(jnp.clip(moved, low, high), weights) - bound
-        return excess, total((moved > low).astype(position.dtype), jnp.square(weights))
+        free = jnp.where(weights[:, None] > 0, moved > low, moved < high)
+        return excess, total(free.astype(position.dtype), jnp.square(weights))
 
     def newton(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         count, shift, excess, slope = state

@@ -89,6 +89,11 @@ class _Task(NamedTuple):
         """Probabilities within the limits."""
         return project(position, self.low, self.high, self.weights, self.bounds)
 
+    def least(self) -> Array:
+        """No action (time, action, 1), or as little as must be done: what is not allowed may be worth more."""
+        nothing = jnp.zeros((*self.low.shape, 1), self.low.dtype)
+        return self.inside(nothing) if np.any(np.asarray(self.weights) < 0) else nothing
+
     def values(self, position: Array, depth: int) -> Array:
         """Values (copy,) of actions (time, action, copy); those that are not searched are random."""
         later = jnp.broadcast_to(
@@ -212,7 +217,8 @@ def _task(
 ) -> _Task:
     rules = problem.rules
     least, most = rules.range(state)
-    limits = rules.bounds(state)
+    signed, limits = rules.sums(state)
+    random = random_policy_marginals(rules.weights, limits[: len(rules.weights)])
     first = np.arange(1 if mode == "original" else depth)[:, None] == 0
     now, low, high, weights, bounds, policy = (
         jnp.asarray(each, precision)
@@ -220,11 +226,16 @@ def _task(
             state,
             np.where(first, least, 0),
             np.where(first, most, 1),
-            rules.weights,
+            signed,
             limits,
-            random_policy_marginals(rules.weights, limits),
+            random,
         )
     )
+    if len(rules.least):  # of an action that must be taken, the random policy takes a share too
+        every = policy[None, :, None]
+        policy = project(every, jnp.zeros_like(every[..., 0]), jnp.ones_like(every[..., 0]), weights, bounds)[
+            0, :, 0
+        ]
     left, discount = jnp.asarray(steps_left, jnp.int32), jnp.asarray(problem.discount, precision)
     return _Task(_on_device(problem, precision), now, low, high, weights, bounds, policy, left, discount)
 
@@ -294,8 +305,9 @@ def _climbs(key: Array, task: _Task, copies: int, start: Any) -> _Climbs:
             raise ValueError("start has numbers that are no probabilities: expected 0 to 1")
         position[..., 0] = found[np.minimum(np.arange(free), len(found) - 1)]
     given = jnp.asarray(position, task.low.dtype)
+    resting = jnp.broadcast_to(task.least(), given.shape)
     begins = jnp.asarray(np.arange(copies) >= (0 if start is None else 1))
-    return _Climbs(given, begins, given, jnp.zeros((), jnp.int32), key)
+    return _Climbs(given, begins, resting, jnp.zeros((), jnp.int32), key)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
@@ -340,7 +352,7 @@ class _Decision:
         position = np.asarray(climbs.position, float)
         points = np.concatenate((position, np.asarray(climbs.resting, float)), -1)
         if not self.seen:
-            points = np.concatenate((points, np.zeros((*self.task.low.shape, 1))), -1)
+            points = np.concatenate((points, np.asarray(self.task.least(), float)), -1)
         points[0] = round_actions(self.rules, self.state, points[0], self.policy)
         fresh = []
         for copy, mark in enumerate(each.tobytes() for each in np.moveaxis(points, -1, 0)):

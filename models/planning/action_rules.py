@@ -44,6 +44,13 @@ class ActionRules(NamedTuple):
         """Upper bounds (sum,) of the sums of actions in a state (fluent,)."""
         return self._values(state, np.zeros((self.weights.shape[1], 1)))[: len(self.weights), 0]
 
+    def sums(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients (sum, action) and upper bounds (sum,) of all sums; from below, both have their signs changed."""
+        count = len(self.weights) + len(self.least)
+        bounds = self._values(state, np.zeros((self.weights.shape[1], 1)))[:count, 0]
+        signs = np.repeat([1.0, -1.0], [len(self.weights), len(self.least)])
+        return signs[:, None] * np.concatenate((self.weights, self.least)), signs * bounds
+
     def unmet(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """How far (copy,) actions (action, copy) of 0 and 1 are from a state's rules, a state (fluent,) or one a copy.
 

@@ -60,6 +60,18 @@ def test_the_projection_is_the_point_nearest_to_the_clipped_one(seed):
     np.testing.assert_allclose(found, wanted, atol=1e-8)
 
 
+def test_a_bound_from_below_adds_what_lacks_evenly():
+    """Of (0.9, 0.2, 0.1, 0) at least 2, the last forbidden: 0.9 goes to its most, the others share the rest."""
+    found = projected(
+        jnp.array([0.9, 0.2, 0.1, 0.0]).reshape(1, 4, 1),
+        np.zeros((1, 4)),
+        np.array([[1.0, 1, 1, 0]]),
+        -jnp.ones((1, 4)),
+        jnp.array([-2.0]),
+    )[0, :, 0]
+    np.testing.assert_allclose(found, [1, 0.55, 0.45, 0], atol=1e-6)
+
+
 def test_rounding_takes_the_largest_above_the_random_policy():
     rules = limited_actions(("s",), ("a", "b", "c"), 2)
     marginals = np.array([[0.9, 0.5, 0.1], [0.6, 0.9, 0.2], [0.7, 0.2, 0.3]])
