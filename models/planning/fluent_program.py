@@ -292,13 +292,14 @@ def _groups(rows: _Rows, members: list[int]) -> list[list[int]]:
     """Members of a level by their number of terms, apart where padding would cost more than another operation."""
     members = sorted(members, key=lambda number: len(_made(rows, number).terms))
     groups: list[list[int]] = [[]]
+    filled = 0
     for number in members:
         width = len(_made(rows, number).terms)
-        group = groups[-1]
-        padded = sum(width - len(_made(rows, each).terms) for each in group)
-        if padded > WORTH:
+        if width * len(groups[-1]) - filled > WORTH:
             groups.append([])
+            filled = 0
         groups[-1].append(number)
+        filled += width
     return groups
 
 
