@@ -108,10 +108,16 @@ class PredatorPreyWorld:
             raise ValueError(
                 f"data.states has cell {states.max()}: on a board of size {self.size} cells end before"
             )
+        lengths = np.asarray(data.lengths)[sequences[:, 0]].astype(int)
+        unknown = (states < 0) & (np.arange(states.shape[1]) < lengths[:, None])[..., None]
+        for game, time, predator in np.argwhere(unknown)[:1]:
+            raise ValueError(
+                f"data.states of sequence {sequences[game, predator]} is -1 at step {time}: demonstrations have no gaps"
+            )
         known = np.maximum(states, 0)
         cells = np.zeros((*states.shape[:2], NUM_PREDATORS + 1, 2), int)
         cells[:, :, :PREY] = np.stack(np.divmod(known, self.size), axis=-1)
-        return Replay(cells, np.asarray(actions, int), np.asarray(data.lengths)[sequences[:, 0]].astype(int))
+        return Replay(cells, np.asarray(actions, int), lengths)
 
     def record(self, states: np.ndarray, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
         """Roll-outs as `predator_prey.trajectories`: symbols of cell and move, cells, and moves."""
@@ -137,10 +143,21 @@ class PredatorPreyExperts:
     ----------
     roles : (sequence,) or (game, predator), hidden role of each predator, as `predator_prey.simulate` returns them.
     size, prey_stay : of the board and the prey.
+
+    Raises
+    ------
+    ValueError, TypeError : roles that are not integers from 0 to 3, four for each game.
     """
 
     def __init__(self, roles: Int[np.ndarray, "..."], size: int = 7, prey_stay: float = 0.2):
-        self.roles = read_array("roles", roles).reshape(-1, NUM_PREDATORS)
+        given = read_array("roles", roles)
+        if given.dtype.kind not in "iu" or not given.size or given.size % NUM_PREDATORS:
+            raise ValueError(
+                f"roles is {given.dtype} of shape {given.shape}: give integers, {NUM_PREDATORS} for each game"
+            )
+        if given.min() < 0 or given.max() >= NUM_PREDATORS:
+            raise ValueError(f"roles is in {given.min()}..{given.max()}: give 0 to {NUM_PREDATORS - 1}")
+        self.roles = given.reshape(-1, NUM_PREDATORS)
         self.policies, self.size = expert_policies(size, prey_stay=prey_stay), size
 
     def __call__(self, state: Cells, game: Int[np.ndarray, "game"]) -> Int[np.ndarray, "game predator"]:

@@ -17,7 +17,9 @@ CURE = "remove it, or choose another file"
 
 
 def check_path(path: str | os.PathLike, name: str = "checkpoint") -> None:
-    """Raise ValueError where no checkpoint could be written, before the fit starts."""
+    """Raise ValueError or TypeError where no checkpoint could be written, before the fit starts."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{name} is {type(path).__name__}: give a path")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise ValueError(f"{name} is {os.fspath(path)!r}, but there is no folder {folder!r}: create it first")

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, ExportsDraws, draw_in_chunks, one_chain, variational_attributes
-from ethogram.models.arguments import is_concrete, require_integer
+from ethogram.models.arguments import is_concrete, require_integer, require_key
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
@@ -46,6 +46,7 @@ class ConjugatePosterior:
 
     def sample(self, key: Array, num_draws: int) -> dict[str, Array]:
         """Independent draws of the parameters by site, with a leading axis of `num_draws`."""
+        require_key(key)
         require_integer("num_draws", num_draws, 1)
         numbers = sum(jnp.size(leaf) for leaf in jax.tree.leaves(self.blocks))
         return draw_in_chunks(functools.partial(_sample, self), key, num_draws, numbers)

@@ -7,6 +7,7 @@ Where the library is installed, its own classes come back.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -57,8 +58,8 @@ def team_from_episodes(
     Raises
     ------
     ValueError, TypeError
-        For games of other agents than the first, episodes of one game that differ in length, what is no episode, and
-        as ``Trajectories.from_list``; the message names the game and the agent.
+        For games of other agents than the first, episodes of one game that differ in length, numbers that are not
+        finite, other sizes than in the first episode, and what is no episode; the message names the game and the agent.
 
     Examples
     --------
@@ -74,13 +75,20 @@ def team_from_episodes(
     if not listed:
         raise ValueError("games is empty: give one game at least")
     names = list(listed[0])
-    seen, acted, kinds = [], [], []
+    if not names:
+        raise ValueError("game 0 is empty: give an episode of each agent")
+    given = Metadata() if metadata is None else metadata
+    if not isinstance(given, Metadata):
+        raise TypeError(f"metadata is {type(given).__name__}: give a Metadata")
+    places, seen, acted, kinds = [], [], [], []
     for number, game in enumerate(listed):
         if set(game) != set(names):
             raise ValueError(
                 f"game {number} has the agents {list(game)}, game 0 {names}: give the same in every game"
             )
-        parts = [_arrays(game[name], f"game {number}, agent {name!r}") for name in names]
+        here = [f"game {number}, agent {name!r}" for name in names]
+        parts = [_arrays(game[name], place) for name, place in zip(names, here, strict=True)]
+        places += here
         lengths = [len(acts) for _, acts in parts]
         if len(set(lengths)) > 1:
             raise ValueError(
@@ -93,15 +101,14 @@ def team_from_episodes(
         raise TypeError("some episodes have integer actions, others reals: give one kind")
     if last == "drop" or kinds[0]:
         seen = [obs[:-1] for obs in seen]
+    for place, obs, acts in zip(places, seen, acted, strict=True):
+        _check_episode(place, obs, acts, seen[0], acted[0])
     if kinds[0]:
         if last == "keep":
             raise ValueError(
                 "last is 'keep', but real-valued actions are features of every frame: use last='drop'"
             )
-        seen = [
-            np.concatenate([obs, acts.reshape(len(acts), -1)], axis=1)
-            for obs, acts in zip(seen, acted, strict=True)
-        ]
+        seen = [np.concatenate([obs, acts], axis=1) for obs, acts in zip(seen, acted, strict=True)]
     elif last == "keep":
         acted = [np.append(acts, -1) for acts in acted]
     numbers = np.arange(len(listed)) if group is None else read_array("group", group, 1)
@@ -109,7 +116,8 @@ def team_from_episodes(
         raise ValueError(
             f"group has shape {numbers.shape}, or repeats: give one number for each of {len(listed)} games"
         )
-    given = Metadata() if metadata is None else metadata
+    if numbers.dtype.kind in "if" and (numbers < 0).any():
+        raise ValueError(f"group has {numbers.min()}: give integers from 0")
     if given.agent_names is None and not all(isinstance(name, int) for name in names):
         given = dataclasses.replace(given, agent_names=tuple(str(name) for name in names))
     return Trajectories.from_list(
@@ -158,15 +166,26 @@ def team_to_episodes(
         raise ValueError(
             "data.actions is None: give action_dim, the number of last features that are actions"
         )
+    if data.actions is not None and action_dim is not None:
+        raise ValueError(f"data has actions, and action_dim is {action_dim}: leave it out, or data.actions")
     count, lengths = data.num_sequences, np.asarray(data.lengths)
     observed = np.asarray(data.observed)
     observations = np.asarray(data.observations)
-    ends = np.broadcast_to(read_array("terminal", terminal), (count,))
+    ends = read_array("terminal", terminal)
     if ends.dtype != bool:
         raise TypeError(f"terminal has dtype {ends.dtype}: give booleans")
-    earned = None if rewards is None else read_array("rewards", rewards, 2)
+    if ends.shape not in ((), (count,)):
+        raise ValueError(f"terminal has shape {ends.shape}: give one boolean, or ({count},)")
+    ends = np.broadcast_to(ends, (count,))
+    earned = None if rewards is None else read_array("rewards", rewards)
     if earned is not None and earned.shape != observed.shape:
         raise ValueError(f"rewards has shape {earned.shape}: give {observed.shape}, (sequence, time)")
+    if earned is not None and earned.dtype.kind not in "iuf":
+        raise TypeError(f"rewards has dtype {earned.dtype}: give numbers")
+    if earned is not None:
+        inside = np.arange(earned.shape[1]) < lengths[:, None] - 1
+        for sequence, step in np.argwhere(~np.isfinite(earned) & inside)[:1]:
+            raise ValueError(f"rewards of sequence {sequence} is {earned[sequence, step]} at step {step}")
     if action_dim is not None:
         require_integer("action_dim", action_dim, 1, observations.shape[2] - 1)
     make = _class_of_imitation(rewards is not None)
@@ -211,7 +230,7 @@ def _by_name(game: Any, number: int) -> dict[Any, Any]:
 
 
 def _arrays(episode: Any, place: str) -> tuple[np.ndarray, np.ndarray]:
-    """Observations (T + 1, feature) and actions of an episode."""
+    """Observations (T + 1, feature) and actions (T,) or (T, dim) of an episode."""
     for name in ("obs", "acts"):
         if not hasattr(episode, name):
             raise TypeError(
@@ -233,7 +252,22 @@ def _arrays(episode: Any, place: str) -> tuple[np.ndarray, np.ndarray]:
             raise TypeError(f"{place} has acts of shape {acts.shape}: give one integer a step, or reals")
         if (acts < 0).any():
             raise ValueError(f"{place} has action {acts.min()}: integer actions are 0 and up")
-    return obs.reshape(len(obs), -1), acts
+    else:
+        acts = acts.reshape(len(acts), math.prod(acts.shape[1:]))
+    return obs.reshape(len(obs), math.prod(obs.shape[1:])), acts
+
+
+def _check_episode(place: str, obs: np.ndarray, acts: np.ndarray, *first: np.ndarray) -> None:
+    """Raise ValueError unless what is kept of an episode is finite, and of the sizes of the first one."""
+    for name, array, like in zip(("obs", "acts"), (obs, acts), first, strict=True):
+        if array.shape[1:] != like.shape[1:]:
+            raise ValueError(
+                f"{name} of {place} have shape {array.shape[1:]}, of the first episode {like.shape[1:]}: give one size"
+            )
+        for step in np.argwhere(~np.isfinite(array))[:1, 0]:
+            raise ValueError(
+                f"{name} of {place} are not finite at step {step}: give the game without such steps"
+            )
 
 
 def _class_of_imitation(with_rewards: bool) -> Any:

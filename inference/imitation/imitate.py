@@ -135,15 +135,15 @@ def _read_roles(
 ) -> tuple[RoleHMM | None, ConjugateResult | None, np.ndarray | None, int]:
     """The model to learn roles by, a fit to begin with, known roles (game, agent), and the number of roles."""
     start = model_or_roles if isinstance(model_or_roles, ConjugateResult) else None
-    model = model_or_roles if start is None else start.posterior.model
+    model, name = (model_or_roles if start is None else start.posterior.model), "roles"
     if model is not None and not isinstance(model, RoleHMM):
         if isinstance(model, ConjugateModel | str):
             raise TypeError(
                 f"model_or_roles is {model!r}: give a RoleHMM, a ConjugateResult of one, or known roles (sequence,)"
             )
-        if isinstance(roles, str) and roles != "learned":
+        if not isinstance(roles, str) or roles != "learned":
             raise ValueError(f"model_or_roles has known roles, and roles is {roles!r}: give one of them")
-        model, roles = None, roles if not isinstance(roles, str) else model
+        model, roles, name = None, model, "model_or_roles"
     num_roles = num_agents if model is None else model.num_roles
     if num_roles < num_agents:
         raise ValueError(
@@ -157,20 +157,20 @@ def _read_roles(
         if model is None:
             raise ValueError("model_or_roles is None: roles='learned' needs a RoleHMM")
         return model, start, None, num_roles
-    labels = read_array("roles", roles, 1)
+    labels = read_array(name, roles)
     if labels.shape != (sequences.size,):
         raise ValueError(
-            f"roles has shape {labels.shape}: give one for each of the {sequences.size} sequences"
+            f"{name} has shape {labels.shape}: give one for each of the {sequences.size} sequences"
         )
     if labels.dtype.kind not in "iu":
-        raise TypeError(f"roles has dtype {labels.dtype}: give integers")
+        raise TypeError(f"{name} has dtype {labels.dtype}: give integers")
     held = labels.astype(int)[sequences]
     num_roles = max(num_roles, int(held.max()) + 1)
     if held.min() < 0:
-        raise ValueError(f"roles has {held.min()}: known roles are 0 and up")
+        raise ValueError(f"{name} has {held.min()}: known roles are 0 and up")
     ordered = np.sort(held, axis=1)
     for game in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))[:1]:
         raise ValueError(
-            f"roles of game {game} are {held[game].tolist()}: no two agents of a game share a role"
+            f"{name} of game {game} are {held[game].tolist()}: no two agents of a game share a role"
         )
     return None, None, held, num_roles

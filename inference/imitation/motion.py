@@ -17,10 +17,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
+from ethogram.models.arguments import is_concrete
+
 __all__ = [
     "RolledMotion",
     "Scenes",
     "by_role",
+    "check_scenes",
     "constant_velocity",
     "linear_step",
     "motion_features",
@@ -67,8 +70,45 @@ class RolledMotion(NamedTuple):
     counted: Array
 
 
+def check_scenes(scenes: Any) -> None:
+    """Raise ValueError or TypeError unless scenes have consistent shapes and, where not traced, finite numbers."""
+    if not isinstance(scenes, Scenes):
+        raise TypeError(f"scenes is {type(scenes).__name__}: give Scenes(positions, context, lengths)")
+    positions, context, lengths = map(np.shape, scenes)
+    if len(positions) != 4 or positions[3] != 2 or len(context) != 4 or context[3] != 2:
+        raise ValueError(
+            f"scenes have positions {positions} and context {context}: give (play, time, agent, 2) and "
+            "(play, time, object, 2)"
+        )
+    if context[:2] != positions[:2] or lengths != positions[:1] or not positions[0] or context[2] < 2:
+        raise ValueError(
+            f"scenes have positions {positions}, context {context} and lengths {lengths}: give the same plays and "
+            "times, one play at least, and a ball with one opponent at least"
+        )
+    if not is_concrete(*scenes):
+        return
+    frames = np.asarray(scenes.lengths)
+    if frames.dtype.kind not in "iu":
+        raise TypeError(f"scenes.lengths has dtype {frames.dtype}: give integers")
+    if frames.min() < 2 or frames.max() > positions[1]:
+        raise ValueError(f"scenes.lengths is in {frames.min()}..{frames.max()}: give 2 to {positions[1]}")
+    for name in ("positions", "context"):
+        array = np.asarray(getattr(scenes, name))
+        if not np.isfinite(array).all():
+            raise ValueError(f"scenes.{name}{np.argwhere(~np.isfinite(array))[0].tolist()} is not finite")
+
+
 def by_role(scenes: Scenes, play: np.ndarray, role: np.ndarray) -> Scenes:
-    """Scenes of the plays (map,), with agents in the order of their roles (map, agent), a permutation."""
+    """Scenes of the plays (map,), with agents in the order of their roles (map, agent), a permutation.
+
+    A ValueError where a row of `role` is no permutation.
+    """
+    play, role = np.asarray(play), np.asarray(role)
+    expected = (len(play), scenes.positions.shape[2])
+    if role.shape != expected:
+        raise ValueError(f"role has shape {role.shape}: give {expected}, (map, agent)")
+    for row in np.flatnonzero((np.sort(role, axis=1) != np.arange(expected[1])).any(axis=1))[:1]:
+        raise ValueError(f"role[{row}] is {role[row].tolist()}: give a permutation of 0 to {expected[1] - 1}")
     agents = np.argsort(role, axis=1)
     positions = np.take_along_axis(scenes.positions[play], agents[:, None, :, None], axis=2)
     return Scenes(positions, scenes.context[play], scenes.lengths[play])
@@ -88,7 +128,7 @@ def motion_features(position: Array, velocity: Array, objects: Array, object_vel
     near = [jnp.exp(-square / (2 * reach**2)) for reach in RANGES]
     opponents = [jnp.sum(each * away, axis=1) / reach for each, reach in zip(near, RANGES, strict=True)]
     parts = [
-        position / jnp.array([50.0, 30.0]),
+        position / jnp.array([50.0, 30.0], position.dtype),
         (position - position.mean(0)) / 20,
         velocity,
         jnp.broadcast_to(velocity.mean(0), velocity.shape),
@@ -120,11 +160,17 @@ def constant_velocity(
 
 def linear_step(parameters: Any, memory: Array, features: Array, velocity: Array) -> tuple[Array, Array]:
     """Linear autoregression: ``parameters`` (feature + 1, 2) of the change of velocity, the last row the intercept."""
+    if len(parameters) != features.shape[-1] + 1:
+        raise ValueError(
+            f"parameters have {len(parameters)} rows: give {features.shape[-1]} features and one"
+        )
     return memory, velocity + features @ parameters[:-1] + parameters[-1]
 
 
 def recurrent_step(parameters: Any, memory: Array, features: Array, velocity: Array) -> tuple[Array, Array]:
     """A gated recurrent unit (Cho et al. 2014), whose output is added to the last displacement."""
+    if memory.shape[-1] != len(parameters["output"]):
+        raise ValueError(f"num_units is {memory.shape[-1]}, but parameters have {len(parameters['output'])}")
     both = jnp.concatenate([features, memory], axis=-1)
     gates = jax.nn.sigmoid(both @ parameters["gates"] + parameters["gates_bias"])
     reset, update = jnp.split(gates, 2, axis=-1)
@@ -149,7 +195,6 @@ def new_recurrent(key: Array, num_roles: int, num_units: int) -> dict[str, Array
     }
 
 
-@functools.partial(jax.jit, static_argnames=("step", "num_units"))
 def roll_motion(
     step: Step,
     parameters: Any,
@@ -172,16 +217,50 @@ def roll_motion(
     num_units : size of the memory.
     before : positions (play, role, 2) and context (play, object, 2) one frame before the first, for the velocities
         there; None where nobody has a velocity yet.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For scenes of inconsistent shapes or with numbers that are not finite, a horizon below 1, and other arrays whose
+        shapes do not fit.
     """
-    positions, context = jnp.asarray(scenes.positions), jnp.asarray(scenes.context)
+    check_scenes(scenes)
+    num_plays, num_steps, num_roles, _ = scenes.positions.shape
+    for name, number, least in (("horizon", horizon, 1), ("phase", phase, -np.inf)):
+        if is_concrete(number) and (np.asarray(number).dtype.kind not in "iu" or np.any(number < least)):
+            raise ValueError(
+                f"{name} is {number}: give an integer{', at least 1' if name == 'horizon' else ''}"
+            )
+    shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "noise": (noise, (num_steps - 1, num_plays, num_roles, 2))
+    }
+    if before is not None:
+        shapes["before[0]"] = before[0], (num_plays, num_roles, 2)
+        shapes["before[1]"] = before[1], (num_plays, scenes.context.shape[2], 2)
+    for name, (array, expected) in shapes.items():
+        if array is not None and np.shape(array) != expected:
+            raise ValueError(f"{name} has shape {np.shape(array)}: give {expected}")
+    for leaf in jax.tree.leaves(parameters):
+        if np.shape(leaf)[:1] != (num_roles,):
+            raise ValueError(f"parameters have shape {np.shape(leaf)}: give {num_roles} roles first")
+    return _roll(step, parameters, scenes, horizon, phase, noise, num_units, before)
+
+
+@functools.partial(jax.jit, static_argnames=("step", "num_units"))
+def _roll(step, parameters, scenes, horizon, phase, noise, num_units, before):
+    given = (scenes.positions, scenes.context, parameters, noise, before)
+    dtype = jnp.result_type(float, *jax.tree.leaves(given))
+    positions, context = (jnp.asarray(x, dtype) for x in scenes[:2])
     num_plays, num_steps, num_roles, _ = positions.shape
     every = jax.vmap(step, in_axes=(0, 1, 1, 1), out_axes=(1, 1))
     phi = jax.vmap(motion_features)
     true, objects = jnp.moveaxis(positions, 1, 0), jnp.moveaxis(context, 1, 0)
-    first, objects_first = (true[0], objects[0]) if before is None else map(jnp.asarray, before)
+    first, objects_first = (
+        (true[0], objects[0]) if before is None else (jnp.asarray(x, dtype) for x in before)
+    )
     true_before = jnp.concatenate([first[None], true[:-1]])
     objects_before = jnp.concatenate([objects_first[None], objects[:-1]])
-    noise = jnp.zeros((num_steps - 1, 1, 1, 1), positions.dtype) if noise is None else jnp.asarray(noise)
+    noise = jnp.zeros((num_steps - 1, 1, 1, 1), dtype) if noise is None else jnp.asarray(noise, dtype)
     at_truth = jax.vmap(phi)(true, true - true_before, objects, objects - objects_before)
 
     def advance(carry, inputs):
@@ -196,7 +275,7 @@ def roll_motion(
         after = position + displacement + shock
         return (after, position, memory, true_memory), after
 
-    empty = jnp.zeros((num_plays, num_roles, num_units), positions.dtype)
+    empty = jnp.zeros((num_plays, num_roles, num_units), dtype)
     times = jnp.arange(num_steps - 1)
     inputs = (times, true[:-1], true_before[:-1], at_truth[:-1], objects[:-1], objects_before[:-1], noise)
     _, rolled = jax.lax.scan(advance, (true[0], first, empty, empty), inputs)

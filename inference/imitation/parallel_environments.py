@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ethogram.models.arguments import read_array
+
 __all__ = ["ActionSpace", "EnvironmentPool", "GameKey", "Moved", "check_environment", "read_space"]
 
 TOLERANCE = 1e-4
@@ -129,8 +131,23 @@ class EnvironmentPool:
         live, rewards, ended = self._advance(live, key[0], key[1], actions)
         after = (key[0], key[1] + 1, np.concatenate([history, actions[None]]).tobytes())
         observations = self._keep(after, live)
-        reached = ended if self.goal is None else bool(self.goal(observations, rewards))
-        return Moved(observations, reached, ended)
+        if observations.shape != expected.shape or not np.can_cast(
+            observations.dtype, expected.dtype, "same_kind"
+        ):
+            raise ValueError(
+                f"the environment of seed {key[0]} observes {observations.dtype} of shape {observations.shape} after "
+                f"{key[1] + 1} joint actions, and {expected.dtype} {expected.shape} before: give one type and size"
+            )
+        return Moved(
+            observations, ended if self.goal is None else self._reached(observations, rewards), ended
+        )
+
+    def _reached(self, observations: np.ndarray, rewards: np.ndarray) -> bool:
+        assert self.goal is not None
+        answer = np.asarray(self.goal(observations, rewards))
+        if answer.shape or answer.dtype != bool:
+            raise TypeError(f"goal returned {answer.dtype} of shape {answer.shape}: give True or False")
+        return bool(answer)
 
     def _played_again(
         self, key: GameKey, history: np.ndarray, expected: np.ndarray, needed: Collection[GameKey]
@@ -189,6 +206,8 @@ class EnvironmentPool:
         if rest:
             assert self.others is not None
             chosen = self.others(np.random.default_rng([seed, time]), live.seen)
+            if not isinstance(chosen, Mapping):
+                raise TypeError(f"others returned {type(chosen).__name__}: give actions by name, of {rest}")
             for name in rest:
                 if name not in chosen:
                     raise ValueError(f"others returned no action of {name!r}: give one for each of {rest}")
@@ -210,11 +229,14 @@ class EnvironmentPool:
         for name in self.agents:
             if name not in seen:
                 raise ValueError(f"the environment gave no observation of {name!r}")
-            if isinstance(seen[name], dict | tuple):
+            if isinstance(seen[name], Mapping | tuple):
                 raise TypeError(
                     f"the observation of {name!r} is {type(seen[name]).__name__}: flatten it to an array in a wrapper"
                 )
-            rows.append(np.ravel(seen[name]))
+            row = read_array(f"the observation of {name!r}", seen[name]).ravel()
+            if row.dtype.kind not in "biuf" or not np.isfinite(row).all():
+                raise ValueError(f"the observation of {name!r} is {row}: it must consist of finite numbers")
+            rows.append(row)
         if len({len(row) for row in rows}) > 1:
             sizes = {name: len(row) for name, row in zip(self.agents, rows, strict=True)}
             raise ValueError(

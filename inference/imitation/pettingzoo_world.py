@@ -21,7 +21,7 @@ from ethogram.inference.imitation.parallel_environments import (
     read_space,
 )
 from ethogram.inference.imitation.world import Replay, read_actions, sequences_of_games, take
-from ethogram.models.arguments import as_list, require_integer
+from ethogram.models.arguments import as_list, read_array, require_integer
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = ["PettingZooState", "PettingZooWorld"]
@@ -200,7 +200,9 @@ class PettingZooWorld:
             (row,) at their states; games are numbered by ascending seed, as in `imitate`.
         """
         require_integer("horizon", horizon, 1, self.max_steps)
-        seeds = np.sort(np.asarray(seeds))
+        if not callable(expert):
+            raise TypeError(f"expert is {type(expert).__name__}: give a function expert(state, game)")
+        seeds = read_array("seeds", seeds)
         if (
             seeds.ndim != 1
             or not seeds.size
@@ -210,6 +212,7 @@ class PettingZooWorld:
             raise ValueError(
                 f"seeds is {seeds.dtype} of shape {seeds.shape}, or repeats: give distinct integers (game,)"
             )
+        seeds = np.sort(seeds)
         if seeds[0] < 0 or seeds[-1] >= 2**31:
             raise ValueError(f"seeds is in {seeds[0]}..{seeds[-1]}: give integers from 0 to 2^31 - 1")
         state, active = self._begin(seeds.astype(np.int64)), np.arange(len(seeds))
@@ -256,13 +259,18 @@ class PettingZooWorld:
 
     def _seen_by_roles(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """What the role model sees of one game (time, agent, feature), real-valued actions last."""
-        seen = observations if self.role_features is None else self.role_features(observations, actions)
-        if np.shape(seen)[:2] != observations.shape[:2] or np.ndim(seen) != 3:
+        seen = observations
+        if self.role_features is not None:
+            seen = read_array("what role_features returned", self.role_features(observations, actions))
+        if seen.shape[:2] != observations.shape[:2] or seen.ndim != 3:
             raise ValueError(
-                f"role_features returned shape {np.shape(seen)}: give (time, agent, feature) for "
-                f"{observations.shape[:2]}"
+                f"role_features returned shape {seen.shape}: give (time, agent, feature) for {observations.shape[:2]}"
             )
-        return np.asarray(seen) if self.num_actions is not None else np.concatenate([seen, actions], axis=-1)
+        for time, agent, feature in np.argwhere(~np.isfinite(seen))[:1]:
+            raise ValueError(
+                f"role_features returned {seen[time, agent, feature]} at step {time}, agent {agent}, feature {feature}"
+            )
+        return seen if self.num_actions is not None else np.concatenate([seen, actions], axis=-1)
 
     def _recorded(
         self, observations: np.ndarray, actions: np.ndarray, lengths: np.ndarray, group: np.ndarray

@@ -53,7 +53,7 @@ def check_policy(policy: Any, choose: str, num_actions: int | None) -> None:
         raise TypeError(
             f"{came}, which has no fit(X, y, sample_weight): give an estimator or a factory of one"
         )
-    if not any(callable(getattr(made, name, None)) for name in ("predict", "predict_proba")):
+    if not _answers(made):
         raise TypeError(f"{came}, which has neither predict(X) nor predict_proba(X): define one")
     parameters = inspect.signature(made.fit).parameters
     if "sample_weight" not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -63,8 +63,10 @@ def check_policy(policy: Any, choose: str, num_actions: int | None) -> None:
         )
     if choose == "sample" and not callable(getattr(made, "predict_proba", None)):
         raise TypeError(f"{came} without predict_proba(X), which choose='sample' needs: use choose='mode'")
-    if num_actions is None and not callable(getattr(made, "predict", None)):
-        raise TypeError(f"{came} without predict(X), which real-valued actions need")
+    if num_actions is None and (choose == "sample" or not callable(getattr(made, "predict", None))):
+        raise TypeError(
+            f"{came}, and choose is {choose!r}: real-valued actions need predict(X) and choose='mode'"
+        )
 
 
 def describe_policy(policy: Any) -> list[Any]:
@@ -81,14 +83,21 @@ def describe_policy(policy: Any) -> list[Any]:
 
 
 def fit_policy(policy: Any, features: np.ndarray, actions: np.ndarray, weight: np.ndarray, role: int) -> Any:
-    """The policy after its training on rows (row, feature), (row,) or (row, dim), weighted by (row,)."""
+    """The policy after its training on rows (row, feature), (row,) or (row, dim), weighted by (row,).
+
+    It is what ``fit`` returns where that can be asked for actions, else the policy itself.
+    """
     if not len(features):
         raise ValueError(
             f"role {role} has no data: no agent holds it with a probability that counts; give fewer roles, or more "
             "demonstrations"
         )
     fitted = policy.fit(features, actions, sample_weight=weight)
-    return policy if fitted is None else fitted
+    return fitted if _answers(fitted) else policy
+
+
+def _answers(policy: Any) -> bool:
+    return any(callable(getattr(policy, name, None)) for name in ("predict", "predict_proba"))
 
 
 def choose_actions(
@@ -110,10 +119,12 @@ def choose_actions(
         answer = np.asarray(policy.predict(features))
     if num_actions is None:
         answer = answer.reshape(count, -1) if answer.shape[:1] == (count,) else answer
-        if answer.ndim != 2 or answer.dtype.kind not in "iuf" or not np.isfinite(answer).all():
+        if answer.ndim != 2 or answer.dtype.kind not in "iuf":
             raise ValueError(
-                f"{origin} answered {answer.dtype} {answer.shape}, or numbers that are not finite"
+                f"{origin} answered {answer.dtype} of shape {answer.shape} for {count} rows: give reals ({count}, dim)"
             )
+        for row, dim in np.argwhere(~np.isfinite(answer))[:1]:
+            raise ValueError(f"{origin} answered {answer[row, dim]} at row {row}: actions must be finite")
         return answer.astype(float)
     if answer.shape != (count,):
         raise ValueError(f"{origin} answered shape {answer.shape} for {count} rows: give one action for each")

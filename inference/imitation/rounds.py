@@ -23,7 +23,7 @@ from ethogram.inference.imitation.role_maps import (
     weighted_maps,
 )
 from ethogram.inference.imitation.roll_outs import RollOut, roll_out
-from ethogram.inference.imitation.world import observe, read_actions, record, replay, take
+from ethogram.inference.imitation.world import observe, read_actions, record, replay, require_state, take
 from ethogram.inference.roles.assignment import infer_roles, role_log_likelihood
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.roles.role_hmm import RoleHMM
@@ -105,7 +105,7 @@ class Rounds:
             while state.round < rounds:
                 try:
                     state = self._round(state)
-                except (ValueError, TypeError) as error:
+                except Exception as error:
                     error.add_note(f"in round {state.round + 1} of {rounds}")
                     raise
                 save(state)
@@ -279,11 +279,17 @@ class Rounds:
             answers = read_actions("expert", self.expert(visited, game), len(game), self.world)
         else:
             answers = self.replay.actions[game, start[1][row] + time]
-        differences = rolled.actions[inside] != answers
+        chosen, dims = rolled.actions[inside], self.demonstrated_actions.shape[2:]
+        for origin, actions in {"the policies": chosen, "expert": answers}.items():
+            if actions.shape[2:] != dims:
+                raise ValueError(
+                    f"{origin} returned actions of {actions.shape[2:]} numbers, the demonstrations have {dims}"
+                )
+        differences = chosen != answers
         if self.world.num_actions is None:
-            differences = np.linalg.norm(rolled.actions[inside] - answers, axis=-1)
+            differences = np.linalg.norm(chosen - answers, axis=-1)
         leaves = [np.concatenate(x) for x in zip(state.leaves, jax.tree.leaves(visited), strict=True)]
-        answers = np.concatenate([state.actions, answers.astype(state.actions.dtype)])
+        answers = np.concatenate([state.actions, answers])
         return leaves, answers, np.concatenate([state.game, game]), float(differences.mean())
 
     def _learn_structure(
@@ -304,6 +310,7 @@ class Rounds:
                 raise ValueError(
                     f"world.reset returned a state of shape {np.shape(leaf)}: give {count} games first"
                 )
+        require_state(first, "world.reset")
         limits = np.full(count, self.settings.horizon)
         return roll_out(self.world, policies, roles, first, rng, limits, self.settings.choose)
 

@@ -177,12 +177,18 @@ class Stages:
         _, maps = self.probability(state)
         pieces = windows(by_role(self.scenes, maps.game, maps.role), _weight_of_roles(maps))
         parameters, loss = _train(state.parameters, pieces, horizon, **self.settings._asdict())
+        loss = np.asarray(loss)
+        if not all(np.isfinite(x).all() for x in (loss, *parameters.values())):
+            raise ValueError(
+                f"the loss of horizon {horizon} is {loss[-1]} after {len(loss)} steps, or parameters are not finite: "
+                "give a smaller learning_rate"
+            )
         fit = state.fit
         if fit is not None:
             fit = self._learn_structure(
                 jax.random.fold_in(self.key_roles, stage), fit, maps, parameters, horizon
             )
-        losses = np.concatenate([state.loss, np.asarray(loss)[None]])
+        losses = np.concatenate([state.loss, loss[None]])
         return MotionState(self.horizons[: stage + 1], parameters, losses, state.log_likelihood, fit)
 
     def _learn_structure(
@@ -201,8 +207,8 @@ class Stages:
         of_agents -= of_agents.mean(axis=2, keepdims=True)
         sequences = sequences_of_games(self.data, of_agents.shape[2])
         observations = np.array(self.data.observations)
-        width = observations.shape[1]
-        observations[sequences] = of_agents.swapaxes(1, 2)[:, :, :width]
+        width = min(observations.shape[1], of_agents.shape[1])
+        observations[sequences, :width] = of_agents.swapaxes(1, 2)[:, :, :width]
         observations[~np.asarray(self.data.observed)] = 0
         engine = ConjugateSVI(fit.posterior.model)
         data = self.data._replace(observations=observations)

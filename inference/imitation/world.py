@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import read_array, require_integer
 from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories
 
@@ -24,7 +24,7 @@ __all__ = [
     "read_actions",
     "record",
     "replay",
-    "require_finite_state",
+    "require_state",
     "sequences_of_games",
     "step",
     "take",
@@ -62,7 +62,10 @@ class World(Protocol):
         """First states of `num_games` fresh games."""
 
     def step(self, rng: np.random.Generator, state: Any, actions: np.ndarray) -> tuple[Any, np.ndarray]:
-        """States after the joint actions (game, agent), and whether each game has reached its goal (game,)."""
+        """States after the joint actions (game, agent), and whether each game has reached its goal (game,).
+
+        States have the types of those of `reset` and `replay`: reals are not stored in integers.
+        """
 
     def observe(self, roles: np.ndarray, state: Any) -> np.ndarray:
         """Features (game, agent, feature) of each agent in its role.
@@ -86,6 +89,8 @@ METHODS = ("reset", "step", "observe", "replay", "record")
 
 def check_world(world: Any) -> None:
     """Raise TypeError or ValueError unless a world has the methods and sizes of `World`."""
+    if isinstance(world, type):
+        raise TypeError(f"world is the class {world.__name__}: give an object of it")
     missing = [name for name in METHODS if not callable(getattr(world, name, None))]
     if missing:
         raise TypeError(
@@ -153,16 +158,16 @@ def replay(world: Any, data: Trajectories, sequences: Int[np.ndarray, "game agen
             raise ValueError(
                 f"world.replay returned a state of shape {np.shape(leaf)}: give (game, time) = {inside.shape} first"
             )
-    flat = take(states, inside)
-    require_finite_state(flat, "world.replay")
+    require_state(take(states, inside), "world.replay")
     actions = np.asarray(actions)
-    read_actions("world.replay", actions[inside], int(lengths.sum()), world)
-    return Replay(states, actions, lengths)
+    legal = read_actions("world.replay", actions[inside], int(lengths.sum()), world)
+    # Answers of experts are stored beside these, and may not fit into a narrower type.
+    return Replay(states, actions.astype(legal.dtype), lengths)
 
 
 def observe(world: Any, roles: Int[np.ndarray, "game agent"], state: Any) -> np.ndarray:
     """Checked features (game, agent, feature)."""
-    features = np.asarray(world.observe(roles, state))
+    features = read_array("what world.observe returned", world.observe(roles, state))
     if features.ndim != 3 or features.shape[:2] != roles.shape:
         raise ValueError(
             f"world.observe returned shape {features.shape}: give (game, agent, feature) for {roles.shape}"
@@ -189,12 +194,16 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
     tree, expected = (str(jax.tree.structure(x)) for x in (after, state))
     if tree != expected:
         raise ValueError(f"world.step returned a state of structure {tree}, expected {expected}")
+    require_state(after, "world.step")
     for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
-        if np.shape(new) != np.shape(old):
-            raise ValueError(
-                f"world.step returned a state of shape {np.shape(new)}, expected {np.shape(old)}"
+        came, before = np.asarray(new), np.asarray(old)
+        if came.shape != before.shape:
+            raise ValueError(f"world.step returned a state of shape {came.shape}, expected {before.shape}")
+        if not np.can_cast(came.dtype, before.dtype, "same_kind"):
+            raise TypeError(
+                f"world.step returned a state of {came.dtype} after one of {before.dtype}, which would be rounded: "
+                "let reset and replay return the same type"
             )
-    require_finite_state(after, "world.step")
     done = np.asarray(done)
     if done.shape != (len(actions),) or done.dtype != bool:
         raise ValueError(
@@ -245,9 +254,12 @@ def read_actions(origin: str, actions: Any, num_rows: int, world: Any) -> np.nda
     return array.astype(np.int64)
 
 
-def require_finite_state(state: Any, origin: str) -> None:
-    """Raise ValueError where a state has NaN or an infinite number."""
-    for leaf in jax.tree.leaves(state):
+def require_state(state: Any, origin: str) -> None:
+    """Raise TypeError or ValueError where a state has no array, or NaN or an infinite number."""
+    leaves = jax.tree.leaves(state)
+    if not leaves:
+        raise TypeError(f"{origin} returned the state {state!r}: give arrays that lead with the games")
+    for leaf in leaves:
         array = np.asarray(leaf)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             place = np.argwhere(~np.isfinite(array))[0].tolist()

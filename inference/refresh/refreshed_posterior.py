@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference import storage
-from ethogram.inference.draws import Draws, flat_draws, library_attributes
-from ethogram.models.arguments import is_concrete, require_integer
+from ethogram.inference.draws import Draws, library_attributes
+from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.arguments import is_concrete
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.model_object import model_object
@@ -22,7 +21,7 @@ DRAWS_FROM = "NUTS, with starts drawn from a variational fit, and labels matched
 
 
 @model_object
-class RefreshedPosterior:
+class RefreshedPosterior(SampledPosterior):
     """Posterior draws of several chains, with the labels of the fit at which the chains started.
 
     Parameters
@@ -41,9 +40,6 @@ class RefreshedPosterior:
         chains or draws differ.
     """
 
-    model: Any
-    sites: dict[str, np.ndarray]
-    statistics: dict[str, np.ndarray]
     ess: float
     r_hat: float
 
@@ -53,26 +49,10 @@ class RefreshedPosterior:
         if is_concrete(*jax.tree.leaves((self.model, self.sites, self.statistics))):
             _check_sites(self.model, self.sites, self.statistics)
 
-    def sample(self, key: Array, num_draws: int) -> dict[str, np.ndarray]:
-        """Draws (num_draws, ...) by site, picked at random: without repetition where there are enough."""
-        require_integer("num_draws", num_draws, 1)
-        flat = flat_draws(self.sites)
-        count = len(next(iter(flat.values())))
-        rows = np.asarray(jax.random.choice(key, count, (num_draws,), replace=num_draws > count))
-        return {name: site[rows] for name, site in flat.items()}
-
-    def mean(self) -> dict[str, np.ndarray]:
-        """Means of all draws by site."""
-        return {name: site.mean(axis=(0, 1)) for name, site in self.sites.items()}
-
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """All draws of all chains, whatever `num_draws` is."""
         attributes = library_attributes() | {"draws_from": DRAWS_FROM}
         return Draws(self.model, self.sites, self.statistics, {}, attributes)
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Write draws, statistics and model to one file, atomically; read it with ``ethogram.load``."""
-        storage.write(path, {"posterior": self})
 
 
 def _check_sites(model: ConjugateModel, sites: Any, statistics: Any) -> None:

@@ -9,6 +9,11 @@ from importlib import import_module
 from typing import Any
 
 _ROOMS = {
+    "ethogram.fits": (
+        "Fit",
+        "fit",
+        "load",
+    ),
     "ethogram.inference.choices": (
         "PXDA",
         "predict_choice_probabilities",
@@ -106,7 +111,6 @@ _SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "ro
 _ALIASES = {
     "Constraints": "IntentConstraints",
     "inducing_points": "select_inducing_points",
-    "load": "load_posterior",
 }
 """Former names, which scripts still use, and what they are called now."""
 

@@ -7,6 +7,9 @@ from ethogram import networks as networks
 from ethogram import planning as planning
 from ethogram import rewards as rewards
 from ethogram import roles as roles
+from ethogram.fits import Fit as Fit
+from ethogram.fits import fit as fit
+from ethogram.fits import load as load
 from ethogram.inference.choices import PXDA as PXDA
 from ethogram.inference.choices import predict_choice_probabilities as predict_choice_probabilities
 from ethogram.inference.choices import summarize_choices as summarize_choices
@@ -65,5 +68,4 @@ from ethogram.models.roles import RoleHMM as RoleHMM
 
 Constraints = IntentConstraints
 inducing_points = select_inducing_points
-load = load_posterior
 __version__: str

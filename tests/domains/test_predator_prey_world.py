@@ -91,6 +91,16 @@ def test_other_boards_and_data_are_refused(recorded):
         PredatorPreyWorld(3).replay(data)
     with pytest.raises(ValueError, match=r"data\.states or data\.actions is None"):
         PredatorPreyWorld(SIZE).replay(data._replace(states=None))
+    gap = np.array(data.states)
+    gap[5, 1] = -1
+    with pytest.raises(ValueError, match=r"data\.states of sequence 5 is -1 at step 1"):
+        PredatorPreyWorld().replay(data._replace(states=gap))
+    for roles, message in [
+        (np.zeros(5, int), r"roles is int64 of shape \(5,\): give integers, 4 for each game"),
+        (np.array([0, 1, 2, 4]), r"roles is in 0\.\.4: give 0 to 3"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            PredatorPreyExperts(roles)
 
 
 def test_forests_with_true_roles_catch_the_prey_and_without_structure_they_do_not(recorded):

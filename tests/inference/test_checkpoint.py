@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -237,6 +238,11 @@ def test_broken_files_and_bad_paths_are_named(symbol_model, symbols, tmp_path):
     with pytest.raises(ValueError, match=r"there is no folder .*nowhere': create it first"):
         fit(model, data, 2, checkpoint=tmp_path / "nowhere" / "fit.ckpt")
     checkpoint_module.check_path("fit.ckpt")
+    spec = importlib.util.spec_from_file_location("unchecked_checkpoint", checkpoint_module.__file__)
+    unchecked = importlib.util.module_from_spec(spec)  # as users have it: types are not checked at a call
+    spec.loader.exec_module(unchecked)
+    with pytest.raises(TypeError, match="checkpoint is int: give a path"):
+        unchecked.check_path(3)
 
 
 def test_the_state_of_another_class_is_refused(tmp_path):

@@ -99,7 +99,7 @@ def test_the_classes_of_the_library_come_back_where_it_is_installed(monkeypatch)
     assert type(team_to_episodes(data, rewards=np.zeros((4, 6)))[0]) is rewarded
 
 
-def test_what_is_no_team_is_named():
+def test_what_is_no_team_is_named(unchecked):
     made = games()
     wing = made[0]["wing"]
     cases = [
@@ -113,9 +113,28 @@ def test_what_is_no_team_is_named():
         (ValueError, "game 0, agent 0 has action -1", [[wing._replace(acts=-np.ones(3, int))]]),
         (TypeError, "some episodes have integer actions", [[wing, games(real=True)[0]["wing"]]]),
     ]
+    back, broken = made[0]["back"], wing.obs.copy()
+    broken[2, 1] = np.nan
+    cases += [
+        (ValueError, "game 0 is empty: give an episode of each agent", [{}]),
+        (ValueError, "obs of game 0, agent 1 are not finite at step 2", [[wing, back._replace(obs=broken)]]),
+        (ValueError, "acts of game 0, agent 0 are not finite", [[wing._replace(acts=np.full(3, np.nan))]]),
+        (
+            ValueError,
+            r"obs of game 1, agent 0 have shape \(1,\)",
+            [[wing], [wing._replace(obs=wing.obs[:, :1])]],
+        ),
+    ]
     for error, message, given in cases:
         with pytest.raises(error, match=message):
             team_from_episodes(given)
+    broken[:] = wing.obs
+    broken[-1] = np.nan
+    team_from_episodes([[wing._replace(obs=broken)]])  # the last observation is dropped
+    with pytest.raises(TypeError, match="metadata is "):
+        unchecked("episodes").team_from_episodes(made, metadata={"name": "games"})
+    with pytest.raises(ValueError, match="group has -1: give integers from 0"):
+        team_from_episodes(made, group=[-1, 3])
     with pytest.raises(ValueError, match="one number for each of 2 games"):
         team_from_episodes(made, group=[1, 1])
     with pytest.raises(ValueError, match="use last='drop'"):
@@ -129,5 +148,13 @@ def test_what_is_no_team_is_named():
         team_to_episodes(data._replace(actions=None))
     with pytest.raises(ValueError, match="rewards has shape"):
         team_to_episodes(data, rewards=np.zeros((4, 5)))
+    with pytest.raises(TypeError, match="rewards has dtype <U1"):
+        team_to_episodes(data, rewards=np.full((4, 6), "x"))
+    with pytest.raises(ValueError, match="rewards of sequence 0 is nan at step 0"):
+        team_to_episodes(data, rewards=np.full((4, 6), np.nan))
+    with pytest.raises(ValueError, match="data has actions, and action_dim is 1"):
+        team_to_episodes(data, action_dim=1)
     with pytest.raises(TypeError, match="terminal has dtype"):
         team_to_episodes(data, terminal=1)
+    with pytest.raises(ValueError, match=r"terminal has shape \(2,\): give one boolean, or \(4,\)"):
+        team_to_episodes(data, terminal=[True, False])

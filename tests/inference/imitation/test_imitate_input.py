@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
 import jax
 import numpy as np
 import pytest
@@ -21,13 +18,8 @@ def made(ring):
 
 
 @pytest.fixture(scope="module")
-def imitate():
-    """As users have it: in a module whose types are not checked when it is called."""
-    checked = importlib.import_module("ethogram.inference.imitation.imitate")
-    spec = importlib.util.spec_from_file_location("unchecked_imitate", checked.__file__)
-    unchecked = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(unchecked)
-    return unchecked.imitate
+def imitate(unchecked):
+    return unchecked("imitate").imitate
 
 
 @pytest.fixture
@@ -137,6 +129,8 @@ def changed(ring, **methods):
 def test_worlds_have_their_methods(ring, run):
     with pytest.raises(TypeError, match="without reset, step, observe, replay, record"):
         run(world=object())
+    with pytest.raises(TypeError, match="world is the class Ring: give an object of it"):
+        run(world=ring.Ring)
     with pytest.raises(ValueError, match=r"world\.num_agents must be at least 1"):
         run(world=changed(ring, num_agents=0))
 
@@ -149,6 +143,12 @@ def test_answers_of_worlds_are_checked(ring, run):
 
     def nan_state(self, rng, state, actions):
         return np.full(state.shape, np.nan), np.zeros(len(state), bool)
+
+    def between_cells(self, rng, state, actions):
+        return state + 0.5, np.zeros(len(state), bool)
+
+    def nowhere(self, rng, num_games):
+        return np.full((num_games, 2), np.nan)
 
     def short_goals(self, rng, state, actions):
         return state, np.zeros(1)
@@ -166,15 +166,60 @@ def test_answers_of_worlds_are_checked(ring, run):
         ({"observe": nan_features}, r"world\.observe returned nan for game \d+, agent \d, feature 0"),
         ({"observe": flat}, r"world\.observe returned shape \(\d+, 2\)"),
         ({"step": nan_state}, r"world\.step returned nan in its state"),
+        ({"step": between_cells}, r"world\.step returned a state of float64 after one of int"),
         ({"step": short_goals}, r"world\.step returned goals as float64"),
+        (
+            {"observe": lambda self, roles, state: [[1, 2], [3]]},
+            r"world\.observe returned has rows of different",
+        ),
         ({"replay": illegal}, r"world\.replay returned action [345] at row 0"),
         ({"replay": longer}, r"world\.replay returned lengths"),
         ({"reset": lambda self, rng, n: np.zeros((n + 1, 2), int)}, r"world\.reset returned a state"),
+        ({"reset": nowhere}, r"world\.reset returned nan in its state at \[0, 0\]"),
+        ({"reset": lambda self, rng, n: None}, r"world\.reset returned the state None: give arrays"),
         ({"num_actions": 2}, r"world\.replay returned action 2"),
     ]
     for methods, message in cases:
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             run(world=changed(ring, **methods))
+
+
+def test_answers_of_experts_are_kept_whatever_type_the_demonstrations_have(ring, run):
+    """Action 200 is none that 8 bits can hold."""
+
+    def narrow(self, data):
+        games = ring.Ring().replay(data)
+        return games._replace(actions=games.actions.astype(np.int8))
+
+    class Remembers(ring.Majority):
+        def fit(self, X, y, sample_weight):
+            self.seen = set(y.tolist())
+
+        def predict(self, X):
+            return np.zeros(len(X), int)
+
+    answers = {"expert": lambda state, game: np.full(state.shape, 200), "rounds": 2}
+    found = run(world=changed(ring, replay=narrow, num_actions=201), policy=Remembers, **answers)
+    assert max(found.policies[0].seen) == 200 and min(found.policies[0].seen) >= 0
+
+
+def test_what_fit_returns_is_the_policy_only_if_it_acts(ring, run):
+    class History(ring.Majority):
+        def fit(self, X, y, sample_weight):
+            super().fit(X, y, sample_weight)
+            return {"loss": [1.0]}
+
+    assert run(policy=History()).loss == run().loss
+
+
+def test_errors_of_others_say_in_which_round(ring, run):
+    class Failing(ring.Majority):
+        def predict(self, X):
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError) as caught:
+        run(policy=Failing())
+    assert caught.value.__notes__ == ["in round 1 of 1"]
 
 
 def test_answers_of_experts_are_checked(run):
@@ -212,10 +257,11 @@ def test_roles_are_checked(made, run):
     same = roles.copy()
     same[3] = 1
     cases = [
-        ({"roles": same.ravel()}, ValueError, r"roles of game 3 are \[1, 1\]"),
-        ({"roles": roles.ravel()[:-1]}, ValueError, r"roles has shape \(23,\)"),
-        ({"roles": roles.ravel() - 1}, ValueError, "roles has -1"),
-        ({"roles": roles.ravel() * 1.0}, TypeError, "roles has dtype float64"),
+        ({"model_or_roles": same.ravel()}, ValueError, r"model_or_roles of game 3 are \[1, 1\]"),
+        ({"roles": roles.ravel()[:-1], "model_or_roles": None}, ValueError, r"roles has shape \(23,\)"),
+        ({"model_or_roles": roles.ravel() - 1}, ValueError, "model_or_roles has -1"),
+        ({"model_or_roles": roles.ravel() * 1.0}, TypeError, "model_or_roles has dtype float64"),
+        ({"roles": 1 - roles.ravel()}, ValueError, "model_or_roles has known roles, and roles is array"),
         ({"roles": "random"}, ValueError, "model_or_roles has known roles, and roles is 'random'"),
         ({"roles": "random", "model_or_roles": None}, ValueError, "roles must be 'learned', 'shuffled'"),
         ({"model_or_roles": None}, ValueError, "roles='learned' needs a RoleHMM"),

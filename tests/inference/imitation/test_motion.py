@@ -22,7 +22,7 @@ from ethogram.inference.imitation import (
     roll_motion,
     stay_still,
 )
-from ethogram.inference.imitation.motion import motion_features, num_features
+from ethogram.inference.imitation.motion import motion_features, new_recurrent, num_features
 from ethogram.inference.imitation.stages import Stages, windows
 from ethogram.models.data.trajectories import Trajectories
 
@@ -188,7 +188,7 @@ def test_linear_policies_with_learned_roles_recover_the_motion_and_shuffled_ones
 @pytest.mark.slow
 def test_recurrent_policies_learn_roles_and_motion():
     scenes, roles = drawn()
-    data = sequences(scenes)
+    data = sequences(scenes).centred()
     model = ethogram.RoleHMM(AGENTS, ethogram.GaussianEmission(2), exclusive="per_sequence")
     settings = {
         "horizons": (1, 3),
@@ -242,7 +242,7 @@ def equal(one, two):
 def test_a_run_of_learned_roles_that_was_broken_off_goes_on(tmp_path, monkeypatch):
     scenes, _ = drawn()
     model = ethogram.RoleHMM(AGENTS, ethogram.GaussianEmission(2), exclusive="per_sequence")
-    call = (jax.random.key(0), model, scenes, sequences(scenes))
+    call = (jax.random.key(0), model, scenes, sequences(scenes).centred())
     settings = {"num_steps": 3, "num_units": 2, "progress_bar": False}
     whole = imitate_motion(*call, horizons=(1, 2, 2), **settings)
     path = tmp_path / "run.npz"
@@ -299,8 +299,9 @@ def test_checkpoints_resume_extend_and_refuse_what_is_not_theirs(tmp_path, monke
         run((1,), checkpoint=tmp_path / "nowhere" / "run.npz")
 
 
-def test_scenes_are_checked():
+def test_scenes_are_checked(unchecked):
     scenes, _ = drawn()
+    learn = unchecked("imitate_motion").imitate_motion
     wrong = scenes.positions.copy()
     wrong[2, 3, 1, 0] = np.nan
     cases = [
@@ -308,11 +309,95 @@ def test_scenes_are_checked():
         (scenes._replace(lengths=scenes.lengths + 1), r"scenes\.lengths is in 11\.\.15"),
         (scenes._replace(context=scenes.context[:, :, :1]), "one opponent at least"),
         (scenes._replace(context=scenes.context[:, 1:]), "the same plays and times"),
+        (Scenes(*(part[:0] for part in scenes)), "one play at least"),
+        (scenes._replace(lengths=scenes.lengths * 1.0), r"scenes\.lengths has dtype float64: give integers"),
+        (tuple(scenes), "scenes is tuple: give Scenes"),
     ]
     for given, message in cases:
-        with pytest.raises(ValueError, match=message):
-            imitate_motion(jax.random.key(0), None, given, None, roles="shuffled")
+        with pytest.raises((ValueError, TypeError), match=message):
+            learn(jax.random.key(0), None, given, None, roles="shuffled")
     with pytest.raises(ValueError, match="roles='learned' needs both"):
         imitate_motion(jax.random.key(0), None, scenes, None)
     with pytest.raises(ValueError, match="horizons must be at least 1"):
         imitate_motion(jax.random.key(0), None, scenes, None, roles="shuffled", horizons=(0,))
+    for wrong, message in [
+        ({"horizons": 3}, "horizons is int: give a list"),
+        ({"learning_rate": np.nan}, "learning_rate must be greater than 0, not nan"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0, not -1"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=message):
+            learn(jax.random.key(0), None, scenes, None, roles="shuffled", **wrong)
+
+
+def test_data_are_those_of_the_scenes(unchecked):
+    scenes, _ = drawn()
+    data, shorter = sequences(scenes), scenes._replace(lengths=scenes.lengths - 1)
+    model = ethogram.RoleHMM(AGENTS, ethogram.GaussianEmission(2), exclusive="per_sequence")
+    learn = unchecked("imitate_motion").imitate_motion
+    turned = scenes._replace(positions=scenes.positions[:, :, ::-1])
+    cases = [
+        (model, sequences(shorter).centred(), "data have 9 frames of play 0, the scenes 10"),
+        (model, data, r"data\.observations of play 0 are .* m from .* give data\.centred\(\)"),
+        (model, sequences(turned).centred(), r"data\.observations of play 0 are .* at time 0"),
+        (model, [data], "data is list: give Trajectories"),
+        ("model", data, "model is str: give a RoleHMM"),
+    ]
+    for found, given, message in cases:
+        with pytest.raises((ValueError, TypeError), match=message):
+            learn(jax.random.key(0), found, scenes, given)
+
+
+def test_a_loss_that_is_not_finite_is_no_result():
+    scenes, _ = drawn(plays=3)  # the program of another test
+    settings = {"roles": "shuffled", "num_steps": 2, "num_units": 2, "progress_bar": False}
+    with pytest.raises(ValueError, match="the loss of horizon 1 is nan after 2 steps"):
+        imitate_motion(jax.random.key(0), None, scenes, None, horizons=(1,), learning_rate=1e200, **settings)
+
+
+def test_roll_outs_and_fits_of_motion_name_what_does_not_fit():
+    scenes, roles = drawn(plays=3)
+    nothing, few = np.zeros(AGENTS), np.zeros((AGENTS, 5, 2))
+    shock = np.zeros((TIME - 2, 3, AGENTS, 2))
+    cases = [
+        (lambda: roll_motion(stay_still, nothing, scenes, 0), "horizon is 0: give an integer, at least 1"),
+        (lambda: roll_motion(stay_still, nothing, scenes, 1.5), "horizon is 1.5"),
+        (
+            lambda: roll_motion(stay_still, nothing[:2], scenes, 2),
+            r"parameters have shape \(2,\): give 3 roles",
+        ),
+        (
+            lambda: roll_motion(stay_still, nothing, scenes, 2, 0, shock),
+            r"noise has shape .* give \(13, 3, 3, 2\)",
+        ),
+        (lambda: roll_motion(linear_step, few, scenes, 2), "parameters have 5 rows"),
+        (
+            lambda: roll_motion(recurrent_step, new_recurrent(jax.random.key(0), AGENTS, 4), scenes, 2),
+            "num_units is 1, but parameters have 4",
+        ),
+        (lambda: fit_linear_motion(scenes, ridge=0.0), "ridge must be greater than 0"),
+        (lambda: fit_linear_motion(scenes, np.ones((3, 1))), r"weight has shape \(3, 1\): give \(3, 3\)"),
+        (lambda: fit_linear_motion(scenes, -np.ones((3, 3))), "weight must be finite, and not negative"),
+        (lambda: by_role(scenes, np.arange(3), np.zeros((3, 3), int)), r"role\[0\] is \[0, 0, 0\]"),
+        (lambda: by_role(scenes, np.arange(2), roles), r"role has shape \(3, 3\): give \(2, 3\)"),
+        (
+            lambda: residual_scale(stay_still, nothing, scenes._replace(lengths=np.full(3, 2))),
+            "errors of a step need three frames",
+        ),
+    ]
+    for call, message in cases:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("positions", "context"), [(int, int), (np.float32, float), (np.float32, np.float32)]
+)
+def test_positions_and_context_may_have_any_types(positions, context):
+    scenes, _ = drawn(plays=3)
+    parts = [scenes.positions.round().astype(positions), scenes.context.round().astype(context)]
+    nothing = np.zeros((AGENTS, num_features(AGENTS) + 1, 2), np.float32)
+    found, real = (
+        roll_motion(linear_step, nothing, Scenes(*each, scenes.lengths), 3).positions
+        for each in (parts, [part.astype(float) for part in parts])
+    )
+    np.testing.assert_allclose(found, real, atol=1e-4)

@@ -245,6 +245,77 @@ def test_environments_that_their_seed_does_not_determine_are_refused(line, world
             world.demonstrate(seeds, line.Experts(ROLES), 5)
 
 
+@pytest.mark.parametrize(
+    ("observed", "message"),
+    [
+        (lambda time: np.full(3, np.nan), "the observation of 'left' is .*nan"),
+        (lambda time: "far", "the observation of 'left' is .*far"),
+        (lambda time: [0, 0, 0] if time == 0 else [0.5, 0, 0], "seed 1 observes float64 .* int64"),
+        (
+            lambda time: np.zeros(3 + time),
+            r"shape \(2, 4\) after 1 joint actions, and float64 \(2, 3\) before",
+        ),
+    ],
+)
+def test_observations_are_finite_and_of_one_kind(line, observed, message):
+    class Odd(line.Line):
+        def observations(self):
+            return {name: observed(getattr(self, "time", 0)) for name in self.possible_agents}
+
+    world = PettingZooWorld(Odd, 5, agents=["left", "right"], others=line.still)
+    with pytest.raises(ValueError, match=message):
+        world.demonstrate([1], lambda state, game: np.ones((len(game), 2), int), 2)
+
+
+def test_answers_of_functions_are_checked(line, unchecked):
+    def answers(message, **functions):
+        given = {"agents": ["left", "right"], "others": line.still} | functions
+        world = PettingZooWorld(line.Line, 5, **given)
+        with pytest.raises((ValueError, TypeError), match=message):
+            world.demonstrate([1], lambda state, game: np.ones((len(game), 2), int), 2)
+
+    answers("others returned NoneType: give actions by name", others=lambda rng, seen: None)
+    answers(r"goal returned bool of shape \(2,\): give True or False", goal=lambda seen, rewards: rewards > 0)
+    answers("goal returned float64", goal=lambda seen, rewards: np.nan)
+    answers(
+        r"role_features returned nan at step 0, agent 0, feature 0",
+        role_features=lambda seen, acted: seen * np.nan,
+    )
+    world = unchecked("pettingzoo_world").PettingZooWorld(line.Line, 5, others=line.still)
+    with pytest.raises(TypeError, match="expert is NoneType: give a function"):
+        world.demonstrate([1], None, 5)
+    with pytest.raises(ValueError, match=r"seeds is int64 of shape \(\)"):
+        world.demonstrate(3, line.Experts(ROLES), 5)
+
+
+def test_experts_answer_as_many_numbers_as_the_demonstrations_have(line):
+    world = PettingZooWorld(
+        lambda: line.Line(continuous=True),
+        5,
+        agents=["left", "right"],
+        others=lambda rng, seen: {"prey": [0.0]},
+    )
+    data = world.demonstrate([1, 2], lambda state, game: np.ones((len(game), 2, 1)), 3)
+
+    class Still:
+        def fit(self, X, y, sample_weight): ...
+
+        def predict(self, X):
+            return np.zeros((len(X), 1))
+
+    call = {"rounds": 1, "horizon": 3, "evaluation_games": 2, "progress_bar": False, "roles": "shuffled"}
+    with pytest.raises(ValueError, match=r"expert returned actions of \(3,\) numbers, .* have \(1,\)"):
+        imitate(
+            jax.random.key(0),
+            None,
+            Still,
+            world,
+            data,
+            expert=lambda s, game: np.zeros((len(game), 2, 3)),
+            **call,
+        )
+
+
 def mpe(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

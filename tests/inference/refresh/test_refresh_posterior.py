@@ -132,6 +132,9 @@ def test_it_goes_where_draws_go(model, refreshed):
         order = np.lexsort(picked[name].reshape(30, -1).T), np.lexsort(site.reshape(30, -1).T)
         assert np.array_equal(picked[name][order[0]], site[order[1]])  # each draw once
     assert refreshed.sample(jax.random.key(1), 40)["initial"].shape == (40, 2)
+    for posterior in (refreshed, ConjugatePosterior(model, model.prior())):
+        with pytest.raises(TypeError, match=r"key must be one typed key, not keys of shape \(2,\)"):
+            posterior.sample(jax.random.split(jax.random.key(1), 2), 3)
     assert np.array_equal(infer_roles(refreshed, data)[1], infer_roles(flat, data, model=model)[1])
     tree = ethogram.to_arviz(refreshed, data)
     assert tree.posterior["transition"].shape == (2, 15, 2, 2)

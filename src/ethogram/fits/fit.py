@@ -1,0 +1,73 @@
+"""One way in: any model of the package, fitted by any of its algorithms."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+from jax import Array
+
+from ethogram.fits.fit_object import Fit
+from ethogram.fits.methods import methods_of, read_settings
+from ethogram.models.arguments import require_key, require_one_of
+from ethogram.models.networks import MarginalMAP
+
+__all__ = ["fit"]
+
+
+def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settings: Any) -> Fit:
+    """Fit a model to data, and return a :class:`Fit` that can be looked at, compared and saved.
+
+    Methods by model, that of ``"auto"`` first:
+
+    - `RoleHMM`, `AgentMarkov` and other `ConjugateModel`, of `Trajectories`: ``"cavi"`` up to 2000 groups, else
+      ``"svi"``; ``"nuts"``; and ``"refresh"``, which is NUTS that starts at ``"cavi"``;
+    - `NoisyMDP`, of `Decisions`: ``"nuts"``, ``"px-da"``;
+    - `GPIRL`, of `Trajectories` or counts (state, action): ``"natural_gradient"``, ``"laplace"``, ``"map"``,
+      ``"levine"``, ``"nuts"``, and ``"max_entropy"``, the linear baseline on the same features;
+    - `MarginalMAP`, without data: ``"hybrid"``, ``"ags"``, ``"exact"`` and the others of `solve_mmap`.
+
+    The same key gives the same fit. The entry points underneath, such as `ConjugateSVI` and `fit_reward`, stay for what
+    this has not.
+
+    Parameters
+    ----------
+    key : typed PRNG key.
+    model : a model object, or a query.
+    data : what it is fitted to.
+    method : see above.
+    settings : of the method, under its own names: `num_steps`, `restarts`, `checkpoint`, ... of ``"cavi"`` and
+        ``"svi"``, `num_warmup`, `num_samples`, `num_chains` and those of the kernel of ``"nuts"`` and ``"px-da"``,
+        `time_limit` of a query, `progress_bar` of all but queries.
+
+    Raises
+    ------
+    TypeError, ValueError
+        No method fits such a model, the method is not one of the model, it has no such setting, data are missing or do
+        not fit the model.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import ethogram
+    >>> model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1))
+    >>> data = model.simulate(jax.random.key(0), num_groups=6, lengths=20).data
+    >>> found = fit(jax.random.key(1), model, data, progress_bar=False)
+    >>> found.method, found.states().probability.shape
+    ('cavi', (6, 20, 2))
+    """
+    require_key(key)
+    methods, usual, why = methods_of(model, data)
+    require_one_of("method", method, ("auto", *methods))
+    if isinstance(model, MarginalMAP) != (data is None):
+        what = "a query has its evidence and takes no data" if data is not None else "data is None"
+        raise TypeError(f"{what}: call fit(key, query) or fit(key, model, data)")
+    name = usual if method == "auto" else method
+    chosen = methods[name]
+    read_settings(name, settings, chosen.settings)
+    key_fit, key_draws = jax.random.split(key)
+    begin = time.perf_counter()
+    result = jax.block_until_ready(chosen.run(key_fit, model, data, settings))
+    seconds = time.perf_counter() - begin
+    return Fit(model, data, name, why if method == "auto" else "", result, seconds, key_draws)

@@ -1,0 +1,220 @@
+"""What a fit is to its user: estimates, hidden states, predictions, scores, a picture, files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ethogram.fits.systems import system_of
+from ethogram.inference import storage
+from ethogram.inference.conjugate import load_posterior
+from ethogram.inference.draws import Draws, ExportsDraws
+from ethogram.inference.export import to_arviz
+from ethogram.models.data import Trajectories
+
+__all__ = ["Fit", "Score", "load"]
+
+NUM_DRAWS = 1000
+
+
+class Score(NamedTuple):
+    """Log predictive density of data under a fit.
+
+    Attributes
+    ----------
+    total : sum over the entries, in nats.
+    mean : per observed step or decision, in nats.
+    se : standard error of `mean` over the entries, as a sample of all that might have been observed; NaN for one.
+    entries : (entry,) log predictive densities of the sequences, groups or decisions.
+    counts : (entry,) their observed steps; 1 for a decision.
+    unit : ``"step"`` or ``"decision"``.
+    """
+
+    total: float
+    mean: float
+    se: float
+    entries: Float[np.ndarray, " entry"]
+    counts: Float[np.ndarray, " entry"]
+    unit: str
+
+
+class Fit:
+    """A model with the data it was fitted to and the result of an algorithm; made by :func:`ethogram.fit`.
+
+    Attributes
+    ----------
+    model, data : as given.
+    method : of the fit.
+    why : why ``"auto"`` took the method; empty where it was given.
+    result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, a
+        `RewardFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
+    seconds : of wall time, with compilation.
+    """
+
+    def __init__(
+        self, model: Any, data: Any, method: str, why: str, result: Any, seconds: float, key: Array
+    ) -> None:
+        self.model, self.data, self.method, self.why = model, data, method, why
+        self.result, self.seconds = result, seconds
+        self._key, self._system = key, system_of(model)
+
+    def __repr__(self) -> str:
+        return f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
+
+    @property
+    def has_draws(self) -> bool:
+        """Whether the result is a distribution of parameters, and not one answer."""
+        return isinstance(self.result, ExportsDraws) and self._system.has_posterior
+
+    def draws(self, num_draws: int = NUM_DRAWS) -> Draws:
+        """Draws of the parameters: independent ones of a variational fit, all of a sampler, the same at every call.
+
+        Raises
+        ------
+        TypeError : the result has no draws.
+        """
+        if not self.has_draws:
+            raise TypeError(f"a fit by {self.method!r} is one answer and has no draws: read fit.result")
+        return self.result.draws_for_export(self._key, num_draws)
+
+    def summary(self, probability: float = 0.9) -> Any:
+        """A table of estimates under the data's names: mean, sd, central interval, ess and r_hat.
+
+        Parameters
+        ----------
+        probability : of the intervals.
+
+        Returns
+        -------
+        A pandas DataFrame, one row a parameter. Of a variational fit, whose draws are independent, ess and r_hat are
+        NaN; of an assignment, one row a MAP variable.
+
+        Raises
+        ------
+        ValueError : the probability is not in (0, 1).
+
+        Warns
+        -----
+        UserWarning : draws have fewer than 100 effective samples, or an r_hat above 1.01.
+        """
+        from ethogram.fits.estimates import estimates
+
+        return estimates(self, probability)
+
+    def states(self, data: Any = None) -> Any:
+        """Hidden states of the data: `InferredRoles` or `InferredIntents`, of draws of any algorithm.
+
+        Parameters
+        ----------
+        data : the data of the fit where None.
+
+        Raises
+        ------
+        TypeError : the model has no hidden states.
+        """
+        return self._system.states(self, self._data(data))
+
+    def predict(self, data: Any = None, **settings: int) -> Any:
+        """What the agents do next, or in new data, averaged over the posterior.
+
+        Of roles: draws of the next `steps` observations of every sequence, with the probabilities of the roles. Of
+        intents: probabilities (sequence, time, action) of every action given the actions before it. Of choices:
+        probabilities (decision, option). Of rewards: `ThreePolicies`. Of a query: the assignment.
+
+        Parameters
+        ----------
+        data : the data of the fit where None.
+        settings : ``steps`` (10) and ``num_draws`` (100) of roles.
+
+        Raises
+        ------
+        TypeError, ValueError : a setting that the system does not take or allow.
+        """
+        strange = sorted(settings.keys() - {*self._system.prediction_settings})
+        if strange:
+            taken = ", ".join(self._system.prediction_settings) or "none"
+            raise TypeError(
+                f"predictions of a {type(self.model).__name__} take no {', '.join(strange)}: they take {taken}"
+            )
+        return self._system.predict(self, self._data(data), settings)
+
+    def score(self, data: Any = None, num_draws: int = NUM_DRAWS) -> Score:
+        """Log predictive density of data: of new data, a held-out score by which models and algorithms compare.
+
+        The density of an entry is averaged over draws of the parameters, so that it does not depend on labels.
+        Gelman, Hwang, Vehtari (2014), "Understanding predictive information criteria", section 2.2.
+
+        Parameters
+        ----------
+        data : new data; the data of the fit, which favour large models, where None.
+        num_draws : of a variational fit.
+
+        Raises
+        ------
+        TypeError : the result has no draws.
+        """
+        from scipy.special import logsumexp
+
+        given = self._data(data)
+        values, counts = self._system.log_densities(self, given, num_draws)
+        entries = logsumexp(values, axis=0) - np.log(len(values))
+        mean = float(entries.sum() / counts.sum())
+        rest, many = entries - mean * counts, len(entries)
+        with np.errstate(invalid="ignore"):
+            error = float(rest.std(ddof=1) * np.sqrt(many) / counts.sum()) if many > 1 else float("nan")
+        unit = "step" if isinstance(given, Trajectories) else "decision"
+        return Score(float(entries.sum()), mean, error, entries, counts, unit)
+
+    def plot(self) -> Any:
+        """A matplotlib Figure of the fit, the picture of its system."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(11, 5), layout="constrained")
+        self._system.draw(self, figure)
+        return figure
+
+    def to_arviz(self, **options: Any) -> Any:
+        """The fit for ArviZ; options are those of :func:`ethogram.to_arviz`.
+
+        An assignment is a group of its own, with its log probability and bounds; it has no chains.
+        """
+        if not self.has_draws:
+            return self._system.exported(self)
+        data = self.data if isinstance(self.data, tuple) else None
+        return to_arviz(self.result, data, **{"key": self._key, **options})
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write model, data and result to one file, atomically; read it with ``ethogram.load``."""
+        names = ("model", "data", "method", "why", "result", "seconds", "_key")
+        storage.write(path, {"fit": {name.lstrip("_"): getattr(self, name) for name in names}})
+
+    def report(self, path: str | os.PathLike) -> Path:
+        """Write a page of HTML that needs no other file: data, method, convergence, estimates, the picture."""
+        from ethogram.fits.report import write_report
+
+        return write_report(self, Path(path))
+
+    def _data(self, data: Any) -> Any:
+        return self.data if data is None else data
+
+
+def load(path: str | os.PathLike) -> Any:
+    """Read a :class:`Fit`, or a posterior, that was written by its ``save`` method.
+
+    Raises
+    ------
+    FileNotFoundError : there is no such file.
+    ValueError : the file is truncated, or holds something else.
+    """
+    content = storage.read(path)
+    if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
+        return load_posterior(path)
+    try:
+        return Fit(**content["fit"])
+    except TypeError as error:
+        raise ValueError(f"{os.fspath(path)} holds no whole fit: {error}") from error

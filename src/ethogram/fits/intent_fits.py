@@ -1,0 +1,66 @@
+"""Fits of agent Markov models: which intent, and which action next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ethogram.fits.role_fits import states_source
+from ethogram.fits.systems import System, draws_by_site, log_likelihood_of
+from ethogram.inference.intents import InferredIntents, infer_intents
+from ethogram.models.data import Trajectories
+from ethogram.plots import intents as plots
+
+__all__ = ["IntentFits"]
+
+NUM_DRAWS = 50
+
+
+class IntentFits(System):
+    """Fits of an `AgentMarkov`."""
+
+    def states(self, fit: Any, data: Trajectories) -> InferredIntents:
+        source, options = states_source(fit)
+        return infer_intents(source, data, **options)
+
+    def predict(
+        self, fit: Any, data: Trajectories, settings: Mapping[str, int]
+    ) -> Float[np.ndarray, "sequence time action"]:
+        model = fit.model.bound_to(data)
+        value, draws = model.observed_value(data), draws_by_site(fit, NUM_DRAWS)
+        count = len(next(iter(draws.values())))
+        rows = np.unique(np.linspace(0, count - 1, NUM_DRAWS).round().astype(int))
+
+        @jax.jit
+        def next_actions(draw: Any) -> Any:
+            chain = model.observation(draw, data)
+            predicted = chain.filter(value).predicted
+            policy = chain.policy[:, jnp.maximum(chain.states, 0)]  # (intent, sequence, time, action)
+            return jnp.einsum("nti,inta->nta", predicted, policy)
+
+        each = [next_actions({name: site[row] for name, site in draws.items()}) for row in rows]
+        return np.mean([np.asarray(one) for one in each], axis=0)
+
+    def log_densities(self, fit: Any, data: Trajectories, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
+        model = fit.model.bound_to(data)
+        draw = {name: site[0] for name, site in draws_by_site(fit, 1).items()}
+        known = np.asarray(model.observation(draw, data).informative(model.observed_value(data)))
+        return log_likelihood_of(fit, data, num_draws), known.sum(1).astype(float)
+
+    def draw(self, fit: Any, figure: Any) -> None:
+        found = self.states(fit, fit.data)
+        left, right = figure.subplots(1, 2, width_ratios=(2, 1))
+        longest = int(np.argmax(np.asarray(fit.data.lengths)))
+        length = int(np.asarray(fit.data.lengths)[longest])
+        plots.intent_timeline(
+            found.probability[longest, :length], left, change=found.change[longest, : length - 1]
+        )
+        left.set_title("intents along the longest trace")
+        inside = np.arange(found.probability.shape[1]) < np.asarray(fit.data.lengths)[:, None]
+        plots.intent_shares([each[keep] for each, keep in zip(found.probability, inside, strict=True)], right)
+        right.set_title("shares of the steps")

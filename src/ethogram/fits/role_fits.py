@@ -1,0 +1,95 @@
+"""Fits of role HMMs: who plays which role, and where they move next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ethogram.fits.systems import System, draws_by_site, log_likelihood_of, steps_of
+from ethogram.inference.conjugate import ConjugateResult
+from ethogram.inference.roles import InferredRoles, infer_roles
+from ethogram.models.arguments import require_integer
+from ethogram.models.data import Trajectories
+from ethogram.plots import roles as plots
+
+__all__ = ["RoleFits", "RoleForecast", "states_source"]
+
+
+class RoleForecast(NamedTuple):
+    """The steps after each sequence.
+
+    Attributes
+    ----------
+    observations : (draw, sequence, step, feature...) one future a draw of the parameters.
+    probability : (sequence, step, role) of the roles.
+    """
+
+    observations: Float[np.ndarray, "draw sequence step ..."]
+    probability: Float[np.ndarray, "sequence step role"]
+
+
+def states_source(fit: Any) -> tuple[Any, dict[str, Any]]:
+    """What `infer_roles` and `infer_intents` take of a fit: a posterior, or draws with their model."""
+    if isinstance(fit.result, ConjugateResult):
+        return fit.result, {}
+    return draws_by_site(fit, 200), {"model": fit.model}
+
+
+class RoleFits(System):
+    """Fits of a `RoleHMM`."""
+
+    def states(self, fit: Any, data: Trajectories) -> InferredRoles:
+        source, options = states_source(fit)
+        return infer_roles(source, data, **options)
+
+    prediction_settings = ("steps", "num_draws")
+
+    def predict(self, fit: Any, data: Trajectories, settings: Mapping[str, int]) -> RoleForecast:
+        steps, num_draws = settings.get("steps", 10), settings.get("num_draws", 100)
+        require_integer("steps", steps, 1)
+        require_integer("num_draws", num_draws, 1)
+        model = fit.model.bound_to(data)
+        if model.grouped_sequences(data) is not None:
+            raise ValueError(
+                "the model scores groups jointly (exclusive roles), of which there are no forecasts"
+            )
+        value, found, chances = model.observed_value(data), [], []
+        draws = draws_by_site(fit, num_draws)
+        rows = np.linspace(0, len(next(iter(draws.values()))) - 1, num_draws).round().astype(int)
+        keys = jax.random.split(fit._key, num_draws)
+
+        @jax.jit
+        def forecast(draw: Any, key: Any) -> Any:
+            return model.observation(draw, data).forecast(key, value, steps)
+
+        for row, key in zip(rows, keys, strict=True):
+            following = forecast({name: site[row] for name, site in draws.items()}, key)
+            found.append(np.asarray(following.observations))
+            chances.append(np.asarray(following.state))
+        return RoleForecast(np.stack(found), np.mean(chances, axis=0))
+
+    def log_densities(self, fit: Any, data: Trajectories, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
+        return log_likelihood_of(fit, data, num_draws), steps_of(fit, data)
+
+    def draw(self, fit: Any, figure: Any) -> None:
+        data, found = fit.data, self.states(fit, fit.data)
+        posterior = fit.result.posterior if isinstance(fit.result, ConjugateResult) else fit.result
+        left, right = figure.subplots(1, 2)
+        mean = posterior.mean()
+        if "mean" in mean and "covariance" in mean and np.shape(mean["mean"])[-1] >= 2:
+            plots.role_ellipses(posterior, left, data=data)
+            left.set_title("roles: mean, covariance and posterior draws")
+        elif isinstance(fit.result, ConjugateResult):
+            plots.elbo_traces(fit.result, left)
+            left.set_title("ELBO of the restarts")
+        else:
+            left.set_axis_off()
+        few = data.take(np.arange(min(data.num_sequences, 20)))
+        plots.role_timelines(found.path[:20], found.probability[:20], few, right)
+        right.set_title(
+            "most probable roles" + (", the first 20 sequences" if data.num_sequences > 20 else "")
+        )

@@ -1,0 +1,90 @@
+"""What a fit of each system can answer, and how it is drawn: one class a system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ethogram.inference.draws import flat_draws
+from ethogram.inference.export import to_arviz
+from ethogram.models.data import Trajectories
+
+__all__ = ["System", "draws_by_site", "log_likelihood_of", "system_of"]
+
+
+class System:
+    """A system whose fits are distributions of parameters; a system overrides what is its own."""
+
+    has_posterior = True
+    prediction_settings: tuple[str, ...] = ()
+
+    def states(self, fit: Any, data: Any) -> Any:
+        """Hidden states of the data."""
+        raise TypeError(f"a {type(fit.model).__name__} has no hidden states")
+
+    def predict(self, fit: Any, data: Any, settings: Mapping[str, int]) -> Any:
+        """What the agents do next, or in new data."""
+        raise TypeError(f"a {type(fit.model).__name__} has no predictions here: see fit.result")
+
+    def log_densities(self, fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
+        """Log densities (draw, entry) of the entries of data, and what each counts."""
+        values = log_likelihood_of(fit, data, num_draws)
+        return values, np.ones(values.shape[1])
+
+    def draw(self, fit: Any, figure: Any) -> None:
+        """Draw the fit into a figure."""
+        raise TypeError(f"a {type(fit.model).__name__} has no picture here: see ethogram.plots")
+
+    def exported(self, fit: Any) -> Any:
+        """What ArviZ reads of a fit without draws."""
+        raise TypeError(f"a fit by {fit.method!r} has no draws for ArviZ: read fit.result")
+
+
+def log_likelihood_of(fit: Any, data: Any, num_draws: int) -> np.ndarray:
+    """Log likelihoods (draw, entry), one entry a sequence, group or decision."""
+    if not fit.has_draws:
+        raise TypeError(f"a fit by {fit.method!r} is one answer, without draws: it has no predictive density")
+    tree = to_arviz(
+        fit.result, data, key=fit._key, num_draws=num_draws, log_likelihood="sequence", progress_bar=False
+    )
+    (values,) = (np.asarray(each) for each in tree.log_likelihood.data_vars.values())
+    return values.reshape(values.shape[0] * values.shape[1], -1).astype(float)
+
+
+def draws_by_site(fit: Any, num_draws: int) -> dict[str, np.ndarray]:
+    """Draws (draw, ...) of the parameters by site."""
+    return flat_draws(fit.draws(num_draws).sites)
+
+
+def steps_of(fit: Any, data: Trajectories) -> np.ndarray:
+    """Steps with information in every sequence, or group where the model scores groups."""
+    model = fit.model
+    each = np.asarray(data.observed & (np.arange(data.observed.shape[1]) < np.asarray(data.lengths)[:, None]))
+    steps = each.sum(1)
+    groups = model.grouped_sequences(data)
+    return (steps if groups is None else steps[groups].sum(1)).astype(float)
+
+
+def system_of(model: Any) -> System:
+    """The system of a model; one without answers of its own for other models with blocks."""
+    from ethogram.fits.choice_fits import ChoiceFits
+    from ethogram.fits.intent_fits import IntentFits
+    from ethogram.fits.network_fits import NetworkFits
+    from ethogram.fits.reward_fits import RewardFits
+    from ethogram.fits.role_fits import RoleFits
+    from ethogram.models.choices import NoisyMDP
+    from ethogram.models.intents import AgentMarkov
+    from ethogram.models.networks import MarginalMAP
+    from ethogram.models.rewards import GPIRL
+    from ethogram.models.roles import RoleHMM
+
+    known: dict[type, type[System]] = {
+        RoleHMM: RoleFits,
+        AgentMarkov: IntentFits,
+        NoisyMDP: ChoiceFits,
+        GPIRL: RewardFits,
+        MarginalMAP: NetworkFits,
+    }
+    return next((system() for kind, system in known.items() if isinstance(model, kind)), System())

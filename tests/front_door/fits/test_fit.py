@@ -1,0 +1,173 @@
+"""Fits of every system by every cheap algorithm: the same key, scores against sums of their own, files, pictures."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from scipy.special import log_ndtr, logsumexp
+
+import ethogram
+from ethogram import fits
+from ethogram.domains import diagnosis
+from ethogram.inference.conjugate import heldout_log_likelihood
+from ethogram.models.mdps import MDP
+
+QUIET = {"progress_bar": False}
+SHORT = {"num_warmup": 100, "num_samples": 800, "num_chains": 2, **QUIET}
+
+
+@pytest.fixture(scope="module")
+def role_data():
+    model = ethogram.RoleHMM(2, ethogram.GaussianEmission(2))
+    return model, model.simulate(jax.random.key(0), num_groups=6, lengths=15).data
+
+
+@pytest.fixture(scope="module")
+def roles(role_data):
+    return fits.fit(jax.random.key(1), *role_data, num_steps=40, restarts=2, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def decisions():
+    random = np.random.default_rng(0)
+    features = random.normal(size=(60, 2, 1)).astype(np.float32)
+    chosen = (2 * features[..., 0] + random.normal(size=(60, 2))).argmax(1)
+    return ethogram.Decisions(features, np.ones((60, 2), bool), chosen)
+
+
+@pytest.fixture(scope="module")
+def choices(decisions):
+    model = ethogram.NoisyMDP(kind="features")
+    return fits.fit(jax.random.key(2), model, decisions, "px-da", **SHORT)
+
+
+@pytest.fixture(scope="module")
+def rewards():
+    corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
+    model = ethogram.GPIRL(corridor, [[0.0], [1.0], [2.0]], scale_prior=5.0, relevance_prior=1.0)
+    return fits.fit(jax.random.key(3), model, np.array([[0, 3], [0, 3], [0, 3]]), "laplace", **QUIET)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return fits.fit(jax.random.key(4), diagnosis.heating_query(), time_limit=2.0)
+
+
+def test_auto_says_why_and_the_same_key_gives_the_same_fit(roles, role_data):
+    assert roles.method == "cavi" and "coordinate ascent" in roles.why
+    again = fits.fit(jax.random.key(1), *role_data, num_steps=40, restarts=2, **QUIET)
+    np.testing.assert_array_equal(again.result.elbo, roles.result.elbo)
+    np.testing.assert_array_equal(again.score().entries, roles.score().entries)
+
+
+def test_states_and_forecasts_of_roles(roles, role_data):
+    found, data = roles.states(), role_data[1]
+    np.testing.assert_array_equal(
+        found.path, ethogram.infer_roles(roles.result, data).path
+    )  # those of the posterior
+    ahead = roles.predict(steps=3, num_draws=20)
+    assert ahead.observations.shape == (20, 6, 3, 2) and ahead.probability.shape == (6, 3, 2)
+    np.testing.assert_allclose(ahead.probability.sum(-1), 1, atol=1e-5)
+
+
+def test_a_score_is_the_log_of_the_mean_density(roles, role_data):
+    """By enumeration of draws; near the plug-in score where the posterior is narrow."""
+    data = role_data[1]
+    found = roles.score()
+    draws = roles.draws(1000).sites
+    model = role_data[0].bound_to(data)
+    each = [
+        np.asarray(
+            model.observation({name: site[0, i] for name, site in draws.items()}, data).log_prob(
+                data.observations
+            )
+        )
+        for i in range(0, 1000, 100)
+    ]
+    assert found.entries.shape == (6,) and found.unit == "step"
+    assert abs(logsumexp(each, axis=0) - np.log(10) - found.entries).max() < 1.0
+    assert found.mean == pytest.approx(found.total / 90)
+    assert found.mean == pytest.approx(heldout_log_likelihood(roles.result, data), abs=0.1)
+
+
+def test_choices_are_predicted_scored_and_summarised(choices, decisions):
+    table = choices.summary()
+    assert list(table.columns) == ["mean", "sd", "lower", "upper", "ess", "r_hat"]
+    theta = choices.draws().sites["theta"].reshape(-1)
+    apart = np.asarray(decisions.features)[..., 0] @ np.array([-1.0, 1.0])
+    gap = np.outer(theta, apart) / np.sqrt(2)  # each option has noise of variance 1
+    log_second, log_first = log_ndtr(gap), log_ndtr(-gap)
+    chosen = np.asarray(decisions.choice) == 1
+    values = np.where(chosen, log_second, log_first)
+    wanted = logsumexp(values, axis=0) - np.log(len(theta))
+    np.testing.assert_allclose(choices.score().entries, wanted, atol=1e-4)
+    np.testing.assert_allclose(choices.predict()[:, 1], np.exp(log_second).mean(0), atol=1e-4)
+    with pytest.raises(TypeError, match="no hidden states"):
+        choices.states()
+
+
+def test_rewards_have_policies_and_scores_of_counts(rewards):
+    found = rewards.predict()
+    assert found.optimal.argmax(1).tolist() == [1, 1, 1]
+    score = rewards.score()
+    assert score.counts.tolist() == [3, 3, 3] and score.total < 0
+
+
+def test_the_linear_baseline_scores_by_its_policy(rewards):
+    base = fits.fit(jax.random.key(5), rewards.model, rewards.data, "max_entropy", features=None)
+    log_policy = np.log(np.asarray(base.result.policy, float))
+    assert base.score().total == pytest.approx((rewards.data * log_policy).sum(), rel=1e-6)
+    with pytest.raises(TypeError, match="has no draws"):
+        base.draws()
+
+
+def test_an_answer_leaves_for_arviz_without_chains(answer):
+    tree = answer.to_arviz()
+    assert dict(tree.sizes) == {"method": 1, "variable": len(answer.predict())}
+    assert float(tree.upper_bound[0]) >= float(tree.log_probability[0])
+    assert list(answer.summary()["state"]) == list(answer.predict().values())
+    with pytest.raises(TypeError, match=r"read fit\.result\.log_probability"):
+        answer.score()
+
+
+@pytest.mark.parametrize("name", ["roles", "choices", "rewards", "answer"])
+def test_pictures_files_and_reports(name, request, tmp_path):
+    found = request.getfixturevalue(name)
+    found.plot().savefig(tmp_path / "picture.png")
+    found.save(tmp_path / "fit")
+    again = fits.load(tmp_path / "fit")
+    assert (again.method, again.seconds) == (found.method, found.seconds)
+    assert again.summary().equals(found.summary())
+    page = found.report(tmp_path / "report.html").read_text("utf-8")
+    assert "data:image/png;base64," in page and type(found.model).__name__ in page
+    assert "http" not in page.replace("https://", "", page.count("href=")) or 'src="http' not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "words"),
+    [
+        ((0,), {}, "key"),
+        ((jax.random.key(0),), {"method": "magic"}, "method"),
+        ((jax.random.key(0),), {"steps": 3}, "'cavi' takes no setting steps: it takes num_steps"),
+    ],
+)
+def test_wrong_arguments_are_named(role_data, arguments, settings, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        fits.fit(*arguments, *role_data, **settings)
+
+
+def test_what_is_no_model_and_missing_data_are_named(role_data):
+    with pytest.raises(TypeError, match="model is int: give a RoleHMM"):
+        fits.fit(jax.random.key(0), 3, role_data[1])
+    with pytest.raises(TypeError, match="data is None"):
+        fits.fit(jax.random.key(0), role_data[0])
+    with pytest.raises(TypeError, match="takes no data"):
+        fits.fit(jax.random.key(0), diagnosis.heating_query(), role_data[1])
+
+
+def test_a_file_of_something_else_is_named(roles, tmp_path):
+    roles.result.posterior.save(tmp_path / "posterior")
+    assert isinstance(fits.load(tmp_path / "posterior"), type(roles.result.posterior))
+    with pytest.raises(FileNotFoundError):
+        fits.load(tmp_path / "nothing")
