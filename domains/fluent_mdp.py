@@ -6,6 +6,7 @@ It turns a planner into a simulator of demonstrations for models of rewards, and
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ __all__ = ["FluentMDP", "enumerate_problem"]
 
 MOST_CELLS = 2**26
 """Probabilities (state, action, next state) that are written out."""
+MOST_SETS = 2**22
+"""Sets of actions that are tried, over all states."""
 
 
 class FluentMDP(NamedTuple):
@@ -71,19 +74,19 @@ def enumerate_problem(problem: PlanningProblem) -> FluentMDP:
 
     Raises
     ------
-    ValueError : there are more than 2^26 probabilities, or the problem has terminal conditions.
+    ValueError : there are more than 2^26 probabilities, or 2^22 sets of actions in all states, or the problem has
+        terminal conditions.
     """
-    groups: dict[str, list[int]] = {}
-    for number, name in enumerate(problem.fluents):
-        groups.setdefault(name.partition("=")[0], []).append(number)
-    one_of = [members for members in groups.values() if "=" in problem.fluents[members[0]]]
+    one_of = [list(members) for members in problem.enumerated.values()]
+    plain = [i for i, name in enumerate(problem.fluents) if "=" not in name]
     count, parts = len(problem.fluents), len(problem.actions)
-    if count + parts > 26:
-        raise ValueError(f"problem has {count} fluents and {parts} actions: too many to write out")
-    states = np.array(list(itertools.product((0.0, 1.0), repeat=count)))
-    states = states[
-        np.all([states[:, each].sum(1) == 1 for each in one_of] or [np.ones(len(states), bool)], 0)
-    ]
+    num_states = 2 ** len(plain) * math.prod(map(len, one_of))
+    if num_states**2 > MOST_CELLS or num_states * 2**parts > MOST_SETS:
+        raise ValueError(f"problem has {num_states} states and {parts} actions: too many to write out")
+    blocks = [((0.0,), (1.0,))] * len(plain) + [tuple(map(tuple, np.eye(len(each)))) for each in one_of]
+    order = np.argsort(plain + [number for each in one_of for number in each])
+    rows = [[value for part in chosen for value in part] for chosen in itertools.product(*blocks)]
+    states = np.array(rows, float).reshape(-1, count)[:, order]
     every = np.array(list(itertools.product((0.0, 1.0), repeat=parts)))
     every = every[np.argsort(every.sum(1), kind="stable")]
     allowed = np.array([problem.rules.unmet(state, every.T) == 0 for state in states])
@@ -91,7 +94,6 @@ def enumerate_problem(problem: PlanningProblem) -> FluentMDP:
     if (cells := len(states) ** 2 * len(actions)) > MOST_CELLS:
         raise ValueError(f"problem has {cells} probabilities of next states: too many to write out")
     transitions, rewards = np.zeros((len(states), len(actions), len(states))), np.zeros(allowed.shape)
-    plain = [i for members in groups.values() for i in members if members not in one_of]
     for number, action in enumerate(actions):
         following, reward, end = problem.program.expectations(
             states.T, np.repeat(action[:, None], len(states), 1)

@@ -29,12 +29,11 @@ class FluentWorld:
 
     def __init__(self, problem: PlanningProblem):
         self.problem = problem
-        groups: dict[str, list[int]] = {}
-        for number, name in enumerate(problem.fluents):
-            groups.setdefault(name.partition("=")[0], []).append(number)
-        self._enumerated = [np.array(each) for each in groups.values() if "=" in problem.fluents[each[0]]]
+        if not isinstance(problem, PlanningProblem):
+            raise TypeError(f"problem is {type(problem).__name__}: expected a PlanningProblem")
+        self._enumerated = [list(each) for each in problem.enumerated.values()]
         self._rng = np.random.default_rng(0)
-        self.state, self.time = problem.initial, 0
+        self.state, self.time = problem.initial.copy(), 0
 
     def reset(self, seed: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """The initial state by name, and an empty dict; with a seed, draws begin anew."""
@@ -55,11 +54,12 @@ class FluentWorld:
                 f"actions {sorted(n for n, on in actions.items() if on)} are not allowed in this state"
             )
         every = problem.program.expectations(self.state[:, None], action[:, None])
-        chances, reward, end = every[0][:, 0], float(every[1][0]), float(every[2][0])
+        chances, reward = every[0][:, 0], float(every[1][0])
         following = (self._rng.random(len(chances)) < chances).astype(float)
         for group in self._enumerated:
             following[group] = self._rng.multinomial(1, chances[group] / chances[group].sum())
-        ended = bool(self._rng.random() < end)
+        end = problem.program.expectations(following[:, None], action[:, None])[2]
+        ended = bool(self._rng.random() < end[0])
         self.state, self.time = following, self.time + 1
         return self._named(), reward, ended, self.time >= problem.horizon, {}
 

@@ -74,7 +74,7 @@ class OptimalPolicy:
             best, which = np.full(len(values), -np.inf), np.zeros(len(values), np.int16)
             for number, backup in enumerate(backups):
                 value = backup.value(values, problem.discount)
-                better = value > best + CERTAIN * np.abs(value)
+                better = value > best + CERTAIN * np.abs(np.maximum(value, -np.finfo(float).max))
                 best[better], which[better] = value[better], number
             if not np.isfinite(best).all():
                 raise ValueError("problem has a state in which no set of actions is allowed")
@@ -134,7 +134,7 @@ class _Backup(NamedTuple):
 def _action_sets(problem: PlanningProblem, states: np.ndarray) -> np.ndarray:
     """Sets of actions (action, set) of 0 and 1 that may be allowed in some state, the smallest first."""
     rules, count = problem.rules, len(problem.actions)
-    bounds = _rule_values(problem, states, np.zeros(count))[: len(rules.weights)]
+    bounds = rules.checks.expectations(states, np.zeros((count, states.shape[1])))[0][: len(rules.weights)]
     most = min(
         (bound.max() for row, bound in zip(rules.weights, bounds, strict=True) if (row == 1).all()),
         default=count,
@@ -148,20 +148,13 @@ def _action_sets(problem: PlanningProblem, states: np.ndarray) -> np.ndarray:
     return np.array(sets).reshape(-1, count).T
 
 
-def _rule_values(problem: PlanningProblem, states: np.ndarray, action: np.ndarray) -> np.ndarray:
-    """Bounds and checks (rule, state) of the problem's rules."""
-    return problem.rules.checks.expectations(states, np.repeat(action[:, None], states.shape[1], 1))[0]
-
-
 def _backup(problem: PlanningProblem, states: np.ndarray, action: np.ndarray) -> _Backup:
     """What a set of actions does in all states (fluent, state)."""
-    rules = problem.rules
     actions = np.repeat(action[:, None], states.shape[1], 1)
     following, reward, end = problem.program.expectations(states, actions)
     if np.any(end):
         raise ValueError("problem has terminal conditions, which are not solved")
-    bounds, checks = np.split(_rule_values(problem, states, action), [len(rules.weights)])
-    allowed = ((rules.weights @ action)[:, None] <= bounds + 1e-6).all(0) & (checks >= 0.5).all(0)
+    allowed = problem.rules.unmet(states, actions) == 0
     true = following >= 1 - CERTAIN
     random = (following > CERTAIN) & ~true
     bits = 1 << np.arange(len(states))

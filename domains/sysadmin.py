@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import as_list, require_integer, require_number
 from ethogram.models.planning import ExpressionGraph, PlanningProblem, compile_program, limited_actions
 
 __all__ = ["sysadmin"]
@@ -48,17 +48,19 @@ def sysadmin(
     require_integer("num_computers", num_computers, 1)
     require_integer("limit", limit, 1)
     require_integer("horizon", horizon, 1)
-    for name, value, top in (("reboot", reboot, 1.0), ("penalty", penalty, np.inf)):
-        if not 0 <= value <= top:
-            raise ValueError(f"{name} = {value}: expected a number from 0 to {top:g}")
+    reboot = require_number("reboot", reboot, 0, 1)
+    penalty = require_number("penalty", penalty, 0)
     if connections is None:
         ring = [(i, (i + 1) % num_computers) for i in range(num_computers) if num_computers > 1]
         connections = {*ring, *((b, a) for a, b in ring)}
+    if not isinstance(connections, Iterable):
+        raise TypeError(f"connections is {connections!r}: give pairs of numbers")
     into: list[set[int]] = [set() for _ in range(num_computers)]
     for pair in connections:
-        if len(pair) != 2 or not all(0 <= each < num_computers for each in pair):
-            raise ValueError(f"connections has {pair}: expected two numbers from 0 to {num_computers - 1}")
-        into[pair[1]].add(pair[0])
+        both = as_list("connections", pair, "two computers") if not isinstance(pair, str) else []
+        if len(both) != 2 or both[0] == both[1] or not all(each in range(num_computers) for each in both):
+            raise ValueError(f"connections has {pair!r}: expected two numbers from 0 to {num_computers - 1}")
+        into[int(both[1])].add(int(both[0]))
     graph = ExpressionGraph()
     fluents = tuple(f"running___c{i + 1}" for i in range(num_computers))
     actions = tuple(f"reboot___c{i + 1}" for i in range(num_computers))

@@ -16,17 +16,15 @@ State = TypeVar("State")
 CURE = "remove it, or choose another file"
 
 
-def check_path(path: str | os.PathLike) -> None:
+def check_path(path: str | os.PathLike, name: str = "checkpoint") -> None:
     """Raise ValueError or TypeError where no checkpoint could be written, before the fit starts."""
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"checkpoint is {type(path).__name__}: give a path")
+        raise TypeError(f"{name} is {type(path).__name__}: give a path")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise ValueError(
-            f"checkpoint is {os.fspath(path)!r}, but there is no folder {folder!r}: create it first"
-        )
+        raise ValueError(f"{name} is {os.fspath(path)!r}, but there is no folder {folder!r}: create it first")
     if os.path.isdir(path):
-        raise ValueError(f"checkpoint is {os.fspath(path)!r}, which is a folder: name a file")
+        raise ValueError(f"{name} is {os.fspath(path)!r}, which is a folder: name a file")
 
 
 def write_checkpoint(path: str | os.PathLike, signature: str, state: Any, **details: Any) -> None:

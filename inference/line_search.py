@@ -41,17 +41,17 @@ def line_search(
     """
     axes = tuple(range(position.ndim - 1))
     # The step does not depend on the gradient's scale, which near a zero is too large to be squared.
-    gradient = gradient / jnp.maximum(jnp.abs(gradient).max(axes), jnp.finfo(gradient.dtype).tiny)
-    top = position.max(axes) + 1
+    gradient = gradient / jnp.maximum(jnp.abs(gradient).max(axes, initial=0), jnp.finfo(gradient.dtype).tiny)
+    top = position.max(axes, initial=0) + 1
     room = jnp.where(gradient > 0, top - position, position + 1) / jnp.abs(gradient)
-    largest = jnp.where(gradient != 0, room, jnp.inf).min(axes)
+    largest = jnp.where(gradient != 0, room, jnp.inf).min(axes, initial=jnp.inf)
     largest = jnp.where(jnp.isfinite(largest), largest, 0)
 
     def look(state: Any) -> Any:
         largest, best_step, best_value, going, round_ = state
         steps = largest[:, None] * jnp.arange(1, TRIED + 1) / TRIED
         tried = inside(position[..., None] + steps * gradient[..., None])
-        values = value(tried.reshape(*position.shape[:-1], -1)).reshape(steps.shape)
+        values = value(tried.reshape(*position.shape[:-1], steps.size)).reshape(steps.shape)
         at = jnp.argmax(values, 1, keepdims=True)
         here = jnp.take_along_axis(values, at, 1)[:, 0]
         better = going & (here > best_value)

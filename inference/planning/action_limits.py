@@ -1,9 +1,10 @@
 """Projection of action probabilities into the limits of a problem, and rounding to actions that are allowed.
 
 A projection clips every action to its range by the rules that are about it alone, as the authors' program does, and
-then shifts a sum that is too large by one multiple of its coefficients: where there is one sum, that is the point
-nearest to the clipped one. Rounding adds the most probable action first, as long as it is more probable than under the
-random policy and no rule of the problem is broken, so that an action that is not allowed cannot leave this file.
+then shifts a sum that is too large, or too small, by one multiple of its coefficients: where there is one sum, that is
+the point nearest to the clipped one. Rounding adds the most probable action first, as long as it is more probable than
+under the random policy and no rule of the problem is broken; where that leads nowhere, since some actions must be taken
+together, sets of actions are searched. An action that is not allowed cannot leave this file.
 
 Program released with Cui, Marinescu, Khardon (2018); projections as in Duchi et al. (2008), "Efficient projections onto
 the l1-ball".
@@ -11,6 +12,7 @@ the l1-ball".
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import jax.numpy as jnp
@@ -23,6 +25,10 @@ __all__ = ["project", "random_policy_marginals", "round_actions"]
 
 MOST_STEPS = 50
 """Steps of the search for a shift; each drops the actions that the shift has brought to their least."""
+MOST_UNITS = 2**11
+"""Units of a bound in which coefficients that are no integers are counted, rounded up."""
+MOST_SETS = 2**12
+"""Sets of actions that are tried where adding one action after the other leads to none that is allowed."""
 SWEEPS = 2
 """Passes over all sums, where there are several."""
 
@@ -32,7 +38,8 @@ def random_policy_marginals(weights: np.ndarray, bounds: np.ndarray) -> np.ndarr
 
     .. math:: p = \sum_{j \le k} \frac{j}{n} \binom{n}{j} \Big/ \sum_{j \le k} \binom{n}{j}
 
-    for at most k of n actions; one half without a limit. With several sums, the least of the probabilities under each.
+    for at most k of n actions; one half without a limit. With several sums, the least of the probabilities under each;
+    coefficients that are no integers are rounded up to 1/2048 of the bound.
 
     Parameters
     ----------
@@ -57,16 +64,18 @@ def _share(coefficients: np.ndarray, size: float, bound: float) -> float:
         most = min(count, math.floor(bound / size + 1e-9))
         whole = sum(math.comb(count, j) for j in range(most + 1))
         return sum(math.comb(count - 1, j - 1) for j in range(1, most + 1)) / whole
-    ways: dict[float, int] = {0.0: 1}
-    rest = list(coefficients)
-    rest.remove(size)
-    for coefficient in rest:
-        for total, number in list(ways.items()):
-            above = round(total + float(coefficient), 9)
-            if above <= bound + 1e-9:
-                ways[above] = ways.get(above, 0) + number
-    with_it = sum(number for total, number in ways.items() if total + size <= bound + 1e-9)
-    return with_it / (with_it + sum(ways.values()))
+    unit = 1.0
+    if bound > MOST_UNITS or (coefficients != np.round(coefficients)).any():
+        unit = bound / MOST_UNITS or 1.0
+    units = np.ceil(coefficients / unit - 1e-9).astype(int)
+    rest, own = np.delete(units, np.flatnonzero(coefficients == size)[0]), math.ceil(size / unit - 1e-9)
+    ways = np.zeros(math.floor(bound / unit + 1e-9) + 1)
+    ways[0] = 1
+    for each in rest[rest < len(ways)]:
+        ways[each:] += ways[: len(ways) - each].copy()
+        ways /= 2  # shares stay, and large numbers do not overflow
+    with_it = ways[: max(len(ways) - own, 0)].sum()
+    return float(with_it / (with_it + ways.sum()))
 
 
 def project(position: Array, low: Array, high: Array, weights: Array, bounds: Array) -> Array:
@@ -76,10 +85,11 @@ def project(position: Array, low: Array, high: Array, weights: Array, bounds: Ar
     ----------
     position : (time, action, ...), of any number of copies.
     low, high : (time, action) or (1, action) range of each action.
-    weights, bounds : (sum, action) and (sum,) nonnegative coefficients of sums with upper bounds.
+    weights, bounds : (sum, action) and (sum,) coefficients of sums with upper bounds, of one sign in each sum: negative
+        ones are of a bound from below.
     """
     shape = position.shape
-    position = position.reshape(*shape[:2], -1)
+    position = position.reshape(*shape[:2], math.prod(shape[2:]))
     low, high = low[..., None], high[..., None]
     position = jnp.clip(position, low, high)
     count = len(bounds)
@@ -98,7 +108,8 @@ def _shifted(position: Array, low: Array, high: Array, weights: Array, bound: Ar
     def over(shift: Array) -> tuple[Array, Array]:
         moved = position - weights[:, None] * shift[:, None]
         excess = total(jnp.clip(moved, low, high), weights) - bound
-        return excess, total((moved > low).astype(position.dtype), jnp.square(weights))
+        free = jnp.where(weights[:, None] > 0, moved > low, moved < high)
+        return excess, total(free.astype(position.dtype), jnp.square(weights))
 
     def newton(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         count, shift, excess, slope = state
@@ -139,13 +150,26 @@ def round_actions(
     if bad.any() and not bad.all():
         made[:, bad] = made[:, np.flatnonzero(~bad)[:1]]
     elif bad.any():
-        for start in np.concatenate((low[:, None], np.eye(len(low)), high[:, None]), 1).T:
-            if rules.unmet(state, start[:, None])[0] == 0:
-                return np.repeat(start[:, None], marginals.shape[1], 1)
-        raise ValueError(
-            "no allowed set of actions was found in this state: the preconditions may contradict"
-        )
+        allowed = _allowed_sets(rules, state, low, high, marginals.mean(1) - threshold)
+        if not allowed.shape[1]:
+            raise ValueError(
+                "no allowed set of actions was found in this state: the preconditions may contradict"
+            )
+        made = allowed[:, np.argmax(allowed.T @ (marginals - threshold[:, None]), 0)]
     return made
+
+
+def _allowed_sets(
+    rules: ActionRules, state: np.ndarray, low: np.ndarray, high: np.ndarray, score: np.ndarray
+) -> np.ndarray:
+    """Sets of actions (action, set) that no rule forbids: of all, or of :data:`MOST_SETS`, small and of large score."""
+    free = sorted(np.flatnonzero(high > low), key=lambda action: -score[action])
+    sizes = (itertools.combinations(free, size) for size in range(len(free) + 1))
+    chosen = list(itertools.islice(itertools.chain.from_iterable(sizes), MOST_SETS))
+    every = np.repeat(np.stack((high, low), 1), (1, len(chosen)), 1)
+    for number, members in enumerate(chosen, 1):
+        every[list(members), number] = 1
+    return every[:, rules.unmet(state, every) == 0]
 
 
 def _added(

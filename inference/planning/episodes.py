@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import time
@@ -11,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ethogram.inference.checkpoint import check_path
 from ethogram.models.arguments import require_integer
 
-__all__ = ["Episodes", "play_episodes"]
+__all__ = ["Episodes", "begin_episode", "play_episodes"]
 
 
 class Episodes(NamedTuple):
@@ -50,8 +52,9 @@ def play_episodes(
 
     Parameters
     ----------
-    environment : with ``reset(seed=)`` and ``step(actions)``, as gymnasium's and pyRDDLGym's.
-    policy : with ``sample_action(state)``, and ``reset()`` if it has one.
+    environment : with ``reset(seed=)`` and ``step(actions)`` as gymnasium's, and states by name, as pyRDDLGym's.
+    policy : with ``sample_action(state)``, which returns actions by name, and ``reset()`` if it has one; a ``reset``
+        that takes a `seed` is given that of the episode.
     num_episodes : number of episodes.
     seed : of the first episode; the next ones follow.
     record : JSON file that is written after each episode. Where it is there already, with the same settings, its
@@ -62,15 +65,25 @@ def play_episodes(
 
     Raises
     ------
-    ValueError : the record is of other settings or another seed, or cannot be read; or the environment gives a reward
-        that is not finite.
+    TypeError, ValueError : the record is of other settings or another seed, or cannot be read or written; or the
+        environment gives a state that is not by name, or a reward that is not finite.
     """
     from tqdm.auto import tqdm
 
     require_integer("num_episodes", num_episodes, 1)
     require_integer("seed", seed, 0)
+    for name, given, methods in (
+        ("environment", environment, ("reset", "step")),
+        ("policy", policy, ("sample_action",)),
+    ):
+        for method in methods:
+            if not callable(getattr(given, method, None)):
+                raise TypeError(f"{name} is {type(given).__name__}, which has no {method}()")
     told = {"seed": seed, **(settings or {})}
-    done = [] if record is None else _read(Path(record), told)
+    done = []
+    if record is not None:
+        check_path(record, "record")
+        done = _read(Path(record), told)
     with tqdm(
         total=num_episodes, initial=min(len(done), num_episodes), disable=not progress_bar, delay=2.0
     ) as bar:
@@ -92,11 +105,16 @@ def play_episodes(
     )
 
 
+def begin_episode(policy: Any, seed: int) -> None:
+    """Tell a policy that has a ``reset`` that an episode begins, with the seed if it takes one."""
+    if callable(reset := getattr(policy, "reset", None)):
+        reset(**({"seed": seed} if "seed" in inspect.signature(reset).parameters else {}))
+
+
 def _play(environment: Any, policy: Any, seed: int) -> dict[str, Any]:
     """One episode as a record."""
     state, _ = environment.reset(seed=seed)
-    if hasattr(policy, "reset"):
-        policy.reset()
+    begin_episode(policy, seed)
     rewards: list[float] = []
     actions, states, spent = list[list[str]](), list[list[str]](), list[float]()
     over = False
@@ -104,8 +122,8 @@ def _play(environment: Any, policy: Any, seed: int) -> dict[str, Any]:
         begin = time.perf_counter()
         action = policy.sample_action(state)
         spent.append(time.perf_counter() - begin)
-        states.append(_names(state))
-        actions.append(_names(action))
+        states.append(_names("environment gave a state", state))
+        actions.append(_names("policy gave actions", action))
         state, reward, ended, cut, _ = environment.step(action)
         if not np.isfinite(reward):
             raise ValueError(f"the environment gave reward {reward} at step {len(rewards)} of seed {seed}")
@@ -114,8 +132,10 @@ def _play(environment: Any, policy: Any, seed: int) -> dict[str, Any]:
     return {"seconds": float(np.mean(spent)), "rewards": rewards, "actions": actions, "states": states}
 
 
-def _names(values: Mapping[str, Any]) -> list[str]:
+def _names(what: str, values: Any) -> list[str]:
     """Names of what is true, and values of what is enumerated."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{what} as {type(values).__name__}: expected values by name")
     found = []
     for name, value in values.items():
         if isinstance(value, str):
@@ -131,8 +151,12 @@ def _read(path: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     try:
         content = json.loads(path.read_text())
-        settings, episodes = content["settings"], list(content["episodes"])
-    except (ValueError, KeyError, TypeError) as error:
+        settings, episodes = dict(content["settings"]), list(content["episodes"])
+        for each in episodes:
+            lengths = {len(each[name]) for name in ("rewards", "actions", "states")}
+            if len(lengths) != 1 or not np.isfinite([*each["rewards"], each["seconds"]]).all():
+                raise ValueError("an episode is damaged")
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a record of episodes: remove it, or choose another file") from error
     apart = [name for name in {*settings, *told} if settings.get(name) != told.get(name)]
     if apart:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference.planning.sogbofa import CHUNK, DEPTHS, MODES, Plan, plan
-from ethogram.models.arguments import require_key, require_one_of
+from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.planning import PlanningProblem
 
 __all__ = ["SogbofaPolicy"]
@@ -24,10 +24,10 @@ class SogbofaPolicy:
 
     Parameters
     ----------
-    key : typed PRNG key; the same key, and the same states, give the same actions unless the time limit cuts a plan
-        short.
+    key : typed PRNG key; the same key, seed of the episode and states give the same actions unless the time limit cuts
+        a plan short.
     problem : of :func:`ethogram.models.planning.read_rddl`.
-    time_limit : seconds of wall time a decision.
+    time_limit : seconds of wall time a decision; None for no limit.
     depth : steps that are looked ahead; None measures once, when the agent is made, how long a plan takes at each depth
         of 4, 8, 16 and 32, and takes the largest that fits, and at most what is left of the horizon.
     mode, num_restarts, max_steps, precision : as for :func:`plan`.
@@ -42,7 +42,7 @@ class SogbofaPolicy:
         self,
         key: Array,
         problem: PlanningProblem,
-        time_limit: float | int = 0.05,
+        time_limit: float | int | None = 0.05,
         *,
         depth: int | None = None,
         mode: str = "conformant",
@@ -52,7 +52,11 @@ class SogbofaPolicy:
     ):
         require_key(key)
         require_one_of("mode", mode, MODES)
+        require_integer("max_steps", max_steps, 1)
+        if time_limit is not None:
+            time_limit = require_number("time_limit", time_limit, above=0)
         self.key, self.problem = key, problem
+        self._given = key
         self.settings: dict[str, Any] = {
             "time_limit": time_limit,
             "mode": mode,
@@ -65,9 +69,11 @@ class SogbofaPolicy:
         self.last: Plan | None = None
         self.reset()
 
-    def reset(self) -> None:
-        """Begin an episode."""
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode; with a seed, its plans do not depend on what was played before."""
         self.step, self.last = 0, None
+        if seed is not None:
+            self.key = jax.random.fold_in(self._given, require_integer("seed", seed, 0) % 2**32)
 
     def sample_action(self, state: Mapping[str, Any] | np.ndarray) -> dict[str, bool]:
         """The actions to take in a state, by name."""
@@ -93,14 +99,15 @@ class SogbofaPolicy:
         for depth in DEPTHS:
             if found < depth and found >= self.problem.horizon:
                 break
-            settings = {**self.settings, "time_limit": 1e6, "max_steps": CHUNK}
+            settings = {**self.settings, "time_limit": None, "max_steps": CHUNK}
             plan(self.key, self.problem, depth=depth, **settings)
             seconds = []
             for _ in range(3):
                 begin = time.perf_counter()
                 plan(self.key, self.problem, depth=depth, **settings)
                 seconds.append(time.perf_counter() - begin)
-            if min(seconds) * self.settings["max_steps"] / CHUNK > self.settings["time_limit"]:
+            limit = self.settings["time_limit"]
+            if limit is not None and min(seconds) * self.settings["max_steps"] / CHUNK > limit:
                 break
             found = depth
         return found

@@ -21,14 +21,19 @@ class RandomPolicy:
 
     Parameters
     ----------
-    key : typed PRNG key; the same key, and the same states, give the same actions.
+    key : typed PRNG key; the same key, seed of the episode and states give the same actions.
     problem : of :func:`ethogram.models.planning.read_rddl`.
     """
 
     def __init__(self, key: Array, problem: PlanningProblem):
         require_key(key)
-        seed = np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist()
-        self._random, self.problem = np.random.default_rng(seed), problem
+        self._seed = np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist()
+        self._random, self.problem = np.random.default_rng(self._seed), problem
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode; with a seed, its actions do not depend on what was played before."""
+        if seed is not None:
+            self._random = np.random.default_rng([*self._seed, seed])
 
     def sample_action(self, state: Mapping[str, Any]) -> dict[str, bool]:
         """The actions to take in a state, by name."""

@@ -1,16 +1,18 @@
 r"""Value of actions by forward marginals: the sum of rewards of a plan whose fluents are taken as independent.
 
-.. math:: Q(a_0, \ldots, a_{d-1}) = \sum_{t < d} \gamma^t\, \hat r_t\, \prod_{u < t} (1 - \hat e_u), \qquad
+.. math:: Q(a_0, \ldots, a_{d-1}) = \sum_{t < d} \gamma^t\, \hat r_t\, \prod_{0 < u \le t} (1 - \hat e_u), \qquad
           \hat s_{t + 1} = F(\hat s_t, a_t)
 
-with the probabilities of the fluents in place of the fluents, in F, in the reward, and in the probability e that the
-episode ends. Actions may be probabilities too.
+with the probabilities of the fluents in place of the fluents, in F, in the reward, and in the probability e that a
+state which is reached ends the episode. Actions may be probabilities too.
 
 Cui, Khardon (2016), "Online symbolic gradient-based optimization for factored action MDPs", section 3; Lemma 1 of Cui,
 Marinescu, Khardon (2018), "From stochastic planning to marginal MAP".
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -46,11 +48,13 @@ def rollout(
     weights = jnp.asarray(discount, actions.dtype) ** jnp.arange(count) * (jnp.arange(count) < steps_left)
     start = jnp.broadcast_to(state.astype(actions.dtype)[:, None], (len(state), actions.shape[-1]))
     going = jnp.ones(actions.shape[-1], actions.dtype)
+    reached = jnp.arange(count) > 0
 
-    def onward(carry: tuple[Array, Array], given: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+    def onward(carry: Any, given: Any) -> tuple[tuple[Array, Array], Array]:
         state, going = carry
-        action, weight = given
+        action, weight, reached = given
         following, reward, end = step(program, state, action)
-        return (following, going * (1 - end)), weight.astype(reward.dtype) * going * reward
+        going = jnp.where(reached, going * (1 - end), going)
+        return (following, going), weight * going * reward
 
-    return lax.scan(onward, (start, going), (actions, weights.astype(actions.dtype)))[1].sum(0)
+    return lax.scan(onward, (start, going), (actions, weights.astype(actions.dtype), reached))[1].sum(0)

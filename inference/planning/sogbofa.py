@@ -27,7 +27,7 @@ from jaxtyping import Float
 from ethogram.inference.line_search import line_search
 from ethogram.inference.planning.action_limits import project, random_policy_marginals, round_actions
 from ethogram.inference.planning.rollout_marginals import rollout
-from ethogram.models.arguments import require_integer, require_key, require_one_of
+from ethogram.models.arguments import read_array, require_integer, require_key, require_number, require_one_of
 from ethogram.models.planning import ActionRules, PlanningProblem
 from ethogram.models.planning.fluent_program import FluentProgram
 
@@ -55,7 +55,7 @@ class Plan(NamedTuple):
     vector : (action,) the same as 0 and 1.
     value : of the plan by forward marginals, an estimate of the sum of `depth` rewards.
     marginals : (time, action) probabilities that the plan is made of; the first row is the action taken.
-    depth : steps that it looks ahead.
+    depth : steps that it looks ahead, no more than are left of the episode.
     num_steps, num_climbs : steps of all climbs, and climbs that came to rest.
     finished : whether `max_steps` were made before the time was over.
     seconds : of wall time.
@@ -89,6 +89,11 @@ class _Task(NamedTuple):
         """Probabilities within the limits."""
         return project(position, self.low, self.high, self.weights, self.bounds)
 
+    def least(self) -> Array:
+        """No action (time, action, 1), or as little as must be done: what is not allowed may be worth more."""
+        nothing = jnp.zeros((*self.low.shape, 1), self.low.dtype)
+        return self.inside(nothing) if np.any(np.asarray(self.weights) < 0) else nothing
+
     def values(self, position: Array, depth: int) -> Array:
         """Values (copy,) of actions (time, action, copy); those that are not searched are random."""
         later = jnp.broadcast_to(
@@ -110,7 +115,7 @@ def plan(
     key: Array,
     problem: Any,
     state: Mapping[str, Any] | np.ndarray | None = None,
-    time_limit: float | int = 0.05,
+    time_limit: float | int | None = 0.05,
     *,
     mode: str = "conformant",
     depth: int = 8,
@@ -130,10 +135,10 @@ def plan(
     key : typed PRNG key.
     problem : of :func:`ethogram.models.planning.read_rddl`.
     state : values of the fluents by name, or an array (fluent,) of 0 and 1; the initial state by default.
-    time_limit : seconds of wall time for this decision.
+    time_limit : seconds of wall time for this decision; None for no limit.
     mode : ``"conformant"``, in which all actions of the plan are searched, or ``"original"``, in which those after the
         first are random, in a bit over half the time.
-    depth : steps that are looked ahead, rounded up to 4, 8, 16 or 32 for compilation.
+    depth : steps that are looked ahead; programs are compiled for 4, 8, 16 and 32.
     num_restarts : climbs at a time.
     max_steps : of every climb, rounded up to fives.
     steps_left : of the episode; rewards after it do not count.
@@ -143,13 +148,14 @@ def plan(
     Raises
     ------
     TypeError, ValueError
-        An argument is not of its kind or range, the state lacks a fluent, or no action is allowed in it.
+        An argument is not of its kind or range, the state lacks a fluent, no action is allowed in it, or no plan has a
+        finite value.
     """
     begin = time.perf_counter()
     require_key(key)
     require_one_of("mode", mode, MODES)
     require_one_of("precision", precision, ("float32", "float64"))
-    require_integer("depth", depth, 1)
+    require_integer("depth", depth, 1, DEPTHS[-1])
     require_integer("num_restarts", num_restarts, 1)
     require_integer("max_steps", max_steps, 1)
     if steps_left is not None:
@@ -158,40 +164,47 @@ def plan(
         raise TypeError(
             f"problem is {type(problem).__name__}: expected a PlanningProblem, as read_rddl returns"
         )
-    if not (isinstance(time_limit, (int, float)) and time_limit > 0):
-        raise ValueError(f"time_limit = {time_limit!r}: expected a positive number of seconds")
-    known = _state(problem, state)
-    if depth > DEPTHS[-1]:
-        raise ValueError(f"depth = {depth}: expected at most {DEPTHS[-1]}")
+    if time_limit is not None:
+        time_limit = require_number("time_limit", time_limit, above=0)
+    known = problem.initial if state is None else problem.encode_state(state)
     bucket = next(each for each in DEPTHS if each >= depth)
-    left = min(depth, problem.horizon if steps_left is None else steps_left)
+    left_steps = min(depth, problem.horizon if steps_left is None else steps_left)
     with jax.enable_x64(precision == "float64"):
-        task = _task(problem, known, mode, bucket, left, precision)
+        task = _task(problem, known, mode, bucket, left_steps, precision)
         climbs = _climbs(key, task, num_restarts, start)
         decision = _Decision(task, problem.rules, known, bucket)
         shape = _shape(task, climbs, bucket)
         if shape not in _SECONDS:
-            decision.consider(decision.advanced(climbs))
-            begin = time.perf_counter()
-            decision.consider(decision.advanced(climbs))
-            _SECONDS[shape] = time.perf_counter() - begin
+            decision.consider(decision.advanced(climbs, CHUNK))
+            _SECONDS[shape] = _Seconds.measured(decision, climbs)
             begin, decision = time.perf_counter(), _Decision(task, problem.rules, known, bucket)
-        steps = 0
-        while steps < max_steps:
-            now = time.perf_counter()
-            if steps and now - begin + _SECONDS[shape] > SHARE * time_limit:
-                break
-            climbs = decision.advanced(climbs)
-            decision.consider(climbs)
-            steps += CHUNK
-            _SECONDS[shape] = 0.9 * _SECONDS[shape] + 0.1 * (time.perf_counter() - now)
-    marginals = decision.marginals
+        steps, taken = 0, CHUNK
+        while steps < max_steps and taken == CHUNK:
+            if time_limit is not None:
+                left = SHARE * time_limit - (time.perf_counter() - begin)
+                taken = _SECONDS[shape].fitting(left)
+            if taken:
+                now = time.perf_counter()
+                climbs = decision.advanced(climbs, taken)
+                then = time.perf_counter()
+            if taken or not steps:
+                decision.consider(climbs)
+            if not taken and not steps:
+                _SECONDS[shape] = _SECONDS[shape].doubted()
+            elif taken:
+                _SECONDS[shape] = _SECONDS[shape].after((then - now) / taken, time.perf_counter() - then)
+            steps += taken
+    if not math.isfinite(decision.value):
+        raise ValueError(
+            "no plan has a finite value in this state: the reward or a probability is not finite"
+        )
+    marginals = decision.marginals[:left_steps]
     return Plan(
         problem.decode_action(marginals[0]),
         marginals[0],
         decision.value,
         marginals,
-        bucket,
+        left_steps,
         steps,
         int(climbs.num_climbs),
         steps >= max_steps,
@@ -199,25 +212,13 @@ def plan(
     )
 
 
-def _state(problem: PlanningProblem, state: Any) -> np.ndarray:
-    if state is None:
-        return problem.initial
-    if isinstance(state, Mapping):
-        return problem.encode_state(state)
-    known = np.asarray(state)
-    if known.shape != (len(problem.fluents),) or not np.isin(known, (0, 1)).all():
-        raise ValueError(
-            f"state has shape {known.shape}: expected values by name, or ({len(problem.fluents)},) of 0 and 1"
-        )
-    return known.astype(float)
-
-
 def _task(
     problem: PlanningProblem, state: np.ndarray, mode: str, depth: int, steps_left: int, precision: str
 ) -> _Task:
     rules = problem.rules
     least, most = rules.range(state)
-    limits = rules.bounds(state)
+    signed, limits = rules.sums(state)
+    random = random_policy_marginals(rules.weights, limits[: len(rules.weights)])
     first = np.arange(1 if mode == "original" else depth)[:, None] == 0
     now, low, high, weights, bounds, policy = (
         jnp.asarray(each, precision)
@@ -225,11 +226,16 @@ def _task(
             state,
             np.where(first, least, 0),
             np.where(first, most, 1),
-            rules.weights,
+            signed,
             limits,
-            random_policy_marginals(rules.weights, limits),
+            random,
         )
     )
+    if len(rules.least):  # of an action that must be taken, the random policy takes a share too
+        every = policy[None, :, None]
+        policy = project(every, jnp.zeros_like(every[..., 0]), jnp.ones_like(every[..., 0]), weights, bounds)[
+            0, :, 0
+        ]
     left, discount = jnp.asarray(steps_left, jnp.int32), jnp.asarray(problem.discount, precision)
     return _Task(_on_device(problem, precision), now, low, high, weights, bounds, policy, left, discount)
 
@@ -244,13 +250,45 @@ def _on_device(problem: PlanningProblem, precision: str) -> FluentProgram:
     return jax.tree.map(moved, problem.program)
 
 
-_SECONDS: dict[Any, float] = {}
-"""Seconds of a chunk of every shape that has run in this process."""
+class _Seconds(NamedTuple):
+    """What one step of all climbs takes, and a look at where they are."""
+
+    step: float
+    look: float
+
+    @classmethod
+    def measured(cls, decision: _Decision, climbs: _Climbs) -> _Seconds:
+        begin = time.perf_counter()
+        climbs = decision.advanced(climbs, CHUNK)
+        then = time.perf_counter()
+        decision.consider(climbs)
+        return cls((then - begin) / CHUNK, time.perf_counter() - then)
+
+    def fitting(self, left: float) -> int:
+        """Steps that fit in some seconds, with a look after them; at most a chunk."""
+        return int(min(max((left - self.look) // self.step, 0), CHUNK))
+
+    def doubted(self) -> _Seconds:
+        """A bit less: where no step fits, none is measured, and one that was slow must not count forever."""
+        return self._replace(step=0.98 * self.step)
+
+    def after(self, step: float, look: float) -> _Seconds:
+        """The mean of late; what took longer counts more, since the machine may be busy."""
+
+        def mean(old: float, new: float) -> float:
+            share = 0.5 if new > old else 0.1
+            return (1 - share) * old + share * new
+
+        return _Seconds(mean(self.step, step), mean(self.look, look))
+
+
+_SECONDS: dict[Any, _Seconds] = {}
+"""Of every shape that has run in this process."""
 
 
 def _shape(*parts: Any) -> Any:
     leaves, tree = jax.tree.flatten(parts)
-    return tree, tuple(getattr(leaf, "shape", leaf) for leaf in leaves)
+    return tree, tuple((leaf.shape, str(leaf.dtype)) if hasattr(leaf, "shape") else leaf for leaf in leaves)
 
 
 def _climbs(key: Array, task: _Task, copies: int, start: Any) -> _Climbs:
@@ -258,17 +296,22 @@ def _climbs(key: Array, task: _Task, copies: int, start: Any) -> _Climbs:
     free, count = task.low.shape
     position = np.zeros((free, count, copies))
     if start is not None:
-        found = np.asarray(start, float)
-        if found.ndim != 2 or found.shape[1] != count or not len(found) or not np.isfinite(found).all():
-            raise ValueError(f"start has shape {found.shape}: expected (time, {count}) probabilities")
+        found = read_array("start", start)
+        if found.ndim != 2 or found.shape[1] != count or not len(found) or found.dtype.kind not in "biuf":
+            raise ValueError(
+                f"start has shape {found.shape} of {found.dtype}: expected (time, {count}) probabilities"
+            )
+        if not np.all((found >= -1e-6) & (found <= 1 + 1e-6)):
+            raise ValueError("start has numbers that are no probabilities: expected 0 to 1")
         position[..., 0] = found[np.minimum(np.arange(free), len(found) - 1)]
     given = jnp.asarray(position, task.low.dtype)
+    resting = jnp.broadcast_to(task.least(), given.shape)
     begins = jnp.asarray(np.arange(copies) >= (0 if start is None else 1))
-    return _Climbs(given, begins, given, jnp.zeros((), jnp.int32), key)
+    return _Climbs(given, begins, resting, jnp.zeros((), jnp.int32), key)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
-def _advance(task: _Task, climbs: _Climbs, depth: int) -> _Climbs:
+def _advance(task: _Task, climbs: _Climbs, steps: Array, depth: int) -> _Climbs:
     """Climbs after some steps; those that have come to rest begin again at a random point."""
     value = functools.partial(task.values, depth=depth)
 
@@ -277,12 +320,13 @@ def _advance(task: _Task, climbs: _Climbs, depth: int) -> _Climbs:
         fresh = jax.random.uniform(now, climbs.position.shape, climbs.position.dtype)
         before = task.inside(jnp.where(climbs.begins, fresh, climbs.position))
         gradient = jax.grad(lambda position: value(position).sum())(before)
+        gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
         position = line_search(value, gradient, before, task.inside, rounds=ROUNDS)
         ended = jnp.sqrt(jnp.mean(jnp.square(position - before), (0, 1))) <= STILL
         resting = jnp.where(ended, position, climbs.resting)
         return _Climbs(position, ended, resting, climbs.num_climbs + ended.sum(dtype=jnp.int32), key)
 
-    return lax.fori_loop(0, CHUNK, one, climbs)
+    return lax.fori_loop(0, steps, one, climbs)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
@@ -299,16 +343,16 @@ class _Decision:
         self.value, self.marginals = -math.inf, np.zeros(task.low.shape)
         self.seen: set[bytes] = set()
 
-    def advanced(self, climbs: _Climbs) -> _Climbs:
-        """Climbs after some steps."""
-        return _advance(self.task, climbs, depth=self.depth)
+    def advanced(self, climbs: _Climbs, steps: int) -> _Climbs:
+        """Climbs after some steps, which are waited for."""
+        return jax.block_until_ready(_advance(self.task, climbs, jnp.int32(steps), depth=self.depth))
 
     def consider(self, climbs: _Climbs) -> None:
         """Round the points of climbs, and doing nothing, and keep the best by value."""
         position = np.asarray(climbs.position, float)
         points = np.concatenate((position, np.asarray(climbs.resting, float)), -1)
         if not self.seen:
-            points = np.concatenate((points, np.zeros((*self.task.low.shape, 1))), -1)
+            points = np.concatenate((points, np.asarray(self.task.least(), float)), -1)
         points[0] = round_actions(self.rules, self.state, points[0], self.policy)
         fresh = []
         for copy, mark in enumerate(each.tobytes() for each in np.moveaxis(points, -1, 0)):
@@ -321,6 +365,6 @@ class _Decision:
             values = np.asarray(
                 _evaluate(self.task, jnp.asarray(chosen, self.task.low.dtype), depth=self.depth)
             )
-            at = int(np.argmax(values))
-            if values[at] > self.value:
+            at = int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
+            if np.isfinite(values[at]) and values[at] > self.value:
                 self.value, self.marginals = float(values[at]), chosen[..., at]

@@ -1,7 +1,7 @@
 """Which actions of a planning problem are allowed together, as sums, masks and conditions.
 
-`max-nondef-actions` and every precondition "sum of actions <= expression of the state" are linear; a precondition on
-one action alone forbids or forces it in a state. Whatever is left is checked on the action itself.
+`max-nondef-actions` and every precondition "sum of actions <= expression of the state", or >= or ==, are linear; a
+precondition on one action alone forbids or forces it in a state. Whatever is left is checked on the action itself.
 """
 
 from __future__ import annotations
@@ -11,11 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.planning.expression_graph import ExpressionGraph, Input, Node, Polynomial
+from ethogram.models.planning.expression_graph import ExpressionGraph, Node, Polynomial
 from ethogram.models.planning.fluent_program import FluentProgram, compile_program
 from ethogram.models.planning.rddl_expressions import RDDLExpressions
 
 __all__ = ["ActionRules", "limited_actions", "read_action_rules"]
+
+STRICT = 1e-4
+"""How far sums with whole coefficients are from a bound that they must not meet."""
+_Sum = tuple[np.ndarray, Node]
+"""Coefficients of actions, and the bound of their sum."""
 
 
 class ActionRules(NamedTuple):
@@ -24,11 +29,14 @@ class ActionRules(NamedTuple):
     Attributes
     ----------
     weights : (sum, action) nonnegative coefficients of sums of actions that are bounded from above.
+    least : (sum, action) the same of sums of several actions that are bounded from below.
     single : (check,) the action that a check is about alone, -1 if about several or none.
-    checks : program whose next values are the bounds (sum,), then the checks (check,): 1 where met.
+    checks : program whose next values are the bounds of `weights`, then those of `least`, then the checks (check,): 1
+        where met.
     """
 
     weights: np.ndarray
+    least: np.ndarray
     single: np.ndarray
     checks: FluentProgram
 
@@ -36,17 +44,29 @@ class ActionRules(NamedTuple):
         """Upper bounds (sum,) of the sums of actions in a state (fluent,)."""
         return self._values(state, np.zeros((self.weights.shape[1], 1)))[: len(self.weights), 0]
 
+    def sums(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients (sum, action) and upper bounds (sum,) of all sums; from below, both have their signs changed."""
+        count = len(self.weights) + len(self.least)
+        bounds = self._values(state, np.zeros((self.weights.shape[1], 1)))[:count, 0]
+        signs = np.repeat([1.0, -1.0], [len(self.weights), len(self.least)])
+        return signs[:, None] * np.concatenate((self.weights, self.least)), signs * bounds
+
     def unmet(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Number of rules (copy,) that actions (action, copy) of 0 and 1 break in a state (fluent,)."""
-        values = self._values(state, actions)
-        bounds, checks = values[: len(self.weights)], values[len(self.weights) :]
+        """How far (copy,) actions (action, copy) of 0 and 1 are from a state's rules, a state (fluent,) or one a copy.
+
+        It counts the rules that are broken; what a sum lacks to its lower bound counts as many.
+        """
+        count = len(self.weights)
+        bounds, least, checks = np.split(self._values(state, actions), (count, count + len(self.least)))
         over = self.weights @ actions > bounds + 1e-6
-        return over.sum(0) + (checks < 0.5).sum(0)
+        lacking = np.ceil(np.maximum(least - self.least @ actions, 0) - 1e-6)
+        return over.sum(0) + lacking.sum(0).astype(int) + (checks < 0.5).sum(0)
 
     def range(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Least and largest value (action,) of every action in a state, by the rules on one action alone."""
         count = self.weights.shape[1]
-        values = self._values(state, np.stack((np.zeros(count), np.ones(count)), 1))[len(self.weights) :]
+        values = self._values(state, np.stack((np.zeros(count), np.ones(count)), 1))
+        values = values[len(self.weights) + len(self.least) :]
         low, high = np.zeros(count), np.ones(count)
         for action, (off, on) in zip(self.single, values, strict=True):
             if action >= 0:
@@ -55,37 +75,47 @@ class ActionRules(NamedTuple):
         return np.minimum(low, high), high
 
     def _values(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        return self.checks.expectations(np.repeat(state[:, None], actions.shape[1], 1), actions)[0]
+        states = state if state.ndim == 2 else np.repeat(state[:, None], actions.shape[1], 1)
+        return self.checks.expectations(states, actions)[0]
 
 
 def read_action_rules(
     expressions: RDDLExpressions,
     preconditions: Sequence[Any],
+    constraints: Sequence[Any],
     fluents: Sequence[str],
     actions: Sequence[str],
     limit: int,
 ) -> ActionRules:
     """Rules of the preconditions, and at most `limit` actions at a time.
 
+    State-action constraints are preconditions as far as they are about actions; the others, which check the instance,
+    are left out.
+
     Raises
     ------
     ValueError : a precondition has an expression that is not supported.
     """
     graph = expressions.graph
-    place = {graph.input(name): i for i, name in enumerate(actions)}
-    sums: list[tuple[np.ndarray, Node]] = []
+    sums, least = list[_Sum](), list[_Sum]()
     checks: list[Node] = []
-    for number, precondition in enumerate(preconditions):
+    every = [("precondition", *each) for each in enumerate(preconditions, 1)]
+    every += [("state-action constraint", *each) for each in enumerate(constraints, 1)]
+    for what, number, expression in every:
         try:
-            for condition in _conjuncts(expressions, _Condition(precondition, {})):
-                found = _as_sums(expressions, condition, place, len(actions))
+            for condition in _conjuncts(expressions, _Condition(expression, {})):
+                found = _as_sums(expressions, condition, actions)
                 if found is not None:
-                    sums.extend(found)
-                elif graph.value(node := condition.node(expressions)) != 1:
+                    sums.extend(found[0])
+                    least.extend(found[1])
+                    continue
+                node = condition.node(expressions)
+                about = not graph.inputs([node]).isdisjoint(actions)
+                if graph.value(node) != 1 and (about or what == "precondition"):
                     checks.append(node)
         except ValueError as error:
-            raise ValueError(f"in precondition {number + 1}: {error}") from error
-    return _rules(graph, fluents, actions, limit, sums, checks)
+            raise ValueError(f"in {what} {number}: {error}") from error
+    return _rules(graph, fluents, actions, limit, sums, least, checks)
 
 
 def _rules(
@@ -93,21 +123,24 @@ def _rules(
     fluents: Sequence[str],
     actions: Sequence[str],
     limit: int,
-    sums: list[tuple[np.ndarray, Node]],
+    sums: list[_Sum],
+    least: list[_Sum],
     checks: list[Node],
 ) -> ActionRules:
-    """Rules of sums with upper bounds and of checks, and at most `limit` actions."""
+    """Rules of sums with upper and with lower bounds and of checks, and at most `limit` actions."""
     if limit < len(actions):
         sums = [(np.ones(len(actions)), graph.constant(limit)), *sums]
-    place = {graph.input(name): i for i, name in enumerate(actions)}
-    nodes = [bound for _, bound in sums] + checks
+    nodes = [bound for _, bound in (*sums, *least)] + checks
     program = compile_program(graph, fluents, actions, nodes, graph.constant(0.0), graph.constant(0.0))
     single = []
     for node in checks:
-        about = {place[each] for each in _inputs(graph, node) if each in place}
-        single.append(about.pop() if len(about) == 1 else -1)
-    weights = np.array([weight for weight, _ in sums]).reshape(-1, len(actions))
-    return ActionRules(weights, np.array(single, int), program)
+        used = graph.inputs([node])
+        about = [i for i, name in enumerate(actions) if name in used]
+        single.append(about[0] if len(about) == 1 else -1)
+    upper, lower = (
+        np.array([row for row, _ in each]).reshape(len(each), len(actions)) for each in (sums, least)
+    )
+    return ActionRules(upper, lower, np.array(single, int), program)
 
 
 class _Condition(NamedTuple):
@@ -141,55 +174,46 @@ def _conjuncts(expressions: RDDLExpressions, condition: _Condition) -> list[_Con
 
 
 def _as_sums(
-    expressions: RDDLExpressions, condition: _Condition, place: dict[Node, int], count: int
-) -> list[tuple[np.ndarray, Node]] | None:
-    """Sums of actions and their upper bounds, if a comparison says that and nothing else."""
+    expressions: RDDLExpressions, condition: _Condition, actions: Sequence[str]
+) -> tuple[list[_Sum], list[_Sum]] | None:
+    """Sums of actions with upper and with lower bounds, if a comparison says that and nothing else."""
     expression, bound, premises = condition
     kind, name = expression.etype
-    if premises or kind != "relational" or name not in ("<=", "<", ">=", ">"):
+    if premises or kind != "relational" or name == "~=":
         return None
     graph = expressions.graph
     left, right = (expressions.translate(each, bound).node for each in expression.args)
     if left is None or right is None:
         return None
-    sign = 1.0 if name in ("<=", "<") else -1.0
-    made = graph.nodes[graph.add([(sign, left), (-sign, right)], 0.0, 10**6)]
+    made = graph.nodes[graph.add([(1.0, left), (-1.0, right)], 0.0, 10**6)]
     if not isinstance(made, Polynomial):
         return None
-    weights, rest = np.zeros(count), list[tuple[float, Node]]()
+    place = {graph.input(name): i for i, name in enumerate(actions)}
+    weights, rest = np.zeros(len(actions)), list[tuple[float, Node]]()
     for weight, factors in made.terms:
         if len(factors) == 1 and factors[0] in place:
             weights[place[factors[0]]] += weight
-        elif any(each in place for factor in factors for each in _inputs(graph, factor)):
+        elif not graph.inputs(factors).isdisjoint(actions):
             return None
         else:
             rest.append((-weight, graph.multiply(factors)))
-    if not weights.any() or (weights < 0).any():
-        return None
+    sign = 1.0 if weights.sum() > 0 else -1.0
+    upper, lower = name in ("<=", "<", "=="), name in (">=", ">", "==")
+    if sign < 0:
+        upper, lower = lower, upper
     strict = name in ("<", ">")
-    if strict and not (weights == np.round(weights)).all():
+    if (sign * weights < 0).any() or (strict and (weights != np.round(weights)).any()):
         return None
-    return [(weights, graph.add(rest, -made.constant - (1.0 if strict else 0.0)))]
+    if np.count_nonzero(weights) < (2 if lower else 1):  # of one action alone, a check forces it
+        return None
+    rest = [(sign * weight, node) for weight, node in rest]
 
+    def bounded(by: float) -> list[_Sum]:
+        return [(sign * weights, graph.add(rest, -sign * made.constant + (by if strict else 0.0)))]
 
-def _inputs(graph: ExpressionGraph, node: Node) -> set[Node]:
-    """Inputs that a node depends on."""
-    found, waiting, seen = set[Node](), [node], set[Node]()
-    while waiting:
-        each = waiting.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        made = graph.nodes[each]
-        if isinstance(made, Input):
-            found.add(each)
-        elif isinstance(made, Polynomial):
-            waiting.extend(factor for _, factors in made.terms for factor in factors)
-        else:
-            waiting.append(made.argument)
-    return found
+    return bounded(-STRICT) if upper else [], bounded(STRICT) if lower else []
 
 
 def limited_actions(fluents: Sequence[str], actions: Sequence[str], limit: int) -> ActionRules:
     """Rules of a problem in which any actions are allowed, at most `limit` at a time."""
-    return _rules(ExpressionGraph(), fluents, actions, limit, [], [])
+    return _rules(ExpressionGraph(), fluents, actions, limit, [], [], [])

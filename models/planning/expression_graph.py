@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 __all__ = ["FUNCTIONS", "ExpressionGraph", "Node", "Polynomial"]
@@ -48,20 +49,30 @@ class Function(NamedTuple):
     argument: Node
 
 
+class Variable(NamedTuple):
+    """An event of its own, as probable as a node says; two of them are not the same event if both are as probable."""
+
+    name: str
+    argument: Node
+
+
 class Input(NamedTuple):
     """A value that is given from outside."""
 
     name: str
 
 
+Made = Polynomial | Function | Variable | Input
+
+
 class ExpressionGraph:
     """Nodes by number; every method that makes one returns the number of the node, new or known."""
 
     def __init__(self) -> None:
-        self.nodes: list[Polynomial | Function | Input] = []
-        self._known: dict[Polynomial | Function | Input, Node] = {}
+        self.nodes: list[Made] = []
+        self._known: dict[Made, Node] = {}
 
-    def _node(self, made: Polynomial | Function | Input) -> Node:
+    def _node(self, made: Made) -> Node:
         if made not in self._known:
             self._known[made] = len(self.nodes)
             self.nodes.append(made)
@@ -71,6 +82,10 @@ class ExpressionGraph:
         """The value called `name`."""
         return self._node(Input(name))
 
+    def variable(self, name: str, node: Node) -> Node:
+        """The event called `name`, whose probability is a node; the node itself if that is certain."""
+        return node if self.value(node) in (0.0, 1.0) else self._node(Variable(name, node))
+
     def constant(self, value: float | int) -> Node:
         """A number."""
         return self._node(Polynomial(float(value)))
@@ -79,6 +94,23 @@ class ExpressionGraph:
         """The number that a node is, None if it depends on inputs."""
         made = self.nodes[node]
         return made.constant if isinstance(made, Polynomial) and not made.terms else None
+
+    def inputs(self, nodes: Iterable[Node]) -> set[str]:
+        """Names of the inputs that nodes depend on."""
+        found, waiting, seen = set[str](), list(nodes), set[Node]()
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            made = self.nodes[node]
+            if isinstance(made, Input):
+                found.add(made.name)
+            elif isinstance(made, Polynomial):
+                waiting.extend(factor for _, factors in made.terms for factor in factors)
+            else:
+                waiting.append(made.argument)
+        return found
 
     def add(self, parts: Iterable[tuple[float, Node]], constant: float = 0.0, short: int = SHORT) -> Node:
         """The sum of weighted nodes and a constant; sums of up to `short` terms are written into it."""
@@ -157,32 +189,41 @@ class ExpressionGraph:
         """The probability that two independent events both happen or both do not."""
         return self.choose(left, right, self.complement(right))
 
-    def values_of_sum(self, node: Node) -> dict[float, Node]:
-        """Probabilities of the values of a sum of weighted, independent events: a Poisson binomial distribution.
+    def values_of_sum(
+        self, parts: Iterable[Mapping[float, Node]], constant: float = 0.0
+    ) -> dict[float, Node]:
+        """Probabilities of the values of a constant plus independent numbers, given those of each.
 
-        Halves of the events are convolved, so that n equal weights take about n^2 / 2 products.
+        Of weighted events this is a Poisson binomial distribution. Halves are convolved, so that n equal weights take
+        about n^2 / 2 products.
 
         Raises
         ------
-        ValueError : the node is no such sum, or has more than :data:`MOST_VALUES` values.
+        ValueError : there are more than :data:`MOST_VALUES` values.
         """
-        made = self.nodes[node]
-        if not isinstance(made, Polynomial):
-            made = Polynomial(0.0, ((1.0, (node,)),))
-        parts = []
-        for weight, factors in made.terms:
-            event = self.multiply(factors)
-            parts.append({0.0: self.complement(event), weight: event})
-        while len(parts) > 1:
-            pairs = itertools.zip_longest(parts[::2], parts[1::2])
-            parts = [left if right is None else self._convolve(left, right) for left, right in pairs]
-        found = parts[0] if parts else {0.0: self.constant(1.0)}
-        return {round(made.constant + value, 9): chance for value, chance in found.items()}
+        left = [*parts, {constant: self.constant(1.0)}]
+        while len(left) > 1:
+            pairs = itertools.zip_longest(left[::2], left[1::2])
+            left = [one if other is None else self.combined(operator.add, one, other) for one, other in pairs]
+        return dict(left[0])
 
-    def _convolve(self, left: Mapping[float, Node], right: Mapping[float, Node]) -> dict[float, Node]:
+    def combined(self, function: Callable[..., float], *parts: Mapping[float, Node]) -> dict[float, Node]:
+        """Probabilities of the values of a function of independent numbers, given those of each.
+
+        Raises
+        ------
+        ValueError : there are more than :data:`MOST_VALUES` values, or the function has none at some.
+        """
         met: dict[float, list[tuple[float, Node]]] = {}
-        for (a, p), (b, q) in itertools.product(left.items(), right.items()):
-            met.setdefault(round(a + b, 9), []).append((1.0, self.multiply((p, q))))
+        for chosen in itertools.product(*(part.items() for part in parts)):
+            given = [value for value, _ in chosen]
+            try:
+                value = round(float(function(*given)), 9)
+            except (ArithmeticError, ValueError) as error:
+                raise ValueError(
+                    f"a function of {', '.join(f'{x:g}' for x in given)} has no value"
+                ) from error
+            met.setdefault(value, []).append((1.0, self.multiply(chance for _, chance in chosen)))
             if len(met) > MOST_VALUES:
                 raise ValueError(f"a sum of events has more than {MOST_VALUES} values")
         return {value: self.add(terms, short=1) for value, terms in met.items()}

@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from ethogram.models.planning.expression_graph import ExpressionGraph, Function, Input, Node
+from ethogram.models.planning.expression_graph import ExpressionGraph, Function, Input, Node, Variable
 
 __all__ = ["FluentProgram", "Level", "compile_program", "evaluate_rows", "step"]
 
@@ -61,7 +61,7 @@ class FluentProgram(NamedTuple):
     fluents, actions : (fluent,) and (action,) rows of the inputs.
     levels : rows of the forward pass.
     next_fluents : (fluent,) rows of the next probabilities.
-    reward, end : rows of the expected reward, and of the probability that the episode ends in this step.
+    reward, end : rows of the expected reward, and of the probability that the episode is over in this state.
     adjoint_levels : rows of the reverse pass. Their inputs, the derivatives by `next_fluents`, `reward` and `end`, come
         first.
     adjoint : (row,) row of the derivative by each row of the forward pass.
@@ -185,7 +185,7 @@ def _lower(graph: ExpressionGraph, rows: _Rows, names: dict[str, int], wanted: S
             continue
         needed.add(node)
         made = graph.nodes[node]
-        if isinstance(made, Function):
+        if isinstance(made, Function | Variable):
             waiting.append(made.argument)
         elif not isinstance(made, Input):
             waiting.extend(factor for _, factors in made.terms for factor in factors)
@@ -194,6 +194,8 @@ def _lower(graph: ExpressionGraph, rows: _Rows, names: dict[str, int], wanted: S
         made = graph.nodes[node]
         if isinstance(made, Input):
             found[node] = names[made.name]
+        elif isinstance(made, Variable):
+            found[node] = found[made.argument]
         elif isinstance(made, Function):
             found[node] = rows.row(_Row(0.0, ((1.0, found[made.argument], ONE),), made.name))
         else:
@@ -290,13 +292,14 @@ def _groups(rows: _Rows, members: list[int]) -> list[list[int]]:
     """Members of a level by their number of terms, apart where padding would cost more than another operation."""
     members = sorted(members, key=lambda number: len(_made(rows, number).terms))
     groups: list[list[int]] = [[]]
+    filled = 0
     for number in members:
         width = len(_made(rows, number).terms)
-        group = groups[-1]
-        padded = sum(width - len(_made(rows, each).terms) for each in group)
-        if padded > WORTH:
+        if width * len(groups[-1]) - filled > WORTH:
             groups.append([])
+            filled = 0
         groups[-1].append(number)
+        filled += width
     return groups
 
 
@@ -336,12 +339,13 @@ def step(
     state: Float[Array | np.ndarray, "fluent copy"],
     action: Float[Array | np.ndarray, "action copy"],
 ) -> tuple[Float[Array, "fluent copy"], Float[Array, " copy"], Float[Array, " copy"]]:
-    """Probabilities of the next state, the expected reward, and the probability that the episode ends."""
+    """Probabilities of the next state, the expected reward, and the probability that the state ends the episode."""
     return _step(program, jnp.asarray(state), jnp.asarray(action))[0]
 
 
 def _step(program: FluentProgram, state: Array, action: Array) -> tuple[tuple[Array, Array, Array], Array]:
-    known = evaluate_rows(program.levels, [jnp.ones_like(state[:1]), state, action])
+    one = jnp.ones((1, state.shape[1]), state.dtype)
+    known = evaluate_rows(program.levels, [one, state, action])
     return (known[program.next_fluents], known[program.reward], known[program.end]), known
 
 

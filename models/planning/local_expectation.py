@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
 from ethogram.models.planning.expression_graph import (
@@ -13,6 +11,7 @@ from ethogram.models.planning.expression_graph import (
     Input,
     Node,
     Polynomial,
+    Variable,
 )
 
 __all__ = ["MOST_PARENTS", "local_expectation"]
@@ -21,23 +20,22 @@ MOST_PARENTS = 12
 """Parents of an expression up to which its values are tabulated."""
 
 
-def local_expectation(graph: ExpressionGraph, node: Node, parents: Collection[Node]) -> Node:
+def local_expectation(graph: ExpressionGraph, node: Node) -> Node:
     """A node that is multilinear in its parents: the expectation of `node` where they are independent events.
 
-    Parents are inputs and the nodes in `parents`. Of a sum, each term is taken apart; a term of more than
+    Parents are inputs and variables. Of a sum, each term is taken apart; a term of more than
     :data:`MOST_PARENTS` parents is left as it is. Products of one parent with itself, which make "a and not a" possible
     where an expression is read operator by operator, are gone.
     """
     made = graph.nodes[node]
     if isinstance(made, Polynomial) and len(made.terms) > 1:
-        needed = _parents_of(graph, node, parents, top=True)
+        needed = _parents_of(graph, node)
         if len(needed) > MOST_PARENTS:
             terms = [
-                (weight, local_expectation(graph, graph.multiply(factors), parents))
-                for weight, factors in made.terms
+                (weight, local_expectation(graph, graph.multiply(factors))) for weight, factors in made.terms
             ]
             return graph.add(terms, made.constant)
-    needed = _parents_of(graph, node, parents, top=True)
+    needed = _parents_of(graph, node)
     if len(needed) > MOST_PARENTS:
         return node
     known: dict[tuple[int, bytes], Node] = {}
@@ -55,10 +53,8 @@ def local_expectation(graph: ExpressionGraph, node: Node, parents: Collection[No
     return diagram(0, _table(graph, node, needed))
 
 
-def _parents_of(
-    graph: ExpressionGraph, node: Node, parents: Collection[Node], top: bool = False
-) -> list[Node]:
-    """The parents that a node depends on, the topmost of them."""
+def _parents_of(graph: ExpressionGraph, node: Node) -> list[Node]:
+    """The parents that a node depends on."""
     found, seen, waiting = set[Node](), set[Node](), [node]
     while waiting:
         each = waiting.pop()
@@ -66,9 +62,7 @@ def _parents_of(
             continue
         seen.add(each)
         made = graph.nodes[each]
-        if isinstance(made, Input) or (
-            each in parents and graph.value(each) is None and not (top and each == node)
-        ):
+        if isinstance(made, Input | Variable):
             found.add(each)
         elif isinstance(made, Function):
             waiting.append(made.argument)

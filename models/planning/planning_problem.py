@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.arguments import read_array
 from ethogram.models.planning.action_rules import ActionRules
 from ethogram.models.planning.fluent_program import FluentProgram
 
@@ -40,14 +41,40 @@ class PlanningProblem:
     horizon: int
     discount: float
 
-    def encode_state(self, state: Mapping[str, Any]) -> np.ndarray:
-        """State (fluent,) of 0 and 1, from values by name as pyRDDLGym's environments give them.
+    @property
+    def enumerated(self) -> dict[str, tuple[int, ...]]:
+        """Numbers of the events of each fluent of an enumerated type, of which one is true."""
+        found: dict[str, tuple[int, ...]] = {}
+        for number, name in enumerate(self.fluents):
+            fluent, enumerated, _ = name.partition("=")
+            if enumerated:
+                found[fluent] = (*found.get(fluent, ()), number)
+        return found
+
+    def encode_state(self, state: Mapping[str, Any] | np.ndarray) -> np.ndarray:
+        """State (fluent,) of 0 and 1, from values by name as pyRDDLGym's environments give them, or from such an array.
 
         Raises
         ------
-        ValueError : a fluent is missing, or its value is not one that it can have.
+        TypeError, ValueError : it has another form, a fluent is missing, or its value is not one that it can have.
         """
-        return np.array([_as_event(name, state) for name in self.fluents])
+        if isinstance(state, Mapping):
+            known = np.array([_as_event(name, state) for name in self.fluents])
+        else:
+            given, count = read_array("state", state), len(self.fluents)
+            if given.shape != (count,):
+                raise ValueError(
+                    f"state has shape {given.shape}: expected values by name, or ({count},) of 0 and 1"
+                )
+            for at in np.flatnonzero(~np.isin(given, (0, 1)))[:1]:
+                raise ValueError(f"state has {self.fluents[at]} = {given[at]!r}: expected 0 or 1")
+            known = given.astype(float)
+        for fluent, members in self.enumerated.items():
+            if known[list(members)].sum() != 1:
+                values = [self.fluents[each].partition("=")[2] for each in members]
+                came = repr(state.get(fluent)) if isinstance(state, Mapping) else known[list(members)]
+                raise ValueError(f"state[{fluent!r}] is {came}: expected one of {', '.join(values)}")
+        return known
 
     def decode_action(self, action: np.ndarray) -> dict[str, bool]:
         """The actions that are true, by name, as pyRDDLGym's environments take them."""
@@ -63,6 +90,6 @@ def _as_event(name: str, state: Mapping[str, Any]) -> float:
     given = state[fluent]
     if enumerated:
         return float(str(given).lstrip("@") == value)
-    if given not in (True, False):
+    if np.ndim(given) or given not in (True, False):
         raise ValueError(f"state[{fluent!r}] = {given!r}: must be true or false")
     return float(given)

@@ -10,11 +10,11 @@ Sanner (2010), "Relational dynamic influence diagram language (RDDL): language d
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ethogram.models.planning.expression_graph import ExpressionGraph, Node
+from ethogram.models.planning.rddl_numbers import extreme_of, function_of, number_of, sum_of
 
 __all__ = ["Quantity", "RDDLExpressions", "grounded_name"]
 
@@ -25,16 +25,6 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">": lambda a, b: a > b,
     "==": lambda a, b: a == b,
     "~=": lambda a, b: a != b,
-}
-CONSTANT_FUNCTIONS: Mapping[str, Callable[..., float]] = {
-    "abs": abs,
-    "sgn": lambda x: math.copysign(1.0, x) if x else 0.0,
-    "round": round,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "min": min,
-    "max": max,
-    "pow": math.pow,
 }
 NAMES = {"exp": "exp", "ln": "log", "sqrt": "sqrt"}
 Bound = Mapping[str, str]
@@ -111,25 +101,54 @@ class RDDLExpressions:
         for chosen in itertools.product(*(self.objects[kind] for _, kind in parameters)):
             yield {**bound, **{name: each for (name, _), each in zip(parameters, chosen, strict=True)}}
 
+    def choices(self, arguments: Any, bound: Bound) -> list[tuple[Node, Quantity]]:
+        """The quantities that a fluent may be, with probabilities: several where an argument is a fluent itself."""
+        certain, (name, parameters) = self.graph.constant(1.0), arguments
+        if not parameters:
+            if name in bound or name.lstrip("@") in self.names:
+                return [(certain, Quantity(None, False, {bound.get(name, name.lstrip("@")): certain}))]
+            return [(certain, self.fluent(name, ()))]
+        places = [self._object(each, bound) for each in parameters]
+        found = []
+        for chosen in itertools.product(*(place.items() for place in places)):
+            weight = self.graph.multiply(chance for _, chance in chosen)
+            found.append((weight, self.fluent(name, tuple(each for each, _ in chosen))))
+        return found
+
+    def branches(self, name: str, arguments: Sequence[Any], bound: Bound) -> list[tuple[Node, Any]]:
+        """The expressions that ``if`` or ``switch`` may choose, with probabilities."""
+        graph = self.graph
+        if name == "if":
+            condition = self.probability(arguments[0], bound)
+            known = graph.value(condition)
+            if known is not None and known in (0.0, 1.0):
+                return [(condition, arguments[1 if known else 2])]
+            return list(zip((condition, graph.complement(condition)), arguments[1:], strict=True))
+        chances = dict(self.translate(arguments[0], bound).values or {})
+        if not chances:
+            raise ValueError("switch needs a value of an enumerated type")
+        found = []
+        for kind, content in sorted(arguments[1:], key=lambda case: case[0] == "default"):
+            if kind == "default":
+                weight, expression = graph.add([(1.0, chance) for chance in chances.values()]), content
+                chances = {}
+            else:
+                (value,), expression = self._object(content[0], bound), content[1]
+                weight = chances.pop(value, graph.constant(0.0))
+            if graph.value(weight) != 0:
+                found.append((weight, expression))
+        if chances:
+            raise ValueError(f"switch has no case of {', '.join(chances)}, and no default")
+        return found
+
     # One method a kind of expression; names are those of pyRDDLGym's parser.
 
     def _constant(self, _: str, value: Any, __: Bound) -> Quantity:
         return Quantity(self.graph.constant(value), isinstance(value, bool))
 
     def _pvar(self, _: str, arguments: Any, bound: Bound) -> Quantity:
-        name, parameters = arguments
-        if not parameters:
-            if name in bound or name.lstrip("@") in self.names:
-                return Quantity(None, False, {bound.get(name, name.lstrip("@")): self.graph.constant(1.0)})
-            return self.fluent(name, ())
-        places = [self._object(each, bound) for each in parameters]
-        if all(len(place) == 1 for place in places):
-            return self.fluent(name, tuple(next(iter(place)) for place in places))
-        weighted = []
-        for chosen in itertools.product(*(place.items() for place in places)):
-            weight = self.graph.multiply(chance for _, chance in chosen)
-            weighted.append((weight, self.fluent(name, tuple(each for each, _ in chosen))))
-        return self._mixed(weighted)
+        weighted = self.choices(arguments, bound)
+        return weighted[0][1] if len(weighted) == 1 else self._mixed(weighted)
 
     def _object(self, parameter: Any, bound: Bound) -> Mapping[str, Node]:
         """Probabilities of the objects that an argument of a fluent may be."""
@@ -155,17 +174,15 @@ class RDDLExpressions:
         return Quantity(graph.add(parts), all(quantity.event for _, quantity in weighted))
 
     def _control(self, name: str, arguments: Sequence[Any], bound: Bound) -> Quantity:
-        if name != "if":
-            raise ValueError(f"{name} is not supported: write it with if")
-        condition = self.probability(arguments[0], bound)
-        known = self.graph.value(condition)
-        if known is not None and known in (0.0, 1.0):
-            return self.translate(arguments[1 if known else 2], bound)
-        both = [self.translate(each, bound) for each in arguments[1:]]
-        if both[0].values is None and both[1].values is None:
-            node = self.graph.choose(condition, *(self.number(each) for each in both))
-            return Quantity(node, both[0].event and both[1].event)
-        return self._mixed(list(zip((condition, self.graph.complement(condition)), both, strict=True)))
+        branches = self.branches(name, arguments, bound)
+        every = [(weight, self.translate(each, bound)) for weight, each in branches]
+        if len(every) == 1:
+            return every[0][1]
+        if name == "if" and all(quantity.values is None for _, quantity in every):
+            (condition, then), (_, otherwise) = every
+            node = self.graph.choose(condition, self.number(then), self.number(otherwise))
+            return Quantity(node, then.event and otherwise.event)
+        return self._mixed(every)
 
     def _boolean(self, name: str, arguments: Sequence[Any], bound: Bound) -> Quantity:
         graph = self.graph
@@ -205,6 +222,8 @@ class RDDLExpressions:
         if name in ("sum", "avg"):
             scale = 1.0 / max(len(bindings), 1) if name == "avg" else 1.0
             return Quantity(graph.add([(scale, self.probability(body, each)) for each in bindings]))
+        if name in ("minimum", "maximum"):
+            return Quantity(extreme_of(self, name, arguments, bound).mean(graph))
         raise ValueError(f"the aggregation {name} is not supported")
 
     def _arithmetic(self, name: str, arguments: Sequence[Any], bound: Bound) -> Quantity:
@@ -223,49 +242,71 @@ class RDDLExpressions:
         return Quantity(graph.add([(1.0, left), *((sign, each) for each in rest)]))
 
     def _relational(self, name: str, arguments: Sequence[Any], bound: Bound) -> Quantity:
-        graph = self.graph
-        left, right = (self.translate(each, bound) for each in arguments)
-        if left.values is not None or right.values is not None:
-            if left.values is None or right.values is None or name not in ("==", "~="):
+        graph, meets = self.graph, COMPARISONS[name]
+        if not any(each.etype[0] in ("arithmetic", "func") for each in arguments):
+            left, right = (self.translate(each, bound) for each in arguments)
+            same: Node | None = None
+            if left.values is not None and right.values is not None and name in ("==", "~="):
+                shared = [value for value in left.values if value in right.values]
+                same = graph.add(
+                    [(1.0, graph.multiply((left.values[value], right.values[value]))) for value in shared]
+                )
+            elif left.values is not None or right.values is not None:
                 raise ValueError(f"{name} compares a value of an enumerated type with something else")
-            shared = [value for value in left.values if value in right.values]
-            node = graph.add(
-                [(1.0, graph.multiply((left.values[value], right.values[value]))) for value in shared]
-            )
-            return Quantity(node if name == "==" else graph.complement(node), True)
-        if left.event and right.event and name in ("==", "~="):
-            node = graph.same(self.number(left), self.number(right))
-            return Quantity(node if name == "==" else graph.complement(node), True)
-        apart = graph.add([(1.0, self.number(left)), (-1.0, self.number(right))])
-        meets = COMPARISONS[name]
-        chances = [(1.0, chance) for value, chance in graph.values_of_sum(apart).items() if meets(value, 0)]
-        return Quantity(graph.add(chances), True)
+            elif left.event and right.event and name in ("==", "~="):
+                same = graph.same(self.number(left), self.number(right))
+            if same is not None:
+                return Quantity(same if name == "==" else graph.complement(same), True)
+        one, other = (number_of(self, each, bound) for each in arguments)
+        values = sum_of((one, other.scaled(-1.0))).values(graph)
+        return Quantity(
+            graph.add([(1.0, chance) for value, chance in values.items() if meets(value, 0)]), True
+        )
 
     def _func(self, name: str, arguments: Sequence[Any], bound: Bound) -> Quantity:
-        nodes = [self.probability(each, bound) for each in arguments]
         if name in NAMES:
-            return Quantity(self.graph.apply(NAMES[name], nodes[0]))
-        numbers = [self.graph.value(node) for node in nodes]
-        known = [number for number in numbers if number is not None]
-        if name in CONSTANT_FUNCTIONS and len(known) == len(numbers):
-            return Quantity(self.graph.constant(CONSTANT_FUNCTIONS[name](*known)))
-        if name == "pow" and numbers[1] is not None and numbers[1] in range(17):
-            return Quantity(self.graph.multiply([nodes[0]] * int(numbers[1])))
-        raise ValueError(f"the function {name} of fluents is not supported")
+            return Quantity(self.graph.apply(NAMES[name], self.probability(arguments[0], bound)))
+        if name == "pow":
+            power = self.graph.value(self.probability(arguments[1], bound))
+            if power is not None and power in range(17):
+                base = self.probability(arguments[0], bound)
+                return Quantity(self.graph.multiply([base] * int(power)))
+        return Quantity(function_of(self, name, arguments, bound).mean(self.graph))
 
     def _randomvar(self, name: str, arguments: Sequence[Any], bound: Bound) -> Quantity:
         graph = self.graph
         if name == "Bernoulli":
-            return Quantity(self.probability(arguments[0], bound), True)
+            chance = self.probability(arguments[0], bound)
+            self._require_probability("Bernoulli", graph.value(chance))
+            return Quantity(chance, True)
         if name in ("KronDelta", "DiracDelta"):
             return self.translate(arguments[0], bound)
-        if name in ("Discrete", "UnnormDiscrete"):
-            cases = [each[1] for each in arguments[1:]]
-            values = {value.lstrip("@"): self.probability(chance, bound) for value, chance in cases}
-            if name == "UnnormDiscrete":
+        base, _, over_objects = name.partition("(")
+        if base in ("Discrete", "UnnormDiscrete"):
+            if over_objects:
+                parameters, ((body,),) = arguments[:-1], arguments[-1:]
+                if len(parameters) != 1:
+                    raise ValueError(f"{base} over several parameters is not supported")
+                ((_, (parameter, _)),) = parameters
+                bindings = self.instances(arguments, bound)
+                values = {each[parameter]: self.probability(body, each) for each in bindings}
+            else:
+                cases = [each[1] for each in arguments[1:]]
+                values = {value.lstrip("@"): self.probability(chance, bound) for value, chance in cases}
+            if base == "UnnormDiscrete":
                 whole = graph.apply("reciprocal", graph.add([(1.0, chance) for chance in values.values()]))
                 values = {value: graph.multiply((chance, whole)) for value, chance in values.items()}
+            for chance in values.values():
+                self._require_probability(base, graph.value(chance))
+            total = graph.value(graph.add([(1.0, chance) for chance in values.values()]))
+            if total is not None and abs(total - 1) > 1e-6:
+                raise ValueError(f"{base} has probabilities that sum to {total:g}, not 1")
             return Quantity(None, False, values)
         raise ValueError(
             f"the distribution {name} is not supported: fluents must be true or false, or enumerated"
         )
+
+    @staticmethod
+    def _require_probability(name: str, chance: float | None) -> None:
+        if chance is not None and not -1e-9 <= chance <= 1 + 1e-9:
+            raise ValueError(f"{name} has probability {chance:g}: expected a number from 0 to 1")

@@ -95,6 +95,10 @@ def problem_from_model(model: Any, *, semantics: str = "expression") -> Planning
 
 def _paths(domain: Any, instance: Any) -> tuple[str, str]:
     """Paths of the two files."""
+    if not isinstance(domain, str | os.PathLike):
+        raise TypeError(f"domain is {domain!r}: expected the path of a file, or a name")
+    if isinstance(instance, bool) or not isinstance(instance, str | int | os.PathLike):
+        raise TypeError(f"instance is {instance!r}: expected the path of a file, a name or a number")
     if Path(domain).suffix == ".rddl" or Path(domain).is_file():
         for name, path in (("domain", domain), ("instance", instance)):
             if not Path(str(path)).is_file():
@@ -121,46 +125,44 @@ def _paths(domain: Any, instance: Any) -> tuple[str, str]:
 
 def _problem(tree: Any, semantics: str) -> PlanningProblem:
     domain, instance = tree.domain, tree.instance
-    reader = _Fluents(tree)
+    if instance.domain != domain.name:
+        raise ValueError(f"instance {instance.name} is of the domain {instance.domain}, not of {domain.name}")
+    horizon, discount = getattr(instance, "horizon", None), getattr(instance, "discount", None)
+    if not isinstance(horizon, int) or horizon < 1:
+        raise ValueError(f"instance {instance.name} has horizon {horizon}: expected a number of steps")
+    if discount is None or not 0 <= discount <= 1:
+        raise ValueError(f"instance {instance.name} has discount {discount}: expected a number from 0 to 1")
+    reader = _Fluents(tree, semantics)
     graph = reader.graph
+    fluents = tuple(event for name in reader.states for event in reader.events(name))
+    actions = tuple(reader.actions)
+    end = reader.in_words("a terminal condition", reader.terminal)
     nexts = [node for name in reader.states for node in reader.next_nodes(name)]
     reward = reader.in_words("the reward", lambda: reader.expressions.probability(domain.reward, {}))
     if semantics == "local":
-        nexts = [local_expectation(graph, node, reader.parents) for node in nexts]
-        reward = local_expectation(graph, reward, reader.parents)
-    terminals = getattr(domain, "terminals", None) or []
-    ends = [
-        reader.in_words("a terminal condition", lambda e=e: reader.expressions.probability(e, {}))
-        for e in terminals
-    ]
-    fluents = tuple(event for name in reader.states for event in reader.events(name))
-    actions = tuple(reader.actions)
+        nexts = [local_expectation(graph, node) for node in nexts]
+        reward = local_expectation(graph, reward)
     limit = getattr(instance, "max_nondef_actions", "pos-inf")
     limit = len(actions) if limit in ("pos-inf", None) else int(limit)
     for name, default in reader.actions.items():
         if default:
             raise ValueError(f"action {name} is true by default: write the domain with its negation")
-    rules = read_action_rules(
-        reader.expressions, getattr(domain, "preconds", None) or [], fluents, actions, limit
+    preconditions, constraints = domain.preconds or [], domain.constraints or []
+    rules = read_action_rules(reader.expressions, preconditions, constraints, fluents, actions, limit)
+    program = compile_program(graph, fluents, actions, nexts, reward, end)
+    initial = np.array([value for name in reader.states for value in reader.initial_values(name)], float)
+    problem = PlanningProblem(
+        domain.name, instance.name, fluents, actions, initial, program, rules, horizon, float(discount)
     )
-    program = compile_program(graph, fluents, actions, nexts, reward, graph.some(ends))
-    return PlanningProblem(
-        domain.name,
-        instance.name,
-        fluents,
-        actions,
-        np.array([reader.initial_value(event) for event in fluents]),
-        program,
-        rules,
-        int(instance.horizon),
-        float(instance.discount),
-    )
+    problem.encode_state(initial)  # its enumerated fluents must have one value each
+    return problem
 
 
 class _Fluents:
     """Fluents of a parsed problem, and the nodes of their definitions."""
 
-    def __init__(self, tree: Any):
+    def __init__(self, tree: Any, semantics: str):
+        self.local = semantics == "local"
         domain, data, instance = tree.domain, tree.non_fluents, tree.instance
         self.graph = ExpressionGraph()
         self.objects: dict[str, list[str]] = {}
@@ -186,8 +188,9 @@ class _Fluents:
                     f"{each.fluent_type} {each.name} is of type {each.range}: expected bool"
                     + ("" if each.fluent_type == "action-fluent" else " or an enumerated type")
                 )
-        self.known = _by_place(getattr(data, "init_non_fluent", None))
-        self.start = _by_place(getattr(instance, "init_state", None))
+        self.known = self.given("non-fluents", "non-fluent", getattr(data, "init_non_fluent", None))
+        self.terminals = domain.terminals or []
+        self.start = self.given("init-state", "state-fluent", getattr(instance, "init_state", None))
         formulas = [*domain.cpfs[1], *domain.intermediate_cpfs, *domain.derived_cpfs]
         self.formulas = {each.pvar[1][0]: (each.pvar[1][1] or [], each.expr) for each in formulas}
         self.expressions = RDDLExpressions(self.graph, self.objects, self.fluent)
@@ -204,8 +207,8 @@ class _Fluents:
             for place in self.places(each.name)
         }
         self.defined: dict[tuple[str, tuple[str, ...]], Quantity] = {}
-        self.parents: set[Node] = set()
-        """Nodes of intermediate fluents, which are variables of their own."""
+        self.going: dict[str, Quantity] = {}
+        """Fluents whose values are known as long as the episode goes on."""
 
     def places(self, name: str) -> list[tuple[str, ...]]:
         """Objects of every fluent of a name."""
@@ -219,11 +222,30 @@ class _Fluents:
         kind = self.variables[name].range
         return [whole] if kind == "bool" else [f"{whole}={value}" for value in self.enumerated[kind]]
 
-    def initial_value(self, event: str) -> float:
-        whole, enumerated, value = event.partition("=")
-        name, _, rest = whole.partition("___")
-        given = self.start.get((name, tuple(rest.split("__")) if rest else ()), self.variables[name].default)
-        return float(str(given).lstrip("@") == value) if enumerated else float(bool(given))
+    def initial_values(self, fluent: tuple[str, tuple[str, ...]]) -> list[float]:
+        """Values at the start of the events of a state fluent."""
+        variable = self.variables[fluent[0]]
+        given = self.start.get(fluent, variable.default)
+        if variable.range == "bool":
+            return [float(bool(given))]
+        return [float(str(given).lstrip("@") == value) for value in self.enumerated[variable.range]]
+
+    def given(self, section: str, kind: str, values: Any) -> dict[tuple[str, tuple[str, ...]], Any]:
+        """Values of a section of the instance, by name and objects."""
+        found = {}
+        for (name, place), value in values or []:
+            objects = tuple(each.lstrip("@") for each in place or ())
+            whole, variable = grounded_name(name, objects), self.variables.get(name)
+            if variable is None or variable.fluent_type != kind:
+                raise ValueError(f"{section} has {whole}: there is no {kind} {name}")
+            types = variable.param_types or []
+            if len(objects) != len(types):
+                raise ValueError(f"{section} has {whole}: expected {len(types)} objects")
+            for each, type_ in zip(objects, types, strict=True):
+                if each not in self.objects.get(type_, ()):
+                    raise ValueError(f"{section} has {whole}: there is no {type_} {each}")
+            found[name, objects] = value
+        return found
 
     def next_nodes(self, fluent: tuple[str, tuple[str, ...]]) -> list[Node]:
         """Nodes of the next probabilities of the events of a state fluent."""
@@ -234,6 +256,34 @@ class _Fluents:
         values = quantity.values or {}
         nothing = self.graph.constant(0.0)
         return [values.get(value, nothing) for value in self.enumerated[self.variables[name].range]]
+
+    def terminal(self) -> Node:
+        """The node of the event that a state ends the episode.
+
+        A fluent that ends it alone is known in all other states, where alone next states and rewards count.
+        """
+        waiting: list[tuple[Any, dict[str, str]]] = [(each, {}) for each in self.terminals]
+        ends = list[Node]()
+        while waiting:
+            expression, bound = waiting.pop()
+            kind, name = expression.etype
+            if (kind, name) == ("boolean", "|"):
+                waiting.extend((each, bound) for each in expression.args)
+            elif (kind, name) == ("aggregation", "exists"):
+                instances = self.expressions.instances(expression.args, bound)
+                waiting.extend((expression.args[-1], dict(each)) for each in instances)
+            else:
+                ends.append(self.expressions.probability(expression, bound))
+        graph = self.graph
+        if used := sorted(set(self.actions) & graph.inputs(ends)):
+            raise ValueError(f"it depends on the action {used[0]}: expected state fluents alone")
+        for whole in (grounded_name(*each) for each in self.states):
+            node = graph.input(whole)
+            for value, event in ((0.0, node), (1.0, graph.complement(node))):
+                if event in ends:
+                    self.going[whole] = Quantity(graph.constant(value), True)
+        self.defined.clear()
+        return graph.some(ends)
 
     def fluent(self, name: str, place: tuple[str, ...]) -> Quantity:
         """Quantity of a grounded fluent; a name with a prime is of the next step."""
@@ -250,6 +300,8 @@ class _Fluents:
             return Quantity(self.graph.input(grounded_name(base, place)), True)
         if kind == "state-fluent" and name == base:
             whole = grounded_name(base, place)
+            if whole in self.going:
+                return self.going[whole]
             if variable.range == "bool":
                 return Quantity(self.graph.input(whole), True)
             values = self.enumerated[variable.range]
@@ -265,9 +317,17 @@ class _Fluents:
             raise ValueError("it has no definition")
         parameters, formula = self.formulas[name]
         made = self.expressions.translate(formula, dict(zip(parameters, place, strict=True)))
-        if not name.endswith("'"):
-            self.parents.update([made.node] if made.node is not None else (made.values or {}).values())
-        return made
+        if not self.local or name.endswith("'"):
+            return made
+        whole, graph = grounded_name(name, place), self.graph
+
+        def own(event: str, node: Node) -> Node:
+            return graph.variable(event, local_expectation(graph, node))
+
+        if made.node is not None:
+            return made._replace(node=own(whole, made.node))
+        values = {value: own(f"{whole}={value}", node) for value, node in (made.values or {}).items()}
+        return made._replace(values=values)
 
     def _number(self, value: Any) -> Quantity:
         if isinstance(value, str):
@@ -285,10 +345,3 @@ class _Fluents:
             raise ValueError(f"in {what}: {error}") from error
         except RecursionError as error:
             raise ValueError(f"in {what}: the definitions go in a circle") from error
-
-
-def _by_place(given: Any) -> dict[tuple[str, tuple[str, ...]], Any]:
-    """Values by name and objects."""
-    return {
-        (name, tuple(each.lstrip("@") for each in place or ())): value for (name, place), value in given or []
-    }

@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 from ethogram.domains.fluent_mdp import enumerate_problem
+from ethogram.domains.fluent_team import FluentTeam
 from ethogram.domains.fluent_world import FluentWorld
 from ethogram.domains.optimal_policy import OptimalPolicy
 from ethogram.domains.sysadmin import sysadmin
-from ethogram.inference.planning import SogbofaPolicy, play_episodes
+from ethogram.inference.planning import RandomPolicy, SogbofaPolicy, play_episodes
+from ethogram.models.planning import read_rddl
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +75,55 @@ def test_the_planner_is_near_the_best_policy_and_its_episodes_are_demonstrations
         written.demonstrations(sysadmin(3), played)
 
 
-def test_large_problems_are_refused():
-    with pytest.raises(ValueError, match="too many to write out"):
-        enumerate_problem(sysadmin(20))
+@pytest.mark.parametrize("count", [13, 20])
+def test_large_problems_are_refused_before_they_are_written(count):
+    with pytest.raises(ValueError, match=f"{2**count} states and {count} actions: too many to write out"):
+        enumerate_problem(sysadmin(count))
 
 
 def test_problems_that_cannot_be_solved_are_refused():
     with pytest.raises(ValueError, match="problem has 21 fluents: at most 20"):
         OptimalPolicy(sysadmin(21))
+
+
+BUSY = """
+domain busy {
+  requirements = { reward-deterministic };
+  types { thing : {@x, @y, @z}; };
+  pvariables {
+    COST(thing) : { non-fluent, real, default = 1.0 };
+    good(thing) : { state-fluent, bool, default = true };
+    act(thing) : { action-fluent, bool, default = false };
+  };
+  cpfs { good'(?t) = if (act(?t)) then Bernoulli(0.6) else KronDelta(good(?t)); };
+  reward = sum_{?t: thing}[good(?t) - COST(?t) * act(?t)];
+  action-preconditions { (sum_{?t: thing}[act(?t)]) >= 2; };
+}
+non-fluents nf { domain = busy; non-fluents { COST(@y) = 3.0; }; }
+instance one { domain = busy; non-fluents = nf; max-nondef-actions = 2; horizon = 4; discount = 1.0; }
+"""
+
+
+def test_where_two_actions_must_be_taken_all_agents_take_two(tmp_path):
+    """All things are good, and every action does harm: the two that cost least are taken."""
+    pytest.importorskip("pyRDDLGym")
+    domain, instance = BUSY.split("non-fluents nf")
+    (tmp_path / "domain.rddl").write_text(domain)
+    (tmp_path / "instance.rddl").write_text("non-fluents nf" + instance)
+    problem = read_rddl(tmp_path / "domain.rddl", tmp_path / "instance.rddl")
+    written = enumerate_problem(problem)
+    np.testing.assert_array_equal(written.actions.sum(1), 2)
+    best = OptimalPolicy(problem)
+    assert best.value == pytest.approx(best_value(written, 4))
+    state = FluentWorld(problem).reset()[0]
+    cheap = {name for name in problem.actions if "y" not in name}
+    assert set(best.sample_action(state)) == cheap
+    planner = SogbofaPolicy(jax.random.key(0), problem, None, depth=4, num_restarts=4, max_steps=5)
+    assert set(planner.sample_action(state)) == cheap
+    random = RandomPolicy(jax.random.key(0), problem)
+    random.reset(seed=3)
+    first = random.sample_action(state)
+    random.reset(seed=3)
+    assert len(first) == 2 and random.sample_action(state) == first
+    team = FluentTeam(problem, 2)
+    np.testing.assert_array_equal(team.joint(np.ones((2, 3)), np.array([[0, 0], [2, 0]])).sum(1), 2)

@@ -59,8 +59,10 @@ def test_the_world_draws_from_the_program():
     ("settings", "message"),
     [
         ({"num_computers": 0}, "num_computers"),
-        ({"reboot": 1.5}, "reboot = 1.5"),
+        ({"reboot": 1.5}, "reboot must be at least 0 and at most 1, not 1.5"),
         ({"connections": [(0, 10)]}, "connections has"),
+        ({"connections": [(1, 1)]}, "connections has"),
+        ({"penalty": np.inf}, "penalty must be finite"),
     ],
 )
 def test_bad_numbers_are_named(settings, message):

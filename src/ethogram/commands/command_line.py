@@ -126,7 +126,7 @@ def _parser() -> _Parser:
     plan.add_argument("instance", metavar="INSTANCE", help="instance file, or a number")
     plan.add_argument("--episodes", type=_integer(1), default=30, metavar="N", help="number of episodes (30)")
     plan.add_argument("--seconds", type=_seconds, default=0.05, metavar="S", help="time of a decision (0.05)")
-    plan.add_argument("--depth", type=_integer(1), metavar="N", help="steps to look ahead (measured)")
+    plan.add_argument("--depth", type=_integer(1, 32), metavar="N", help="steps to look ahead (measured)")
     plan.add_argument(
         "--mode", choices=("original", "conformant"), default="conformant", help="%(choices)s (conformant)"
     )

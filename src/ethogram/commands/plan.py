@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ethogram.inference.checkpoint import check_path
 from ethogram.inference.planning import Episodes, SogbofaPolicy, play_episodes
 from ethogram.models.planning import problem_from_model
 
@@ -54,6 +55,8 @@ def play(
     """Episodes of the planner; prints their mean return. A JSON file of the same settings is gone on from."""
     from ethogram.models.planning import read_rddl
 
+    if json_file is not None:
+        check_path(json_file, "--json")
     read_rddl(domain, instance)  # its messages name what is wrong in the files
     environment = make_environment(domain, instance)
     problem = problem_from_model(environment.model)

@@ -4,7 +4,7 @@ from ethogram.plots.choices import error_curve, probability_band, reliability, v
 from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
 from ethogram.plots.intents import intent_colours, intent_shares, intent_timeline, maze_occupancy
 from ethogram.plots.networks import anytime_curves, gap_bars
-from ethogram.plots.planning import episode_timeline, plan_marginals
+from ethogram.plots.planning import episode_returns, episode_timeline, plan_marginals
 from ethogram.plots.rewards import coverage_curve, learning_curve, relevance_forest, reward_band, reward_map
 from ethogram.plots.roles import (
     elbo_traces,
@@ -20,6 +20,7 @@ __all__ = [
     "anytime_curves",
     "coverage_curve",
     "elbo_traces",
+    "episode_returns",
     "episode_timeline",
     "error_curve",
     "failure_curves",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ethogram.inference.planning import Episodes, Plan
+from ethogram.models.arguments import require_integer
 from ethogram.plots.axes import axes_or_new
 
-__all__ = ["episode_timeline", "plan_marginals"]
+__all__ = ["episode_returns", "episode_timeline", "plan_marginals"]
+
+SMALL, SMALLEST = 8.5, 6.0
+"""Font sizes of the names of rows."""
+LONGEST = 34
+"""Letters of a name that are drawn."""
 
 
 def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: Any = None) -> Any:
@@ -22,13 +29,24 @@ def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: An
     actions : names of all actions.
     most : rows; the actions that are most probable at some step are shown.
     ax : axes to draw into; new ones by default.
+
+    Raises
+    ------
+    ValueError : the names are not as many as the plan's actions, or there are none.
     """
-    ax = axes_or_new(ax, (6, 4))
+    count = plan.marginals.shape[1]
+    if len(actions) != count:
+        raise ValueError(f"actions has {len(actions)} names: expected those of the plan's {count} actions")
+    if not count:
+        raise ValueError("plan is of a problem without actions: there is nothing to draw")
+    require_integer("most", most, 1)
     shown = np.sort(np.argsort(-plan.marginals.max(0), kind="stable")[:most])
+    ax = axes_or_new(ax, (6, _height(len(shown))))
     image = ax.imshow(plan.marginals[:, shown].T, vmin=0, vmax=1, cmap="viridis", aspect="auto")
     ax.figure.colorbar(image, ax=ax, label="probability")
-    ax.set_yticks(range(len(shown)), [_short(actions[i]) for i in shown])
-    ax.set(xlabel="steps ahead", title=f"plan, value {plan.value:.1f}")
+    _name_rows(ax, [_short(actions[i]) for i in shown])
+    _count_steps(ax, "steps ahead")
+    ax.set_title(f"plan, value {plan.value:.1f}")
     return ax
 
 
@@ -47,7 +65,8 @@ def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> 
     ------
     IndexError : there is no such episode.
     """
-    ax = axes_or_new(ax, (7, 4))
+    if not -len(episodes.states) <= number < len(episodes.states):
+        raise IndexError(f"number = {number}: there are {len(episodes.states)} episodes")
     states, actions = episodes.states[number], episodes.actions[number]
     fluents = sorted({name for state in states for name in state}, key=_natural)
     places = {_objects(name): row for row, name in reversed(list(enumerate(fluents)))}
@@ -60,7 +79,10 @@ def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> 
     for time, state in enumerate(states):
         for name in state:
             true[fluents.index(name), time] = 1
+    ax = axes_or_new(ax, (7, _height(len(true))))
     ax.imshow(true, cmap="Blues", vmin=0, vmax=2, aspect="auto", interpolation="nearest")
+    room = _name_rows(ax, [_short(name) for name in [*fluents, *extra]])
+    _count_steps(ax, "step")
     at = [
         (time, rows.get(name, places.get(_objects(name), 0)))
         for time, step in enumerate(actions)
@@ -68,11 +90,65 @@ def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> 
     ]
     if at:
         kinds = sorted({name.partition("___")[0] for step in actions for name in step})
-        ax.plot(*np.array(at).T, "x", color="tab:red", label=kinds[0] if len(kinds) == 1 else "action")
-        ax.legend(loc="lower right")
-    ax.set_yticks(range(len(true)), [_short(name) for name in [*fluents, *extra]], fontsize="small")
-    ax.set(xlabel="step", title=f"what happened, return {episodes.returns[number]:.1f}")
+        label = kinds[0] if len(kinds) == 1 else "action"
+        ax.plot(*np.array(at).T, "x", color="tab:red", markersize=min(6, max(0.8 * room, 2)), label=label)
+        below = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0), "borderaxespad": 1.8, "borderpad": 0.0}
+        ax.legend(**below, frameon=False, handletextpad=0.2)
+    ax.set_title(f"what happened, return {episodes.returns[number]:.1f}")
     return ax
+
+
+def episode_returns(played: Mapping[str, Episodes], *, ax: Any = None) -> Any:
+    """The returns of several agents: a point an episode, with the mean and its standard error.
+
+    Parameters
+    ----------
+    played : episodes of each agent, by name.
+    ax : axes to draw into; new ones by default.
+
+    Raises
+    ------
+    ValueError : there is no agent.
+    """
+    if not played:
+        raise ValueError("played is empty: give the episodes of one agent at least")
+    ax = axes_or_new(ax, (1.5 + 1.3 * len(played), 4))
+    for column, each in enumerate(played.values()):
+        count = len(each.returns)
+        beside = column + 0.25 * (np.arange(count) / max(count - 1, 1) - 0.5)
+        ax.plot(beside, each.returns, ".", color=f"C{column}", alpha=0.4)
+        error = each.returns.std(ddof=1) / np.sqrt(count) if count > 1 else 0.0
+        ax.errorbar(column + 0.3, each.returns.mean(), error, fmt="o", color=f"C{column}", capsize=4)
+    ax.set_xticks(range(len(played)), [_cut(name) for name in played])
+    ax.set(ylabel="return", xlim=(-0.5, len(played) - 0.3), title="episodes, and means with standard errors")
+    return ax
+
+
+def _height(rows: int) -> float:
+    """Inches of a new figure with so many rows of names."""
+    return float(np.clip(1.2 + 0.17 * rows, 4, 14))
+
+
+def _name_rows(ax: Any, names: Sequence[str]) -> float:
+    """Name the rows of a picture, every so many where they are too many; returns the points of a row."""
+    room = ax.get_window_extent().height / ax.figure.dpi * 72 / max(len(names), 1)
+    apart = max(math.ceil(SMALLEST / room), 1)
+    size = min(SMALL, max(0.9 * room * apart, SMALLEST))
+    rows = range(0, len(names), apart)
+    ax.set_yticks(rows, [_cut(names[row]) for row in rows], fontsize=size)
+    return room
+
+
+def _count_steps(ax: Any, label: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1))
+    ax.set_xlabel(label)
+
+
+def _cut(name: str) -> str:
+    """A name without its middle if it is long."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}…{name[-LONGEST // 2 :]}"
 
 
 def _objects(name: str) -> str:

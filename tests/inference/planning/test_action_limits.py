@@ -1,6 +1,9 @@
 """Limits of actions: marginals by enumeration, projection against quadratic programming, and rounding."""
 
+import contextlib
+import io
 import itertools
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +60,18 @@ def test_the_projection_is_the_point_nearest_to_the_clipped_one(seed):
     np.testing.assert_allclose(found, wanted, atol=1e-8)
 
 
+def test_a_bound_from_below_adds_what_lacks_evenly():
+    """Of (0.9, 0.2, 0.1, 0) at least 2, the last forbidden: 0.9 goes to its most, the others share the rest."""
+    found = projected(
+        jnp.array([0.9, 0.2, 0.1, 0.0]).reshape(1, 4, 1),
+        np.zeros((1, 4)),
+        np.array([[1.0, 1, 1, 0]]),
+        -jnp.ones((1, 4)),
+        jnp.array([-2.0]),
+    )[0, :, 0]
+    np.testing.assert_allclose(found, [1, 0.55, 0.45, 0], atol=1e-6)
+
+
 def test_rounding_takes_the_largest_above_the_random_policy():
     rules = limited_actions(("s",), ("a", "b", "c"), 2)
     marginals = np.array([[0.9, 0.5, 0.1], [0.6, 0.9, 0.2], [0.7, 0.2, 0.3]])
@@ -95,10 +110,10 @@ def test_where_no_action_is_allowed_it_says_so():
         round_actions(rules, np.zeros(1), np.ones((2, 3)), np.zeros(2))
 
 
-TOGETHER = """
+RULES = """
 domain together {
   requirements = { reward-deterministic };
-  types { thing : object; };
+  types { thing : {@x, @y, @z, @w}; };
   pvariables {
     must : { state-fluent, bool, default = true };
     act(thing) : { action-fluent, bool, default = false };
@@ -106,28 +121,105 @@ domain together {
   };
   cpfs { must' = KronDelta(~must); };
   reward = 0;
-  action-preconditions {
-    must => (forall_{?t : thing} [act(?t)]);
-    (~must) => (wait | exists_{?t : thing} [act(?t)]);
-  };
+  %s
 }
-non-fluents nf { domain = together; objects { thing : {x, y, z}; }; }
-instance one { domain = together; non-fluents = nf; horizon = 5; discount = 1.0; }
+"""
+INSTANCE = """
+non-fluents nf { domain = together; }
+instance one { domain = together; non-fluents = nf; max-nondef-actions = %s; horizon = 5; discount = 1.0; }
 """
 
 
-def test_actions_that_must_be_taken_together_are(tmp_path):
-    """Three at once where the state says so, else at least one: doing nothing is never allowed."""
+def written(folder, rules, limit):
+    (folder / "domain.rddl").write_text(RULES % rules)
+    (folder / "instance.rddl").write_text(INSTANCE % limit)
+    return str(folder / "domain.rddl"), str(folder / "instance.rddl")
+
+
+@pytest.mark.parametrize(
+    ("preconditions", "limit"),
+    [
+        ("(sum_{?t: thing}[act(?t)]) >= 2;", "2"),
+        ("(sum_{?t: thing}[act(?t)]) + wait == 3;", "pos-inf"),
+        ("must => ((sum_{?t: thing}[act(?t)]) == 3); (~must) => (wait | exists_{?t: thing}[act(?t)]);", "3"),
+        ("forall_{?t: thing, ?u: thing}[(?t ~= ?u) => ~(act(?t) ^ act(?u))]; wait <=> act(@y);", "pos-inf"),
+        ("act(@x) | act(@y); act(@z) | act(@w); ~(act(@x) ^ act(@z)); ~(act(@x) ^ act(@w));", "2"),
+        ("if (must) then (act(@y) ^ act(@z)) else (~act(@y) ^ act(@w));", "pos-inf"),
+        ("(sum_{?t: thing}[(1.5 + (?t == @x)) * act(?t)]) < 4.1; act(@x) => wait;", "pos-inf"),
+        ("must; wait;", "pos-inf"),
+        ("(sum_{?t: thing}[act(?t)]) < 2.5; wait == must;", "pos-inf"),
+        ("2 - (sum_{?t: thing}[act(?t)]) < wait; wait > must - 1;", "pos-inf"),
+    ],
+)
+def test_sets_are_allowed_where_the_simulator_says_so_and_one_is_found(tmp_path, preconditions, limit):
+    """All 32 sets of actions in both states, and a rounding of random marginals wherever a set is allowed."""
+    pyRDDLGym = pytest.importorskip("pyRDDLGym")
+    files = written(tmp_path, f"action-preconditions {{ {preconditions} }};", limit)
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # bounds of a box that it does not find
+        problem, world = read_rddl(*files), pyRDDLGym.make(*files)
+    world.reset(seed=0)
+    every = np.array(list(itertools.product((0.0, 1.0), repeat=5))).T
+    most = 5 if limit == "pos-inf" else int(limit)
+    for must in (0.0, 1.0):
+        state, allowed = np.array([must]), []
+        for action in every.T:
+            world.sampler.subs["must"] = np.bool_(must)
+            named = world.sampler.prepare_actions_for_sim(problem.decode_action(action))
+            met = world.sampler.check_action_preconditions(named, silent=True)
+            allowed.append(met and action.sum() <= most)
+        np.testing.assert_array_equal(problem.rules.unmet(state, every) == 0, allowed)
+        threshold = random_policy_marginals(problem.rules.weights, problem.rules.bounds(state))
+        marginals = np.random.default_rng(0).random((5, 8))
+        if any(allowed):
+            made = round_actions(problem.rules, state, marginals, threshold)
+            assert (problem.rules.unmet(state, made) == 0).all()
+            low, high = problem.rules.range(state)
+            found = every[:, allowed]
+            assert (found >= low[:, None]).all() and (found <= high[:, None]).all()
+        else:
+            with pytest.raises(ValueError, match="no allowed set of actions"):
+                round_actions(problem.rules, state, marginals, threshold)
+
+
+def test_many_actions_that_must_be_taken_together_are_found(tmp_path):
+    """Two of each of twelve groups of five, exactly: there are 10^12 such sets of 2^60."""
     pytest.importorskip("pyRDDLGym")
-    domain, instance = tmp_path / "domain.rddl", tmp_path / "instance.rddl"
-    head, tail = TOGETHER.split("non-fluents nf", 1)
-    domain.write_text(head)
-    instance.write_text("non-fluents nf" + tail)
-    problem = read_rddl(domain, instance)
-    threshold = np.full(4, 0.5)
-    made = round_actions(problem.rules, np.ones(1), np.zeros((4, 2)), threshold)
-    np.testing.assert_array_equal(made[:3], 1)
-    made = round_actions(
-        problem.rules, np.zeros(1), np.array([[0.1, 0.9, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4]]).T, threshold
+    text = RULES.replace(
+        "thing : {@x, @y, @z, @w};", f"thing : {{{', '.join(f'@t{i}' for i in range(12))}}};"
     )
-    np.testing.assert_array_equal(made.T, [[0, 1, 0, 0], [0, 0, 0, 1]])
+    text = text.replace("act(thing)", "act(thing, seat)").replace(
+        "types {", "types { seat : {@a, @b, @c, @d, @e};"
+    )
+    rules = "action-preconditions { forall_{?t: thing}[(sum_{?s: seat}[act(?t, ?s)]) == 2]; ~wait; };"
+    (tmp_path / "domain.rddl").write_text(text % rules)
+    (tmp_path / "instance.rddl").write_text(INSTANCE % "pos-inf")
+    problem = read_rddl(tmp_path / "domain.rddl", tmp_path / "instance.rddl")
+    marginals = np.random.default_rng(0).random((len(problem.actions), 4))
+    threshold = random_policy_marginals(problem.rules.weights, problem.rules.bounds(problem.initial))
+    made = round_actions(problem.rules, problem.initial, marginals, threshold)
+    seats = [i for i, name in enumerate(problem.actions) if name != "wait"]
+    grouped = made[seats].reshape(12, 5, 4)
+    np.testing.assert_array_equal(grouped.sum(1), 2)
+    best = np.sort(marginals[seats].reshape(12, 5, 4), 1)[:, -2:].sum(1)
+    np.testing.assert_allclose((grouped * marginals[seats].reshape(12, 5, 4)).sum(1), best)
+
+
+def test_state_action_constraints_about_actions_are_rules(tmp_path):
+    """Elevators of 2011 has such; a constraint on the state alone checks the instance."""
+    pytest.importorskip("pyRDDLGym")
+    problem = read_rddl(
+        *written(tmp_path, "state-action-constraints { act(@x) => wait; ~must; };", "pos-inf")
+    )
+    actions = np.array([[1.0, 0, 0, 0, 0], [1, 0, 0, 0, 1], [0, 0, 0, 0, 0]]).T
+    np.testing.assert_array_equal(problem.rules.unmet(problem.initial, actions), [1, 0, 0])
+
+
+def test_real_coefficients_have_shares_in_short_time():
+    """Exact where sets are few, by units of the bound; 60 actions have 2^60 sets."""
+    weights = np.random.default_rng(0).random(60) * 3
+    sets = [each for each in itertools.product((0, 1), repeat=6) if np.dot(each, weights[:6]) <= 2.3]
+    found = random_policy_marginals(weights[None, :6], np.array([2.3]))
+    np.testing.assert_allclose(found, np.mean(sets, 0), atol=1e-12)
+    many = random_policy_marginals(weights[None], np.array([5.0]))
+    assert ((many > 0) & (many < 0.5)).all() and (np.diff(many[np.argsort(weights)]) <= 0).all()

@@ -10,6 +10,7 @@ import pytest
 from ethogram.domains.fluent_world import FluentWorld
 from ethogram.domains.sysadmin import sysadmin
 from ethogram.inference.planning import SogbofaPolicy, plan, play_episodes, rollout
+from ethogram.models.planning import ExpressionGraph, PlanningProblem, compile_program, limited_actions
 
 KEY = jax.random.key(0)
 PLENTY = 100.0
@@ -71,13 +72,17 @@ def test_rewards_beyond_the_episode_do_not_count(problem):
         ({"key": 0}, "key"),
         ({"problem": 3}, "expected a PlanningProblem"),
         ({"state": {"running___c1": True}}, "state has no fluent running___c2"),
-        ({"state": np.full(5, 0.5)}, "state has shape"),
-        ({"time_limit": 0}, "time_limit = 0"),
+        ({"state": np.full(5, 0.5)}, "state has running___c1 = np.float64.0.5.: expected 0 or 1"),
+        ({"state": np.ones(2)}, "state has shape"),
+        ({"time_limit": 0}, "time_limit must be greater than 0, not 0"),
+        ({"time_limit": True}, "time_limit must be a real number, not True"),
+        ({"time_limit": np.nan}, "time_limit must be greater than 0, not nan"),
         ({"mode": "both"}, "mode"),
-        ({"depth": 33}, "depth = 33"),
+        ({"depth": 33}, "depth must be at most 32"),
         ({"num_restarts": 0}, "num_restarts"),
         ({"max_steps": 1.5}, "max_steps"),
         ({"start": np.zeros((2, 3))}, "start has shape"),
+        ({"start": np.full((1, 5), 2.0)}, "start has numbers that are no probabilities"),
         ({"steps_left": 0}, "steps_left"),
     ],
 )
@@ -85,6 +90,127 @@ def test_bad_arguments_are_named(problem, change, message):
     arguments = {"key": KEY, "problem": problem, "state": None, **SETTINGS, **change}
     with pytest.raises((TypeError, ValueError), match=message):
         plan(**arguments)
+
+
+@pytest.mark.parametrize("time_limit", [0, np.nan])
+def test_a_policy_checks_its_time_before_it_measures_depths(problem, time_limit):
+    with pytest.raises((TypeError, ValueError), match="time_limit must be"):
+        SogbofaPolicy(KEY, problem, time_limit)
+
+
+def test_another_precision_is_compiled_outside_the_time_limit():
+    """Compiling takes seconds, where the plan has 0.2 s."""
+    small = sysadmin(3)
+    for precision in ("float32", "float64"):
+        assert plan(KEY, small, None, 0.2, depth=4, num_restarts=3, precision=precision).seconds < 1
+
+
+def test_where_no_step_fits_the_best_start_is_returned(problem):
+    found = plan(KEY, problem, problem.initial * 0, **{**SETTINGS, "time_limit": 1e-6})
+    assert found.num_steps == 0 and not found.finished
+    assert len(found.action) <= 1 and np.isfinite(found.value)
+
+
+def test_a_plan_looks_no_further_than_its_depth_and_the_episode(problem):
+    for change, depth in (({"depth": 1}, 1), ({"depth": 3}, 3), ({"steps_left": 2}, 2)):
+        found = plan(KEY, problem, **{**SETTINGS, **change})
+        assert found.depth == depth and found.marginals.shape == (depth, 5)
+
+
+def any_problem(num_fluents, num_actions, reward=None):
+    """Fluents that never change, each worth 1; actions worth -0.5, 0.5, 1.5, ... each."""
+    graph = ExpressionGraph()
+    fluents, actions = (
+        [f"{name}{i}" for i in range(n)] for name, n in (("f", num_fluents), ("a", num_actions))
+    )
+    nodes = [graph.input(name) for name in fluents]
+    terms = [(1.0, node) for node in nodes]
+    terms += [(i - 0.5, graph.input(name)) for i, name in enumerate(actions)]
+    made = graph.add(terms) if reward is None else reward(graph, nodes)
+    program = compile_program(graph, fluents, actions, nodes, made, graph.constant(0.0))
+    rules = limited_actions(fluents, actions, num_actions)
+    return PlanningProblem(
+        "any", "one", tuple(fluents), tuple(actions), np.ones(num_fluents), program, rules, 5, 0.5
+    )
+
+
+@pytest.mark.parametrize(("num_fluents", "num_actions"), [(0, 3), (2, 0)])
+def test_problems_without_fluents_or_actions(num_fluents, num_actions):
+    """The best actions are those of positive worth; rewards of four steps count 1.875 at discount one half."""
+    found = plan(KEY, any_problem(num_fluents, num_actions), **SETTINGS)
+    np.testing.assert_array_equal(found.vector, [0, 1, 1][:num_actions])
+    if not num_actions:
+        assert found.value == pytest.approx(2 * 1.875)
+
+
+def test_a_value_that_is_not_finite_is_said():
+    """The reward is 1 / f, and f is 0."""
+    problem = any_problem(1, 1, lambda graph, nodes: graph.apply("reciprocal", nodes[0]))
+    with pytest.raises(ValueError, match="no plan has a finite value in this state"):
+        plan(KEY, problem, {"f0": False}, **SETTINGS)
+
+
+def test_an_interrupted_record_goes_on_as_if_it_had_not_been(tmp_path):
+    """Ctrl-C in the second of three episodes: the resumed ones are those of one run."""
+    short = sysadmin(3, horizon=4)
+    policy = SogbofaPolicy(KEY, short, None, depth=4, num_restarts=2, max_steps=5)
+    whole = play_episodes(FluentWorld(short), policy, 3, progress_bar=False)
+
+    class Interrupted(FluentWorld):
+        def step(self, actions):
+            if self.time == 2 and self.episodes == 2:
+                raise KeyboardInterrupt
+            return super().step(actions)
+
+        def reset(self, seed=None):
+            self.episodes = getattr(self, "episodes", 0) + 1
+            return super().reset(seed=seed)
+
+    record, settings = tmp_path / "record.json", {"progress_bar": False, "record": tmp_path / "record.json"}
+    with pytest.raises(KeyboardInterrupt):
+        play_episodes(Interrupted(short), policy, 3, **settings)
+    assert len(json.loads(record.read_text())["episodes"]) == 1
+    again = SogbofaPolicy(KEY, short, None, depth=4, num_restarts=2, max_steps=5)
+    resumed = play_episodes(FluentWorld(short), again, 3, **settings)
+    assert resumed.actions == whole.actions and resumed.states == whole.states
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["episodes"][0].pop("rewards"),
+        lambda content: content["episodes"][0]["rewards"].append(1.0),
+        lambda content: content["episodes"][0].update(seconds=float("nan")),
+        lambda content: content["episodes"].append(3),
+        lambda content: content.update(settings=3),
+        lambda content: content.pop("episodes"),
+    ],
+)
+def test_a_damaged_record_is_refused_before_anything_is_played(tmp_path, change):
+    record = tmp_path / "record.json"
+    episode = {"seconds": 0.1, "rewards": [1.0], "actions": [[]], "states": [["running___c1"]]}
+    content = {"settings": {"seed": 0}, "episodes": [episode]}
+    change(content)
+    record.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="is not a record of episodes: remove it"):
+        play_episodes(FluentWorld(sysadmin(2)), Idle(), 2, record=record)
+
+
+def test_what_cannot_be_played_or_written_is_said_first(tmp_path):
+    world = FluentWorld(sysadmin(2))
+    with pytest.raises(ValueError, match=r"record is .*there is no folder"):
+        play_episodes(world, Idle(), 1, record=tmp_path / "nothing" / "record.json")
+    with pytest.raises(TypeError, match=r"policy is int, which has no sample_action"):
+        play_episodes(world, 3, 1)
+    with pytest.raises(TypeError, match=r"environment is PlanningProblem, which has no reset"):
+        play_episodes(world.problem, Idle(), 1)
+
+
+class Idle:
+    """Does nothing."""
+
+    def sample_action(self, state):
+        return {}
 
 
 def test_a_policy_beats_doing_nothing_and_its_record_goes_on(problem, tmp_path):
@@ -103,9 +229,5 @@ def test_a_policy_beats_doing_nothing_and_its_record_goes_on(problem, tmp_path):
     with pytest.raises(ValueError, match="depth 4 in place of 5"):
         play_episodes(FluentWorld(short), policy, 3, record=record, settings={"depth": 5}, progress_bar=False)
 
-    class Nothing:
-        def sample_action(self, state):
-            return {}
-
-    idle = play_episodes(FluentWorld(short), Nothing(), 20, progress_bar=False)
+    idle = play_episodes(FluentWorld(short), Idle(), 20, progress_bar=False)
     assert both.returns.mean() > idle.returns.mean() + 4 * idle.returns.std() / np.sqrt(20)

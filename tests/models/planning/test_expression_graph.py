@@ -71,7 +71,7 @@ def leaves(formula):
 def test_a_formula_is_its_truth_at_vertices_and_locally_its_expectation_inside(formula, chances):
     graph = ExpressionGraph()
     node = node_of(graph, formula)
-    local = local_expectation(graph, node, ())
+    local = local_expectation(graph, node)
     worlds = np.array(list(itertools.product((0, 1), repeat=4)))
     met = np.array(
         [truth(formula, dict(zip(NAMES, map(bool, world), strict=True))) for world in worlds], float
@@ -90,9 +90,9 @@ def test_expressions_are_read_operator_by_operator_as_in_the_authors_program():
     twice = graph.some((graph.every((a, b)), graph.every((a, c))))
     never = graph.every((a, graph.complement(a)))
     assert value(graph, twice, [0.5] * 3) == pytest.approx(0.4375, abs=1e-12)
-    assert value(graph, local_expectation(graph, twice, ()), [0.5] * 3) == pytest.approx(0.375, abs=1e-12)
+    assert value(graph, local_expectation(graph, twice), [0.5] * 3) == pytest.approx(0.375, abs=1e-12)
     assert value(graph, never, [0.3]) == pytest.approx(0.21, abs=1e-12)
-    assert graph.value(local_expectation(graph, never, ())) == 0
+    assert graph.value(local_expectation(graph, never)) == 0
 
 
 @pytest.mark.parametrize("count", [1, 3, 4])
@@ -100,8 +100,9 @@ def test_counts_are_poisson_binomial(count):
     graph = ExpressionGraph()
     weights = (1.0, 1.0, 2.0, -0.5)[:count]
     chances = np.array([0.2, 0.7, 0.5, 0.9])[:count]
-    total = graph.add([(w, graph.input(name)) for w, name in zip(weights, NAMES, strict=False)], 3.0)
-    found = graph.values_of_sum(total)
+    events = [graph.input(name) for name in NAMES[:count]]
+    parts = [{0.0: graph.complement(x), w: x} for w, x in zip(weights, events, strict=True)]
+    found = graph.values_of_sum(parts, 3.0)
     wanted = {}
     for world in itertools.product((0, 1), repeat=count):
         at = round(3.0 + float(np.dot(weights, world)), 9)
@@ -123,8 +124,11 @@ def test_equal_expressions_are_one_node():
 
 def test_sums_of_too_many_values_and_functions_without_a_value_are_refused():
     graph = ExpressionGraph()
-    many = graph.add([(2.0**i, graph.input(f"x{i}")) for i in range(13)])
+    events = [graph.input(f"x{i}") for i in range(13)]
+    many = [{0.0: graph.complement(x), 2.0**i: x} for i, x in enumerate(events)]
     with pytest.raises(ValueError, match="more than 4096 values"):
         graph.values_of_sum(many)
+    with pytest.raises(ValueError, match="a function of 1, 0 has no value"):
+        graph.combined(lambda x, y: x / y, {1.0: events[0]}, {0.0: events[1]})
     with pytest.raises(ValueError, match="reciprocal of 0 has no finite value"):
         graph.apply("reciprocal", graph.constant(0.0))

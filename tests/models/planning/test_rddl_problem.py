@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
+from ethogram.domains.fluent_world import FluentWorld
 from ethogram.models.planning import problem_from_model, read_rddl
 
 pyRDDLGym = pytest.importorskip("pyRDDLGym")
@@ -168,12 +169,45 @@ def test_a_problem_from_files(tmp_path):
     ("formula", "message"),
     [
         ("Bernoulli(Normal(0, 1))", "in good'___x: the distribution Normal is not supported"),
+        ("Bernoulli(1.5)", "in good'___x: Bernoulli has probability 1.5: expected a number from 0 to 1"),
         ("Bernoulli(1 / 0)", "in good'___x: reciprocal of 0 has no finite value"),
     ],
 )
 def test_expressions_that_are_not_supported_name_the_fluent(tmp_path, formula, message):
     with pytest.raises(ValueError, match=message):
         read_rddl(*written(tmp_path, formula))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("domain = small; non", "domain = large; non", "instance one is of the domain large, not of small"),
+        ("horizon = 5", "horizon = pos-inf", "has horizon pos-inf: expected a number of steps"),
+        ("horizon = 5;", "", "has horizon None: expected a number of steps"),
+        ("discount = 0.9;", "", "has discount None: expected a number from 0 to 1"),
+        ("good(x)", "bad(x)", "init-state has bad___x: there is no state-fluent bad"),
+        ("good(x)", "good(q)", "init-state has good___q: there is no thing q"),
+        ("good(x)", "good(x, y)", "init-state has good___x__y: expected 1 objects"),
+    ],
+)
+def test_what_is_wrong_in_an_instance_is_named(tmp_path, old, new, message):
+    """A misspelt object was read as a state without it."""
+    domain, instance = written(tmp_path, "KronDelta(good(?t))")
+    instance.write_text(instance.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        read_rddl(domain, instance)
+
+
+def test_a_value_that_an_enumerated_fluent_cannot_have_is_refused():
+    problem = read_rddl("EarthObservation_ippc2018", 1)
+    fluent, values = next((name, len(numbers)) for name, numbers in problem.enumerated.items())
+    state = FluentWorld(problem).reset()[0]
+    np.testing.assert_array_equal(problem.encode_state(state), problem.initial)
+    with pytest.raises(ValueError, match=f"{fluent}'. is 'purple': expected one of"):
+        problem.encode_state({**state, fluent: "purple"})
+    assert values > 1 and problem.initial[list(problem.enumerated[fluent])].sum() == 1
+    with pytest.raises(ValueError, match=f"{fluent}'. is .*: expected one of"):
+        problem.encode_state(np.zeros(len(problem.fluents)))
 
 
 def test_files_that_cannot_be_parsed_are_named(tmp_path):

@@ -1,0 +1,204 @@
+"""A planning problem as a world for `ethogram.imitate`, with a planner as the expert that is asked.
+
+One agent, or several that each take one action of the problem or none; what they do together is the set of their
+actions. A state is the events (game, fluent) of the problem, of 0 and 1, and every agent sees all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ethogram.inference.imitation import Replay, sequences_of_games
+from ethogram.inference.imitation.policies import choose_actions
+from ethogram.inference.planning import Episodes
+from ethogram.inference.planning.action_limits import round_actions
+from ethogram.inference.planning.episodes import begin_episode
+from ethogram.models.arguments import require_integer
+from ethogram.models.data import Metadata, Trajectories
+from ethogram.models.planning import PlanningProblem
+
+__all__ = ["FluentTeam", "LearnedTeam", "PlannerExpert"]
+
+States = Float[np.ndarray, "game fluent"]
+
+
+class FluentTeam:
+    """Games of a planning problem, from its initial state; a game reaches its goal where a state ends the episode.
+
+    Next states are drawn as by :class:`~ethogram.domains.fluent_world.FluentWorld`. Of actions that are not allowed
+    together, the first are carried out as long as the rules of the problem allow.
+
+    Parameters
+    ----------
+    problem : whose world it is.
+    num_agents : agents, of which each takes one action at a time or none.
+
+    Attributes
+    ----------
+    num_actions : 0 is to do nothing, i is action i - 1 of the problem.
+    """
+
+    def __init__(self, problem: PlanningProblem, num_agents: int = 1):
+        self.problem = problem
+        self.num_agents = require_integer("num_agents", num_agents, 1)
+        self.num_actions = 1 + len(problem.actions)
+        self._enumerated = [list(each) for each in problem.enumerated.values()]
+
+    def reset(self, rng: np.random.Generator, num_games: int) -> States:
+        """The initial state, in each game."""
+        return np.repeat(self.problem.initial[None], num_games, 0)
+
+    def step(
+        self, rng: np.random.Generator, state: States, actions: Int[np.ndarray, "game agent"]
+    ) -> tuple[States, Bool[np.ndarray, "game"]]:
+        """States after the actions that are allowed, and whether they end the episode."""
+        program, done = self.problem.program, self.joint(state, actions).T
+        chances = program.expectations(state.T, done)[0].T
+        following = (rng.random(chances.shape) < chances).astype(float)
+        for members in self._enumerated:
+            below = np.cumsum(chances[:, members], 1)
+            chosen = (rng.random((len(state), 1)) * below[:, -1:] >= below).sum(1)
+            following[:, members] = np.eye(len(members))[chosen]
+        ended = rng.random(len(state)) < program.expectations(following.T, done)[2]
+        return following, ended
+
+    def joint(
+        self, state: States, actions: Int[np.ndarray, "game agent"]
+    ) -> Float[np.ndarray, "game action"]:
+        """What is carried out of the actions of all agents, of 0 and 1.
+
+        Raises
+        ------
+        ValueError : no set of actions is allowed in a state.
+        """
+        wanted = np.zeros((len(state), self.num_actions))
+        np.put_along_axis(wanted, np.asarray(actions), 1, 1)
+        made = wanted[:, 1:]
+        rules, half = self.problem.rules, np.full(len(self.problem.actions), 0.5)
+        for game in np.flatnonzero(rules.unmet(state.T, made.T)):
+            made[game] = round_actions(rules, state[game], made[game][:, None], half)[:, 0]
+        return made
+
+    def deal(self, actions: Sequence[str]) -> list[int]:
+        """Number of the action of each agent, given the names of those of all, in order of the problem's actions.
+
+        Raises
+        ------
+        ValueError : there are more actions than agents.
+        """
+        numbers = [i for i, name in enumerate(self.problem.actions, 1) if name in actions]
+        if len(numbers) > self.num_agents:
+            raise ValueError(
+                f"{len(numbers)} actions at a time, {', '.join(sorted(actions))}, and num_agents = {self.num_agents}: "
+                "give as many agents as there are actions at a time"
+            )
+        return numbers + [0] * (self.num_agents - len(numbers))
+
+    def observe(
+        self, roles: Int[np.ndarray, "game agent"], state: States
+    ) -> Float[np.ndarray, "game agent fluent"]:
+        """The state, for every agent."""
+        return np.repeat(state[:, None], roles.shape[1], 1)
+
+    def replay(self, data: Trajectories) -> Replay:
+        """Demonstrations, whose observations are states."""
+        if data.observations is None or data.actions is None:
+            raise ValueError("data.observations or data.actions is None: give trajectories of this world")
+        sequences = sequences_of_games(data, self.num_agents)
+        states, actions = np.asarray(data.observations)[sequences[:, 0]], np.asarray(data.actions)[sequences]
+        if states.shape[2] != len(self.problem.fluents):
+            raise ValueError(
+                f"data.observations has {states.shape[2]} features: expected the {len(self.problem.fluents)} fluents"
+            )
+        lengths = np.asarray(data.lengths)[sequences[:, 0]].astype(int)
+        return Replay(np.nan_to_num(states).astype(float), actions.swapaxes(1, 2).astype(int), lengths)
+
+    def record(self, states: np.ndarray, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
+        """Roll-outs as trajectories: states as observations, and the actions of each agent."""
+        agents = range(self.num_agents)
+        games = [(game, agent, length) for game, length in enumerate(lengths) for agent in agents]
+        return Trajectories.from_list(
+            [states[game, :length] for game, _, length in games],
+            actions=[actions[game, :length, agent] for game, agent, length in games],
+            agent=np.array([agent for _, agent, _ in games]),
+            group=np.array([game for game, _, _ in games]),
+            metadata=Metadata(
+                name=self.problem.domain,
+                feature_names=self.problem.fluents,
+                agent_names=tuple(f"agent {agent + 1}" for agent in agents),
+                action_names=("nothing", *self.problem.actions),
+                time_unit="step",
+            ),
+        )
+
+    def demonstrations(self, episodes: Episodes) -> Trajectories:
+        """Episodes of :func:`ethogram.planning.play_episodes` as demonstrations.
+
+        Raises
+        ------
+        ValueError : more actions were taken at a time than there are agents.
+        """
+        lengths = np.array([len(each) for each in episodes.actions])
+        states = np.zeros((len(lengths), lengths.max(), len(self.problem.fluents)))
+        actions = np.zeros((len(lengths), lengths.max(), self.num_agents), int)
+        for game, (true, taken) in enumerate(zip(episodes.states, episodes.actions, strict=True)):
+            states[game, : lengths[game]] = np.array(
+                [[name in each for name in self.problem.fluents] for each in true]
+            )
+            actions[game, : lengths[game]] = [self.deal(each) for each in taken]
+        return self.record(states, actions, lengths)
+
+
+class PlannerExpert:
+    """What a planner would do at any states: ``expert(state, game)``, for :func:`ethogram.imitate`.
+
+    Each state is planned for once, as the first of an episode; with a planner without a time limit, answers depend on
+    the state alone.
+
+    Parameters
+    ----------
+    team : the world.
+    planner : with ``sample_action(state)``, such as :class:`~ethogram.SogbofaPolicy`.
+    """
+
+    def __init__(self, team: FluentTeam, planner: Any):
+        self.team, self.planner = team, planner
+        self._known: dict[bytes, list[int]] = {}
+
+    def __call__(self, state: States, game: Int[np.ndarray, "game"]) -> Int[np.ndarray, "game agent"]:
+        """Actions (row, agent) at states (row, fluent)."""
+        marks = [row.astype(bool).tobytes() for row in state]
+        for mark, row in zip(marks, state, strict=True):
+            if mark not in self._known:
+                begin_episode(self.planner, 0)
+                self._known[mark] = self.team.deal(list(self.planner.sample_action(row)))
+        return np.array([self._known[mark] for mark in marks])
+
+
+class LearnedTeam:
+    """Policies that were learned, as an agent for :func:`ethogram.planning.play_episodes`.
+
+    Parameters
+    ----------
+    team : the world that they were learned in.
+    policies : one an agent, as ``ImitationResult.policies``.
+    """
+
+    def __init__(self, team: FluentTeam, policies: Sequence[Any]):
+        if len(policies) != team.num_agents:
+            raise ValueError(f"policies has {len(policies)} entries: expected num_agents = {team.num_agents}")
+        self.team, self.policies = team, policies
+        self._rng = np.random.default_rng(0)  # policies choose their mode: nothing is drawn
+
+    def sample_action(self, state: Mapping[str, Any]) -> dict[str, bool]:
+        """The actions to take in a state, by name."""
+        row = self.team.problem.encode_state(state)[None]
+        chosen = [
+            choose_actions(policy, row, self.team.num_actions, "mode", self._rng, role)
+            for role, policy in enumerate(self.policies)
+        ]
+        return self.team.problem.decode_action(self.team.joint(row, np.stack(chosen, 1))[0])
