@@ -251,12 +251,15 @@ def elimination_order(
             largest, work = max(largest, cells), work + cells
             if largest > most_cells:
                 return Order(order, largest, work)
-            others, changed = near[i], near[i]
+            others, grown, around = near[i], 0, 0
             for j in bit_places(others):
-                near[j] = (near[j] | others) & ~(1 << i | 1 << j)
-                changed |= near[j]
-            for j in bit_places(changed):
-                if j in left:
+                joined = (near[j] | others) & ~(1 << i | 1 << j)
+                if joined & ~near[j]:
+                    grown |= 1 << j
+                    around |= joined
+                near[j] = joined
+            for j in bit_places(others | around):  # of others, only those around a new edge may change
+                if j in left and (others >> j & 1 or (near[j] & grown).bit_count() > 1):
                     left[j] = fill(j)
     return Order(order, largest, work)
 
