@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ethogram.inference.networks.ancestral_draws import log_joint
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import elimination_order
 from ethogram.inference.networks.methods import Task
@@ -72,11 +73,7 @@ class CertifiedAnswers:
         """Score a completion, states of all variables, and update the incumbent."""
         task, query = self.task, self.task.query
         states = dict(query.observed) | dict(states)
-        joint = query.network.log_joint([states[v] for v in range(query.network.num_variables)])
-        joint += math.fsum(
-            math.log(likelihoods[states[v]]) if likelihoods[states[v]] else -math.inf
-            for v, likelihoods in query.soft
-        )
+        joint = log_joint(query, states)
         if joint == -math.inf:
             return
         answer = tuple(task.chosen(states))

@@ -20,16 +20,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from ethogram.inference.networks.ancestral_draws import draw_possible, draw_states, generator
+from ethogram.inference.networks.ancestral_draws import draw_possible, generator, log_joint
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
+from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
-from ethogram.inference.networks.methods import Task, draw_near, exact_mpe, search_mpe
+from ethogram.inference.networks.methods import CONFLICTS, Task, draw_near, exact_mpe, search_mpe
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.weighted_draws import possible_draws
-from ethogram.inference.networks.zero_propagation import Supports
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["hybrid"]
@@ -46,10 +46,12 @@ MPE_CELLS = 2e6
 """Cells of an exact MPE, as a start, for every second left."""
 QUICK = 2e6
 """Cells of an elimination that is done before anything else."""
+MANY = 300
+"""Variables with several states left above which planning takes longer than a first sample."""
 HURRY = 0.25
 """Seconds left below which there are no posterior modes."""
 NARROW, SAME = 2**16, 1e-9
-DRAWS, FEW = 3, 4
+FEW = 4
 
 
 def hybrid(task: Task) -> None:
@@ -57,20 +59,35 @@ def hybrid(task: Task) -> None:
     key, query, possible, incumbent, max_steps, most_cells = task
     clock, constant = incumbent.clock, query.network.log_constant
     budget = SHARE * CELLS_A_SECOND * min(clock.left(), 60.0)
+    random, search = generator(key), ConflictSearch(possible.factors)
+    incumbent.upper_bound = _rows_bound(query)
+    sample = _sample(random.spawn(1)[0], task, search) if len(search.number) > MANY else None
+
+    def done() -> bool:
+        return search.impossible or (incumbent.states is not None and clock.over())
+
+    if done():
+        return
     plan = plan_elimination(possible, query.map_variables, min(most_cells, budget))
     narrow = plan.cells <= most_cells and plan.work <= budget
     if narrow and plan.work <= QUICK:
         _eliminate(task, plan)
         return
-    random, incumbent.upper_bound = generator(key), _rows_bound(query)
-    drawn = possible_draws(random, query, possible).states.tolist()
+    draws = possible_draws(random, query, possible)
+    drawn = [dict(enumerate(each)) for each in draws.states.tolist()]
+    if not drawn and sample is None:
+        sample = _sample(random, task, search)
+    if sample is not None:
+        drawn.insert(int(np.searchsorted(-draws.log_joint, -incumbent.lower_bound)), sample)
+    if done():
+        return
     landscape = Landscape(query, possible, query.map_variables)
     affordable = landscape.exact.cells <= most_cells and landscape.exact.work <= budget
-    if drawn and affordable:
-        first = landscape.places(dict(enumerate(drawn[0])))
+    first = landscape.places(drawn[0]) if drawn else {}
+    if drawn and affordable and not done():
         states = landscape.whole(first)
         incumbent.offer(task.chosen(states), landscape.value(first), "exact", "an ancestral sample")
-    if narrow:
+    if narrow and not done():
         _eliminate(task, plan)
         return
     if clock.over():
@@ -80,13 +97,18 @@ def hybrid(task: Task) -> None:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + carry_out(possible, sums, ())[1])
     proof = StagedSearch(possible, query.map_variables, clock, most_cells, search=affordable)
     if not affordable:
-        _by_estimates(task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))), proof)
+        _by_estimates(
+            task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))),
+            proof,
+            search,
+            random,
+            drawn[:FEW],
+        )
         return
     if drawn:
         proof.offer(first)
-    supports, source = Supports(possible.factors), ""
-    stop = _turns(task, proof)
-    starts = _starts(random, task, supports, landscape, stop, [dict(enumerate(each)) for each in drawn])
+    source, stop = "", _turns(task, proof, search)
+    starts = _starts(random, task, search, landscape, stop, drawn)
 
     def fresh(best: dict[int, int] | None) -> Mapping[int, int]:
         nonlocal source
@@ -95,7 +117,7 @@ def hybrid(task: Task) -> None:
             return places
         source = "a perturbed incumbent"
         kept = perturbed(random, landscape, best)
-        return landscape.places(draw_near(random, task, supports, kept, DRAWS))
+        return landscape.places(draw_near(random, task, search, kept))
 
     def offer(places: Mapping[int, int], value: float, found_by: str) -> None:
         states = landscape.whole(places)
@@ -125,6 +147,20 @@ def hybrid(task: Task) -> None:
     rival()
     if proved or proof.closed or incumbent.log_probability >= incumbent.upper_bound - SAME:
         incumbent.prove()
+    if search.impossible:
+        incumbent.upper_bound = -math.inf
+
+
+def _sample(random: np.random.Generator, task: Task, search: ConflictSearch) -> dict[int, int] | None:
+    """An ancestral sample, which its joint probability makes the incumbent; None if there is none, or none soon."""
+    query, incumbent = task.query, task.incumbent
+    states = draw_possible(random, query, task.possible, search, {}, incumbent.clock.over, CONFLICTS)
+    if search.impossible:
+        incumbent.upper_bound = -math.inf
+    if states is not None:
+        joint = log_joint(query, states)
+        incumbent.replace(task.chosen(states), joint, "estimate", "an ancestral sample", joint)
+    return states
 
 
 def _eliminate(task: Task, plan: Plan) -> None:
@@ -135,7 +171,7 @@ def _eliminate(task: Task, plan: Plan) -> None:
     task.incumbent.prove()
 
 
-def _turns(task: Task, proof: StagedSearch) -> Callable[[], bool]:
+def _turns(task: Task, proof: StagedSearch, search: ConflictSearch) -> Callable[[], bool]:
     """Steps of a proof between those of another search, and whether to stop."""
     incumbent, clock = task.incumbent, task.incumbent.clock
     constant = task.query.network.log_constant
@@ -149,7 +185,12 @@ def _turns(task: Task, proof: StagedSearch) -> Callable[[], bool]:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)
 
     turn = take_turns(proof, clock, None if task.max_steps is not None else share, listen)
-    return lambda: turn() or clock.over() or incumbent.log_probability >= incumbent.upper_bound - SAME
+    return lambda: (
+        turn()
+        or clock.over()
+        or search.impossible
+        or incumbent.log_probability >= incumbent.upper_bound - SAME
+    )
 
 
 def _rows_bound(query: MarginalMAP) -> float:
@@ -163,7 +204,7 @@ def _rows_bound(query: MarginalMAP) -> float:
 def _starts(
     random: np.random.Generator,
     task: Task,
-    supports: Supports,
+    search: ConflictSearch,
     landscape: Landscape,
     stop: Callable[[], bool],
     drawn: list[dict[int, int]],
@@ -184,12 +225,12 @@ def _starts(
             some[0] = True
 
         rounds = None if until_possible and task.max_steps is None else 200
-        states, sure = search_mpe(random, task, stop, rounds, restart=until_possible, report=report)
+        states, sure = search_mpe(random, task, search, stop, rounds, restart=until_possible, report=report)
         explained = states if sure else None
         return states
 
     if clock.left() < HURRY:
-        states = drawn[0] if drawn else draw_near(random, task, supports, {}, 1)
+        states = drawn[0] if drawn else draw_near(random, task, search, {})
         yield "an ancestral sample", landscape.places(states)
     if not drawn:  # what a proof would tell can wait until there is an answer
         explained = exact_mpe(task)
@@ -198,8 +239,7 @@ def _starts(
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
-    close = draw_possible(random, query, possible, supports, likely)
-    modes = draw_states(random, query) | likely if close is None else close
+    modes = draw_near(random, task, search, likely)
     yield "posterior marginals", landscape.places(modes)
     for turn in itertools.count():
         if turn == 1 and explained is None:
@@ -210,29 +250,35 @@ def _starts(
         if turn % 4 == 1 and explained is None:
             yield "a searched MPE", landscape.places(explain(stop))
             continue
-        fresh = drawn.pop(0) if drawn else draw_near(random, task, supports, {}, DRAWS)
+        fresh = drawn.pop(0) if drawn else draw_near(random, task, search, {})
         yield "an ancestral sample", landscape.places(fresh)
 
 
-def _by_estimates(task: Task, proof: StagedSearch) -> None:
+def _by_estimates(
+    task: Task,
+    proof: StagedSearch,
+    search: ConflictSearch,
+    random: np.random.Generator,
+    drawn: list[dict[int, int]],
+) -> None:
     """Ancestral samples, MPEs and answers of mixed-product propagation, compared by estimates and lower bounds."""
-    clock, random, stop = task.incumbent.clock, generator(task.key), _turns(task, proof)
-    answers, supports = CertifiedAnswers(task), Supports(task.possible.factors)
-    for states in possible_draws(random, task.query, task.possible, most_kept=FEW).states.tolist():
-        answers.offer(dict(enumerate(states)), "an ancestral sample")
+    clock, stop = task.incumbent.clock, _turns(task, proof, search)
+    answers = CertifiedAnswers(task)
+    for states in drawn:
+        answers.offer(states, "an ancestral sample")
         if clock.over():
             return
     for reading in ("belief", "cavity"):
         tables = smoothed_tables(task.query.network)
         found = mixed_product(task.query, reading=reading, tables=tables, stop=clock.over)
         near = dict(zip(task.query.map_variables, found.states.tolist(), strict=True))
-        answers.offer(draw_near(random, task, supports, near, DRAWS), "mixed-product belief propagation")
+        answers.offer(draw_near(random, task, search, near), "mixed-product belief propagation")
         stop()
     rounds = 0
     while not stop() and (task.max_steps is None or rounds < task.max_steps):
         rounds += 1
         if rounds % 4 == 1:
-            states, _ = search_mpe(random, task, stop, 200, restart=False)
+            states, _ = search_mpe(random, task, search, stop, 200, restart=False)
             answers.offer(states, "MPE")
         else:
-            answers.offer(draw_near(random, task, supports, {}, DRAWS), "an ancestral sample")
+            answers.offer(draw_near(random, task, search, {}), "an ancestral sample")
