@@ -68,7 +68,7 @@ def hybrid(task: Task) -> None:
 
     if done():
         return
-    plan = plan_elimination(possible, query.map_variables, min(most_cells, budget))
+    plan = plan_elimination(possible, query.map_variables, min(most_cells, budget), clock.over)
     narrow = plan.cells <= most_cells and plan.work <= budget
     if narrow and plan.work <= QUICK:
         _eliminate(task, plan)
@@ -92,7 +92,7 @@ def hybrid(task: Task) -> None:
         return
     if clock.over():
         return
-    sums = plan_elimination(possible, (), min(most_cells, budget / 20))
+    sums = plan_elimination(possible, (), min(most_cells, budget / 20), clock.over)
     if sums.cells <= most_cells and sums.work <= budget / 20:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + carry_out(possible, sums, ())[1])
     proof = StagedSearch(possible, query.map_variables, clock, most_cells, search=affordable)
