@@ -13,6 +13,7 @@ Dechter (1999), "Bucket elimination: a unifying framework for reasoning", algori
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -231,7 +232,8 @@ def elimination_order(
 ) -> Order:
     """Min-fill order of the variables, stage by stage, and its tables' sizes.
 
-    It ends beyond `most_cells`, or where `stop` says so: then its cells are :data:`UNKNOWN`.
+    It ends beyond `most_cells`, or where `stop` says so: then its cells are :data:`UNKNOWN`. Missing edges are counted
+    anew only where a lower bound, the last count without all edges that an elimination adds or takes, is the least.
     """
     scopes = [tuple(scope) for scope in scopes]
     names = list(dict.fromkeys(variable for scope in scopes for variable in scope))
@@ -256,24 +258,37 @@ def elimination_order(
 
     order, largest, work = [], 1, 0
     for stage in stages:
-        left = {place[variable]: fill(place[variable]) for variable in stage if variable in place}
-        while left:
-            i = min(left, key=left.__getitem__)
-            cells = size[i] * left.pop(i)[1]
+        here = [place[variable] for variable in stage if variable in place]
+        latest = {i: (*fill(i), at) for at, i in enumerate(here)}
+        waiting = sorted(latest.values())
+        while latest:
+            entry = heapq.heappop(waiting)
+            missing, cells, at = entry
+            i = here[at]
+            if latest.get(i) != entry:
+                continue
+            if not cells:  # a lower bound
+                latest[i] = (*fill(i), at)
+                heapq.heappush(waiting, latest[i])
+                continue
+            del latest[i]
             order.append(names[i])
-            largest, work = max(largest, cells), work + cells
+            largest, work = max(largest, size[i] * cells), work + size[i] * cells
             if largest > most_cells or stop():
                 return Order(order, largest if largest > most_cells else UNKNOWN, work)
-            others, grown, around = near[i], 0, 0
+            others, grown, around, gone = near[i], 0, 0, {}
             for j in bit_places(others):
+                gone[j] = (near[j] & ~others).bit_count() - 1
                 joined = (near[j] | others) & ~(1 << i | 1 << j)
                 if joined & ~near[j]:
                     grown |= 1 << j
                     around |= joined
                 near[j] = joined
             for j in bit_places(others | around):  # of others, only those around a new edge may change
-                if j in left and (others >> j & 1 or (near[j] & grown).bit_count() > 1):
-                    left[j] = fill(j)
+                if j in latest and (j in gone or (near[j] & grown).bit_count() > 1):
+                    known, _, at = latest[j]
+                    latest[j] = (max(0, known - missing - gone.get(j, 0)), 0, at)
+                    heapq.heappush(waiting, latest[j])
     return Order(order, largest, work)
 
 
