@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import math
 import time
 from collections.abc import Iterator
@@ -106,6 +107,7 @@ def _first(query: MarginalMAP, seed: int) -> dict[str, Any]:
         if point.kind == "exact":
             raise KeyboardInterrupt  # which solve_mmap answers with what it has
 
+    gc.collect()  # what other queries have left
     found = solve_mmap(jax.random.key(seed), query, time_limit=LIMIT, clock="cpu", callback=enough)
     first = next(iter(found.trace), None)
     row = {"first_s": None if first is None else round(first.cpu_s, 4), "target": TARGET}
@@ -163,6 +165,7 @@ def _deadlines(settings: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for name, query in _timed(settings):
         for limit in LIMITS[: 1 if settings.quick else None]:
+            gc.collect()
             started = time.process_time()
             found = solve_mmap(jax.random.key(settings.seed), query, time_limit=limit, clock="cpu")
             late = max(0.0, time.process_time() - started - limit)

@@ -50,6 +50,8 @@ MANY = 300
 """Variables with several states left above which planning takes longer than a first sample."""
 HURRY = 0.25
 """Seconds left below which there are no posterior modes."""
+LATE = 0.05
+"""Seconds by which the last answer may overshoot the limit, where there are estimates alone."""
 NARROW, SAME = 2**16, 1e-9
 FEW = 4
 
@@ -105,6 +107,8 @@ def hybrid(task: Task) -> None:
             drawn[:FEW],
         )
         return
+    if done():
+        return
     if drawn:
         proof.offer(first)
     source, stop = "", _turns(task, proof, search)
@@ -147,8 +151,6 @@ def hybrid(task: Task) -> None:
     rival()
     if proved or proof.closed or incumbent.log_probability >= incumbent.upper_bound - SAME:
         incumbent.prove()
-    if search.impossible:
-        incumbent.upper_bound = -math.inf
 
 
 def _sample(random: np.random.Generator, task: Task, search: ConflictSearch) -> dict[int, int] | None:
@@ -262,23 +264,37 @@ def _by_estimates(
     drawn: list[dict[int, int]],
 ) -> None:
     """Ancestral samples, MPEs and answers of mixed-product propagation, compared by estimates and lower bounds."""
-    clock, stop = task.incumbent.clock, _turns(task, proof, search)
-    answers = CertifiedAnswers(task)
+    clock, turn = task.incumbent.clock, _turns(task, proof, search)
+    answers, dearest = CertifiedAnswers(task), 0.0
+
+    def offer(states: Mapping[int, int], source: str) -> None:
+        nonlocal dearest
+        begin = clock.passed()
+        answers.offer(states, source)
+        dearest = max(dearest, clock.passed() - begin)
+
+    def late() -> bool:
+        return clock.over() or clock.left() + LATE < dearest  # another answer would overshoot the limit
+
+    def stop() -> bool:
+        return turn() or late()
+
     for states in drawn:
-        answers.offer(states, "an ancestral sample")
-        if clock.over():
+        offer(states, "an ancestral sample")
+        if late():
             return
     for reading in ("belief", "cavity"):
         tables = smoothed_tables(task.query.network)
         found = mixed_product(task.query, reading=reading, tables=tables, stop=clock.over)
+        if stop():
+            return
         near = dict(zip(task.query.map_variables, found.states.tolist(), strict=True))
-        answers.offer(draw_near(random, task, search, near), "mixed-product belief propagation")
-        stop()
+        offer(draw_near(random, task, search, near), "mixed-product belief propagation")
     rounds = 0
     while not stop() and (task.max_steps is None or rounds < task.max_steps):
         rounds += 1
         if rounds % 4 == 1:
             states, _ = search_mpe(random, task, search, stop, 200, restart=False)
-            answers.offer(states, "MPE")
+            offer(states, "MPE")
         else:
-            answers.offer(draw_near(random, task, search, {}), "an ancestral sample")
+            offer(draw_near(random, task, search, {}), "an ancestral sample")

@@ -91,19 +91,21 @@ class Task(NamedTuple):
 
     def score(self, states: Sequence[int] | np.ndarray) -> tuple[float, str]:
         """Log probability of an assignment and its kind."""
-        return _score(self.query, states, self.most_cells)
+        return _score(self.query, states, self.most_cells, self.incumbent.clock.over)
 
     def chosen(self, states: Mapping[int, int]) -> list[int]:
         """The states of the MAP variables, of states by variable."""
         return [states.get(variable, 0) for variable in self.query.map_variables]
 
 
-def _score(query: MarginalMAP, states: Any, most_cells: int) -> tuple[float, str]:
+def _score(
+    query: MarginalMAP, states: Any, most_cells: int, stop: Callable[[], bool] | None = None
+) -> tuple[float, str]:
     """Log probability of an assignment and its kind: exact, or a Bethe estimate where the sum is too wide."""
     try:
         return exact_log_probability(query, states, most_cells=most_cells), "exact"
     except WidthError:
-        found = propagate_beliefs(query_factors(query, states), max_sweeps=200, damping=0.3)
+        found = propagate_beliefs(query_factors(query, states), max_sweeps=200, damping=0.3, stop=stop)
         return query.network.log_constant + found.log_evidence, "estimate"
 
 
@@ -178,9 +180,6 @@ def mpe(task: Task) -> None:
         random, over = generator(task.key), incumbent.clock.over
         search = ConflictSearch(task.possible.factors)
         states, sure = search_mpe(random, task, search, over, rounds, listen=listen, report=report)
-        if search.impossible:
-            incumbent.upper_bound = -math.inf
-            return
     task.offer(task.chosen(states), "MPE")
     if whole and sure:
         incumbent.prove()
@@ -263,6 +262,8 @@ def draw_near(
     """An ancestral sample near the wanted states, possible unless none is found within some conflicts."""
     over = task.incumbent.clock.over
     drawn = draw_possible(random, task.query, task.possible, search, wanted, over, CONFLICTS)
+    if search.impossible:
+        task.incumbent.upper_bound = -math.inf
     return draw_states(random, task.query) | dict(wanted) if drawn is None else drawn
 
 
