@@ -80,7 +80,10 @@ def hybrid(task: Task) -> None:
     if not drawn and sample is None:
         sample = _sample(random, task, search)
     if sample is not None:
-        drawn.insert(int(np.searchsorted(-draws.log_joint, -incumbent.lower_bound)), sample)
+        drawn.insert(at := int(np.searchsorted(-draws.log_joint, -incumbent.lower_bound)), sample)
+        if at:
+            best = float(draws.log_joint[0])
+            incumbent.replace(task.chosen(drawn[0]), best, "estimate", "an ancestral sample", best)
     if done():
         return
     landscape = Landscape(query, possible, query.map_variables)
