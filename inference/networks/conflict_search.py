@@ -14,14 +14,11 @@ Katsirelos, Bacchus (2005), "Generalized nogoods in CSPs", for variables of many
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from ethogram.inference.networks.zero_propagation import SMALL, Factor, bit_places, supported
+from ethogram.inference.networks.zero_propagation import Factor, bit_places, explanation, supported
 
 __all__ = ["ConflictSearch", "luby"]
 
@@ -145,22 +142,17 @@ class ConflictSearch:
                     self._jump(0)
                     self._forget()
                 continue
-            step = self._starts[-1][1] if self._starts else 0
-            while step < len(assumed) and self._settled(*assumed[step]):
-                step += 1
+            step = self._next(assumed, order)
             if step < len(assumed):
                 chosen, state = assumed[step]
-            else:
-                while step < len(assumed) + len(order) and self._single(order[step - len(assumed)]):
-                    step += 1
-                if step == len(assumed) + len(order):
-                    return {variable: self.alive[i].bit_length() - 1 for variable, i in self.number.items()}
-                chosen, left = self._most_active(order, step - len(assumed)), 0
-                if kept is not None:
-                    left = self.alive[chosen] & kept[chosen]
+            elif step < len(assumed) + len(order):
+                chosen = self._most_active(order, step - len(assumed))
+                left = 0 if kept is None else self.alive[chosen] & kept[chosen]
                 state = left.bit_length() - 1
                 if not left or left & (left - 1):
                     state = pick(names[chosen], self.alive[chosen])
+            else:
+                return {variable: self.alive[i].bit_length() - 1 for variable, i in self.number.items()}
             choices += 1
             if choices % LOOK == 0 and stop():
                 return None
@@ -169,12 +161,21 @@ class ConflictSearch:
             self._add(self._lacks[chosen] + 1 - state if two else self._has[chosen] + state, None)
         return None
 
+    def _next(self, assumed: Sequence[tuple[int, int]], order: Sequence[int]) -> int:
+        """The first of the assumptions that is still open, or else, counted on, of the variables."""
+        step = self._starts[-1][1] if self._starts else 0
+        for i, state in assumed[step:]:
+            if self.alive[i] >> state & 1 and not self._single(i):
+                return step
+            step += 1
+        for i in order[step - len(assumed) :]:
+            if not self._single(i):
+                return step
+            step += 1
+        return step
+
     def _single(self, i: int) -> bool:
         return not self.alive[i] & (self.alive[i] - 1)
-
-    def _settled(self, i: int, state: int) -> bool:
-        """Whether a variable has a state, or lacks it."""
-        return self.alive[i] == 1 << state or not self.alive[i] >> state & 1
 
     def _most_active(self, order: Sequence[int], step: int) -> int:
         """The most active of the next few variables that have several states left; the first of them is at `step`."""
@@ -274,7 +275,7 @@ class ConflictSearch:
         if after == before:
             return None
         if not all(after):
-            return self._events(scope, _explanation(shape, positive, before, None))
+            return self._events(scope, explanation(shape, positive, before, None))
         for axis, i in enumerate(scope):
             for state in bit_places(before[axis] & ~after[axis]):
                 self._add(self._lacks[i] + state, _ByTable(place, before, axis, state))
@@ -288,7 +289,7 @@ class ConflictSearch:
         reason, opposite = self._reason[event], self._opposite[event]
         if isinstance(reason, _ByTable):
             scope, shape, positive = self._tables[reason.place]
-            lacking = _explanation(shape, positive, reason.before, (reason.axis, reason.state))
+            lacking = explanation(shape, positive, reason.before, (reason.axis, reason.state))
             return self._events(scope, lacking)
         return [other for other in reason if other != opposite]
 
@@ -366,41 +367,6 @@ class _ByTable:
 
     def __init__(self, place: int, before: tuple[int, ...], axis: int, state: int):
         self.place, self.before, self.axis, self.state = place, before, axis, state
-
-
-def _explanation(
-    shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...], ruled_out: tuple[int, int] | None
-) -> tuple[tuple[int, int], ...]:
-    """Pairs of axis and lacking state, no more than needed, that leave no positive entry (of a state of an axis)."""
-    explain = _covering if len(positive) <= SMALL else _covering.__wrapped__
-    return explain(shape, positive, alive, ruled_out)
-
-
-@functools.lru_cache(2**14)
-def _covering(
-    shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...], ruled_out: tuple[int, int] | None
-) -> tuple[tuple[int, int], ...]:
-    entries = np.argwhere(np.frombuffer(positive, bool).reshape(shape))
-    own = None
-    if ruled_out is not None:
-        own, state = ruled_out
-        entries = entries[entries[:, own] == state]
-    lacking = [
-        (axis, state)
-        for axis, (size, bits) in enumerate(zip(shape, alive, strict=True))
-        if axis != own
-        for state in bit_places(~bits & (1 << size) - 1)
-    ]
-    covered = {pair: entries[:, pair[0]] == pair[1] for pair in lacking}
-    times = np.zeros(len(entries), int)
-    for each in covered.values():
-        times += each
-    for pair in sorted(lacking, key=lambda pair: int(covered[pair].sum())):
-        fewer = times - covered[pair]
-        if fewer.all():
-            times = fewer
-            del covered[pair]
-    return tuple(covered)
 
 
 def luby(number: int) -> int:

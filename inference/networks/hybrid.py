@@ -5,8 +5,8 @@ climbs from posterior modes of single variables, ancestral samples, MPEs, and pe
 and between its neighbourhoods weighted mini-buckets tighten the upper bound, and branch and bound under them closes the
 gap. What either finds the other uses.
 
-Where even the probability of one assignment is out of reach, candidates are compared by Bethe estimates, and there
-is an upper bound alone.
+Where even the probability of one assignment is out of reach, candidates are compared by Bethe estimates, between an
+upper bound and certified lower bounds. In large networks the first sample is the incumbent before anything is planned.
 
 Ours; its parts have their sources. Iterated local search with perturbed incumbents: Lourenço, Martin, Stützle (2003),
 "Iterated local search".

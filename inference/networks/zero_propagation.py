@@ -24,6 +24,7 @@ __all__ = [
     "Factor",
     "Possible",
     "bit_places",
+    "explanation",
     "minimal_conflict",
     "propagate_zeros",
     "query_factors",
@@ -104,6 +105,41 @@ def _supported(shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...]) 
             1 << state for state, has in zip(bit_places(alive[axis]), found, strict=True) if has
         )
     return tuple(after)
+
+
+def explanation(
+    shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...], ruled_out: tuple[int, int] | None
+) -> tuple[tuple[int, int], ...]:
+    """Pairs of axis and lacking state, no more than needed, that leave no positive entry (of a state of an axis)."""
+    explain = _explanation if len(positive) <= SMALL else _explanation.__wrapped__
+    return explain(shape, positive, alive, ruled_out)
+
+
+@functools.lru_cache(2**14)
+def _explanation(
+    shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...], ruled_out: tuple[int, int] | None
+) -> tuple[tuple[int, int], ...]:
+    entries = np.argwhere(np.frombuffer(positive, bool).reshape(shape))
+    own = None
+    if ruled_out is not None:
+        own, state = ruled_out
+        entries = entries[entries[:, own] == state]
+    lacking = [
+        (axis, state)
+        for axis, (size, bits) in enumerate(zip(shape, alive, strict=True))
+        if axis != own
+        for state in bit_places(~bits & (1 << size) - 1)
+    ]
+    covered = {pair: entries[:, pair[0]] == pair[1] for pair in lacking}
+    times = np.zeros(len(entries), int)
+    for each in covered.values():
+        times += each
+    for pair in sorted(lacking, key=lambda pair: int(covered[pair].sum())):
+        fewer = times - covered[pair]
+        if fewer.all():
+            times = fewer
+            del covered[pair]
+    return tuple(covered)
 
 
 def _single(bits: int) -> bool:
