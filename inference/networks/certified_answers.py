@@ -25,6 +25,8 @@ from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["CertifiedAnswers", "cutset"]
 
+ROUNDING = 1e-9
+"""Nats by which an exact sum over no more than one completion may be below its joint probability."""
 SHARE_HELD = 16
 """One in so many of the variables that cannot be eliminated yet are held at a time."""
 
@@ -100,7 +102,8 @@ class CertifiedAnswers:
 
     def _choose(self) -> None:
         """The best estimate, exact ones first, among answers certified not to be below the best completion."""
-        certain = {key: each for key, each in self.answers.items() if each.lower_bound >= self.best_joint}
+        least = self.best_joint - ROUNDING
+        certain = {key: each for key, each in self.answers.items() if each.lower_bound >= least}
         key = max(certain, key=lambda key: (certain[key].kind == "exact", certain[key].value))
         best, bound = certain[key], self.task.incumbent.upper_bound
         value = best.value if best.kind == "exact" else min(best.value, bound)
