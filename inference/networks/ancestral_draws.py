@@ -1,29 +1,37 @@
 """Ancestral samples of a Bayesian network on the host, to start searches from.
 
 Henrion (1988), "Propagating uncertainty in Bayesian networks by probabilistic logic sampling"; with zeros propagated
-after every choice and chronological backtracking, so that samples agree with the evidence.
+after every choice and a search that learns from conflicts, so that samples agree with the evidence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 
 import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.networks.zero_propagation import Possible, Supports, bit_places
+from ethogram.inference.networks.conflict_search import ConflictSearch
+from ethogram.inference.networks.zero_propagation import Possible, bit_places
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["draw_possible", "draw_states", "generator"]
-
-DEAD_ENDS = 25
-"""Dead ends after which a sample is given up."""
+__all__ = ["draw_possible", "draw_states", "generator", "log_joint"]
 
 
 def generator(key: Array) -> np.random.Generator:
     """NumPy generator seeded by a typed key."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist())
+
+
+def log_joint(query: MarginalMAP, states: Mapping[int, int]) -> float:
+    """Log of p(d, h, e), given the states of all variables: a lower bound on ln p(d, e)."""
+    likely = [likelihoods[states[variable]] for variable, likelihoods in query.soft]
+    if not all(likely):
+        return -math.inf
+    joint = query.network.log_joint([states[variable] for variable in range(query.network.num_variables)])
+    return joint + math.fsum(map(math.log, likely))
 
 
 def draw_states(random: np.random.Generator, query: MarginalMAP) -> dict[int, int]:
@@ -43,50 +51,48 @@ def draw_possible(
     random: np.random.Generator,
     query: MarginalMAP,
     possible: Possible,
-    supports: Supports,
+    search: ConflictSearch,
     wanted: Mapping[int, int],
+    stop: Callable[[], bool] = lambda: False,
+    most_conflicts: int | float = math.inf,
 ) -> dict[int, int] | None:
-    """An ancestral sample among states that propagation of zeros leaves; None after too many dead ends.
+    """A possible sample, states of all variables; None where there is none (`search.impossible`), or none in time.
 
-    Wanted states are assumed first, unless they have become impossible; `supports` are of the restricted factors.
+    States are drawn from their rows, parents before children, among those that the search leaves; it learns from dead
+    ends, and keeps what it learns from call to call. Wanted states are assumed first, unless they have become
+    impossible.
+
+    Parameters
+    ----------
+    possible, search : factors of the query after propagation of zeros, and a search of them.
+    wanted : states by variable.
+    stop, most_conflicts : end the search.
     """
-    network, states, alive = query.network, dict(query.observed), supports.first
-    for number, state in wanted.items():
-        at = np.flatnonzero(possible.states[number] == state)
-        if number in alive and len(at) and alive[number] >> int(at[0]) & 1:
-            alive = supports.assume(alive, number, int(at[0])) or alive
-    order, sizes = [number for number in network.order if number not in states], network.sizes
-    trail: list[tuple[dict[int, int], np.ndarray]] = []  # possible and untried states before every choice
-    dead_ends = 0
-    while len(trail) < len(order):
-        number = order[len(trail)]
-        untried = np.zeros(len(possible.states.get(number, range(sizes[number]))), bool)
-        untried[bit_places(alive.get(number, (1 << len(untried)) - 1))] = True
-        trail.append((alive, untried))
-        while True:
-            number = order[len(trail) - 1]
-            here = possible.states.get(number, np.arange(sizes[number]))
-            before, untried = trail[-1]
-            if not untried.any():
-                trail.pop()
-                if not trail:
-                    return None
-                continue
-            row = network.tables[number][tuple(states[parent] for parent in network.parents[number])][here]
-            weights = np.where(untried, row, 0.0)
-            total = np.cumsum(weights if weights.any() else untried)
-            place = int(np.searchsorted(total, random.random() * total[-1], "right"))
-            place = min(place, int(np.flatnonzero(untried)[-1]))
-            after: dict[int, int] | None = before
-            if number in before and before[number].bit_count() > 1:
-                after = supports.assume(before, number, place)
-            untried[place] = False
-            if after is None:
-                dead_ends += 1
-                if dead_ends > DEAD_ENDS:
-                    return None
-                continue
-            alive = after
-            states[number] = int(here[place])
-            break
-    return states
+    network = query.network
+    factors = possible.factors[: network.num_variables]  # the others are likelihoods
+    order = [variable for variable in network.order if variable in search.number]
+    assumed = []
+    for variable, state in wanted.items():
+        if variable in search.number:
+            assumed += [
+                (variable, place) for place in np.flatnonzero(possible.states[variable] == state).tolist()
+            ]
+
+    def pick(variable: int, left: int) -> int:
+        scope, table = factors[variable]
+        alive = [search.alive[search.number[parent]] for parent in scope[:-1]]
+        if all(bits & (bits - 1) == 0 for bits in alive):
+            row = table[tuple(bits.bit_length() - 1 for bits in alive)]
+        else:
+            row = table.reshape(-1, table.shape[-1]).sum(0)
+        places = bit_places(left)
+        weights = row[places]
+        total = np.cumsum(weights if weights.any() else np.ones(len(places)))
+        return places[min(int(np.searchsorted(total, random.random() * total[-1], "right")), len(places) - 1)]
+
+    found = search.solve(order, pick, assumed, stop, most_conflicts)
+    if found is None:
+        return None
+    states = {variable: int(each[0]) for variable, each in possible.states.items() if len(each) == 1}
+    states |= {variable: int(possible.states[variable][place]) for variable, place in found.items()}
+    return dict(query.observed) | states

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ethogram.inference.networks.ancestral_draws import log_joint
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import elimination_order
 from ethogram.inference.networks.methods import Task
@@ -24,6 +25,8 @@ from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["CertifiedAnswers", "cutset"]
 
+ROUNDING = 1e-9
+"""Nats by which an exact sum over no more than one completion may be below its joint probability."""
 SHARE_HELD = 16
 """One in so many of the variables that cannot be eliminated yet are held at a time."""
 
@@ -72,11 +75,7 @@ class CertifiedAnswers:
         """Score a completion, states of all variables, and update the incumbent."""
         task, query = self.task, self.task.query
         states = dict(query.observed) | dict(states)
-        joint = query.network.log_joint([states[v] for v in range(query.network.num_variables)])
-        joint += math.fsum(
-            math.log(likelihoods[states[v]]) if likelihoods[states[v]] else -math.inf
-            for v, likelihoods in query.soft
-        )
+        joint = log_joint(query, states)
         if joint == -math.inf:
             return
         answer = tuple(task.chosen(states))
@@ -103,7 +102,8 @@ class CertifiedAnswers:
 
     def _choose(self) -> None:
         """The best estimate, exact ones first, among answers certified not to be below the best completion."""
-        certain = {key: each for key, each in self.answers.items() if each.lower_bound >= self.best_joint}
+        least = self.best_joint - ROUNDING
+        certain = {key: each for key, each in self.answers.items() if each.lower_bound >= least}
         key = max(certain, key=lambda key: (certain[key].kind == "exact", certain[key].value))
         best, bound = certain[key], self.task.incumbent.upper_bound
         value = best.value if best.kind == "exact" else min(best.value, bound)

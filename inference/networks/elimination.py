@@ -13,8 +13,9 @@ Dechter (1999), "Bucket elimination: a unifying framework for reasoning", algori
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +56,8 @@ LONGEST = -0.9 * float(np.log(np.finfo(np.longdouble).tiny))
 """The same for the machine's long double."""
 MANY = 4096
 """Maxima from which on comparing states one by one is faster than NumPy's reductions over one axis."""
+UNKNOWN = 2**62
+"""Cells of an order that was not completed."""
 MOST_CELLS = 2**27
 """Default limit of one table: a gibibyte."""
 
@@ -155,15 +158,18 @@ def _exactly(
 
 
 def plan_elimination(
-    possible: Possible, maximised: Iterable[int], most_cells: int | float = math.inf
+    possible: Possible,
+    maximised: Iterable[int],
+    most_cells: int | float = math.inf,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Plan:
-    """Components and their constrained orders; beyond `most_cells` planning stops, and the plan is incomplete."""
+    """Components and their constrained orders; incomplete beyond `most_cells`, and where `stop` ends the planning."""
     sizes = {variable: len(each) for variable, each in possible.states.items()}
     parts = independent_parts([factor for factor in possible.factors if factor.scope])
     orders: list[Order] = []
     for part in parts:
-        orders.append(constrained_order(part, sizes, maximised, most_cells))
-        if orders[-1].cells > most_cells:
+        orders.append(constrained_order(part, sizes, maximised, most_cells, stop))
+        if orders[-1].cells > most_cells or orders[-1].cells == UNKNOWN:
             break
     cells, work = max((order.cells for order in orders), default=1), sum(order.work for order in orders)
     return Plan(parts, orders, cells, work)
@@ -204,13 +210,17 @@ def independent_parts(factors: list[Factor]) -> list[list[Factor]]:
 
 
 def constrained_order(
-    part: list[Factor], sizes: Mapping[int, int], maximised: Iterable[int], most_cells: int | float = math.inf
+    part: list[Factor],
+    sizes: Mapping[int, int],
+    maximised: Iterable[int],
+    most_cells: int | float = math.inf,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Order:
     """Min-fill order of the summed variables, then of the maximised ones."""
     variables = {variable for scope, _ in part for variable in scope}
     last = variables & set(maximised)
     stages = [sorted(variables - last), sorted(last)]
-    return elimination_order([scope for scope, _ in part], sizes, stages, most_cells)
+    return elimination_order([scope for scope, _ in part], sizes, stages, most_cells, stop)
 
 
 def elimination_order(
@@ -218,8 +228,13 @@ def elimination_order(
     sizes: Mapping[int, int],
     stages: Sequence[Sequence[int]],
     most_cells: int | float = math.inf,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Order:
-    """Min-fill order of the variables, stage by stage, and its tables' sizes; it ends beyond `most_cells`."""
+    """Min-fill order of the variables, stage by stage, and its tables' sizes.
+
+    It ends beyond `most_cells`, or where `stop` says so: then its cells are :data:`UNKNOWN`. Missing edges are counted
+    anew only where a lower bound, the last count without all edges that an elimination adds or takes, is the least.
+    """
     scopes = [tuple(scope) for scope in scopes]
     names = list(dict.fromkeys(variable for scope in scopes for variable in scope))
     place, size = {name: i for i, name in enumerate(names)}, [sizes[name] for name in names]
@@ -243,21 +258,37 @@ def elimination_order(
 
     order, largest, work = [], 1, 0
     for stage in stages:
-        left = {place[variable]: fill(place[variable]) for variable in stage if variable in place}
-        while left:
-            i = min(left, key=left.__getitem__)
-            cells = size[i] * left.pop(i)[1]
+        here = [place[variable] for variable in stage if variable in place]
+        latest = {i: (*fill(i), at) for at, i in enumerate(here)}
+        waiting = sorted(latest.values())
+        while latest:
+            entry = heapq.heappop(waiting)
+            missing, cells, at = entry
+            i = here[at]
+            if latest.get(i) != entry:
+                continue
+            if not cells:  # a lower bound
+                latest[i] = (*fill(i), at)
+                heapq.heappush(waiting, latest[i])
+                continue
+            del latest[i]
             order.append(names[i])
-            largest, work = max(largest, cells), work + cells
-            if largest > most_cells:
-                return Order(order, largest, work)
-            others, changed = near[i], near[i]
+            largest, work = max(largest, size[i] * cells), work + size[i] * cells
+            if largest > most_cells or stop():
+                return Order(order, largest if largest > most_cells else UNKNOWN, work)
+            others, grown, around, gone = near[i], 0, 0, {}
             for j in bit_places(others):
-                near[j] = (near[j] | others) & ~(1 << i | 1 << j)
-                changed |= near[j]
-            for j in bit_places(changed):
-                if j in left:
-                    left[j] = fill(j)
+                gone[j] = (near[j] & ~others).bit_count() - 1
+                joined = (near[j] | others) & ~(1 << i | 1 << j)
+                if joined & ~near[j]:
+                    grown |= 1 << j
+                    around |= joined
+                near[j] = joined
+            for j in bit_places(others | around):  # of others, only those around a new edge may change
+                if j in latest and (j in gone or (near[j] & grown).bit_count() > 1):
+                    known, _, at = latest[j]
+                    latest[j] = (max(0, known - missing - gone.get(j, 0)), 0, at)
+                    heapq.heappush(waiting, latest[j])
     return Order(order, largest, work)
 
 

@@ -5,8 +5,8 @@ climbs from posterior modes of single variables, ancestral samples, MPEs, and pe
 and between its neighbourhoods weighted mini-buckets tighten the upper bound, and branch and bound under them closes the
 gap. What either finds the other uses.
 
-Where even the probability of one assignment is out of reach, candidates are compared by Bethe estimates, and there
-is an upper bound alone.
+Where even the probability of one assignment is out of reach, candidates are compared by Bethe estimates, between an
+upper bound and certified lower bounds. In large networks the first sample is the incumbent before anything is planned.
 
 Ours; its parts have their sources. Iterated local search with perturbed incumbents: Lourenço, Martin, Stützle (2003),
 "Iterated local search".
@@ -20,16 +20,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from ethogram.inference.networks.ancestral_draws import draw_possible, draw_states, generator
+from ethogram.inference.networks.ancestral_draws import draw_possible, generator, log_joint
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
+from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
-from ethogram.inference.networks.methods import Task, draw_near, exact_mpe, search_mpe
+from ethogram.inference.networks.methods import CONFLICTS, Task, draw_near, exact_mpe, search_mpe
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.weighted_draws import possible_draws
-from ethogram.inference.networks.zero_propagation import Supports
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["hybrid"]
@@ -46,10 +46,14 @@ MPE_CELLS = 2e6
 """Cells of an exact MPE, as a start, for every second left."""
 QUICK = 2e6
 """Cells of an elimination that is done before anything else."""
+MANY = 300
+"""Variables with several states left above which planning takes longer than a first sample."""
 HURRY = 0.25
 """Seconds left below which there are no posterior modes."""
+LATE = 0.05
+"""Seconds by which the last answer may overshoot the limit, where there are estimates alone."""
 NARROW, SAME = 2**16, 1e-9
-DRAWS, FEW = 3, 4
+FEW = 4
 
 
 def hybrid(task: Task) -> None:
@@ -57,36 +61,61 @@ def hybrid(task: Task) -> None:
     key, query, possible, incumbent, max_steps, most_cells = task
     clock, constant = incumbent.clock, query.network.log_constant
     budget = SHARE * CELLS_A_SECOND * min(clock.left(), 60.0)
-    plan = plan_elimination(possible, query.map_variables, min(most_cells, budget))
+    random, search = generator(key), ConflictSearch(possible.factors)
+    incumbent.upper_bound = _rows_bound(query)
+    sample = _sample(random.spawn(1)[0], task, search) if len(search.number) > MANY else None
+
+    def done() -> bool:
+        return search.impossible or (incumbent.states is not None and clock.over())
+
+    if done():
+        return
+    plan = plan_elimination(possible, query.map_variables, min(most_cells, budget), clock.over)
     narrow = plan.cells <= most_cells and plan.work <= budget
     if narrow and plan.work <= QUICK:
         _eliminate(task, plan)
         return
-    random, incumbent.upper_bound = generator(key), _rows_bound(query)
-    drawn = possible_draws(random, query, possible).states.tolist()
+    draws = possible_draws(random, query, possible)
+    drawn = [dict(enumerate(each)) for each in draws.states.tolist()]
+    if not drawn and sample is None:
+        sample = _sample(random, task, search)
+    if sample is not None:
+        drawn.insert(at := int(np.searchsorted(-draws.log_joint, -incumbent.lower_bound)), sample)
+        if at:
+            best = float(draws.log_joint[0])
+            incumbent.replace(task.chosen(drawn[0]), best, "estimate", "an ancestral sample", best)
+    if done():
+        return
     landscape = Landscape(query, possible, query.map_variables)
     affordable = landscape.exact.cells <= most_cells and landscape.exact.work <= budget
-    if drawn and affordable:
-        first = landscape.places(dict(enumerate(drawn[0])))
+    first = landscape.places(drawn[0]) if drawn else {}
+    if drawn and affordable and not done():
         states = landscape.whole(first)
         incumbent.offer(task.chosen(states), landscape.value(first), "exact", "an ancestral sample")
-    if narrow:
+    if narrow and not done():
         _eliminate(task, plan)
         return
     if clock.over():
         return
-    sums = plan_elimination(possible, (), min(most_cells, budget / 20))
+    sums = plan_elimination(possible, (), min(most_cells, budget / 20), clock.over)
     if sums.cells <= most_cells and sums.work <= budget / 20:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + carry_out(possible, sums, ())[1])
     proof = StagedSearch(possible, query.map_variables, clock, most_cells, search=affordable)
     if not affordable:
-        _by_estimates(task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))), proof)
+        _by_estimates(
+            task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))),
+            proof,
+            search,
+            random,
+            drawn[:FEW],
+        )
+        return
+    if done():
         return
     if drawn:
         proof.offer(first)
-    supports, source = Supports(possible.factors), ""
-    stop = _turns(task, proof)
-    starts = _starts(random, task, supports, landscape, stop, [dict(enumerate(each)) for each in drawn])
+    source, stop = "", _turns(task, proof, search)
+    starts = _starts(random, task, search, landscape, stop, drawn)
 
     def fresh(best: dict[int, int] | None) -> Mapping[int, int]:
         nonlocal source
@@ -95,7 +124,7 @@ def hybrid(task: Task) -> None:
             return places
         source = "a perturbed incumbent"
         kept = perturbed(random, landscape, best)
-        return landscape.places(draw_near(random, task, supports, kept, DRAWS))
+        return landscape.places(draw_near(random, task, search, kept))
 
     def offer(places: Mapping[int, int], value: float, found_by: str) -> None:
         states = landscape.whole(places)
@@ -127,6 +156,18 @@ def hybrid(task: Task) -> None:
         incumbent.prove()
 
 
+def _sample(random: np.random.Generator, task: Task, search: ConflictSearch) -> dict[int, int] | None:
+    """An ancestral sample, which its joint probability makes the incumbent; None if there is none, or none soon."""
+    query, incumbent = task.query, task.incumbent
+    states = draw_possible(random, query, task.possible, search, {}, incumbent.clock.over, CONFLICTS)
+    if search.impossible:
+        incumbent.upper_bound = -math.inf
+    if states is not None:
+        joint = log_joint(query, states)
+        incumbent.replace(task.chosen(states), joint, "estimate", "an ancestral sample", joint)
+    return states
+
+
 def _eliminate(task: Task, plan: Plan) -> None:
     """The optimum by constrained elimination."""
     states, value = carry_out(task.possible, plan, task.query.map_variables)
@@ -135,7 +176,7 @@ def _eliminate(task: Task, plan: Plan) -> None:
     task.incumbent.prove()
 
 
-def _turns(task: Task, proof: StagedSearch) -> Callable[[], bool]:
+def _turns(task: Task, proof: StagedSearch, search: ConflictSearch) -> Callable[[], bool]:
     """Steps of a proof between those of another search, and whether to stop."""
     incumbent, clock = task.incumbent, task.incumbent.clock
     constant = task.query.network.log_constant
@@ -149,7 +190,12 @@ def _turns(task: Task, proof: StagedSearch) -> Callable[[], bool]:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)
 
     turn = take_turns(proof, clock, None if task.max_steps is not None else share, listen)
-    return lambda: turn() or clock.over() or incumbent.log_probability >= incumbent.upper_bound - SAME
+    return lambda: (
+        turn()
+        or clock.over()
+        or search.impossible
+        or incumbent.log_probability >= incumbent.upper_bound - SAME
+    )
 
 
 def _rows_bound(query: MarginalMAP) -> float:
@@ -163,7 +209,7 @@ def _rows_bound(query: MarginalMAP) -> float:
 def _starts(
     random: np.random.Generator,
     task: Task,
-    supports: Supports,
+    search: ConflictSearch,
     landscape: Landscape,
     stop: Callable[[], bool],
     drawn: list[dict[int, int]],
@@ -184,12 +230,12 @@ def _starts(
             some[0] = True
 
         rounds = None if until_possible and task.max_steps is None else 200
-        states, sure = search_mpe(random, task, stop, rounds, restart=until_possible, report=report)
+        states, sure = search_mpe(random, task, search, stop, rounds, restart=until_possible, report=report)
         explained = states if sure else None
         return states
 
     if clock.left() < HURRY:
-        states = drawn[0] if drawn else draw_near(random, task, supports, {}, 1)
+        states = drawn[0] if drawn else draw_near(random, task, search, {})
         yield "an ancestral sample", landscape.places(states)
     if not drawn:  # what a proof would tell can wait until there is an answer
         explained = exact_mpe(task)
@@ -198,8 +244,7 @@ def _starts(
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
-    close = draw_possible(random, query, possible, supports, likely)
-    modes = draw_states(random, query) | likely if close is None else close
+    modes = draw_near(random, task, search, likely)
     yield "posterior marginals", landscape.places(modes)
     for turn in itertools.count():
         if turn == 1 and explained is None:
@@ -210,29 +255,49 @@ def _starts(
         if turn % 4 == 1 and explained is None:
             yield "a searched MPE", landscape.places(explain(stop))
             continue
-        fresh = drawn.pop(0) if drawn else draw_near(random, task, supports, {}, DRAWS)
+        fresh = drawn.pop(0) if drawn else draw_near(random, task, search, {})
         yield "an ancestral sample", landscape.places(fresh)
 
 
-def _by_estimates(task: Task, proof: StagedSearch) -> None:
+def _by_estimates(
+    task: Task,
+    proof: StagedSearch,
+    search: ConflictSearch,
+    random: np.random.Generator,
+    drawn: list[dict[int, int]],
+) -> None:
     """Ancestral samples, MPEs and answers of mixed-product propagation, compared by estimates and lower bounds."""
-    clock, random, stop = task.incumbent.clock, generator(task.key), _turns(task, proof)
-    answers, supports = CertifiedAnswers(task), Supports(task.possible.factors)
-    for states in possible_draws(random, task.query, task.possible, most_kept=FEW).states.tolist():
-        answers.offer(dict(enumerate(states)), "an ancestral sample")
-        if clock.over():
+    clock, turn = task.incumbent.clock, _turns(task, proof, search)
+    answers, dearest = CertifiedAnswers(task), 0.0
+
+    def offer(states: Mapping[int, int], source: str) -> None:
+        nonlocal dearest
+        begin = clock.passed()
+        answers.offer(states, source)
+        dearest = max(dearest, clock.passed() - begin)
+
+    def late() -> bool:
+        return clock.over() or clock.left() + LATE < dearest  # another answer would overshoot the limit
+
+    def stop() -> bool:
+        return turn() or late()
+
+    for states in drawn:
+        offer(states, "an ancestral sample")
+        if late():
             return
     for reading in ("belief", "cavity"):
         tables = smoothed_tables(task.query.network)
         found = mixed_product(task.query, reading=reading, tables=tables, stop=clock.over)
+        if stop():
+            return
         near = dict(zip(task.query.map_variables, found.states.tolist(), strict=True))
-        answers.offer(draw_near(random, task, supports, near, DRAWS), "mixed-product belief propagation")
-        stop()
+        offer(draw_near(random, task, search, near), "mixed-product belief propagation")
     rounds = 0
     while not stop() and (task.max_steps is None or rounds < task.max_steps):
         rounds += 1
         if rounds % 4 == 1:
-            states, _ = search_mpe(random, task, stop, 200, restart=False)
-            answers.offer(states, "MPE")
+            states, _ = search_mpe(random, task, search, stop, 200, restart=False)
+            offer(states, "MPE")
         else:
-            answers.offer(draw_near(random, task, supports, {}, DRAWS), "an ancestral sample")
+            offer(draw_near(random, task, search, {}), "an ancestral sample")

@@ -68,7 +68,7 @@ class Landscape:
         self.exact = BucketTree(factors, self.sizes, self.maximised)
         self.zeros = any((table == 0).any() for _, table in factors)
         self.wall, self.factors = WALL, factors
-        self.walled = self._walled()
+        self._walled: BucketTree | None = None
         near: dict[int, set[int]] = {variable: set() for variable in known}
         for scope, _ in factors:
             for variable in scope:
@@ -76,16 +76,19 @@ class Landscape:
         self.near = {variable: sorted(others - {variable}) for variable, others in near.items()}
         self._within: dict[tuple[int, int], frozenset[int]] = {}
 
-    def _walled(self) -> BucketTree:
-        walls = [Factor(scope, np.where(table > 0, table, self.wall)) for scope, table in self.factors]
-        return BucketTree(walls, self.sizes, self.maximised)
+    @property
+    def walled(self) -> BucketTree:
+        """The tree in which zeros are walls, built where it is needed."""
+        if self._walled is None:
+            walls = [Factor(scope, np.where(table > 0, table, self.wall)) for scope, table in self.factors]
+            self._walled = BucketTree(walls, self.sizes, self.maximised)
+        return self._walled
 
     def lower_walls(self) -> bool:
         """Raise what zeros count as; whether that was possible."""
         if self.wall > LOWEST:
             return False
-        self.wall = math.sqrt(self.wall)
-        self.walled = self._walled()
+        self.wall, self._walled = math.sqrt(self.wall), None
         return True
 
     def within(self, variable: int, steps: int) -> frozenset[int]:

@@ -17,6 +17,7 @@ from jax import Array
 
 from ethogram.inference.networks.ags import Vertices, ascend
 from ethogram.inference.networks.ancestral_draws import draw_possible, draw_states, generator
+from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import (
     WidthError,
     carry_out,
@@ -37,7 +38,6 @@ from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.zero_propagation import (
     Factor,
     Possible,
-    Supports,
     propagate_zeros,
     query_factors,
 )
@@ -46,6 +46,7 @@ from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = [
     "ASCENTS",
+    "CONFLICTS",
     "Task",
     "ags",
     "draw_near",
@@ -68,6 +69,8 @@ MPE_CELLS = 2e7
 """Cells of an exact MPE for every second left."""
 PROOF_SHARE, SEARCH_SHARE = 0.5, 0.8
 """Shares of the time of a searched MPE for branch and bound: with a possible explanation, and before there is one."""
+CONFLICTS = 500
+"""Conflicts after which a possible sample is given up, until the next one goes on with what they taught."""
 ROUNDS = 64
 """Rounds of the sequential method at most."""
 
@@ -88,19 +91,21 @@ class Task(NamedTuple):
 
     def score(self, states: Sequence[int] | np.ndarray) -> tuple[float, str]:
         """Log probability of an assignment and its kind."""
-        return _score(self.query, states, self.most_cells)
+        return _score(self.query, states, self.most_cells, self.incumbent.clock.over)
 
     def chosen(self, states: Mapping[int, int]) -> list[int]:
         """The states of the MAP variables, of states by variable."""
         return [states.get(variable, 0) for variable in self.query.map_variables]
 
 
-def _score(query: MarginalMAP, states: Any, most_cells: int) -> tuple[float, str]:
+def _score(
+    query: MarginalMAP, states: Any, most_cells: int, stop: Callable[[], bool] | None = None
+) -> tuple[float, str]:
     """Log probability of an assignment and its kind: exact, or a Bethe estimate where the sum is too wide."""
     try:
         return exact_log_probability(query, states, most_cells=most_cells), "exact"
     except WidthError:
-        found = propagate_beliefs(query_factors(query, states), max_sweeps=200, damping=0.3)
+        found = propagate_beliefs(query_factors(query, states), max_sweeps=200, damping=0.3, stop=stop)
         return query.network.log_constant + found.log_evidence, "estimate"
 
 
@@ -173,7 +178,8 @@ def mpe(task: Task) -> None:
 
     if states is None:
         random, over = generator(task.key), incumbent.clock.over
-        states, sure = search_mpe(random, task, over, rounds, listen=listen, report=report)
+        search = ConflictSearch(task.possible.factors)
+        states, sure = search_mpe(random, task, search, over, rounds, listen=listen, report=report)
     task.offer(task.chosen(states), "MPE")
     if whole and sure:
         incumbent.prove()
@@ -199,6 +205,7 @@ def _everything(task: Task) -> list[int]:
 def search_mpe(
     random: np.random.Generator,
     task: Task,
+    search: ConflictSearch,
     stop: Callable[[], bool],
     max_rounds: int | None = None,
     restart: bool = True,
@@ -215,7 +222,6 @@ def search_mpe(
         return found, True
     everything, clock = _everything(task), task.incumbent.clock
     landscape = Landscape(task.query, task.possible, everything)
-    supports = Supports(task.possible.factors)
     proof = StagedSearch(task.possible, everything, clock, task.most_cells)
 
     def time_share() -> float:
@@ -226,7 +232,7 @@ def search_mpe(
 
     def fresh(best: dict[int, int] | None = None) -> dict[int, int]:
         kept = {} if best is None else perturbed(random, landscape, best)
-        return landscape.places(draw_near(random, task, supports, kept, 1))
+        return landscape.places(draw_near(random, task, search, kept))
 
     def better(places: dict[int, int], value: float) -> None:
         proof.offer(places)
@@ -237,7 +243,7 @@ def search_mpe(
         landscape,
         fresh(),
         report=better,
-        stop=lambda: turn() or stop(),
+        stop=lambda: turn() or stop() or search.impossible,
         most_cells=task.most_cells,
         max_rounds=max_rounds,
         fresh=fresh if restart else None,
@@ -251,14 +257,14 @@ def search_mpe(
 
 
 def draw_near(
-    random: np.random.Generator, task: Task, supports: Supports, wanted: Mapping[int, int], tries: int
+    random: np.random.Generator, task: Task, search: ConflictSearch, wanted: Mapping[int, int]
 ) -> dict[int, int]:
-    """An ancestral sample near the wanted states, possible where propagation leads to one."""
-    for _ in range(tries):
-        drawn = draw_possible(random, task.query, task.possible, supports, wanted)
-        if drawn is not None:
-            return drawn
-    return draw_states(random, task.query) | dict(wanted)
+    """An ancestral sample near the wanted states, possible unless none is found within some conflicts."""
+    over = task.incumbent.clock.over
+    drawn = draw_possible(random, task.query, task.possible, search, wanted, over, CONFLICTS)
+    if search.impossible:
+        task.incumbent.upper_bound = -math.inf
+    return draw_states(random, task.query) | dict(wanted) if drawn is None else drawn
 
 
 def marginal(task: Task) -> None:

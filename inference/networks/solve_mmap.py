@@ -16,7 +16,8 @@ restriction of the most probable explanation (MPE).
 * ``"marginal"``, every variable at its own posterior mode.
 
 Log probabilities are those of the tables as given. They are exact where the sum over hidden variables is affordable
-given an assignment, which is most often so; else they are Bethe estimates, marked as such.
+given an assignment, which is most often so; else they are Bethe estimates, marked as such. Samples are possible by a
+search that learns from conflicts, which also proves evidence impossible where propagation of zeros does not see it.
 
 Park and Darwiche (2004), "Complexity results and approximation strategies for MAP explanations", for
 constrained elimination and the baselines; Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP",
@@ -67,7 +68,8 @@ class MarginalMAPResult(NamedTuple):
         found no possible one. Answers of the other methods may be impossible.
     states : (map,) their numbers, in the order of the query; None likewise.
     log_probability : ln p(d, e) in nats; -inf where no possible assignment was found.
-    kind : ``"exact"``, or ``"estimate"`` for a Bethe estimate.
+    kind : ``"exact"``, or ``"estimate"`` for a Bethe estimate, or for a lower bound: the joint log probability of all
+        variables in the first sample.
     log_probability_smoothed : of the same assignment in the smoothed network (zeros are 1e-4); None unless requested.
     upper_bound : on the optimal log probability, never below an exact `log_probability`; inf where there is none.
     proved_optimal : whether the assignment is optimal, up to rounding.

@@ -23,15 +23,16 @@ from ethogram.models.networks.marginal_map import MarginalMAP
 __all__ = [
     "Factor",
     "Possible",
-    "Supports",
     "bit_places",
+    "explanation",
     "minimal_conflict",
     "propagate_zeros",
     "query_factors",
+    "supported",
 ]
 
 SMALL = 64
-"""Entries of the largest table whose supports are cached."""
+"""Entries of the largest table for which results are cached."""
 
 
 class Factor(NamedTuple):
@@ -81,67 +82,68 @@ def _factors(
     return factors + [Factor((number,), np.array(likelihoods)) for number, likelihoods in soft.items()]
 
 
-class Supports:
-    """Possible states given some factors, and given further assumptions; sets of states are bits of an integer."""
-
-    def __init__(self, factors: Sequence[Factor]):
-        self.scopes = [factor.scope for factor in factors]
-        self.patterns: list[tuple[tuple[int, ...], bytes]] = []
-        self.sizes: dict[int, int] = {}
-        self.touching: dict[int, list[int]] = {}
-        waiting = []
-        for place, (scope, table) in enumerate(factors):
-            positive = (table > 0).tobytes()
-            self.patterns.append((table.shape, positive))
-            if 0 in positive:
-                waiting.append(place)
-            for variable, size in zip(scope, table.shape, strict=True):
-                self.sizes[variable] = size
-                self.touching.setdefault(variable, []).append(place)
-        self.first = {variable: (1 << size) - 1 for variable, size in self.sizes.items()}
-        self._narrow(self.first, waiting)
-
-    def assume(self, alive: Mapping[int, int], variable: int, state: int) -> dict[int, int] | None:
-        """Possible states once a variable has this state, among those alive; None if some variable has none left."""
-        left = dict(alive)
-        left[variable] &= 1 << state
-        return left if left[variable] and self._narrow(left, list(self.touching[variable])) else None
-
-    def _narrow(self, alive: dict[int, int], waiting: list[int]) -> bool:
-        """Remove states without support until nothing changes; whether every variable has a state left."""
-        queued = set(waiting)
-        while waiting:
-            place = waiting.pop()
-            queued.discard(place)
-            scope, (shape, positive) = self.scopes[place], self.patterns[place]
-            before = tuple([alive[variable] for variable in scope])
-            supported = _supported if len(positive) <= SMALL else _supported.__wrapped__
-            after = supported(shape, positive, before)
-            if after == before:
-                continue
-            for variable, had, has in zip(scope, before, after, strict=True):
-                if had != has:
-                    alive[variable] = has
-                    again = [other for other in self.touching[variable] if other not in queued]
-                    waiting += again
-                    queued.update(again)
-            if not all(after):
-                return False
-        return True
+def supported(shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...]) -> tuple[int, ...]:
+    """States with a positive entry among those alive, by axis of a table; sets of states are bits of an integer."""
+    find = _supported if len(positive) <= SMALL else _supported.__wrapped__
+    return find(shape, positive, alive)
 
 
 @functools.lru_cache(2**14)
 def _supported(shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...]) -> tuple[int, ...]:
-    """Possible states by axis, given those alive: those with a positive entry among the states alive."""
-    here = np.frombuffer(positive, bool).reshape(shape)
-    for axis, (size, bits) in enumerate(zip(shape, alive, strict=True)):
-        if bits != (1 << size) - 1:
-            there = np.zeros(size, bool)
-            there[bit_places(bits)] = True
-            here = here & there.reshape([-1 if other == axis else 1 for other in range(len(shape))])
-    axes = range(len(shape))
-    found = [np.flatnonzero(here.any(axis=tuple(other for other in axes if other != axis))) for axis in axes]
-    return tuple(sum(1 << int(state) for state in states) for states in found)
+    left: list[int | slice] = [bits.bit_length() - 1 if _single(bits) else slice(None) for bits in alive]
+    here = np.frombuffer(positive, bool).reshape(shape)[tuple(left)]
+    loose = [axis for axis, bits in enumerate(alive) if not _single(bits)]
+    for i, axis in enumerate(loose):
+        if alive[axis] != (1 << shape[axis]) - 1:
+            here = here.take(bit_places(alive[axis]), i)
+    if not here.any():
+        return (0,) * len(shape)
+    after = list(alive)
+    for i, axis in enumerate(loose):
+        found = np.asarray(here.any(axis=tuple(other for other in range(len(loose)) if other != i))).tolist()
+        after[axis] = sum(
+            1 << state for state, has in zip(bit_places(alive[axis]), found, strict=True) if has
+        )
+    return tuple(after)
+
+
+def explanation(
+    shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...], ruled_out: tuple[int, int] | None
+) -> tuple[tuple[int, int], ...]:
+    """Pairs of axis and lacking state, no more than needed, that leave no positive entry (of a state of an axis)."""
+    explain = _explanation if len(positive) <= SMALL else _explanation.__wrapped__
+    return explain(shape, positive, alive, ruled_out)
+
+
+@functools.lru_cache(2**14)
+def _explanation(
+    shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...], ruled_out: tuple[int, int] | None
+) -> tuple[tuple[int, int], ...]:
+    entries = np.argwhere(np.frombuffer(positive, bool).reshape(shape))
+    own = None
+    if ruled_out is not None:
+        own, state = ruled_out
+        entries = entries[entries[:, own] == state]
+    lacking = [
+        (axis, state)
+        for axis, (size, bits) in enumerate(zip(shape, alive, strict=True))
+        if axis != own
+        for state in bit_places(~bits & (1 << size) - 1)
+    ]
+    covered = {pair: entries[:, pair[0]] == pair[1] for pair in lacking}
+    times = np.zeros(len(entries), int)
+    for each in covered.values():
+        times += each
+    for pair in sorted(lacking, key=lambda pair: int(covered[pair].sum())):
+        fewer = times - covered[pair]
+        if fewer.all():
+            times = fewer
+            del covered[pair]
+    return tuple(covered)
+
+
+def _single(bits: int) -> bool:
+    return bits > 0 and not bits & (bits - 1)
 
 
 def bit_places(bits: int) -> list[int]:
@@ -154,12 +156,46 @@ def bit_places(bits: int) -> list[int]:
     return found
 
 
+def _alive(factors: Sequence[Factor]) -> tuple[dict[int, int], dict[int, int]]:
+    """Possible states by variable, as bits, and the number of all; one variable has none where all is impossible."""
+    sizes: dict[int, int] = {}
+    touching: dict[int, list[int]] = {}
+    patterns: list[bytes] = []
+    waiting: list[int] = []
+    for place, (scope, table) in enumerate(factors):
+        sizes |= zip(scope, table.shape, strict=True)
+        patterns.append((table > 0).tobytes())
+        if 0 in patterns[-1]:  # others rule nothing out
+            waiting.append(place)
+            for variable in scope:
+                touching.setdefault(variable, []).append(place)
+    alive = {variable: (1 << size) - 1 for variable, size in sizes.items()}
+    queued = set(waiting)
+    while waiting:
+        place = waiting.pop()
+        queued.discard(place)
+        scope, table = factors[place]
+        before = tuple([alive[variable] for variable in scope])
+        after = supported(table.shape, patterns[place], before)
+        if after == before:
+            continue
+        for variable, had, has in zip(scope, before, after, strict=True):
+            if had != has:
+                alive[variable] = has
+                again = [other for other in touching[variable] if other not in queued]
+                waiting += again
+                queued.update(again)
+        if not all(after):
+            break
+    return alive, sizes
+
+
 def propagate_zeros(factors: Sequence[Factor]) -> Possible:
     """Possible states, and the factors restricted to them."""
-    supports = Supports(factors)
-    states = {variable: _numbers(bits) for variable, bits in supports.first.items()}
+    alive, sizes = _alive(factors)
+    states = {variable: _numbers(bits) for variable, bits in alive.items()}
     single = {variable: int(each[0]) for variable, each in states.items() if len(each) == 1}
-    fewer = {variable for variable, each in states.items() if len(each) not in (1, supports.sizes[variable])}
+    fewer = {variable for variable, each in states.items() if len(each) not in (1, sizes[variable])}
     left = []
     for scope, table in factors:
         if not fewer.isdisjoint(scope):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import gzip
 import io
+import itertools
 import json
 import math
 from pathlib import Path
@@ -20,6 +21,7 @@ from ethogram.domains import diagnosis
 from ethogram.inference.networks.solve_mmap import METHODS as SOLVERS
 from ethogram.inference.networks.solve_mmap import solve_mmap
 from ethogram.models.networks import (
+    BayesNet,
     MarginalMAP,
     read_network,
     tokens,
@@ -144,6 +146,20 @@ def test_no_possible_assignment_is_no_answer(tmp_path, capsys):
     assert "x0" not in printed.out and "no assignment of positive probability was found" in printed.err
     told = json.loads((tmp_path / "a.json").read_text())
     assert (told["assignment"], told["possible"], told["log_probability"]) == (None, False, None)
+
+
+def test_a_search_that_finds_nothing_possible_in_time_does_not_answer(tmp_path, capsys):
+    """Eleven pigeons in ten holes, no two in one: impossible, but too hard to prove in half a second."""
+    pairs, same = list(itertools.combinations(range(11), 2)), np.eye(10)
+    tables = (np.full(10, 0.1),) * 11 + (np.stack((same, 1 - same), -1),) * len(pairs)
+    network = BayesNet(tables, ((),) * 11 + tuple(pairs))
+    write_network(tmp_path / "pigeons.uai", network)
+    write_evidence(tmp_path / "apart.evid", network, {11 + i: 1 for i in range(len(pairs))})
+    words = ["mmap", str(tmp_path / "pigeons.uai"), "--evidence", str(tmp_path / "apart.evid"), "--map", "0"]
+    assert main([*words, "--time-limit", "0.5", "--json", str(tmp_path / "a.json")]) == 4
+    assert "no assignment of positive probability was found" in capsys.readouterr().err
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert (told["assignment"], told["possible"], told["proved_optimal"]) == (None, False, False)
 
 
 @pytest.mark.parametrize(

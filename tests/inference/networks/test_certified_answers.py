@@ -58,6 +58,17 @@ def test_an_estimate_without_a_certificate_is_not_the_answer(drawn, monkeypatch)
         assert chosen != seen[0]
 
 
+def test_rounding_does_not_rule_out_the_only_answer(drawn, monkeypatch):
+    query = drawn(3)[1]
+    task = task_of(query, 4)
+    answers, random = CertifiedAnswers(task), np.random.default_rng(0)
+    monkeypatch.setattr(Task, "score", lambda self, states: (answers.best_joint - 1e-13, "exact"))
+    while not answers.answers:
+        answers.offer(draw_states(random, query), "a sample")
+    assert task.incumbent.kind == "exact"
+    assert tuple(task.incumbent.states) in answers.answers
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_cutsets_make_sums_affordable(seed, drawn):
     possible = propagate_zeros(query_factors(drawn(seed, 10)[1]))

@@ -21,10 +21,10 @@ from ethogram.inference.networks.elimination import (
 )
 from ethogram.inference.networks.zero_propagation import (
     Factor,
-    Supports,
     minimal_conflict,
     propagate_zeros,
     query_factors,
+    supported,
 )
 from ethogram.models.networks import uai
 from ethogram.models.networks.bayes_net import BayesNet
@@ -99,14 +99,12 @@ def test_impossible_evidence_is_named():
     assert minimal_conflict(soft) == (5, 1)
 
 
-def test_states_that_have_gone_cannot_be_assumed():
-    supports = Supports([Factor((0,), np.array([1.0, 0.0, 1.0])), Factor((0, 1), np.eye(3)[:, :2])])
-    assert supports.first == {
-        0: 0b001,
-        1: 0b01,
-    }  # the third state of the first has no support in the second table
-    assert supports.assume(supports.first, 0, 0) == supports.first
-    assert supports.assume(supports.first, 0, 1) is None
+def test_states_without_support_go():
+    factors = [Factor((0,), np.array([1.0, 0.0, 1.0])), Factor((0, 1), np.eye(3)[:, :2])]
+    possible = propagate_zeros(factors)  # the third state of the first has no support in the second table
+    assert {variable: states.tolist() for variable, states in possible.states.items()} == {0: [0], 1: [0]}
+    assert supported((3, 2), (np.eye(3)[:, :2] > 0).tobytes(), (0b110, 0b11)) == (0b010, 0b10)
+    assert supported((3, 2), (np.eye(3)[:, :2] > 0).tobytes(), (0b100, 0b11)) == (0, 0)
 
 
 def test_what_is_certain_takes_no_table():

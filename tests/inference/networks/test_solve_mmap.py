@@ -17,7 +17,7 @@ import pytest
 
 import ethogram
 from ethogram.inference.export import to_arviz
-from ethogram.inference.networks import elimination, incumbent, methods, zero_propagation
+from ethogram.inference.networks import elimination, hybrid, incumbent, methods, zero_propagation
 from ethogram.inference.networks.ags import Vertices, ascend
 from ethogram.inference.networks.best_assignments import best_assignments, single_flips
 from ethogram.inference.networks.elimination import WidthError, exact_log_probability
@@ -95,6 +95,30 @@ def test_hybrid_searches_where_elimination_is_too_wide():
     assert found.trace[0].source == "an ancestral sample"
     assert found.upper_bound <= 0  # a probability
     assert found.log_probability <= found.upper_bound + 1e-9
+
+
+def test_large_networks_have_an_answer_before_anything_is_planned(monkeypatch):
+    query, planned, heard = wide(), [], []
+    plan = hybrid.plan_elimination
+
+    def spy(*arguments):
+        planned.append(list(heard))
+        return plan(*arguments)
+
+    monkeypatch.setattr(hybrid, "MANY", 0)
+    monkeypatch.setattr(hybrid, "plan_elimination", spy)
+    found = solve_mmap(
+        jax.random.key(0), query, max_steps=5, time_limit=ENOUGH, most_cells=2**12, callback=heard.append
+    )
+    first = found.trace[0]
+    assert planned[0] == [first] and first.kind == "estimate"  # a lower bound
+    for point in found.trace:
+        truth = exact_log_probability(query, point.states)
+        assert truth >= point.log_probability - 1e-9
+        assert point.kind == "estimate" or truth == pytest.approx(point.log_probability, rel=1e-10)
+    values = [point.log_probability for point in found.trace]
+    assert values == sorted(values)
+    assert found.kind == "exact"
 
 
 @pytest.fixture
