@@ -173,7 +173,7 @@ class Decisions(NamedTuple):
 
         Parameters
         ----------
-        table : pandas or polars DataFrame, or a mapping from names to columns of equal length.
+        table : of any kind that :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>` takes, or a path.
         decision : column, or columns, that identify a decision.
         features : numeric columns without nulls; their names go to the metadata.
         chosen : column that is true (1) in the row of the chosen option and false (0) elsewhere. The choice of a
@@ -217,7 +217,7 @@ class Decisions(NamedTuple):
 
         Parameters
         ----------
-        table : pandas or polars DataFrame, or a mapping from names to columns of equal length.
+        table : of any kind that :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>` takes, or a path.
         features : by name, the column of each option; None where the option does not have the feature (zero).
         choice : column of the chosen options, integers or the metadata's ``action_names``; null where unknown.
         base : the integer of the first option in `choice`, usually 0 or 1. None takes 0, where some choice is 0.

@@ -1,6 +1,7 @@
 """From rows, one a recorded frame, to padded arrays: nulls, label codes and the scatter."""
 
 import dataclasses
+import datetime
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
 from ethogram.models.data.outliers import warn_of_outliers
 
 __all__ = ["Column", "FrameRows", "is_nan", "pad_rows", "plain_times", "read_column"]
+
+# Durations are kept in nanoseconds of 64 bits.
+LONGEST = datetime.timedelta(days=106751)
 
 VOCABULARIES = STEP_LABELS | SEQUENCE_LABELS
 
@@ -75,7 +79,11 @@ def _native(values: np.ndarray, name: str) -> np.ndarray:
         native = read_array(name, values.tolist())
         mixed = native.dtype.kind == "U" and not all(isinstance(value, str) for value in values)
         values = native if native.shape == values.shape and not mixed else values
-        if values.dtype == object and values.size and all(hasattr(value, "isoformat") for value in values):
+        if values.dtype == object and all(isinstance(value, datetime.timedelta) for value in values):
+            if max(map(abs, values)) > LONGEST:  # NumPy would wrap around
+                raise TypeError(f"{name} has durations of more than {LONGEST.days} days: give numbers")
+            values = values.astype("timedelta64[us]")
+        elif values.dtype == object and all(hasattr(value, "isoformat") for value in values):
             try:
                 values = values.astype("datetime64[us]")
             except (TypeError, ValueError, OverflowError):

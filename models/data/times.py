@@ -34,9 +34,11 @@ def read_times(column: Any, name: str, num_rows: int) -> Times:
         If a time is null, or is neither a number, a date, a duration nor an ISO string, or only some have a zone.
     """
     dtype = getattr(column, "dtype", None)
-    zone = getattr(dtype, "tz", None) or getattr(dtype, "time_zone", None)
-    if hasattr(dtype, "tz"):
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None) if hasattr(column, "dt") else column
+    zone = of_pandas = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
+    zone = zone or getattr(dtype, "time_zone", None)
+    if of_pandas:  # an index has the methods itself, a series below dt
+        utc = getattr(column, "dt", column).tz_convert("UTC")
+        column = getattr(utc, "dt", utc).tz_localize(None)
     elif zone:
         column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     elif not isinstance(column, np.ndarray) or column.dtype.kind in "OU":
