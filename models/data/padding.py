@@ -161,9 +161,23 @@ def pad_rows(
 
 
 def plain_times(times: np.ndarray) -> tuple[np.ndarray, float | int]:
-    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none."""
+    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none.
+
+    Raises
+    ------
+    ValueError
+        If nanoseconds do not hold a time.
+    """
     if times.dtype.kind in "mM":
-        times = times.astype(f"{times.dtype.kind}8[ns]").astype(np.int64)
+        kept = times.astype(f"{times.dtype.kind}8[ns]")
+        second = f"{times.dtype.kind}8[s]"
+        wrapped = (kept.astype(second) != times.astype(second)) & ~np.isnat(times)
+        if wrapped.any():
+            raise ValueError(
+                f"times has {times[wrapped][0]}: nanoseconds of 64 bits hold dates up to 292 years before and after "
+                "1970, and durations as long; give numbers"
+            )
+        times = kept.astype(np.int64)
     return (times.astype(np.float64), np.nan) if times.dtype.kind == "f" else (times.astype(np.int64), -1)
 
 

@@ -43,7 +43,7 @@ def open_table(table: Any) -> Any:
         return _run(table, kind.df)
     if isinstance(table, Mapping):
         return {name: _column(column) for name, column in table.items()}
-    if hasattr(table, "columns"):
+    if hasattr(table, "columns") and hasattr(kind, "__len__"):  # a lazy frame of Spark has no length
         return table
     raise TypeError(
         f"table is {kind.__name__}: give a DataFrame, a mapping of columns, a list of dictionaries, or a path"

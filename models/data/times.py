@@ -68,7 +68,10 @@ def _without_zone(column: Any, name: str) -> tuple[Any, str | None]:
         raise ValueError(
             f"{name} is {entries[row]!r} in row {row}, without the time zone of other rows: give all of them one"
         )
-    utc = [entry.astimezone(datetime.UTC).replace(tzinfo=None) for entry in entries]
+    try:
+        utc = [entry.astimezone(datetime.UTC).replace(tzinfo=None) for entry in entries]
+    except OverflowError:
+        raise ValueError(f"{name} has dates that are before the year 1 or after 9999 in UTC") from None
     return np.array(utc, dtype="datetime64[us]"), _common_zone([entry.tzinfo for entry in entries])
 
 
@@ -78,20 +81,16 @@ def _common_zone(zones: list[Any]) -> str:
 
 
 def _parsed(values: np.ndarray, name: str) -> tuple[np.ndarray, str | None]:
-    import pandas
-
     try:
-        dates = [pandas.Timestamp(datetime.datetime.fromisoformat(str(value))) for value in values]
+        dates = np.array([datetime.datetime.fromisoformat(value) for value in values.tolist()])
     except ValueError as error:
         row = next((row for row, value in enumerate(values) if not _is_iso(str(value))), 0)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
             f"{str(values[row])!r}"
         ) from error
-    aware, zone = _without_zone(np.array(dates, dtype=object), name)
-    if zone is None:
-        aware = np.array([date.to_datetime64() for date in dates])
-    return aware.astype("datetime64[us]"), zone
+    dates, zone = _without_zone(dates, name)
+    return dates.astype("datetime64[us]"), zone
 
 
 def _is_iso(text: str) -> bool:

@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import sys
+import types
 
 import numpy as np
 import pandas
@@ -119,7 +120,7 @@ def test_every_kind_gives_the_same_decisions(kind, tmp_path):
 
 
 @settings(
-    max_examples=20,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -160,8 +161,24 @@ def test_durations_of_python_are_times():
     table = {"t": [datetime.timedelta(minutes=m) for m in (0, 10, 30)], "x": [1.0, 2.0, 3.0]}
     data = Trajectories.from_table(table, time="t", features="x", step="10min")
     assert data.observed.tolist() == [[True, True, False, True]] and data.metadata.time_kind == "duration"
-    with pytest.raises(TypeError, match="column 't' has durations of more than 106751 days"):
-        Trajectories.from_table({"t": [datetime.timedelta.max], "x": [1.0]}, time="t", features="x")
+
+
+@pytest.mark.parametrize(
+    ("first", "error", "message"),
+    [
+        (datetime.timedelta.max, TypeError, "column 't' has durations of more than 106751 days"),
+        (np.timedelta64(200_000, "D"), ValueError, "times has 200000 days: nanoseconds of 64 bits hold"),
+        ("1500-01-01", ValueError, "times has 1500-01-01T00:00:00.000000: nanoseconds of 64 bits hold"),
+        (
+            "0001-01-01T00:00+05:00",
+            ValueError,
+            "column 't' has dates that are before the year 1 or after 9999",
+        ),
+    ],
+)
+def test_times_that_do_not_fit_are_named(first, error, message):
+    with pytest.raises(error, match=message):
+        Trajectories.from_table({"t": [first], "x": [1.0]}, time="t", features="x")
 
 
 def test_polars_reads_files_where_pandas_is_not_installed(monkeypatch, tmp_path):
@@ -205,6 +222,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path, name, content, error, mes
         (lambda: polars.LazyFrame({"y": [1]}), ValueError, r"no column 'x': its columns are \['y'\]"),
         (list, ValueError, "table has no rows"),
         (lambda: [{"x": 1.0}, 2], TypeError, "table is list: give a DataFrame, a mapping of columns, a list of dict"),
+        (lambda: types.SimpleNamespace(columns=["x"]), TypeError, "table is SimpleNamespace: give a DataFrame"),
         (lambda: arrow({"x": []}), ValueError, "table has no rows"),
         (lambda: relation({"y": [1]}), ValueError, r"no column 'x': its columns are \['y'\]"),
     ],
