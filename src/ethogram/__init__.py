@@ -29,7 +29,10 @@ _ROOMS = {
     ),
     "ethogram.inference.export": ("to_arviz",),
     "ethogram.inference.imitation": ("imitate",),
-    "ethogram.inference.intents": ("infer_intents",),
+    "ethogram.inference.intents": (
+        "IntentBelief",
+        "infer_intents",
+    ),
     "ethogram.inference.networks": (
         "ImpossibleEvidenceError",
         "WidthError",

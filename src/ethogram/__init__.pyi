@@ -21,6 +21,7 @@ from ethogram.inference.conjugate import load_posterior as load_posterior
 from ethogram.inference.conjugate import robbins_monro as robbins_monro
 from ethogram.inference.export import to_arviz as to_arviz
 from ethogram.inference.imitation import imitate as imitate
+from ethogram.inference.intents import IntentBelief as IntentBelief
 from ethogram.inference.intents import infer_intents as infer_intents
 from ethogram.inference.networks import ImpossibleEvidenceError as ImpossibleEvidenceError
 from ethogram.inference.networks import WidthError as WidthError
