@@ -49,8 +49,8 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         task = read_task(arguments)
         settings = {"progress_bar": sys.stderr.isatty(), **dict(arguments.setting)}
         _check_method(task, arguments.method, dict(arguments.setting))
-        print(about_data(task.data), flush=True)
         make_folder(out)
+        print(about_data(task.data), flush=True)
         key_scores, key_fit = jax.random.split(jax.random.key(arguments.seed))
         curve = _scores(key_scores, task, arguments.method, settings) if len(task.sizes) > 1 else None
         size = task.sizes[0] if curve is None else curve.selected_size

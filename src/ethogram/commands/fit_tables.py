@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,18 +47,25 @@ def read_task(arguments: argparse.Namespace) -> Task:
     ValueError, TypeError : a file, column or value is not as expected; the message names the argument or the file.
     """
     table = read_csv("DATA.csv", arguments.table)
-    columns = {name: getattr(arguments, name) for name in COLUMNS}
-    require_columns(arguments.table, table, {flag(name): given for name, given in columns.items()})
+    columns = {flag(name): getattr(arguments, name) for name in COLUMNS}
+    require_columns(arguments.table, table, columns)
     try:
         return READERS[arguments.model](arguments, table)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{arguments.table}: {_as_typed(str(error))}") from error
+        message = str(error)
+        if not message.startswith("--"):
+            message = f"{arguments.table}: {_as_typed(message, columns)}"
+        raise type(error)(message) from error
 
 
-def _as_typed(message: str) -> str:
-    """A message about keyword arguments as one about those of the command."""
-    message = message.replace("snap=True", "--snap")
-    message = re.sub(r"\b(step|missing|sequence)=", r"--\1 ", message)
+def _as_typed(message: str, columns: Mapping[str, Any]) -> str:
+    """A message about keyword arguments as one about those of the command, which has named these columns."""
+    for argument, given in columns.items():
+        for name in [given] if isinstance(given, str) else given or ():
+            message = message.replace(f"column {name!r}", f"column {name!r} of {argument}", 1)
+    message = message.replace("snap=True", "--snap").replace("a datetime.timedelta, or ", "")
+    message = re.sub(r"\b(step|missing|sequence)=(\b|(?=\"))", r"--\1 ", message)
+    message = re.sub(r"\b(step|missing|sequence)=", r"--\1", message)
     return re.sub(r"^(step|time|features) is", r"--\1 is", message)
 
 

@@ -100,4 +100,4 @@ def _refuse_rows(
 ) -> None:
     if wrong.any():
         row = int(wrong.to_numpy().argmax())
-        raise ValueError(f"{argument}: column {column.name!r} is {column[row]!r} in row {row}, {fault}")
+        raise ValueError(f"{argument}: column {column.name!r} is {column[row]} in row {row}, {fault}")

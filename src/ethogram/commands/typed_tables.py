@@ -31,7 +31,7 @@ def require_columns(path: Path, table: pandas.DataFrame, given: Mapping[str, Any
         for name in [names] if isinstance(names, str) else names or []:
             if name not in table.columns:
                 found = ", ".join(map(str, table.columns))
-                raise ValueError(f"{argument} is {name!r}, but {path} has no such column: it has {found}")
+                raise ValueError(f"{argument}: {path} has no column {name!r}: its columns are {found}")
 
 
 def numeric(table: pandas.DataFrame, argument: str, names: Sequence[str]) -> pandas.DataFrame:

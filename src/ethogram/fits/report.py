@@ -131,9 +131,9 @@ def about_fit(fit: Any) -> str:
     found = fit.result
     if isinstance(found, ConjugateResult):
         end = (
-            f"converged after {found.step} steps"
+            f"Converged after {found.step} steps"
             if found.converged
-            else f"not converged after {found.step} steps"
+            else f"Not converged after {found.step} steps"
         )
         return f"{text} {end}; ELBO {float(found.elbo[-1]):.2f} nats, the best of {len(found.restart_elbos)} starts."
     if hasattr(found, "proved_optimal"):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpyro.distributions import Distribution
 
 from ethogram.fits.systems import System, draws_by_site, log_likelihood_of
 from ethogram.inference.rewards import ThreePolicies, policies
@@ -65,7 +66,8 @@ class RewardFits(System):
         labels = [names[i] if names is not None and len(names) == len(mean) else str(i) for i in shown]
         left.set_yticks(places, labels, fontsize="small")
         left.set(xlabel="reward, deviation from its mean", title="rewards: mean and 90 % interval")
-        if isinstance(fit.result, MaxEntropyFit):
+        known = not isinstance(fit.model.relevance_prior, Distribution)
+        if known or isinstance(fit.result, MaxEntropyFit):
             right.set_axis_off()
             return
         relevance = draws_by_site(fit, 400)["relevance"]
