@@ -33,12 +33,12 @@ def seconds(text: str) -> float:
     return _between(text, 0, math.inf, "a positive number of seconds")
 
 
-def number(low: float, high: float, what: str) -> Callable[[str], float]:
+def number(low: float | int, high: float | int, what: str) -> Callable[[str], float]:
     """Type of an argument: a number between two bounds, and neither of them; `what` says so in messages."""
     return lambda text: _between(text, low, high, what)
 
 
-def _between(text: str, low: float, high: float, what: str) -> float:
+def _between(text: str, low: float | int, high: float | int, what: str) -> float:
     try:
         found = float(text)
     except ValueError:

@@ -47,20 +47,21 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
                 f"--out {out} has {before[0]} of an earlier fit: choose another folder, or pass --overwrite"
             )
         task = read_task(arguments)
-        settings = {"progress_bar": sys.stderr.isatty(), **dict(arguments.setting)}
-        _check_method(task, arguments.method, dict(arguments.setting))
+        settings = _settings(task, arguments.method, dict(arguments.setting))
         make_folder(out)
         print(about_data(task.data), flush=True)
         key_scores, key_fit = jax.random.split(jax.random.key(arguments.seed))
         curve = _scores(key_scores, task, arguments.method, settings) if len(task.sizes) > 1 else None
         size = task.sizes[0] if curve is None else curve.selected_size
+        print(f"fitting {f'{size} roles' if size else arguments.model}", flush=True)
         found = fit(key_fit, task.make_model(size), task.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
         _write(found, curve, out)
         return found
 
 
-def _check_method(task: Task, method: str, settings: dict[str, Any]) -> None:
+def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings that a method of the model takes, with a progress bar where one can be seen."""
     methods, usual, _ = methods_of(task.make_model(task.sizes[0]), task.data)
     require_one_of("--method", method, ("auto", *methods))
     name = usual if method == "auto" else method
@@ -68,6 +69,8 @@ def _check_method(task: Task, method: str, settings: dict[str, Any]) -> None:
         read_settings(name, settings, methods[name].settings)
     except TypeError as error:
         raise ValueError(f"--setting: {error}") from error
+    shown = {"progress_bar": sys.stderr.isatty()} if "progress_bar" in methods[name].settings else {}
+    return {**shown, **settings}
 
 
 def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:

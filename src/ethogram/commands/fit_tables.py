@@ -30,6 +30,9 @@ COLUMNS = (
 APART = 50.0
 """Relevance of the number of a state by which the rewards of any two states are independent a priori."""
 
+OF_FEATURES = ("max_entropy", "levine")
+"""Methods whose rewards are none without features."""
+
 
 class Task(NamedTuple):
     """Data, and the model of each size; where the model has no size to pick, `sizes` is (0,)."""
@@ -148,11 +151,14 @@ def _rewards(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     )
     names = Metadata(name=arguments.table.name, state_names=mdp.state_names, action_names=mdp.action_names)
     data = _frames(arguments, table, states=states, actions=actions, metadata=names)
-    if arguments.state_features is None:
-        number = np.arange(mdp.num_states, dtype=np.float32)[:, None]
-        model = GPIRL(mdp, number, relevance_prior=APART)
-    else:
+    if arguments.state_features is not None:
         model = GPIRL(mdp, read_state_features(arguments.state_features, mdp.state_names))
+    elif arguments.method in OF_FEATURES:
+        raise ValueError(
+            f"--method {arguments.method} learns what features of states are worth: give --state-features"
+        )
+    else:
+        model = GPIRL(mdp, np.arange(mdp.num_states, dtype=float)[:, None], relevance_prior=APART)
     return Task(data, lambda size: model)
 
 

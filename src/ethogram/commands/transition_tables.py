@@ -18,7 +18,7 @@ ROUNDING = 1e-4
 """By how much the probabilities of a row may differ from one in sum."""
 
 
-def read_mdp(path: Path, discount: float) -> MDP:
+def read_mdp(path: Path, discount: float | int) -> MDP:
     """The MDP of a table with one row a transition of positive probability; states and actions are named.
 
     An action without a row in a state is not available there.
@@ -86,7 +86,7 @@ def read_state_features(path: Path, states: tuple[str, ...]) -> np.ndarray:
         raise ValueError(
             f"--state-features: {path} has no row of state {states[one]!r}: expected one a state"
         )
-    return values.to_numpy(np.float32)
+    return values.to_numpy()
 
 
 def _coded(column: pandas.Series) -> tuple[tuple[str, ...], np.ndarray]:

@@ -68,7 +68,7 @@ def _paragraph(text: str) -> str:
     return f"<p>{html.escape(text)}</p>"
 
 
-def _image(what: str, size: tuple[float, float], draw: Callable[[Any], Any]) -> str:
+def _image(what: str, size: tuple[float | int, float | int], draw: Callable[[Any], Any]) -> str:
     """A picture, inside the page, that is drawn into a figure of this size."""
     from matplotlib.figure import Figure
 
