@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
     OSError : a file cannot be read or written.
     """
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: print(f"ethogram: {message}", file=sys.stderr)
+        warnings.showwarning = _once()
         check_arguments(arguments)
         out = arguments.out
         before = [name for name in FILES if (out / name).exists()]
@@ -58,6 +59,19 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         print(about_fit(found), flush=True)
         _write(found, curve, out)
         return found
+
+
+def _once() -> Callable[..., None]:
+    """A printer of warnings, each in one line and once: figure, table and report warn of the same."""
+    said: set[str] = set()
+
+    def say(message: Warning | str, *_: Any) -> None:
+        line = " ".join(str(message).split())
+        if line not in said:
+            print(f"ethogram: {line}", file=sys.stderr)
+        said.add(line)
+
+    return say
 
 
 def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -112,9 +126,7 @@ def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
             scores = Figure(figsize=(6, 4), layout="constrained")
             score_curve(curve, scores.subplots())
             scores.savefig(drafts / "scores.png", dpi=110)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the report has them
-            found.summary().to_csv(drafts / "summary.csv", index_label="parameter")
+        found.summary().to_csv(drafts / "summary.csv", index_label="parameter")
         write_report(found, drafts / "report.html", curve)
         for each in FILES:
             if (drafts / each).exists():

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas
 
 from ethogram.commands.fit_arguments import FRAMES, flag
 from ethogram.commands.transition_tables import read_mdp, read_state_features
@@ -19,6 +18,9 @@ from ethogram.models.emissions import GaussianEmission
 from ethogram.models.intents import AgentMarkov
 from ethogram.models.rewards import GPIRL
 from ethogram.models.roles import RoleHMM
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["Task", "read_task"]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
-import pandas
 
 from ethogram.commands.typed_tables import label_texts, numeric, read_csv, require_columns
 from ethogram.models.mdps import MDP
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["read_mdp", "read_state_features"]
 
@@ -28,6 +31,8 @@ def read_mdp(path: Path, discount: float | int) -> MDP:
     ValueError : a column is missing, a cell is empty, a probability is not in [0, 1], those of a state and action do
         not sum to one, or a state has no action; the message has the place.
     """
+    import pandas
+
     table = read_csv("--transitions", path)
     table.columns = [str(name).strip().lower().replace(" ", "_") for name in table.columns]
     require_columns(path, table, {"--transitions": COLUMNS})
@@ -91,6 +96,8 @@ def read_state_features(path: Path, states: tuple[str, ...]) -> np.ndarray:
 
 def _coded(column: pandas.Series) -> tuple[tuple[str, ...], np.ndarray]:
     """Names of the distinct labels, in their order, and the number of each row's."""
+    import pandas
+
     codes, distinct = pandas.factorize(column, sort=True)
     return tuple(label_texts(pandas.Series(distinct))), codes
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["label_texts", "named", "numeric", "read_csv", "require_columns"]
 
@@ -16,6 +17,8 @@ def read_csv(argument: str, path: Path) -> pandas.DataFrame:
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no file"
         raise ValueError(f"{argument} is {path}, which is {what}: give a CSV file with a header")
+    import pandas
+
     try:
         table = pandas.read_csv(path, low_memory=False)
     except ValueError as error:
@@ -36,6 +39,8 @@ def require_columns(path: Path, table: pandas.DataFrame, given: Mapping[str, Any
 
 def numeric(table: pandas.DataFrame, argument: str, names: Sequence[str]) -> pandas.DataFrame:
     """The table with these columns as floats; ValueError where one holds a word."""
+    import pandas
+
     columns = {}
     for name in names:
         read = pandas.to_numeric(table[name], errors="coerce")
