@@ -29,6 +29,7 @@ COLUMNS = (
     *("decision", "option", "chosen", "weight"),
 )
 """Arguments that name columns of the table."""
+
 APART = 50.0
 """Relevance of the number of a state by which the rewards of any two states are independent a priori."""
 
@@ -49,7 +50,7 @@ def read_task(arguments: argparse.Namespace) -> Task:
 
     Raises
     ------
-    ValueError, TypeError : a file, column or value is not as expected; the message names the argument or the file.
+    ValueError : a file, column or value is not as expected; the message names the argument or the file.
     """
     table = read_csv("DATA.csv", arguments.table)
     columns = {flag(name): getattr(arguments, name) for name in COLUMNS}
@@ -60,7 +61,7 @@ def read_task(arguments: argparse.Namespace) -> Task:
         message = str(error)
         if not message.startswith("--"):
             message = f"{arguments.table}: {_as_typed(message, columns)}"
-        raise type(error)(message) from error
+        raise ValueError(message) from error
 
 
 def _as_typed(message: str, columns: Mapping[str, Any]) -> str:
