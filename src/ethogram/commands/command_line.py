@@ -8,13 +8,15 @@ import math
 import os
 import signal
 import sys
-import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
+
+from ethogram.commands import fit_arguments
+from ethogram.commands.argument_types import LARGEST_SEED, integer, seconds
 
 __all__ = ["METHODS", "main", "use_compilation_cache"]
 
@@ -22,7 +24,6 @@ OUTPUT_CLOSED, BAD_INPUT, IMPOSSIBLE, NOTHING_FOUND, INTERRUPTED = 1, 2, 3, 4, 1
 METHODS = ("hybrid", "ags", "exact", "mpbp", "mpbp-cavity", "mpe", "sequential", "marginal")
 FORMATS = ("text", "json", "uai")
 GAMES = ("tetris",)
-LARGEST_SEED = 2**32 - 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,9 +84,7 @@ def _parser() -> _Parser:
     length.add_argument(
         "--full", action="store_true", help="more restarts, iterations and draws; ten minutes"
     )
-    tour.add_argument(
-        "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
-    )
+    tour.add_argument("--seed", type=integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)")
     tour.set_defaults(run=_tour)
 
     play = commands.add_parser(
@@ -103,16 +102,16 @@ def _parser() -> _Parser:
         help="file to append to (tetris.csv)",
     )
     play.add_argument(
-        "--rows", type=_integer(4), metavar="N", help="rows of the board (those of the file, or 20)"
+        "--rows", type=integer(4), metavar="N", help="rows of the board (those of the file, or 20)"
     )
     play.add_argument(
-        "--cols", type=_integer(4), metavar="N", help="columns of the board (those of the file, or 10)"
+        "--cols", type=integer(4), metavar="N", help="columns of the board (those of the file, or 10)"
     )
-    play.add_argument("--seconds", type=_seconds, metavar="S", help="time limit of a move (no limit)")
+    play.add_argument("--seconds", type=seconds, metavar="S", help="time limit of a move (no limit)")
     play.add_argument(
-        "--seed", type=_integer(0, LARGEST_SEED), metavar="N", help="seed of the pieces (random)"
+        "--seed", type=integer(0, LARGEST_SEED), metavar="N", help="seed of the pieces (random)"
     )
-    play.add_argument("--moves", type=_integer(1), metavar="N", help="stop after so many moves (no limit)")
+    play.add_argument("--moves", type=integer(1), metavar="N", help="stop after so many moves (no limit)")
     play.set_defaults(run=_play)
 
     plan = commands.add_parser(
@@ -124,15 +123,13 @@ def _parser() -> _Parser:
     )
     plan.add_argument("domain", metavar="DOMAIN", help="domain file, or a name")
     plan.add_argument("instance", metavar="INSTANCE", help="instance file, or a number")
-    plan.add_argument("--episodes", type=_integer(1), default=30, metavar="N", help="number of episodes (30)")
-    plan.add_argument("--seconds", type=_seconds, default=0.05, metavar="S", help="time of a decision (0.05)")
-    plan.add_argument("--depth", type=_integer(1, 32), metavar="N", help="steps to look ahead (measured)")
+    plan.add_argument("--episodes", type=integer(1), default=30, metavar="N", help="number of episodes (30)")
+    plan.add_argument("--seconds", type=seconds, default=0.05, metavar="S", help="time of a decision (0.05)")
+    plan.add_argument("--depth", type=integer(1, 32), metavar="N", help="steps to look ahead (measured)")
     plan.add_argument(
         "--mode", choices=("original", "conformant"), default="conformant", help="%(choices)s (conformant)"
     )
-    plan.add_argument(
-        "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
-    )
+    plan.add_argument("--seed", type=integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)")
     plan.add_argument(
         "--json", type=Path, metavar="FILE", help="record of the episodes; an unfinished one is gone on from"
     )
@@ -154,7 +151,7 @@ def _parser() -> _Parser:
         help="file (UAI, one 'variable = state' a line, or JSON), or variable=state,variable=state (none)",
     )
     mmap.add_argument(
-        "--sample", type=_integer(0), metavar="K", help="sample of an evidence file with several, from 0"
+        "--sample", type=integer(0), metavar="K", help="sample of an evidence file with several, from 0"
     )
     mmap.add_argument(
         "--map",
@@ -166,10 +163,8 @@ def _parser() -> _Parser:
         "--names", type=Path, metavar="FILE", help="JSON with the variable and state names of a UAI file"
     )
     mmap.add_argument("--method", choices=METHODS, default="hybrid", help="%(choices)s (hybrid)")
-    mmap.add_argument("--time-limit", type=_seconds, default=10.0, metavar="S", help="seconds (10)")
-    mmap.add_argument(
-        "--seed", type=_integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
-    )
+    mmap.add_argument("--time-limit", type=seconds, default=10.0, metavar="S", help="seconds (10)")
+    mmap.add_argument("--seed", type=integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)")
     mmap.add_argument(
         "--format",
         choices=FORMATS,
@@ -178,26 +173,42 @@ def _parser() -> _Parser:
     )
     mmap.add_argument("--json", type=Path, metavar="FILE", help="also write the result there")
     mmap.set_defaults(run=_mmap)
+
+    fit = commands.add_parser(
+        "fit",
+        help="fit a model to a table",
+        description="Fits a model to a CSV file, and writes the fit, an ArviZ file, figures, a table of estimates and "
+        "a report to a folder. A number of roles is picked from a range by held-out scores: the least within one "
+        "standard error of the best.",
+    )
+    fit_arguments.add_arguments(fit)
+    fit.set_defaults(run=_fit)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="print versions, devices and settings",
+        description="Prints versions of packages, devices, precision, the compilation cache and the number of cores.",
+    )
+    doctor.set_defaults(run=_doctor)
     return parser
 
 
 def _tour(arguments: argparse.Namespace) -> int:
+    from ethogram.commands.output_folder import make_folder
     from ethogram.tour import SYSTEMS, available_cores, take_tour, unknown_systems
 
     wrong = unknown_systems(arguments.systems)
     if wrong:
         return _refuse(f"no system {wrong[0]!r}: choose from {', '.join(SYSTEMS)}")
     try:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=arguments.out):
-            pass
-    except OSError as error:
-        return _refuse(f"--out {arguments.out} is not a writable folder ({error.strerror}): choose another")
+        make_folder(arguments.out)
+    except ValueError as error:
+        return _refuse(str(error))
     systems = list(dict.fromkeys(arguments.systems or SYSTEMS))
     processes = min(available_cores(), len(systems))
     if processes == 1:
         with _quits_at_once():
-            _prepare_tour()
+            _prepare()
             for name in systems:
                 import_module(SYSTEMS[name].module)
     take_tour(
@@ -206,12 +217,12 @@ def _tour(arguments: argparse.Namespace) -> int:
         full=arguments.full,
         seed=arguments.seed,
         processes=processes,
-        prepare=_prepare_tour,
+        prepare=_prepare,
     )
     return 0
 
 
-def _prepare_tour() -> None:
+def _prepare() -> None:
     """Set up a process: use the compilation cache, and ignore ArviZ's announcement of its refactoring."""
     use_compilation_cache()
     warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
@@ -270,6 +281,27 @@ def _mmap(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _fit(arguments: argparse.Namespace) -> int:
+    with _quits_at_once():
+        from ethogram.commands.fit import fit_table
+
+        _prepare()
+    try:
+        fit_table(arguments)
+    except (TypeError, ValueError) as error:
+        return _refuse(" ".join(str(error).split()))
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    with _quits_at_once():
+        from ethogram.commands.doctor import diagnose
+
+        _prepare()
+    print(diagnose(use_compilation_cache()))
+    return 0
+
+
 @contextlib.contextmanager
 def _quits_at_once() -> Iterator[None]:
     """Ctrl-C ends the process at once: raised during imports, it may surface as another error, or as a crash."""
@@ -312,33 +344,6 @@ def use_compilation_cache() -> Path | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return folder
-
-
-def _integer(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Type of an argument: an integer within the bounds."""
-
-    def read(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not an integer") from None
-        if most is not None and not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"{number} is not between {least} and {most}")
-        if number < least:
-            raise argparse.ArgumentTypeError(f"{number} is below {least}")
-        return number
-
-    return read
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a positive number of seconds")
-    return seconds
 
 
 def _refuse(message: str, code: int = BAD_INPUT) -> int:

@@ -6,16 +6,17 @@ import base64
 import html
 import io
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ethogram.inference.conjugate import ConjugateResult
+from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
 from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories
 
-__all__ = ["write_report"]
+__all__ = ["about_data", "about_fit", "write_report"]
 
 STYLE = """
 body { font-family: system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
@@ -31,8 +32,8 @@ CITATION = (
 )
 
 
-def write_report(fit: Any, path: Path) -> Path:
-    """The page of a fit, written to `path`."""
+def write_report(fit: Any, path: Path, scores: ScoreCurve | None = None) -> Path:
+    """The page of a fit, written to `path`; with the held-out scores by which its size was picked, where given."""
     import ethogram
 
     with warnings.catch_warnings(record=True) as caught:
@@ -45,10 +46,11 @@ def write_report(fit: Any, path: Path) -> Path:
     numbers = shown.to_html(border=0, float_format=lambda value: f"{value:.4g}", na_rep="-")
     parts = [
         f"<h1>{name}, by {html.escape(fit.method)}</h1>",
-        _paragraph(_about_data(fit.data)),
-        _paragraph(_about_fit(fit)),
+        _paragraph(about_data(fit.data)),
+        _paragraph(about_fit(fit)),
         *[f'<p class="note">{html.escape(note)}</p>' for note in notes],
-        f'<img alt="the fit" src="data:image/png;base64,{_picture(fit)}">',
+        _image("the fit", (11, 5), fit.plot),
+        "" if scores is None else _about_size(scores),
         f"<h2>Estimates</h2>{numbers}",
         _paragraph(f"{left} more rows: fit.summary() has them all.") if left else "",
         f"<h2>The same in Python</h2><pre>{html.escape(_code(fit))}</pre>",
@@ -66,39 +68,72 @@ def _paragraph(text: str) -> str:
     return f"<p>{html.escape(text)}</p>"
 
 
-def _picture(fit: Any) -> str:
+def _image(what: str, size: tuple[float | int, float | int], draw: Callable[[Any], Any]) -> str:
+    """A picture, inside the page, that is drawn into a figure of this size."""
     from matplotlib.figure import Figure
 
-    buffer = io.BytesIO()
-    fit.plot(Figure(figsize=(11, 5), layout="constrained")).savefig(buffer, format="png", dpi=110)
-    return base64.b64encode(buffer.getvalue()).decode()
+    figure, buffer = Figure(figsize=size, layout="constrained"), io.BytesIO()
+    draw(figure)
+    figure.savefig(buffer, format="png", dpi=110)
+    encoded = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{what}" src="data:image/png;base64,{encoded}">'
 
 
-def _about_data(data: Any) -> str:
-    """What was read, in a sentence."""
+def _about_size(scores: ScoreCurve) -> str:
+    """How the size of the model was picked, with a picture."""
+    from ethogram.plots.roles import score_curve
+
+    text = (
+        f"{scores.selected_size}, the least of {scores.size.min()} to {scores.size.max()} within one standard error of "
+        "the best held-out score."
+    )
+    picture = _image("held-out scores", (6, 4), lambda figure: score_curve(scores, figure.subplots()))
+    return f"<h2>Number of roles</h2>{_paragraph(text)}{picture}"
+
+
+def about_data(data: Any) -> str:
+    """What was read, and what is missing in it, in a few sentences."""
     if isinstance(data, Trajectories):
-        steps = int(np.asarray(data.lengths).sum())
-        seen = int(np.asarray(data.observed).sum())
-        text = f"Data: {data.num_sequences} sequences of {steps} steps, of which {seen} are observed"
-        names = data.metadata.feature_names
-        return text + (f"; features {', '.join(names)}." if names else ".")
+        names, lengths = data.metadata.feature_names, np.asarray(data.lengths)
+        text = f"{_source(data)}: {data.num_sequences} sequences of {lengths.sum()} steps in all"
+        return text + (f"; features {', '.join(names)}." if names else ".") + _about_missing(data, lengths)
     if isinstance(data, Decisions):
-        legal = np.asarray(data.legal)
-        return f"Data: {len(legal)} decisions between up to {legal.shape[1]} options."
+        legal, unknown = np.asarray(data.legal), int((np.asarray(data.choice) < 0).sum())
+        text = f"{_source(data)}: {len(legal)} decisions between up to {legal.shape[1]} options."
+        return text + (f" {unknown} have no chosen option, and are left out." if unknown else "")
     if data is None:
         return "A query: the evidence is part of it."
     return f"Data: counts of states and actions, {int(np.sum(data))} in all."
 
 
-def _about_fit(fit: Any) -> str:
+def _source(data: Any) -> str:
+    return "Data" if data.metadata.name is None else f"Data {data.metadata.name}"
+
+
+def _about_missing(data: Trajectories, lengths: np.ndarray) -> str:
+    """Missing frames of trajectories, and the gaps that they make."""
+    missing = ~np.asarray(data.observed) & (np.arange(data.observed.shape[1]) < lengths[:, None])
+    if not missing.any():
+        return " No frame is missing."
+    ends = np.diff(np.pad(missing, ((0, 0), (1, 1))).astype(int).ravel())
+    gaps = np.flatnonzero(ends == -1) - np.flatnonzero(ends == 1)
+    text = f" {missing.sum()} frames are missing, in {len(gaps)} gaps, the longest of {gaps.max()} frames"
+    if data.times is None:
+        return f"{text}."
+    times = np.asarray(data.times)
+    without = missing & (np.isnan(times) if times.dtype.kind == "f" else times == -1)
+    return f"{text}: {without.sum()} without a row, {missing.sum() - without.sum()} without values."
+
+
+def about_fit(fit: Any) -> str:
     """How it was fitted, and whether that has settled."""
     text = f"Fitted in {fit.seconds:.1f} s by {fit.method}" + (f": {fit.why}." if fit.why else ".")
     found = fit.result
     if isinstance(found, ConjugateResult):
         end = (
-            f"converged after {found.step} steps"
+            f"Converged after {found.step} steps"
             if found.converged
-            else f"not converged after {found.step} steps"
+            else f"Not converged after {found.step} steps"
         )
         return f"{text} {end}; ELBO {float(found.elbo[-1]):.2f} nats, the best of {len(found.restart_elbos)} starts."
     if hasattr(found, "proved_optimal"):

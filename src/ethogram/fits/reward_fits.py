@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpyro.distributions import Distribution
 
 from ethogram.fits.systems import System, draws_by_site, log_likelihood_of
 from ethogram.inference.rewards import ThreePolicies, policies
@@ -48,7 +49,9 @@ class RewardFits(System):
         return values, np.asarray(counts, float).sum(-1)
 
     def draw(self, fit: Any, figure: Any) -> None:
-        left, right = figure.subplots(1, 2)
+        known = not isinstance(fit.model.relevance_prior, Distribution)
+        alone = known or isinstance(fit.result, MaxEntropyFit)  # no relevances are learned
+        left, *right = np.ravel(figure.subplots(1, 1 if alone else 2))
         names = fit.model.mdp.state_names
         if isinstance(fit.result, MaxEntropyFit):
             mean, low, high = (np.asarray(fit.result.reward).reshape(-1),) * 3
@@ -65,12 +68,11 @@ class RewardFits(System):
         labels = [names[i] if names is not None and len(names) == len(mean) else str(i) for i in shown]
         left.set_yticks(places, labels, fontsize="small")
         left.set(xlabel="reward, deviation from its mean", title="rewards: mean and 90 % interval")
-        if isinstance(fit.result, MaxEntropyFit):
-            right.set_axis_off()
+        if alone:
             return
         relevance = draws_by_site(fit, 400)["relevance"]
         relevance = relevance.reshape(-1, relevance.shape[-1])
         used = np.flatnonzero((relevance > 0).all(0))  # Levine's estimate has zeros
         if len(used):
-            plots.relevance_forest(relevance[:, used], right, names=[str(feature) for feature in used])
-        right.set_title("relevance of the features")
+            plots.relevance_forest(relevance[:, used], right[0], names=[str(feature) for feature in used])
+        right[0].set_title("relevance of the features")

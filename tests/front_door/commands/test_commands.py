@@ -85,7 +85,7 @@ def test_what_stops_a_tour_is_told_in_one_line(monkeypatch, capsys, tmp_path, er
     def stopped(*given, **named):
         raise error
 
-    monkeypatch.setattr(f"{COMMAND}._prepare_tour", lambda: None)
+    monkeypatch.setattr(f"{COMMAND}._prepare", lambda: None)
     monkeypatch.setattr(f"{COMMAND}.import_module", lambda name: None)
     monkeypatch.setattr(tour, "take_tour", stopped)
     assert command_line.main(["tour", "role-hmm", "--out", str(tmp_path)]) == code
@@ -148,7 +148,7 @@ def test_arguments_reach_the_tour(monkeypatch, tmp_path, words):
 )
 def test_a_process_a_core_and_at_most_one_a_system(monkeypatch, tmp_path, cores, systems, processes):
     seen = {}
-    monkeypatch.setattr(f"{COMMAND}._prepare_tour", lambda: None)
+    monkeypatch.setattr(f"{COMMAND}._prepare", lambda: None)
     monkeypatch.setattr(f"{COMMAND}.import_module", lambda name: None)
     monkeypatch.setattr(tour, "available_cores", lambda: cores)
     monkeypatch.setattr(tour, "take_tour", lambda *given, **named: seen.update(named))

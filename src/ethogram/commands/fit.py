@@ -1,0 +1,136 @@
+"""The command `ethogram fit`: a table in, a fit with its figures, tables and a report out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ethogram.commands.fit_arguments import check_arguments
+from ethogram.commands.fit_tables import Task, read_task
+from ethogram.commands.output_folder import make_folder
+from ethogram.fits import Fit, fit
+from ethogram.fits.methods import methods_of, read_settings
+from ethogram.fits.report import about_data, about_fit, write_report
+from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
+from ethogram.models.arguments import require_one_of
+from ethogram.tour import format_table
+
+__all__ = ["FILES", "fit_table"]
+
+FILES = ("fit.ethogram", "fit.nc", "figure.png", "scores.png", "summary.csv", "report.html")
+"""Names of the results."""
+
+
+def fit_table(arguments: argparse.Namespace) -> Fit:
+    """The fit of a table; prints what was read, picked and found, and writes the results.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arguments, files or their contents are not as expected, or the folder has results that may not be replaced.
+    OSError : a file cannot be read or written.
+    """
+    with warnings.catch_warnings():
+        warnings.showwarning = _once()
+        check_arguments(arguments)
+        out = arguments.out
+        before = [name for name in FILES if (out / name).exists()]
+        if before and not arguments.overwrite:
+            raise ValueError(
+                f"--out {out} has {before[0]} of an earlier fit: choose another folder, or pass --overwrite"
+            )
+        task = read_task(arguments)
+        settings = _settings(task, arguments.method, dict(arguments.setting))
+        make_folder(out)
+        print(about_data(task.data), flush=True)
+        key_scores, key_fit = jax.random.split(jax.random.key(arguments.seed))
+        curve = _scores(key_scores, task, arguments.method, settings) if len(task.sizes) > 1 else None
+        size = task.sizes[0] if curve is None else curve.selected_size
+        print(f"fitting {f'{size} roles' if size else arguments.model}", flush=True)
+        found = fit(key_fit, task.make_model(size), task.data, arguments.method, **settings)
+        print(about_fit(found), flush=True)
+        _write(found, curve, out)
+        return found
+
+
+def _once() -> Callable[..., None]:
+    """A printer of warnings, each in one line and once: figure, table and report warn of the same."""
+    said: set[str] = set()
+
+    def say(message: Warning | str, *_: Any) -> None:
+        line = " ".join(str(message).split())
+        if line not in said:
+            print(f"ethogram: {line}", file=sys.stderr)
+        said.add(line)
+
+    return say
+
+
+def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings that a method of the model takes, with a progress bar where one can be seen."""
+    methods, usual, _ = methods_of(task.make_model(task.sizes[0]), task.data)
+    require_one_of("--method", method, ("auto", *methods))
+    name = usual if method == "auto" else method
+    try:
+        read_settings(name, settings, methods[name].settings)
+    except TypeError as error:
+        raise ValueError(f"--setting: {error}") from error
+    shown = {"progress_bar": sys.stderr.isatty()} if "progress_bar" in methods[name].settings else {}
+    return {**shown, **settings}
+
+
+def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:
+    """Held-out scores of all sizes, by coordinate ascent; its settings are those given, unless they are of NUTS."""
+    print(f"held-out scores of {task.sizes[0]} to {task.sizes[-1]} roles", flush=True)
+    own = settings if method in ("auto", "cavi") else {"progress_bar": settings["progress_bar"]}
+    own = {name: value for name, value in own.items() if name != "checkpoint"}  # of one fit only
+    by = "sequence" if task.data.group is None else "group"
+    curve = heldout_score_curve(key, task.make_model, task.sizes, task.data, by=by, **own)
+    rows = [
+        {
+            "roles": int(size),
+            "nats a step": f"{score:.4f}",
+            "se of the difference": f"{error:.4f}",
+            "picked": "<-" if size == curve.selected_size else "",
+        }
+        for size, score, error in zip(curve.size, curve.heldout, curve.heldout_se, strict=True)
+    ]
+    print(format_table(rows), flush=True)
+    return curve
+
+
+def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
+    """Write all results to a temporary folder, then move them to theirs; those of an earlier fit are gone."""
+    from matplotlib.figure import Figure
+
+    from ethogram.plots.roles import score_curve
+
+    with tempfile.TemporaryDirectory(prefix=".fit-", dir=out) as name:
+        drafts = Path(name)
+        found.save(drafts / "fit.ethogram")
+        if found.has_draws:
+            found.to_arviz().to_netcdf(str(drafts / "fit.nc"), engine="h5netcdf")
+        else:
+            print(f"no fit.nc: a fit by {found.method} is one answer, without draws")
+        figure = Figure(figsize=(11, 5), layout="constrained")
+        found.plot(figure).savefig(drafts / "figure.png", dpi=110)
+        if curve is not None:
+            scores = Figure(figsize=(6, 4), layout="constrained")
+            score_curve(curve, scores.subplots())
+            scores.savefig(drafts / "scores.png", dpi=110)
+        found.summary().to_csv(drafts / "summary.csv", index_label="parameter")
+        write_report(found, drafts / "report.html", curve)
+        for each in FILES:
+            if (drafts / each).exists():
+                os.replace(drafts / each, out / each)
+                print(f"wrote {out / each}")
+            else:
+                (out / each).unlink(missing_ok=True)

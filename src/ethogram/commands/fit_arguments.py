@@ -1,0 +1,131 @@
+"""Arguments of `ethogram fit`, and which of them each model takes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ethogram.commands.argument_types import (
+    LARGEST_SEED,
+    column_names,
+    integer,
+    number,
+    setting,
+    sizes,
+    step,
+)
+
+__all__ = ["FRAMES", "NEEDED", "TAKEN", "add_arguments", "check_arguments", "flag"]
+
+FRAMES = ("sequence", "time", "agent", "group", "subject", "step", "snap", "missing")
+NEEDED = {
+    "roles": ("features",),
+    "intents": ("states", "actions"),
+    "choices": ("decision", "chosen", "features"),
+    "rewards": ("states", "actions", "transitions", "discount"),
+}
+"""Arguments without which a model cannot be fitted."""
+TAKEN = {
+    "roles": (*FRAMES, "num_roles"),
+    "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
+    "choices": ("option", "subject", "weight", "kappa"),
+    "rewards": (*FRAMES, "state_features"),
+}
+"""Further arguments that a model takes."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments; those of some models only are None where they are not given."""
+    parser.add_argument("table", type=Path, metavar="DATA.csv", help="table with a header, may be .gz")
+    parser.add_argument("--model", required=True, choices=tuple(NEEDED), help="%(choices)s")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder")
+    parser.add_argument("--method", default="auto", metavar="M", help="algorithm of ethogram.fit (auto)")
+    parser.add_argument(
+        "--setting",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of the algorithm, such as num_steps=200; may be repeated",
+    )
+    parser.add_argument(
+        "--seed", type=integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
+
+    frames = parser.add_argument_group("roles, intents, rewards: one row a frame")
+    frames.add_argument(
+        "--sequence", type=column_names, metavar="COLUMNS", help="columns that identify a sequence"
+    )
+    frames.add_argument("--time", metavar="COLUMN", help="times; without it rows are consecutive frames")
+    frames.add_argument(
+        "--step", type=step, metavar="T", help="time between frames, such as 0.5, or of dates 10min"
+    )
+    frames.add_argument(
+        "--snap", action="store_true", default=None, help="move times to the nearest frame of the step"
+    )
+    frames.add_argument(
+        "--missing", choices=("error", "nan"), help="refuse empty cells, or take them as missing (error)"
+    )
+    for name, what in (("agent", "agent"), ("group", "demonstration"), ("subject", "subject")):
+        frames.add_argument(f"--{name}", metavar="COLUMN", help=f"{what} of each sequence")
+    for name in ("states", "actions"):
+        frames.add_argument(f"--{name}", metavar="COLUMN", help="integers or names, of intents and rewards")
+
+    parser.add_argument("--features", type=column_names, metavar="COLUMNS", help="of roles and choices")
+    roles = parser.add_argument_group("roles")
+    roles.add_argument(
+        "--num-roles", type=sizes, metavar="N|N:N", help="number of roles, or range to pick from (2:8)"
+    )
+    intents = parser.add_argument_group("intents")
+    intents.add_argument("--num-states", type=integer(1), metavar="N", help="states (those in the data)")
+    intents.add_argument("--num-actions", type=integer(1), metavar="N", help="actions (those in the data)")
+    intents.add_argument("--truncation", type=integer(1), metavar="N", help="most intents (10)")
+    choices = parser.add_argument_group("choices: one row an option of a decision")
+    choices.add_argument(
+        "--decision", type=column_names, metavar="COLUMNS", help="columns that identify a decision"
+    )
+    choices.add_argument("--option", metavar="COLUMN", help="names of the options")
+    choices.add_argument("--chosen", metavar="COLUMN", help="1 in the row of the chosen option, else 0")
+    choices.add_argument("--weight", metavar="COLUMN", help="how often a decision counts")
+    choices.add_argument(
+        "--kappa",
+        type=number(0, float("inf"), "a positive number"),
+        metavar="V",
+        help="prior variance of the values (25)",
+    )
+    rewards = parser.add_argument_group("rewards")
+    rewards.add_argument(
+        "--transitions", type=Path, metavar="FILE", help="CSV with state, action, next state, probability"
+    )
+    rewards.add_argument(
+        "--discount",
+        type=number(0, 1, "a number between 0 and 1"),
+        metavar="G",
+        help="discount a step, below 1",
+    )
+    rewards.add_argument(
+        "--state-features",
+        type=Path,
+        metavar="FILE",
+        help="CSV with state and features, on which rewards depend; rewards are independent without it",
+    )
+
+
+def flag(name: str) -> str:
+    """An argument as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raise ValueError unless the arguments of the model, and no others, are given."""
+    model = arguments.model
+    for name in NEEDED[model]:
+        if getattr(arguments, name) is None:
+            needed = ", ".join(map(flag, NEEDED[model]))
+            raise ValueError(f"{flag(name)} is missing: --model {model} needs {needed}")
+    known = {name for names in (*NEEDED.values(), *TAKEN.values()) for name in names}
+    for name in sorted(known - {*NEEDED[model], *TAKEN[model]}):
+        if getattr(arguments, name) is not None:
+            taken = ", ".join(map(flag, (*NEEDED[model], *TAKEN[model])))
+            raise ValueError(f"{flag(name)} is not an argument of --model {model}, which takes {taken}")

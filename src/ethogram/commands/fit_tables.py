@@ -1,0 +1,168 @@
+"""Tables of `ethogram fit`: from CSV files to data and a model, or to a function from a number of roles to one."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ethogram.commands.fit_arguments import FRAMES, flag
+from ethogram.commands.transition_tables import read_mdp, read_state_features
+from ethogram.commands.typed_tables import named, numeric, read_csv, require_columns
+from ethogram.models.choices import Decisions, NoisyMDP
+from ethogram.models.data import Metadata, Trajectories
+from ethogram.models.emissions import GaussianEmission
+from ethogram.models.intents import AgentMarkov
+from ethogram.models.rewards import GPIRL
+from ethogram.models.roles import RoleHMM
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Task", "read_task"]
+
+COLUMNS = (
+    *("sequence", "time", "agent", "group", "subject", "features", "states", "actions"),
+    *("decision", "option", "chosen", "weight"),
+)
+"""Arguments that name columns of the table."""
+
+APART = 50.0
+"""Relevance of the number of a state by which the rewards of any two states are independent a priori."""
+
+OF_FEATURES = ("max_entropy", "levine")
+"""Methods whose rewards are none without features."""
+
+
+class Task(NamedTuple):
+    """Data, and the model of each size; where the model has no size to pick, `sizes` is (0,)."""
+
+    data: Any
+    make_model: Callable[[int], Any]
+    sizes: tuple[int, ...] = (0,)
+
+
+def read_task(arguments: argparse.Namespace) -> Task:
+    """Data and model of checked arguments.
+
+    Raises
+    ------
+    ValueError : a file, column or value is not as expected; the message names the argument or the file.
+    """
+    table = read_csv("DATA.csv", arguments.table)
+    columns = {flag(name): getattr(arguments, name) for name in COLUMNS}
+    require_columns(arguments.table, table, columns)
+    try:
+        return READERS[arguments.model](arguments, table)
+    except (TypeError, ValueError) as error:
+        message = str(error)
+        if not message.startswith("--"):
+            message = f"{arguments.table}: {_as_typed(message, columns)}"
+        raise ValueError(message) from error
+
+
+def _as_typed(message: str, columns: Mapping[str, Any]) -> str:
+    """A message about keyword arguments as one about those of the command, which has named these columns."""
+    for argument, given in columns.items():
+        for name in [given] if isinstance(given, str) else given or ():
+            message = message.replace(f"column {name!r}", f"column {name!r} of {argument}", 1)
+    message = message.replace("snap=True", "--snap").replace("a datetime.timedelta, or ", "")
+    message = re.sub(r"\b(step|missing|sequence)=(\b|(?=\"))", r"--\1 ", message)
+    message = re.sub(r"\b(step|missing|sequence)=", r"--\1", message)
+    return re.sub(r"^(step|time|features) is", r"--\1 is", message)
+
+
+def _frames(arguments: argparse.Namespace, table: pandas.DataFrame, **behaviour: Any) -> Trajectories:
+    names = behaviour.pop("metadata", Metadata(name=arguments.table.name))
+    given = {name: getattr(arguments, name) for name in FRAMES if getattr(arguments, name) is not None}
+    return Trajectories.from_table(table, metadata=names, **given, **behaviour)
+
+
+def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
+    features = arguments.features
+    data = _frames(arguments, numeric(table, "--features", features), features=features)
+    sizes = tuple(arguments.num_roles or range(2, 9))
+    labels = np.arange(data.num_sequences) if data.group is None else np.unique(np.asarray(data.group))
+    if len(sizes) > 1 and len(labels) < 2:
+        unit = "sequence" if data.group is None else "group"
+        raise ValueError(
+            f"--num-roles is {sizes[0]}:{sizes[-1]}, of which held-out data pick one, but there is only one {unit}: "
+            "give one number"
+        )
+    return Task(data, lambda size: RoleHMM(size, GaussianEmission(len(features))), sizes)
+
+
+def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
+    states, actions = arguments.states, arguments.actions
+    table = table.assign(**{name: _integers_or_names(table[name]) for name in (states, actions)})
+    data = _frames(arguments, table, states=states, actions=actions)
+    names = data.metadata
+    model = AgentMarkov(
+        num_states=_count(arguments.num_states, "--num-states", data.states, names.state_names),
+        num_actions=_count(arguments.num_actions, "--num-actions", data.actions, names.action_names),
+        truncation=arguments.truncation or 10,
+    )
+    return Task(data, lambda size: model)
+
+
+def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | None) -> int:
+    """How many states or actions there are: those of the data, unless more are given."""
+    found = int(np.max(np.asarray(codes), initial=-1)) + 1 if names is None else len(tuple(names))
+    if given is None:
+        return max(found, 1)
+    if given < found:
+        raise ValueError(f"{argument} is {given}, but the data have {found}: give at least so many")
+    if names is not None and given > found:
+        raise ValueError(
+            f"{argument} is {given}, but the column has {found} names: leave it out, or use numbers"
+        )
+    return given
+
+
+def _integers_or_names(column: pandas.Series) -> pandas.Series:
+    """Whole numbers that an empty cell made floats as integers again; other columns as they are."""
+    whole = column.dtype.kind == "f" and (column.dropna() % 1 == 0).all()
+    return column.astype("Int64") if whole else column
+
+
+def _choices(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
+    features = arguments.features
+    given = {name: getattr(arguments, name) for name in ("decision", "option", "chosen", "subject", "weight")}
+    data = Decisions.from_table(
+        numeric(table, "--features", features),
+        features=features,
+        metadata=Metadata(name=arguments.table.name),
+        **given,
+    )
+    if not (np.asarray(data.choice) >= 0).any():
+        raise ValueError(f"--chosen is {arguments.chosen!r}, and no row of it is 1: mark the chosen options")
+    model = NoisyMDP(arguments.kappa or 25.0, kind="features")
+    return Task(data, lambda size: model)
+
+
+def _rewards(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
+    mdp = read_mdp(arguments.transitions, arguments.discount)
+    states, actions = arguments.states, arguments.actions
+    table = table.assign(
+        **{
+            states: named(table, "--states", states, mdp.state_names, arguments.transitions),
+            actions: named(table, "--actions", actions, mdp.action_names, arguments.transitions),
+        }
+    )
+    names = Metadata(name=arguments.table.name, state_names=mdp.state_names, action_names=mdp.action_names)
+    data = _frames(arguments, table, states=states, actions=actions, metadata=names)
+    if arguments.state_features is not None:
+        model = GPIRL(mdp, read_state_features(arguments.state_features, mdp.state_names))
+    elif arguments.method in OF_FEATURES:
+        raise ValueError(
+            f"--method {arguments.method} learns what features of states are worth: give --state-features"
+        )
+    else:
+        model = GPIRL(mdp, np.arange(mdp.num_states, dtype=float)[:, None], relevance_prior=APART)
+    return Task(data, lambda size: model)
+
+
+READERS = {"roles": _roles, "intents": _intents, "choices": _choices, "rewards": _rewards}

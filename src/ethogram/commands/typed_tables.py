@@ -1,0 +1,77 @@
+"""CSV files of the command, and columns of numbers and of names; errors name argument, file, column and row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["label_texts", "named", "numeric", "read_csv", "require_columns"]
+
+
+def read_csv(argument: str, path: Path) -> pandas.DataFrame:
+    """A table with a header and at least one row; ValueError where the file has none."""
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no file"
+        raise ValueError(f"{argument} is {path}, which is {what}: give a CSV file with a header")
+    import pandas
+
+    try:
+        table = pandas.read_csv(path, low_memory=False)
+    except ValueError as error:
+        raise ValueError(f"{argument} is {path}, which cannot be read as CSV: {error}") from error
+    if table.empty:
+        raise ValueError(f"{argument} is {path}, which has no rows below its header: give at least one")
+    return table
+
+
+def require_columns(path: Path, table: pandas.DataFrame, given: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the columns that arguments name are there."""
+    for argument, names in given.items():
+        for name in [names] if isinstance(names, str) else names or []:
+            if name not in table.columns:
+                found = ", ".join(map(str, table.columns))
+                raise ValueError(f"{argument}: {path} has no column {name!r}: its columns are {found}")
+
+
+def numeric(table: pandas.DataFrame, argument: str, names: Sequence[str]) -> pandas.DataFrame:
+    """The table with these columns as floats; ValueError where one holds a word."""
+    import pandas
+
+    columns = {}
+    for name in names:
+        read = pandas.to_numeric(table[name], errors="coerce")
+        wrong = (read.isna() & table[name].notna()).to_numpy()
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(
+                f"{argument}: column {name!r} is {table[name][row]!r} in row {row}: expected numbers"
+            )
+        columns[name] = read.astype(float)
+    return table.assign(**columns)
+
+
+def label_texts(column: pandas.Series) -> pandas.Series:
+    """Labels as texts, whole numbers without a point, None where there is none."""
+    whole = column.dtype.kind == "f" and (column.dropna() % 1 == 0).all()
+    texts = column.astype("Int64" if whole else column.dtype).astype(object)
+    return texts.map(str, na_action="ignore").where(column.notna(), None)
+
+
+def named(
+    table: pandas.DataFrame, argument: str, name: str, known: Sequence[str], source: Path
+) -> pandas.Series:
+    """A column of labels, all of which a file knows; ValueError with the first that it does not."""
+    texts = label_texts(table[name])
+    wrong = (texts.notna() & ~texts.isin(known)).to_numpy()
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"{argument}: column {name!r} is {texts[row]!r} in row {row}, which {source} does not have: it has "
+            + ", ".join(known[:8])
+            + (", ..." if len(known) > 8 else "")
+        )
+    return texts

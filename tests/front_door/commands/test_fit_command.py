@@ -1,0 +1,257 @@
+"""The command `ethogram fit`: a fit of roles end to end, what reaches the other models, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pandas
+import pytest
+
+import ethogram
+from ethogram.commands import fit as fit_command
+from ethogram.commands import main
+
+FILES = {"fit.ethogram", "fit.nc", "figure.png", "scores.png", "summary.csv", "report.html"}
+TRACKS = ["--model", "roles", "--sequence", "trip", "--time", "t", "--step", "1", "--features", "x,y"]
+SHORT = ["--setting", "num_steps=15", "--setting", "restarts=1"]
+
+
+@pytest.fixture(scope="module")
+def tracks(tmp_path_factory):
+    """Two roles about (-5, 2) and (5, -2); trip 0 lacks rows 4 and 5, and has an empty cell at 8."""
+    random = np.random.default_rng(0)
+    rows = [
+        (trip, t, *(np.array([5, -2]) * (2 * ((trip + t // 8) % 2) - 1) + random.normal(size=2)))
+        for trip in range(8)
+        for t in range(16)
+        if (trip, t) not in ((0, 4), (0, 5))
+    ]
+    table = pandas.DataFrame(rows, columns=["trip", "t", "x", "y"])
+    table.loc[(table.trip == 0) & (table.t == 8), "x"] = np.nan
+    path = tmp_path_factory.mktemp("tracks") / "tracks.csv"
+    table.to_csv(path, index=False)
+    return path
+
+
+def test_a_table_becomes_a_fit_of_the_right_number_of_roles(tracks, tmp_path, capsys):
+    out = tmp_path / "new" / "results"
+    words = ["fit", str(tracks), *TRACKS, *SHORT, "--missing", "nan", "--out", str(out)]
+    assert main([*words, "--num-roles", "2:3"]) == 0
+    said = capsys.readouterr().out
+    read = "3 frames are missing, in 2 gaps, the longest of 2 frames: 2 without a row, 1 without values."
+    assert f"8 sequences of 128 steps in all; features x, y. {read}" in said
+    assert {path.name for path in out.iterdir()} == FILES
+    found = ethogram.load(out / "fit.ethogram")
+    assert found.model.num_roles == 2 and found.data.metadata.name == "tracks.csv"
+    summary = pandas.read_csv(out / "summary.csv", index_col="parameter")
+    means = [[summary["mean"][f"mean[{role}, {name}]"] for name in "xy"] for role in range(2)]
+    np.testing.assert_allclose(sorted(means), [[-5, 2], [5, -2]], atol=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what ArviZ says at import depends on its version
+        import arviz
+    assert arviz.from_netcdf(str(out / "fit.nc")).posterior["mean"].shape == (1, 1000, 2, 2)
+    page = (out / "report.html").read_text()
+    assert read in page and "2, the least of 2 to 3 within one standard error" in page
+    assert page.count("data:image/png;base64,") == 2 and "src=" not in page.replace('src="data:', "")
+
+    kept = (out / "fit.ethogram").read_bytes()
+    assert main([*words, "--num-roles", "2"]) == 2
+    assert (
+        "fit.ethogram of an earlier fit: choose another folder, or pass --overwrite"
+        in capsys.readouterr().err
+    )
+    assert (out / "fit.ethogram").read_bytes() == kept
+    assert main([*words, "--num-roles", "2", "--overwrite"]) == 0
+    assert {path.name for path in out.iterdir()} == FILES - {"scores.png"}
+
+
+@pytest.fixture
+def reached(monkeypatch):
+    """What `fit` is called with, in place of a fit."""
+    seen = {}
+
+    def stop(key, model, data, method, **settings):
+        seen.update(model=model, data=data, method=method, settings=settings)
+        raise ValueError("not fitted")
+
+    monkeypatch.setattr(fit_command, "fit", stop)
+    return seen
+
+
+def fit_of(reached, tmp_path, table: str, *words: str):
+    """Model and data that a table leads to."""
+    (tmp_path / "table.csv").write_text(table)
+    assert main(["fit", str(tmp_path / "table.csv"), "--out", str(tmp_path / "out"), *words]) == 2
+    assert reached
+    return reached["model"], reached["data"]
+
+
+def test_intents_have_the_states_and_actions_of_the_data(reached, tmp_path):
+    table = "walk,s,a\n0,3,left\n0,0,right\n1,2,left\n1,,left\n"
+    words = [
+        "--model",
+        "intents",
+        "--sequence",
+        "walk",
+        "--states",
+        "s",
+        "--actions",
+        "a",
+        "--missing",
+        "nan",
+    ]
+    model, data = fit_of(reached, tmp_path, table, *words, "--truncation", "3", "--method", "svi")
+    assert (model.num_states, model.num_actions, model.truncation) == (4, 2, 3)
+    assert data.states.tolist() == [[3, 0], [2, -1]] and data.actions.tolist() == [[0, 1], [0, 0]]
+    assert data.metadata.action_names == ("left", "right") and reached["method"] == "svi"
+    assert fit_of(reached, tmp_path, table, *words, "--num-states", "9")[0].num_states == 9
+
+
+def test_choices_of_a_long_table(reached, tmp_path):
+    table = "trip,mode,hours,taken\n7,car,1,0\n7,bus,2.5,1\n9,bus,3,0\n9,walk,.5,1\n"
+    words = ["--model", "choices", "--decision", "trip", "--option", "mode", "--chosen", "taken"]
+    words += ["--features", "hours", "--kappa", "4", "--setting", "num_chains=2"]
+    model, data = fit_of(reached, tmp_path, table, *words)
+    assert data.features[..., 0].tolist() == [[2.5, 1, 0], [3, 0, 0.5]] and data.choice.tolist() == [0, 2]
+    assert (model.kappa, model.kind) == (4.0, "features")
+    assert reached["settings"] == {"progress_bar": False, "num_chains": 2}
+
+
+def test_rewards_in_an_mdp_of_a_table(reached, tmp_path):
+    """States are 2, 10 and 30; the only action of the last is to stay."""
+    (tmp_path / "moves.csv").write_text(
+        "state,action,next state,probability\n10,go,30,.75\n10,go,2,.25\n10,stay,10,1\n"
+        "2,go,10,1\n2,stay,2,1\n30,stay,30,1\n"
+    )
+    words = ["--model", "rewards", "--sequence", "walk", "--states", "s", "--actions", "a"]
+    words += ["--discount", ".9", "--transitions", str(tmp_path / "moves.csv")]
+    table = "walk,s,a\n0,2,go\n0,10,go\n1,30,stay\n"
+    model, data = fit_of(reached, tmp_path, table, *words)
+    mdp = model.mdp
+    assert mdp.state_names == ("2", "10", "30") and mdp.action_names == ("go", "stay") and mdp.discount == 0.9
+    np.testing.assert_allclose(mdp.probability(1, 0, [0, 1, 2]), [0.25, 0, 0.75])
+    assert mdp.action_mask.tolist() == [[True, True], [True, True], [False, True]]
+    assert data.states.tolist() == [[0, 1], [2, -1]]
+    independent = model.reward_map(1.0, np.full(1, model.relevance_prior)).reward(jnp.eye(3))
+    np.testing.assert_allclose(independent, np.eye(3), atol=0.02)
+    (tmp_path / "land.csv").write_text("state,height\n30,3\n2,1\n10,2\n")
+    model, _ = fit_of(reached, tmp_path, table, *words, "--state-features", str(tmp_path / "land.csv"))
+    assert model.features.tolist() == [[1], [2], [3]]
+
+
+CASES = {
+    "no file": (["--features", "x"], None, "DATA.csv is", "which is no file: give a CSV file with a header"),
+    "no header": (["--features", "x"], "", "cannot be read as CSV"),
+    "no rows": (["--features", "x"], "x,t\n", "has no rows below its header"),
+    "no column": (
+        ["--features", "x,z"],
+        "x,t\n1,2\n",
+        "--features:",
+        "has no column 'z': its columns are x, t",
+    ),
+    "a word": (
+        ["--features", "x"],
+        "x\n1\nhigh\n",
+        "--features: column 'x' is 'high' in row 1: expected numbers",
+    ),
+    "an empty cell": (["--features", "x"], "x,t\n1,1\n,2\n", "feature 'x' is NaN or null: pass --missing"),
+    "no features": ([], "x\n1\n", "--features is missing: --model roles needs --features"),
+    "of choices": (
+        ["--features", "x", "--chosen", "x"],
+        "x\n1\n",
+        "--chosen is not an argument of --model roles",
+    ),
+    "one sequence": (
+        ["--features", "x"],
+        "x\n1\n2\n",
+        "--num-roles is 2:8",
+        "only one sequence: give one number",
+    ),
+    "a range": (["--num-roles", "8:2"], "x\n1\n", "--num-roles: '8:2' is neither a number from 1"),
+    "a method": (
+        ["--features", "x", "--num-roles", "2", "--method", "px-da"],
+        "x\n1\n",
+        "--method must be 'auto', 'cavi', 'svi', 'nuts' or 'refresh', not 'px-da'",
+    ),
+    "a setting": (
+        ["--features", "x", "--num-roles", "2", "--setting", "num_warmup=3"],
+        "x\n1\n",
+        "--setting: method 'cavi' takes no setting num_warmup: it takes num_steps",
+    ),
+    "a step": (
+        ["--features", "x", "--time", "t", "--step", "2s"],
+        "x,t\n1,1\n2,2\n",
+        "--step is '2s', but times are numbers",
+    ),
+    "times apart": (["--features", "x", "--time", "t"], "x,t\n1,1\n2,2\n3,5\n", "t advances", "pass --step,"),
+}
+
+
+@pytest.mark.parametrize("words, table, told", [(*case[:2], case[2:]) for case in CASES.values()], ids=CASES)
+def test_what_is_refused_is_told_in_one_line(words, table, told, tmp_path, capsys):
+    path, out = tmp_path / "table.csv", tmp_path / "out"
+    if table is not None:
+        path.write_text(table)
+    assert refusal(capsys, [str(path), "--model", "roles", "--out", str(out), *words], told)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("transitions", "told"),
+    [
+        ("0,go,1,.5\n0,go,0,.4\n1,go,1,1\n", "state '0' and action 'go' sum to 0.9: expected 1"),
+        ("0,go,1,1\n", "state '1' is a next state without a row of its own"),
+        ("0,go,0,1.5\n0,go,1,-.5\n", "column 'probability' is 1.5 in row 0"),
+        ("1,go,1,1\n", "--states: column 's' is '0' in row 0, which"),
+    ],
+)
+def test_transitions_that_are_no_mdp_are_refused(transitions, told, tmp_path, capsys):
+    (tmp_path / "moves.csv").write_text(f"state,action,next_state,probability\n{transitions}")
+    (tmp_path / "walks.csv").write_text("s,a\n0,go\n")
+    words = [str(tmp_path / "walks.csv"), "--model", "rewards", "--states", "s", "--actions", "a"]
+    words += [
+        "--discount",
+        ".9",
+        "--transitions",
+        str(tmp_path / "moves.csv"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert refusal(capsys, words, [told])
+
+
+def test_linear_rewards_need_features(tmp_path, capsys):
+    (tmp_path / "moves.csv").write_text("state,action,next_state,probability\n0,go,0,1\n")
+    (tmp_path / "walks.csv").write_text("s,a\n0,go\n")
+    words = [str(tmp_path / "walks.csv"), "--model", "rewards", "--states", "s", "--actions", "a"]
+    words += [
+        "--discount",
+        ".9",
+        "--transitions",
+        str(tmp_path / "moves.csv"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert refusal(
+        capsys, [*words, "--method", "max_entropy"], ["--method max_entropy", "give --state-features"]
+    )
+
+
+def refusal(capsys, words: list[str], told) -> str:
+    """The one line of a refusal, with all that must be in it."""
+    try:
+        code = main(["fit", *words])
+    except SystemExit as stopped:
+        code = stopped.code
+    said = capsys.readouterr().err
+    assert code == 2 and said.count("\n") == 1 and all(part in said for part in told), said
+    return said
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_fit(reached, tracks, capsys):
+    words = [str(tracks), *TRACKS, "--missing", "nan", "--num-roles", "2", "--out", str(tracks)]
+    assert refusal(capsys, words, ["tracks.csv is not a writable folder (File exists): choose another"])
+    assert not reached and Path(tracks).is_file()
