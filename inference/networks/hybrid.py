@@ -24,9 +24,10 @@ from ethogram.inference.networks.ancestral_draws import draw_possible, generator
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
+from ethogram.inference.networks.explanations import CONFLICTS, draw_near, exact_mpe, search_mpe
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
-from ethogram.inference.networks.methods import CONFLICTS, Task, draw_near, exact_mpe, search_mpe
+from ethogram.inference.networks.method import Task
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.weighted_draws import possible_draws

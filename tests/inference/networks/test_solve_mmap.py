@@ -17,7 +17,7 @@ import pytest
 
 import ethogram
 from ethogram.inference.export import to_arviz
-from ethogram.inference.networks import elimination, hybrid, incumbent, methods, zero_propagation
+from ethogram.inference.networks import elimination, hybrid, incumbent, smoothed_methods, zero_propagation
 from ethogram.inference.networks.ags import Vertices, ascend
 from ethogram.inference.networks.best_assignments import best_assignments, single_flips
 from ethogram.inference.networks.elimination import WidthError, exact_log_probability
@@ -153,7 +153,7 @@ def test_an_ascent_is_stopped_at_its_time_limit(ticking, monkeypatch, drawn):
             if stop(Vertices(states, np.zeros(1), step, 0)):
                 return
 
-    monkeypatch.setattr(methods, "ascend", ascent)
+    monkeypatch.setattr(smoothed_methods, "ascend", ascent)
     found = solve_mmap(jax.random.key(0), query, "ags", time_limit=1.0)
     assert 10 <= len(heard) < 110
     np.testing.assert_array_equal(found.states, states[0])
