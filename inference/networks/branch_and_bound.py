@@ -160,13 +160,13 @@ class BranchAndBound:
             else:
                 return
         depth = self._depth
-        places, f = self._pop(depth)
+        places, f = taken = self._pop(depth)
         if not len(f):
             return
         for closing in self.closing[depth]:
             changed = self._summed(closing, f, places, stop)
-            if changed is None:
-                self._push(depth, places, f)
+            if changed is None:  # all sums of this depth are put in again when it goes on
+                self._push(depth, *taken)
                 return
             keep = changed > self.value + SAME
             places, f = places[:, keep], changed[keep]

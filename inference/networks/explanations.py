@@ -17,7 +17,7 @@ from ethogram.inference.networks.large_neighbourhood_search import Landscape, cl
 from ethogram.inference.networks.method import Task
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 
-__all__ = ["CONFLICTS", "draw_near", "exact_mpe", "search_mpe"]
+__all__ = ["draw_near", "draw_soon", "exact_mpe", "search_mpe"]
 
 NARROW = 2**20
 """Cells of a table whose time is negligible."""
@@ -104,8 +104,16 @@ def draw_near(
     random: np.random.Generator, task: Task, search: ConflictSearch, wanted: Mapping[int, int]
 ) -> dict[int, int]:
     """An ancestral sample near the wanted states, possible unless none is found within some conflicts."""
+    drawn = draw_soon(random, task, search, wanted)
+    return draw_states(random, task.query) | dict(wanted) if drawn is None else drawn
+
+
+def draw_soon(
+    random: np.random.Generator, task: Task, search: ConflictSearch, wanted: Mapping[int, int]
+) -> dict[int, int] | None:
+    """A possible sample near the wanted states; None where none is found within some conflicts."""
     over = task.incumbent.clock.over
     drawn = draw_possible(random, task.query, task.possible, search, wanted, over, CONFLICTS)
     if search.impossible:
         task.incumbent.upper_bound = -math.inf
-    return draw_states(random, task.query) | dict(wanted) if drawn is None else drawn
+    return drawn

@@ -180,15 +180,20 @@ def solve_mmap(
     states = incumbent.states
     if incumbent.log_probability == -math.inf and method == "hybrid":
         states = None
+    value, upper_bound = incumbent.log_probability, incumbent.upper_bound
+    if incumbent.kind == "exact":
+        upper_bound = max(upper_bound, value)
+    else:
+        value = min(value, upper_bound)  # which may have become less since it was estimated
     scored = states is not None and smoothed_score
     smoothed = smoothed_methods.smoothed_score(query, states, most_cells) if scored else None
     return MarginalMAPResult(
         None if states is None else query.named(states),
         states,
-        incumbent.log_probability,
+        value,
         incumbent.kind,
         smoothed,
-        max(incumbent.upper_bound, incumbent.log_probability if incumbent.kind == "exact" else -math.inf),
+        upper_bound,
         incumbent.proved,
         method,
         timer.wall_s(),

@@ -85,8 +85,7 @@ class StagedSearch:
     ):
         self.clock, self.most_cells, self.search = clock, most_cells, search
         self.constant = possible.log_constant
-        sizes = {variable: len(each) for variable, each in possible.states.items()}
-        parts = independent_parts([factor for factor in possible.factors if factor.scope])
+        parts, sizes = independent_parts(possible.live), possible.sizes
         self.parts = [_Part(part, sizes, maximised) for part in sorted(parts, key=len)]
         self._trees: list[BucketTree] = []
         self._waiting = collections.deque((part, self._stages(part)) for part in self.parts)

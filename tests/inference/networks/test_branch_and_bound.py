@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -97,6 +99,19 @@ def test_values_never_rise_on_the_way_and_end_in_the_exact_one(seed):
                 f = after
         truth = table[tuple(places[v] for v in maximised)]
         assert f[0] == (truth if np.isinf(truth) else pytest.approx(truth, abs=1e-9))
+
+
+@pytest.mark.parametrize("seed", [46, 99, 162])  # of which some depth has the sums of two components
+def test_a_search_stopped_between_two_sums_goes_on(seed):
+    factors, sizes, maximised = drawn(seed)
+    truth = float(enumerated(factors, sizes, maximised).max())
+    search = searched(factors, sizes, maximised, 6, 1 + 2 * (seed % 2))
+    assert any(len(closing) > 1 for closing in search.closing)
+    stops = itertools.cycle([False, True])
+    while not search.closed:
+        search.advance(stops.__next__)
+        assert search.upper_bound >= truth - 1e-9
+    assert search.value == pytest.approx(truth, abs=1e-9)
 
 
 def test_with_little_memory_the_deepest_go_first(monkeypatch):

@@ -353,6 +353,19 @@ def test_estimates_give_way_to_finite_answers_alone():
     assert [point.log_probability for point in best.trace] == [-9.0, -12.0]
 
 
+def test_a_certificate_does_not_outlive_the_assignment_that_it_is_of():
+    def interrupt(point):
+        if point.kind == "exact":
+            raise KeyboardInterrupt
+
+    network = BayesNet((np.array([0.5, 0.5]),), ((),))
+    best = Incumbent(MarginalMAP(network, {}, [0]), Clock(None), interrupt)
+    best.replace([0], -9.0, "estimate", "a sample", -9.0)
+    with pytest.raises(KeyboardInterrupt):
+        best.offer([1], -12.0, "exact")
+    assert best.lower_bound == best.log_probability == -12.0
+
+
 def test_impossible_evidence_that_propagation_misses_is_an_error_too():
     coin, differ = np.array([0.5, 0.5]), np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
     network = BayesNet((coin,) * 3 + (differ,) * 3 + (coin,), ((), (), (), (0, 1), (1, 2), (0, 2), ()))
