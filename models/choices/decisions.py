@@ -173,7 +173,7 @@ class Decisions(NamedTuple):
 
         Parameters
         ----------
-        table : pandas or polars DataFrame, or a mapping from names to columns of equal length.
+        table : of any kind that :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>` takes.
         decision : column, or columns, that identify a decision.
         features : numeric columns without nulls; their names go to the metadata.
         chosen : column that is true (1) in the row of the chosen option and false (0) elsewhere. The choice of a
@@ -188,6 +188,8 @@ class Decisions(NamedTuple):
         TypeError, ValueError
             If a column is absent, of the wrong kind or has nulls, a decision repeats an option or has two chosen ones,
             or a subject or weight changes within a decision. The message names the row or the decision.
+        FileNotFoundError, ImportError
+            As :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>`.
 
         Examples
         --------
@@ -217,7 +219,7 @@ class Decisions(NamedTuple):
 
         Parameters
         ----------
-        table : pandas or polars DataFrame, or a mapping from names to columns of equal length.
+        table : of any kind that :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>` takes.
         features : by name, the column of each option; None where the option does not have the feature (zero).
         choice : column of the chosen options, integers or the metadata's ``action_names``; null where unknown.
         base : the integer of the first option in `choice`, usually 0 or 1. None takes 0, where some choice is 0.
@@ -232,6 +234,8 @@ class Decisions(NamedTuple):
             If features have different numbers of options, a column is absent or of the wrong kind, a choice is not
             among the names, integer choices without a 0 have no `base`, or a legal option has a null. The message
             names the row.
+        FileNotFoundError, ImportError
+            As :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>`.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Columns of a table, pandas, polars or a mapping, by name: read once, and their groups of rows numbered."""
+"""Columns of a table of any kind, by name: read once, and their groups of rows numbered."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,6 +8,7 @@ import numpy as np
 from ethogram.models.arguments import as_list, require_kind
 from ethogram.models.data.metadata import ColumnName
 from ethogram.models.data.padding import Column, read_column
+from ethogram.models.data.table_kinds import open_table
 from ethogram.models.data.times import Times, read_times
 
 __all__ = ["Columns", "as_names", "number_groups"]
@@ -17,11 +18,7 @@ class Columns:
     """Columns by name, read once."""
 
     def __init__(self, table: Any) -> None:
-        if hasattr(table, "collect"):
-            raise TypeError(f"table is {type(table).__name__}: call its collect() first")
-        if not isinstance(table, Mapping) and not hasattr(table, "columns"):
-            raise TypeError(f"table is {type(table).__name__}: give a DataFrame or a mapping of columns")
-        self.table = table
+        self.table = table = open_table(table)
         self.names: list[Any] = list(table) if isinstance(table, Mapping) else list(table.columns)
         self.read: dict[ColumnName, Column] = {}
         self.num_rows = self._count_rows()

@@ -7,12 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ethogram.models.arguments import as_list, read_array, require_one_of
+from ethogram.models.data.episode_arrays import episode_arrays
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import Column, FrameRows, is_nan, pad_rows, read_column
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
 from ethogram.models.data.times import Times, read_times, state_clock
 
 __all__ = ["read_episodes", "read_list"]
+
+# What to do with actions that are no integers.
+CONTINUOUS = "discretise them, join them to the observations as features, or pass with_actions=False"
 
 
 def read_list(
@@ -63,59 +67,38 @@ def read_list(
 
 
 def read_episodes(
-    episodes: Iterable[Any], last: str, as_states: bool, with_actions: bool
-) -> dict[str, list[np.ndarray] | None]:
-    """Lists of observations, states and actions, one array an episode; parameters of `Trajectories.from_episodes`."""
+    episodes: Any, last: str, as_states: bool, with_actions: bool
+) -> tuple[dict[str, list[np.ndarray] | None], list[Any] | None]:
+    """Lists of observations, states and actions, one array an episode, and the keys of a mapping.
+
+    Parameters are those of `Trajectories.from_episodes`.
+    """
     require_one_of("last", last, ("keep", "drop"))
+    read, keys = episode_arrays(episodes)
     seen, acted = [], []
-    for number, episode in enumerate(as_list("episodes", episodes, "one episode each")):
-        observation, action = _episode_arrays(episode, number)
+    for place, observation, action in read:
         extra = len(observation) - len(action)
         if extra not in (0, 1):
             raise ValueError(
-                f"episode {number} has {len(observation)} observations and {len(action)} actions: "
+                f"{place} has {len(observation)} observations and {len(action)} actions: "
                 "pass as many observations as actions, or one more"
             )
         if with_actions:
-            cure = "discretise them or pass with_actions=False"
-            action = _discrete(action, f"actions of episode {number}", cure)
+            action = _discrete(action, f"actions of {place}", CONTINUOUS)
         if extra and last == "drop":
             observation = observation[:-1]
         elif extra and with_actions:
             action = np.append(action, -1)
         if as_states:
-            observation = _discrete(observation, f"observations of episode {number}", "pass as_states=False")
+            observation = _discrete(observation, f"observations of {place}", "pass as_states=False")
         seen.append(observation)
         acted.append(action)
-    return {
+    steps = {
         "observations": None if as_states else seen,
         "states": seen if as_states else None,
         "actions": acted if with_actions else None,
     }
-
-
-def _episode_arrays(episode: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
-    for seen, acted in (("observations", "actions"), ("obs", "acts")):
-        if hasattr(episode, seen) and hasattr(episode, acted):
-            observation, action = getattr(episode, seen), getattr(episode, acted)
-            break
-    else:
-        raise TypeError(
-            f"episode {number} is {type(episode).__name__} without observations and actions (or obs and acts)"
-        )
-    for name, part in ((seen, observation), (acted, action)):
-        if not isinstance(part, np.ndarray | list) and not hasattr(part, "__array__"):
-            raise TypeError(
-                f"{name} of episode {number} is {type(part).__name__}: flatten it to an array (time, feature)"
-            )
-    arrays = [
-        read_array(f"{name} of episode {number}", part)
-        for name, part in ((seen, observation), (acted, action))
-    ]
-    for name, array in zip((seen, acted), arrays, strict=True):
-        if array.ndim == 0:
-            raise ValueError(f"{name} of episode {number} is a single value: give one a frame")
-    return arrays[0], arrays[1]
+    return steps, keys
 
 
 def _discrete(values: np.ndarray, what: str, cure: str) -> np.ndarray:

@@ -1,6 +1,7 @@
 """From rows, one a recorded frame, to padded arrays: nulls, label codes and the scatter."""
 
 import dataclasses
+import datetime
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
 from ethogram.models.data.outliers import warn_of_outliers
 
 __all__ = ["Column", "FrameRows", "is_nan", "pad_rows", "plain_times", "read_column"]
+
+# Durations are kept in nanoseconds of 64 bits.
+LONGEST = datetime.timedelta(days=106751)
 
 VOCABULARIES = STEP_LABELS | SEQUENCE_LABELS
 
@@ -75,7 +79,11 @@ def _native(values: np.ndarray, name: str) -> np.ndarray:
         native = read_array(name, values.tolist())
         mixed = native.dtype.kind == "U" and not all(isinstance(value, str) for value in values)
         values = native if native.shape == values.shape and not mixed else values
-        if values.dtype == object and values.size and all(hasattr(value, "isoformat") for value in values):
+        if values.dtype == object and all(isinstance(value, datetime.timedelta) for value in values):
+            if max(map(abs, values)) > LONGEST:  # NumPy would wrap around
+                raise TypeError(f"{name} has durations of more than {LONGEST.days} days: give numbers")
+            values = values.astype("timedelta64[us]")
+        elif values.dtype == object and all(hasattr(value, "isoformat") for value in values):
             try:
                 values = values.astype("datetime64[us]")
             except (TypeError, ValueError, OverflowError):
@@ -153,9 +161,23 @@ def pad_rows(
 
 
 def plain_times(times: np.ndarray) -> tuple[np.ndarray, float | int]:
-    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none."""
+    """Times as numbers, those of dates and durations as nanoseconds, and what stands where there is none.
+
+    Raises
+    ------
+    ValueError
+        If nanoseconds do not hold a time.
+    """
     if times.dtype.kind in "mM":
-        times = times.astype(f"{times.dtype.kind}8[ns]").astype(np.int64)
+        kept = times.astype(f"{times.dtype.kind}8[ns]")
+        second = f"{times.dtype.kind}8[s]"
+        wrapped = (kept.astype(second) != times.astype(second)) & ~np.isnat(times)
+        if wrapped.any():
+            raise ValueError(
+                f"times has {times[wrapped][0]}: nanoseconds of 64 bits hold dates up to 292 years before and after "
+                "1970, and durations as long; give numbers"
+            )
+        times = kept.astype(np.int64)
     return (times.astype(np.float64), np.nan) if times.dtype.kind == "f" else (times.astype(np.int64), -1)
 
 

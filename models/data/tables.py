@@ -1,4 +1,4 @@
-"""Reader of a table with one row a frame: pandas, polars, or a dictionary of columns."""
+"""Reader of a table with one row a frame."""
 
 import dataclasses
 from collections.abc import Iterable

@@ -34,9 +34,11 @@ def read_times(column: Any, name: str, num_rows: int) -> Times:
         If a time is null, or is neither a number, a date, a duration nor an ISO string, or only some have a zone.
     """
     dtype = getattr(column, "dtype", None)
-    zone = getattr(dtype, "tz", None) or getattr(dtype, "time_zone", None)
-    if hasattr(dtype, "tz"):
-        column = column.dt.tz_convert("UTC").dt.tz_localize(None) if hasattr(column, "dt") else column
+    zone = of_pandas = getattr(getattr(dtype, "pyarrow_dtype", dtype), "tz", None)
+    zone = zone or getattr(dtype, "time_zone", None)
+    if of_pandas:  # an index has the methods itself, a series below dt
+        utc = getattr(column, "dt", column).tz_convert("UTC")
+        column = getattr(utc, "dt", utc).tz_localize(None)
     elif zone:
         column = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     elif not isinstance(column, np.ndarray) or column.dtype.kind in "OU":
@@ -66,7 +68,10 @@ def _without_zone(column: Any, name: str) -> tuple[Any, str | None]:
         raise ValueError(
             f"{name} is {entries[row]!r} in row {row}, without the time zone of other rows: give all of them one"
         )
-    utc = [entry.astimezone(datetime.UTC).replace(tzinfo=None) for entry in entries]
+    try:
+        utc = [entry.astimezone(datetime.UTC).replace(tzinfo=None) for entry in entries]
+    except OverflowError:
+        raise ValueError(f"{name} has dates that are before the year 1 or after 9999 in UTC") from None
     return np.array(utc, dtype="datetime64[us]"), _common_zone([entry.tzinfo for entry in entries])
 
 
@@ -76,20 +81,16 @@ def _common_zone(zones: list[Any]) -> str:
 
 
 def _parsed(values: np.ndarray, name: str) -> tuple[np.ndarray, str | None]:
-    import pandas
-
     try:
-        dates = [pandas.Timestamp(datetime.datetime.fromisoformat(str(value))) for value in values]
+        dates = np.array([datetime.datetime.fromisoformat(value) for value in values.tolist()])
     except ValueError as error:
         row = next((row for row, value in enumerate(values) if not _is_iso(str(value))), 0)
         raise TypeError(
             f"{name} holds {values.dtype}: times are numbers, dates, durations or ISO strings, and row {row} is "
             f"{str(values[row])!r}"
         ) from error
-    aware, zone = _without_zone(np.array(dates, dtype=object), name)
-    if zone is None:
-        aware = np.array([date.to_datetime64() for date in dates])
-    return aware.astype("datetime64[us]"), zone
+    dates, zone = _without_zone(dates, name)
+    return dates.astype("datetime64[us]"), zone
 
 
 def _is_iso(text: str) -> bool:

@@ -145,7 +145,9 @@ class Trajectories(NamedTuple):
 
         Parameters
         ----------
-        table : pandas or polars DataFrame, or a mapping from names to columns of one length.
+        table : a DataFrame of pandas or polars, or a LazyFrame; a Table of pyarrow; a relation of duckdb; a mapping
+            from names to columns of one length; a list of dictionaries, one a row; or the path of a parquet, CSV or TSV
+            file, perhaps with .gz.
         sequence : column, or columns together, that identify a sequence; None makes the table one
             sequence. Where agents share a demonstration, name both columns. Rows of different
             sequences may interleave.
@@ -170,9 +172,11 @@ class Trajectories(NamedTuple):
         Raises
         ------
         TypeError, ValueError
-            If a column is absent or of the wrong dtype, times repeat, decrease, or miss the grid of
-            ``step``, a label changes within its sequence, or a value is missing and may not be. The
-            message names the sequence, and the time or row.
+            If the table is empty or cannot be read, a column is absent or of the wrong dtype, times repeat,
+            decrease, or miss the grid of ``step``, a label changes within its sequence, or a value is missing and
+            may not be. The message names the sequence, and the time or row.
+        FileNotFoundError, ImportError
+            If there is no such file, or nothing here reads it (pandas, else polars).
 
         Examples
         --------
@@ -204,7 +208,7 @@ class Trajectories(NamedTuple):
         missing: str = "error",
         metadata: Metadata | None = None,
     ) -> "Trajectories":
-        """Trajectories of episodes, recognised by their attributes; each episode is one sequence.
+        """Trajectories of episodes, recognised by the names of their parts; each episode is one sequence.
 
         Minari's ``EpisodeData`` (``observations``, ``actions``) and imitation's ``Trajectory`` (``obs``,
         ``acts``) have one observation more than actions: the one after the last action. By default it is
@@ -213,11 +217,15 @@ class Trajectories(NamedTuple):
 
         Parameters
         ----------
-        episodes : objects with T or T + 1 observations and T actions.
+        episodes : objects or dictionaries with T or T + 1 observations and T actions; or a mapping of them, whose keys
+            become the groups unless `group` is given; or D4RL's flat dictionary, with the ``observations`` and
+            ``actions`` of all episodes one after the other, and ``terminals`` or ``timeouts`` (or ``terminations``,
+            ``truncations``) that mark last steps; ``next_observations``, if there, give those after last actions.
         last : ``"keep"`` or ``"drop"`` the observation after the last action.
         as_states : True reads integer observations (a tabular environment) as ``states``; there are then
             no ``observations``.
-        with_actions : False leaves actions out, for those that are not integers.
+        with_actions : False leaves actions out. Those that are not integers are refused: discretise them, or join them
+            to the observations as features.
         agent, group, subject, time, step, snap, missing, metadata : as in :meth:`from_list`.
 
         Raises
@@ -226,7 +234,8 @@ class Trajectories(NamedTuple):
             If an episode lacks these attributes, its observations are a dictionary, or its actions are
             not integers.
         ValueError
-            If the numbers of observations and actions do not fit, and as :meth:`from_list`.
+            If the numbers of observations and actions do not fit, a flat dictionary has no ends or next observations
+            that are not the next ones, and as :meth:`from_list`.
 
         Examples
         --------
@@ -235,8 +244,8 @@ class Trajectories(NamedTuple):
         >>> Trajectories.from_episodes([episode]).actions.tolist()
         [[1, 0, -1]]
         """
-        steps = read_episodes(episodes, last, as_states, with_actions)
-        labels = {"agent": agent, "group": group, "subject": subject}
+        steps, keys = read_episodes(episodes, last, as_states, with_actions)
+        labels = {"agent": agent, "group": keys if group is None else group, "subject": subject}
         return check(cls(**read_list(steps, labels, missing, metadata, time, step, snap)))
 
     @classmethod

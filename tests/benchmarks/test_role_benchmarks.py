@@ -85,23 +85,6 @@ def test_loo_of_draws_is_that_of_leaving_out():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_rows_of_the_role_number(monkeypatch):
-    monkeypatch.setattr(role_number, "refresh_posterior", from_q)
-    monkeypatch.setattr(role_number, "QUICK", role_number.Sizes(1, 8, 10, 8, (3,), 60, 20))
-    monkeypatch.setattr(role_number, "FIT", {"restarts": 1, "progress_bar": False})
-    monkeypatch.setattr(role_number, "ITERATIONS", 10)
-    rows = role_number.measure(QUICK)
-    selected = [row for row in rows if row["kind"] == "selection"]
-    drawn = [row for row in rows if row["kind"] == "draws"]
-    assert all(row["selected"] == "3" and row["right"] == 1 for row in selected)
-    assert [row["by"] for row in drawn] == ["q", "linear response", "NUTS"]
-    for row in drawn:
-        assert np.isfinite([row["loo"], row["fresh"]]).all() and row["loo_minus_that_of_three"] == 0
-        assert row["loo_minus_fresh"] == pytest.approx(row["loo"] - row["fresh"])
-
-
-@pytest.mark.slow
 def test_the_mean_field_of_three_players_is_a_bound():
     row = exclusive_per_frame._five((4, 7, 8), 0, 1, quick=True)
     assert -1e-9 <= row["gap_per_frame"] and row["elbo"] <= row["exact_elbo"] + 1e-6

@@ -22,12 +22,6 @@ def first(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def second(request, tmp_path_factory):
-    """The same with another seed."""
-    return small_tour(request, tmp_path_factory.mktemp("second"), 1)
-
-
-@pytest.fixture(scope="module")
 def written(first, request):
     """Picture and ArviZ tree of the first tour, which are all that is in its folder."""
     import matplotlib.image

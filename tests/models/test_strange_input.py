@@ -57,6 +57,10 @@ NAMES = st.one_of(
     st.sampled_from(["x", "t", "g", "a"]), st.lists(st.sampled_from(["x", "t", "g"]), max_size=2), ANY
 )
 EPISODE = st.builds(types.SimpleNamespace, observations=ANY, actions=ANY)
+FLAT = st.fixed_dictionaries(
+    {"observations": ANY, "actions": st.one_of(st.just([0, 1]), ANY)},
+    optional=dict.fromkeys(["terminals", "timeouts", "next_observations"], st.one_of(st.just([0, 1]), ANY)),
+)
 GOOD = {"x": [0.0, 1.0], "t": [0, 1], "g": ["a", "a"], "a": [0, 1]}
 
 
@@ -74,8 +78,9 @@ TABLE = st.one_of(
         pandas.DataFrame([[0.0, 1.0]], columns=["x", "x"]), pandas.DataFrame({("x", "y"): [1.0]}),
         pandas.DataFrame({"x": pandas.Categorical([1, 2]), "t": [0, 1], "g": pandas.Categorical(["a", "a"])}),
         pandas.DataFrame({"x": [1 + 1j, 0], "t": [0, 1]}), polars.DataFrame({"x": [[1], [2]], "t": [0, 1]}),
-        polars.DataFrame(GOOD), pandas.DataFrame(GOOD).set_index(["g", "t"]),
+        polars.DataFrame(GOOD), polars.LazyFrame(GOOD).select("z"), pandas.DataFrame(GOOD).set_index(["g", "t"]),
     ]),
+    st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(GOOD, st.sampled_from(LEAVES))), max_size=2),
     ANY,
 )  # fmt: skip
 
@@ -116,7 +121,7 @@ CALLS = {
             features=NAMES, sequence=NAMES, time=NAMES, states=NAMES, agent=NAMES, group=NAMES, step=ANY, snap=ANY)),
     ),
     "from_episodes": (
-        Trajectories.from_episodes, st.tuples(st.one_of(st.lists(EPISODE, max_size=2), ANY)),
+        Trajectories.from_episodes, st.tuples(st.one_of(st.lists(EPISODE, max_size=2), FLAT, ANY)),
         optional(agent=ANY, group=ANY, time=ANY, as_states=st.booleans(), with_actions=st.booleans()),
     ),
     "from_xarray": (

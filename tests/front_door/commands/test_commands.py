@@ -144,7 +144,7 @@ def test_arguments_reach_the_tour(monkeypatch, tmp_path, words):
 
 
 @pytest.mark.parametrize(
-    ("cores", "systems", "processes"), [(1, [], 1), (8, [], 5), (8, ["role-hmm"] * 2, 1)]
+    ("cores", "systems", "processes"), [(1, [], 1), (8, [], len(tour.SYSTEMS)), (8, ["role-hmm"] * 2, 1)]
 )
 def test_a_process_a_core_and_at_most_one_a_system(monkeypatch, tmp_path, cores, systems, processes):
     seen = {}

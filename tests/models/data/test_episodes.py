@@ -197,6 +197,71 @@ def test_continuous_actions_can_be_left_out():
         Trajectories.from_episodes([episode])
 
 
+def flat(**changes):
+    """D4RL's dictionary: three episodes of 2, 3 and 1 steps, the last one without an end."""
+    parts = {
+        "observations": np.arange(12.0).reshape(6, 2),
+        "actions": np.array([[1], [0], [2], [1], [0], [2]]),
+        "rewards": np.zeros(6),
+        "terminals": np.array([False, True, False, False, False, False]),
+        "timeouts": np.array([0.0, 0.0, 0.0, 0.0, 1.0, 0.0]),
+    }
+    return {name: part for name, part in (parts | changes).items() if part is not None}
+
+
+def test_a_flat_dictionary_is_cut_where_episodes_end():
+    data = Trajectories.from_episodes(flat())
+    assert data.lengths.tolist() == [2, 3, 1]
+    assert data.actions.tolist() == [[1, 0, -1], [2, 1, 0], [2, -1, -1]]
+    assert data.observations[data.observed].tolist() == np.arange(12.0).reshape(6, 2).tolist()
+    after = np.arange(2.0, 14.0).reshape(6, 2)
+    after[[1, 4]] = [[70.0, 71.0], [80.0, 81.0]]
+    kept = Trajectories.from_episodes(flat(next_observations=after))
+    assert kept.lengths.tolist() == [3, 4, 2] and kept.actions[1].tolist() == [2, 1, 0, -1]
+    ends = kept.observations[np.arange(3), kept.lengths - 1]
+    assert ends.tolist() == [[70, 71], [80, 81], [12, 13]]
+    dropped = Trajectories.from_episodes(flat(next_observations=after), last="drop")
+    for one, other in zip(dropped[:5], data[:5], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_keys_of_episodes_become_groups():
+    named = {
+        "pilot": imitation_trajectory([[0.0], [1.0]], [3]),
+        "main": {"observations": [[2.0], [3.0]], "actions": [4, 5], "infos": {}},
+    }
+    data = Trajectories.from_episodes(named)
+    assert data.actions.tolist() == [[3, -1], [4, 5]] and data.metadata.group_names == ("main", "pilot")
+    assert data.group.tolist() == [1, 0] and Trajectories.from_episodes(named, group=[7, 7]).group[0] == 7
+    numbered = Trajectories.from_episodes(dict(zip([5, 3], named.values(), strict=True)))
+    assert numbered.group.tolist() == [5, 3] and numbered.metadata.group_names is None
+    tuples = Trajectories.from_episodes(dict(zip([("a", 1), -1], named.values(), strict=True)))
+    assert tuples.metadata.group_names == ("('a', 1)", "-1")
+
+
+@pytest.mark.parametrize(
+    ("episodes", "error", "message"),
+    [
+        (flat(terminals=None, timeouts=None), ValueError, "without terminals and timeouts: give these, or"),
+        (flat(timeouts=np.zeros(5)), ValueError, "timeouts of episodes has 5 steps, observations 6"),
+        (flat(terminals=np.full(6, 2)), TypeError, "terminals of episodes is not one boolean a step"),
+        (flat(terminals=np.zeros((6, 2))), TypeError, "terminals of episodes is not one boolean a step"),
+        (flat(actions=np.zeros((6, 3))), TypeError, "actions of episode 0 .*: discretise them, join them to"),
+        (flat(actions=3), TypeError, "actions of episodes is int: flatten"),
+        (
+            flat(next_observations=np.ones((6, 2))),
+            ValueError,
+            r"next_observations\[0\] of episodes is not observations\[1\], and no episode ends there",
+        ),
+        ({"a": {"obs": [[0.0]]}}, TypeError, "episode 'a' is dict without observations and actions"),
+        ({}, ValueError, "observations is empty"),
+    ],
+)
+def test_bad_dictionaries_of_episodes_are_named(episodes, error, message):
+    with pytest.raises(error, match=message):
+        Trajectories.from_episodes(episodes)
+
+
 @pytest.mark.parametrize(
     ("episode", "options", "error", "message"),
     [

@@ -197,7 +197,6 @@ def test_bad_tables_are_named(make, columns, options, error, message):
     ("table", "error", "message"),
     [
         ([[1.0]], TypeError, "table is list: give a DataFrame"),
-        (polars.DataFrame(GAMES).lazy(), TypeError, r"call its collect\(\) first"),
         ({}, ValueError, "table has no rows"),
         ({"x": []}, ValueError, "table has no rows"),
         ({"x": [1.0], "y": [1.0, 2.0]}, ValueError, r"column 'y' has shape \(2,\), not \(1,\)"),
