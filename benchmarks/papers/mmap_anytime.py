@@ -23,8 +23,8 @@ from benchmarks import report
 from benchmarks.one_core import one_core
 from benchmarks.papers import network_files as files
 from ethogram.inference.networks.ags import ascend
-from ethogram.inference.networks.methods import ASCENTS
 from ethogram.inference.networks.mixed_product import smoothed_tables
+from ethogram.inference.networks.smoothed_methods import ASCENTS
 from ethogram.inference.networks.solve_mmap import MarginalMAPResult, solve_mmap
 from ethogram.models.networks.marginal_map import MarginalMAP
 

@@ -73,10 +73,9 @@ def draw_possible(
     order = [variable for variable in network.order if variable in search.number]
     assumed = []
     for variable, state in wanted.items():
-        if variable in search.number:
-            assumed += [
-                (variable, place) for place in np.flatnonzero(possible.states[variable] == state).tolist()
-            ]
+        place = possible.place(variable, state) if variable in search.number else None
+        if place is not None:
+            assumed.append((variable, place))
 
     def pick(variable: int, left: int) -> int:
         scope, table = factors[variable]
@@ -93,6 +92,4 @@ def draw_possible(
     found = search.solve(order, pick, assumed, stop, most_conflicts)
     if found is None:
         return None
-    states = {variable: int(each[0]) for variable, each in possible.states.items() if len(each) == 1}
-    states |= {variable: int(possible.states[variable][place]) for variable, place in found.items()}
-    return dict(query.observed) | states
+    return dict(query.observed) | possible.whole(found)

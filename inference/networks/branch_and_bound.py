@@ -71,6 +71,7 @@ class BranchAndBound:
     sizes : states by variable.
     maximised : variables of the part that are maximised.
     components : of its hidden variables; their cached sums outlive the search.
+    same : nats within which an assignment is no better than the best.
 
     Attributes
     ----------
@@ -84,8 +85,9 @@ class BranchAndBound:
         sizes: Mapping[int, int],
         maximised: Sequence[int],
         components: Sequence[ComponentSum],
+        same: float = SAME,
     ):
-        asked = set(maximised)
+        asked, self.same = set(maximised), same
         self.variables = [variable for variable in reversed(bound.order) if variable in asked]
         depth = {variable: i for i, variable in enumerate(self.variables)}
         self.value, self.nodes = -math.inf, 0
@@ -132,7 +134,7 @@ class BranchAndBound:
     @property
     def closed(self) -> bool:
         """Whether no assignment better than the best can be left."""
-        return self.upper_bound <= self.value + SAME
+        return self.upper_bound <= self.value + self.same
 
     @property
     def upper_bound(self) -> float:
@@ -160,15 +162,15 @@ class BranchAndBound:
             else:
                 return
         depth = self._depth
-        places, f = self._pop(depth)
+        places, f = taken = self._pop(depth)
         if not len(f):
             return
         for closing in self.closing[depth]:
             changed = self._summed(closing, f, places, stop)
-            if changed is None:
-                self._push(depth, places, f)
+            if changed is None:  # all sums of this depth are put in again when it goes on
+                self._push(depth, *taken)
                 return
-            keep = changed > self.value + SAME
+            keep = changed > self.value + self.same
             places, f = places[:, keep], changed[keep]
         self._depth += 1
         self.nodes += len(f)
@@ -181,7 +183,7 @@ class BranchAndBound:
         values = np.broadcast_to(f, (self.sizes[depth], len(f)))
         for step in self.steps[depth]:
             values = values + step.at(places)
-        states, rows = np.nonzero(values > self.value + SAME)
+        states, rows = np.nonzero(values > self.value + self.same)
         if len(rows):
             below = places[:, rows]
             below[depth] = states
@@ -205,7 +207,7 @@ class BranchAndBound:
         while pool and wanted > 0:
             _, _, places, f = heapq.heappop(pool)
             self._bytes -= places.nbytes + f.nbytes
-            good = int(np.searchsorted(-f, -(self.value + SAME)))
+            good = int(np.searchsorted(-f, -(self.value + self.same)))
             if not good:  # and all others are worse
                 for _, _, others, values in pool:
                     self._bytes -= others.nbytes + values.nbytes

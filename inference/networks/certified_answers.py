@@ -20,13 +20,11 @@ import numpy as np
 from ethogram.inference.networks.ancestral_draws import log_joint
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import elimination_order
-from ethogram.inference.networks.methods import Task
+from ethogram.inference.networks.method import Task
 from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["CertifiedAnswers", "cutset"]
 
-ROUNDING = 1e-9
-"""Nats by which an exact sum over no more than one completion may be below its joint probability."""
 SHARE_HELD = 16
 """One in so many of the variables that cannot be eliminated yet are held at a time."""
 
@@ -61,8 +59,7 @@ class CertifiedAnswers:
     def __init__(self, task: Task):
         self.task = task
         possible, query = task.possible, task.query
-        factors = [factor for factor in possible.factors if factor.scope]
-        sizes = {variable: len(each) for variable, each in possible.states.items()}
+        factors, sizes = possible.live, possible.sizes
         known = {variable for scope, _ in factors for variable in scope}
         maximised = [variable for variable in query.map_variables if variable in known]
         held = [*maximised, *sorted(cutset(factors, sizes, maximised, task.most_cells))]
@@ -79,32 +76,24 @@ class CertifiedAnswers:
         if joint == -math.inf:
             return
         answer = tuple(task.chosen(states))
-        lower = max(joint, self._sum_of_part(states))
+        possible = task.possible.states  # which has all states of a completion that is possible
+        places = {v: int(np.searchsorted(possible[v], states[v])) for v in self.tree.held}
+        lower = max(joint, self.constant + self.tree.move(places))
         self.best_joint = max(self.best_joint, joint)
         before = self.answers.get(answer)
         if before is None:
             value, kind = task.score(answer)
-            lower = value if kind == "exact" else lower
-            before = _Answer(value, kind, lower, source)
+            before = _Answer(value, kind, value if kind == "exact" else lower, source)
         lower = max(lower, before.lower_bound)
         value = before.value if before.kind == "exact" else max(before.value, lower)
         self.answers[answer] = _Answer(value, before.kind, lower, before.source)
         self._choose()
 
-    def _sum_of_part(self, states: Mapping[int, int]) -> float:
-        places = {}
-        for variable in self.tree.held:
-            at = np.flatnonzero(self.task.possible.states[variable] == states[variable])
-            if not len(at):
-                return -math.inf
-            places[variable] = int(at[0])
-        return self.constant + self.tree.move(places)
-
     def _choose(self) -> None:
         """The best estimate, exact ones first, among answers certified not to be below the best completion."""
-        least = self.best_joint - ROUNDING
-        certain = {key: each for key, each in self.answers.items() if each.lower_bound >= least}
+        certain = {key: each for key, each in self.answers.items() if each.lower_bound >= self.best_joint}
         key = max(certain, key=lambda key: (certain[key].kind == "exact", certain[key].value))
         best, bound = certain[key], self.task.incumbent.upper_bound
-        value = best.value if best.kind == "exact" else min(best.value, bound)
-        self.task.incumbent.replace(list(key), value, best.kind, best.source, best.lower_bound)
+        exact = best.kind == "exact"  # whose lower bound may be above it by rounding
+        value, lower = (best.value, best.value) if exact else (min(best.value, bound), best.lower_bound)
+        self.task.incumbent.replace(list(key), value, best.kind, best.source, lower)

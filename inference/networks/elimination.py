@@ -36,6 +36,7 @@ __all__ = [
     "Plan",
     "SpanError",
     "WidthError",
+    "aligned",
     "carry_out",
     "constrained_order",
     "eliminate",
@@ -164,8 +165,7 @@ def plan_elimination(
     stop: Callable[[], bool] = lambda: False,
 ) -> Plan:
     """Components and their constrained orders; incomplete beyond `most_cells`, and where `stop` ends the planning."""
-    sizes = {variable: len(each) for variable, each in possible.states.items()}
-    parts = independent_parts([factor for factor in possible.factors if factor.scope])
+    sizes, parts = possible.sizes, independent_parts(possible.live)
     orders: list[Order] = []
     for part in parts:
         orders.append(constrained_order(part, sizes, maximised, most_cells, stop))
@@ -179,15 +179,13 @@ def carry_out(possible: Possible, plan: Plan, maximised: Iterable[int]) -> tuple
     """Optimal states of the maximised variables, and of all with one possible state, and the log of the optimum."""
     if possible.impossible:
         return {}, -math.inf
-    total = possible.log_constant
-    states = {variable: int(each[0]) for variable, each in possible.states.items() if len(each) == 1}
+    total, places = possible.log_constant, dict[int, int]()
     for part, order in zip(plan.parts, plan.orders, strict=True):
         found, log_value = eliminate(part, order.variables, set(maximised))
         if log_value == -math.inf:
             return {}, -math.inf
-        total += log_value
-        states |= {variable: int(possible.states[variable][place]) for variable, place in found.items()}
-    return states, float(total)
+        total, places = total + log_value, places | found
+    return possible.whole(places), float(total)
 
 
 def independent_parts(factors: list[Factor]) -> list[list[Factor]]:
@@ -308,17 +306,22 @@ def product(factors: list[Factor]) -> tuple[Factor, float]:
     place = {variable: axis for axis, variable in enumerate(scope)}
     precision, near = _precision(factors)
     total, log_scale = np.ones((1,) * len(scope), precision), 0.0
-    for each, table in sorted(factors, key=lambda factor: factor.table.size):
-        ordered = table.transpose(sorted(range(len(each)), key=[place[v] for v in each].__getitem__))
-        shape = [1] * len(scope)
-        for variable, size in zip(each, table.shape, strict=True):
-            shape[place[variable]] = size
+    for factor in sorted(factors, key=lambda factor: factor.table.size):
+        table = aligned(factor, place)
         if not near:
-            ordered, log_scale = _scaled(ordered, log_scale, 0.0)
-        total = total * ordered.reshape(shape)
+            table, log_scale = _scaled(table, log_scale, 0.0)
+        total = total * table
         if not near:  # hundreds of tables over one variable underflow together
             total, log_scale = _scaled(total, log_scale, NEAR)
     return Factor(scope, total), log_scale
+
+
+def aligned(factor: Factor, place: Mapping[int, int]) -> np.ndarray:
+    """A factor's table with axes at the places of a scope's variables; those that it lacks are of length one."""
+    places, shape = [place[variable] for variable in factor.scope], [1] * len(place)
+    for at, size in zip(places, factor.table.shape, strict=True):
+        shape[at] = size
+    return factor.table.transpose(sorted(range(len(places)), key=places.__getitem__)).reshape(shape)
 
 
 def _scaled(table: np.ndarray, log_scale: float, least: float) -> tuple[np.ndarray, float]:

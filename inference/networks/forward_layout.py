@@ -87,7 +87,7 @@ def lay_out(
     nodes, terms, constant = _cut(query, network.tables if tables is None else tables)
     kinds = _kinds([node for node in (*nodes.values(), *terms) if node.parents], network.num_variables)
     nodes, terms, known, folded = _fold(query, nodes, terms)
-    return _laid_out(query, nodes, terms, known, constant + folded, kinds), kinds
+    return _pack(query, nodes, terms, known, constant + folded, kinds), kinds
 
 
 def lay_out_nodes(
@@ -95,24 +95,7 @@ def lay_out_nodes(
 ) -> tuple[Layout, tuple[Kind, ...]]:
     """Arrays of nodes and evidence terms as they are, none of them evaluated, and the kinds of their blocks."""
     kinds = _kinds([*nodes.values(), *terms], query.network.num_variables)
-    return _laid_out(query, nodes, terms, {}, query.network.log_constant, kinds), kinds
-
-
-def _laid_out(
-    query: MarginalMAP,
-    nodes: dict[int, Node],
-    terms: list[Node],
-    known: dict[int, np.ndarray],
-    constant: float,
-    kinds: tuple[Kind, ...],
-) -> Layout:
-    network = query.network
-    nodes = _needed(query, nodes, terms)
-    deep = max(1, max(network.sizes[variable] for variable in query.map_variables) - 1)
-    deep = max(deep, max(network.sizes) - 1) if max(network.sizes) <= 4 else deep
-    half = _multiple(network.num_variables // 2, 8)
-    capacity = half if len(query.map_variables) <= half else _power(len(query.map_variables))
-    return _pack(query, nodes, terms, known, constant, kinds, deep, capacity)
+    return _pack(query, nodes, terms, {}, query.network.log_constant, kinds), kinds
 
 
 def sliced_families(
@@ -256,11 +239,14 @@ def _pack(
     known: dict[int, np.ndarray],
     constant: float,
     kinds: tuple[Kind, ...],
-    deep: int,
-    capacity: int,
 ) -> Layout:
     """Arrays of the blocks, packed by list scheduling: nodes with long paths below them first."""
     network, maximised = query.network, query.map_variables
+    nodes = _needed(query, nodes, terms)
+    deep = max(1, max(network.sizes[variable] for variable in maximised) - 1)
+    deep = max(deep, max(network.sizes) - 1) if max(network.sizes) <= 4 else deep
+    half = _multiple(network.num_variables // 2, 8)
+    capacity = half if len(maximised) <= half else _power(len(maximised))
     first = 2 + capacity * deep
     home = {variable: 2 + i * deep for i, variable in enumerate(maximised)}
     prior = np.zeros((capacity, deep), int)

@@ -20,13 +20,15 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from ethogram.inference.networks.ancestral_draws import draw_possible, generator, log_joint
+from ethogram.inference.networks.ancestral_draws import generator, log_joint
+from ethogram.inference.networks.branch_and_bound import SAME
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
+from ethogram.inference.networks.explanations import draw_near, draw_soon, exact_mpe, search_mpe
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
-from ethogram.inference.networks.methods import CONFLICTS, Task, draw_near, exact_mpe, search_mpe
+from ethogram.inference.networks.method import Task
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.weighted_draws import possible_draws
@@ -52,7 +54,7 @@ HURRY = 0.25
 """Seconds left below which there are no posterior modes."""
 LATE = 0.05
 """Seconds by which the last answer may overshoot the limit, where there are estimates alone."""
-NARROW, SAME = 2**16, 1e-9
+NARROW = 2**16
 FEW = 4
 
 
@@ -109,6 +111,7 @@ def hybrid(task: Task) -> None:
             random,
             drawn[:FEW],
         )
+        incumbent.proved = incumbent.lower_bound > -math.inf and _met(task)
         return
     if done():
         return
@@ -152,19 +155,16 @@ def hybrid(task: Task) -> None:
         rival=rival,
     )
     rival()
-    if proved or proof.closed or incumbent.log_probability >= incumbent.upper_bound - SAME:
+    if proved or proof.closed or _met(task):
         incumbent.prove()
 
 
 def _sample(random: np.random.Generator, task: Task, search: ConflictSearch) -> dict[int, int] | None:
     """An ancestral sample, which its joint probability makes the incumbent; None if there is none, or none soon."""
-    query, incumbent = task.query, task.incumbent
-    states = draw_possible(random, query, task.possible, search, {}, incumbent.clock.over, CONFLICTS)
-    if search.impossible:
-        incumbent.upper_bound = -math.inf
+    states = draw_soon(random, task, search, {})
     if states is not None:
-        joint = log_joint(query, states)
-        incumbent.replace(task.chosen(states), joint, "estimate", "an ancestral sample", joint)
+        joint = log_joint(task.query, states)
+        task.incumbent.replace(task.chosen(states), joint, "estimate", "an ancestral sample", joint)
     return states
 
 
@@ -190,12 +190,12 @@ def _turns(task: Task, proof: StagedSearch, search: ConflictSearch) -> Callable[
         incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)
 
     turn = take_turns(proof, clock, None if task.max_steps is not None else share, listen)
-    return lambda: (
-        turn()
-        or clock.over()
-        or search.impossible
-        or incumbent.log_probability >= incumbent.upper_bound - SAME
-    )
+    return lambda: turn() or clock.over() or search.impossible or _met(task)
+
+
+def _met(task: Task) -> bool:
+    """Whether the incumbent is certain to be as good as the upper bound; an estimate may be above either."""
+    return task.incumbent.lower_bound >= task.incumbent.upper_bound - SAME
 
 
 def _rows_bound(query: MarginalMAP) -> float:

@@ -92,9 +92,8 @@ class Incumbent:
             rival = kind == self.kind and log_probability > self.log_probability + SAME
             if not (surer or rival or self.log_probability == -math.inf):
                 return False
-        self._take(states, log_probability, kind, source)
-        if kind == "exact":
-            self.lower_bound = self.log_probability
+        certain = log_probability if kind == "exact" else -math.inf
+        self._take(states, log_probability, kind, source, certain)
         return True
 
     def replace(
@@ -103,11 +102,11 @@ class Incumbent:
         """Take an assignment in place of the incumbent, even if that seemed better, and a certified lower bound."""
         same = self.states is not None and np.array_equal(self.states, states)
         if not same or abs(log_probability - self.log_probability) > SAME or kind != self.kind:
-            self._take(states, log_probability, kind, source)
+            self._take(states, log_probability, kind, source, lower_bound)
         self.lower_bound = lower_bound
 
-    def _take(self, states: Any, log_probability: float, kind: str, source: str) -> None:
-        self.states = np.array(states, int)
+    def _take(self, states: Any, log_probability: float, kind: str, source: str, lower_bound: float) -> None:
+        self.states, self.lower_bound = np.array(states, int), float(lower_bound)
         self.log_probability, self.kind = float(log_probability), kind
         if log_probability > -math.inf:
             seconds = self.clock.wall_s(), self.clock.cpu_s()

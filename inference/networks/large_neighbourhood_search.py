@@ -28,9 +28,6 @@ from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import (
     SpanError,
     carry_out,
-    constrained_order,
-    eliminate,
-    independent_parts,
     plan_elimination,
 )
 from ethogram.inference.networks.zero_propagation import Factor, Possible, propagate_zeros
@@ -59,14 +56,11 @@ class Landscape:
     """
 
     def __init__(self, query: MarginalMAP, possible: Possible, maximised: Sequence[int]):
-        self.states = possible.states
-        factors = [factor for factor in possible.factors if factor.scope]
-        self.sizes = {variable: len(each) for variable, each in possible.states.items()}
+        self.possible, self.sizes, factors = possible, possible.sizes, possible.live
         self.constant = query.network.log_constant + possible.log_constant
         known = {variable for scope, _ in factors for variable in scope}
         self.maximised = [variable for variable in maximised if variable in known]
         self.exact = BucketTree(factors, self.sizes, self.maximised)
-        self.zeros = any((table == 0).any() for _, table in factors)
         self.wall, self.factors = WALL, factors
         self._walled: BucketTree | None = None
         near: dict[int, set[int]] = {variable: set() for variable in known}
@@ -120,16 +114,11 @@ class Landscape:
 
     def places(self, states: Mapping[int, int]) -> dict[int, int]:
         """Places of states by variable; the first possible state where one is impossible."""
-        found = {}
-        for variable in self.maximised:
-            at = np.flatnonzero(self.states[variable] == states.get(variable, -1))
-            found[variable] = int(at[0]) if len(at) else 0
-        return found
+        return {v: self.possible.place(v, states.get(v)) or 0 for v in self.maximised}
 
     def whole(self, places: Mapping[int, int]) -> dict[int, int]:
         """States by variable, including variables with one possible state."""
-        fixed = {variable: int(each[0]) for variable, each in self.states.items() if len(each) == 1}
-        return fixed | {variable: int(self.states[variable][place]) for variable, place in places.items()}
+        return self.possible.whole(places)
 
     def value(self, places: Mapping[int, int]) -> float:
         """Log probability of an assignment, to which the exact tree moves."""
@@ -160,17 +149,12 @@ class _Climber:
         """Set free variables to their conditional optimum; whether that improves; None where tables are too large."""
         landscape = self.landscape
         live = [factor for factor in self.tree.between(free) if factor.scope]
-        if self.possible and landscape.zeros:  # fixed variables leave few possible states of free ones
-            left = propagate_zeros(live)
-            plan = plan_elimination(left, free, most_cells)
-            found = None
-            if plan.cells <= most_cells:
-                states = carry_out(left, plan, free)[0]
-                found = {variable: place for variable, place in states.items() if variable in free}
-        else:
-            found = self._eliminated(live, free, most_cells)
-        if found is None:
+        left = propagate_zeros(live)  # fixed variables leave few possible states of free ones
+        plan = plan_elimination(left, free, most_cells)
+        if plan.cells > most_cells:
             return None
+        states = carry_out(left, plan, free)[0]
+        found = {variable: place for variable, place in states.items() if variable in free}
         moved = {variable: place for variable, place in found.items() if self.places[variable] != place}
         if not moved:
             return False
@@ -181,17 +165,6 @@ class _Climber:
             self.tree, self.value, self.possible = landscape.exact, exact, True
             return True
         return self.value > before + SAME
-
-    def _eliminated(self, live: list[Factor], free: set[int], most_cells: int) -> dict[int, int] | None:
-        parts = independent_parts(live)
-        parts = [part for part in parts if any(not free.isdisjoint(scope) for scope, _ in part)]
-        orders = [constrained_order(part, self.landscape.sizes, free, most_cells) for part in parts]
-        if max((order.cells for order in orders), default=1) > most_cells:
-            return None
-        found: dict[int, int] = {}
-        for part, order in zip(parts, orders, strict=True):
-            found |= eliminate(part, order.variables, free)[0]
-        return found
 
     def cross(self, best: Mapping[int, int], stop: Callable[[], bool]) -> bool:
         """Partition crossover of a possible incumbent with the current assignment; whether any cluster improves it."""

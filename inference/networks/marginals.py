@@ -59,8 +59,7 @@ def factor_posteriors(
     possible: Possible, variables: Sequence[int], most_cells: int
 ) -> tuple[list[np.ndarray], str]:
     """Marginals of variables over their possible states, and whether they are exact or estimates."""
-    live = [factor for factor in possible.factors if factor.scope]
-    sizes = {variable: len(each) for variable, each in possible.states.items()}
+    live, sizes = possible.live, possible.sizes
     alone = {v: np.ones(sizes[v]) / max(sizes[v], 1) for v in variables}
     if plan_elimination(possible, (), most_cells).cells > most_cells:
         beliefs = propagate_beliefs(live, max_sweeps=50, damping=0.3).beliefs

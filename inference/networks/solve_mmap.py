@@ -34,24 +34,25 @@ import numpy as np
 from jax import Array
 from jaxtyping import Int
 
-from ethogram.inference.networks import methods as mmap_methods
+from ethogram.inference.networks import baselines, smoothed_methods
 from ethogram.inference.networks.hybrid import hybrid
 from ethogram.inference.networks.incumbent import Clock, Incumbent, TracePoint
+from ethogram.inference.networks.method import Method, Task
 from ethogram.inference.networks.zero_propagation import minimal_conflict, propagate_zeros, query_factors
 from ethogram.models.arguments import require_integer, require_key, require_one_of
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["METHODS", "ImpossibleEvidenceError", "MarginalMAPResult", "solve_mmap"]
 
-METHODS: dict[str, Callable[[mmap_methods.Task], None]] = {
+METHODS: dict[str, Method] = {
     "hybrid": hybrid,
-    "ags": mmap_methods.ags,
-    "exact": mmap_methods.exact,
-    "mpbp": mmap_methods.mpbp,
-    "mpbp-cavity": mmap_methods.mpbp_cavity,
-    "mpe": mmap_methods.mpe,
-    "sequential": mmap_methods.sequential,
-    "marginal": mmap_methods.marginal,
+    "ags": smoothed_methods.ags,
+    "exact": baselines.exact,
+    "mpbp": smoothed_methods.mpbp,
+    "mpbp-cavity": smoothed_methods.mpbp_cavity,
+    "mpe": baselines.mpe,
+    "sequential": baselines.sequential,
+    "marginal": baselines.marginal,
 }
 
 
@@ -169,7 +170,7 @@ def solve_mmap(
         raise ImpossibleEvidenceError(f"evidence has probability zero: {conflict} contradict each other")
     incumbent = Incumbent(query, timer, callback)
     try:
-        METHODS[method](mmap_methods.Task(key, query, possible, incumbent, max_steps, most_cells))
+        METHODS[method](Task(key, query, possible, incumbent, max_steps, most_cells))
     except KeyboardInterrupt:
         if incumbent.states is None:
             raise
@@ -179,15 +180,20 @@ def solve_mmap(
     states = incumbent.states
     if incumbent.log_probability == -math.inf and method == "hybrid":
         states = None
+    value, upper_bound = incumbent.log_probability, incumbent.upper_bound
+    if incumbent.kind == "exact":
+        upper_bound = max(upper_bound, value)
+    else:
+        value = min(value, upper_bound)  # which may have become less since it was estimated
     scored = states is not None and smoothed_score
-    smoothed = mmap_methods.smoothed_score(query, states, most_cells) if scored else None
+    smoothed = smoothed_methods.smoothed_score(query, states, most_cells) if scored else None
     return MarginalMAPResult(
         None if states is None else query.named(states),
         states,
-        incumbent.log_probability,
+        value,
         incumbent.kind,
         smoothed,
-        max(incumbent.upper_bound, incumbent.log_probability if incumbent.kind == "exact" else -math.inf),
+        upper_bound,
         incumbent.proved,
         method,
         timer.wall_s(),

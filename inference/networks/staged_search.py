@@ -45,16 +45,18 @@ LONGEST = 60.0
 class _Part:
     """An independent part of a query."""
 
-    def __init__(self, factors: list[Factor], sizes: Mapping[int, int], maximised: Sequence[int]):
+    def __init__(
+        self, factors: list[Factor], sizes: Mapping[int, int], maximised: Sequence[int], same: float
+    ):
         known = {variable for scope, _ in factors for variable in scope}
-        self.factors, self.sizes = factors, sizes
+        self.factors, self.sizes, self.same = factors, sizes, same
         self.maximised = [variable for variable in maximised if variable in known]
         self.upper_bound, self.value = math.inf, -math.inf
         self.best: dict[int, int] | None = None
 
     @property
     def closed(self) -> bool:
-        return self.upper_bound <= self.value + SAME or self.upper_bound == -math.inf
+        return self.upper_bound <= self.value + self.same or self.upper_bound == -math.inf
 
     def offer(self, places: Mapping[int, int], value: float) -> bool:
         if value <= self.value:
@@ -85,9 +87,9 @@ class StagedSearch:
     ):
         self.clock, self.most_cells, self.search = clock, most_cells, search
         self.constant = possible.log_constant
-        sizes = {variable: len(each) for variable, each in possible.states.items()}
-        parts = independent_parts([factor for factor in possible.factors if factor.scope])
-        self.parts = [_Part(part, sizes, maximised) for part in sorted(parts, key=len)]
+        parts, sizes = independent_parts(possible.live), possible.sizes
+        same = SAME / max(len(parts), 1)  # what is given up in all parts together is at most that of one
+        self.parts = [_Part(part, sizes, maximised, same) for part in sorted(parts, key=len)]
         self._trees: list[BucketTree] = []
         self._waiting = collections.deque((part, self._stages(part)) for part in self.parts)
         self._told: float = -math.inf
@@ -188,7 +190,8 @@ class StagedSearch:
         self, part: _Part, bound: WeightedMiniBuckets, components: Sequence[ComponentSum], seconds: float
     ) -> Iterator[bool]:
         """Branch and bound for about a number of seconds of its own, or until it is closed."""
-        search, over = BranchAndBound(bound, part.sizes, part.maximised, components), self.clock.over
+        search = BranchAndBound(bound, part.sizes, part.maximised, components, part.same)
+        over = self.clock.over
         known, steps = sum(len(each.cache) * each.seconds for each in components), 0
         while True:
             steps += 1

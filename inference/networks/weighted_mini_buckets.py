@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ethogram.inference.networks.elimination import aligned
 from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, plan_mini_buckets
 from ethogram.inference.networks.zero_propagation import Factor
 
@@ -211,13 +212,7 @@ class WeightedMiniBuckets:
                 return False
             entropies = []
             for node in bucket:
-                cond, total = _conditional(node, tau / len(bucket) if node.hard else node.weight)
-                share = (
-                    node.back / total
-                    if total.all()
-                    else np.where(total > 0, node.back / _positive(total), 0.0)
-                )
-                belief = cond
+                belief, share = _conditional(node, tau / len(bucket) if node.hard else node.weight)
                 belief *= share
                 if len(bucket) > 1 and not node.hard:
                     finite = np.maximum(node.psi, FINITE)
@@ -235,14 +230,8 @@ def _log_product(factors: Sequence[Factor], scope: tuple[int, ...], shape: tuple
     place = {variable: axis for axis, variable in enumerate(scope)}
     total = np.zeros(shape)
     with np.errstate(divide="ignore"):
-        for each, table in factors:
-            ordered = np.log(
-                table.transpose(sorted(range(len(each)), key=[place[v] for v in each].__getitem__))
-            )
-            here = [1] * len(scope)
-            for variable, size in zip(each, table.shape, strict=True):
-                here[place[variable]] = size
-            total += ordered.reshape(here)
+        for factor in factors:
+            total += np.log(aligned(factor, place))
     return total
 
 
@@ -284,11 +273,12 @@ def _eliminated(node: _Node, hard: bool, weight: float | None) -> np.ndarray:
 
 
 def _conditional(node: _Node, weight: float) -> tuple[np.ndarray, np.ndarray]:
-    """Conditional distribution of a mini-bucket's variable given the others, unnormalised, and its sums."""
+    """Unnormalised distribution of a mini-bucket's variable given the others, and beliefs of those over its sums."""
     cond = np.subtract(node.psi, _finite(node.psi.max(0)))
     cond /= weight
-    np.exp(cond, out=cond)
-    return cond, cond.sum(0)
+    total = np.exp(cond, out=cond).sum(0)
+    share = node.back / _positive(total)
+    return cond, share if total.all() else np.where(total > 0, share, 0.0)
 
 
 def _finite(table: np.ndarray) -> np.ndarray:
@@ -318,8 +308,7 @@ def _match_beliefs(bucket: list[_Node], tau: float) -> tuple[list[np.ndarray], l
     logs, shares, many = [], [], len(bucket)
     for node in bucket:
         weight = tau / many if node.hard else node.weight
-        cond, total = _conditional(node, weight)
-        share = node.back / total if total.all() else np.where(total > 0, node.back / _positive(total), 0.0)
+        cond, share = _conditional(node, weight)
         logs.append(weight * np.log(np.maximum(cond @ share, LEAST_BELIEF)))
         shares.append(1 / many if node.hard else node.weight)
     return logs, shares

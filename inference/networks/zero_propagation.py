@@ -60,6 +60,26 @@ class Possible(NamedTuple):
         """Log of the factors without variables, where none is zero."""
         return math.fsum(math.log(float(table)) for scope, table in self.factors if not scope)
 
+    @property
+    def live(self) -> list[Factor]:
+        """The other factors."""
+        return [factor for factor in self.factors if factor.scope]
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Number of possible states by variable."""
+        return {variable: len(each) for variable, each in self.states.items()}
+
+    def place(self, variable: int, state: int | None) -> int | None:
+        """Place of a state among the possible ones; None where it is not one of them."""
+        at = np.flatnonzero(self.states[variable] == state)
+        return int(at[0]) if len(at) else None
+
+    def whole(self, places: Mapping[int, int]) -> dict[int, int]:
+        """States by variable, given places; variables with one possible state are added."""
+        fixed = {variable: int(each[0]) for variable, each in self.states.items() if len(each) == 1}
+        return fixed | {variable: int(self.states[variable][place]) for variable, place in places.items()}
+
 
 def query_factors(
     query: MarginalMAP, assignment: Any = None, tables: tuple[np.ndarray, ...] | None = None

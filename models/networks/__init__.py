@@ -1,4 +1,10 @@
-"""Bayesian networks, marginal MAP queries, and their file formats."""
+"""Bayesian networks, marginal MAP queries, and their file formats.
+
+Files in reading order. Models: `bayes_net`, `marginal_map` (a query of one), `noisy_or` (networks of causes and
+effects), `factors` (Markov networks as Bayesian ones), `interop` (networks of other packages). Files:
+`read_network` detects the format; `uai` and `uai_families`, `bif`, `hugin` and `xml_networks` each parse one, all but
+the last by `tokens`; `named_files` and `named_text` read evidence and queries by name.
+"""
 
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.bif import read_bif, write_bif

@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 from ethogram.models.arguments import refuse
 from ethogram.models.model_object import model_object, static_field
 
-__all__ = ["BayesNet"]
+__all__ = ["BayesNet", "network_by_name"]
 
 ROUNDING = 1e-6
 """Deviation of a row's sum from one beyond which there is a warning."""
@@ -237,6 +237,16 @@ class BayesNet:
             while site in self.names:
                 site += "_"
             numpyro.sample(site, dist.Unit(mass), obs=jnp.zeros((*jnp.shape(mass), 0)))
+
+
+def network_by_name(
+    states: Mapping[str, Sequence[str]], families: Mapping[str, tuple[Sequence[str], np.ndarray]]
+) -> BayesNet:
+    """The network of variables with these states, in this order, and of each one's parents and table."""
+    number = {name: i for i, name in enumerate(states)}
+    parents = tuple(tuple(number[parent] for parent in families[name][0]) for name in states)
+    tables = tuple(families[name][1] for name in states)
+    return BayesNet(tables, parents, names=tuple(states), state_names=tuple(map(tuple, states.values())))
 
 
 def _read_table(number: int, table: Any) -> np.ndarray:

@@ -7,15 +7,14 @@ row a parent configuration, with a ``default`` for missing ones. Properties and 
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import re
 from collections.abc import Iterator
 
 import numpy as np
 
-from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.tokens import MOST_AXES, MOST_CELLS, Tokens, errors_of, read_text, write_text
+from ethogram.models.networks.bayes_net import BayesNet, network_by_name
+from ethogram.models.networks.tokens import Tokens, errors_of, read_text, write_text
 
 __all__ = ["parse_bif", "read_bif", "write_bif"]
 
@@ -61,11 +60,8 @@ def parse_bif(path: str | os.PathLike, text: str) -> BayesNet:
     for name in states:
         if name not in tables:
             raise ValueError(f"{os.fspath(path)}: variable {name!r} has no probability block")
-    number = {name: i for i, name in enumerate(states)}
-    parents_of = tuple(tuple(number[parent] for parent in tables[name][0]) for name in states)
-    whole = tuple(tables[name][1] for name in states)
     with errors_of(path):
-        return BayesNet(whole, parents_of, names=tuple(states), state_names=tuple(states.values()))
+        return network_by_name(states, tables)
 
 
 def write_bif(path: str | os.PathLike, network: BayesNet) -> None:
@@ -167,9 +163,7 @@ class _Parser(Tokens):
         shape = tuple(len(states[each]) for each in (*parents, name))
         if len(set(parents)) < len(parents) or name in parents:
             raise self.error(f"a parent of {name!r} is repeated, or is its own")
-        if len(shape) > MOST_AXES or math.prod(shape) > MOST_CELLS:
-            cells = f"{math.prod(shape)} entries of {len(shape)} variables"
-            raise self.error(f"the table of {name!r} would have {cells}, more than is read")
+        self.guard_table(name, shape)
         table, filled = np.zeros(shape), np.zeros(shape[:-1], bool)
         default = None
         self.expect("{")

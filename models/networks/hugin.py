@@ -12,8 +12,8 @@ import re
 
 import numpy as np
 
-from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.tokens import MOST_AXES, MOST_CELLS, Tokens, errors_of
+from ethogram.models.networks.bayes_net import BayesNet, network_by_name
+from ethogram.models.networks.tokens import Tokens, errors_of
 
 __all__ = ["is_net", "parse_net"]
 
@@ -74,11 +74,8 @@ def parse_net(path: str | os.PathLike, text: str) -> BayesNet:
     for name in states:
         if name not in tables:
             raise ValueError(f"{os.fspath(path)}: node {name!r} has no potential")
-    number = {name: i for i, name in enumerate(states)}
-    parents_of = tuple(tuple(number[parent] for parent in tables[name][0]) for name in states)
-    whole = tuple(tables[name][1] for name in states)
     with errors_of(path):
-        return BayesNet(whole, parents_of, names=tuple(states), state_names=tuple(states.values()))
+        return network_by_name(states, tables)
 
 
 class _Parser(Tokens):
@@ -150,9 +147,7 @@ class _Parser(Tokens):
         if len({name, *parents}) <= len(parents):
             raise self.error(f"a parent of {name!r} is repeated, or is its own")
         shape = tuple(len(states[each]) for each in (*parents, name))
-        if len(shape) > MOST_AXES or math.prod(shape) > MOST_CELLS:
-            cells = f"{math.prod(shape)} entries of {len(shape)} variables"
-            raise self.error(f"the table of {name!r} would have {cells}, more than is read")
+        self.guard_table(name, shape)
         self.expect("{")
         found = self.attributes()
         end, self.place = self.place, found.get("data", self.place)

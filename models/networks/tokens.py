@@ -20,6 +20,7 @@ __all__ = [
     "Tokens",
     "decoded",
     "errors_of",
+    "is_number",
     "read_bytes",
     "read_text",
     "write_text",
@@ -107,7 +108,7 @@ class Tokens:
     def real(self, what: str) -> float:
         """The next token as a finite, nonnegative number."""
         word = self.take(what)
-        if not _is_number(word):
+        if not is_number(word):
             raise self.error(f"expected {what}, found {word!r}")
         number = float(word)
         if not 0 <= number < math.inf:
@@ -126,7 +127,7 @@ class Tokens:
         except ValueError:
             plain = False
         if not plain:
-            self.place += next(i for i, word in enumerate(words) if not _is_number(word)) + 1
+            self.place += next(i for i, word in enumerate(words) if not is_number(word)) + 1
             raise self.error(f"expected a number in {what}, found {self.words[self.place - 1]!r}")
         wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
         if len(wrong):
@@ -134,6 +135,12 @@ class Tokens:
             raise self.error(f"{what} has the entry {words[wrong[0]]}: it must be finite and nonnegative")
         self.place += count
         return numbers
+
+    def guard_table(self, name: str, shape: tuple[int, ...]) -> None:
+        """ValueError unless the table of a variable has few enough axes and entries to be read."""
+        if len(shape) > MOST_AXES or math.prod(shape) > MOST_CELLS:
+            cells = f"{math.prod(shape)} entries of {len(shape)} variables"
+            raise self.error(f"the table of {name!r} would have {cells}, more than is read")
 
     def end(self) -> None:
         """ValueError unless all tokens are taken."""
@@ -147,7 +154,8 @@ def _is_plain(word: str) -> bool:
     return word.isascii() and "_" not in word
 
 
-def _is_number(word: str) -> bool:
+def is_number(word: str) -> bool:
+    """Whether a word is a number of the formats, which may be infinite."""
     try:
         float(word)
     except ValueError:

@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.tokens import MOST_AXES, MOST_CELLS, errors_of
+from ethogram.models.networks.bayes_net import BayesNet, network_by_name
+from ethogram.models.networks.tokens import MOST_AXES, MOST_CELLS, errors_of, is_number
 
 __all__ = ["is_xml", "parse_xml"]
 
@@ -111,27 +111,24 @@ def _text(element: ElementTree.Element | None) -> str:
 def _network(families: list[Family], backwards: bool) -> BayesNet:
     if not families:
         raise ValueError("no variable is declared")
-    number = {family.name: i for i, family in enumerate(families)}
-    if len(number) < len(families):
+    states_of = {family.name: family.states for family in families}
+    if len(states_of) < len(families):
         raise ValueError("two variables have one name")
-    sizes = [len(family.states) for family in families]
     for name, states, parents, _ in families:
         if not name or not states:
             raise ValueError(f"variable {name!r} has no {'states' if name else 'name'}")
-        unknown = next((parent for parent in parents if parent not in number), None)
+        unknown = next((parent for parent in parents if parent not in states_of), None)
         if unknown is not None:
             raise ValueError(f"variable {unknown!r}, a parent of {name!r}, has not been declared")
         if len({name, *parents}) <= len(parents):
             raise ValueError(f"a parent of {name!r} is repeated, or is its own")
-    parents_of = tuple(tuple(number[parent] for parent in family.parents) for family in families)
-    tables = []
-    for (name, states, _, words), given in zip(families, parents_of, strict=True):
-        shape = [sizes[parent] for parent in (reversed(given) if backwards else given)]
+    tables = {}
+    for name, states, parents, words in families:
+        shape = [len(states_of[parent]) for parent in (reversed(parents) if backwards else parents)]
         table = _table(name, words, (*shape, len(states)))
-        axes = (*reversed(range(len(given))), len(given))
-        tables.append(table.transpose(axes) if backwards else table)
-    names, states_of = tuple(number), tuple(tuple(family.states) for family in families)
-    return BayesNet(tuple(tables), parents_of, names=names, state_names=states_of)
+        axes = (*reversed(range(len(parents))), len(parents))
+        tables[name] = parents, table.transpose(axes) if backwards else table
+    return network_by_name(states_of, tables)
 
 
 def _table(name: str, words: list[str], shape: tuple[int, ...]) -> np.ndarray:
@@ -143,12 +140,8 @@ def _table(name: str, words: list[str], shape: tuple[int, ...]) -> np.ndarray:
     if len(words) != wanted:
         raise ValueError(f"the table of {name!r} has {len(words)} entries, and needs {wanted}")
     for word in words:
-        try:
-            number = float(word) if word.isascii() and "_" not in word else None
-        except ValueError:
-            number = None
-        if number is None:
+        if not is_number(word):
             raise ValueError(f"expected a number in the table of {name!r}, found {word!r}")
-        if not 0 <= number < math.inf:
+        if not 0 <= float(word) < math.inf:
             raise ValueError(f"the table of {name!r} has the entry {word}: it must be finite and nonnegative")
     return np.array(words, np.float64).reshape(shape)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
+import jax
 import pytest
 
 from benchmarks.papers import mmap_bounds, mmap_fuzz
+from ethogram.inference.networks.solve_mmap import solve_mmap
 
 
 def settings(**changes):
@@ -20,6 +22,20 @@ def test_random_queries_have_no_false_bound_or_proof(first):
     assert not [verdict for verdict in verdicts if verdict.faults]
     assert all(verdict.closed for verdict in verdicts)
     assert sum(verdict.steps > 0 for verdict in verdicts) > 80
+
+
+@pytest.mark.parametrize("seed", [9, 12, 269])
+def test_estimates_lie_between_certified_bounds(seed):
+    query = mmap_fuzz.draw_query(seed)
+    table = mmap_fuzz.log_table(query)
+    found = solve_mmap(
+        jax.random.key(seed), query, time_limit=60.0, max_steps=4, most_cells=(1, 2, 4)[seed % 4]
+    )
+    own = table[tuple(found.states)]
+    assert found.kind == "estimate"
+    assert found.lower_bound <= found.log_probability <= found.upper_bound
+    assert found.lower_bound <= own + 1e-9 and table.max() <= found.upper_bound + 1e-9
+    assert not found.proved_optimal or own >= table.max() - 1e-9
 
 
 def test_false_proofs_would_be_seen(monkeypatch):

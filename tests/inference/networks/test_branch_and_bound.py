@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,11 @@ from ethogram.inference.networks import branch_and_bound
 from ethogram.inference.networks.branch_and_bound import BranchAndBound
 from ethogram.inference.networks.component_sums import component_sums
 from ethogram.inference.networks.elimination import independent_parts
+from ethogram.inference.networks.incumbent import Clock
 from ethogram.inference.networks.mini_bucket_plan import bounded_order
+from ethogram.inference.networks.staged_search import StagedSearch
 from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets
-from ethogram.inference.networks.zero_propagation import Factor
+from ethogram.inference.networks.zero_propagation import Factor, propagate_zeros
 
 
 def drawn(seed):
@@ -97,6 +101,30 @@ def test_values_never_rise_on_the_way_and_end_in_the_exact_one(seed):
                 f = after
         truth = table[tuple(places[v] for v in maximised)]
         assert f[0] == (truth if np.isinf(truth) else pytest.approx(truth, abs=1e-9))
+
+
+def test_tolerances_of_many_parts_do_not_add_up():
+    chance = np.array([0.5 - 2e-10, 0.5 + 2e-10])  # 8e-10 nats apart
+    factors = [Factor((coin,), chance) for coin in range(40)]
+    search = StagedSearch(propagate_zeros(factors), range(40), Clock(None), 2**10)
+    search.offer(dict.fromkeys(range(40), 0))
+    while not search.closed:
+        search.step()
+    assert search.value == pytest.approx(40 * np.log(chance[1]), abs=1e-9)
+    assert search.news() == dict.fromkeys(range(40), 1)
+
+
+@pytest.mark.parametrize("seed", [46, 99, 162])  # of which some depth has the sums of two components
+def test_a_search_stopped_between_two_sums_goes_on(seed):
+    factors, sizes, maximised = drawn(seed)
+    truth = float(enumerated(factors, sizes, maximised).max())
+    search = searched(factors, sizes, maximised, 6, 1 + 2 * (seed % 2))
+    assert any(len(closing) > 1 for closing in search.closing)
+    stops = itertools.cycle([False, True])
+    while not search.closed:
+        search.advance(stops.__next__)
+        assert search.upper_bound >= truth - 1e-9
+    assert search.value == pytest.approx(truth, abs=1e-9)
 
 
 def test_with_little_memory_the_deepest_go_first(monkeypatch):

@@ -12,7 +12,7 @@ from ethogram.inference.networks.ancestral_draws import draw_states
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.certified_answers import CertifiedAnswers, cutset
 from ethogram.inference.networks.incumbent import Clock, Incumbent
-from ethogram.inference.networks.methods import Task
+from ethogram.inference.networks.method import Task
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import ethogram
 from ethogram.inference.export import to_arviz
-from ethogram.inference.networks import elimination, hybrid, incumbent, methods, zero_propagation
+from ethogram.inference.networks import elimination, hybrid, incumbent, smoothed_methods, zero_propagation
 from ethogram.inference.networks.ags import Vertices, ascend
 from ethogram.inference.networks.best_assignments import best_assignments, single_flips
 from ethogram.inference.networks.elimination import WidthError, exact_log_probability
@@ -153,7 +153,7 @@ def test_an_ascent_is_stopped_at_its_time_limit(ticking, monkeypatch, drawn):
             if stop(Vertices(states, np.zeros(1), step, 0)):
                 return
 
-    monkeypatch.setattr(methods, "ascend", ascent)
+    monkeypatch.setattr(smoothed_methods, "ascend", ascent)
     found = solve_mmap(jax.random.key(0), query, "ags", time_limit=1.0)
     assert 10 <= len(heard) < 110
     np.testing.assert_array_equal(found.states, states[0])
@@ -351,6 +351,19 @@ def test_estimates_give_way_to_finite_answers_alone():
     assert best.offer([0], -12.0, "exact")
     assert not best.offer([1], -3.0, "estimate")
     assert [point.log_probability for point in best.trace] == [-9.0, -12.0]
+
+
+def test_a_certificate_does_not_outlive_the_assignment_that_it_is_of():
+    def interrupt(point):
+        if point.kind == "exact":
+            raise KeyboardInterrupt
+
+    network = BayesNet((np.array([0.5, 0.5]),), ((),))
+    best = Incumbent(MarginalMAP(network, {}, [0]), Clock(None), interrupt)
+    best.replace([0], -9.0, "estimate", "a sample", -9.0)
+    with pytest.raises(KeyboardInterrupt):
+        best.offer([1], -12.0, "exact")
+    assert best.lower_bound == best.log_probability == -12.0
 
 
 def test_impossible_evidence_that_propagation_misses_is_an_error_too():

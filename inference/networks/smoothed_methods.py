@@ -1,0 +1,69 @@
+"""Methods of `solve_mmap` on smoothed tables: AGS and mixed-product belief propagation, as its paper compares them.
+
+Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP", sections 3 and 5.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+from ethogram.inference.networks.ags import Vertices, ascend
+from ethogram.inference.networks.ancestral_draws import draw_states, generator
+from ethogram.inference.networks.incumbent import until
+from ethogram.inference.networks.method import Task, score_states
+from ethogram.inference.networks.mixed_product import READINGS, mixed_product, smoothed_tables
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.marginal_map import MarginalMAP
+
+__all__ = ["ASCENTS", "ags", "mpbp", "mpbp_cavity", "smoothed_score"]
+
+ASCENTS = 16
+"""Climbs at a time."""
+
+
+def ags(task: Task) -> None:
+    """AGS: the vertex of the largest surrogate on smoothed tables; its probability scores it and never chooses it."""
+    found: list[Vertices] = []
+    key, query, clock = task.key, task.query, task.incumbent.clock
+    margin, steps = 0.02 * min(clock.left(), 5.0), 10**9 if task.max_steps is None else task.max_steps
+
+    def stop(vertices: Vertices) -> bool:
+        found[:] = [vertices]
+        return clock.left() <= margin
+
+    def climb() -> None:
+        tables = smoothed_tables(query.network)
+        ascend(key, query, optimizer="paper", num_restarts=ASCENTS, max_steps=steps, tables=tables, stop=stop)
+
+    try:
+        until(climb, clock)
+    finally:
+        if found:
+            task.offer(found[0].states[0], "gradient ascent")
+        else:
+            drawn = task.chosen(draw_states(generator(key), query))
+            task.offer(drawn, "ancestral sample: the ascent was still compiling")
+
+
+def _mixed(reading: str, task: Task) -> None:
+    """Mixed-product belief propagation on smoothed tables."""
+    tables, stop = smoothed_tables(task.query.network), task.incumbent.clock.over
+    sweeps = task.max_steps or 1000
+    found = mixed_product(task.query, reading=reading, tables=tables, max_sweeps=sweeps, stop=stop)
+    task.offer(found.states, "mixed-product belief propagation")
+
+
+mpbp, mpbp_cavity = (functools.partial(_mixed, reading) for reading in READINGS)
+
+
+def smoothed_score(query: MarginalMAP, states: Any, most_cells: int) -> float:
+    """Log probability of an assignment in the network whose zeros are 1e-4, as the paper reports it."""
+    network = query.network
+    tables = smoothed_tables(network)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the network itself has warned of its rows
+        smooth = BayesNet(tables, network.parents, network.names, None, network.log_constant)
+    given = dict(query.observed) | dict(query.soft)
+    return score_states(MarginalMAP(smooth, given, query.map_variables), states, most_cells)[0]
