@@ -27,14 +27,14 @@ import ethogram
 from ethogram.domains import diagnosis, objectworld
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
+if QUICK:  # most of the time is compiling
+    jax.config.update("jax_disable_most_optimizations", True)
 SAMPLING = {
-    "num_warmup": 100 if QUICK else 500,
-    "num_samples": 150 if QUICK else 1000,
+    "num_warmup": 80 if QUICK else 500,
+    "num_samples": 120 if QUICK else 1000,
     "num_chains": 2,
     "progress_bar": False,
 }
-
-
 plt.rcParams["figure.dpi"] = 90
 
 # %% [markdown]
@@ -77,7 +77,7 @@ intents = {
     f"up to {count}": ethogram.fit(
         jax.random.key(5), ethogram.AgentMarkov(4, 2, truncation=count), train, progress_bar=False
     )
-    for count in (1, 2, 4)
+    for count in ((1, 2) if QUICK else (1, 2, 4))
 }
 found = ethogram.compare(intents, new)
 print(found)
@@ -119,8 +119,10 @@ paths, fresh = (objectworld.simulate(jax.random.key(seed), world, 16) for seed i
 features = world.features[:, world.features.std(axis=0) > 0]  # distances to objects of colours that there are
 explained = ethogram.GPIRL(world.mdp, features)
 rewards = {
-    name: ethogram.fit(jax.random.key(9), explained, paths, name, progress_bar=False)
-    for name in ("natural_gradient", "laplace")
+    "natural_gradient": ethogram.fit(
+        jax.random.key(9), explained, paths, num_steps=60 if QUICK else 300, progress_bar=False
+    ),
+    "laplace": ethogram.fit(jax.random.key(9), explained, paths, "laplace", progress_bar=False),
 }
 found = ethogram.compare(rewards, fresh)
 print(found)
@@ -135,7 +137,7 @@ plt.show()
 # %%
 query = diagnosis.heating_query()
 answers = {
-    name: ethogram.fit(jax.random.key(10), query, method=name, time_limit=2.0)
+    name: ethogram.fit(jax.random.key(10), query, method=name, time_limit=0.5 if QUICK else 2.0)
     for name in ("hybrid", "ags", "sequential")
 }
 found = ethogram.compare(answers)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories
@@ -35,9 +36,13 @@ def write_report(fit: Any, path: Path) -> Path:
     """The page of a fit, written to `path`."""
     import ethogram
 
+    storage.require_folder(path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         table = fit.summary()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the notes have them
+        picture = _picture(fit)
     notes = [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
     name = type(fit.model).__name__
     shown = table if len(table) <= MOST_ROWS else table.head(MOST_ROWS)
@@ -48,7 +53,7 @@ def write_report(fit: Any, path: Path) -> Path:
         _paragraph(_about_data(fit.data)),
         _paragraph(_about_fit(fit)),
         *[f'<p class="note">{html.escape(note)}</p>' for note in notes],
-        f'<img alt="the fit" src="data:image/png;base64,{_picture(fit)}">',
+        f'<img alt="the fit" src="data:image/png;base64,{picture}">',
         f"<h2>Estimates</h2>{numbers}",
         _paragraph(f"{left} more rows: fit.summary() has them all.") if left else "",
         f"<h2>The same in Python</h2><pre>{html.escape(_code(fit))}</pre>",
