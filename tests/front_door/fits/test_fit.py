@@ -14,6 +14,7 @@ from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group
 from ethogram.inference import storage
 from ethogram.inference.conjugate import heldout_log_likelihood
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Metadata
 from ethogram.models.mdps import MDP
 
@@ -130,6 +131,11 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     from matplotlib.figure import Figure
 
     assert len(found.plot(Figure()).axes) >= 2
+    drawn = found.draws()
+    sites = {**drawn.sites, "sticks": np.full((1, 1000, 2), 0.5)}  # which samplers have beside those of q
+    sampled = SampledPosterior(drawn.model, sites, {})
+    other = Fit(model, data, "nuts", "", sampled, 1.0, jax.random.key(7))
+    assert len(ethogram.compare({"cavi": found, "nuts": other}).disagreements) == 0
     new = data.take([1])
     assert found.score(new).entries[0] == pytest.approx(found.score().entries[1], abs=1e-3)
     np.testing.assert_allclose(found.predict(new)[0, :2], found.predict()[1, :2], atol=1e-4)
