@@ -76,6 +76,15 @@ def test_states_and_forecasts_of_roles(roles, role_data):
     np.testing.assert_allclose(ahead.probability.sum(-1), 1, atol=1e-5)
 
 
+def test_roles_without_ellipses_show_the_elbo(role_data):
+    """Mixtures have a mean and a covariance a component, not a role."""
+    from matplotlib.figure import Figure
+
+    model = ethogram.RoleHMM(2, ethogram.GaussianMixtureEmission(2, 2))
+    found = fits.fit(jax.random.key(8), model, role_data[1], num_steps=1, restarts=1, **QUIET)
+    assert found.plot(Figure()).axes[0].get_title() == "ELBO of the restarts"
+
+
 def test_a_score_is_the_log_of_the_mean_density(roles, role_data):
     """By enumeration of draws; near the plug-in score where the posterior is narrow."""
     data = role_data[1]
