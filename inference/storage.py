@@ -24,7 +24,7 @@ from numpyro.distributions import Distribution
 
 from ethogram.inference.saved_classes import ADDED_LATER, PACKAGE, find_class, find_distribution, tag_of
 
-__all__ = ["fingerprint", "read", "write"]
+__all__ = ["fingerprint", "read", "require_folder", "write"]
 
 FORMAT = "ethogram 1"
 
@@ -32,8 +32,9 @@ FORMAT = "ethogram 1"
 def write(path: str | os.PathLike, content: Any) -> None:
     """Write nested dicts, lists, numbers, strings, arrays, keys and this package's objects to a file.
 
-    A TypeError if something else is in it: it could not be read back.
+    A TypeError if something else is in it: it could not be read back; a FileNotFoundError if the folder is missing.
     """
+    require_folder(path)
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps({"format": FORMAT, "content": _encode(content, arrays, own_only=True)})
     path = os.fspath(path)
@@ -48,6 +49,15 @@ def write(path: str | os.PathLike, content: Any) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def require_folder(path: str | os.PathLike) -> None:
+    """Raise FileNotFoundError unless the folder that a file is to be written to exists."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(
+            f"{folder} is no folder: make it before {os.path.basename(path)} is written to it"
+        )
 
 
 def read(path: str | os.PathLike) -> Any:

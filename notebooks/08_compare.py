@@ -27,14 +27,17 @@ import ethogram
 from ethogram.domains import diagnosis, objectworld
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
+if QUICK:  # most of the time is compiling
+    jax.config.update("jax_disable_most_optimizations", True)
+    if (0, 9) <= jax.version.__version_info__ < (0, 13):  # XLA ends a process that has flags it does not know
+        slow = ("use_fusion_emitters", "enable_concurrency_optimized_scheduler")
+        os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_cpu_{part}=false" for part in slow))
 SAMPLING = {
-    "num_warmup": 100 if QUICK else 500,
-    "num_samples": 150 if QUICK else 1000,
+    "num_warmup": 80 if QUICK else 500,
+    "num_samples": 120 if QUICK else 1000,
     "num_chains": 2,
     "progress_bar": False,
 }
-
-
 plt.rcParams["figure.dpi"] = 90
 
 # %% [markdown]
@@ -44,9 +47,16 @@ plt.rcParams["figure.dpi"] = 90
 # narrow where roles are uncertain; NUTS sums the roles out.
 
 # %%
+random = np.random.default_rng(3)
+speeds = []
+for _ in range(12):
+    role = np.cumsum(random.random(25) < 0.15) % 2  # foraging, or resting
+    speeds.append(np.where(role == 0, random.normal(1.0, 1.4, 25), random.normal(0.0, 0.4, 25)))
+recorded = ethogram.Trajectories.from_list(
+    speeds, metadata=ethogram.Metadata(feature_names=["speed"], feature_units=["m/s"])
+)
+train, new = recorded.split(jax.random.key(1), by="sequence", test_fraction=0.25)
 model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1, mean=0.0, strength=0.2))
-simulated = model.simulate(jax.random.key(3), num_groups=12, lengths=25)
-train, new = simulated.data.split(jax.random.key(1), by="group", test_fraction=0.25)
 roles = {
     "cavi": ethogram.fit(jax.random.key(2), model, train, progress_bar=False),
     "nuts": ethogram.fit(jax.random.key(2), model, train, "nuts", **SAMPLING),
@@ -62,7 +72,6 @@ plt.show()
 # Models of different size do not have the same parameters: they compare by the density of data that they have not seen.
 
 # %%
-random = np.random.default_rng(0)
 states = [random.integers(0, 4, 40) for _ in range(12)]
 preferred = np.array([[0, 0, 1, 1], [1, 1, 0, 0]])  # what each of two intents does in a state
 actions = []
@@ -77,7 +86,7 @@ intents = {
     f"up to {count}": ethogram.fit(
         jax.random.key(5), ethogram.AgentMarkov(4, 2, truncation=count), train, progress_bar=False
     )
-    for count in (1, 2, 4)
+    for count in ((1, 2) if QUICK else (1, 2, 4))
 }
 found = ethogram.compare(intents, new)
 print(found)
@@ -119,8 +128,10 @@ paths, fresh = (objectworld.simulate(jax.random.key(seed), world, 16) for seed i
 features = world.features[:, world.features.std(axis=0) > 0]  # distances to objects of colours that there are
 explained = ethogram.GPIRL(world.mdp, features)
 rewards = {
-    name: ethogram.fit(jax.random.key(9), explained, paths, name, progress_bar=False)
-    for name in ("natural_gradient", "laplace")
+    "natural_gradient": ethogram.fit(
+        jax.random.key(9), explained, paths, num_steps=20 if QUICK else 300, progress_bar=False
+    ),
+    "laplace": ethogram.fit(jax.random.key(9), explained, paths, "laplace", progress_bar=False),
 }
 found = ethogram.compare(rewards, fresh)
 print(found)
@@ -135,7 +146,7 @@ plt.show()
 # %%
 query = diagnosis.heating_query()
 answers = {
-    name: ethogram.fit(jax.random.key(10), query, method=name, time_limit=2.0)
+    name: ethogram.fit(jax.random.key(10), query, method=name, time_limit=0.5 if QUICK else 2.0)
     for name in ("hybrid", "ags", "sequential")
 }
 found = ethogram.compare(answers)

@@ -107,7 +107,10 @@ class Pointwise:
                 f"align needs state probabilities, but {type(self.example).__name__}, the observations of "
                 f"{type(self.model).__name__}, has no method smooth: leave align out"
             )
-        overlap = self._over_draws("align", _overlap, self.draws, self.value, reference)
+        shared = {
+            name: self.draws[name] for name in reference
+        }  # without sticks, say, which only samplers have
+        overlap = self._over_draws("align", _overlap, shared, self.value, reference)
         if not np.isfinite(overlap).all() or not overlap.any():
             raise ValueError(
                 "the data have probability zero under align: choose a reference under which they are possible"

@@ -294,12 +294,12 @@ def fold_axis(x: Array, axis_size: int, batched: bool) -> Array:
     """(mapped, chain, ...) as (mapped * chain, ...); what is not mapped is repeated."""
     if not batched:
         x = jnp.broadcast_to(x[None], (axis_size, *x.shape))
-    return x.reshape(-1, *x.shape[2:])
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 def unfold_axis(x: Array, axis_size: int) -> Array:
     """The inverse of :func:`fold_axis`."""
-    return x.reshape(axis_size, -1, *x.shape[1:])
+    return x.reshape(axis_size, x.shape[0] // axis_size, *x.shape[1:])
 
 
 def chunk_size(num_chains: int, num_sequences: int, num_steps: int, num_states: int) -> int:

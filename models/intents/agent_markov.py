@@ -36,6 +36,7 @@ from ethogram.models.arguments import is_concrete, read_reals, require, require_
 from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import trajectories
+from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.state_action_steps import AgentSteps, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import ConjugateBlock, DirichletCoordinates
@@ -308,13 +309,24 @@ class AgentMarkov(ConjugateModel):
         """Sites that :meth:`observation` reads: all but the sticks, which fixed weights and q lack."""
         return "weights", "initial", "transition", "policy"
 
-    def site_coords(self) -> dict[str, list[Any]]:
-        """Coordinates of the sites: pairs as ``"state,action"``, with ``"-"`` for a missing action."""
-        rows = self.rows_carried()
-        states, actions = np.divmod(np.asarray(rows.pairs), self.num_actions + 1)
-        named = [f"{s},{'-' if a == self.num_actions else a}" for s, a in zip(states, actions, strict=True)]
-        spare = [f"spare {number}" for number in range(rows.num_rows - len(named))]
-        return {"pair": named + spare, "visited_state": np.asarray(rows.states).tolist()}
+    def site_layout(self, data: Any) -> tuple[dict[str, tuple[str, ...]], dict[str, list[Any]]]:
+        """Dims, and coordinates by the names of states and actions that data have, or by numbers.
+
+        Pairs are ``"state,action"``, with ``"-"`` for a missing action.
+        """
+        rows, names = self.rows_carried(), Metadata() if data is None else data.metadata
+        states: list[Any] = list(range(self.num_states))
+        actions: list[Any] = list(range(self.num_actions))
+        if names.state_names is not None and len(names.state_names) == len(states):
+            states = list(names.state_names)
+        coords: dict[str, list[Any]] = {}
+        if names.action_names is not None and len(names.action_names) == len(actions):
+            coords["action"] = actions = list(names.action_names)
+        before, taken = np.divmod(np.asarray(rows.pairs), self.num_actions + 1)
+        pairs = [f"{states[s]},{[*actions, '-'][a]}" for s, a in zip(before, taken, strict=True)]
+        spare = [f"spare {number}" for number in range(rows.num_rows - len(pairs))]
+        coords |= {"pair": pairs + spare, "visited_state": [states[s] for s in np.asarray(rows.states)]}
+        return self.site_dims(), coords
 
     def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` keeps states, lengths and stay labels, and samples the actions.

@@ -343,10 +343,13 @@ class GPIRL(Exportable):
             "reward": reward, "centred_reward": reward, "values": ("state",), "policy": pair,
             "demonstrations": ("trajectory", "time", "part") if isinstance(data, Trajectories) else pair,
         }  # fmt: skip
+        coords: dict[str, Any] = {"part": ["state", "action"]}
         if num_experts(data) is not None:
             own = ("u_white", "u", "reward_white", "reward", "centred_reward", "values", "policy")
             dims |= {name: ("expert", *dims[name]) for name in own}
-        coords: dict[str, Any] = {"part": ["state", "action"]}
+            names = data.metadata.subject_names
+            if names is not None and len(names) == num_experts(data):
+                coords["expert"] = list(names)
         for dim in pair:
             names = getattr(self.mdp, f"{dim}_names", None)
             if names is not None:

@@ -13,8 +13,9 @@ from ethogram.fits.disagreement import Moments, disagreements, moments
 from ethogram.fits.estimates import entries_of
 from ethogram.fits.fit_object import Fit, Score
 from ethogram.inference import storage
-from ethogram.inference.convergence import convergence
+from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
+from ethogram.inference.rewards import RewardFit
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.conjugate_model import ConjugateModel
 
@@ -27,6 +28,9 @@ VARIATIONAL = (
     "weight, so it is not asked. Read the scores, and where the fits disagree."
 )
 TRAINING = "The scores are on the data of the fits and favour large models: give data= that no fit has seen."
+OTHER_ENTRIES = (
+    "az.compare is not asked: some models score the sequences of a group jointly, others one by one."
+)
 LOO = (
     "az.compare ranks by leave-one-out scores of the data of the fits. It may be used between models that were all "
     "sampled, where its warnings and Pareto k are good; the scores on new data come first."
@@ -112,7 +116,10 @@ def compare(fits: Mapping[str, Fit], data: Any = None) -> Comparison:
         if not same:
             raise ValueError("fits answer different queries: compare answers to one")
         return _answers(fits)
-    return _algorithms(fits, data) if same else _models(fits, data)
+    several = (
+        sum(each.has_draws for each in fits.values()) > 1
+    )  # the linear baseline has none: only its score compares
+    return _algorithms(fits, data) if same and several else _models(fits, data)
 
 
 def _bare(data: Any) -> Any:
@@ -130,6 +137,9 @@ def _answers(fits: Mapping[str, Fit]) -> Comparison:
         {field: [getattr(results[name], field) for name in order] for field in fields}, index=order
     )
     best = results[order[0]]
+    if best.assignment is None:
+        words = f"No method found an assignment: the log probability is at most {_least_bound(results):.4f}."
+        return Comparison("answers", table, None, None, None, words, None, fits)
     equal = [
         name for name in order if np.isclose(results[name].log_probability, best.log_probability, atol=1e-9)
     ]
@@ -138,9 +148,13 @@ def _answers(fits: Mapping[str, Fit]) -> Comparison:
     words += (
         f" It is proved optimal by {proof}."
         if proof
-        else f" No bound proves it: at most {best.upper_bound:.4f}."
+        else f" No bound proves it: at most {_least_bound(results):.4f} is possible."
     )
     return Comparison("answers", table, None, None, None, words, None, fits)
+
+
+def _least_bound(results: Mapping[str, Any]) -> float:
+    return min(each.upper_bound for each in results.values())
 
 
 def _scored(fits: Mapping[str, Fit], data: Any) -> tuple[dict[str, Score], Any, list[str]]:
@@ -153,9 +167,16 @@ def _scored(fits: Mapping[str, Fit], data: Any) -> tuple[dict[str, Score], Any, 
     rows = []
     for name in order:
         found = scores[name]
-        gaps = found.entries - best.entries
-        rest = gaps - gaps.sum() / best.counts.sum() * best.counts
-        error = rest.std(ddof=1) * np.sqrt(len(rest)) / best.counts.sum() if len(rest) > 1 else np.nan
+        if found.entries.shape != best.entries.shape:
+            raise ValueError(
+                f"{name} scores {len(found.entries)} entries of the data and {order[0]} {len(best.entries)}: fits "
+                "compare where they score the same"
+            )
+        with np.errstate(invalid="ignore"):
+            gaps = found.entries - best.entries
+            rest = gaps - gaps.sum() / best.counts.sum() * best.counts
+        known = len(rest) > 1 and np.isfinite(rest).all()  # impossible data have no error
+        error = rest.std(ddof=1) * np.sqrt(len(rest)) / best.counts.sum() if known else np.nan
         rows.append(
             {
                 f"log density per {found.unit}": found.mean,
@@ -178,8 +199,8 @@ def _models(fits: Mapping[str, Fit], data: Any) -> Comparison:
     loo = None
     if all(isinstance(each.result, SampledPosterior) for each in fits.values()):
         loo = _loo(fits)
-        notes.append(LOO)
-    else:
+        notes.append(OTHER_ENTRIES if loo is None else LOO)
+    elif any(isinstance(each.result, ConjugateResult | RewardFit) for each in fits.values()):
         notes.append(VARIATIONAL)
     return Comparison("models", table, None, None, loo, " ".join(notes), None, fits)
 
@@ -192,25 +213,25 @@ def _loo(fits: Mapping[str, Fit]) -> Any:
     trees = {
         name: each.to_arviz(log_likelihood="sequence", progress_bar=False) for name, each in fits.items()
     }
-    return arviz.compare(trees)
+    entries = {
+        values.shape[2:] for each in trees.values() for values in each.log_likelihood.data_vars.values()
+    }
+    return arviz.compare(trees) if len(entries) == 1 else None
 
 
 def _algorithms(fits: Mapping[str, Fit], data: Any) -> Comparison:
     import pandas
 
     drawn = {name: each for name, each in fits.items() if each.has_draws}
-    if len(drawn) < 2:
-        raise ValueError(
-            "fewer than two of the fits have draws to compare: others are single answers, see fit.score"
-        )
     names, draws = _entries(drawn)
     found: dict[str, Moments] = {}
     for name, each in drawn.items():
-        sampled = isinstance(each.result, SampledPosterior)
-        found[name] = moments(draws[name], convergence(draws[name]).ess if sampled else None)
+        found[name] = moments(draws[name], isinstance(each.result, SampledPosterior))
     _, table, _ = _scored(fits, data)
     rate = {
-        name: each.ess[each.sd > 0].min(initial=np.inf) / fits[name].seconds for name, each in found.items()
+        name: each.ess[each.sd > 0].min() / fits[name].seconds
+        for name, each in found.items()
+        if not each.single
     }
     table["ess per second"] = pandas.Series(rate)
     columns: dict[Any, np.ndarray] = {}
@@ -255,14 +276,24 @@ def _in_words(
     apart: np.ndarray,
 ) -> str:
     count = int(apart.sum())
+    alone = [name for name in (one, other) if found[name].single]
+    note = f" {' and '.join(alone)} without a spread, of which only the place is compared." if alone else ""
+    note = note.replace(" without", " are answers without" if len(alone) > 1 else " is one answer without")
     if not count:
-        return f"{one} and {other} agree within Monte Carlo error in all {len(names)} estimates."
+        return f"{one} and {other} agree within Monte Carlo error in all {len(names)} estimates.{note}"
     at = int(np.argmax(np.where(apart, np.abs(shift), -1)))
+    both = (found[one].sd > 0) & (found[other].sd > 0)
+    spreads = (
+        ""
+        if alone or not both.any()
+        else (
+            f" The standard deviations of {one} are {np.median(ratio[both]):.2f} times those of {other} at the median."
+        )
+    )
     return (
         f"{one} and {other} disagree beyond Monte Carlo error in {count} of {len(names)} estimates; the largest shift "
         f"is that of {names[at]}, {found[one].mean[at]:.4g} against {found[other].mean[at]:.4g} ({abs(shift[at]):.2f} "
-        f"standard deviations). The standard deviations of {one} are {np.median(ratio):.2f} times those of {other} at "
-        "the median."
+        f"standard deviations).{spreads}{note}"
     )
 
 
@@ -270,12 +301,11 @@ def _entries(fits: Mapping[str, Fit]) -> tuple[list[str], dict[str, np.ndarray]]
     """Names that all fits have, and draws (chain, draw, entry) by fit, labels aligned to the first."""
     first = next(iter(fits.values()))
     options: dict[str, Any] = {}
-    if isinstance(first.model, ConjugateModel) and first.model.grouped_sequences(first.data) is None:
-        options["align"] = {
-            name: site.mean(0)
-            for name, site in flat_draws(first.draws().sites).items()
-            if np.isfinite(site).all()
-        }
+    if isinstance(first.model, ConjugateModel):
+        sites = flat_draws(first.draws().sites)
+        means = {name: site.mean(0) for name, site in sites.items()}
+        exist = all(np.isfinite(mean).all() for mean in means.values())
+        options["align"] = means if exist else {name: site[0] for name, site in sites.items()}
         options["progress_bar"] = False
     each = {name: entries_of(fit, **options) for name, fit in fits.items()}
     known, values = each[next(iter(each))]

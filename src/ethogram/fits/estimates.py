@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,14 @@ def _answer(fit: Any) -> Any:
 
     found = fit.result
     if hasattr(found, "reward"):
-        return pandas.DataFrame({"mean": np.asarray(found.reward).reshape(-1)})
+        reward = np.asarray(found.reward)
+        known = [getattr(fit.model.mdp, f"{axis}_names") for axis in ("state", "action")]
+        labels = [
+            range(count) if names is None else names
+            for count, names in zip(reward.shape, known, strict=False)
+        ]
+        index = [f"reward[{', '.join(map(str, place))}]" for place in itertools.product(*labels)]
+        return pandas.DataFrame({"mean": reward.reshape(-1)}, index=index)
     if found.assignment is None:
         return pandas.DataFrame({"state": []})
     return pandas.DataFrame({"state": list(found.assignment.values())}, index=list(found.assignment))

@@ -10,11 +10,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from ethogram.fits.new_data import by_group, require_alike
 from ethogram.fits.systems import system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import load_posterior
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
+from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
 from ethogram.plots.axes import figure_or_new
 
@@ -31,8 +33,9 @@ class Score(NamedTuple):
     total : sum over the entries, in nats.
     mean : per observed step or decision, in nats.
     se : standard error of `mean` over the entries, as a sample of all that might have been observed; NaN for one.
-    entries : (entry,) log predictive densities of the sequences, groups or decisions.
-    counts : (entry,) their observed steps; 1 for a decision.
+    entries : (entry,) log predictive densities of the groups, of the sequences where there are no groups, or of the
+        decisions, times their weights.
+    counts : (entry,) their observed steps; the weight of a decision.
     unit : ``"step"`` or ``"decision"``.
     """
 
@@ -79,6 +82,7 @@ class Fit:
         ------
         TypeError : the result has no draws.
         """
+        require_integer("num_draws", num_draws, 1)
         if not self.has_draws:
             raise TypeError(f"a fit by {self.method!r} is one answer and has no draws: read fit.result")
         return self.result.draws_for_export(self._key, num_draws)
@@ -148,7 +152,8 @@ class Fit:
         """Log predictive density of data: of new data, a held-out score by which models and algorithms compare.
 
         The density of an entry is averaged over draws of the parameters, so that it does not depend on labels.
-        Gelman, Hwang, Vehtari (2014), "Understanding predictive information criteria", section 2.2.
+        Sequences of a group count as one entry, whether the model couples them or not. Gelman, Hwang, Vehtari (2014),
+        "Understanding predictive information criteria", section 2.2.
 
         Parameters
         ----------
@@ -157,17 +162,21 @@ class Fit:
 
         Raises
         ------
-        TypeError : the result has no draws.
+        TypeError, ValueError : the result has no draws, or the data are of another kind than those of the fit, name
+            their features or states otherwise, or have no observed step.
         """
         from scipy.special import logsumexp
 
         given = self._data(data)
-        values, counts = self._system.log_densities(self, given, num_draws)
+        values, counts = by_group(given, *self._system.log_densities(self, given, num_draws))
+        if not counts.sum() > 0:
+            raise ValueError("data have no observed step or decision to score")
         entries = logsumexp(values, axis=0) - np.log(len(values))
         mean = float(entries.sum() / counts.sum())
         rest, many = entries - mean * counts, len(entries)
-        with np.errstate(invalid="ignore"):
-            error = float(rest.std(ddof=1) * np.sqrt(many) / counts.sum()) if many > 1 else float("nan")
+        error = float("nan")
+        if many > 1 and np.isfinite(rest).all():
+            error = float(rest.std(ddof=1) * np.sqrt(many) / counts.sum())
         unit = "step" if isinstance(given, Trajectories) else "decision"
         return Score(float(entries.sum()), mean, error, entries, counts, unit)
 
@@ -197,18 +206,31 @@ class Fit:
         return to_arviz(self.result, data, **{"key": self._key, **options})
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write model, data and result to one file, atomically; read it with ``ethogram.load``."""
+        """Write model, data and result to one file, atomically; read it with ``ethogram.load``.
+
+        Raises
+        ------
+        FileNotFoundError : there is no such folder.
+        """
         names = ("model", "data", "method", "why", "result", "seconds", "_key")
         storage.write(path, {"fit": {name.lstrip("_"): getattr(self, name) for name in names}})
 
     def report(self, path: str | os.PathLike) -> Path:
-        """Write a page of HTML that needs no other file: data, method, convergence, estimates, the picture."""
+        """Write a page of HTML that needs no other file: data, method, convergence, estimates, the picture.
+
+        Raises
+        ------
+        FileNotFoundError : there is no such folder.
+        """
         from ethogram.fits.report import write_report
 
         return write_report(self, Path(path))
 
     def _data(self, data: Any) -> Any:
-        return self.data if data is None else data
+        if data is None:
+            return self.data
+        require_alike(data, self.data, self.model)
+        return data
 
 
 def load(path: str | os.PathLike) -> Any:
@@ -222,7 +244,12 @@ def load(path: str | os.PathLike) -> Any:
     content = storage.read(path)
     if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
         return load_posterior(path)
-    try:
-        return Fit(**content["fit"])
-    except TypeError as error:
-        raise ValueError(f"{os.fspath(path)} holds no whole fit: {error}") from error
+    found = content["fit"]
+    kinds = {"method": str, "why": str, "seconds": float, "key": Array}
+    wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
+    missing = sorted(found.keys() ^ {*kinds, "model", "data", "result"}) or wrong
+    if missing:
+        raise ValueError(
+            f"{os.fspath(path)} cannot be read: {', '.join(missing)} of the fit is missing or wrong"
+        )
+    return Fit(**found)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ethogram.fits.role_fits import states_source
-from ethogram.fits.systems import System, draws_by_site, log_likelihood_of
+from ethogram.fits.systems import System, bound_model, draws_by_site, log_likelihood_of
 from ethogram.inference.intents import InferredIntents, infer_intents
 from ethogram.models.data import Trajectories
 from ethogram.plots import intents as plots
@@ -31,7 +31,8 @@ class IntentFits(System):
     def predict(
         self, fit: Any, data: Trajectories, settings: Mapping[str, int]
     ) -> Float[np.ndarray, "sequence time action"]:
-        model = fit.model.bound_to(data)
+        model = bound_model(fit)
+        model.check(data)
         value, draws = model.observed_value(data), draws_by_site(fit, NUM_DRAWS)
         count = len(next(iter(draws.values())))
         rows = np.unique(np.linspace(0, count - 1, NUM_DRAWS).round().astype(int))
@@ -47,7 +48,8 @@ class IntentFits(System):
         return np.mean([np.asarray(one) for one in each], axis=0)
 
     def log_densities(self, fit: Any, data: Trajectories, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
-        model = fit.model.bound_to(data)
+        model = bound_model(fit)
+        model.check(data)
         draw = {name: site[0] for name, site in draws_by_site(fit, 1).items()}
         known = np.asarray(model.observation(draw, data).informative(model.observed_value(data)))
         return log_likelihood_of(fit, data, num_draws), known.sum(1).astype(float)
@@ -61,6 +63,5 @@ class IntentFits(System):
             found.probability[longest, :length], left, change=found.change[longest, : length - 1]
         )
         left.set_title("intents along the longest trace")
-        inside = np.arange(found.probability.shape[1]) < np.asarray(fit.data.lengths)[:, None]
-        plots.intent_shares([each[keep] for each, keep in zip(found.probability, inside, strict=True)], right)
+        plots.intent_shares(found.probability, right)
         right.set_title("shares of the steps")

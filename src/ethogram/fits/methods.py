@@ -18,6 +18,7 @@ from ethogram.inference.networks.solve_mmap import METHODS as MMAP_METHODS
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.rewards import fit_max_entropy, fit_reward
 from ethogram.inference.sampled_posterior import SampledPosterior, sampled_posterior
+from ethogram.models.arguments import require_integer
 from ethogram.models.choices import NoisyMDP
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import Trajectories
@@ -84,6 +85,11 @@ def _sampled(kernel: Any, defaults: Mapping[str, Any]) -> Method:
         chosen = {**SAMPLING, **defaults, **settings}
         own = {name: value for name, value in chosen.items() if name not in SAMPLING}
         lengths = {name: value for name, value in chosen.items() if name in SAMPLING}
+        least = {"num_warmup": 0, "num_samples": 1, "num_chains": 1}
+        for name, smallest in least.items():
+            require_integer(name, lengths[name], smallest)
+        if isinstance(model, ConjugateModel):
+            model = model.bound_to(data)  # its rows are those of the draws, whatever data these score
         method = "vectorized" if lengths["num_chains"] > 1 else "sequential"
         mcmc = MCMC(kernel(model, **own), chain_method=method, **lengths)
         fields = ("potential_energy", "diverging", "num_steps", "accept_prob") if kernel is NUTS else ()
@@ -96,7 +102,7 @@ def _sampled(kernel: Any, defaults: Mapping[str, Any]) -> Method:
 def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
     """Draws of a model with hidden states, their labels matched to those of the draw of highest density."""
     model = found.model
-    if not isinstance(model, ConjugateModel) or model.grouped_sequences(data) is not None:
+    if not isinstance(model, ConjugateModel):
         return found
     best = np.unravel_index(np.argmax(found.statistics["lp"]), found.statistics["lp"].shape)
     reference = {name: site[best] for name, site in found.sites.items()}

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
 from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories
@@ -36,9 +37,13 @@ def write_report(fit: Any, path: Path, scores: ScoreCurve | None = None) -> Path
     """The page of a fit, written to `path`; with the held-out scores by which its size was picked, where given."""
     import ethogram
 
+    storage.require_folder(path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         table = fit.summary()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the notes have them
+        picture = _image("the fit", (11, 5), fit.plot)
     notes = [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
     name = type(fit.model).__name__
     shown = table if len(table) <= MOST_ROWS else table.head(MOST_ROWS)
@@ -49,7 +54,7 @@ def write_report(fit: Any, path: Path, scores: ScoreCurve | None = None) -> Path
         _paragraph(about_data(fit.data)),
         _paragraph(about_fit(fit)),
         *[f'<p class="note">{html.escape(note)}</p>' for note in notes],
-        _image("the fit", (11, 5), fit.plot),
+        picture,
         "" if scores is None else _about_size(scores),
         f"<h2>Estimates</h2>{numbers}",
         _paragraph(f"{left} more rows: fit.summary() has them all.") if left else "",

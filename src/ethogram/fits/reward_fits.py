@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpyro.distributions import Distribution
 
+from ethogram.fits.estimates import entries_of, estimates
 from ethogram.fits.systems import System, draws_by_site, log_likelihood_of
 from ethogram.inference.rewards import ThreePolicies, policies
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit
 from ethogram.models.data import Trajectories
+from ethogram.models.mdps.soft_policy import num_experts, read_demonstrations
 from ethogram.plots import rewards as plots
 
 __all__ = ["RewardFits"]
@@ -32,47 +34,67 @@ class RewardFits(System):
 
     def log_densities(self, fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
         counts = fit.model.counts(data)
+        experts, fitted = num_experts(data), num_experts(fit.data)
+        if (experts is None) != (fitted is None) or (experts or 0) > (fitted or 0):
+            raise ValueError(
+                f"data have {experts or 'no'} experts (subjects), and those of the fit {fitted or 'none'}: number the "
+                "subjects as in the fit, or leave them out of both"
+            )
         if isinstance(fit.result, MaxEntropyFit):
             with np.errstate(divide="ignore"):
                 log_policy = np.log(np.asarray(fit.result.policy, float))
             if isinstance(data, Trajectories):
-                states, actions = np.asarray(data.states), np.asarray(data.actions)
-                known = (states >= 0) & (actions >= 0)
-                each = np.where(known, log_policy[states * known, actions * known], 0)
+                steps, known = _known_steps(fit, data)
+                each = np.where(known, log_policy[steps.state * known, steps.action * known], 0)
                 return each.sum(1)[None], known.sum(1).astype(float)
             scores = np.where(np.asarray(counts) > 0, counts * log_policy, 0).sum(-1)
             return scores[None], np.asarray(counts).sum(-1)
         values = log_likelihood_of(fit, data, num_draws)
         if isinstance(data, Trajectories):
-            known = (np.asarray(data.states) >= 0) & (np.asarray(data.actions) >= 0)
-            return values, known.sum(1).astype(float)
+            return values, _known_steps(fit, data)[1].sum(1).astype(float)
         return values, np.asarray(counts, float).sum(-1)
 
     def draw(self, fit: Any, figure: Any) -> None:
-        known = not isinstance(fit.model.relevance_prior, Distribution)
-        alone = known or isinstance(fit.result, MaxEntropyFit)  # no relevances are learned
-        left, *right = np.ravel(figure.subplots(1, 1 if alone else 2))
-        names = fit.model.mdp.state_names
-        if isinstance(fit.result, MaxEntropyFit):
-            mean, low, high = (np.asarray(fit.result.reward).reshape(-1),) * 3
-        else:
-            rewards = draws_by_site(fit, 400)["reward"]
-            rewards = rewards.reshape(len(rewards), -1)
-            rewards = rewards - rewards.mean(1, keepdims=True)  # the level of rewards is not identified
-            mean = rewards.mean(0)
-            low, high = np.percentile(rewards, [5, 95], axis=0)
-        shown = np.argsort(-mean)[:MOST_BARS]
-        places = np.arange(len(shown))[::-1]
-        left.hlines(places, low[shown], high[shown], color="C0", linewidth=2)
-        left.plot(mean[shown], places, "o", color="C0", markersize=4)
-        labels = [names[i] if names is not None and len(names) == len(mean) else str(i) for i in shown]
-        left.set_yticks(places, labels, fontsize="small")
-        left.set(xlabel="reward, deviation from its mean", title="rewards: mean and 90 % interval")
-        if alone:
+        single = isinstance(fit.result, MaxEntropyFit)
+        held = not isinstance(fit.model.relevance_prior, Distribution)  # no relevances are learned
+        axes = figure.subplots(1, 1 if single or held else 2, squeeze=False)[0]
+        if single:
+            table = estimates(fit, 0.9)
+            _reward_intervals(
+                table.index.tolist(), (table["mean"] - table["mean"].mean()).to_numpy()[None], axes[0]
+            )
+            axes[0].set_title("rewards of the linear baseline")
             return
-        relevance = draws_by_site(fit, 400)["relevance"]
-        relevance = relevance.reshape(-1, relevance.shape[-1])
-        used = np.flatnonzero((relevance > 0).all(0))  # Levine's estimate has zeros
-        if len(used):
-            plots.relevance_forest(relevance[:, used], right[0], names=[str(feature) for feature in used])
-        right[0].set_title("relevance of the features")
+        names, draws = entries_of(fit)
+        rewards = [at for at, name in enumerate(names) if name.startswith("centred_reward[")]
+        values = draws.reshape(-1, len(names))
+        _reward_intervals([names[at].removeprefix("centred_") for at in rewards], values[:, rewards], axes[0])
+        axes[0].set_title("rewards: mean and 90 % interval")
+        if held:
+            return
+        relevance = [at for at, name in enumerate(names) if name.startswith("relevance[")]
+        used = [at for at in relevance if (values[:, at] > 0).all()]  # Levine's estimate has zeros
+        axes[1].set_title("relevance of the features")
+        if used:
+            inside = [names[at].removeprefix("relevance[").removesuffix("]") for at in used]
+            plots.relevance_forest(values[:, used], axes[1], names=inside)
+        else:
+            axes[1].set(xticks=[], yticks=[], xlabel="all are 0")
+
+
+def _known_steps(fit: Any, data: Trajectories) -> tuple[Any, np.ndarray]:
+    """Checked steps of demonstrations, and which of them have an action."""
+    steps = read_demonstrations(fit.model.mdp, data, fit.model.check_transitions)
+    return steps, steps.inside & (steps.action >= 0)
+
+
+def _reward_intervals(names: list[str], values: np.ndarray, axes: Any) -> None:
+    """Means and 90 % intervals of rewards (draw, reward), the highest first."""
+    mean = values.mean(0)
+    low, high = np.percentile(values, [5, 95], axis=0)
+    shown = np.argsort(-mean, kind="stable")[:MOST_BARS]
+    places = np.arange(len(shown))[::-1]
+    axes.hlines(places, low[shown], high[shown], color="C0", linewidth=2)
+    axes.plot(mean[shown], places, "o", color="C0", markersize=4)
+    axes.set_yticks(places, [names[at] for at in shown], fontsize="small")
+    axes.set_xlabel("reward, deviation from its mean")

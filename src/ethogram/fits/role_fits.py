@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ethogram.fits.systems import System, draws_by_site, log_likelihood_of, steps_of
+from ethogram.fits.systems import System, bound_model, draws_by_site, log_likelihood_of, steps_of
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.roles import InferredRoles, infer_roles
 from ethogram.models.arguments import require_integer
@@ -52,10 +52,12 @@ class RoleFits(System):
         steps, num_draws = settings.get("steps", 10), settings.get("num_draws", 100)
         require_integer("steps", steps, 1)
         require_integer("num_draws", num_draws, 1)
-        model = fit.model.bound_to(data)
+        model = bound_model(fit)
+        model.check(data)
         if model.grouped_sequences(data) is not None:
             raise ValueError(
-                "the model scores groups jointly (exclusive roles), of which there are no forecasts"
+                "the model scores groups jointly (exclusive roles), of which there are no forecasts: predict with a "
+                "model without exclusive roles"
             )
         value, found, chances = model.observed_value(data), [], []
         draws = draws_by_site(fit, num_draws)
@@ -80,7 +82,8 @@ class RoleFits(System):
         posterior = fit.result.posterior if isinstance(fit.result, ConjugateResult) else fit.result
         left, right = figure.subplots(1, 2)
         mean = posterior.mean()
-        if "mean" in mean and "covariance" in mean and np.shape(mean["mean"])[-1] >= 2:
+        shapes = [np.shape(mean.get(name, 0.0)) for name in ("mean", "covariance")]  # a mixture has more axes
+        if [len(shape) for shape in shapes] == [2, 3] and shapes[0][-1] >= 2:
             plots.role_ellipses(posterior, left, data=data)
             left.set_title("roles: mean, covariance and posterior draws")
         elif isinstance(fit.result, ConjugateResult):

@@ -11,7 +11,7 @@ from ethogram.inference.draws import flat_draws
 from ethogram.inference.export import to_arviz
 from ethogram.models.data import Trajectories
 
-__all__ = ["System", "draws_by_site", "log_likelihood_of", "system_of"]
+__all__ = ["System", "bound_model", "draws_by_site", "log_likelihood_of", "system_of"]
 
 
 class System:
@@ -51,6 +51,11 @@ def log_likelihood_of(fit: Any, data: Any, num_draws: int) -> np.ndarray:
     )
     (values,) = (np.asarray(each) for each in tree.log_likelihood.data_vars.values())
     return values.reshape(values.shape[0] * values.shape[1], -1).astype(float)
+
+
+def bound_model(fit: Any) -> Any:
+    """The model of the draws: bound to the data of the fit, whatever data it scores."""
+    return fit.draws(1).model
 
 
 def draws_by_site(fit: Any, num_draws: int) -> dict[str, np.ndarray]:

@@ -58,6 +58,7 @@ def anytime_curves(
         axes.plot(times[0], values[0], ".", color=colour)
     axes.set(xscale="log", xlabel="wall-clock time (s)", ylabel="log probability of the incumbent")
     axes.set_xlim(FIRST, None)
+    axes.xaxis.set_minor_formatter("")  # labels of a short axis would overlap
     return axes
 
 

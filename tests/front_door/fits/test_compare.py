@@ -11,6 +11,8 @@ from ethogram.domains import diagnosis
 from ethogram.fits.disagreement import disagreements, moments
 
 QUIET = {"progress_bar": False}
+SWITCHED = (2, 3)
+"""Seeds of fits that number the roles differently."""
 
 
 def normal(seed, mean=0.0, sd=1.0, count=4000):
@@ -19,22 +21,47 @@ def normal(seed, mean=0.0, sd=1.0, count=4000):
 
 def test_equal_distributions_agree_and_others_are_told():
     """200 estimates each: false alarms have probability 6e-5 an estimate; shifts and ratios are recovered."""
-    one = moments(normal(0), None)
-    assert not disagreements(one, moments(normal(1), None))[2].any()
-    shift, _, apart = disagreements(one, moments(normal(2, mean=0.5), None))
+    one = moments(normal(0), False)
+    assert not disagreements(one, moments(normal(1), False))[2].any()
+    shift, _, apart = disagreements(one, moments(normal(2, mean=0.5), False))
     assert apart.all() and shift.mean() == pytest.approx(-0.5, abs=0.01)
-    _, ratio, apart = disagreements(one, moments(normal(3, sd=2.0), None))
+    _, ratio, apart = disagreements(one, moments(normal(3, sd=2.0), False))
     assert apart.all() and ratio.mean() == pytest.approx(0.5, abs=0.01)
 
 
-def test_few_effective_samples_are_no_disagreement():
-    few = moments(normal(4, mean=0.3), np.full(200, 10.0))
-    assert not disagreements(moments(normal(5), None), few)[2].any()
+def test_errors_are_those_of_theory_also_of_heavy_tails():
+    """The log of the sd of n draws has the error sqrt((kurtosis - 1) / (4 n)): kurtosis 3 of normal draws, 9 of
+    exponential ones.
+    """
+    np.testing.assert_allclose(moments(normal(0), False).log_sd_error.mean(), np.sqrt(0.5 / 4000), rtol=0.02)
+    heavy = [moments(np.random.default_rng(seed).exponential(size=(1, 4000, 200)), False) for seed in (1, 2)]
+    np.testing.assert_allclose(heavy[0].log_sd_error.mean(), np.sqrt(2 / 4000), rtol=0.05)
+    assert not disagreements(*heavy)[2].any()
 
 
-def test_constant_estimates_agree():
-    same = moments(np.zeros((1, 10, 1)), None)
-    assert not disagreements(same, same)[2].any()
+def test_autocorrelated_chains_have_the_error_of_their_effective_samples():
+    """AR(1) with coefficient r: n (1 - r) / (1 + r) effective draws of the mean, (1 - r^2) / (1 + r^2) of squares."""
+    one, two = (moments(autoregressive(seed, 0.8), True) for seed in (4, 5))
+    assert one.ess.mean() == pytest.approx(2000 * 0.2 / 1.8, rel=0.2)
+    wanted = np.sqrt(0.5 / (2000 * (1 - 0.8**2) / (1 + 0.8**2)))
+    assert one.log_sd_error.mean() == pytest.approx(wanted, rel=0.2)
+    assert not disagreements(one, two)[2].any()
+
+
+def test_constant_estimates_agree_and_a_mode_has_no_spread_to_compare():
+    same = moments(np.zeros((1, 10, 1)), False)
+    assert same.single and not disagreements(same, same)[2].any()
+    mode = moments(np.full((1, 4000, 200), 0.05), False)
+    assert not disagreements(mode, moments(normal(6), False))[2].any()
+
+
+def autoregressive(seed, coefficient):
+    """Stationary chains (2, 1000, 12) of mean 0 and sd 1."""
+    noise = np.random.default_rng(seed).normal(size=(2, 1000, 12))
+    chains = noise.copy()
+    for step in range(1, 1000):
+        chains[:, step] = coefficient * chains[:, step - 1] + np.sqrt(1 - coefficient**2) * noise[:, step]
+    return chains
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +93,24 @@ def test_one_algorithm_with_two_keys_agrees_with_itself(fits, split):
     assert len(found.plot().axes) == 7
 
 
+def test_roles_that_exclude_each_other_are_aligned_and_rank_beside_free_ones():
+    """Labels of exclusive roles switch between keys too; groups are the entries of both kinds of models."""
+    random = np.random.default_rng(0)
+    rows = [random.normal(size=(8, 1)) + 4 * (number % 2) for number in range(8)]
+    data = ethogram.Trajectories.from_list(rows, agent=[0, 1] * 4, group=np.repeat(range(4), 2))
+    model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1), exclusive="per_sequence")
+    settings = {"num_steps": 10, "restarts": 1, **QUIET}
+    one, two = (ethogram.fit(jax.random.key(seed), model, data, **settings) for seed in SWITCHED)
+    places = [np.argsort(np.ravel(each.result.posterior.mean()["mean"])) for each in (one, two)]
+    assert places[0].tolist() != places[1].tolist()
+    assert len(ethogram.compare({"one": one, "two": two}).disagreements) == 0
+    free = ethogram.fit(jax.random.key(0), ethogram.RoleHMM(2, model.emission), data, **settings)
+    found = ethogram.compare({"exclusive": one, "free": free})
+    gaps = one.score().entries - free.score().entries
+    assert gaps.shape == (4,) and free.score().counts.tolist() == [16, 16, 16, 16]
+    assert found.scores["se of difference"].max() == pytest.approx(gaps.std(ddof=1) / 32)
+
+
 def test_models_are_ranked_by_held_out_scores(fits, split):
     _, data, new = split
     one = ethogram.RoleHMM(1, ethogram.GaussianEmission(1))
@@ -90,6 +135,9 @@ def test_answers_are_ranked_and_say_what_is_proved():
     assert found.kind == "answers" and found.scores.index[0] == "hybrid"
     assert "proved optimal by hybrid" in found.statement
     found.plot()
+    nothing = ethogram.fit(jax.random.key(5), query, time_limit=1e-9)
+    found = ethogram.compare({"one": nothing, "two": nothing})
+    assert nothing.predict() is None and "No method found an assignment" in found.statement
 
 
 def test_what_cannot_be_compared_is_refused(fits, split):

@@ -10,7 +10,12 @@ from scipy.special import log_ndtr, logsumexp
 import ethogram
 from ethogram import fits
 from ethogram.domains import diagnosis
+from ethogram.fits.fit_object import Fit
+from ethogram.fits.new_data import by_group
+from ethogram.inference import storage
 from ethogram.inference.conjugate import heldout_log_likelihood
+from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.data import Metadata
 from ethogram.models.mdps import MDP
 
 QUIET = {"progress_bar": False}
@@ -71,6 +76,15 @@ def test_states_and_forecasts_of_roles(roles, role_data):
     np.testing.assert_allclose(ahead.probability.sum(-1), 1, atol=1e-5)
 
 
+def test_roles_without_ellipses_show_the_elbo(role_data):
+    """Mixtures have a mean and a covariance a component, not a role."""
+    from matplotlib.figure import Figure
+
+    model = ethogram.RoleHMM(2, ethogram.GaussianMixtureEmission(2, 2))
+    found = fits.fit(jax.random.key(8), model, role_data[1], num_steps=1, restarts=1, **QUIET)
+    assert found.plot(Figure()).axes[0].get_title() == "ELBO of the restarts"
+
+
 def test_a_score_is_the_log_of_the_mean_density(roles, role_data):
     """By enumeration of draws; near the plug-in score where the posterior is narrow."""
     data = role_data[1]
@@ -91,6 +105,51 @@ def test_a_score_is_the_log_of_the_mean_density(roles, role_data):
     assert found.mean == pytest.approx(heldout_log_likelihood(roles.result, data), abs=0.1)
 
 
+def test_new_data_of_another_kind_or_vocabulary_are_refused(roles, role_data, choices, decisions):
+    data = role_data[1]
+    named = [data._replace(metadata=Metadata(feature_names=names)) for names in (["x", "y"], ["y", "x"])]
+    fitted = Fit(roles.model, named[0], "cavi", "", roles.result, 1.0, jax.random.key(0))
+    assert fitted.score(named[0]).total == pytest.approx(roles.score().total, abs=1.0)
+    for ask in (fitted.score, fitted.states, fitted.predict):
+        with pytest.raises(ValueError, match=r"feature_names\[0\] is 'y', and that of the fit is 'x'"):
+            ask(named[1])
+        with pytest.raises(TypeError, match="data is Decisions, and the fit is of Trajectories"):
+            ask(decisions)
+    with pytest.raises(TypeError, match="data is Trajectories, and the fit is of Decisions"):
+        choices.predict(data)
+    with pytest.raises(ValueError, match="no observed step"):
+        roles.score(data._replace(observed=np.zeros_like(data.observed)))
+
+
+def test_sequences_of_a_group_are_one_entry_of_a_score(role_data):
+    data = role_data[1]._replace(group=np.repeat([2, 0, 1], 2))
+    values, counts = np.random.default_rng(0).normal(size=(5, 6)), np.arange(6.0)
+    added, total = by_group(data, values, counts)
+    np.testing.assert_allclose(added, values.reshape(5, 3, 2).sum(2)[:, [1, 2, 0]])
+    assert total.tolist() == [5.0, 9.0, 1.0]
+    assert by_group(data, added, total)[0].shape == (5, 3)  # entries of groups stay
+
+
+def test_intents_are_named_drawn_and_scored_on_new_pairs():
+    """Traces of unequal length, and new ones that visit fewer states than those of the fit."""
+    states, actions = [["home", "$w", "home"], ["$w", "$w"]], [["eat", "run", "eat"], ["run", "eat"]]
+    data = ethogram.Trajectories.from_list(states=states, actions=actions)
+    model = ethogram.AgentMarkov(2, 2, truncation=2)
+    found = fits.fit(jax.random.key(6), model, data, num_steps=3, restarts=1, **QUIET)
+    assert {"policy[0, home, eat]", "transition[$w,run, 1, 0]"} <= set(found.summary().index)
+    from matplotlib.figure import Figure
+
+    assert len(found.plot(Figure()).axes) >= 2
+    drawn = found.draws()
+    sites = {**drawn.sites, "sticks": np.full((1, 1000, 2), 0.5)}  # which samplers have beside those of q
+    sampled = SampledPosterior(drawn.model, sites, {})
+    other = Fit(model, data, "nuts", "", sampled, 1.0, jax.random.key(7))
+    assert len(ethogram.compare({"cavi": found, "nuts": other}).disagreements) == 0
+    new = data.take([1])
+    assert found.score(new).entries[0] == pytest.approx(found.score().entries[1], abs=1e-3)
+    np.testing.assert_allclose(found.predict(new)[0, :2], found.predict()[1, :2], atol=1e-4)
+
+
 def test_choices_are_predicted_scored_and_summarised(choices, decisions):
     table = choices.summary()
     assert list(table.columns) == ["mean", "sd", "lower", "upper", "ess", "r_hat"]
@@ -105,6 +164,13 @@ def test_choices_are_predicted_scored_and_summarised(choices, decisions):
     np.testing.assert_allclose(choices.predict()[:, 1], np.exp(log_second).mean(0), atol=1e-4)
     with pytest.raises(TypeError, match="no hidden states"):
         choices.states()
+    weighted = choices.score(decisions._replace(weight=np.arange(60) % 3))
+    assert weighted.total == pytest.approx((wanted * (np.arange(60) % 3)).sum(), rel=1e-4)
+    assert weighted.mean == pytest.approx(weighted.total / 60)
+    wider = decisions._replace(features=np.ones((60, 2, 3), np.float32))
+    for ask in (choices.score, choices.predict):
+        with pytest.raises(ValueError, match="those of the fit have"):
+            ask(wider)
 
 
 def test_rewards_have_policies_and_scores_of_counts(rewards):
@@ -112,6 +178,10 @@ def test_rewards_have_policies_and_scores_of_counts(rewards):
     assert found.optimal.argmax(1).tolist() == [1, 1, 1]
     score = rewards.score()
     assert score.counts.tolist() == [3, 3, 3] and score.total < 0
+    experts = ethogram.Trajectories.from_list(states=[[0], [1]], actions=[[1], [1]], subject=["Ana", "Bo"])
+    assert rewards.model.site_layout(experts)[1]["expert"] == ["Ana", "Bo"]
+    with pytest.raises(ValueError, match="data have 2 experts"):
+        rewards.score(experts)
 
 
 def test_the_linear_baseline_scores_by_its_policy(rewards):
@@ -120,6 +190,8 @@ def test_the_linear_baseline_scores_by_its_policy(rewards):
     assert base.score().total == pytest.approx((rewards.data * log_policy).sum(), rel=1e-6)
     with pytest.raises(TypeError, match="has no draws"):
         base.draws()
+    found = ethogram.compare({"gp": rewards, "linear": base})
+    assert found.kind == "models" and set(found.scores.index) == {"gp", "linear"}
 
 
 def test_an_answer_leaves_for_arviz_without_chains(answer):
@@ -162,6 +234,9 @@ def test_what_is_no_model_and_missing_data_are_named(role_data):
         fits.fit(jax.random.key(0), 3, role_data[1])
     with pytest.raises(TypeError, match="data is None"):
         fits.fit(jax.random.key(0), role_data[0])
+    for count in (0, -1):
+        with pytest.raises(ValueError, match=f"num_chains must be at least 1, not {count}"):
+            fits.fit(jax.random.key(0), *role_data, "nuts", num_chains=count, **QUIET)
     with pytest.raises(TypeError, match="takes no data"):
         fits.fit(jax.random.key(0), diagnosis.heating_query(), role_data[1])
 
@@ -171,3 +246,9 @@ def test_a_file_of_something_else_is_named(roles, tmp_path):
     assert isinstance(fits.load(tmp_path / "posterior"), type(roles.result.posterior))
     with pytest.raises(FileNotFoundError):
         fits.load(tmp_path / "nothing")
+    for write in (roles.save, roles.report):
+        with pytest.raises(FileNotFoundError, match="missing is no folder: make it before file is written"):
+            write(tmp_path / "missing" / "file")
+    storage.write(tmp_path / "part", {"fit": {"model": roles.model}})
+    with pytest.raises(ValueError, match="part cannot be read: data, key, method, result, seconds, why"):
+        fits.load(tmp_path / "part")

@@ -19,7 +19,9 @@ def test_axes_have_the_names_of_intents_and_pairs(fitted):
     assert posterior["policy"].dims == ("chain", "draw", "intent", "visited_state", "action")
     assert posterior["weights"].sizes["next_intent"] == 5 and posterior["policy"].sizes["intent"] == 4
     state, action = data.states[0, 0], data.actions[0, 0]
-    assert {f"{state},{action}", f"{data.states[1, 4]},-"} <= set(posterior["pair"].values.tolist())
+    taken = data.metadata.action_names[action]
+    assert taken in posterior["action"].values
+    assert {f"{state},{taken}", f"{data.states[1, 4]},-"} <= set(posterior["pair"].values.tolist())
     np.testing.assert_allclose(posterior["transition"].sum("next_intent"), 1, rtol=1e-5)
     assert tree.posterior_predictive["actions"].shape == (1, 20, *data.actions.shape)
     # Weights, and entries that are constrained to 0 or 1, are constant: ArviZ divides by their deviation.

@@ -155,6 +155,14 @@ def test_higher_derivatives_are_posterior_cumulants(problems, chain_oracle):
     close(np.array(derivatives), expected, rtol=1e-9)
 
 
+def test_one_step_under_vmap_has_no_pairs(problems):
+    steps = np.random.default_rng(3).normal(size=(2, 4, 1, 3))
+    found = jax.jit(jax.vmap(functools.partial(marginals, np.zeros(3), np.zeros((3, 3)))))(steps)
+    weight = np.exp(steps)
+    close(found.state, weight / weight.sum(-1, keepdims=True), **SINGLE)
+    assert found.pair.shape == (2, 4, 0, 3, 3)
+
+
 def summed(log_initial, log_transition, log_likelihood, length=None):
     return finite_part(log_normalizer(log_initial, log_transition, log_likelihood, length)).sum()
 

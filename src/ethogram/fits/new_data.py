@@ -1,0 +1,62 @@
+"""Whether data are of the kind, and in the vocabulary, of those that a fit has seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.choices import Decisions
+from ethogram.models.data import Trajectories, group_labels
+
+__all__ = ["by_group", "require_alike"]
+
+VOCABULARIES = ("feature_names", "feature_units", "state_names", "action_names")
+
+
+def require_alike(data: Any, fitted: Any, model: Any) -> None:
+    """Raise unless new data are of the type of those of the fit, and codes and features mean the same in both.
+
+    Raises
+    ------
+    TypeError
+        The data are of another type.
+    ValueError
+        Names of features, units, states, actions or subjects differ in a place that both have.
+    """
+    kinds = [type(each) if isinstance(each, Trajectories | Decisions) else None for each in (data, fitted)]
+    counts = hasattr(model, "counts") and Decisions not in kinds  # trajectories, or their counts
+    if fitted is None:
+        raise TypeError("a query has its evidence and takes no data: leave data out")
+    if kinds[0] is not kinds[1] and not counts:
+        raise TypeError(
+            f"data is {type(data).__name__}, and the fit is of {type(fitted).__name__}: give such data"
+        )
+    if None in kinds:
+        return
+    own = ("subject_names",) if data.subject is not None and fitted.subject is not None else ()
+    for field in (*VOCABULARIES, *own):
+        ours, theirs = getattr(fitted.metadata, field), getattr(data.metadata, field)
+        if ours is None or theirs is None:
+            continue
+        for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+            if one != other:
+                raise ValueError(
+                    f"data.metadata.{field}[{place}] is {other!r}, and that of the fit is {one!r}: the fit would take "
+                    "one for the other; read the data with metadata=fit.data.metadata, or bring their columns into "
+                    "its order"
+                )
+
+
+def by_group(data: Any, values: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log densities (draw, entry) and counts of entries, those of the sequences of a group added.
+
+    Sequences of a group were recorded together, so that groups, not sequences, are the independent observations.
+    Entries of models that score groups, which stand in the order of their labels, stay.
+    """
+    if not isinstance(data, Trajectories) or data.group is None or len(counts) != data.num_sequences:
+        return values, counts
+    _, group = np.unique(group_labels(data), return_inverse=True)
+    added = np.zeros((group.max() + 1, len(values)))
+    np.add.at(added, group, values.T)
+    return added.T, np.bincount(group, counts)
