@@ -204,7 +204,7 @@ def test_polars_reads_files_where_pandas_is_not_installed(monkeypatch, tmp_path)
         ("latin.csv", "t,x\n1,ä\n".encode("latin-1"), ValueError, "which cannot be read: 'utf-8' codec"),
         ("false.csv.gz", b"t,x\n1,2\n", ValueError, "which cannot be read: Not a gzipped file"),
         ("false.parquet", b"t,x\n1,2\n", ValueError, "which cannot be read"),
-        ("other.csv.gz", gzip.compress(b"t,y\n1,2\n"), ValueError, r"no column 'x': its columns are \['t', 'y'\]"),
+        ("other.csv.gz", gzip.compress(b"t,y\n1,2\n", mtime=0), ValueError, r"no column 'x': its columns are \['t',"),
     ],
 )  # fmt: skip
 def test_files_that_cannot_be_read_are_named(tmp_path, name, content, error, message):
