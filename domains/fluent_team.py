@@ -101,7 +101,7 @@ class FluentTeam:
     def observe(
         self, roles: Int[np.ndarray, "game agent"], state: States
     ) -> Float[np.ndarray, "game agent fluent"]:
-        """The state, for every agent."""
+        """Every agent observes the whole state."""
         return np.repeat(state[:, None], roles.shape[1], 1)
 
     def replay(self, data: Trajectories) -> Replay:

@@ -22,7 +22,7 @@ __all__ = ["draw_near", "draw_soon", "exact_mpe", "search_mpe"]
 NARROW = 2**20
 """Cells of a table whose time is negligible."""
 MPE_CELLS = 2e7
-"""Cells of an exact MPE for every second left."""
+"""Cells of elimination allowed per second left, for an exact MPE."""
 PROOF_SHARE, SEARCH_SHARE = 0.5, 0.8
 """Shares of the time of a searched MPE for branch and bound: with a possible explanation, and before there is one."""
 CONFLICTS = 500

@@ -95,7 +95,7 @@ def number_of(expressions: RDDLExpressions, expression: Any, bound: Mapping[str,
 
     Raises
     ------
-    ValueError : it is a value of an enumerated type, or has more values than are told apart.
+    ValueError : it is a value of an enumerated type, or takes too many different values.
     """
     (kind, name), arguments, graph = expression.etype, expression.args, expressions.graph
     if kind == "arithmetic":

@@ -53,6 +53,7 @@ class Comparison(NamedTuple):
     loo : the table of ``az.compare`` for models that were all sampled; None of others.
     statement : in words.
     entries : names and draws by fit behind the tables, for the figure.
+    fits : that were compared, by name.
     """
 
     kind: str

@@ -20,7 +20,7 @@ __all__ = ["Moments", "disagreements", "moments"]
 ERRORS = 4.0
 """Standard errors of a difference beyond which it is one: by chance, 6 of 100 000 estimates."""
 LEAST_SHIFT, LEAST_RATIO = 0.1, 0.1
-"""Differences that are told, in posterior standard deviations, and in the log of the ratio of these."""
+"""Smallest differences reported: of means, in posterior standard deviations, and of the logs of these."""
 
 
 class Moments(NamedTuple):

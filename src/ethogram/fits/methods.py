@@ -152,13 +152,13 @@ def methods_of(model: Any, data: Any) -> tuple[dict[str, Method], str, str]:
             "nuts": _sampled(NUTS, {}),
             "max_entropy": Method(_max_entropy, _settings_of(fit_max_entropy)),
         }
-        return rewards, "natural_gradient", "a Gaussian for the reward, in a fraction of the time of NUTS"
+        return rewards, "natural_gradient", "a Gaussian for the reward, by variational inference"
     if isinstance(model, NoisyMDP):
         choices = {
             "nuts": _sampled(NUTS, {"dense_mass": True}),
             "px-da": _sampled(PXDA, {"num_samples": 2000}),
         }
-        return choices, "nuts", "NUTS has the most effective samples a second on most data"
+        return choices, "nuts", "NUTS, which also mixes where data augmentation is slow"
     if isinstance(model, ConjugateModel):
         conjugate = {
             "cavi": _conjugate({}),

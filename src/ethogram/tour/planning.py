@@ -1,7 +1,7 @@
 """The tour of planning: a network of computers kept running by SOGBOFA, beside the best policy, random and no actions.
 
-The planner is told the probabilities of the network, and decides anew at every step; the best policy is that of dynamic
-programming over all states, which large networks do not allow.
+The planner knows the probabilities of the network and plans anew at every step. The best policy comes from dynamic
+programming over all states, which is out of reach for large networks.
 """
 
 from __future__ import annotations

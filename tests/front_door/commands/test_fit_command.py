@@ -199,6 +199,22 @@ def test_what_is_refused_is_told_in_one_line(words, table, told, tmp_path, capsy
     assert not out.exists()
 
 
+def reward_words(folder, transitions):
+    """Words of a fit of rewards, whose walk and transitions are written into the folder."""
+    (folder / "moves.csv").write_text(f"state,action,next_state,probability\n{transitions}")
+    (folder / "walks.csv").write_text("s,a\n0,go\n")
+    words = [str(folder / "walks.csv"), "--model", "rewards", "--states", "s", "--actions", "a"]
+    return [
+        *words,
+        "--discount",
+        ".9",
+        "--transitions",
+        str(folder / "moves.csv"),
+        "--out",
+        str(folder / "out"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("transitions", "told"),
     [
@@ -209,35 +225,12 @@ def test_what_is_refused_is_told_in_one_line(words, table, told, tmp_path, capsy
     ],
 )
 def test_transitions_that_are_no_mdp_are_refused(transitions, told, tmp_path, capsys):
-    (tmp_path / "moves.csv").write_text(f"state,action,next_state,probability\n{transitions}")
-    (tmp_path / "walks.csv").write_text("s,a\n0,go\n")
-    words = [str(tmp_path / "walks.csv"), "--model", "rewards", "--states", "s", "--actions", "a"]
-    words += [
-        "--discount",
-        ".9",
-        "--transitions",
-        str(tmp_path / "moves.csv"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert refusal(capsys, words, [told])
+    assert refusal(capsys, reward_words(tmp_path, transitions), [told])
 
 
 def test_linear_rewards_need_features(tmp_path, capsys):
-    (tmp_path / "moves.csv").write_text("state,action,next_state,probability\n0,go,0,1\n")
-    (tmp_path / "walks.csv").write_text("s,a\n0,go\n")
-    words = [str(tmp_path / "walks.csv"), "--model", "rewards", "--states", "s", "--actions", "a"]
-    words += [
-        "--discount",
-        ".9",
-        "--transitions",
-        str(tmp_path / "moves.csv"),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    assert refusal(
-        capsys, [*words, "--method", "max_entropy"], ["--method max_entropy", "give --state-features"]
-    )
+    words = [*reward_words(tmp_path, "0,go,0,1\n"), "--method", "max_entropy"]
+    assert refusal(capsys, words, ["--method max_entropy", "give --state-features"])
 
 
 def refusal(capsys, words: list[str], told) -> str:
