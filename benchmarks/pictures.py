@@ -32,6 +32,9 @@ PICTURES: Mapping[str, dict[str, Any]] = {
 }
 """Sizes that differ from those of the long tour: one team, and an objectworld as in the README, until convergence."""
 
+DPI = 100
+"""Dots per inch: pages show pictures smaller than print does."""
+
 
 def make_pictures(systems: Sequence[str], folder: Path = FOLDER) -> list[Path]:
     """Files `NAME.png` in `folder`, one per system; the ArviZ files of the tours are not kept."""
@@ -40,7 +43,11 @@ def make_pictures(systems: Sequence[str], folder: Path = FOLDER) -> list[Path]:
         module = import_module(SYSTEMS[name].module)
         with tempfile.TemporaryDirectory() as scratch:
             guide = Guide(
-                name, Path(scratch), lambda line, name=name: print(f"{name}: {line}", flush=True), full=True
+                name,
+                Path(scratch),
+                lambda line, name=name: print(f"{name}: {line}", flush=True),
+                full=True,
+                dpi=DPI,
             )
             report = module.tour(guide, module.FULL._replace(**PICTURES[name]))
             made.append(Path(shutil.copy(Path(scratch) / f"{name}.png", folder)))

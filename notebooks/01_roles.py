@@ -234,7 +234,7 @@ if swapped:
 for ax, (title, (site, place)) in zip(axes, panels.items(), strict=True):
     for name, tree in trees.items():
         x = np.ravel(tree["posterior"][site].isel(place))
-        ax.hist(x, bins=40, density=True, histtype="step", label=name)
+        ax.plot(*plots.density_of(x), label=name)
     ax.axvline(values[title], color="black", linestyle=":", label="truth")
     ax.set_xlabel(title)
     ax.set_yticks([])

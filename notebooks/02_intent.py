@@ -156,7 +156,7 @@ for intent in inferred.used:
 
 # %%
 shown = inferred.used[:4]
-colours = plots_agents.intent_colours(len(share))
+colours = plots.category_colours(len(share))
 fig, axes = plt.subplots(1, len(shown), figsize=(4.2 * len(shown), 4.8), layout="constrained", squeeze=False)
 for ax, intent in zip(axes[0], shown, strict=True):
     plots_agents.maze_occupancy(inferred.visits[intent], ax, policy=policy[intent], colour=colours[intent])

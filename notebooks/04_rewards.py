@@ -28,6 +28,7 @@ import numpy as np
 from numpyro.infer import MCMC, NUTS
 
 import ethogram
+from ethogram import plots
 from ethogram.domains import objectworld, rust_bus, toy_mdps
 from ethogram.inference.rewards import (
     difference_coverage,
@@ -98,8 +99,8 @@ for panel, take, title in (
     weight = np.histogram(take(grid), edges, weights=mass, density=True)[0]
     panel.stairs(weight, edges, color="black", label="grid")
     for number, (name, drawn) in enumerate((("variational", variational), ("NUTS", sampled))):
-        panel.hist(take(drawn), edges, density=True, histtype="step", color=f"C{number}", label=name)
-    panel.set(title=title, xlabel="reward")
+        panel.plot(*plots.density_of(take(drawn)), color=plots.series_colour(number), label=name)
+    panel.set(title=title, xlabel="reward", ylabel="density", xlim=(-9, 9))
 axes[0].legend(frameon=False)
 plt.show()
 
@@ -227,7 +228,7 @@ replacing = reward[:, 0, 0] - reward[:, 0, 1]
 print(f"replacement cost {replacing.mean():.1f} +- {replacing.std():.1f} (Rust: 10.1)")
 
 axes = plots_rewards.reward_band(
-    5 * np.arange(seen), cost, truth=0.001 * 2.2930 * np.arange(seen), truth_label="Rust's line", colour="C3"
+    5 * np.arange(seen), cost, truth=0.001 * 2.2930 * np.arange(seen), truth_label="Rust's line", colour=plots.series_colour(3)
 )
 axes.set(xlabel="mileage since replacement (1000 miles)", ylabel="monthly cost relative to a new engine")
 plt.show()

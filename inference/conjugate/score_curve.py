@@ -28,6 +28,7 @@ class ScoreCurve(NamedTuple):
     fits : the result of each size.
     heldout_se : (size,) standard error of the difference of `heldout` to its largest value, over the test sequences (or
         groups), which the sizes share; 0 at the best size.
+    train_steps : observed steps of the training data, which put `elbo` on the scale of `heldout`.
     """
 
     size: np.ndarray
@@ -35,6 +36,7 @@ class ScoreCurve(NamedTuple):
     heldout: np.ndarray
     fits: tuple[ConjugateResult, ...]
     heldout_se: np.ndarray
+    train_steps: int
 
     @property
     def selected_size(self) -> int:
@@ -70,6 +72,16 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
     return float(scores.sum() / steps.sum())
 
 
+def _informative_steps(model: Any, parameters: Any, data: Trajectories) -> tuple[Any, Any, np.ndarray]:
+    """Distribution of the data, their value, and the steps with information in each sequence (or group)."""
+    value = model.observed_value(data)
+    distribution = model.observation(parameters, data)
+    known = distribution.informative(value) if isinstance(distribution, LatentChain) else data.observed
+    groups = model.grouped_sequences(data)
+    each = np.asarray(known).sum(axis=1)
+    return distribution, value, each if groups is None else each[groups].sum(axis=1)
+
+
 def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, np.ndarray]:
     """Log likelihood of every test sequence (or group), and the observed steps of each."""
     posterior = result.posterior
@@ -81,12 +93,7 @@ def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, np
                 f"the posterior mean of {site} does not exist: strengthen its prior "
                 "(a covariance has a mean if dof > num_features + 1)"
             )
-    value = posterior.model.observed_value(test)
-    distribution = posterior.model.observation(mean, test)
-    known = distribution.informative(value) if isinstance(distribution, LatentChain) else test.observed
-    groups = posterior.model.grouped_sequences(test)
-    each = np.asarray(known).sum(axis=1)
-    steps = each if groups is None else each[groups].sum(axis=1)
+    distribution, value, steps = _informative_steps(posterior.model, mean, test)
     if steps.sum() == 0:
         raise ValueError("test data have no observed step")
     condition = posterior.model.log_prob_of_condition(mean, test)
@@ -141,4 +148,6 @@ def heldout_score_curve(
     error = np.zeros(len(sizes))
     left = gaps[known] - gaps[known].sum(axis=1, keepdims=True) / steps.sum() * steps  # of a ratio of sums
     error[known] = left.std(axis=1, ddof=1) * np.sqrt(scores.shape[1]) / steps.sum()
-    return ScoreCurve(sizes, elbo, heldout, fits, error)
+    posterior = fits[0].posterior
+    *_, known = _informative_steps(posterior.model, posterior.mean(), train)
+    return ScoreCurve(sizes, elbo, heldout, fits, error, int(known.sum()))

@@ -29,9 +29,14 @@ def written(first, request):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what ArviZ says at import depends on its version
         import arviz
-    picture, record = first[0].files
+    picture, vectors, record = first[0].files
+    assert vectors.read_bytes().startswith(b"%PDF")
     name = request.module.NAME
-    assert sorted(path.name for path in picture.parent.iterdir()) == [f"{name}.nc", f"{name}.png"]
+    assert sorted(path.name for path in picture.parent.iterdir()) == [
+        f"{name}.nc",
+        f"{name}.pdf",
+        f"{name}.png",
+    ]
     image = matplotlib.image.imread(picture)
     assert image.shape[0] > 300 and image[..., :3].std() > 0.05
     return arviz.from_netcdf(str(record))

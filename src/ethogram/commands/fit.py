@@ -25,7 +25,9 @@ from ethogram.tour import format_table
 
 __all__ = ["FILES", "fit_table"]
 
-FILES = ("fit.ethogram", "fit.nc", "figure.png", "scores.png", "summary.csv", "report.html")
+FILES = (
+    "fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "scores.png", "scores.pdf", "summary.csv", "report.html",
+)  # fmt: skip
 """Names of the results."""
 
 
@@ -121,11 +123,15 @@ def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
         else:
             print(f"no fit.nc: a fit by {found.method} is one answer, without draws")
         figure = Figure(figsize=(11, 5), layout="constrained")
-        found.plot(figure).savefig(drafts / "figure.png", dpi=110)
+        found.plot(figure)
+        pictures = {"figure": figure}
         if curve is not None:
             scores = Figure(figsize=(6, 4), layout="constrained")
             score_curve(curve, scores.subplots())
-            scores.savefig(drafts / "scores.png", dpi=110)
+            pictures["scores"] = scores
+        for picture, drawn in pictures.items():
+            for suffix in (".png", ".pdf"):
+                drawn.savefig(drafts / f"{picture}{suffix}", dpi=200)
         found.summary().to_csv(drafts / "summary.csv", index_label="parameter")
         write_report(found, drafts / "report.html", curve)
         for each in FILES:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.plots.axes import figure_or_new
+from ethogram.plots.axes import density_of, figure_or_new
+from ethogram.plots.colours import SERIES, series_colour
 from ethogram.plots.networks import anytime_curves
 
 __all__ = ["draw_comparison"]
@@ -39,7 +40,12 @@ def _models(found: Any, figure: Any) -> None:
     axes, table = figure.subplots(), found.scores
     rows = np.arange(len(table))[::-1]
     axes.errorbar(
-        table["difference"], rows, xerr=table["se of difference"].fillna(0), fmt="o", color="C0", capsize=3
+        table["difference"],
+        rows,
+        xerr=table["se of difference"].fillna(0),
+        fmt="o",
+        color=SERIES[0],
+        capsize=3,
     )
     axes.axvline(0, color="0.6", linestyle="--", linewidth=1)
     axes.set_yticks(rows, table.index)
@@ -57,8 +63,10 @@ def _algorithms(found: Any, figure: Any) -> None:
         lower, middle, upper = np.quantile(flat, [0.05, 0.5, 0.95], axis=0)
         centre, scale = _scale(draws, shown)  # entries have units of their own
         at = rows + 0.15 * ((many - 1) / 2 - number)
-        axes.hlines(at, (lower - centre) / scale, (upper - centre) / scale, color=f"C{number}", linewidth=2)
-        axes.plot((middle - centre) / scale, at, "o", color=f"C{number}", markersize=4, label=fit)
+        axes.hlines(
+            at, (lower - centre) / scale, (upper - centre) / scale, color=series_colour(number), linewidth=2
+        )
+        axes.plot((middle - centre) / scale, at, "o", color=series_colour(number), markersize=4, label=fit)
     axes.set_yticks(rows, [names[i] for i in shown], fontsize="small")
     first = next(iter(draws))
     axes.set(
@@ -68,7 +76,7 @@ def _algorithms(found: Any, figure: Any) -> None:
     panels = right.subplots(3, 2).ravel()
     for panel, place in zip(panels, shown, strict=False):
         for number, values in enumerate(draws.values()):
-            _density(panel, values[..., place].ravel(), f"C{number}")
+            _density(panel, values[..., place].ravel(), series_colour(number))
         panel.set_title(names[place], fontsize="small")
         panel.set_yticks([])
     for panel in panels[len(shown) :]:
@@ -98,16 +106,13 @@ def _scale(draws: dict[str, np.ndarray], shown: list[int]) -> tuple[np.ndarray, 
 
 def _density(axes: Any, values: np.ndarray, colour: str) -> None:
     """A kernel density, of logs where all draws are positive over decades; a line where all are equal."""
-    from scipy.stats import gaussian_kde
-
     low, high = np.quantile(values, [0.005, 0.995])
     if high - low <= 1e-12 * max(abs(values).max(), 1e-300):
         axes.axvline(values[0], color=colour)
         return
-    decades = values.min() > 0 and high > DECADES * low
+    decades = bool(values.min() > 0 and high > DECADES * low)
     if decades:
         axes.set_xscale("log")
-    places = np.geomspace(low, high, 200) if decades else np.linspace(low, high, 200)
-    density = gaussian_kde(np.log(values))(np.log(places)) if decades else gaussian_kde(values)(places)
+    places, density = density_of(values, log=decades)
     axes.plot(places, density, color=colour)
     axes.fill_between(places, density, color=colour, alpha=0.2, linewidth=0)

@@ -28,6 +28,8 @@ img { max-width: 100%; } pre { background: #f5f5f5; padding: .8rem; overflow-x: 
 .note { color: #8a4b00; }
 """
 MOST_ROWS = 60
+MOST_BYTES = 2_000_000
+"""Of a picture of vectors."""
 CITATION = (
     "ethogram: probabilistic models of sequential decision making (see CITATION.cff), version {version}."
 )
@@ -74,14 +76,18 @@ def _paragraph(text: str) -> str:
 
 
 def _image(what: str, size: tuple[float | int, float | int], draw: Callable[[Any], Any]) -> str:
-    """A picture, inside the page, that is drawn into a figure of this size."""
+    """A picture, inside the page, drawn into a figure of this size: vectors, or dots where those are many."""
     from matplotlib.figure import Figure
 
     figure, buffer = Figure(figsize=size, layout="constrained"), io.BytesIO()
     draw(figure)
-    figure.savefig(buffer, format="png", dpi=110)
+    kind = "svg+xml"
+    figure.savefig(buffer, format="svg", dpi=200)
+    if buffer.tell() > MOST_BYTES:
+        kind, buffer = "png", io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=200)
     encoded = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="{what}" src="data:image/png;base64,{encoded}">'
+    return f'<img alt="{what}" src="data:image/{kind};base64,{encoded}">'
 
 
 def _about_size(scores: ScoreCurve) -> str:

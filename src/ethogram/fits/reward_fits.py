@@ -15,6 +15,7 @@ from ethogram.inference.rewards.max_entropy import MaxEntropyFit
 from ethogram.models.data import Trajectories
 from ethogram.models.mdps.soft_policy import num_experts, read_demonstrations
 from ethogram.plots import rewards as plots
+from ethogram.plots.colours import SERIES
 
 __all__ = ["RewardFits"]
 
@@ -94,7 +95,7 @@ def _reward_intervals(names: list[str], values: np.ndarray, axes: Any) -> None:
     low, high = np.percentile(values, [5, 95], axis=0)
     shown = np.argsort(-mean, kind="stable")[:MOST_BARS]
     places = np.arange(len(shown))[::-1]
-    axes.hlines(places, low[shown], high[shown], color="C0", linewidth=2)
-    axes.plot(mean[shown], places, "o", color="C0", markersize=4)
+    axes.hlines(places, low[shown], high[shown], color=SERIES[0], linewidth=2)
+    axes.plot(mean[shown], places, "o", color=SERIES[0], markersize=4)
     axes.set_yticks(places, [names[at] for at in shown], fontsize="small")
     axes.set_xlabel("reward, deviation from its mean")

@@ -1,31 +1,34 @@
 """Figures of fitted models. Every function draws into Matplotlib axes and returns them."""
 
+from ethogram.plots.axes import density_of
 from ethogram.plots.choices import error_curve, probability_band, reliability, value_marginals
+from ethogram.plots.colours import category_colours, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
-from ethogram.plots.intents import intent_colours, intent_shares, intent_timeline, maze_occupancy
+from ethogram.plots.intents import intent_shares, intent_timeline, maze_occupancy
 from ethogram.plots.networks import anytime_curves, gap_bars
 from ethogram.plots.planning import episode_returns, episode_timeline, plan_marginals
 from ethogram.plots.rewards import coverage_curve, learning_curve, relevance_forest, reward_band, reward_map
 from ethogram.plots.roles import (
     elbo_traces,
     pitch,
-    role_colours,
     role_ellipses,
     role_timelines,
     score_curve,
     transition_matrix,
 )
+from ethogram.plots.zoomable_timeline import zoomable_timeline
 
 __all__ = [
     "anytime_curves",
+    "category_colours",
     "coverage_curve",
+    "density_of",
     "elbo_traces",
     "episode_returns",
     "episode_timeline",
     "error_curve",
     "failure_curves",
     "gap_bars",
-    "intent_colours",
     "intent_shares",
     "intent_timeline",
     "learning_curve",
@@ -38,11 +41,12 @@ __all__ = [
     "reliability",
     "reward_band",
     "reward_map",
-    "role_colours",
     "role_ellipses",
     "role_timelines",
     "score_curve",
+    "series_colour",
     "step_curves",
     "transition_matrix",
     "value_marginals",
+    "zoomable_timeline",
 ]

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import pooled_draws
-from ethogram.plots.axes import axes_or_new, draw_band, legend_beside
+from ethogram.plots.axes import axes_or_new, density_of, draw_band, legend_beside
+from ethogram.plots.colours import SERIES, series_colour
 
 __all__ = ["error_curve", "probability_band", "reliability", "value_marginals"]
 
@@ -23,7 +24,8 @@ def value_marginals(
     *,
     names: Sequence[str] | None = None,
     truth: ArrayLike | Sequence[float] | None = None,
-    colour: Any = "C0",
+    colour: Any = SERIES[0],
+    legend: bool = True,
 ) -> Any:
     """Axes with the marginal posterior of each value: density, mean, central 90 % interval, and the truth if known.
 
@@ -34,6 +36,7 @@ def value_marginals(
     names : of the values; None numbers them.
     truth : (value,), shown as crosses.
     colour : of the densities.
+    legend : whether to draw one; panels of one figure need it once.
 
     Raises
     ------
@@ -57,9 +60,11 @@ def value_marginals(
     samples = pooled_draws("values", given)
     axes = axes_or_new(ax, (5, 0.8 * count + 1))
     rows = np.arange(count)[::-1]
-    parts = axes.violinplot(samples, rows, orientation="horizontal", widths=0.8, showextrema=False)
-    for body in parts["bodies"]:
-        body.set(facecolor=colour, alpha=0.45, linewidth=0)
+    for row, values in zip(rows, samples.T, strict=True):
+        if np.ptp(values) > 0:
+            places, density = density_of(values)
+            half = 0.4 * density / density.max()
+            axes.fill_between(places, row - half, row + half, color=colour, alpha=0.45, linewidth=0)
     lower, upper = np.percentile(samples, [5, 95], axis=0)
     axes.hlines(rows, lower, upper, color=colour, linewidth=2, label="90 % interval")
     axes.plot(samples.mean(0), rows, "o", color=colour, markersize=5, label="posterior mean")
@@ -71,7 +76,8 @@ def value_marginals(
     axes.set_yticks(rows, labels)
     axes.set_ylim(-0.6, count)  # room for the legend above the first row
     axes.set_xlabel("value")
-    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
+    if legend:
+        axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
     return axes
 
 
@@ -103,9 +109,11 @@ def error_curve(
         if shares.shape[1:] != sizes.shape:
             raise ValueError(f"errors[{name!r}] has {shares.shape[1]} sizes, observations {len(sizes)}")
         spread = shares.std(0, ddof=1) / np.sqrt(len(shares)) if len(shares) > 1 else None
-        axes.errorbar(sizes, shares.mean(0), spread, marker="o", color=f"C{number}", capsize=3, label=name)
+        axes.errorbar(
+            sizes, shares.mean(0), spread, marker="o", color=series_colour(number), capsize=3, label=name
+        )
         if floors is not None and name in floors:
-            axes.axhline(floors[name], color=f"C{number}", linestyle=":", linewidth=1)
+            axes.axhline(floors[name], color=series_colour(number), linestyle=":", linewidth=1)
     axes.set(xscale="log", xlabel="training decisions", ylabel="choice error", ylim=(0, None))
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
@@ -119,7 +127,7 @@ def probability_band(
     ax: Any = None,
     *,
     seen: tuple[Any, Any, Any] | None = None,
-    colour: Any = "C0",
+    colour: Any = SERIES[0],
 ) -> Any:
     """Axes with a probability along x: posterior mean and central 90 % interval, and observed shares.
 
@@ -158,7 +166,7 @@ def probability_band(
     return axes
 
 
-def reliability(table: Any, ax: Any = None, *, colour: Any = "C0") -> Any:
+def reliability(table: Any, ax: Any = None, *, colour: Any = SERIES[0]) -> Any:
     """Axes with a reliability diagram: observed shares of chosen options against predicted probabilities.
 
     Small numbers are the counts of options in each bin, over all decisions.

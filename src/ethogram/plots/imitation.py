@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.plots.axes import axes_or_new
+from ethogram.plots.colours import series_colour
 
 __all__ = ["failure_curves", "policy_roles", "step_curves"]
 
@@ -85,12 +86,18 @@ def _curves(
             )
         rounds = np.arange(1, counts.pop() + 1)
         middle, low, high = (scale * x for x in _interval(found, kind, float(mass)))
-        axes.plot(rounds, middle, color=f"C{number}", marker=".", label=name)
-        axes.fill_between(rounds, low, high, color=f"C{number}", alpha=0.2, linewidth=0)
+        axes.plot(rounds, middle, color=series_colour(number), marker=".", label=name)
+        axes.fill_between(rounds, low, high, color=series_colour(number), alpha=0.2, linewidth=0)
         if published is not None and name in published:
             theirs = scale * np.asarray(published[name], float)
             label = f"{name}, published"
-            axes.plot(np.arange(1, len(theirs) + 1), theirs, color=f"C{number}", linestyle="--", label=label)
+            axes.plot(
+                np.arange(1, len(theirs) + 1),
+                theirs,
+                color=series_colour(number),
+                linestyle="--",
+                label=label,
+            )
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("round")
     axes.legend(frameon=False, fontsize=8)

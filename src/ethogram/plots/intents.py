@@ -1,7 +1,7 @@
 """Plots of agents with latent intent: occupancy, posterior over time, and shares of the steps.
 
 As in `ethogram.plots`, every function draws into Matplotlib axes and returns them; a new figure is made by default. An
-intent has the same colour in all plots, that of `intent_colours`.
+intent has the same colour in all plots, that of `category_colours`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 
 from ethogram.domains import labyrinth
 from ethogram.plots.axes import axes_or_new, legend_beside
-from ethogram.plots.roles import role_colours
+from ethogram.plots.colours import SERIES, category_colours
 
-__all__ = ["intent_colours", "intent_shares", "intent_timeline", "maze_occupancy"]
+__all__ = ["intent_shares", "intent_timeline", "maze_occupancy"]
 
 LARGEST = 3000
 """Area of a disc, in square points, for a share of 1."""
@@ -28,17 +28,12 @@ STRIP = 0.28
 """Height of the strip of change probabilities, relative to the axis from 0 to 1."""
 
 
-def intent_colours(num_intents: int) -> list[tuple[float, float, float]]:
-    """One colour per intent, the same in every plot of this module."""
-    return role_colours(num_intents)
-
-
 def maze_occupancy(
     visits: ArrayLike,
     ax: Any = None,
     *,
     policy: ArrayLike | None = None,
-    colour: Any = "C0",
+    colour: Any = SERIES[0],
     min_visits: float | int = 5.0,
 ) -> Any:
     """Occupancy of the labyrinth as discs, and the most probable moves as arrows.
@@ -78,7 +73,7 @@ def maze_occupancy(
         _draw_moves(axes, places, moves, np.flatnonzero(steps >= min_visits))
     mark: dict[str, Any] = {"linestyle": "", "markersize": 13, "markeredgecolor": "white", "zorder": 4}
     home = np.array([0, places[labyrinth.HOME, 1]])
-    axes.plot(*places[labyrinth.WATER], marker="*", color="C0", **mark)
+    axes.plot(*places[labyrinth.WATER], marker="*", color=SERIES[0], **mark)
     axes.plot(*home, marker="s", color="0.2", **(mark | {"markersize": 8}))
     at_water = places[labyrinth.WATER] + (0.5, 0.4)
     axes.text(*at_water, "water", ha="right", va="bottom", fontsize=9, zorder=5)
@@ -118,7 +113,7 @@ def intent_timeline(
     ax : axes to draw into.
     change : (time - 1,) probability that the intent changes after each step, drawn in a strip below.
     marks : events by name, as time steps, drawn as ticks above.
-    colours : one per intent; by default those of `intent_colours`.
+    colours : one per intent; by default those of `category_colours`.
     unit : of the time axis.
 
     Raises
@@ -133,7 +128,7 @@ def intent_timeline(
         )
     axes = axes_or_new(ax, (11, 3))
     num_steps, num_intents = chance.shape
-    colours = intent_colours(num_intents) if colours is None else colours
+    colours = category_colours(num_intents) if colours is None else colours
     edges = np.arange(num_steps + 1) - 0.5
     top = np.cumsum(chance, axis=-1)
     for intent in range(num_intents):
@@ -177,7 +172,7 @@ def intent_shares(probability: ArrayLike, ax: Any = None, *, min_share: float | 
     held = chance.sum(1)
     each = 100 * held / np.maximum(held.sum(-1, keepdims=True), 1)
     intents = np.arange(chance.shape[-1])
-    axes.bar(intents, 100 * held.sum(0) / held.sum(), color=intent_colours(len(intents)), alpha=0.8)
+    axes.bar(intents, 100 * held.sum(0) / held.sum(), color=category_colours(len(intents)), alpha=0.8)
     beside = np.linspace(-0.3, 0.3, len(each))[:, None]
     axes.plot((intents + beside).ravel(), each.ravel(), ".", color="0.2", markersize=2.5, alpha=0.6)
     axes.axhline(100 * min_share, color="0.4", linewidth=0.8, linestyle=":")

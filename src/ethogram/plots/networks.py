@@ -12,6 +12,7 @@ import numpy as np
 
 from ethogram.inference.networks.incumbent import TracePoint
 from ethogram.plots.axes import axes_or_new
+from ethogram.plots.colours import SERIES, series_colour
 
 __all__ = ["anytime_curves", "gap_bars"]
 
@@ -28,9 +29,11 @@ def anytime_curves(
 ) -> Any:
     """Anytime curves: log probability of the incumbent over time, one curve per method.
 
+    Curves are of exact log probabilities, which only rise; estimates are circles.
+
     Parameters
     ----------
-    traces : by method, as in a result of `solve_mmap`; a method without a possible assignment is only in the legend.
+    traces : by method, as in a result of `solve_mmap`; those without a possible assignment are named below.
     ax : axes to draw into.
     until : seconds at which the curves end.
     best : reference value, such as the optimum, drawn as a dashed line.
@@ -46,19 +49,31 @@ def anytime_curves(
     axes = axes_or_new(ax, (5, 3.6))
     if best is not None:
         axes.axhline(best, color="0.6", linestyle="--", linewidth=1, zorder=0)
+    none = []
     for number, (name, trace) in enumerate(traces.items()):
-        found, colour = [point for point in trace if point.log_probability > -np.inf], f"C{number}"
+        found = [point for point in trace if point.log_probability > -np.inf]
         if not found:
-            axes.plot([], [], color=colour, label=f"{name}: no possible assignment")
+            none.append(name)
             continue
-        times = [max(point.wall_s, FIRST) for point in found]
-        values = [point.log_probability for point in found]
-        end = max(until, times[-1])
-        axes.step([*times, end], [*values, values[-1]], where="post", color=colour, label=name, alpha=0.85)
-        axes.plot(times[0], values[0], ".", color=colour)
+        label: str | None = name
+        for kind in ("exact", "estimate"):
+            times = [max(point.wall_s, FIRST) for point in found if point.kind == kind]
+            values = [point.log_probability for point in found if point.kind == kind]
+            look: dict[str, Any] = {"color": series_colour(number), "label": label}
+            if not times:
+                continue
+            if kind == "exact":
+                axes.step([*times, max(until, times[-1])], [*values, values[-1]], where="post", **look)
+                axes.plot(times[0], values[0], ".", color=look["color"])
+            else:
+                axes.plot(times, values, "o", fillstyle="none", **look)
+            label = None
     axes.set(xscale="log", xlabel="wall-clock time (s)", ylabel="log probability of the incumbent")
     axes.set_xlim(FIRST, None)
     axes.xaxis.set_minor_formatter("")  # labels of a short axis would overlap
+    if none:
+        note = f"no possible assignment: {', '.join(none)}"
+        axes.text(0.98, 0.02, note, transform=axes.transAxes, ha="right", va="bottom", fontsize=8, wrap=True)
     return axes
 
 
@@ -84,7 +99,7 @@ def gap_bars(flips: Mapping[str, np.ndarray], states: Sequence[int], ax: Any = N
         second = np.delete(values, state).max(initial=-np.inf)
         costs.append(float(values[state] - second) if second > -np.inf else np.nan)
     places = np.arange(len(costs))
-    axes.barh(places, np.nan_to_num(costs), color=["C0" if cost > 0 else "C3" for cost in costs])
+    axes.barh(places, np.nan_to_num(costs), color=[SERIES[0] if cost > 0 else SERIES[2] for cost in costs])
     axes.set_yticks(places, list(flips))
     axes.invert_yaxis()
     axes.set_xlabel("loss of the best single change (nats)")

@@ -11,6 +11,7 @@ import numpy as np
 from ethogram.inference.planning import Episodes, Plan
 from ethogram.models.arguments import require_integer
 from ethogram.plots.axes import axes_or_new
+from ethogram.plots.colours import SERIES, series_colour
 
 __all__ = ["episode_returns", "episode_timeline", "plan_marginals"]
 
@@ -91,7 +92,7 @@ def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> 
     if at:
         kinds = sorted({name.partition("___")[0] for step in actions for name in step})
         label = kinds[0] if len(kinds) == 1 else "action"
-        ax.plot(*np.array(at).T, "x", color="tab:red", markersize=min(6, max(0.8 * room, 2)), label=label)
+        ax.plot(*np.array(at).T, "x", color=SERIES[2], markersize=min(6, max(0.8 * room, 2)), label=label)
         below = {"loc": "upper right", "bbox_to_anchor": (1.0, 0.0), "borderaxespad": 1.8, "borderpad": 0.0}
         ax.legend(**below, frameon=False, handletextpad=0.2)
     ax.set_title(f"what happened, return {episodes.returns[number]:.1f}")
@@ -116,9 +117,9 @@ def episode_returns(played: Mapping[str, Episodes], *, ax: Any = None) -> Any:
     for column, each in enumerate(played.values()):
         count = len(each.returns)
         beside = column + 0.25 * (np.arange(count) / max(count - 1, 1) - 0.5)
-        ax.plot(beside, each.returns, ".", color=f"C{column}", alpha=0.4)
+        ax.plot(beside, each.returns, ".", color=series_colour(column), alpha=0.4)
         error = each.returns.std(ddof=1) / np.sqrt(count) if count > 1 else 0.0
-        ax.errorbar(column + 0.3, each.returns.mean(), error, fmt="o", color=f"C{column}", capsize=4)
+        ax.errorbar(column + 0.3, each.returns.mean(), error, fmt="o", color=series_colour(column), capsize=4)
     ax.set_xticks(range(len(played)), [_cut(name) for name in played])
     ax.set(ylabel="return", xlim=(-0.5, len(played) - 0.3), title="episodes, and means with standard errors")
     return ax

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from ethogram.inference.convergence import pooled_draws
 from ethogram.inference.rewards.predictions import difference_coverage
 from ethogram.plots.axes import axes_or_new, draw_band
+from ethogram.plots.colours import SERIES
 
 __all__ = ["coverage_curve", "learning_curve", "relevance_forest", "reward_band", "reward_map"]
 
@@ -77,7 +78,7 @@ def reward_band(
     *,
     truth: ArrayLike | None = None,
     truth_label: str = "truth",
-    colour: Any = "C0",
+    colour: Any = SERIES[0],
 ) -> Any:
     """Posterior mean and central 90 % band of a reward, or a difference of rewards, along one feature.
 
@@ -118,7 +119,7 @@ def reward_band(
 
 
 def relevance_forest(
-    relevance: ArrayLike, ax: Any = None, *, names: Sequence[str] | None = None, colour: Any = "C0"
+    relevance: ArrayLike, ax: Any = None, *, names: Sequence[str] | None = None, colour: Any = SERIES[0]
 ) -> Any:
     """Forest plot of relevances (inverse squared lengthscales), the largest on top: median and central 90 %.
 
@@ -153,7 +154,7 @@ def relevance_forest(
     return axes
 
 
-def learning_curve(trace: ArrayLike, ax: Any = None, *, colour: Any = "C0") -> Any:
+def learning_curve(trace: ArrayLike, ax: Any = None, *, colour: Any = SERIES[0]) -> Any:
     """ELBO during a fit, with a line at that of Laplace's approximation.
 
     Parameters
@@ -178,7 +179,7 @@ def learning_curve(trace: ArrayLike, ax: Any = None, *, colour: Any = "C0") -> A
     return axes
 
 
-def coverage_curve(draws: ArrayLike, truth: ArrayLike, ax: Any = None, *, colour: Any = "C0") -> Any:
+def coverage_curve(draws: ArrayLike, truth: ArrayLike, ax: Any = None, *, colour: Any = SERIES[0]) -> Any:
     """Coverage of central intervals for differences of true rewards, against their nominal probability.
 
     Below the diagonal the posterior is overconfident. Differences, because the level of rewards is not identified.

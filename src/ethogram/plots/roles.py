@@ -14,11 +14,12 @@ from numpy.typing import ArrayLike
 from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.families.exponential_family import PartlyKnown
 from ethogram.plots.axes import axes_or_new, legend_beside
+from ethogram.plots.colours import SERIES, category_colours
+from ethogram.plots.timeline_rows import time_axis, timeline_rows
 
 __all__ = [
     "elbo_traces",
     "pitch",
-    "role_colours",
     "role_ellipses",
     "role_timelines",
     "score_curve",
@@ -98,7 +99,7 @@ def role_ellipses(
         raise ValueError(f"features is {features}, the posterior has {average['mean'].shape[1]} features")
     axes = axes_or_new(ax, (8, 5.5))
     pick = list(features)
-    colours = role_colours(average["mean"].shape[0])
+    colours = category_colours(average["mean"].shape[0])
     places = [(average["mean"], average["covariance"], {"linewidth": 2.0, "zorder": 4})]
     draws = posterior.sample(jax.random.key(0), 20) if draws is None else draws
     thin = {"linewidth": 0.6, "alpha": 0.4, "zorder": 2}
@@ -158,17 +159,15 @@ def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, 
             "give (sequence, time) and (sequence, time, role) of these data"
         )
     axes = axes_or_new(ax, (10, 4))
-    first, rows, names = _timeline_places(data)
+    first, rows, names = timeline_rows(data)
     inside = np.asarray(valid_steps(data)) & (roles >= 0)
     sequence, time = np.nonzero(inside)
-    colours = np.array(role_colours(chance.shape[-1]))
+    colours = np.array(category_colours(chance.shape[-1]))
     total = int((first + np.asarray(data.lengths)).max())
     image = np.zeros((len(names), total, 4))
     held, opacity = roles[sequence, time], np.clip(chance[sequence, time, roles[sequence, time]], 0, 1)
     image[rows[sequence], first[sequence] + time] = np.column_stack([colours[held], opacity])
-    meta = data.metadata
-    scale = 1.0 if meta.frame_rate is None else 1 / float(meta.frame_rate)
-    unit = "frames" if meta.frame_rate is None else meta.time_unit or "time units"
+    scale, unit = time_axis(data)
     extent = (0, total * scale, len(names) - 0.5, -0.5)
     axes.imshow(image, aspect="auto", interpolation="nearest", extent=extent, zorder=1)
     swaps = inside[:, 1:] & inside[:, :-1] & (roles[:, 1:] != roles[:, :-1])
@@ -185,25 +184,6 @@ def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, 
     axes.set(xlabel=f"time ({unit}{joined})", ylabel=row)
     legend_beside(axes, "role", [Patch(color=colour, label=str(role)) for role, colour in enumerate(colours)])
     return axes
-
-
-def _timeline_places(data: Trajectories) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """First frame on the common axis and row of every sequence, and the names of the rows."""
-    count, lengths = data.num_sequences, np.asarray(data.lengths)
-    if data.agent is None:
-        rows, names = np.arange(count), [str(i) for i in range(count)]
-    else:
-        labels, rows = np.unique(np.asarray(data.agent), return_inverse=True)
-        known = data.metadata.agent_names
-        names = [known[i] if known is not None and 0 <= i < len(known) else str(i) for i in labels]
-    if data.group is None:
-        block = np.zeros(count, int) if data.agent is None else np.arange(count)
-    else:
-        _, block = np.unique(np.asarray(data.group), return_inverse=True)
-    longest = np.zeros(block.max() + 1, int)
-    np.maximum.at(longest, block, lengths)
-    starts = np.concatenate([[0], np.cumsum(longest)[:-1]])
-    return starts[block], rows, names
 
 
 def transition_matrix(posterior: Any, ax: Any = None, *, mass: float | int = 0.9) -> Any:
@@ -273,7 +253,7 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
         axes.plot(
             result.evaluated,
             np.where(np.isfinite(trace), trace, np.nan),
-            color="C3" if chosen else "0.6",
+            color=SERIES[2] if chosen else "0.6",
             linewidth=2 if chosen else 1,
             marker="." if len(trace) < 3 else None,
             zorder=3 if chosen else 2,
@@ -291,41 +271,32 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
 
 
 def score_curve(curve: Any, ax: Any = None) -> Any:
-    """Axes with the ELBO (left) and the held-out log likelihood (right) over the number of roles.
+    """Axes with the held-out log likelihood and the training ELBO over the number of roles, both in nats per step.
 
-    Bars are standard errors of the difference to the best size; the dotted line is ``curve.selected_size``.
+    Each is drawn as its difference to its own best value, which the legend names; bars are standard errors of the
+    held-out difference. The dotted line is ``curve.selected_size``.
 
     Parameters
     ----------
-    curve : with `size`, `elbo` in nats and `heldout` in nats a step, as `ethogram.heldout_score_curve` gives it.
-    ax : axes to draw into; the right axis is their twin.
+    curve : with `size`, `elbo`, `heldout` and `train_steps`, as `ethogram.heldout_score_curve` gives it.
+    ax : axes to draw into.
     """
     axes = axes_or_new(ax, (6, 4))
     order = np.argsort(np.asarray(curve.size))
     size = np.asarray(curve.size)[order]
-    right = axes.twinx()
-    for scale, values, colour, label in (
-        (axes, curve.elbo, "C0", "training ELBO (nats)"),
-        (right, curve.heldout, "C1", "held-out log likelihood (nats per step)"),
-    ):
-        scale.plot(size, np.asarray(values, float)[order], "o-", color=colour)
-        scale.set_ylabel(label, color=colour)
-        scale.tick_params(axis="y", colors=colour)
-        scale.ticklabel_format(axis="y", useOffset=False)
-    right.errorbar(
-        size, np.asarray(curve.heldout)[order], np.asarray(curve.heldout_se)[order], fmt="none", ecolor="C1"
+    shown = (
+        ("held-out log likelihood", curve.heldout, curve.heldout_se, "o-", SERIES[0]),
+        ("training ELBO", np.asarray(curve.elbo) / curve.train_steps, None, "s--", SERIES[1]),
     )
+    for label, values, error, style, colour in shown:
+        values = np.asarray(values, float)[order]
+        values = np.where(np.isfinite(values), values, np.nan)
+        best = np.nanmax(values) if not np.isnan(values).all() else np.nan
+        bars = None if error is None else np.asarray(error, float)[order]
+        look: dict[str, Any] = {"fmt": style, "color": colour, "capsize": 3}
+        axes.errorbar(size, values - best, bars, **look, label=f"{label}, best {best:.4g}")
     axes.axvline(curve.selected_size, color="0.5", linestyle=":", label="selected by one standard error")
-    axes.legend(loc="lower right", fontsize=8)
+    axes.legend(loc="best", fontsize=8)
     axes.set_xticks(size)
-    axes.set_xlabel("number of roles")
+    axes.set(xlabel="number of roles", ylabel="difference to the best (nats per step)")
     return axes
-
-
-def role_colours(num_roles: int) -> list[tuple[float, float, float]]:
-    """One colour per role, the same in every plot of this module."""
-    import matplotlib
-
-    few = num_roles <= 10
-    places = np.arange(num_roles) if few else np.linspace(0.05, 0.95, num_roles)
-    return [tuple(colour[:3]) for colour in matplotlib.colormaps["tab10" if few else "turbo"](places)]

@@ -30,6 +30,7 @@ from ethogram.inference.convergence import Convergence, convergence
 from ethogram.inference.export import to_arviz
 from ethogram.models.choices import Decisions, NoisyMDP
 from ethogram.plots import choices as plots_choices
+from ethogram.plots.colours import series_colour
 from ethogram.tour.guide import Guide, TourReport
 
 if TYPE_CHECKING:
@@ -310,7 +311,12 @@ def _draw(
     above, below = figure.subfigures(2, 1, height_ratios=[3.6, 5], squeeze=False)[:, 0]
     for number, (axes, (name, one)) in enumerate(zip(above.subplots(1, 3), learned.items(), strict=True)):
         plots_choices.value_marginals(
-            one.draws, axes, names=one.train.metadata.feature_names, truth=PLAYERS[name], colour=f"C{number}"
+            one.draws,
+            axes,
+            names=one.train.metadata.feature_names,
+            truth=PLAYERS[name],
+            colour=series_colour(number),
+            legend=number == 0,
         )
         axes.set_title(f"the {name} player" + ("" if one.converged else " (draws not converged)"))
     left, right = below.subfigures(1, 2, width_ratios=[5, 6], squeeze=False)[0]
@@ -330,8 +336,8 @@ def _draw(
         for name, one in learned.items()
     }
     plots_choices.error_curve(TRAINING, errors, curves, floors=floors)
-    curves.set_title("dotted: oracle (true values)", fontsize=10)
+    curves.set_title("held-out errors; dotted: true values", fontsize=10)
     mileage, chance, seen = _replacement(bus_draws)
-    plots_choices.probability_band(mileage, chance, bus, seen=seen, colour="C3")
+    plots_choices.probability_band(mileage, chance, bus, seen=seen, colour=series_colour(3))
     bus.set(xlabel="mileage since replacement (1000 miles)", ylabel="P(engine replaced this month)")
     bus.set_title("bus engines, Madison 1974-85", fontsize=10)

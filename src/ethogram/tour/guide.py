@@ -29,12 +29,13 @@ class Guide:
 
     Parameters
     ----------
-    name : of the system; its files are ``NAME.png`` and ``NAME.nc``.
+    name : of the system; its files are ``NAME.png``, ``NAME.pdf`` and ``NAME.nc``.
     out : existing folder for them.
     say : takes a line of progress.
     full : whether the long form runs, not the one of a minute.
     seed : of every random draw.
     progress_bar : whether fits show theirs.
+    dpi : dots per inch of ``NAME.png``, and of images in ``NAME.pdf``.
     """
 
     def __init__(
@@ -46,9 +47,10 @@ class Guide:
         full: bool = False,
         seed: int = 0,
         progress_bar: bool = False,
+        dpi: int = 200,
     ) -> None:
         self.name, self.out, self.say = name, out, say
-        self.full, self.seed, self.progress_bar = full, seed, progress_bar
+        self.full, self.seed, self.progress_bar, self.dpi = full, seed, progress_bar, dpi
         self.files: list[Path] = []
 
     def step(self, about: str, *, quick: int | float, full: int | float) -> Callable[[], str]:
@@ -72,7 +74,8 @@ class Guide:
         if title:
             figure.suptitle(title, fontsize=15)
         yield figure
-        self._write(".png", lambda path: figure.savefig(path, dpi=90))
+        for suffix in (".png", ".pdf"):
+            self._write(suffix, lambda path: figure.savefig(path, dpi=self.dpi))
 
     def save(self, tree: Any) -> None:
         """Writes what `to_arviz` gives, for ``arviz.from_netcdf``."""

@@ -21,6 +21,7 @@ from ethogram.inference.roles import align_states, matched_hamming
 from ethogram.models.data import Trajectories
 from ethogram.models.intents import AgentMarkov, IntentConstraints, noisy_stay_labels
 from ethogram.plots import intents as plots_agents
+from ethogram.plots.colours import category_colours
 from ethogram.tour.football_roles import iterations_done
 from ethogram.tour.guide import Guide, TourReport
 from ethogram.tour.mouse_intents import draw_windows, typical_trace, where_moves_lead
@@ -199,7 +200,7 @@ def _draw(
 ) -> None:
     """The maze by intent above, one window over time and the shares of all intents below."""
     shown = inferred.used[:MOST_SHOWN]
-    colours = plots_agents.intent_colours(len(share))
+    colours = category_colours(len(share))
     above, below = figure.subfigures(2, 1, height_ratios=[_maze_height(inferred), 3.6], squeeze=False)[:, 0]
     for axes, intent in zip(above.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         plots_agents.maze_occupancy(

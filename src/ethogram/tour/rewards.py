@@ -27,6 +27,7 @@ from ethogram.inference.rewards import (
 from ethogram.models.mdps import expected_value_difference
 from ethogram.models.rewards import GPIRL, select_inducing_points
 from ethogram.plots import rewards as plots_rewards
+from ethogram.plots.colours import series_colour
 from ethogram.tour.guide import Guide, TourReport
 
 if TYPE_CHECKING:
@@ -240,13 +241,21 @@ def _draw(
     forest, learning, coverage, bus = below.subplots(1, 4)
     plots_rewards.relevance_forest(draws["relevance"], forest, names=objectworld.feature_names(home.size))
     plots_rewards.learning_curve(fit.trace, learning)
-    learning.set_title("converged" if fit.converged else f"not converged, {fit.steps} steps", fontsize=10)
+    learning.set_title(
+        "ELBO, " + ("converged" if fit.converged else f"not converged in {fit.steps} steps"), fontsize=10
+    )
+    forest.set_title("relevance of the features", fontsize=10)
     plots_rewards.coverage_curve(draws["reward"], home.reward, coverage)
-    coverage.set_title("reward differences", fontsize=10)
+    coverage.set_title("coverage of the true differences", fontsize=10)
     seen = np.flatnonzero(rust_bus.decision_counts(rust_bus.load(4)).sum(1)).max() + 1
     line = rust_bus.COST * THETA * np.arange(seen)
     plots_rewards.reward_band(
-        5 * np.arange(seen), curve[:, :seen], bus, truth=line, truth_label="Rust's line", colour="C3"
+        5 * np.arange(seen),
+        curve[:, :seen],
+        bus,
+        truth=line,
+        truth_label="Rust's line",
+        colour=series_colour(3),
     )
     bus.set(xlabel="mileage since replacement (1000 miles)", ylabel="monthly cost relative to a new engine")
     bus.set_title("bus engines, Madison 1974-85", fontsize=10)

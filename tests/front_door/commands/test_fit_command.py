@@ -14,7 +14,8 @@ import ethogram
 from ethogram.commands import fit as fit_command
 from ethogram.commands import main
 
-FILES = {"fit.ethogram", "fit.nc", "figure.png", "scores.png", "summary.csv", "report.html"}
+SCORES = {"scores.png", "scores.pdf"}
+FILES = {"fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "summary.csv", "report.html", *SCORES}
 TRACKS = ["--model", "roles", "--sequence", "trip", "--time", "t", "--step", "1", "--features", "x,y"]
 SHORT = ["--setting", "num_steps=15", "--setting", "restarts=1"]
 
@@ -55,7 +56,7 @@ def test_a_table_becomes_a_fit_of_the_right_number_of_roles(tracks, tmp_path, ca
     assert arviz.from_netcdf(str(out / "fit.nc")).posterior["mean"].shape == (1, 1000, 2, 2)
     page = (out / "report.html").read_text()
     assert read in page and "2, the least of 2 to 3 within one standard error" in page
-    assert page.count("data:image/png;base64,") == 2 and "src=" not in page.replace('src="data:', "")
+    assert page.count("data:image/svg+xml;base64,") == 2 and "src=" not in page.replace('src="data:', "")
 
     kept = (out / "fit.ethogram").read_bytes()
     assert main([*words, "--num-roles", "2"]) == 2
@@ -65,7 +66,7 @@ def test_a_table_becomes_a_fit_of_the_right_number_of_roles(tracks, tmp_path, ca
     )
     assert (out / "fit.ethogram").read_bytes() == kept
     assert main([*words, "--num-roles", "2", "--overwrite"]) == 0
-    assert {path.name for path in out.iterdir()} == FILES - {"scores.png"}
+    assert {path.name for path in out.iterdir()} == FILES - SCORES
 
 
 @pytest.fixture

@@ -212,7 +212,7 @@ def test_pictures_files_and_reports(name, request, tmp_path):
     assert (again.method, again.seconds) == (found.method, found.seconds)
     assert again.summary().equals(found.summary())
     page = found.report(tmp_path / "report.html").read_text("utf-8")
-    assert "data:image/png;base64," in page and type(found.model).__name__ in page
+    assert "data:image/svg+xml;base64," in page and type(found.model).__name__ in page
     assert "http" not in page.replace("https://", "", page.count("href=")) or 'src="http' not in page
 
 

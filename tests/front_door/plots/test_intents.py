@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ethogram.domains import labyrinth
+from ethogram.plots import category_colours
 from ethogram.plots import intents as plots_agents
 
 CHANCE = np.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.0, 0.25, 0.75], [0.1, 0.1, 0.8]])
@@ -77,7 +78,7 @@ def test_a_timeline_stacks_the_probabilities():
         inside = corners[np.abs(corners[:, 0] - 0.5) < 1e-9, 1]  # both edges of step 1 stand at 0.5
         below = CHANCE[1, :intent].sum()
         assert {round(below, 6), round(below + CHANCE[1, intent], 6)} <= {round(y, 6) for y in inside}
-        np.testing.assert_allclose(band.get_facecolor()[0, :3], plots_agents.intent_colours(3)[intent])
+        np.testing.assert_allclose(band.get_facecolor()[0, :3], category_colours(3)[intent])
 
 
 def test_changes_hang_below_and_arrivals_stand_above():

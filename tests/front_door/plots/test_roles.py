@@ -131,7 +131,7 @@ def test_a_timeline_has_a_row_a_player_and_plays_end_to_end(data):
     axes = plots.role_timelines(PATH, probability_of(PATH), data)
     image = np.asarray(axes.images[0].get_array())
     assert image.shape == (2, 7, 4)
-    colours = plots.role_colours(3)
+    colours = plots.category_colours(3)
     expected = [[0, 0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 0, 0]]
     np.testing.assert_allclose(image[..., :3], np.array(colours)[expected])
     np.testing.assert_allclose(image[..., 3], 0.75)
@@ -156,7 +156,19 @@ def test_a_timeline_without_labels_has_a_row_a_sequence():
     assert axes.get_xlabel().startswith("time (frames") and axes.get_ylabel() == "sequence"
 
 
+def test_a_zoomable_timeline_has_the_same_places_and_names(data):
+    figure = plots.zoomable_timeline(PATH, probability_of(PATH), data)
+    (heat,) = figure.data
+    np.testing.assert_array_equal(heat.z, [[0, 0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 0, 0]])
+    np.testing.assert_allclose(heat.customdata, 0.75)
+    np.testing.assert_allclose(heat.x, np.arange(7) / 5)
+    assert list(heat.y) == ["Ada", "Bo"] and figure.layout.xaxis.title.text == "time (s)"
+    assert "plotly" in figure.to_html(include_plotlyjs=False).lower()
+
+
 def test_roles_of_other_data_are_refused(data):
+    with pytest.raises(ValueError, match=r"labels has shape \(3, 4\)"):
+        plots.zoomable_timeline(PATH[:3], probability_of(PATH)[:3], data)
     with pytest.raises(ValueError, match=r"path has shape \(3, 4\)"):
         plots.role_timelines(PATH[:3], probability_of(PATH)[:3], data)
 
@@ -213,14 +225,16 @@ def test_one_restart_of_one_step_can_be_drawn():
 
 def test_a_score_curve_has_both_scores_in_order():
     elbo, heldout = np.array([-20.0, -40.0, -10.0]), np.array([-3.0, -5.0, -4.0])
-    curve = ScoreCurve(np.array([4, 2, 8]), elbo, heldout, (), np.array([0.0, 0.1, 0.2]))
+    curve = ScoreCurve(np.array([4, 2, 8]), elbo, heldout, (), np.array([0.0, 0.1, 0.2]), train_steps=10)
     axes = plots.score_curve(curve)
-    right = next(other for other in axes.figure.axes if other is not axes)
-    (elbo, selected), (heldout,) = axes.get_lines(), right.get_lines()
-    assert selected.get_xdata() == [4, 4]
-    np.testing.assert_array_equal(elbo.get_xydata(), [[2, -40], [4, -20], [8, -10]])
-    np.testing.assert_array_equal(heldout.get_xydata(), [[2, -5], [4, -3], [8, -4]])
-    assert "nats" in axes.get_ylabel() and "nats" in right.get_ylabel()
+    assert axes.figure.axes == [axes]  # one scale for both
+    (heldout, *_), (elbo, *_) = axes.containers
+    np.testing.assert_allclose(heldout.get_xydata(), [[2, -2], [4, 0], [8, -1]])
+    np.testing.assert_allclose(elbo.get_xydata(), [[2, -3], [4, -1], [8, 0]])
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert {"held-out log likelihood, best -3", "training ELBO, best -1"} < set(named)
+    assert axes.get_lines()[-1].get_xdata() == [4, 4]
+    assert "nats per step" in axes.get_ylabel()
     assert axes.get_xlabel() == "number of roles"
 
 
@@ -237,4 +251,4 @@ def test_everything_can_be_rendered(posterior, data, tmp_path):
 
 def test_colours_differ():
     for count in (3, 10, 16):
-        assert len(set(plots.role_colours(count))) == count
+        assert len(set(plots.category_colours(count))) == count

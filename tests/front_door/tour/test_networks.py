@@ -50,17 +50,20 @@ def test_embedded_queries(name):
         uai_networks.load("nothing")
 
 
-def point(seconds, value):
-    return TracePoint(seconds, seconds, value, "exact", "", np.zeros(1, int))
+def point(seconds, value, kind="exact"):
+    return TracePoint(seconds, seconds, value, kind, "", np.zeros(1, int))
 
 
-def test_curves_end_at_the_limit_and_a_method_without_an_answer_is_in_the_legend():
-    traces = {"one": [point(0.1, -3.0), point(0.5, -2.0)], "other": []}
+def test_curves_rise_until_the_limit_and_a_method_without_an_answer_is_named():
+    """Of exact log probabilities; an estimate may have been higher."""
+    traces = {"one": [point(0.05, -1.0, "estimate"), point(0.1, -3.0), point(0.5, -2.0)], "other": []}
     axes = plots_mmap.anytime_curves(traces, until=2, best=-1.5)
     lines = {line.get_label(): line for line in axes.get_lines()}
     np.testing.assert_allclose(lines["one"].get_xdata(), [0.1, 0.5, 2.0])
     np.testing.assert_allclose(lines["one"].get_ydata(), [-3.0, -2.0, -2.0])
-    assert "other: no possible assignment" in lines
+    circles = next(line for line in axes.get_lines() if line.get_marker() == "o")
+    np.testing.assert_allclose(circles.get_xydata(), [[0.05, -1.0]])
+    assert "other" not in lines and axes.texts[0].get_text() == "no possible assignment: other"
     with pytest.raises(ValueError, match="traces is empty"):
         plots_mmap.anytime_curves({}, until=2)
 

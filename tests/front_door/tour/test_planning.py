@@ -20,7 +20,7 @@ def test_table_notes_and_file(first):
     report, said = first
     assert [row["policy"] for row in report.rows] == ["nothing", "random", "SOGBOFA", "best"]
     assert f"{OptimalPolicy(sysadmin(3, horizon=4)).value:.1f}" in report.notes[0]
-    assert [path.name for path in report.files] == ["planning.png", "planning.nc"]
+    assert [path.name for path in report.files] == ["planning.png", "planning.pdf", "planning.nc"]
     assert said[0].startswith("the best policy")
     with xarray.open_dataset(report.files[1], engine="h5netcdf") as written:
         returns = np.asarray(written["return"].sel(policy="SOGBOFA"))

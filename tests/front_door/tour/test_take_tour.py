@@ -108,7 +108,7 @@ def test_each_system_is_taken_once_and_its_table_follows_it(tmp_path):
     assert list(reports) == ["two", "one"]
     row = reports["one"].rows[0]
     assert (row["sizes"], row["seed"], row["process"], row["prepared"]) == (2, 5, os.getpid(), 2)
-    assert reports["one"].files == [out / "one.png", out / "one.nc"]
+    assert reports["one"].files == [out / f"one.{suffix}" for suffix in ("png", "pdf", "nc")]
     assert all(path.stat().st_size > 0 for path in reports["one"].files)
     words = [line.split("s] ")[-1] for line in said]
     assert words[0] == "tour: two, one in 1 process: about 40 s if nothing is compiled yet"
@@ -116,9 +116,9 @@ def test_each_system_is_taken_once_and_its_table_follows_it(tmp_path):
         "two: importing packages",
         "two: counting (about 30 s)",
         f"two: wrote {out / 'two.png'}",
-        f"two: wrote {out / 'two.nc'}",
+        f"two: wrote {out / 'two.pdf'}",
     ]
-    assert words[5].startswith("\ntwo\nfit") and words[5].endswith("a note\n")
+    assert words[6].startswith("\ntwo\nfit") and words[6].endswith("a note\n")
     assert words[-1] == f"tour: 2 of 2 done, figures and ArviZ files are in {out}"
     assert all(line.startswith("[  0.") for line in (said[0], said[1]))
 

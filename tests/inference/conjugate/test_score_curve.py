@@ -106,11 +106,12 @@ def test_the_smallest_size_within_one_standard_error_is_selected():
         np.array([-1.0, -1.01, -1.3, -1.005]),
         (),
         np.array([0, 0.02, 0.1, 0.001]),
+        1,
     )
     assert curve.selected_size == 3
 
 
 def test_scores_of_impossible_data_select_nothing():
-    curve = ScoreCurve(np.array([1, 2]), np.zeros(2), np.full(2, -np.inf), (), np.zeros(2))
+    curve = ScoreCurve(np.array([1, 2]), np.zeros(2), np.full(2, -np.inf), (), np.zeros(2), 1)
     with pytest.raises(ValueError, match="no size gives the test data a positive probability"):
         _ = curve.selected_size
