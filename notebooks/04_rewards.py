@@ -228,7 +228,11 @@ replacing = reward[:, 0, 0] - reward[:, 0, 1]
 print(f"replacement cost {replacing.mean():.1f} +- {replacing.std():.1f} (Rust: 10.1)")
 
 axes = plots_rewards.reward_band(
-    5 * np.arange(seen), cost, truth=0.001 * 2.2930 * np.arange(seen), truth_label="Rust's line", colour=plots.series_colour(3)
+    5 * np.arange(seen),
+    cost,
+    truth=0.001 * 2.2930 * np.arange(seen),
+    truth_label="Rust's line",
+    colour=plots.series_colour(3),
 )
 axes.set(xlabel="mileage since replacement (1000 miles)", ylabel="monthly cost relative to a new engine")
 plt.show()

@@ -14,7 +14,11 @@ from ethogram.tour import available_cores
 __all__ = ["EXTRAS", "diagnose"]
 
 REQUIRED = ("ethogram", "jax", "jaxlib", "numpyro", "optax", "arviz")
-EXTRAS = {"imitation": ("scikit-learn",), "interactive": ("plotly",), "planning": ("pyRDDLGym", "rddlrepository")}
+EXTRAS = {
+    "imitation": ("scikit-learn",),
+    "interactive": ("plotly",),
+    "planning": ("pyRDDLGym", "rddlrepository"),
+}
 """Optional packages by the extra that installs them."""
 
 

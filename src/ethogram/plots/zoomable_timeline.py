@@ -14,7 +14,9 @@ from ethogram.plots.timeline_rows import time_axis, timeline_rows
 __all__ = ["zoomable_timeline"]
 
 
-def zoomable_timeline(labels: ArrayLike, probability: ArrayLike, data: Trajectories, name: str = "role") -> Any:
+def zoomable_timeline(
+    labels: ArrayLike, probability: ArrayLike, data: Trajectories, name: str = "role"
+) -> Any:
     """A plotly figure with one row per agent: the label of each step by colour, with its probability on hover.
 
     Drag to zoom, double-click to go back; ``figure.write_html(path)`` makes a page of it. Groups stand one after the

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Guide", "TourReport", "format_table", "whole_file"]
+
+WIDEST = 10_000
+"""Characters of a line that no terminal folds."""
 
 
 class TourReport(NamedTuple):
@@ -103,20 +108,26 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as text under a header: words left-aligned, numbers right-aligned, a dash for a missing cell."""
+    """Rows as text under a header: words left-aligned, numbers right-aligned, a dash for a missing cell.
+
+    In a terminal long cells are folded to its width.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    cells = [[str(row.get(column, "-")) for column in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    words = [not any(_is_number(line[i]) for line in cells) for i in range(len(columns))]
-
-    def join(line: Sequence[str]) -> str:
-        parts = [
-            text.ljust(width) if left else text.rjust(width)
-            for text, width, left in zip(line, widths, words, strict=True)
-        ]
-        return "  ".join(parts).rstrip()
-
-    return "\n".join([join(columns), "  ".join("-" * width for width in widths), *map(join, cells)])
+    letters = (sys.stdout.encoding or "").lower()
+    table = Table(box=box.SIMPLE_HEAD if "utf" in letters else None, show_edge=False, pad_edge=False)
+    cells = {column: [str(row.get(column, "-")) for row in rows] for column in columns}
+    for column, lines in cells.items():
+        table.add_column(Text(column), justify="right" if any(map(_is_number, lines)) else "left")
+    for line in zip(*cells.values(), strict=True):
+        table.add_row(*map(Text, line))
+    page = io.StringIO()
+    Console(file=page, width=None if sys.stdout.isatty() else WIDEST).print(table)
+    return "\n".join(line.rstrip() for line in page.getvalue().rstrip().split("\n"))
 
 
 def _is_number(text: str) -> bool:

@@ -22,6 +22,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ethogram.tour.board import live_board
 from ethogram.tour.guide import Guide, TourReport, format_table
 
 __all__ = ["SYSTEMS", "System", "available_cores", "take_tour", "unknown_systems"]
@@ -94,28 +95,29 @@ def take_tour(
     processes = max(1, min(processes, len(names)))
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    write = partial(print, flush=True) if say is None else say
     start = time.perf_counter()
-
-    def tell(name: str, line: str) -> None:
-        write(f"[{time.perf_counter() - start:5.1f} s] {name}: {line}")
-
-    expected = [SYSTEMS[name].full if full else SYSTEMS[name].quick for name in names]
-    seconds = max(max(expected), sum(expected) / processes)
+    expected = {name: SYSTEMS[name].full if full else SYSTEMS[name].quick for name in names}
+    seconds = max(max(expected.values()), sum(expected.values()) / processes)
     noun = "process" if processes == 1 else "processes"
-    tell(
-        "tour", f"{', '.join(names)} in {processes} {noun}: about {seconds:.0f} s if nothing is compiled yet"
-    )
     bar = processes == 1 and sys.stderr.isatty()
     shared = (folder, full, seed, bar, prepare)
     plans = {name: partial(_take, SYSTEMS[name].module, name, *shared) for name in names}
-    one_by_one = ((name, plan(partial(tell, name))) for name, plan in plans.items())
-    taken = one_by_one if processes == 1 else _side_by_side(plans, processes, tell)
     reports = {}
-    for name, report in taken:
-        reports[name] = report
-        write("\n".join(["", name, format_table(report.rows), *report.notes, ""]))
-    tell("tour", f"{len(reports)} of {len(names)} done, figures and ArviZ files are in {folder}")
+    with live_board(expected, live=say is None and processes > 1) as board:
+        write = board.write if say is None else say
+
+        def tell(name: str, line: str) -> None:
+            write(f"[{time.perf_counter() - start:5.1f} s] {name}: {line}")
+            board.update(name, line)
+
+        about = f"about {seconds:.0f} s if nothing is compiled yet"
+        tell("tour", f"{', '.join(names)} in {processes} {noun}: {about}")
+        one_by_one = ((name, plan(partial(tell, name))) for name, plan in plans.items())
+        for name, report in one_by_one if processes == 1 else _side_by_side(plans, processes, tell):
+            reports[name] = report
+            board.done(name)
+            write("\n".join(["", name, format_table(report.rows), *report.notes, ""]))
+        tell("tour", f"{len(reports)} of {len(names)} done, figures and ArviZ files are in {folder}")
     return {name: reports[name] for name in names}
 
 

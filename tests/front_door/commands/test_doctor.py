@@ -29,7 +29,9 @@ def test_sizes_of_the_cache_and_packages_that_are_missing(tmp_path, monkeypatch)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "program").write_bytes(bytes(3 * 2**20))
     told = doctor.diagnose(tmp_path)
-    assert "3.0 MiB in 1 files" in told and told.count("not installed") == len(doctor.REQUIRED) + sum(map(len, doctor.EXTRAS.values()))
+    assert "3.0 MiB in 1 files" in told and told.count("not installed") == len(doctor.REQUIRED) + sum(
+        map(len, doctor.EXTRAS.values())
+    )
     for double, name in ((False, "float32"), (True, "float64")):
         with jax.enable_x64(double):
             told = doctor.diagnose(None)

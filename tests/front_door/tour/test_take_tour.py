@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +17,9 @@ import pytest
 from ethogram import tour
 
 SYSTEM = """
+import io
 import os
+import re
 
 QUICK, FULL = 1, 2
 prepared = []
@@ -37,7 +41,9 @@ def tour(guide, sizes):
     return guide.report([row | {"prepared": len(prepared)}], ["a note"])
 """
 FAULTS = """
+import io
 import os
+import re
 import time
 QUICK = FULL = None
 
@@ -187,12 +193,26 @@ def test_importing_the_tour_starts_no_device(tmp_path):
 
 def test_numbers_stand_to_the_right_and_gaps_are_dashes():
     text = tour.format_table([{"name": "a", "score": "10.5"}, {"name": "long", "score": "2", "other": "yes"}])
-    assert text.splitlines() == [
-        "name  score  other",
-        "----  -----  -----",
-        "a      10.5  -",
-        "long      2  yes",
-    ]
+    head, line, *rows = text.splitlines()
+    assert head.split() == ["name", "score", "other"] and set(line) == {"─"}
+    assert [row.split() for row in rows] == [["a", "10.5", "-"], ["long", "2", "yes"]]
+    ends = {
+        row.index(cell) + len(cell) for row, cell in zip([head, *rows], ["score", "10.5", "2"], strict=True)
+    }
+    assert len(ends) == 1 and rows[0].index("-") == rows[1].index("yes") == head.index("other")
+
+
+def test_a_terminal_shows_a_bar_for_each_system(tmp_path, monkeypatch):
+    """In a window of 100 characters, with the lines of progress and the tables above the bars."""
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.setattr("sys.stdout", screen)
+    for name, value in {"COLUMNS": "100", "TERM": "xterm", "FORCE_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    tour.take_tour(["one", "two"], tmp_path, processes=2, prepare=import_module("made_system").prepare)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert re.search(r"one +━+ 0:00:\d\d of about 2 s done", shown)
+    assert f"two: wrote {tmp_path / 'two.png'}" in shown and "a note" in shown
 
 
 def test_an_interrupted_file_leaves_the_old_one(tmp_path):
