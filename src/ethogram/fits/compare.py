@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ethogram.fits.compare_trees import is_tree, leave_one_out, tree_scores, warn_of_variational_draws
 from ethogram.fits.disagreement import Moments, disagreements, moments
 from ethogram.fits.estimates import entries_of
 from ethogram.fits.fit_object import Fit, Score
@@ -63,7 +63,7 @@ class Comparison(NamedTuple):
     loo: Any
     statement: str
     entries: tuple[list[str], dict[str, np.ndarray]] | None
-    fits: Mapping[str, Fit]
+    fits: Mapping[str, Any]
 
     def __str__(self) -> str:
         tables = [self.scores, self.disagreements, self.loo]
@@ -84,7 +84,7 @@ class Comparison(NamedTuple):
         return draw_comparison(self, figure)
 
 
-def compare(fits: Mapping[str, Fit], data: Any = None) -> Comparison:
+def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
     """Compare fits by name.
 
     Of algorithms on one model, labels are aligned to the first fit, and the estimates stand beside each other. Of
@@ -92,22 +92,37 @@ def compare(fits: Mapping[str, Fit], data: Any = None) -> Comparison:
 
     Parameters
     ----------
-    fits : of :func:`ethogram.fit`, at least two, by name.
-    data : that no fit has seen, for the scores; the data of the fits where None.
+    fits : of :func:`ethogram.fit`, at least two, by name; or what `to_arviz` exported of models of one data set.
+    data : that no fit has seen, for the scores; the data of the fits where None. Trees take none.
 
     Raises
     ------
     TypeError, ValueError
         There are fewer than two fits, one is no `Fit`, or they are of different data or queries.
 
+    Warns
+    -----
+    UserWarning
+        If a tree has draws of a variational approximation, of which ``az.compare`` is not asked.
+
     Examples
     --------
     ``print(compare({"cavi": fit(key, model, data), "nuts": fit(key, model, data, "nuts")}, new_data))``
     """
-    if not isinstance(fits, Mapping) or not all(isinstance(each, Fit) for each in fits.values()):
-        raise TypeError("fits must be a mapping from names to fits, as ethogram.fit returns")
+    known = isinstance(fits, Mapping)
+    trees = known and all(map(is_tree, fits.values()))
+    if not known or not (trees or all(isinstance(each, Fit) for each in fits.values())):
+        raise TypeError(
+            "fits must be a mapping from names to fits, as ethogram.fit returns, or to trees, as to_arviz returns"
+        )
     if len(fits) < 2:
         raise ValueError(f"fits has {len(fits)} entries: give at least two")
+    if trees:
+        if data is not None:
+            raise TypeError(
+                "data is given with trees, which hold the log likelihoods of theirs: compare fits instead"
+            )
+        return _trees(fits)
     marks = {name: storage.fingerprint(_bare(each.data)) for name, each in fits.items()}
     if len(set(marks.values())) > 1:
         raise ValueError("fits are of different data: fit all of them to the same")
@@ -199,25 +214,26 @@ def _models(fits: Mapping[str, Fit], data: Any) -> Comparison:
     notes = [words] + ([TRAINING] if data is None else [])
     loo = None
     if all(isinstance(each.result, SampledPosterior) for each in fits.values()):
-        loo = _loo(fits)
+        loo = leave_one_out(
+            {
+                name: each.to_arviz(log_likelihood="sequence", progress_bar=False)
+                for name, each in fits.items()
+            }
+        )
         notes.append(OTHER_ENTRIES if loo is None else LOO)
     elif any(isinstance(each.result, ConjugateResult | RewardFit) for each in fits.values()):
         notes.append(VARIATIONAL)
     return Comparison("models", table, None, None, loo, " ".join(notes), None, fits)
 
 
-def _loo(fits: Mapping[str, Fit]) -> Any:
-    """The table of ``az.compare``."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
-        import arviz
-    trees = {
-        name: each.to_arviz(log_likelihood="sequence", progress_bar=False) for name, each in fits.items()
-    }
-    entries = {
-        values.shape[2:] for each in trees.values() for values in each.log_likelihood.data_vars.values()
-    }
-    return arviz.compare(trees) if len(entries) == 1 else None
+def _trees(trees: Mapping[str, Any]) -> Comparison:
+    table = tree_scores(trees)
+    if warn_of_variational_draws(trees):
+        words, loo = VARIATIONAL, None
+    else:
+        loo = leave_one_out(trees)
+        words = OTHER_ENTRIES if loo is None else LOO
+    return Comparison("models", table, None, None, loo, f"{TRAINING} {words}", None, trees)
 
 
 def _algorithms(fits: Mapping[str, Fit], data: Any) -> Comparison:

@@ -59,6 +59,7 @@ def density_of(values: np.ndarray, log: bool = False) -> tuple[np.ndarray, np.nd
     spread = draws.std(ddof=1)
     narrow = min(spread, (high - low) / 1.349) or spread
     density = gaussian_kde(draws, len(draws) ** -0.2 * narrow / spread)
-    ends = np.quantile(draws, [0.005, 0.995]) + 4 * len(draws) ** -0.2 * narrow * np.array([-1, 1])
-    places = np.linspace(*ends, 200)
+    beyond = 4 * len(draws) ** -0.2 * narrow
+    lowest, highest = np.quantile(draws, [0.005, 0.995])
+    places = np.linspace(lowest - beyond, highest + beyond, 200)
     return np.exp(places) if log else places, density(places)
