@@ -22,7 +22,8 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     Methods by model, that of ``"auto"`` first:
 
     - `RoleHMM`, `AgentMarkov` and other `ConjugateModel`, of `Trajectories`: ``"cavi"`` up to 2000 groups, else
-      ``"svi"``; ``"nuts"``; and ``"refresh"``, which is NUTS that starts at ``"cavi"``;
+      ``"svi"``; ``"nuts"``; and ``"refresh"``, which is NUTS that starts at ``"cavi"``; a `RoleHMM` also by
+      ``"imitate"``, with policies of its roles;
     - `NoisyMDP`, of `Decisions`: ``"nuts"``, ``"px-da"``;
     - `GPIRL`, of `Trajectories` or counts (state, action): ``"natural_gradient"``, ``"laplace"``, ``"map"``,
       ``"levine"``, ``"nuts"``, and ``"max_entropy"``, the linear baseline on the same features;
@@ -39,7 +40,8 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     method : see above.
     settings : of the method, under its own names: `num_steps`, `restarts`, `checkpoint`, ... of ``"cavi"`` and
         ``"svi"``, `num_warmup`, `num_samples`, `num_chains` and those of the kernel of ``"nuts"`` and ``"px-da"``,
-        `time_limit` of a query, `progress_bar` of all but queries.
+        `time_limit` of a query, `progress_bar` of all but queries; `policy`, `world`, `rounds`, `horizon` and
+        `expert` of ``"imitate"``.
 
     Raises
     ------

@@ -55,8 +55,8 @@ class Fit:
     model, data : as given.
     method : of the fit.
     why : why ``"auto"`` took the method; empty where it was given.
-    result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, a
-        `RewardFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
+    result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, an
+        `ImitationResult`, a `RewardFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
     """
 
@@ -65,7 +65,7 @@ class Fit:
     ) -> None:
         self.model, self.data, self.method, self.why = model, data, method, why
         self.result, self.seconds = result, seconds
-        self._key, self._system = key, system_of(model)
+        self._key, self._system = key, system_of(model, result)
 
     def __repr__(self) -> str:
         return f"Fit({type(self.model).__name__}, method={self.method!r}, {self.seconds:.1f} s)"
@@ -129,7 +129,8 @@ class Fit:
 
         Of roles: draws of the next `steps` observations of every sequence, with the probabilities of the roles. Of
         intents: probabilities (sequence, time, action) of every action given the actions before it. Of choices:
-        probabilities (decision, option). Of rewards: `ThreePolicies`. Of a query: the assignment.
+        probabilities (decision, option). Of rewards: `ThreePolicies`. Of a query: the assignment. Of an imitation: the
+        roll-outs of its policies from the first states of the demonstrations.
 
         Parameters
         ----------
@@ -211,7 +212,13 @@ class Fit:
         Raises
         ------
         FileNotFoundError : there is no such folder.
+        TypeError : the policies of an imitation, which files of arrays cannot hold.
         """
+        if hasattr(self.result, "policies"):
+            raise TypeError(
+                "policies are objects of other libraries, which files of arrays cannot hold: save fit.result.policies "
+                "as their library says, and the roles by fit.result.fit.posterior.save"
+            )
         names = ("model", "data", "method", "why", "result", "seconds", "_key")
         storage.write(path, {"fit": {name.lstrip("_"): getattr(self, name) for name in names}})
 

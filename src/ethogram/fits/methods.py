@@ -13,6 +13,7 @@ from numpyro.infer import MCMC, NUTS
 from ethogram.inference.choices import PXDA
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.export import to_arviz
+from ethogram.inference.imitation import imitate
 from ethogram.inference.networks import solve_mmap
 from ethogram.inference.networks.solve_mmap import METHODS as MMAP_METHODS
 from ethogram.inference.refresh import refresh_posterior
@@ -24,6 +25,7 @@ from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import Trajectories
 from ethogram.models.networks import MarginalMAP
 from ethogram.models.rewards import GPIRL
+from ethogram.models.roles import RoleHMM
 
 __all__ = ["Method", "methods_of", "read_settings"]
 
@@ -111,6 +113,15 @@ def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
     return SampledPosterior(model, {**found.sites, **aligned}, found.statistics)
 
 
+def _imitate(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    missing = [name for name in ("policy", "world", "rounds", "horizon") if name not in settings]
+    if missing:
+        raise TypeError(f"method 'imitate' needs {', '.join(missing)}: pass what ethogram.imitate takes")
+    policy, world = settings["policy"], settings["world"]
+    rest = {name: value for name, value in settings.items() if name not in ("policy", "world")}
+    return imitate(key, model, policy, world, data, **rest)
+
+
 def _reward(**fixed: Any) -> Method:
     def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
         return fit_reward(key, model, data, **{**fixed, **settings})
@@ -166,6 +177,9 @@ def methods_of(model: Any, data: Any) -> tuple[dict[str, Method], str, str]:
             "nuts": _sampled(NUTS, {}),
             "refresh": Method(_refresh, _settings_of(refresh_posterior)),
         }
+        if isinstance(model, RoleHMM):
+            own = (name for name in _settings_of(imitate) if name not in ("model_or_roles", "roles"))
+            conjugate["imitate"] = Method(_imitate, tuple(own))
         if isinstance(data, Trajectories) and num_groups(data) > MANY_GROUPS:
             return conjugate, "svi", f"mini-batches, since there are over {MANY_GROUPS} groups"
         return conjugate, "cavi", f"coordinate ascent on all data, up to {MANY_GROUPS} groups"

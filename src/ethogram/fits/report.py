@@ -14,6 +14,7 @@ import numpy as np
 
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
+from ethogram.inference.imitation import ImitationResult
 from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories
 
@@ -147,6 +148,9 @@ def about_fit(fit: Any) -> str:
             else f"Not converged after {found.step} steps"
         )
         return f"{text} {end}; ELBO {float(found.elbo[-1]):.2f} nats, the best of {len(found.restart_elbos)} starts."
+    if isinstance(found, ImitationResult):
+        told = f"{100 * found.failure[-1]:.0f} % of the fresh games of the last of {len(found.failure)} rounds failed"
+        return f"{text} {told}; {found.steps[-1]:.1f} steps a game, loss {found.loss[-1]:.4g}."
     if hasattr(found, "proved_optimal"):
         proof = "proved optimal" if found.proved_optimal else f"upper bound {found.upper_bound:.3f}"
         return f"{text} Log probability {found.log_probability:.3f} ({found.kind}), {proof}."

@@ -46,9 +46,9 @@ class RoleFits(System):
         source, options = states_source(fit)
         return infer_roles(source, data, **options)
 
-    prediction_settings = ("steps", "num_draws")
+    prediction_settings: tuple[str, ...] = ("steps", "num_draws")
 
-    def predict(self, fit: Any, data: Trajectories, settings: Mapping[str, int]) -> RoleForecast:
+    def predict(self, fit: Any, data: Trajectories, settings: Mapping[str, int]) -> Any:
         steps, num_draws = settings.get("steps", 10), settings.get("num_draws", 100)
         require_integer("steps", steps, 1)
         require_integer("num_draws", num_draws, 1)

@@ -72,19 +72,23 @@ def steps_of(fit: Any, data: Trajectories) -> np.ndarray:
     return (steps if groups is None else steps[groups].sum(1)).astype(float)
 
 
-def system_of(model: Any) -> System:
-    """The system of a model; one without answers of its own for other models with blocks."""
+def system_of(model: Any, result: Any) -> System:
+    """The system of a fitted model; one without answers of its own for other models with blocks."""
     from ethogram.fits.choice_fits import ChoiceFits
+    from ethogram.fits.imitation_fits import ImitationFits
     from ethogram.fits.intent_fits import IntentFits
     from ethogram.fits.network_fits import NetworkFits
     from ethogram.fits.reward_fits import RewardFits
     from ethogram.fits.role_fits import RoleFits
+    from ethogram.inference.imitation import ImitationResult
     from ethogram.models.choices import NoisyMDP
     from ethogram.models.intents import AgentMarkov
     from ethogram.models.networks import MarginalMAP
     from ethogram.models.rewards import GPIRL
     from ethogram.models.roles import RoleHMM
 
+    if isinstance(result, ImitationResult):
+        return ImitationFits()
     known: dict[type, type[System]] = {
         RoleHMM: RoleFits,
         AgentMarkov: IntentFits,

@@ -369,3 +369,32 @@ def test_a_plain_model_weights_by_assignment(ring, made, model):
     assert (result.role.reshape(-1, 2).sum(1) == 1).all()
     assert ethogram.align_states(roles.ravel(), result.role).hamming < 0.1
     assert result.policy_role[0].trace() > 1.8
+
+
+def test_one_way_in_gives_the_same_imitation(ring, made, model, tmp_path):
+    """By ``ethogram.fit``, whose result has the roles, the roll-outs, a picture and a page."""
+    data, roles, _ = made
+    settings = SHORT | {"restarts": 3, "fit_steps": 30, "expert": ring.RingExperts(roles)}
+    given = {"policy": ring.Majority(), "world": ring.Ring(), **settings}
+    found = ethogram.fit(KEY, model, data, "imitate", **given)
+    key_fit, _ = jax.random.split(KEY)
+    plain = imitate(key_fit, model, ring.Majority(), ring.Ring(), data, **settings)
+    np.testing.assert_array_equal(found.result.loss, plain.loss)
+    np.testing.assert_array_equal(found.predict().states, plain.rolled.states)
+    assert (
+        found.states().path.shape == data.observed.shape and found.draws(3).sites["probability"].shape[1] == 3
+    )
+    assert [axes.get_xlabel() for axes in found.plot().axes[:2]] == ["round", "round"]
+    page = found.report(tmp_path / "page.html").read_text("utf-8")
+    assert "of the fresh games of the last of 1 rounds failed" in page
+    assert found.summary().index[0].startswith("probability[")
+    for wrong, message in (
+        (lambda: found.save(tmp_path / "fit"), "policies are objects of other libraries"),
+        (lambda: found.predict(data.take([0, 1])), "data is new"),
+        (
+            lambda: ethogram.fit(KEY, model, data, "imitate", policy=ring.Majority()),
+            "needs world, rounds, horizon",
+        ),
+    ):
+        with pytest.raises(TypeError, match=message):
+            wrong()
