@@ -41,6 +41,7 @@ from ethogram.domains import football
 from ethogram.inference.roles import consistency, duplicate_share, lineup_agreement
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
+plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 
 # %% [markdown]
 # ## The data

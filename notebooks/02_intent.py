@@ -36,6 +36,7 @@ from ethogram.plots import intents as plots_agents
 from ethogram.tour.mouse_intents import draw_windows, typical_trace, where_moves_lead
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
+plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 
 # %% [markdown]
 # ## The data

@@ -40,6 +40,7 @@ from ethogram.domains import tetris, toy_chain
 from ethogram.plots import choices as plots_choices
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
+plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 CHAINS = 4
 
 # %% [markdown]

@@ -41,6 +41,7 @@ from ethogram.models.mdps import expected_value_difference, soft_values
 from ethogram.plots import rewards as plots_rewards
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
+plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 
 # %% [markdown]
 # ## Three states, two demonstrations: checking the posterior

@@ -32,6 +32,7 @@ from ethogram.domains import diagnosis, uai_networks
 from ethogram.plots import networks as plots_mmap
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
+plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 SECONDS = 2.0 if QUICK else 5.0
 
 # %% [markdown]

@@ -35,6 +35,7 @@ from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPr
 from ethogram.roles import Replay, relabel, sequences_of_games
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
+plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 
 # %% [markdown]
 # ## The demonstrations

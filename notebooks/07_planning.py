@@ -35,6 +35,7 @@ from ethogram.domains.sysadmin import sysadmin
 from ethogram.plots import planning as plots_planning
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
+plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
 EPISODES = 3 if QUICK else 20
 
 # %% [markdown]

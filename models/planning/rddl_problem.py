@@ -15,6 +15,7 @@ import io
 import itertools
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,9 @@ def read_rddl(
     require_one_of("semantics", semantics, SEMANTICS)
     domain_path, instance_path = _paths(domain, instance)
     try:
-        from pyRDDLGym.core.parser.parser import RDDLParser
-        from pyRDDLGym.core.parser.reader import RDDLReader
+        with _backend_kept():
+            from pyRDDLGym.core.parser.parser import RDDLParser
+            from pyRDDLGym.core.parser.reader import RDDLReader
     except ImportError as error:
         raise ImportError("RDDL files need pyRDDLGym: pip install 'ethogram[planning]'") from error
     with (
@@ -91,6 +93,19 @@ def problem_from_model(model: Any, *, semantics: str = "expression") -> Planning
     if not hasattr(tree, "domain") or not hasattr(tree, "instance"):
         raise TypeError(f"model is {type(model).__name__}: expected the model of a pyRDDLGym environment")
     return _problem(tree, semantics)
+
+
+@contextlib.contextmanager
+def _backend_kept() -> Iterator[None]:
+    """Keep matplotlib's backend: pyRDDLGym's import sets one without windows, and notebooks would show no figure."""
+    import matplotlib
+
+    use = matplotlib.use
+    matplotlib.use = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        matplotlib.use = use
 
 
 def _paths(domain: Any, instance: Any) -> tuple[str, str]:

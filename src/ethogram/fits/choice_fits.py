@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
+from ethogram.fits.estimates import entries_of
 from ethogram.fits.systems import System, log_likelihood_of
-from ethogram.inference.choices import predict_choice_probabilities, summarize_choices
+from ethogram.inference.choices import predict_choice_probabilities
 from ethogram.models.choices import Decisions
 from ethogram.models.choices.decisions import check_decisions, weights_of
 from ethogram.plots import choices as plots
@@ -31,14 +32,8 @@ class ChoiceFits(System):
         return (counts * (logsumexp(values, axis=0) - np.log(len(values))))[None], counts
 
     def draw(self, fit: Any, figure: Any) -> None:
-        axes = figure.subplots()
-        parts = fit.model.parts(np.asarray(fit.result.sites["theta"]), fit.data)
-        names = summarize_choices(fit.model, fit.result.sites, fit.data).names
-        values = np.concatenate(
-            [np.asarray(each).reshape(*each.shape[:2], -1) for each in parts.values()], -1
-        )
-        plots.value_marginals(values, axes, names=names)
-        axes.set_title("posterior of the values")
+        names, values = entries_of(fit)
+        plots.value_marginals(values, figure.subplots(), names=names)
 
 
 def _require_parameters(fit: Any, data: Decisions) -> None:

@@ -19,7 +19,8 @@ DECADES = 100
 
 def draw_comparison(found: Any, figure: Any = None) -> Any:
     """The figure of a `Comparison`, drawn into one that is empty, or into a new one."""
-    figure = figure_or_new(figure, (12, 6) if found.kind == "algorithms" else (8, 3.5))
+    height = 6 if found.entries is None or len(found.entries[0]) > 4 else 4
+    figure = figure_or_new(figure, (12, height) if found.kind == "algorithms" else (8, 3.5))
     {"algorithms": _algorithms, "models": _models, "answers": _answers}[found.kind](found, figure)
     return figure
 
@@ -50,6 +51,7 @@ def _models(found: Any, figure: Any) -> None:
     axes.axvline(0, color="0.6", linestyle="--", linewidth=1)
     axes.set_yticks(rows, table.index)
     axes.set(xlabel=f"{table.columns[0]}, difference to the best (nats)", title="scores")
+    axes.set_ylim(-0.5, len(table) - 0.5)
 
 
 def _algorithms(found: Any, figure: Any) -> None:
@@ -68,6 +70,7 @@ def _algorithms(found: Any, figure: Any) -> None:
         )
         axes.plot((middle - centre) / scale, at, "o", color=series_colour(number), markersize=4, label=fit)
     axes.set_yticks(rows, [names[i] for i in shown], fontsize="small")
+    axes.set_ylim(-0.6, len(shown) - 0.4)
     first = next(iter(draws))
     axes.set(
         xlabel=f"distance to the median of {first}, in widest intervals", title="medians and 90 % intervals"

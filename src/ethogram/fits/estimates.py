@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,8 @@ def estimates(fit: Any, probability: float) -> Any:
 
 def entries_of(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
     """Names of the numbers of all sites, by the coordinates of the data, and their draws (chain, draw, entry)."""
+    if isinstance(fit.model, NoisyMDP):
+        return _values_of_choices(fit)
     posterior = fit.to_arviz(**options).posterior
     names, parts = [], []
     hidden = {name for site, derived in DERIVED.items() if site in posterior.data_vars for name in derived}
@@ -62,6 +65,15 @@ def entries_of(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
             names.append(f"{site}[{', '.join(inside)}]" if inside else str(site))
         parts.append(array.reshape(*array.shape[:2], -1))
     return names, np.concatenate(parts, -1).astype(float)
+
+
+def _values_of_choices(fit: Any) -> tuple[list[str], np.ndarray]:
+    """Names and draws of the values, whatever sites the algorithm has."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that of convergence is for who reads the summary
+        names = summarize_choices(fit.model, fit.result.sites, fit.data).names
+    parts = fit.model.parts(np.asarray(fit.result.sites["theta"]), fit.data).values()
+    return names, np.concatenate([np.asarray(each).reshape(*each.shape[:2], -1) for each in parts], -1)
 
 
 def _by_site(names: list[str]) -> dict[str, list[int]]:

@@ -31,10 +31,8 @@ class ImitationFits(RoleFits):
     def draw(self, fit: Any, figure: Any) -> None:
         curve, loss, shares = figure.subplots(1, 3)
         plots.failure_curves({"policies": fit.result}, curve)
-        curve.set_title("fresh games that failed: share and 95 % interval")
         rounds = range(1, len(fit.result.loss) + 1)
         loss.plot(rounds, fit.result.loss, ".-")
         loss.xaxis.get_major_locator().set_params(integer=True)
         loss.set(xlabel="round", ylabel="loss", title="difference from the demonstrators' actions")
         plots.policy_roles(fit.result.policy_role[-1], shares)
-        shares.set_title("roles that each policy plays")

@@ -88,7 +88,6 @@ class RoleFits(System):
             left.set_title("roles: mean, covariance and posterior draws")
         elif isinstance(fit.result, ConjugateResult):
             plots.elbo_traces(fit.result, left)
-            left.set_title("ELBO of the restarts")
         else:
             left.set_axis_off()
         few = data.take(np.arange(min(data.num_sequences, 20)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["axes_or_new", "density_of", "draw_band", "figure_or_new", "legend_beside"]
+__all__ = ["axes_or_new", "default_title", "density_of", "draw_band", "figure_or_new", "legend_beside"]
 
 
 def axes_or_new(ax: Any, size: tuple[float | int, float | int]) -> Any:
@@ -25,6 +25,12 @@ def figure_or_new(figure: Any, size: tuple[float | int, float | int]) -> Any:
     import matplotlib.pyplot as plt
 
     return plt.figure(figsize=size, layout="constrained")
+
+
+def default_title(axes: Any, title: str) -> None:
+    """Give axes a title unless they have one."""
+    if not axes.get_title():
+        axes.set_title(title, fontsize="medium")
 
 
 def draw_band(axes: Any, places: np.ndarray, draws: np.ndarray, colour: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import pooled_draws
-from ethogram.plots.axes import axes_or_new, density_of, draw_band, legend_beside
+from ethogram.plots.axes import axes_or_new, default_title, density_of, draw_band, legend_beside
 from ethogram.plots.colours import SERIES, series_colour
 
 __all__ = ["error_curve", "probability_band", "reliability", "value_marginals"]
@@ -78,6 +78,7 @@ def value_marginals(
     axes.set_xlabel("value")
     if legend:
         axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
+    default_title(axes, "posterior of the values")
     return axes
 
 
@@ -118,6 +119,7 @@ def error_curve(
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
     axes.legend(frameon=False)
+    default_title(axes, "choice errors")
     return axes
 
 
@@ -163,6 +165,7 @@ def probability_band(
         axes.errorbar(at, share, (below, error), fmt="o", color="black", markersize=4, label="observed")
     axes.set_ylabel("probability")
     axes.legend(frameon=False)
+    default_title(axes, "posterior probability")
     return axes
 
 
@@ -204,4 +207,5 @@ def reliability(table: Any, ax: Any = None, *, colour: Any = SERIES[0]) -> Any:
         aspect="equal",
     )
     legend_beside(axes, "numbers: options in the bin")
+    default_title(axes, "calibration of predictions")
     return axes

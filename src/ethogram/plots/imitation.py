@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ethogram.plots.axes import axes_or_new
+from ethogram.plots.axes import axes_or_new, default_title
 from ethogram.plots.colours import series_colour
 
 __all__ = ["failure_curves", "policy_roles", "step_curves"]
@@ -42,6 +42,7 @@ def failure_curves(
     """
     axes = _curves(results, "failure", ax, mass, published, scale=100)
     axes.set(ylabel="fresh games failed, %", ylim=(-2, 102))
+    default_title(axes, "fresh games that failed, by round")
     return axes
 
 
@@ -59,6 +60,7 @@ def step_curves(
     """
     axes = _curves(results, "steps", ax, mass, published, scale=1)
     axes.set_ylabel("mean steps")
+    default_title(axes, "length of fresh games, by round")
     return axes
 
 
@@ -160,4 +162,5 @@ def policy_roles(frequency: ArrayLike, ax: Any = None) -> Any:
         xticks=range(shares.shape[1]), yticks=range(len(shares)), xlabel="inferred role", ylabel="policy"
     )
     axes.figure.colorbar(picture, ax=axes, label="share of the policy's steps, %", shrink=0.8)
+    default_title(axes, "roles that each policy plays")
     return axes

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.domains import labyrinth
-from ethogram.plots.axes import axes_or_new, legend_beside
+from ethogram.plots.axes import axes_or_new, default_title, legend_beside
 from ethogram.plots.colours import SERIES, category_colours
 
 __all__ = ["intent_shares", "intent_timeline", "maze_occupancy"]
@@ -78,6 +78,7 @@ def maze_occupancy(
     at_water = places[labyrinth.WATER] + (0.5, 0.4)
     axes.text(*at_water, "water", ha="right", va="bottom", fontsize=9, zorder=5)
     axes.text(home[0] + 0.4, home[1] + 0.05, "home", ha="left", va="bottom", fontsize=9, zorder=5)
+    default_title(axes, "occupancy and most probable moves")
     return axes
 
 
@@ -153,6 +154,7 @@ def intent_timeline(
     )
     axes.set_ylabel("probability of intent")
     legend_beside(axes, "intent")
+    default_title(axes, "posterior of the intents over time")
     return axes
 
 
@@ -178,4 +180,5 @@ def intent_shares(probability: ArrayLike, ax: Any = None, *, min_share: float | 
     axes.axhline(100 * min_share, color="0.4", linewidth=0.8, linestyle=":")
     axes.set_xticks(intents)
     axes.set(xlabel="intent", ylabel="share of steps, %", ylim=(0, None))
+    default_title(axes, "share of steps; dots: traces")
     return axes

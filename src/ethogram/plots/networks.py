@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.inference.networks.incumbent import TracePoint
-from ethogram.plots.axes import axes_or_new
+from ethogram.plots.axes import axes_or_new, default_title
 from ethogram.plots.colours import SERIES, series_colour
 
 __all__ = ["anytime_curves", "gap_bars"]
@@ -59,21 +59,23 @@ def anytime_curves(
         for kind in ("exact", "estimate"):
             times = [max(point.wall_s, FIRST) for point in found if point.kind == kind]
             values = [point.log_probability for point in found if point.kind == kind]
-            look: dict[str, Any] = {"color": series_colour(number), "label": label}
+            wide = 1.5 + 1.2 * (len(traces) - 1 - number)  # curves that coincide show beside each other
+            look: dict[str, Any] = {"color": series_colour(number), "label": label, "linewidth": wide}
             if not times:
                 continue
             if kind == "exact":
                 axes.step([*times, max(until, times[-1])], [*values, values[-1]], where="post", **look)
                 axes.plot(times[0], values[0], ".", color=look["color"])
             else:
-                axes.plot(times, values, "o", fillstyle="none", **look)
+                axes.plot(times, values, "o", fillstyle="none", **look | {"linewidth": 0})
             label = None
     axes.set(xscale="log", xlabel="wall-clock time (s)", ylabel="log probability of the incumbent")
-    axes.set_xlim(FIRST, None)
+    axes.set_xlim(0.8 * FIRST, None)
     axes.xaxis.set_minor_formatter("")  # labels of a short axis would overlap
     if none:
         note = f"no possible assignment: {', '.join(none)}"
         axes.text(0.98, 0.02, note, transform=axes.transAxes, ha="right", va="bottom", fontsize=8, wrap=True)
+    default_title(axes, "incumbents over time")
     return axes
 
 
@@ -103,4 +105,5 @@ def gap_bars(flips: Mapping[str, np.ndarray], states: Sequence[int], ax: Any = N
     axes.set_yticks(places, list(flips))
     axes.invert_yaxis()
     axes.set_xlabel("loss of the best single change (nats)")
+    default_title(axes, "single changes of the assignment")
     return axes

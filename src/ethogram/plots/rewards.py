@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import pooled_draws
 from ethogram.inference.rewards.predictions import difference_coverage
-from ethogram.plots.axes import axes_or_new, draw_band
+from ethogram.plots.axes import axes_or_new, default_title, draw_band
 from ethogram.plots.colours import SERIES
 
 __all__ = ["coverage_curve", "learning_curve", "relevance_forest", "reward_band", "reward_map"]
@@ -68,6 +68,7 @@ def reward_map(
         area = 60 * times[times > 0] / times.max()
         axes.scatter(x, y, s=area, facecolors="none", edgecolors="white", linewidths=0.9)
     axes.set(xticks=[], yticks=[])
+    default_title(axes, label or "reward")
     return axes
 
 
@@ -115,6 +116,7 @@ def reward_band(
         axes.plot(at, line, color="black", linestyle="--", label=truth_label)
     axes.set_ylabel("reward")
     axes.legend(frameon=False)
+    default_title(axes, "posterior of the reward")
     return axes
 
 
@@ -151,6 +153,7 @@ def relevance_forest(
     axes.set_xscale("log")
     axes.set_yticks(rows, [labels[place] for place in shown])
     axes.set_xlabel("relevance" if len(shown) == count else f"relevance, the largest {len(shown)} of {count}")
+    default_title(axes, "relevance of the features")
     return axes
 
 
@@ -176,6 +179,7 @@ def learning_curve(trace: ArrayLike, ax: Any = None, *, colour: Any = SERIES[0])
     axes.plot(bounds, color=colour, marker=".", label="natural gradient")
     axes.set(xlabel="natural-gradient step", ylabel="ELBO (nats)")
     axes.legend(frameon=False)
+    default_title(axes, "ELBO during the fit")
     return axes
 
 
@@ -200,4 +204,5 @@ def coverage_curve(draws: ArrayLike, truth: ArrayLike, ax: Any = None, *, colour
     axes.plot([0, 1], [0, 1], color="0.5", linestyle=":")
     axes.plot(NOMINAL, difference_coverage(draws, truth, NOMINAL), color=colour, marker=".")
     axes.set(xlabel="nominal probability", ylabel="coverage of differences", xlim=(0, 1), ylim=(0, 1))
+    default_title(axes, "coverage of reward differences")
     return axes

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.families.exponential_family import PartlyKnown
-from ethogram.plots.axes import axes_or_new, legend_beside
+from ethogram.plots.axes import axes_or_new, default_title, legend_beside
 from ethogram.plots.colours import SERIES, category_colours
 from ethogram.plots.timeline_rows import time_axis, timeline_rows
 
@@ -121,6 +121,7 @@ def role_ellipses(
         axes.set_aspect("equal")
     if bare or data is not None:
         axes.set(xlabel=_feature_label(data, features[0]), ylabel=_feature_label(data, features[1]))
+    default_title(axes, "roles: mean and covariance, posterior draws thin")
     return axes
 
 
@@ -183,6 +184,7 @@ def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, 
     joined = "" if len(np.unique(first)) == 1 else ", groups concatenated"
     axes.set(xlabel=f"time ({unit}{joined})", ylabel=row)
     legend_beside(axes, "role", [Patch(color=colour, label=str(role)) for role, colour in enumerate(colours)])
+    default_title(axes, "most probable roles; paler is less certain")
     return axes
 
 
@@ -267,6 +269,7 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="step", ylabel="ELBO (nats)")
     axes.legend(loc="lower right", fontsize=9)
+    default_title(axes, "ELBO of the restarts")
     return axes
 
 
@@ -299,4 +302,5 @@ def score_curve(curve: Any, ax: Any = None) -> Any:
     axes.legend(loc="best", fontsize=8)
     axes.set_xticks(size)
     axes.set(xlabel="number of roles", ylabel="difference to the best (nats per step)")
+    default_title(axes, "scores by size of the model")
     return axes

@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -214,3 +216,15 @@ def test_files_that_cannot_be_parsed_are_named(tmp_path):
     domain, instance = written(tmp_path, "Bernoulli(0.5")
     with pytest.raises(ValueError, match=r"domain\.rddl and .*instance\.rddl cannot be parsed"):
         read_rddl(domain, instance)
+
+
+def test_reading_a_problem_keeps_the_window_of_figures():
+    """In a process of its own, since the import that takes it happens once."""
+    code = (
+        "import matplotlib; matplotlib.use('svg')\n"
+        "from ethogram.models.planning import read_rddl\n"
+        "read_rddl('SysAdmin_MDP_ippc2011', 1)\n"
+        "print(matplotlib.get_backend())"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.split()[-1] == "svg", answer.stderr
