@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Num
 
-from ethogram.models.arguments import is_concrete, require_number, require_one_of
+from ethogram.models.arguments import is_concrete, require_number, require_one_of, warn_user
 from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check_arrays
 from ethogram.models.data.episodes import read_episodes, read_list
@@ -122,7 +122,7 @@ class Trajectories(NamedTuple):
         steps = {"observations": observations, "states": states, "actions": actions}
         steps |= {"stay": stay, "observed": observed}
         labels = {"agent": agent, "group": group, "subject": subject}
-        return check(cls(**read_list(steps, labels, missing, metadata, time, step, snap)))
+        return _asked(check(cls(**read_list(steps, labels, missing, metadata, time, step, snap))))
 
     @classmethod
     def from_table(
@@ -190,8 +190,14 @@ class Trajectories(NamedTuple):
         """
         steps = {"states": states, "actions": actions, "stay": stay}
         labels = {"agent": agent, "group": group, "subject": subject}
-        return check(
-            cls(**read_table(table, sequence, time, features, steps, labels, step, missing, metadata, snap))
+        return _asked(
+            check(
+                cls(
+                    **read_table(
+                        table, sequence, time, features, steps, labels, step, missing, metadata, snap
+                    )
+                )
+            )
         )
 
     @classmethod
@@ -428,3 +434,17 @@ def _first_steps(data: Trajectories, num_steps: int) -> Trajectories:
     num_steps = max(num_steps, 1)
     parts = {field: getattr(data, field) for field in STEP_FIELDS}
     return data._replace(**{field: part[:, :num_steps] for field, part in parts.items() if part is not None})
+
+
+def _asked(data: Trajectories) -> Trajectories:
+    """The data; a warning where actions may be numbered from 1, and models would take them for those from 0."""
+    if data.actions is None or data.metadata.action_names is not None:
+        return data
+    codes = np.unique(np.asarray(data.actions))
+    codes = codes[codes >= 0]
+    if len(codes) > 1 and codes[0] == 1 and codes[-1] == len(codes):
+        warn_user(
+            f"actions are the integers 1 to {codes[-1]}, and never 0, and models count from 0: subtract 1 if "
+            "they are numbered from 1, or pass Metadata(action_names=...) with the names of all actions, 0 first"
+        )
+    return data

@@ -109,8 +109,8 @@ _ROOMS = {
 
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 
-_SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "roles")
-"""Modules that hold everything public of a system: `ethogram.choices.willingness_to_pay`."""
+_SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "roles", "tracking")
+"""Modules that hold everything public of a system, `ethogram.choices.willingness_to_pay`, or of a room."""
 
 _ALIASES = {
     "Constraints": "IntentConstraints",

@@ -7,6 +7,7 @@ from ethogram import networks as networks
 from ethogram import planning as planning
 from ethogram import rewards as rewards
 from ethogram import roles as roles
+from ethogram import tracking as tracking
 from ethogram.fits import Fit as Fit
 from ethogram.fits import compare as compare
 from ethogram.fits import fit as fit

@@ -8,7 +8,7 @@ import pytest
 
 import ethogram
 
-SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "roles")
+SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "roles", "tracking")
 
 
 def stub() -> str:
@@ -45,7 +45,7 @@ def test_the_top_level_is_small():
 def test_a_front_module_holds_the_rooms_of_both_floors(system):
     front = getattr(ethogram, system)
     rooms = [importlib.import_module(f"ethogram.models.{system}")]
-    if system != "mdps":
+    if system not in ("mdps", "tracking"):
         rooms.append(importlib.import_module(f"ethogram.inference.{system}"))
     if system == "roles":
         rooms.append(importlib.import_module("ethogram.inference.imitation"))

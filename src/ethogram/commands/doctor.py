@@ -15,6 +15,7 @@ __all__ = ["EXTRAS", "diagnose"]
 
 REQUIRED = ("ethogram", "jax", "jaxlib", "numpyro", "optax", "arviz")
 EXTRAS = {
+    "behaviour": ("pandas", "sleap-io", "tables"),
     "imitation": ("scikit-learn",),
     "interactive": ("plotly",),
     "planning": ("pyRDDLGym", "rddlrepository"),

@@ -1,5 +1,6 @@
 """Lists and episodes: what comes back is what went in, and what cannot go in is named."""
 
+import warnings
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ QUICK = settings(max_examples=25, deadline=None, derandomize=True)
 REALS = st.floats(-1e6, 1e6, allow_nan=False)
 
 
+@pytest.mark.filterwarnings("ignore:actions are the integers 1 to")
 @QUICK
 @given(st.data(), st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(1, 3))
 def test_a_list_comes_back_sequence_by_sequence(data, lengths, num_features):
@@ -310,3 +312,15 @@ def test_bad_dictionaries_of_episodes_are_named(episodes, error, message):
 def test_bad_episodes_are_named(episode, options, error, message):
     with pytest.raises(error, match=message):
         Trajectories.from_episodes([episode], **options)
+
+
+def test_actions_that_may_be_numbered_from_one_are_asked_about():
+    """Not those with a gap or a zero, nor those with names."""
+    with pytest.warns(UserWarning, match="actions are the integers 1 to 3, and never 0"):
+        Trajectories.from_list(states=[[0, 1, 2, 0]], actions=[[1, 2, 3, -1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for actions in ([1, 3, 1], [0, 1, 2], [1, 1, 1], ["a", "b", "b"]):
+            Trajectories.from_list(states=[[0, 1, 2]], actions=[actions])
+        named = Metadata(action_names=["wait", "left", "right"])
+        Trajectories.from_list(states=[[0, 1, 2]], actions=[[1, 2, 1]], metadata=named)

@@ -1,0 +1,149 @@
+"""Files of DeepLabCut: predictions of a video, of one animal or several, as CSV or HDF5.
+
+Both hold one row a frame, below three lines of names: scorer, body part, and coordinate (x, y, likelihood; or x, y, z
+of triangulated poses). With several animals a line of individuals stands after the scorer. LightningPose writes the
+same.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.tracking.pose import AXES, Poses, existing_file, pose_trajectories
+
+__all__ = ["read_deeplabcut"]
+
+LEVELS = ("scorer", "bodyparts", "coords")
+ONE = "individual"
+"""Name of the animal in files that name none."""
+
+
+def read_deeplabcut(
+    path: str | os.PathLike,
+    *,
+    frame_rate: float | int | None = None,
+    min_likelihood: float | int = 0.6,
+    keypoints: Sequence[str] | None = None,
+    individuals: Sequence[str] | None = None,
+) -> Trajectories:
+    """Trajectories of a file of DeepLabCut: one sequence an individual, in one group.
+
+    Features are ``nose.x``, ``nose.y``, ... in pixels. Keypoints below the likelihood are missing in that frame.
+
+    Parameters
+    ----------
+    path : ``.csv`` or ``.h5`` file of predictions; ``.h5`` needs the extra ``ethogram[behaviour]``.
+    frame_rate : frames a second of the video.
+    min_likelihood : in [0, 1]; DeepLabCut's own ``pcutoff`` is 0.6.
+    keypoints, individuals : names to read, in this order; all by default.
+
+    Raises
+    ------
+    FileNotFoundError, ImportError
+        There is no such file, or nothing here reads it.
+    TypeError, ValueError
+        The file is not of DeepLabCut, its rows are labelled images and not frames of a video, entries are no numbers,
+        or an argument is out of range.
+    """
+    found = existing_file(path, (".csv", ".h5", ".hdf5"), "give the predictions of a video")
+    is_table = found.name.lower().endswith(".csv")
+    columns, frames, values = _of_csv(found) if is_table else _of_hdf(found)
+    animals = list(dict.fromkeys(column[-3] for column in columns))
+    parts = list(dict.fromkeys(column[-2] for column in columns))
+    coordinates = {column[-1] for column in columns}
+    axes = [axis for axis in AXES if axis in coordinates]
+    if not {"x", "y"} <= coordinates:
+        raise ValueError(f"{found} has the coordinates {sorted(coordinates)}: expected x and y")
+    count = int(frames.max()) + 1 if len(frames) else 0
+    shape = (count, len(animals), len(parts))
+    position, likelihood = np.full((*shape, len(axes)), np.nan), np.full(shape, np.nan)
+    for number, (animal, part, coordinate) in enumerate(columns):
+        place = animals.index(animal), parts.index(part)
+        if coordinate in axes:
+            position[(frames, *place, axes.index(coordinate))] = values[:, number]
+        elif coordinate == "likelihood":
+            likelihood[(frames, *place)] = values[:, number]
+    return pose_trajectories(
+        Poses(position, likelihood, animals, parts, found.stem),
+        threshold=("min_likelihood", min_likelihood),
+        frame_rate=frame_rate,
+        keypoints=keypoints,
+        individuals=individuals,
+    )
+
+
+def _of_csv(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
+    """Columns (individual, body part, coordinate), frame numbers, and values (row, column)."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.reader(file))
+    heads: dict[str, list[str]] = {}
+    for row in rows[:4]:
+        if row and row[0] in (*LEVELS, "individuals"):
+            heads[row[0]] = row[1:]
+    if not {*LEVELS} <= heads.keys():
+        raise ValueError(
+            f"{path} is no CSV file of DeepLabCut: its first lines begin with "
+            f"{', '.join(repr(row[0]) if row else 'nothing' for row in rows[:3])}, expected {', '.join(LEVELS)}"
+        )
+    animals = heads.get("individuals", [ONE] * len(heads["coords"]))
+    columns = list(zip(animals, heads["bodyparts"], heads["coords"], strict=True))
+    body = [row for row in rows[len(heads) :] if row]
+    frames = _frames([row[0] for row in body], path)
+    values = np.full((len(body), len(columns)), np.nan)
+    for at, row in enumerate(body):
+        if len(row) != len(columns) + 1:
+            raise ValueError(
+                f"{path}, row of frame {row[0]}: {len(row)} entries, expected {len(columns) + 1}"
+            )
+        for place, text in enumerate(row[1:]):
+            if text.strip():
+                try:
+                    values[at, place] = float(text)
+                except ValueError:
+                    raise ValueError(
+                        f"{path}, frame {row[0]}, {'.'.join(columns[place])}: {text!r} is no number"
+                    ) from None
+    return columns, frames, values
+
+
+def _of_hdf(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
+    """The same of an HDF5 file, which pandas reads by way of PyTables."""
+    try:
+        import pandas
+        import tables  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "HDF5 files of DeepLabCut need pandas and PyTables: pip install 'ethogram[behaviour]'"
+        ) from error
+    try:
+        frame: Any = pandas.read_hdf(path)
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    levels = list(getattr(frame, "columns", pandas.Index([])).names)
+    if not {"bodyparts", "coords"} <= set(levels):
+        raise ValueError(f"{path} is no HDF5 file of DeepLabCut: its columns have the levels {levels}")
+    labels = {level: frame.columns.get_level_values(level).astype(str) for level in levels}
+    animals = labels.get("individuals", [ONE] * frame.shape[1])
+    columns = list(zip(animals, labels["bodyparts"], labels["coords"], strict=True))
+    return columns, _frames(list(frame.index), path), frame.to_numpy(float)
+
+
+def _frames(labels: Sequence[Any], path: Path) -> np.ndarray:
+    """Numbers of the frames; a ValueError for rows that are images, or that repeat."""
+    try:
+        numbers = np.array([float(label) for label in labels], float)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{path} has rows that are images, such as {labels[0]!r}: expected predictions of a video, one row a frame"
+        ) from None
+    frames = numbers.astype(int)
+    if (frames != numbers).any() or (frames < 0).any() or len(np.unique(frames)) < len(frames):
+        raise ValueError(f"{path} has frames that repeat, or are no numbers from 0: expected one row a frame")
+    return frames

@@ -1,0 +1,67 @@
+"""Poses in the frame of the animal: its body where it is, and turned as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ethogram.models.data.trajectories import Trajectories
+
+__all__ = ["egocentric"]
+
+
+def egocentric(data: Trajectories, *, centre: str, heading: str) -> Trajectories:
+    """Trajectories of keypoints on a plane, relative to one of them and turned so that another lies on the x axis.
+
+    What becomes constant is left out: both coordinates of `centre`, and ``y`` of `heading`. Frames in which one of the
+    two is missing are missing.
+
+    Parameters
+    ----------
+    data : with features ``NAME.x`` and ``NAME.y``, as readers of poses name them.
+    centre, heading : names of keypoints, such as the base of the tail and the nose.
+
+    Raises
+    ------
+    ValueError
+        The data have no such keypoints, features that are no coordinates, or three axes.
+    """
+    names = data.metadata.feature_names or ()
+    points = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+    if data.observations is None or list(names) != [f"{point}.{axis}" for point in points for axis in "xy"]:
+        raise ValueError(
+            f"data have the features {list(names)}: expected NAME.x and NAME.y of each keypoint, on a plane"
+        )
+    for argument, name in (("centre", centre), ("heading", heading)):
+        if name not in points:
+            raise ValueError(f"{argument} is {name!r}: the keypoints are {', '.join(points)}")
+    if centre == heading:
+        raise ValueError(f"centre and heading are both {centre!r}: give two keypoints")
+    places = np.array(data.observations, float)
+    shape = places.shape
+    places = places.reshape(*shape[:2], len(points), 2)
+    places[~np.asarray(data.observed)] = np.nan
+    places = places - places[:, :, [points.index(centre)]]
+    ahead = places[:, :, points.index(heading)]
+    length = np.hypot(ahead[..., 0], ahead[..., 1])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosine, sine = ahead[..., 0] / length, ahead[..., 1] / length  # NaN where both keypoints coincide
+    x, y = places[..., 0], places[..., 1]
+    turned = np.stack(
+        [cosine[..., None] * x + sine[..., None] * y, cosine[..., None] * y - sine[..., None] * x], -1
+    )
+    gone = {f"{centre}.x", f"{centre}.y", f"{heading}.y"}
+    kept = [place for place, name in enumerate(names) if name not in gone]
+    values = turned.reshape(shape)[..., kept]
+    observed = np.asarray(data.observed) & ~np.isnan(values).all(-1)
+    dtype = np.asarray(data.observations).dtype
+    units = data.metadata.feature_units
+    metadata = dataclasses.replace(
+        data.metadata,
+        feature_names=[names[place] for place in kept],
+        feature_units=None if units is None else [units[place] for place in kept],
+    )
+    inside = np.arange(shape[1]) < np.asarray(data.lengths)[:, None]
+    values = np.where(inside[..., None], values, 0).astype(dtype if dtype.kind == "f" else float)
+    return data._replace(observations=values, observed=observed, metadata=metadata)

@@ -1,0 +1,126 @@
+"""Datasets of the package movement: poses and bounding boxes in xarray, in memory or as netCDF files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.tracking.pose import Poses, existing_file, pose_trajectories
+
+__all__ = ["from_movement"]
+
+DIMS = {"individual": ("individual", "individuals"), "keypoint": ("keypoint", "keypoints")}
+"""Names of dims in releases of movement."""
+CENTRE = "centre"
+"""Name of the keypoint of bounding boxes."""
+
+
+def from_movement(
+    dataset: Any,
+    *,
+    frame_rate: float | int | None = None,
+    min_confidence: float | int = 0.0,
+    keypoints: Sequence[str] | None = None,
+    individuals: Sequence[str] | None = None,
+    unit: str = "pixels",
+) -> Trajectories:
+    """Trajectories of a dataset of movement: one sequence an individual, in one group.
+
+    Parameters
+    ----------
+    dataset : with ``position`` (time, space, keypoint, individual), or without keypoints for the centres of bounding
+        boxes, and ``confidence`` where known; or the path of its ``.nc`` file.
+    frame_rate : frames a second; the attribute ``fps`` of the dataset where None.
+    min_confidence : in [0, 1], below which a keypoint is missing in that frame; unknown confidence counts as enough.
+    keypoints, individuals : names to read, in this order; all by default.
+    unit : of the positions.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    TypeError, ValueError
+        It is no such dataset, times are not equally spaced, or an argument is out of range.
+    """
+    if isinstance(dataset, str | os.PathLike):
+        import xarray
+
+        path = existing_file(dataset, (".nc", ".h5", ".hdf5"), "give a netCDF file of movement")
+        try:
+            loaded = xarray.load_dataset(path, engine="h5netcdf")
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
+        return from_movement(
+            loaded.assign_attrs(source_file=loaded.attrs.get("source_file") or path.name),
+            frame_rate=frame_rate,
+            min_confidence=min_confidence,
+            keypoints=keypoints,
+            individuals=individuals,
+            unit=unit,
+        )
+    if not hasattr(dataset, "data_vars") or "position" not in dataset:
+        raise TypeError(
+            f"dataset is {type(dataset).__name__} without a variable position: give a dataset of movement"
+        )
+    position = dataset["position"]
+    found: dict[str, Any] = {
+        name: next((dim for dim in spellings if dim in position.dims), None)
+        for name, spellings in DIMS.items()
+    }
+    if found["individual"] is None or not {"time", "space"} <= set(position.dims):
+        raise ValueError(
+            f"position has the dims {position.dims}: expected time, space, keypoints and individuals"
+        )
+    single = found["keypoint"] is None
+    points = [CENTRE] if single else _names(dataset, found["keypoint"])
+    wanted = ["time", found["individual"], *([] if single else [found["keypoint"]])]
+    places = position.sel(space=_axes(position)).transpose(*wanted, "space").values
+    confidence = dataset["confidence"].transpose(*wanted).values if "confidence" in dataset else None
+    if single:
+        places = places[:, :, None]
+        confidence = None if confidence is None else confidence[:, :, None]
+    if frame_rate is None:
+        frame_rate = _frame_rate(dataset)
+    name = Path(str(dataset.attrs.get("source_file") or "recording")).name.partition(".")[0]
+    return pose_trajectories(
+        Poses(places, confidence, _names(dataset, found["individual"]), points, name),
+        threshold=("min_confidence", min_confidence),
+        frame_rate=frame_rate,
+        keypoints=keypoints,
+        individuals=individuals,
+        unit=unit,
+    )
+
+
+def _names(dataset: Any, dim: str) -> list[str]:
+    if dim in dataset.coords:
+        return [str(name) for name in dataset[dim].values]
+    return [f"{dim} {number}" for number in range(dataset.sizes[dim])]
+
+
+def _axes(position: Any) -> list[str]:
+    axes = [str(axis) for axis in position["space"].values] if "space" in position.coords else []
+    if axes not in (["x", "y"], ["x", "y", "z"]):
+        raise ValueError(f"position has the space coordinates {axes}: expected x, y and perhaps z")
+    return axes
+
+
+def _frame_rate(dataset: Any) -> float | None:
+    """Frames a second, by the attribute or by times in seconds; a ValueError where these are not equally spaced."""
+    times = np.asarray(dataset["time"].values, float) if "time" in dataset.coords else np.zeros(0)
+    gaps = np.diff(times)
+    if len(gaps) and not np.allclose(gaps, gaps[0], rtol=1e-3):
+        row = int(np.argmax(abs(gaps - gaps[0])))
+        raise ValueError(
+            f"times {times[row]:g} and {times[row + 1]:g} are not {gaps[0]:g} apart: resample them first"
+        )
+    rate = dataset.attrs.get("fps")
+    if rate is not None and np.isfinite(float(rate)):
+        return float(rate)
+    in_seconds = str(dataset.attrs.get("time_unit", "")).startswith("sec")
+    return float(1 / gaps[0]) if in_seconds and len(gaps) and gaps[0] > 0 else None

@@ -1,0 +1,112 @@
+"""Poses as trajectories: one sequence an individual, all of a recording in one group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ethogram.models.arguments import require_number
+from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.trajectories import Trajectories
+
+__all__ = ["Poses", "existing_file", "pose_trajectories"]
+
+AXES = ("x", "y", "z")
+
+
+class Poses(NamedTuple):
+    """Positions of keypoints as a file has them.
+
+    Attributes
+    ----------
+    position : (frame, individual, keypoint, axis), NaN where missing.
+    confidence : (frame, individual, keypoint), or None where the file has none.
+    individuals, keypoints : names.
+    name : of the recording.
+    """
+
+    position: Float[np.ndarray, "frame individual keypoint axis"]
+    confidence: Float[np.ndarray, "frame individual keypoint"] | None
+    individuals: Sequence[str]
+    keypoints: Sequence[str]
+    name: str
+
+
+def existing_file(path: str | os.PathLike, endings: Sequence[str], cure: str) -> Path:
+    """The path; FileNotFoundError or ValueError unless it is a file with one of the endings."""
+    found = Path(path)
+    if not any(found.name.lower().endswith(ending) for ending in endings):
+        raise ValueError(f"path is {str(path)!r}, whose name ends in none of {', '.join(endings)}: {cure}")
+    if not found.is_file():
+        raise FileNotFoundError(f"path is {str(path)!r}: there is no such file")
+    return found
+
+
+def pose_trajectories(
+    poses: Poses,
+    *,
+    threshold: tuple[str, float | int],
+    frame_rate: float | int | None,
+    keypoints: Sequence[str] | None,
+    individuals: Sequence[str] | None,
+    unit: str = "pixels",
+) -> Trajectories:
+    """Trajectories of poses, with features such as ``nose.x``.
+
+    Parameters
+    ----------
+    threshold : name and value of the confidence below which a keypoint is missing; one of unknown confidence is kept.
+    frame_rate : frames a second, or None.
+    keypoints, individuals : which to read, in this order; all by default.
+    unit : of the positions.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The threshold is not between 0 and 1, a keypoint or individual is not in the file, or there is none or no frame.
+    """
+    least = require_number(threshold[0], threshold[1], least=0, most=1)
+    position = np.array(poses.position, float)
+    if poses.confidence is not None:
+        position[np.asarray(poses.confidence) < least] = np.nan
+    points = _chosen("keypoints", keypoints, poses.keypoints)
+    animals = _chosen("individuals", individuals, poses.individuals)
+    if not len(position):
+        raise ValueError(f"{poses.name} has no frame: it needs at least one")
+    position = position[:, animals][:, :, points]
+    axes = AXES[: position.shape[-1]]
+    names = [f"{poses.keypoints[point]}.{axis}" for point in points for axis in axes]
+    metadata = Metadata(
+        feature_names=names,
+        feature_units=[unit] * len(names),
+        time_unit="s" if frame_rate is not None else None,
+        frame_rate=frame_rate,
+        name=poses.name,
+    )
+    return Trajectories.from_list(
+        [position[:, animal].reshape(len(position), -1) for animal in range(len(animals))],
+        agent=[poses.individuals[animal] for animal in animals],
+        group=[poses.name] * len(animals),
+        missing="nan",
+        metadata=metadata,
+    )
+
+
+def _chosen(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> list[int]:
+    """Places of the names that are asked for; all by default."""
+    if asked is None:
+        return list(range(len(known)))
+    if isinstance(asked, str) or not len(asked):
+        raise TypeError(f"{what} is {asked!r}: give a list of names, or None for all")
+    names: list[Any] = list(known)
+    strange = [name for name in asked if name not in names]
+    if strange:
+        raise ValueError(f"{what} has {strange[0]!r}: the file has {', '.join(map(str, names))}")
+    if len(set(asked)) < len(asked):
+        raise ValueError(f"{what} must be unique: {list(asked)}")
+    return [names.index(name) for name in asked]
