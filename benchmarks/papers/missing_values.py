@@ -1,9 +1,9 @@
 """Missing values of features: the cost of an iteration beside none, and means and scores beside dropped frames.
 
 The first rows time one iteration of coordinate ascent with 20 % of the features missing against the same data without
-gaps, for features that are missing one by one or as the two coordinates of a keypoint. The others fit roles of
-3 and 6 correlated features to simulated data with gaps, to the same data without the frames that have one, and to the whole data:
-root mean squared error of the means of the roles, share of the true means inside the 90 % intervals, and log
+gaps, for features that are missing one by one or as the two coordinates of a keypoint. The others fit roles of 3 and 6
+correlated features to simulated data with gaps, to the same data without the frames that have one, and to the whole
+data: root mean squared error of the means of the roles, share of the true means inside the 90 % intervals, and log
 likelihood of new complete data, in nats a frame.
 """
 
