@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ethogram.models.arguments import as_list, read_array, require_integer, require_one_of
+from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Metadata, Trajectories, check
 
 __all__ = ["Episode", "team_from_episodes", "team_to_episodes"]
@@ -168,6 +169,7 @@ def team_to_episodes(
         )
     if data.actions is not None and action_dim is not None:
         raise ValueError(f"data has actions, and action_dim is {action_dim}: leave it out, or data.actions")
+    require_complete(data, "episodes need")
     count, lengths = data.num_sequences, np.asarray(data.lengths)
     observed = np.asarray(data.observed)
     observations = np.asarray(data.observations)

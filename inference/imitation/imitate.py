@@ -27,6 +27,7 @@ from ethogram.inference.imitation.world import check_world, sequences_of_games
 from ethogram.models.arguments import read_array, require_integer, require_key
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import trajectories
+from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.roles.role_hmm import RoleHMM
 
@@ -118,6 +119,7 @@ def imitate(
     if not isinstance(data, Trajectories):
         raise TypeError(f"data is {type(data).__name__}: give Trajectories")
     trajectories.check(data)
+    require_complete(data, "demonstrations need")
     sequences = sequences_of_games(data, world.num_agents)
     if expert is not None and not callable(expert):
         raise TypeError(f"expert is {type(expert).__name__}: give a function expert(state, game)")

@@ -15,6 +15,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     Emission,
     in_range,
+    interpolated,
     of_every,
     one_hot,
     read_observations,
@@ -97,6 +98,15 @@ class CategoricalEmission(Emission):
         return x
 
 
+class GappedBinomial(dist.BinomialProbs):
+    """Binomial distributions of which a count of -1 is a missing one."""
+
+    def log_prob(self, value: Any) -> Array:
+        """Log probability of counts; 0 where they are missing."""
+        there = jnp.asarray(value) >= 0
+        return jnp.where(there, super().log_prob(jnp.where(there, value, 0)), 0)
+
+
 @model_object
 class BinomialEmission(Emission):
     r"""Counts out of n, independent over features.
@@ -105,7 +115,7 @@ class BinomialEmission(Emission):
 
     Parameters
     ----------
-    total_count : n; an integer or (feature,) integers.
+    total_count : n; an integer or (feature,) integers. Counts are integers; -1 is a missing one.
     successes, failures : a and b; numbers or (feature,).
     num_features : D.
     known : ``Known(probability (state, feature))``, NaN rows where unknown.
@@ -117,6 +127,7 @@ class BinomialEmission(Emission):
     num_features: int = static_field(default=1)
     known: Known | None = None
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"probability": ("state", "feature")}
+    sums_out_missing: ClassVar[bool] = True
 
     def __post_init__(self):
         total = np.asarray(self.total_count)
@@ -137,8 +148,9 @@ class BinomialEmission(Emission):
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         r"""Expected log probability (..., state): :math:`\ln\binom{n}{x} + x E \ln p + (n - x) E \ln(1 - p)`."""
         log_p, log_not = expected["probability"]
-        x = observations.astype(log_p.dtype)
-        n = jnp.broadcast_to(self.total_count.astype(log_p.dtype), x.shape)
+        there = observations >= 0
+        x = jnp.where(there, observations, 0).astype(log_p.dtype)
+        n = jnp.where(there, self.total_count.astype(log_p.dtype), 0)  # none of none where a count is missing
         choose = jnp.sum(gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1), axis=-1)
 
         def times(count, log_probability):  # 0 ln 0 is 0: a probability may be known to be 0 or 1
@@ -152,20 +164,21 @@ class BinomialEmission(Emission):
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
         """Successes and failures of each state in labelled frames."""
-        member = one_hot(labels, num_states).T
-        return {
-            "probability": BetaCoordinates(member @ frames, member @ (np.asarray(self.total_count) - frames))
-        }
+        member, there = one_hot(labels, num_states).T, frames >= 0
+        failures = np.where(there, np.asarray(self.total_count) - frames, 0)
+        return {"probability": BetaCoordinates(member @ np.where(there, frames, 0), member @ failures)}
+
+    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        """Counts, missing ones filled in."""
+        return interpolated(np.where(observations < 0, np.nan, observations), observed)
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Binomial distributions at ``probability (state, feature)``."""
         probability = parameters["probability"]
-        return dist.BinomialProbs(
-            probability, jnp.broadcast_to(self.total_count, probability.shape)
-        ).to_event(1)
+        return GappedBinomial(probability, jnp.broadcast_to(self.total_count, probability.shape)).to_event(1)
 
     def read(self, data: Trajectories) -> Array:
         """Counts (sequence, time, feature)."""
         x = read_observations(data, self.num_features, jnp.integer, "a BinomialEmission needs integers")
-        in_range(data, x, 0, self.total_count, "total_count")
+        in_range(data, x, -1, self.total_count, "total_count")
         return x

@@ -377,7 +377,8 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
     def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
         """The same mixtures, of values that are NaN in missing features."""
         components = GappedNormal(parameters["mean"], parameters["covariance"], num_patterns)
-        return dist.MixtureSameFamily(dist.CategoricalProbs(parameters["weight"]), components)
+        weights = dist.CategoricalProbs(parameters["weight"])
+        return dist.MixtureSameFamily(weights, components, validate_args=False)  # NaN is outside the support
 
 
 def _gaussian_statistics(

@@ -196,39 +196,65 @@ def _potentials(form: Array, x: Array, blocks: Blocks) -> Array:
 
 
 def _with_sweep(form, x, blocks):
-    swept, constant = _sweep(form[None], blocks.missing[:, None])
-    size = x.shape[-1]
+    size = form.shape[-1]
+    swept, constant = _sweep(_by_pattern(form, blocks), _out(form, blocks))
     features = in_slots(_products(jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1)), blocks)
-    rows, columns = np.triu_indices(size + 1)
+    rows, columns = np.triu_indices(size)
     halved = np.where(rows == columns, -0.5, -1.0).astype(form.dtype)
-    weights = swept[..., rows, columns] * halved
-    weights = weights.at[..., -1].add(constant)  # the last product is 1
+    weights = swept[rows, columns] * halved[:, None]
+    weights = weights.at[-1].add(constant)  # the last product is 1
+    weights = jnp.transpose(weights.reshape(len(rows), -1, len(form)), (1, 2, 0))
     values = jnp.einsum("bwf,bkf->bwk", features, weights[blocks.pattern], precision="highest")
-    return in_frames(values, blocks), (swept, features, blocks)
+    return in_frames(values, blocks), (form, swept, features, blocks)
 
 
 def _transposed(kept, g):
-    swept, features, blocks = kept
-    num_patterns, size = len(blocks.missing), swept.shape[-1]
+    form, swept, features, blocks = kept
+    num_patterns, size = len(blocks.missing), form.shape[-1]
     each = jnp.einsum(
-        "bwf,bwk->bkf", features, in_slots(g, blocks).astype(features.dtype), precision="highest"
+        "bwf,bwk->fbk", features, in_slots(g, blocks).astype(features.dtype), precision="highest"
     )
-    total = jax.ops.segment_sum(each, blocks.pattern, num_patterns)
+    total = jax.vmap(lambda one: jax.ops.segment_sum(one, blocks.pattern, num_patterns))(each)
     rows, columns = np.triu_indices(size)
     place = np.zeros((size, size), int)
     place[rows, columns] = place[columns, rows] = np.arange(len(rows))
-    seen = total[..., place]  # sums of (x, 1)(x, 1)', zero in missing features
-    out = jnp.concatenate([blocks.missing, jnp.zeros_like(blocks.missing[:, :1])], axis=1)[:, None]
-    across = out[..., :, None] & ~out[..., None, :]
-    kept_rows = (~out[..., :, None] & np.eye(size, dtype=bool)).astype(swept.dtype)
-    fill = jnp.where(across, -swept, kept_rows)  # (x, 1) with the conditional mean of what is missing
-    whole = jnp.einsum("pkij,pkjl,pkml->pkim", fill, seen, fill, precision="highest")
-    covariance = jnp.where(out[..., :, None] & out[..., None, :], -swept, 0)
-    whole = whole + seen[..., -1:, -1:] * covariance
-    return -0.5 * jnp.sum(whole, axis=0), jnp.zeros_like(features, shape=(len(blocks.slot), size - 1)), None
+    seen = total.reshape(len(rows), -1)[place]  # sums of (x, 1)(x, 1)', zero in missing features
+    out = _out(form, blocks)
+    same = np.eye(size, dtype=bool)[..., None]
+    # (x, 1) with the conditional mean of what is missing is fill' (x, 1)
+    fill = jnp.where(
+        ~out[:, None] & out[None], -swept, jnp.where(same & ~out[None], 1, 0).astype(swept.dtype)
+    )
+
+    def product(left, right):
+        """Sum over i of left[i, j] right[i, k], for entries (i, j, ...)."""
+
+        def add(i, total):
+            return total + left[i][:, None] * right[i][None]
+
+        return lax.fori_loop(0, size, add, jnp.zeros_like(left))
+
+    whole = product(fill, product(seen, fill))
+    whole = whole + jnp.where(out[:, None] & out[None], -swept, 0) * seen[-1, -1]
+    gradient = -0.5 * jnp.sum(whole.reshape(size, size, num_patterns, -1), axis=2)
+    nothing = jnp.zeros_like(features, shape=(len(blocks.slot), size - 1))
+    return jnp.moveaxis(gradient, -1, 0), nothing, None
 
 
 _potentials.defvjp(_with_sweep, _transposed)
+
+
+def _by_pattern(form: Array, blocks: Blocks) -> Array:
+    """Forms (row, row, pattern and state): the long axis is the last, along which loops are vectorised."""
+    num_patterns, (num_states, size) = len(blocks.missing), form.shape[:2]
+    each = jnp.moveaxis(form, 0, -1)[..., None, :]
+    return jnp.broadcast_to(each, (size, size, num_patterns, num_states)).reshape(size, size, -1)
+
+
+def _out(form: Array, blocks: Blocks) -> Array:
+    """Whether a row (row, pattern and state) is a missing feature."""
+    out = jnp.pad(blocks.missing, ((0, 0), (0, 1))).T
+    return jnp.repeat(out, len(form), axis=1)
 
 
 def _products(x: Array) -> Array:
@@ -237,25 +263,21 @@ def _products(x: Array) -> Array:
 
 
 def _sweep(form: Array, missing: Array) -> tuple[Array, Array]:
-    """Forms swept on the missing features, and the constant that each integral adds."""
-    shape = jnp.broadcast_shapes(form.shape[:-2], missing.shape[:-1])
-    size = form.shape[-1]
-    least = jnp.finfo(form.dtype).eps * jnp.diagonal(form, axis1=-2, axis2=-1)
-    number = jnp.arange(size)
+    """Forms (row, row, ...) swept on the missing rows, and the constant (...) that each integral adds."""
+    size = len(form)
+    least = jnp.finfo(form.dtype).eps * form[np.arange(size), np.arange(size)]
+    number = jnp.arange(size)[:, None]
 
     def one(d, carry):
         swept, constant = carry
-        out = missing[..., d]
-        row = swept[..., d, :]
-        pivot = jnp.where(out, jnp.maximum(row[..., d], least[..., d]), 1)
-        scaled = row / pivot[..., None]
-        at = number == d
-        here, there = at[:, None], at[None, :]
-        new = swept - row[..., :, None] * scaled[..., None, :]
-        new = jnp.where(here, scaled[..., None, :], jnp.where(there, scaled[..., :, None], new))
-        new = jnp.where(here & there, -1 / pivot[..., None, None], new)
-        swept = jnp.where(out[..., None, None], new, swept)
-        return swept, constant + jnp.where(out, 0.5 * (math.log(2 * math.pi) - jnp.log(pivot)), 0)
+        out, row = missing[d], swept[d]
+        pivot = jnp.where(out, jnp.maximum(row[d], least[d]), 1)
+        scaled = row / pivot
+        here, there = (number == d)[:, None], (number == d)[None]
+        new = swept - row[:, None] * scaled[None]
+        new = jnp.where(here, scaled[None], jnp.where(there, scaled[:, None], new))
+        new = jnp.where(here & there, -1 / pivot, new)
+        constant = constant + jnp.where(out, 0.5 * (math.log(2 * math.pi) - jnp.log(pivot)), 0)
+        return jnp.where(out, new, swept), constant
 
-    start = jnp.broadcast_to(form, (*shape, size, size)), jnp.zeros(shape, form.dtype)
-    return lax.fori_loop(0, size - 1, one, start)
+    return lax.fori_loop(0, size - 1, one, (form, jnp.zeros_like(form[0, 0])))

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--snap", action="store_true", default=None, help="move times to the nearest frame of the step"
     )
     frames.add_argument(
-        "--missing", choices=("error", "nan"), help="refuse empty cells, or take them as missing (error)"
+        "--missing", choices=("error", "nan"), help="refuse empty cells, or sum them out as missing (error)"
     )
     for name, what in (("agent", "agent"), ("group", "demonstration"), ("subject", "subject")):
         frames.add_argument(f"--{name}", metavar="COLUMN", help=f"{what} of each sequence")
