@@ -42,8 +42,9 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import ConjugateBlock, DirichletCoordinates
 from ethogram.models.families.numpyro_sites import sample_parameters
 from ethogram.models.intents import updates
+from ethogram.models.intents.action_tables import ActionTable
 from ethogram.models.intents.agent_trace import AgentTrace, log_stay_evidence
-from ethogram.models.intents.constraints import check_constraints
+from ethogram.models.intents.constraints import IntentConstraints, check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
 from ethogram.models.intents.rows import Visited, arranged, carried_rows, check_visited, refuse_changes
 from ethogram.models.intents.starts import start_statistics
@@ -92,8 +93,9 @@ class AgentMarkov(ConjugateModel):
     beta_prior : density of the weights: ``"stick"``; ``"gem"``, the paper's, which is unbounded in a block step and
         therefore needs ``beta_step="coordinate"``; or ``"fixed"``, equal weights.
     beta_step : ``"block"`` moves the weights with q of all rows profiled out, ``"coordinate"`` with q held.
-    rows : ``"visited"``, or ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
-        visit different states then share compiled programs, too.
+    rows : ``"visited"``; ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
+        visit different states then share compiled programs, too; or ``"shared"``, one row an intent for all states and
+        actions: an input-driven hidden Markov model, whose actions depend on states, and changes of intent do not.
     stay_accuracy : p in (0, 1], probability that a label in ``data.stay`` (1 stayed, 0 changed, -1 unknown) is right;
         None ignores ``data.stay``.
     constraints : partial specification of the agent, :class:`~ethogram.models.intents.IntentConstraints`.
@@ -127,7 +129,7 @@ class AgentMarkov(ConjugateModel):
         choices = {
             "beta_prior": ("stick", "gem", "fixed"),
             "beta_step": ("block", "coordinate"),
-            "rows": ("visited", "all"),
+            "rows": ("visited", "all", "shared"),
         }
         for name, allowed in choices.items():
             require_one_of(name, getattr(self, name), allowed)
@@ -155,6 +157,11 @@ class AgentMarkov(ConjugateModel):
         if self.constraints is not None:
             checked = check_constraints(self.constraints, self.num_states, self.num_actions, self.truncation)
             object.__setattr__(self, "constraints", checked)
+            if self.rows == "shared" and any(rule.kind != "action" for rule in checked.rules):
+                raise ValueError(
+                    'rows="shared" has one row over intents for all states and actions, and constraints on intents '
+                    'hold at some: leave them out, or give rows="visited"'
+                )
         if self.visited is not None and is_concrete(*jax.tree.leaves(self.visited)):
             check_visited(self, self.visited)
 
@@ -324,6 +331,7 @@ class AgentMarkov(ConjugateModel):
             coords["action"] = actions = list(names.action_names)
         before, taken = np.divmod(np.asarray(rows.pairs), self.num_actions + 1)
         pairs = [f"{states[s]},{[*actions, '-'][a]}" for s, a in zip(before, taken, strict=True)]
+        pairs = ["any"] if self.rows == "shared" else pairs
         spare = [f"spare {number}" for number in range(rows.num_rows - len(pairs))]
         coords |= {"pair": pairs + spare, "visited_state": [states[s] for s in np.asarray(rows.states)]}
         return self.site_dims(), coords
@@ -386,10 +394,32 @@ class AgentMarkov(ConjugateModel):
         steps = read_steps(data, self.num_states, self.num_actions, self.stay_accuracy is not None)
         for empty in np.flatnonzero(~steps.inside.any(axis=1))[:1]:
             raise ValueError(f"data.lengths[{empty}] is 0: leave empty traces out")
-        return steps
+        return steps._replace(pair=np.zeros_like(steps.pair)) if self.rows == "shared" else steps
+
+    def peers(self) -> dict[str, Any]:
+        """One intent, an input-driven hidden Markov model of as many states, and tables of action frequencies.
+
+        The first two have this model's other settings; the second, one row an intent (``rows="shared"``), equal
+        weights, and no constraints but those on actions. Tables: :mod:`ethogram.models.intents.action_tables`.
+        """
+        plain = dataclasses.replace(self, visited=None, constraints=_of_actions(self.constraints))
+        shape = self.num_states, self.num_actions
+        return {
+            "one intent": dataclasses.replace(plain, truncation=1),
+            "input-driven HMM": dataclasses.replace(plain, rows="shared", beta_prior="fixed"),
+            "p(a | s)": ActionTable(*shape),
+            "p(a | s, previous a)": ActionTable(*shape, order=1),
+        }
 
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[ChainData]
     ) -> dict[str, Any]:
         """Statistics of an initial assignment of intents, see :mod:`ethogram.models.intents.starts`."""
         return start_statistics(self, rng, kind, batches)
+
+
+def _of_actions(constraints: IntentConstraints | None) -> IntentConstraints | None:
+    """The constraints on actions of every intent; None where there is none."""
+    rules = () if constraints is None else constraints.rules
+    kept = tuple(rule for rule in rules if rule.kind == "action" and rule.place[0] is None)
+    return dataclasses.replace(constraints, rules=kept) if constraints is not None and kept else None
