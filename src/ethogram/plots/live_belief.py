@@ -33,7 +33,8 @@ class LiveBelief:
         self.figure = figure_or_new(figure, (9, 4))
         self._names, self._agent, self._every = names, agent, every
         self._seen: deque[np.ndarray] = deque(maxlen=window)
-        self._count, self._handle = 0, None
+        self._count = 0
+        self._handle: Any = None  # a notebook's output, or the manager of a window
         self._upper, self._lower = self.figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         self._lines: list[Any] = []
 
@@ -74,7 +75,7 @@ class LiveBelief:
         names = [str(intent) for intent in range(count - 1)] if self._names is None else list(self._names)
         if len(names) != count - 1:
             raise ValueError(f"names has {len(names)} entries: give one for each of the {count - 1} intents")
-        looks = [{"color": colour} for colour in category_colours(count - 1)]
+        looks: list[dict[str, Any]] = [{"color": colour} for colour in category_colours(count - 1)]
         looks.append({"color": "0.6", "linestyle": "--"})
         looks.append({"color": "0.1", "linestyle": ":", "linewidth": 1})
         for name, look in zip([*names, "none of these", "change"], looks, strict=True):
