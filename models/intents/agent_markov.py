@@ -42,14 +42,14 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import ConjugateBlock, DirichletCoordinates
 from ethogram.models.families.numpyro_sites import sample_parameters
 from ethogram.models.intents import updates
-from ethogram.models.intents.action_tables import ActionTable
 from ethogram.models.intents.agent_trace import AgentTrace, log_stay_evidence
-from ethogram.models.intents.constraints import IntentConstraints, check_constraints
+from ethogram.models.intents.constraints import check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
+from ethogram.models.intents.peers import peers_of
 from ethogram.models.intents.rows import Visited, arranged, carried_rows, check_visited, refuse_changes
 from ethogram.models.intents.starts import start_statistics
 from ethogram.models.intents.stick_weights import weights_of_sticks
-from ethogram.models.intents.updates import agent_tables, drawn_parameters
+from ethogram.models.intents.updates import agent_tables, check_weights, drawn_parameters
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["AgentMarkov", "SimulatedAgent"]
@@ -91,7 +91,7 @@ class AgentMarkov(ConjugateModel):
     gamma : > 1 with ``"stick"``, > 0 otherwise: concentration of the stick-breaking prior of the weights.
     rho : > 0, Dirichlet concentration of the policies, a number, (action,) or (state, action).
     beta_prior : density of the weights: ``"stick"``; ``"gem"``, the paper's, which is unbounded in a block step and
-        therefore needs ``beta_step="coordinate"``; or ``"fixed"``, equal weights.
+        therefore needs ``beta_step="coordinate"``; or ``"fixed"``, a point mass.
     beta_step : ``"block"`` moves the weights with q of all rows profiled out, ``"coordinate"`` with q held.
     rows : ``"visited"``; ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
         visit different states then share compiled programs, too; or ``"shared"``, one row an intent for all states and
@@ -99,6 +99,8 @@ class AgentMarkov(ConjugateModel):
     stay_accuracy : p in (0, 1], probability that a label in ``data.stay`` (1 stayed, 0 changed, -1 unknown) is right;
         None ignores ``data.stay``.
     constraints : partial specification of the agent, :class:`~ethogram.models.intents.IntentConstraints`.
+    weights : (truncation + 1,) known weights, above 0, the last for all intents beyond the truncation, with
+        ``beta_prior="fixed"``; None means equal ones.
 
     Examples
     --------
@@ -118,6 +120,7 @@ class AgentMarkov(ConjugateModel):
     rows: str = static_field(default="visited")
     stay_accuracy: Any = None
     constraints: Any = None
+    weights: Any = None
     visited: Visited | None = None
     observed_site: ClassVar[str] = "actions"
     label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
@@ -137,7 +140,11 @@ class AgentMarkov(ConjugateModel):
             raise ValueError(
                 'beta_prior="gem" is unbounded in a block step: give beta_step="coordinate", or beta_prior="stick"'
             )
-        alpha, gamma, rho = read_reals(alpha=self.alpha, gamma=self.gamma, rho=self.rho)
+        known = {} if self.weights is None else {"weights": self.weights}
+        alpha, gamma, rho, *weights = read_reals(alpha=self.alpha, gamma=self.gamma, rho=self.rho, **known)
+        for given in weights:
+            check_weights(given, self.truncation, self.beta_prior)
+            object.__setattr__(self, "weights", given)
         for name, value in {"alpha": alpha, "gamma": gamma}.items():
             if value.ndim:
                 raise ValueError(f"{name} must be a scalar, not of shape {value.shape}")
@@ -397,29 +404,11 @@ class AgentMarkov(ConjugateModel):
         return steps._replace(pair=np.zeros_like(steps.pair)) if self.rows == "shared" else steps
 
     def peers(self) -> dict[str, Any]:
-        """One intent, an input-driven hidden Markov model of as many states, and tables of action frequencies.
-
-        The first two have this model's other settings; the second, one row an intent (``rows="shared"``), equal
-        weights, and no constraints but those on actions. Tables: :mod:`ethogram.models.intents.action_tables`.
-        """
-        plain = dataclasses.replace(self, visited=None, constraints=_of_actions(self.constraints))
-        shape = self.num_states, self.num_actions
-        return {
-            "one intent": dataclasses.replace(plain, truncation=1),
-            "input-driven HMM": dataclasses.replace(plain, rows="shared", beta_prior="fixed"),
-            "p(a | s)": ActionTable(*shape),
-            "p(a | s, previous a)": ActionTable(*shape, order=1),
-        }
+        """Simpler models to compare with, see :mod:`ethogram.models.intents.peers`."""
+        return peers_of(self)
 
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[ChainData]
     ) -> dict[str, Any]:
         """Statistics of an initial assignment of intents, see :mod:`ethogram.models.intents.starts`."""
         return start_statistics(self, rng, kind, batches)
-
-
-def _of_actions(constraints: IntentConstraints | None) -> IntentConstraints | None:
-    """The constraints on actions of every intent; None where there is none."""
-    rules = () if constraints is None else constraints.rules
-    kept = tuple(rule for rule in rules if rule.kind == "action" and rule.place[0] is None)
-    return dataclasses.replace(constraints, rules=kept) if constraints is not None and kept else None

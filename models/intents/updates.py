@@ -11,8 +11,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from ethogram.models.arguments import is_concrete, require, require_distributions
 from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
 from ethogram.models.families.exponential_family import (
     Dirichlet,
@@ -23,7 +25,15 @@ from ethogram.models.families.exponential_family import (
 from ethogram.models.intents.rows import RowBounds
 from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts, fit_to_rows, weights_of_sticks
 
-__all__ = ["agent_tables", "divergence", "drawn_parameters", "prior_given", "start_weights", "update"]
+__all__ = [
+    "agent_tables",
+    "check_weights",
+    "divergence",
+    "drawn_parameters",
+    "prior_given",
+    "start_weights",
+    "update",
+]
 
 Blocks = dict[str, Any]
 
@@ -31,8 +41,25 @@ LEAST = 1e-3
 """Smallest concentration as a share of the prior's, where a small step from a start leaves less."""
 
 
+def check_weights(weights: Array, truncation: int, beta_prior: str) -> None:
+    """Raise ValueError unless known weights are a distribution over the intents and the rest, and not learned."""
+    if beta_prior != "fixed":
+        raise ValueError(
+            f'weights are given, and beta_prior="{beta_prior}" learns them: give beta_prior="fixed", or no weights'
+        )
+    if weights.shape != (truncation + 1,):
+        raise ValueError(
+            f"weights has shape {weights.shape}: give one for each of the {truncation} intents and one for all others"
+        )
+    if is_concrete(weights):
+        require(np.asarray(weights) > 0, "weights", weights, "is not above 0", "leave out unused intents")
+        require_distributions("weights", weights)
+
+
 def start_weights(model: Any) -> StickWeights:
-    """Equal weights."""
+    """Known weights, or else equal ones."""
+    if model.weights is not None:
+        return StickWeights(model.weights, model.gamma, model.beta_prior)
     return StickWeights.uniform(model.truncation, model.gamma, model.beta_prior)
 
 
