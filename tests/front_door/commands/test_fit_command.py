@@ -201,7 +201,7 @@ CASES = {
     "a method": (
         ["--features", "x", "--num-roles", "2", "--method", "px-da"],
         "x\n1\n",
-        "--method must be 'auto', 'cavi', 'svi', 'nuts' or 'refresh', not 'px-da'",
+        "--method must be 'auto', 'cavi', 'svi', 'nuts', 'refresh' or 'imitate', not 'px-da'",
     ),
     "a setting": (
         ["--features", "x", "--num-roles", "2", "--setting", "num_warmup=3"],
