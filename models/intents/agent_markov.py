@@ -45,11 +45,12 @@ from ethogram.models.intents import updates
 from ethogram.models.intents.agent_trace import AgentTrace, log_stay_evidence
 from ethogram.models.intents.constraints import check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
+from ethogram.models.intents.known_weights import check_weights
 from ethogram.models.intents.peers import peers_of
 from ethogram.models.intents.rows import Visited, arranged, carried_rows, check_visited, refuse_changes
 from ethogram.models.intents.starts import start_statistics
 from ethogram.models.intents.stick_weights import weights_of_sticks
-from ethogram.models.intents.updates import agent_tables, check_weights, drawn_parameters
+from ethogram.models.intents.updates import agent_tables, drawn_parameters
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["AgentMarkov", "SimulatedAgent"]
