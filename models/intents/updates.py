@@ -23,15 +23,7 @@ from ethogram.models.families.exponential_family import (
 from ethogram.models.intents.rows import RowBounds
 from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts, fit_to_rows, weights_of_sticks
 
-__all__ = [
-    "agent_tables",
-    "check_weights",
-    "divergence",
-    "drawn_parameters",
-    "prior_given",
-    "start_weights",
-    "update",
-]
+__all__ = ["agent_tables", "divergence", "drawn_parameters", "prior_given", "start_weights", "update"]
 
 Blocks = dict[str, Any]
 
