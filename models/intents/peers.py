@@ -22,9 +22,11 @@ def peers_of(model: Any) -> dict[str, Any]:
     plain = dataclasses.replace(model, visited=None, constraints=_of_actions(model.constraints))
     weights = model.weights
     one = None if weights is None else jnp.stack([jnp.sum(weights[:-1]), weights[-1]])
+    # Of one intent labels say nothing; at accuracy 1 those of a change would be refused.
+    accuracy = None if model.stay_accuracy is None else 0.5
     shape = model.num_states, model.num_actions
     return {
-        "one intent": dataclasses.replace(plain, truncation=1, weights=one),
+        "one intent": dataclasses.replace(plain, truncation=1, weights=one, stay_accuracy=accuracy),
         "input-driven HMM": dataclasses.replace(plain, rows="shared", beta_prior="fixed"),
         "p(a | s)": ActionTable(*shape),
         "p(a | s, previous a)": ActionTable(*shape, order=1),

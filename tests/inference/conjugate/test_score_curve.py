@@ -106,9 +106,9 @@ def test_peers_of_an_agent_are_scored_on_its_split():
     random = np.random.default_rng(0)
     states, actions = random.integers(3, size=(8, 12)), random.integers(2, size=(8, 12))
     data = Trajectories.from_list(states=states.tolist(), actions=actions.tolist())
-    data = data._replace(stay=np.where(np.arange(12) < 5, 1, -1) * np.ones((8, 1), np.int32))
+    data = data._replace(stay=np.tile(np.repeat([1, 0, -1], [4, 1, 7]).astype(np.int32), (8, 1)))
     options = {"restarts": 2, "tol": 0.0, "progress_bar": False}
-    model = AgentMarkov(3, 2, 2, stay_accuracy=0.9)
+    model = AgentMarkov(3, 2, 2, stay_accuracy=1.0)
     curve = heldout_score_curve(
         jax.random.key(0), lambda size: model, [2], data, by="sequence", num_steps=15, **options
     )
