@@ -25,13 +25,19 @@ from ethogram.models.chains.forward_backward import RowTransitions, SymbolLikeli
 from ethogram.models.chains.markov_chain import chunk_size, fold_axis, unfold_axis
 from ethogram.models.hooks import HasHooks, overrides
 
-__all__ = ["ChainData", "ChainEmission", "conjugate_log_normalizer", "masked_log_likelihood"]
+__all__ = [
+    "ChainData",
+    "ChainEmission",
+    "conjugate_log_normalizer",
+    "masked_log_likelihood",
+    "zero_where_missing",
+]
 
 
 class ChainData(NamedTuple):
     """Data of sequences, as the chain sees them."""
 
-    observations: Array  # (sequence, time, ...): what the emission reads
+    observations: Any  # (sequence, time, ...): what the emission reads, an array or a pytree of them
     observed: Array  # (sequence, time) bool
     lengths: Array  # (sequence,)
     states: Array | None = None  # (sequence, time): known states, -1 where not known
@@ -73,6 +79,15 @@ def masked_log_likelihood(log_likelihood: Array, observed: Array, states: Array 
     state = jnp.arange(log_likelihood.shape[-1])
     allowed = (states[..., None] < 0) | (states[..., None] == state.reshape((1,) * states.ndim + (-1,)))
     return jnp.where(allowed, log_likelihood, -jnp.inf)
+
+
+def zero_where_missing(observations: Any, observed: Array) -> Any:
+    """Observations (sequence, time, ...), an array or a pytree of them, with zero in frames that were not observed."""
+
+    def zero(x):
+        return jnp.where(observed.reshape(observed.shape + (1,) * (x.ndim - 2)), x, 0)
+
+    return jax.tree.map(zero, observations)
 
 
 @jax.custom_jvp
@@ -198,7 +213,7 @@ def _step_potentials(emission: ChainEmission, expected: dict[str, Any], chunk: C
     """
     if overrides(emission, "symbol_table") and chunk.states is None:
         return _symbol_potentials(emission, expected, chunk)
-    if not overrides(emission, "chain_features"):
+    if not overrides(emission, "chain_features") or not isinstance(chunk.observations, Array):
         return _general_potentials(emission, expected, chunk)
     features = emission.chain_features(chunk.observations, chunk.observed)
     weights, pullback = jax.vjp(jax.vmap(emission.chain_weights), expected)
@@ -245,9 +260,8 @@ def _general_potentials(
     emission: ChainEmission, expected: dict[str, Any], chunk: ChainData
 ) -> tuple[Any, Any]:
     observed = chunk.observed.T
-    observations = jnp.swapaxes(chunk.observations, 0, 1)
-    missing = ~observed.reshape(observed.shape + (1,) * (observations.ndim - 2))
-    observations = jnp.where(missing, 0, observations)
+    observations = zero_where_missing(chunk.observations, chunk.observed)
+    observations = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), observations)
     states = None if chunk.states is None else chunk.states.T
 
     def log_likelihood(statistics):

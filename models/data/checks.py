@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ethogram.models.arguments import require, require_kind, require_representable
+from ethogram.models.data.gaps import first_gap
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS
 from ethogram.models.data.selection import valid_steps
 
@@ -111,14 +112,13 @@ def _check_shapes(data: Any) -> None:
 
 
 def _check_finite(data: Any) -> None:
-    wrong = data.observed & ~np.isfinite(data.observations).all(axis=2)
+    x, observed = data.observations, data.observed
+    nothing = np.isnan(x).all(axis=2, keepdims=True)
+    wrong = observed[..., None] & (np.isinf(x) | nothing)
     if wrong.any():
-        row, step = np.argwhere(wrong)[0]
-        values = data.observations[row, step]
-        feature = int(np.argmin(np.isfinite(values)))
-        names = data.metadata.feature_names
-        name = f" (feature {names[feature]!r})" if names else ""
+        row, step, _ = np.argwhere(wrong)[0]
         raise ValueError(
-            f"observations[{row}, {step}, {feature}]{name} is {values[feature]} where observed[{row}, {step}] is "
-            'True: replace it, or set observed to False there, as the constructors do for NaN with missing="nan"'
+            f"{first_gap(data, wrong)} where observed[{row}, {step}] is True: replace it, or set observed to False "
+            'there, as the constructors do for frames of NaN with missing="nan"; NaN in some features means that these '
+            "are missing"
         )

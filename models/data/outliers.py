@@ -20,11 +20,12 @@ def warn_of_outliers(
     """Warn once of features (row, feature) far outside; the message names sequence, time and feature."""
     if recorded.sum() < LEAST:
         return
-    known = values[recorded]
-    low, median, high = np.quantile(known, (0.25, 0.5, 0.75), axis=0)
+    known = recorded[:, None] & ~np.isnan(values)
+    columns = [column[here] if here.any() else [0.0] for column, here in zip(values.T, known.T, strict=True)]
+    low, median, high = np.transpose([np.quantile(column, (0.25, 0.5, 0.75)) for column in columns])
     with np.errstate(over="ignore", invalid="ignore"):
         spread = np.where(high > low, high - low, np.inf)
-        distance = np.where(recorded[:, None], np.abs(values - median) / spread, 0)
+        distance = np.where(known, np.abs(values - median) / spread, 0)
     far = distance > FAR
     if not far.any():
         return

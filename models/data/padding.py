@@ -189,19 +189,19 @@ def _mark_missing(
     metadata: Metadata,
     place: Callable[[int], str],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Observations with NaN (integers: -1) in missing rows, and which rows are not missing."""
+    """Observations with NaN (integers: -1) where missing, and which rows are not missing as a whole."""
     values, null = observations
     if missing == "error" and (null & recorded[:, None]).any():
         row, feature = np.argwhere(null & recorded[:, None])[0].tolist()
         name = dict(enumerate(map(repr, metadata.feature_names or ()))).get(feature, feature)
         raise ValueError(
             f"observations of sequence {place(int(rows.sequence[row]))}, step {rows.frame[row]}, "
-            f'feature {name} is NaN or null: pass missing="nan" to make it a missing frame'
+            f'feature {name} is NaN or null: pass missing="nan" to take it as missing'
         )
-    recorded = recorded & ~null.any(axis=1)
+    recorded = recorded & ~null.all(axis=1)
     values = _signed(values)
     mark = np.asarray(-1 if values.dtype.kind == "i" else np.nan, dtype=values.dtype)
-    return np.where(recorded[:, None], values, mark), recorded
+    return np.where(recorded[:, None] & ~null, values, mark), recorded
 
 
 def _signed(values: np.ndarray) -> np.ndarray:

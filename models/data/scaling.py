@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,17 @@ def centred(data: Any, by: str, center: str) -> Any:
     values, seen = _values(data)
     average = np.nanmean if center == "mean" else np.nanmedian
     moved = values.copy()
+    with warnings.catch_warnings():  # of features that are missing throughout
+        warnings.simplefilter("ignore", RuntimeWarning)
+        _subtract(data, moved, values, seen, by, average)
+    names = [f"{name} relative to the {by} {center}" for name in _feature_names(data, values)]
+    return _replaced(data, moved, seen, feature_names=names)
+
+
+def _subtract(
+    data: Any, moved: np.ndarray, values: np.ndarray, seen: np.ndarray, by: str, average: Callable[..., Any]
+) -> None:
+    """Subtract from ``moved``, in place, the average of the features that are not missing."""
     if by == "all":
         moved -= average(values[seen], axis=0)
     elif by == "sequence":
@@ -32,15 +45,14 @@ def centred(data: Any, by: str, center: str) -> Any:
             frames = seen[members].any(axis=0)
             present = np.where(seen[members][..., None], values[members], np.nan)[:, frames]
             moved[np.ix_(members, frames)] -= average(present, axis=0)
-    names = [f"{name} relative to the {by} {center}" for name in _feature_names(data, values)]
-    return _replaced(data, moved, seen, feature_names=names)
 
 
 def standardised(data: Any) -> Any:
     """See `Trajectories.standardised`."""
     values, seen = _values(data)
-    mean, spread = values[seen].mean(axis=0), values[seen].std(axis=0)
-    spread = np.where(np.ptp(values[seen], axis=0) > 0, spread, 1)
+    known = [column[~np.isnan(column)] for column in values[seen].T]
+    mean = np.array([column.mean() if column.size else 0.0 for column in known])
+    spread = np.array([column.std() if column.size and np.ptp(column) > 0 else 1.0 for column in known])
     units = data.metadata.feature_units or ("",) * len(mean)
     names = [
         f"{name} less {m:.6g} {unit}".rstrip()

@@ -12,6 +12,7 @@ from ethogram.models.arguments import is_concrete, require_number, require_one_o
 from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check_arrays
 from ethogram.models.data.episodes import read_episodes, read_list
+from ethogram.models.data.gaps import lacking
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, ColumnName, Metadata
 from ethogram.models.data.scaling import centred, standardised
 from ethogram.models.data.selection import group_labels, sequence_numbers, unit_labels, valid_steps
@@ -31,7 +32,8 @@ class Trajectories(NamedTuple):
     parts are None, missing integers are -1. Models read ``lengths`` and ``observed`` only, so the
     values in padding and in missing frames never matter. The constructors return NumPy arrays on the
     host (models move what they need), with 0 (integers: -1) in padding and NaN (integers: -1) in a
-    missing frame.
+    missing frame. NaN in some features of an observed frame says that these are missing there; emissions that cannot
+    sum them out refuse it (`complete_frames`).
 
     Parameters
     ----------
@@ -100,8 +102,8 @@ class Trajectories(NamedTuple):
         agent, group, subject : (sequence,) integers or strings; NaN or None becomes -1.
         time, step, snap : an array of times a sequence, and the grid, as in :meth:`from_table`: sequences of a group
             then share one clock. Without times, all sequences of a group begin at the same moment.
-        missing : ``"error"`` refuses NaN (in labels None too); ``"nan"`` makes a frame with NaN in any
-            feature a missing one, and a missing state or action -1.
+        missing : ``"error"`` refuses NaN (in labels None too); ``"nan"`` takes NaN as missing: a frame without any
+            feature is a missing one, and a missing state or action -1.
         metadata : names and units; its vocabularies fix the codes of strings, which are otherwise
             numbered in alphabetical order.
 
@@ -161,8 +163,9 @@ class Trajectories(NamedTuple):
             ``timedelta`` or an offset or string of pandas, such as ``"10min"``. Times in between count as missing
             frames, whatever ``missing`` says; a time may be off its frame by a tenth of a step. None needs equally
             spaced times.
-        missing : ``"error"`` refuses nulls and NaN in features, states and actions; ``"nan"`` makes a
-            row with one in any feature a missing frame, and a missing state or action -1.
+        missing : ``"error"`` refuses nulls and NaN in features, states and actions; ``"nan"`` takes them as missing:
+            NaN (in columns of integers -1) stays where some features of a row are missing, a row without any feature is
+            a missing frame, and a missing state or action is -1.
         snap : True moves every time to its nearest frame, a number only those off by at most this share of a step; a
             warning gives how many moved, and the largest distance. Two rows in one frame raise an error.
         metadata : names and units that the table does not have. Its vocabularies fix the codes of
@@ -270,8 +273,8 @@ class Trajectories(NamedTuple):
         agent : variable (sequence,) of the agents; or a dim, whose agents become sequences that share a group.
         features : name of the dim of features; or variables (sequence, time) to be taken as features; or one variable
             (sequence, time, any), to be taken as observations.
-        missing : for a Dataset without ``observed``: ``"nan"`` makes a frame with NaN in any feature a
-            missing one, ``"error"`` refuses it.
+        missing : for a Dataset without ``observed``: ``"nan"`` takes NaN as missing, and a frame without any feature as
+            a missing one; ``"error"`` refuses NaN.
 
         Raises
         ------
@@ -335,6 +338,14 @@ class Trajectories(NamedTuple):
         does.
         """
         return standardised(check(self))
+
+    def complete_frames(self) -> "Trajectories":
+        """The data in which frames that lack a feature (NaN; of several integers -1) are missing as a whole."""
+        if self.observations is None:
+            return self
+        observed = np.asarray(self.observed)
+        gaps = lacking(np.asarray(self.observations), observed)
+        return self._replace(observed=observed & ~gaps.any(axis=2))
 
     def trim(self) -> "Trajectories":
         """The same sequences without the padding that all of them share."""
@@ -400,7 +411,7 @@ def check(data: Any) -> Trajectories:
     TypeError
         If the data are no ``Trajectories`` or an array has the wrong dtype.
     ValueError
-        If shapes disagree, a length or label is out of range, an observed frame is not finite, or
+        If shapes disagree, a length or label is out of range, an observed frame is infinite or has no feature, or
         ``observed`` is True beyond a length. The message names the place and the cure.
     """
     if not isinstance(data, Trajectories):

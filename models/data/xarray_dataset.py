@@ -6,7 +6,7 @@ import numpy as np
 
 from ethogram.models.arguments import require_kind, require_one_of
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
-from ethogram.models.data.padding import plain_times
+from ethogram.models.data.padding import is_nan, plain_times
 from ethogram.models.data.times import read_times, state_clock
 from ethogram.models.data.xarray_names import own_names
 
@@ -62,8 +62,13 @@ def read_dataset(
         parts["observed"] = np.arange(num_steps)[None] < parts["lengths"][:, None]
         if "observations" not in parts:
             parts["observed"] &= np.any([parts[field] >= 0 for field in behaviour], axis=0)
-        elif missing == "nan":
-            parts["observed"] &= ~np.isnan(parts["observations"]).any(axis=2)
+        else:
+            absent = is_nan(parts["observations"])
+            gaps = absent & parts["observed"][..., None]
+            if missing == "error" and gaps.any() and (parts["lengths"] <= num_steps).all():
+                place = np.argwhere(gaps)[0].tolist()
+                raise ValueError(f'observations{place} is nan: pass missing="nan" to take it as missing')
+            parts["observed"] &= ~absent.all(axis=2)
     return dict.fromkeys(ARRAY_FIELDS) | parts | {"metadata": metadata}
 
 

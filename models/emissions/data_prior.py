@@ -13,12 +13,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax import Array
 from jaxtyping import Float
 
 from ethogram.models.arguments import concretely, is_concrete, warn_user
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission, read_observations
+from ethogram.models.emissions.missing_features import count_patterns, gapped
 
 __all__ = ["CentredEmission", "Moments", "data_moments", "warn_of_far_prior"]
 
@@ -41,6 +43,7 @@ class CentredEmission(Emission):
     """
 
     prior_from_data: ClassVar[tuple[str, ...]] = ("mean", "scale")
+    sums_out_missing: ClassVar[bool] = True
 
     def with_prior_of(self: Any, earlier: Any) -> Any:
         """The emission with the parameters that are None taken from an earlier one, whose fit this one continues."""
@@ -61,15 +64,21 @@ class CentredEmission(Emission):
             return 0.0
         return concretely(lambda xp, m: xp.mean(m, axis=0) if m.ndim > 1 else m, self.mean)
 
-    def arrange(self: Any, data: Trajectories) -> Array:
-        """Observations relative to the origin, subtracted in the precision of the data."""
+    def arrange(self: Any, data: Trajectories) -> Any:
+        """Observations relative to the origin, subtracted in the precision of the data; `Gapped` where some are NaN."""
         dtype = self.read(data).dtype
         centre = self.origin
-        return concretely(lambda xp, x, m: (x - m).astype(dtype), data.observations, centre)
+        x = concretely(lambda xp, x, m: (x - m).astype(dtype), data.observations, centre)
+        return gapped(x, data.observed)
+
+    def distribution_of(self: Any, parameters: dict[str, Any], data: Trajectories) -> dist.Distribution:
+        """Distribution of an observation of `data`, whose density sums out the features that are NaN."""
+        count = count_patterns(data.observations, data.observed)
+        return self.distribution(parameters) if count == 1 else self.gapped_distribution(parameters, count)
 
 
 class Moments(NamedTuple):
-    """Mean (feature,) and covariance (feature, feature) of the observed frames."""
+    """Mean (feature,) and covariance (feature, feature) of what is observed."""
 
     mean: Float[Array, "feature"]
     covariance: Float[Array, "feature feature"]
@@ -79,16 +88,21 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
     """Mean and covariance of the observed frames, computed in the precision of the data.
 
     Correlations are shrunk by a thousandth. A feature that never varies gets variance 1; without any observed frame
-    the mean is 0 and the covariance the identity.
+    the mean is 0 and the covariance the identity. Where features are NaN, means and variances are those of what is
+    there, and covariances those of frames that have both features; eigenvalues of the correlations below a thousandth
+    are raised to it.
     """
 
     def moments(xp, x, observed):
-        seen = observed[..., None]
-        count = xp.maximum(xp.sum(observed), 1)
+        seen = observed[..., None] & ~xp.isnan(x)
+        count = xp.maximum(xp.sum(seen, axis=(0, 1)), 1)
         x = xp.where(seen, x, 0)
         mean = xp.sum(x, axis=(0, 1)) / count
         gap = xp.where(seen, x - mean, 0)
-        covariance = xp.einsum("nti,ntj->ij", gap, gap) / count
+        complete = xp.all(count == xp.sum(observed)) | ~xp.any(observed)
+        pairs = xp.einsum("nti,ntj->ij", seen.astype(x.dtype), seen.astype(x.dtype))
+        pairs = xp.where(complete, count, xp.maximum(pairs, 1))
+        covariance = xp.einsum("nti,ntj->ij", gap, gap) / pairs
         rounding = 4 * xp.finfo(x.dtype).eps * xp.max(xp.abs(x), axis=(0, 1), initial=0)
         variance = xp.diagonal(covariance)
         constant = variance <= rounding**2
@@ -96,9 +110,19 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
         covariance = xp.where(apart, (1 - SHRINKAGE) * covariance, covariance)
         covariance = xp.where(apart & (constant[:, None] | constant), 0, covariance)
         covariance = xp.where(~apart & constant, 1, covariance)
+        covariance = xp.where(complete, covariance, _definite(xp, covariance))
         return Moments(mean.astype(dtype), covariance.astype(dtype))
 
     return concretely(moments, data.observations, data.observed)
+
+
+def _definite(xp: Any, covariance: Any) -> Any:
+    """The covariance with eigenvalues of its correlations of at least a thousandth."""
+    spread = xp.sqrt(xp.diagonal(covariance))
+    values, vectors = xp.linalg.eigh(covariance / (spread[:, None] * spread))
+    raised = (vectors * xp.maximum(values, SHRINKAGE)) @ vectors.T
+    scale = spread / xp.sqrt(xp.diagonal(raised))
+    return scale[:, None] * raised * scale
 
 
 def warn_of_far_prior(

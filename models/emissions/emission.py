@@ -19,6 +19,7 @@ from ethogram.models.families.exponential_family import ConjugateBlock, Known, P
 __all__ = [
     "Emission",
     "in_range",
+    "interpolated",
     "of_every",
     "one_hot",
     "read_observations",
@@ -31,18 +32,23 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
 
     Abstract methods are required. The other hooks have defaults: `bind`, `with_prior_of`, `arrange`,
-    `start_features`, and `symbol_table`, `chain_features` and `chain_weights` of
+    `distribution_of`, `start_features`, and `symbol_table`, `chain_features` and `chain_weights` of
     :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A misspelt hook raises an error when the class is
     defined.
+
+    In observed frames NaN (of counts -1) marks a missing feature. Emissions that sum missing features out say so by
+    `sums_out_missing`; the others are never given any.
 
     Attributes
     ----------
     event_dim : number of event axes of an observation.
     site_dims : dims of every parameter site.
+    sums_out_missing : whether features of observed frames may be missing.
     """
 
     event_dim: ClassVar[int] = 1
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {}
+    sums_out_missing: ClassVar[bool] = False
 
     @abc.abstractmethod
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
@@ -87,9 +93,30 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
         """Observations in the form that the expected log likelihood takes. Default: those of `read`."""
         return self.read(data)
 
+    def distribution_of(self, parameters: dict[str, Any], data: Trajectories) -> dist.Distribution:
+        """Distribution of an observation of `data`, whose density sums out what is missing. Default: `distribution`."""
+        return self.distribution(parameters)
+
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """Frames as points (sequence, time, feature), for clustering. Default: the observations."""
-        return np.asarray(observations, dtype=float)
+        """Frames as points (sequence, time, feature), for clustering. Default: the observations, gaps filled in."""
+        return interpolated(np.asarray(observations, dtype=float), observed)
+
+
+def interpolated(x: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """Observations (sequence, time, feature) in which NaN of observed frames are filled in.
+
+    By linear interpolation over the time of a sequence; a feature that a sequence lacks has its mean over all others.
+    """
+    gaps = np.isnan(x) & observed[..., None]
+    if not gaps.any():
+        return x
+    x, seen = x.copy(), observed[..., None] & ~np.isnan(x)
+    mean = np.sum(x, axis=(0, 1), where=seen) / np.maximum(seen.sum(axis=(0, 1)), 1)
+    for row, feature in np.argwhere(gaps.any(axis=1)):
+        here, known = gaps[row, :, feature], np.flatnonzero(seen[row, :, feature])
+        at = np.flatnonzero(here)
+        x[row, at, feature] = np.interp(at, known, x[row, known, feature]) if known.size else mean[feature]
+    return x
 
 
 def one_hot(labels: np.ndarray, num_states: int) -> np.ndarray:

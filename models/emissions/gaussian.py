@@ -21,6 +21,13 @@ from ethogram.models.emissions.emission import (
     repeat_rows,
     rows_of,
 )
+from ethogram.models.emissions.gapped_normal import GappedNormal
+from ethogram.models.emissions.missing_features import (
+    Gapped,
+    filled_in,
+    marginal_of_mean,
+    marginal_potentials,
+)
 from ethogram.models.families.exponential_family import (
     ConjugateBlock,
     Dirichlet,
@@ -154,7 +161,7 @@ class GaussianEmission(_NormalInverseWishartEmission):
             return {"mean_covariance": rows_of(block, num_states, self.known)}
         return {"mean_covariance": block if self.known is None else PartlyKnown.from_known(block, self.known)}
 
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
         """Expected log density (..., state) of observations (..., feature)."""
         return _expected_gaussian(expected["mean_covariance"], observations)
 
@@ -177,6 +184,10 @@ class GaussianEmission(_NormalInverseWishartEmission):
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""
         return dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
+
+    def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
+        """The same Gaussians, of values that are NaN in missing features."""
+        return GappedNormal(parameters["mean"], parameters["covariance"], num_patterns)
 
 
 @model_object
@@ -245,10 +256,15 @@ class KnownCovarianceEmission(CentredEmission):
         """One block of means, ``mean``, a row a state."""
         return {"mean": rows_of(self._block(), num_states, self.known)}
 
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
-        r"""Expected log density (..., state): :math:`\ln N(x \mid m, R) - \frac12 tr(R^{-1} V)`."""
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
+        r"""Expected log density (..., state): :math:`\ln N(x \mid m, R) - \frac12 tr(R^{-1} V)`.
+
+        Where features are missing, that of the others, since their mean is conjugate too.
+        """
         mean, half_square = expected["mean"]
         factor = jnp.linalg.cholesky(self.covariance)
+        if isinstance(observations, Gapped):
+            return marginal_of_mean(mean, half_square, self.covariance, observations)
         precision = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(factor.shape[0], dtype=factor.dtype))
         own = -0.5 * jnp.einsum("...d,de,...e->...", observations, precision, observations)
         log_det = jnp.sum(jnp.log(jnp.diagonal(factor)))
@@ -260,7 +276,7 @@ class KnownCovarianceEmission(CentredEmission):
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
         """Statistics of labelled frames: R^-1 times the sum of x, and the count times R^-1, of every state."""
-        member = one_hot(labels, num_states)
+        member, frames = one_hot(labels, num_states), filled_in(frames, labels)
         precision = np.linalg.inv(np.asarray(self.covariance, dtype=float))
         return {
             "mean": NormalCoordinates(
@@ -271,6 +287,10 @@ class KnownCovarianceEmission(CentredEmission):
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)``."""
         return dist.MultivariateNormal(parameters["mean"], self.covariance)
+
+    def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
+        """The same Gaussians, of values that are NaN in missing features."""
+        return GappedNormal(parameters["mean"], self.covariance, num_patterns)
 
 
 @model_object
@@ -326,7 +346,7 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
             "mean_covariance": rows_of(components, num_states, known_components),
         }
 
-    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
         """Log of summed expected component weights (..., state) of observations (..., feature)."""
         log_weight = expected["weight"].concentration
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), expected["mean_covariance"])
@@ -338,7 +358,7 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
         """Statistics of labelled frames, each assigned to the component of its state with the nearest random centre."""
-        count = self.num_components
+        count, frames = self.num_components, filled_in(frames, labels)
         part = rng.integers(count, size=len(frames))
         for state in range(num_states):
             members = np.flatnonzero(labels == state)
@@ -354,12 +374,17 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         components = dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
         return dist.MixtureSameFamily(dist.CategoricalProbs(parameters["weight"]), components)
 
+    def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
+        """The same mixtures, of values that are NaN in missing features."""
+        components = GappedNormal(parameters["mean"], parameters["covariance"], num_patterns)
+        return dist.MixtureSameFamily(dist.CategoricalProbs(parameters["weight"]), components)
+
 
 def _gaussian_statistics(
     x: np.ndarray, labels: np.ndarray, num_states: int
 ) -> NormalInverseWishartCoordinates:
     """Sums of x, 1, 1 and x x' over the frames of every state, x relative to the origin."""
-    count = np.bincount(labels, minlength=num_states).astype(float)
+    count, x = np.bincount(labels, minlength=num_states).astype(float), filled_in(x, labels)
     total, scatter = np.zeros((num_states, x.shape[1])), np.zeros((num_states, x.shape[1], x.shape[1]))
     for state in np.flatnonzero(count):
         members = x[labels == state].astype(float)
@@ -387,10 +412,25 @@ def _quadratic_weights(expected: Any) -> Array:
     )
 
 
-def _expected_gaussian(expected: Any, x: Array) -> Array:
-    """E ln N(x) (..., state) from expected normal-inverse-Wishart statistics: one matrix product of features."""
+def _expected_gaussian(expected: Any, x: Array | Gapped) -> Array:
+    """E ln N(x) (..., state) from expected normal-inverse-Wishart statistics: one matrix product of features.
+
+    Missing features are summed out of its exponential.
+    """
+    if isinstance(x, Gapped):
+        return marginal_potentials(_quadratic_form(expected), x.values, x.num_patterns)
     features = _quadratic_features(x, jnp.ones_like(x[..., :1]), -1)
     return jnp.matmul(features, _quadratic_weights(expected).T, precision="highest")
+
+
+def _quadratic_form(expected: Any) -> Array:
+    """H (state, row, row) with E ln N(x) = -(x, 1) H (x, 1)' / 2."""
+    size = expected.location.shape[-1]
+    constant = expected.strength + expected.dof - 0.5 * size * math.log(2 * math.pi)
+    precision = -(expected.scatter + expected.scatter.mT)
+    above = jnp.concatenate([precision, -expected.location[..., None]], axis=-1)
+    below = jnp.concatenate([-expected.location, -2 * constant[..., None]], axis=-1)
+    return jnp.concatenate([above, below[..., None, :]], axis=-2)
 
 
 def _plus_row(x: Array, row: Array) -> Array:

@@ -36,10 +36,11 @@ from ethogram.models.arguments import (
     require_integer,
     require_one_of,
 )
-from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood
+from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood, zero_where_missing
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import trajectories
+from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
@@ -163,6 +164,8 @@ class RoleHMM(ConjugateModel):
     def check(self, data: Trajectories) -> None:
         """Raise ValueError or TypeError unless the data fit the model; traced arrays are not checked."""
         trajectories.check(data)
+        if not self.emission.sums_out_missing:
+            require_complete(data, f"a {type(self.emission).__name__} needs")
         self.emission.read(data)
         if self.known_roles and data.states is None:
             raise ValueError(
@@ -261,8 +264,8 @@ class RoleHMM(ConjugateModel):
     ) -> Float[Array, "sequence time role"]:
         """Expected log likelihood of every step in every role (sequence, time, role)."""
         observed = chains.observed
-        inside = observed.reshape(observed.shape + (1,) * (chains.observations.ndim - 2))
-        each = self.emission.expected_log_likelihood(expected, jnp.where(inside, chains.observations, 0))
+        observations = zero_where_missing(chains.observations, observed)
+        each = self.emission.expected_log_likelihood(expected, observations)
         states = chains.states
         if states is not None:  # a padded step has no known state
             states = jnp.where(jnp.arange(states.shape[1]) < chains.lengths[:, None], states, -1)
@@ -278,7 +281,7 @@ class RoleHMM(ConjugateModel):
 
     def observation(self, parameters: dict[str, Any], data: Trajectories) -> Any:
         """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
-        emission = self.emission.distribution(parameters)
+        emission = self.emission.distribution_of(parameters, data)
         observed, states = jnp.asarray(data.observed), self._roles(data)
         lengths = jnp.asarray(data.lengths)
         if self.coupling.is_joint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.cluster import vq
@@ -76,7 +77,7 @@ def _nearest_prior(model: Any, chains: list[ChainData], labels: list[np.ndarray]
     for chain, label in zip(chains, labels, strict=True):
         seen = np.asarray(chain.observed)
         each = model.emission.expected_log_likelihood(
-            expected, jnp.asarray(np.asarray(chain.observations)[seen])
+            expected, jax.tree.map(lambda x, seen=seen: jnp.asarray(np.asarray(x)[seen]), chain.observations)
         )
         np.add.at(cost, label[seen], -np.asarray(each, float))
     role = optimal_assignment(cost).role

@@ -5,6 +5,7 @@ As in `ethogram.plots`, every function draws into Matplotlib axes and returns th
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from ethogram.plots.axes import axes_or_new, default_title
 from ethogram.plots.colours import SERIES, series_colour
 
 __all__ = ["anytime_curves", "gap_bars"]
+
+NOTE_WIDTH = 50
+"""Characters of a line below the time axis."""
 
 FIRST = 1e-2
 """Seconds at which the time axis starts."""
@@ -33,7 +37,7 @@ def anytime_curves(
 
     Parameters
     ----------
-    traces : by method, as in a result of `solve_mmap`; those without a possible assignment are named below.
+    traces : by method, as in a result of `solve_mmap`; those without a possible assignment are named below the axis.
     ax : axes to draw into.
     until : seconds at which the curves end.
     best : reference value, such as the optimum, drawn as a dashed line.
@@ -59,7 +63,7 @@ def anytime_curves(
         for kind in ("exact", "estimate"):
             times = [max(point.wall_s, FIRST) for point in found if point.kind == kind]
             values = [point.log_probability for point in found if point.kind == kind]
-            wide = 1.5 + 1.2 * (len(traces) - 1 - number)  # curves that coincide show beside each other
+            wide = 1.4 + 0.6 * (len(traces) - 1 - number)  # curves that coincide show beside each other
             look: dict[str, Any] = {"color": series_colour(number), "label": label, "linewidth": wide}
             if not times:
                 continue
@@ -73,8 +77,8 @@ def anytime_curves(
     axes.set_xlim(0.8 * FIRST, None)
     axes.xaxis.set_minor_formatter("")  # labels of a short axis would overlap
     if none:
-        note = f"no possible assignment: {', '.join(none)}"
-        axes.text(0.98, 0.02, note, transform=axes.transAxes, ha="right", va="bottom", fontsize=8, wrap=True)
+        note = textwrap.wrap(f"no possible assignment: {', '.join(none)}", NOTE_WIDTH)
+        axes.set_xlabel("\n".join([axes.get_xlabel(), *note]))
     default_title(axes, "incumbents over time")
     return axes
 

@@ -30,9 +30,8 @@ def test_a_list_comes_back_sequence_by_sequence(data, lengths, num_features):
     names = batch.metadata.agent_names or ()
     assert [None if code < 0 else names[code] for code in batch.agent] == agent
     for row, (array, length) in enumerate(zip(arrays, lengths, strict=True)):
-        gone = np.isnan(array).any(axis=1)
-        expected = np.where(gone[:, None], np.nan, array)
-        np.testing.assert_array_equal(batch.observations[row, :length], expected)
+        gone = np.isnan(array).all(axis=1)
+        np.testing.assert_array_equal(batch.observations[row, :length], array)
         assert (batch.observations[row, length:] == 0).all()
         np.testing.assert_array_equal(batch.observed[row, :length], ~gone)
         assert not batch.observed[row, length:].any()
@@ -73,9 +72,28 @@ def test_marked_rows_may_hold_nan_and_marks_cannot_bring_nan_back():
     batch = Trajectories.from_list(rows, observed=[[False, True]])
     assert batch.observed.tolist() == [[False, True]]
     assert np.isnan(batch.observations[0, 0]).all()
+    rows = [[[np.nan, np.nan], [2.0, 3.0]]]
     assert Trajectories.from_list(rows, observed=[[True, True]], missing="nan").observed.tolist() == [
         [False, True]
     ]
+
+
+def test_a_frame_with_some_features_is_observed_and_complete_frames_drops_it():
+    rows = [[[1.0, np.nan], [np.nan, np.nan], [2.0, 3.0]]]
+    batch = Trajectories.from_list(rows, missing="nan")
+    np.testing.assert_array_equal(batch.observations, rows)
+    assert batch.observed.tolist() == [[True, False, True]]
+    assert batch.complete_frames().observed.tolist() == [[False, False, True]]
+    counts = Trajectories.from_table(
+        {"n": [1, None, 2], "m": [None, None, 4]}, features=["n", "m"], missing="nan"
+    )
+    np.testing.assert_array_equal(counts.observations, [[[1, -1], [-1, -1], [2, 4]]])
+    assert counts.observed.tolist() == [[True, False, True]]
+    scaled = batch.standardised().observations[0]
+    np.testing.assert_allclose(scaled[[0, 2]], [[-1, np.nan], [1, 0]])
+    np.testing.assert_allclose(batch.centred("all").observations[0, [0, 2]], [[-0.5, np.nan], [0.5, 0]])
+    np.testing.assert_array_equal(Trajectories.from_xarray(batch.to_xarray()).observations, rows)
+    assert np.isnan(batch.to_table()["feature_1"][0])
 
 
 def test_without_observations_a_frame_is_recorded_where_anything_is_known():

@@ -98,15 +98,18 @@ def test_bad_arrays_are_named_with_their_place(change, error, message):
         check(data._replace(**change))
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_an_observed_frame_holds_finite_numbers(wrong):
+@pytest.mark.parametrize("wrong", [[np.nan, np.nan], [np.nan, np.inf], [0.0, -np.inf]])
+def test_an_observed_frame_is_finite_or_lacks_some_features(wrong):
     data = padded([3, 2], num_steps=4)
     observations, observed = data.observations.copy(), data.observed.copy()
-    observations[1, 1] = [0.0, wrong]
+    observations[1, 1] = wrong
     observed[1, 1] = True
-    with pytest.raises(ValueError, match=rf"observations\[1, 1, 1\] \(feature 'y'\) is {wrong}"):
+    at, name = (0, "x") if np.isnan(wrong).all() else (1, "y")
+    with pytest.raises(ValueError, match=rf"observations\[1, 1, {at}\] \(feature '{name}'\) is {wrong[at]}"):
         check(data._replace(observations=observations, observed=observed))
     observed[1, 1] = False
+    check(data._replace(observations=observations, observed=observed))
+    observations[1, 1], observed[1, 1] = [0.0, np.nan], True
     check(data._replace(observations=observations, observed=observed))
 
 

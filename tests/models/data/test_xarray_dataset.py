@@ -114,7 +114,7 @@ def test_foreign_datasets_need_the_dims_only():
     )
     batch = Trajectories.from_xarray(dataset, missing="nan")
     np.testing.assert_array_equal(batch.observations, values)
-    assert batch.observed.tolist() == [[False, True]] and batch.lengths.tolist() == [2]
+    assert batch.observed.tolist() == [[True, True]] and batch.lengths.tolist() == [2]
     assert batch.metadata == Metadata()
     with pytest.raises(ValueError, match=r"observations\[0, 0, 1\] is nan"):
         Trajectories.from_xarray(dataset)

@@ -125,7 +125,7 @@ def test_bad_models_are_refused(name):
 PLAIN = dict(exclusive=None)
 EXCLUSIVE = dict(exclusive="per_sequence")
 WITH_NAN = np.zeros((4, 3, 2))
-WITH_NAN[1, 2, 0] = NAN
+WITH_NAN[1, 2] = NAN
 EMPTY = Trajectories(
     np.zeros((0, 3, 2)),
     None,

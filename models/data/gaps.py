@@ -1,0 +1,41 @@
+"""Frames of which some features are missing: where they are, and who refuses them."""
+
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.arguments import is_concrete
+
+__all__ = ["first_gap", "lacking", "require_complete"]
+
+
+def lacking(values: np.ndarray, recorded: np.ndarray) -> np.ndarray:
+    """Features (..., feature) that are missing, NaN or in integers -1, of recorded frames (...)."""
+    absent = np.isnan(values) if values.dtype.kind not in "iub" else values == -1
+    return absent & recorded[..., None]
+
+
+def first_gap(data: Any, gaps: np.ndarray) -> str:
+    """How messages call the first True of ``gaps`` (sequence, time, feature), and what stands there."""
+    row, step, feature = np.argwhere(gaps)[0].tolist()
+    names = data.metadata.feature_names
+    name = f" (feature {names[feature]!r})" if names else ""
+    return f"data.observations[{row}, {step}, {feature}]{name} is {data.observations[row, step, feature]}"
+
+
+def require_complete(data: Any, needs: str) -> None:
+    """Raise ValueError where a feature of an observed frame is NaN: ``needs`` says what takes complete frames only.
+
+    Integers have no NaN, and traced arrays are not looked at.
+    """
+    if data.observations is None or not is_concrete(data.observations, data.observed):
+        return
+    values = np.asarray(data.observations)
+    if values.dtype.kind in "iub":
+        return
+    gaps = lacking(values, np.asarray(data.observed))
+    if gaps.any():
+        raise ValueError(
+            f"{first_gap(data, gaps)}: {needs} complete frames; pass data.complete_frames(), in which frames with "
+            "missing features are missing, or fill them in"
+        )
