@@ -11,7 +11,7 @@ __all__ = ["ADDED_LATER", "find_class", "find_distribution", "tag_of"]
 
 PACKAGE = "ethogram"
 
-ADDED_LATER = {"FitState": ("carried",)}
+ADDED_LATER = {"FitState": ("carried",), "AgentMarkov": ("weights",)}
 """Fields, with defaults, that older files lack, by the name of their class."""
 
 HOMES = {

@@ -182,6 +182,14 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         """Statistics by block of a rough first labelling, for each of the `start_kinds`."""
         raise NotImplementedError(f"{type(self).__name__} has no method start_statistics")
 
+    def peers(self) -> Mapping[str, Any]:
+        """Simpler models of the same data, by name, that ``heldout_score_curve`` scores beside this one.
+
+        Each is a `ConjugateModel`, or has ``fit(data)``, which gives an object with ``log_prob(data)``, the log
+        likelihood of every sequence. Default: none.
+        """
+        return {}
+
     def divergence(self, blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Array:
         """Penalty subtracted from the summed log normaliser in the ELBO. Default: KL(blocks || prior)."""
         return total_kl(blocks, prior)

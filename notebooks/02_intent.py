@@ -73,9 +73,13 @@ curve = ethogram.heldout_score_curve(
 train, test = data.split(jax.random.split(jax.random.key(1))[0], test_fraction=0.2)
 for size, elbo, heldout in zip(curve.size, curve.elbo, curve.heldout, strict=True):
     print(f"at most {size} intents: ELBO {elbo:9.1f} nats, held-out {heldout:.3f} nats per step")
+for name, (heldout, error) in curve.peers.items():
+    print(
+        f"{name}: held-out {heldout:.3f} nats per step, {error:.3f} standard error of the difference to the best"
+    )
 
 fig, ax = plt.subplots(figsize=(6, 3.4))
-plots.score_curve(curve, ax)
+plots.score_curve(curve, ax, unit="intents")
 ax.set_xlabel("truncation (maximum number of intents)")
 plt.show()
 

@@ -31,7 +31,7 @@ from ethogram.inference.roles.alignment import align_states, matched_hamming
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov, IntentConstraints, Rollout, noisy_stay_labels
 
-__all__ = ["Sizes", "measure", "rows_of_gridworld5", "rows_of_labyrinth"]
+__all__ = ["Sizes", "cut_traces", "measure", "rows_of_gridworld5", "rows_of_labyrinth"]
 
 VERSIONS = ("K=1", "VI", "VI-L", "CVI-G", "CVI-LG")
 INTENTS = 5
@@ -105,7 +105,7 @@ def rows_of_labyrinth(sizes: Sizes, seed: int) -> list[dict[str, Any]]:
         for number in range(sizes.draws):
             order = np.random.default_rng([seed, number]).permutation(data.num_sequences)
             taken, left = (
-                _cut(data.take(part), steps) for part in (order[:train], order[train : train + test])
+                cut_traces(data.take(part), steps) for part in (order[:train], order[train : train + test])
             )
             model = AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, intents, rows="all")
             result = _fit(model, taken, sizes, number)
@@ -125,7 +125,7 @@ def _draw_traces(life: Rollout, board: tuple[int, int], seed: int, number: int) 
     count, steps = board
     order = np.random.default_rng([seed, number]).permutation(len(life.intents))
     train, test = (
-        Rollout(_cut(life.data.take(part), steps), life.intents[part, :steps])
+        Rollout(cut_traces(life.data.take(part), steps), life.intents[part, :steps])
         for part in (order[:count], order[count : 2 * count])
     )
     key = jax.random.fold_in(jax.random.key(seed), number)
@@ -139,7 +139,7 @@ def _unlabelled(data: Trajectories) -> Trajectories:
     return data._replace(stay=np.full(data.observed.shape, -1, np.int32))
 
 
-def _cut(data: Trajectories, steps: int) -> Trajectories:
+def cut_traces(data: Trajectories, steps: int) -> Trajectories:
     """The first steps of every trace."""
     lengths = np.minimum(np.asarray(data.lengths), steps)
     inside = np.arange(data.observed.shape[1]) < lengths[:, None]

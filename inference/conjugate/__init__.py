@@ -8,6 +8,7 @@ from ethogram.inference.conjugate.posterior import (
     posterior_of,
 )
 from ethogram.inference.conjugate.score_curve import (
+    PeerScore,
     ScoreCurve,
     heldout_log_likelihood,
     heldout_score_curve,
@@ -19,6 +20,7 @@ __all__ = [
     "ConjugatePosterior",
     "ConjugateResult",
     "ConjugateSVI",
+    "PeerScore",
     "ScoreCurve",
     "constant_then_average",
     "heldout_log_likelihood",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -12,9 +13,23 @@ from jax import Array
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.models.chains.latent_chain import LatentChain
+from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data.trajectories import Trajectories
 
-__all__ = ["ScoreCurve", "heldout_log_likelihood", "heldout_score_curve"]
+__all__ = ["PeerScore", "ScoreCurve", "heldout_log_likelihood", "heldout_score_curve"]
+
+
+class PeerScore(NamedTuple):
+    """Held-out score of another model on the same split.
+
+    Attributes
+    ----------
+    heldout : log likelihood per observed step of the test data, in nats.
+    heldout_se : standard error of the difference to the best size of the curve.
+    """
+
+    heldout: float
+    heldout_se: float
 
 
 class ScoreCurve(NamedTuple):
@@ -29,6 +44,7 @@ class ScoreCurve(NamedTuple):
     heldout_se : (size,) standard error of the difference of `heldout` to its largest value, over the test sequences (or
         groups), which the sizes share; 0 at the best size.
     train_steps : observed steps of the training data, which put `elbo` on the scale of `heldout`.
+    peers : by name, the scores of simpler models that the model names (its hook `peers`), as it is at the best size.
     """
 
     size: np.ndarray
@@ -37,6 +53,7 @@ class ScoreCurve(NamedTuple):
     fits: tuple[ConjugateResult, ...]
     heldout_se: np.ndarray
     train_steps: int
+    peers: Mapping[str, PeerScore] = MappingProxyType({})
 
     @property
     def selected_size(self) -> int:
@@ -114,9 +131,12 @@ def heldout_score_curve(
     by: str = "group",
     test_fraction: float = 0.25,
     num_steps: int = 200,
+    peers: bool = True,
     **options: Any,
 ) -> ScoreCurve:
-    """ELBO and held-out log likelihood of a model over several sizes.
+    """ELBO and held-out log likelihood of a model over several sizes, and the scores of simpler models beside it.
+
+    Stay labels of the test data are hidden: scores are those of the actions, which all models predict.
 
     Parameters
     ----------
@@ -124,6 +144,8 @@ def heldout_score_curve(
     sizes : model sizes.
     by, test_fraction : of the split of `data`, the same for all sizes; see `Trajectories.split`.
     num_steps, options : of `ConjugateSVI.run`.
+    peers : whether to fit and score the peers of the model too: for an `AgentMarkov` one intent, an input-driven hidden
+        Markov model, and tables of action frequencies.
 
     Examples
     --------
@@ -131,6 +153,8 @@ def heldout_score_curve(
     """
     key_split, key_fits = jax.random.split(key)
     train, test = data.split(key_split, by=by, test_fraction=test_fraction)
+    if test.stay is not None:
+        test = test._replace(stay=np.full(np.shape(test.stay), -1, np.int32))
     sizes = np.asarray(list(sizes))
     if sizes.size == 0:
         raise ValueError("sizes is empty: give at least one")
@@ -142,12 +166,35 @@ def heldout_score_curve(
     found = [_scores(fit, test) for fit in fits]
     scores, steps = np.stack([score for score, _ in found]), found[0][1]
     heldout = scores.sum(axis=1) / steps.sum()
+    best, beside = int(heldout.argmax()), {}
+    if peers:
+        for number, (name, peer) in enumerate(fits[best].posterior.model.peers().items()):
+            one = jax.random.fold_in(key_fits, number)
+            beside[name] = _peer_scores(one, peer, train, test, num_steps, options)
     with np.errstate(invalid="ignore"):  # impossible data have scores of -inf
-        gaps = scores - scores[heldout.argmax()]
-    known = np.isfinite(gaps).all(axis=1) & (scores.shape[1] > 1)
-    error = np.zeros(len(sizes))
-    left = gaps[known] - gaps[known].sum(axis=1, keepdims=True) / steps.sum() * steps  # of a ratio of sums
-    error[known] = left.std(axis=1, ddof=1) * np.sqrt(scores.shape[1]) / steps.sum()
+        error = _standard_errors(np.stack([*scores, *beside.values()]) - scores[best], steps)
     posterior = fits[0].posterior
     *_, known = _informative_steps(posterior.model, posterior.mean(), train)
-    return ScoreCurve(sizes, elbo, heldout, fits, error, int(known.sum()))
+    others = {
+        name: PeerScore(float(score.sum() / steps.sum()), float(one))
+        for (name, score), one in zip(beside.items(), error[len(sizes) :], strict=True)
+    }
+    return ScoreCurve(sizes, elbo, heldout, fits, error[: len(sizes)], int(known.sum()), others)
+
+
+def _peer_scores(
+    key: Array, peer: Any, train: Trajectories, test: Trajectories, num_steps: int, options: dict[str, Any]
+) -> np.ndarray:
+    """Log likelihood of every test sequence (or group) under a peer that is fitted to the training data."""
+    if isinstance(peer, ConjugateModel):
+        return _scores(ConjugateSVI(peer).run(key, train, num_steps, **options), test)[0]
+    return peer.fit(train).log_prob(test)
+
+
+def _standard_errors(gaps: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Standard errors of sums of score differences (model, sequence) over the sum of the steps (sequence,)."""
+    error = np.zeros(len(gaps))
+    known = np.isfinite(gaps).all(axis=1) & (len(steps) > 1)
+    left = gaps[known] - gaps[known].sum(axis=1, keepdims=True) / steps.sum() * steps  # of a ratio of sums
+    error[known] = left.std(axis=1, ddof=1) * np.sqrt(len(steps)) / steps.sum()
+    return error

@@ -45,6 +45,8 @@ from ethogram.models.intents import updates
 from ethogram.models.intents.agent_trace import AgentTrace, log_stay_evidence
 from ethogram.models.intents.constraints import check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
+from ethogram.models.intents.known_weights import check_weights
+from ethogram.models.intents.peers import peers_of
 from ethogram.models.intents.rows import Visited, arranged, carried_rows, check_visited, refuse_changes
 from ethogram.models.intents.starts import start_statistics
 from ethogram.models.intents.stick_weights import weights_of_sticks
@@ -90,13 +92,16 @@ class AgentMarkov(ConjugateModel):
     gamma : > 1 with ``"stick"``, > 0 otherwise: concentration of the stick-breaking prior of the weights.
     rho : > 0, Dirichlet concentration of the policies, a number, (action,) or (state, action).
     beta_prior : density of the weights: ``"stick"``; ``"gem"``, the paper's, which is unbounded in a block step and
-        therefore needs ``beta_step="coordinate"``; or ``"fixed"``, equal weights.
+        therefore needs ``beta_step="coordinate"``; or ``"fixed"``, a point mass.
     beta_step : ``"block"`` moves the weights with q of all rows profiled out, ``"coordinate"`` with q held.
-    rows : ``"visited"``, or ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
-        visit different states then share compiled programs, too.
+    rows : ``"visited"``; ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
+        visit different states then share compiled programs, too; or ``"shared"``, one row an intent for all states and
+        actions: an input-driven hidden Markov model, whose actions depend on states, and changes of intent do not.
     stay_accuracy : p in (0, 1], probability that a label in ``data.stay`` (1 stayed, 0 changed, -1 unknown) is right;
         None ignores ``data.stay``.
     constraints : partial specification of the agent, :class:`~ethogram.models.intents.IntentConstraints`.
+    weights : (truncation + 1,) known weights, above 0, the last for all intents beyond the truncation, with
+        ``beta_prior="fixed"``; None means equal ones.
 
     Examples
     --------
@@ -116,6 +121,7 @@ class AgentMarkov(ConjugateModel):
     rows: str = static_field(default="visited")
     stay_accuracy: Any = None
     constraints: Any = None
+    weights: Any = None
     visited: Visited | None = None
     observed_site: ClassVar[str] = "actions"
     label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
@@ -127,7 +133,7 @@ class AgentMarkov(ConjugateModel):
         choices = {
             "beta_prior": ("stick", "gem", "fixed"),
             "beta_step": ("block", "coordinate"),
-            "rows": ("visited", "all"),
+            "rows": ("visited", "all", "shared"),
         }
         for name, allowed in choices.items():
             require_one_of(name, getattr(self, name), allowed)
@@ -135,7 +141,11 @@ class AgentMarkov(ConjugateModel):
             raise ValueError(
                 'beta_prior="gem" is unbounded in a block step: give beta_step="coordinate", or beta_prior="stick"'
             )
-        alpha, gamma, rho = read_reals(alpha=self.alpha, gamma=self.gamma, rho=self.rho)
+        known = {} if self.weights is None else {"weights": self.weights}
+        alpha, gamma, rho, *weights = read_reals(alpha=self.alpha, gamma=self.gamma, rho=self.rho, **known)
+        for given in weights:
+            check_weights(given, self.truncation, self.beta_prior)
+            object.__setattr__(self, "weights", given)
         for name, value in {"alpha": alpha, "gamma": gamma}.items():
             if value.ndim:
                 raise ValueError(f"{name} must be a scalar, not of shape {value.shape}")
@@ -155,6 +165,11 @@ class AgentMarkov(ConjugateModel):
         if self.constraints is not None:
             checked = check_constraints(self.constraints, self.num_states, self.num_actions, self.truncation)
             object.__setattr__(self, "constraints", checked)
+            if self.rows == "shared" and any(rule.kind != "action" for rule in checked.rules):
+                raise ValueError(
+                    'rows="shared" has one row over intents for all states and actions, and constraints on intents '
+                    'hold at some: leave them out, or give rows="visited"'
+                )
         if self.visited is not None and is_concrete(*jax.tree.leaves(self.visited)):
             check_visited(self, self.visited)
 
@@ -324,6 +339,7 @@ class AgentMarkov(ConjugateModel):
             coords["action"] = actions = list(names.action_names)
         before, taken = np.divmod(np.asarray(rows.pairs), self.num_actions + 1)
         pairs = [f"{states[s]},{[*actions, '-'][a]}" for s, a in zip(before, taken, strict=True)]
+        pairs = ["any"] if self.rows == "shared" else pairs
         spare = [f"spare {number}" for number in range(rows.num_rows - len(pairs))]
         coords |= {"pair": pairs + spare, "visited_state": [states[s] for s in np.asarray(rows.states)]}
         return self.site_dims(), coords
@@ -386,7 +402,11 @@ class AgentMarkov(ConjugateModel):
         steps = read_steps(data, self.num_states, self.num_actions, self.stay_accuracy is not None)
         for empty in np.flatnonzero(~steps.inside.any(axis=1))[:1]:
             raise ValueError(f"data.lengths[{empty}] is 0: leave empty traces out")
-        return steps
+        return steps._replace(pair=np.zeros_like(steps.pair)) if self.rows == "shared" else steps
+
+    def peers(self) -> dict[str, Any]:
+        """Simpler models to compare with, see :mod:`ethogram.models.intents.peers`."""
+        return peers_of(self)
 
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[ChainData]

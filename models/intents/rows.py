@@ -51,8 +51,10 @@ def carried_rows(model: Any, steps: AgentSteps | None) -> Visited:
     """The rows that `model` carries for some steps; all of them, without stay labels, where None."""
     num_states, num_actions = model.num_states, model.num_actions
     labels = np.array([-1]) if model.stay_accuracy is None or steps is None else np.array([-1, 0, 1])
-    states = np.arange(num_states)
-    pairs = (states[:, None] * (num_actions + 1) + np.arange(num_actions)).ravel()
+    states, shared = np.arange(num_states), model.rows == "shared"
+    pairs = (
+        np.zeros(1, int) if shared else (states[:, None] * (num_actions + 1) + np.arange(num_actions)).ravel()
+    )
     if steps is not None:
         occurring = np.unique(steps.pair[steps.leaving])
         if model.rows == "all":
@@ -67,7 +69,7 @@ def carried_rows(model: Any, steps: AgentSteps | None) -> Visited:
         kinds = np.unique(np.stack([steps.pair, steps.stay], axis=-1)[steps.leaving], axis=0)
         if not len(kinds):
             kinds = np.array([[pairs[0], -1]])
-    row_of = np.full(num_states * (num_actions + 1), -1)
+    row_of = np.full(num_states * (num_actions + 1), 0 if shared else -1)
     never = np.zeros(len(pairs), bool)
     pair_bounds = policy_bounds = forbidden = None
     if model.constraints:

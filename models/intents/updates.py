@@ -32,7 +32,9 @@ LEAST = 1e-3
 
 
 def start_weights(model: Any) -> StickWeights:
-    """Equal weights."""
+    """Known weights, or else equal ones."""
+    if model.weights is not None:
+        return StickWeights(model.weights, model.gamma, model.beta_prior)
     return StickWeights.uniform(model.truncation, model.gamma, model.beta_prior)
 
 

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.papers import agent_markov_selection, intent_data
+from benchmarks.papers import agent_markov_selection, intent_data, intent_peers
 from benchmarks.speed import agent_markov
 from benchmarks.speed import agent_markov_reference as plain
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
 from ethogram.inference.conjugate.projection import project_rows
+from ethogram.inference.conjugate.score_curve import PeerScore, ScoreCurve
 from ethogram.models.families.exponential_family import Dirichlet, expected_statistics
 from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts
 
@@ -108,6 +109,24 @@ def test_rows_of_public_data_have_their_columns(monkeypatch):
     maze = intent_data.rows_of_labyrinth(sizes, 0)
     assert [row["version"] for row in maze[:-1]] == ["K=1", "K=3"] and "reached" in maze[-1]
     assert maze[0]["heldout_log_likelihood_per_step"] == -1.0
+
+
+def test_rows_of_peers_compare_them_with_the_best_size_of_each_draw(monkeypatch):
+    curves = iter(
+        ScoreCurve(np.array([2, 3, 5]), np.zeros(3), np.array(score), (), np.zeros(3), 1, peers)
+        for score, peers in (
+            ([-1.0, -0.8, -0.9], {"one intent": PeerScore(-1.0, 0.1)}),
+            ([-0.7, -1.0, -0.9], {"one intent": PeerScore(-0.8, 0.2)}),
+            ([-0.9, -0.9, -0.8], {"one intent": PeerScore(-0.9, 0.3)}),
+        )
+    )
+    monkeypatch.setattr(intent_peers, "heldout_score_curve", lambda *_, **__: next(curves))
+    case = intent_peers.Case("maze", lambda number: None, lambda size: None, 0.15)
+    *sizes, peer = intent_peers._rows(case, False, 0)
+    assert [row["model"] for row in sizes] == ["2 intents", "3 intents", "5 intents"]
+    np.testing.assert_allclose([row["heldout"] for row in sizes], [-2.6 / 3, -0.9, -2.6 / 3])
+    np.testing.assert_allclose([peer["gain_of_intents"], peer["heldout"], peer["se"]], [0.4 / 3, -0.9, 0.2])
+    assert (peer["target"], peer["reached"]) == (0.15, False)
 
 
 def test_the_smallest_truncation_that_ties_is_selected():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from ethogram.commands.fit_arguments import check_arguments
 from ethogram.commands.fit_tables import Task, read_task
@@ -21,6 +22,7 @@ from ethogram.fits.methods import methods_of, read_settings
 from ethogram.fits.report import about_data, about_fit, write_report
 from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
 from ethogram.models.arguments import require_one_of
+from ethogram.models.data.trajectories import group_labels
 from ethogram.tour import format_table
 
 __all__ = ["FILES", "fit_table"]
@@ -59,6 +61,8 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         print(f"fitting {f'{size} roles' if size else arguments.model}", flush=True)
         found = fit(key_fit, task.make_model(size), task.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
+        if arguments.model == "intents":
+            _print_peers(key_scores, task, arguments.method, settings)
         _write(found, curve, out)
         return found
 
@@ -92,10 +96,7 @@ def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, An
 def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:
     """Held-out scores of all sizes, by coordinate ascent; its settings are those given, unless they are of NUTS."""
     print(f"held-out scores of {task.sizes[0]} to {task.sizes[-1]} roles", flush=True)
-    own = settings if method in ("auto", "cavi") else {"progress_bar": settings["progress_bar"]}
-    own = {name: value for name, value in own.items() if name != "checkpoint"}  # of one fit only
-    by = "sequence" if task.data.group is None else "group"
-    curve = heldout_score_curve(key, task.make_model, task.sizes, task.data, by=by, **own)
+    curve = _curve(key, task, method, settings)
     rows = [
         {
             "roles": int(size),
@@ -107,6 +108,28 @@ def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> Scor
     ]
     print(format_table(rows), flush=True)
     return curve
+
+
+def _curve(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:
+    own = settings if method in ("auto", "cavi") else {"progress_bar": settings.get("progress_bar", False)}
+    own = {name: value for name, value in own.items() if name != "checkpoint"}  # of one fit only
+    by = "sequence" if task.data.group is None else "group"
+    return heldout_score_curve(key, task.make_model, task.sizes, task.data, by=by, **own)
+
+
+def _print_peers(key: Any, task: Task, method: str, settings: dict[str, Any]) -> None:
+    """Print held-out scores of the model of intents and of its peers; none where there is nothing to hold out."""
+    if len(np.unique(group_labels(task.data))) < 2:
+        return
+    print("held-out scores, in nats a step; se is that of the difference to the first", flush=True)
+    curve = _curve(key, task, method, settings)
+    first = f"up to {task.make_model(0).truncation} intents"
+    scores = {first: (curve.heldout[0], 0.0), **curve.peers}
+    rows = [
+        {"model": name, "held out": f"{score:.4f}", "se": f"{error:.4f}"}
+        for name, (score, error) in scores.items()
+    ]
+    print(format_table(rows), flush=True)
 
 
 def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:

@@ -5,6 +5,7 @@ from ethogram.plots.choices import error_curve, probability_band, reliability, v
 from ethogram.plots.colours import category_colours, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
 from ethogram.plots.intents import intent_shares, intent_timeline, maze_occupancy
+from ethogram.plots.live_belief import LiveBelief, live_belief
 from ethogram.plots.networks import anytime_curves, gap_bars
 from ethogram.plots.planning import episode_returns, episode_timeline, plan_marginals
 from ethogram.plots.rewards import coverage_curve, learning_curve, relevance_forest, reward_band, reward_map
@@ -19,6 +20,7 @@ from ethogram.plots.roles import (
 from ethogram.plots.zoomable_timeline import zoomable_timeline
 
 __all__ = [
+    "LiveBelief",
     "anytime_curves",
     "category_colours",
     "coverage_curve",
@@ -32,6 +34,7 @@ __all__ = [
     "intent_shares",
     "intent_timeline",
     "learning_curve",
+    "live_belief",
     "maze_occupancy",
     "pitch",
     "plan_marginals",

@@ -273,16 +273,18 @@ def elbo_traces(result: Any, ax: Any = None) -> Any:
     return axes
 
 
-def score_curve(curve: Any, ax: Any = None) -> Any:
+def score_curve(curve: Any, ax: Any = None, *, unit: str = "roles") -> Any:
     """Axes with the held-out log likelihood and the training ELBO over the number of roles, both in nats per step.
 
     Each is drawn as its difference to its own best value, which the legend names; bars are standard errors of the
-    held-out difference. The dotted line is ``curve.selected_size``.
+    held-out difference. The dotted line is ``curve.selected_size``. Horizontal lines are the held-out scores of
+    ``curve.peers``, as differences to the best one of the curve: where one lies above 0, it predicts better.
 
     Parameters
     ----------
-    curve : with `size`, `elbo`, `heldout` and `train_steps`, as `ethogram.heldout_score_curve` gives it.
+    curve : with `size`, `elbo`, `heldout`, `train_steps` and `peers`, as `ethogram.heldout_score_curve` gives it.
     ax : axes to draw into.
+    unit : what the sizes count.
     """
     axes = axes_or_new(ax, (6, 4))
     order = np.argsort(np.asarray(curve.size))
@@ -298,9 +300,14 @@ def score_curve(curve: Any, ax: Any = None) -> Any:
         bars = None if error is None else np.asarray(error, float)[order]
         look: dict[str, Any] = {"fmt": style, "color": colour, "capsize": 3}
         axes.errorbar(size, values - best, bars, **look, label=f"{label}, best {best:.4g}")
+    for number, (name, peer) in enumerate(curve.peers.items()):
+        place = peer.heldout - np.max(curve.heldout)
+        if np.isfinite(place):
+            label, dashes = f"{name}, {peer.heldout:.4g}", (0, (2 + 2 * number, 2))
+            axes.axhline(place, color="0.3", linestyle=dashes, linewidth=1, label=label)
     axes.axvline(curve.selected_size, color="0.5", linestyle=":", label="selected by one standard error")
     axes.legend(loc="best", fontsize=8)
     axes.set_xticks(size)
-    axes.set(xlabel="number of roles", ylabel="difference to the best (nats per step)")
+    axes.set(xlabel=f"number of {unit}", ylabel="difference to the best (nats per step)")
     default_title(axes, "scores by size of the model")
     return axes

@@ -13,6 +13,10 @@ import pytest
 import ethogram
 from ethogram.commands import fit as fit_command
 from ethogram.commands import main
+from ethogram.commands.fit_tables import Task
+from ethogram.inference.conjugate import PeerScore, ScoreCurve
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.intents import AgentMarkov
 
 SCORES = {"scores.png", "scores.pdf"}
 FILES = {"fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "summary.csv", "report.html", *SCORES}
@@ -111,6 +115,28 @@ def test_intents_have_the_states_and_actions_of_the_data(reached, tmp_path):
     assert fit_of(reached, tmp_path, table, *words, "--num-states", "9")[0].num_states == 9
 
 
+def test_scores_of_peers_are_printed_beside_those_of_intents(monkeypatch, capsys):
+    """Where there is more than one trace, with the settings of the fit but for its checkpoint."""
+    seen = {}
+
+    def scored(key, make_model, sizes, data, **options):
+        seen.update(options)
+        peers = {"p(a | s)": PeerScore(-0.5, 0.02)}
+        return ScoreCurve(np.array(sizes), np.zeros(1), np.array([-0.75]), (), np.zeros(1), 1, peers)
+
+    monkeypatch.setattr(fit_command, "heldout_score_curve", scored)
+    data = Trajectories.from_list(states=[[0, 1], [1]], actions=[[0, 1], [1]])
+    model = AgentMarkov(2, 2, truncation=3)
+    settings = {"restarts": 2, "checkpoint": "fit.ckpt"}
+    fit_command._print_peers(None, Task(data.take([0]), lambda size: model), "auto", settings)
+    assert not capsys.readouterr().out and not seen
+    fit_command._print_peers(None, Task(data, lambda size: model), "auto", settings)
+    *_, first, second = capsys.readouterr().out.splitlines()
+    assert first.split() == ["up", "to", "3", "intents", "-0.7500", "0.0000"]
+    assert second.split() == ["p(a", "|", "s)", "-0.5000", "0.0200"]
+    assert seen == {"by": "sequence", "restarts": 2}
+
+
 def test_choices_of_a_long_table(reached, tmp_path):
     table = "trip,mode,hours,taken\n7,car,1,0\n7,bus,2.5,1\n9,bus,3,0\n9,walk,.5,1\n"
     words = ["--model", "choices", "--decision", "trip", "--option", "mode", "--chosen", "taken"]
@@ -175,7 +201,7 @@ CASES = {
     "a method": (
         ["--features", "x", "--num-roles", "2", "--method", "px-da"],
         "x\n1\n",
-        "--method must be 'auto', 'cavi', 'svi', 'nuts' or 'refresh', not 'px-da'",
+        "--method must be 'auto', 'cavi', 'svi', 'nuts', 'refresh' or 'imitate', not 'px-da'",
     ),
     "a setting": (
         ["--features", "x", "--num-roles", "2", "--setting", "num_warmup=3"],

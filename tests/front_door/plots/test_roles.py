@@ -17,7 +17,7 @@ from scipy.stats import beta
 
 from ethogram import plots
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
-from ethogram.inference.conjugate.score_curve import ScoreCurve
+from ethogram.inference.conjugate.score_curve import PeerScore, ScoreCurve
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet, Known, NormalInverseWishart
@@ -236,6 +236,17 @@ def test_a_score_curve_has_both_scores_in_order():
     assert axes.get_lines()[-1].get_xdata() == [4, 4]
     assert "nats per step" in axes.get_ylabel()
     assert axes.get_xlabel() == "number of roles"
+
+
+def test_peers_are_lines_of_their_own_height():
+    """Relative to the best size, as the curve is; a peer that finds the data impossible has no line."""
+    peers = {"table": PeerScore(-3.5, 0.1), "better": PeerScore(-2.9, 0.1), "never": PeerScore(-np.inf, 0.0)}
+    curve = ScoreCurve(np.array([2, 4]), np.zeros(2), np.array([-5.0, -3.0]), (), np.zeros(2), 10, peers)
+    axes = plots.score_curve(curve, unit="intents")
+    lines = {line.get_label(): line.get_ydata()[0] for line in axes.get_lines()}
+    assert lines["table, -3.5"] == -0.5 and np.isclose(lines["better, -2.9"], 0.1)
+    assert not any(label.startswith("never") for label in lines)
+    assert axes.get_xlabel() == "number of intents"
 
 
 def test_everything_can_be_rendered(posterior, data, tmp_path):

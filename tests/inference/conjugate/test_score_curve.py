@@ -8,11 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.inference.conjugate.conjugate_svi import ConjugateResult
+from ethogram.inference.conjugate.conjugate_svi import ConjugateResult, ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.conjugate.score_curve import ScoreCurve, heldout_log_likelihood, heldout_score_curve
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet
+from ethogram.models.intents import AgentMarkov
 from ethogram.models.roles.role_hmm import RoleHMM
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -97,6 +99,38 @@ def test_a_curve_over_sizes(symbol_model, symbols):
     expected = left.std(ddof=1) * np.sqrt(len(gaps)) / steps.sum()
     np.testing.assert_allclose(curve.heldout_se, [0, expected], rtol=1e-9)
     assert curve.selected_size == 1
+
+
+def test_peers_of_an_agent_are_scored_on_its_split():
+    """A table by its own fit, and the hidden Markov model by a fit of its own, whose ELBO never falls."""
+    random = np.random.default_rng(0)
+    states, actions = random.integers(3, size=(8, 12)), random.integers(2, size=(8, 12))
+    data = Trajectories.from_list(states=states.tolist(), actions=actions.tolist())
+    data = data._replace(stay=np.tile(np.repeat([1, 0, -1], [4, 1, 7]).astype(np.int32), (8, 1)))
+    options = {"restarts": 2, "tol": 0.0, "progress_bar": False}
+    model = AgentMarkov(3, 2, 2, stay_accuracy=1.0)
+    curve = heldout_score_curve(
+        jax.random.key(0), lambda size: model, [2], data, by="sequence", num_steps=15, **options
+    )
+    assert list(curve.peers) == ["one intent", "input-driven HMM", "p(a | s)", "p(a | s, previous a)"]
+    key_split, key_fits = jax.random.split(jax.random.key(0))
+    train, test = data.split(key_split, by="sequence")
+    hidden = test._replace(stay=np.full_like(test.stay, -1))
+    np.testing.assert_allclose(curve.heldout[0], heldout_log_likelihood(curve.fits[0], hidden))
+    peers = curve.fits[0].posterior.model.peers()
+    table = peers["p(a | s)"].fit(train).log_prob(test)
+    found = curve.peers["p(a | s)"]
+    np.testing.assert_allclose(found.heldout, table.sum() / test.observed.sum(), rtol=1e-12)
+    mine = [heldout_log_likelihood(curve.fits[0], hidden.take([i])) * 12 for i in range(2)]
+    gaps = table - mine
+    error = (gaps - gaps.mean()).std(ddof=1) * np.sqrt(2) / 24
+    np.testing.assert_allclose(found.heldout_se, error, rtol=1e-9)
+    chain = ConjugateSVI(peers["input-driven HMM"]).run(jax.random.fold_in(key_fits, 1), train, 15, **options)
+    np.testing.assert_allclose(
+        curve.peers["input-driven HMM"].heldout, heldout_log_likelihood(chain, hidden), rtol=1e-9
+    )
+    assert chain.posterior.model.visited.num_rows == 1
+    assert np.diff(chain.restart_traces, axis=1).min() >= -1e-8
 
 
 def test_the_smallest_size_within_one_standard_error_is_selected():

@@ -16,6 +16,7 @@ from ethogram.inference.conjugate import ConjugatePosterior, ConjugateSVI
 from ethogram.inference.refresh import RefreshedPosterior, chains, refresh_posterior
 from ethogram.inference.refresh.refresh_posterior import _starts
 from ethogram.inference.roles import infer_roles
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import BinomialEmission, CategoricalEmission, GaussianEmission
 from ethogram.models.families import Known
 from ethogram.models.intents import AgentMarkov, IntentConstraints
@@ -111,6 +112,23 @@ def test_starts_are_draws_of_q_inside_every_support(case):
     assert all(len(leaf) == 3 and np.isfinite(leaf).all() for leaf in leaves)
     assert variance.shape == (size,) and sum(leaf[0].size for leaf in leaves) == size
     assert (np.asarray(variance) > 0).all()
+
+
+def test_starts_of_an_agent_have_its_sticks_and_stay_labels():
+    """Weights are no site of their own: they follow from the sticks, which q does not have."""
+    model = AgentMarkov(3, 2, truncation=2, stay_accuracy=0.9)
+    data = Trajectories.from_list(states=[[0, 1, 2, 0]], actions=[[0, 1, 1, 0]], stay=[[1, -1, 0, -1]])
+    bound = model.bind(data)
+    starts, variance = _starts(jax.random.key(1), ConjugatePosterior(bound, bound.prior()), data, 3)
+    pairs, states = len(bound.visited.pairs), len(bound.visited.states)
+    shapes = {
+        "sticks": (3, 2),
+        "initial": (3, 2),
+        "transition": (3, pairs, 2, 2),
+        "policy": (3, 2, states, 1),
+    }
+    assert {name: start.shape for name, start in starts.items()} == shapes
+    assert all(np.isfinite(start).all() for start in starts.values()) and (np.asarray(variance) > 0).all()
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,23 @@ BAD_ARGUMENTS = {
     "rho": ({"rho": np.ones((2, 2))}, r"rho must be a scalar, or of shape \(2,\) or \(3, 2\)"),
     "accuracy": ({"stay_accuracy": 0.0}, r"stay_accuracy must be a scalar in \(0, 1\]"),
     "gem": ({"beta_prior": "gem"}, 'beta_step="coordinate"'),
-    "rows": ({"rows": "some"}, "rows must be 'visited' or 'all', not 'some'"),
+    "rows": ({"rows": "some"}, "rows must be 'visited', 'all' or 'shared', not 'some'"),
+    "weights of sticks": (
+        {"weights": [0.5, 0.5], "truncation": 1},
+        'weights are given, and beta_prior="stick"',
+    ),
+    "weights, too few": (
+        {"weights": [0.5, 0.5], "beta_prior": "fixed"},
+        r"weights has shape \(2,\): give one for",
+    ),
+    "weights of 0": (
+        {"weights": [0.0, 1.0], "truncation": 1, "beta_prior": "fixed"},
+        r"weights\[0\] is not above 0",
+    ),
+    "weights, no distribution": (
+        {"weights": [0.5, 0.6], "truncation": 1, "beta_prior": "fixed"},
+        "weights sums to 1.1, not 1",
+    ),
 }
 
 

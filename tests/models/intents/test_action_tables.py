@@ -1,0 +1,113 @@
+"""Tables of action frequencies against direct counting; shared rows against enumeration; scores are densities."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.intents import AgentMarkov, IntentConstraints
+from ethogram.models.intents.action_tables import PSEUDO_COUNTS, ActionTable
+
+S, A = 3, 2
+
+
+@jax.jit
+def log_probs(model, parameters, data):
+    return model.observation(parameters, data).log_prob(model.observed_value(data))
+
+
+def drawn_traces():
+    random = np.random.default_rng(0)
+    states = [random.integers(S, size=length).tolist() for length in (9, 1, 5)]
+    return states, [random.integers(-1, A, size=len(trace)).tolist() for trace in states]
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_table_is_what_counting_gives(order):
+    """Frequencies and held-out scores step by step, and the pseudo-count by leaving out every step in turn."""
+    states, actions = drawn_traces()
+    seen = []
+    for trace, taken in zip(states, actions, strict=True):
+        for step, (state, action) in enumerate(zip(trace, taken, strict=True)):
+            before = taken[step - 1] if step and taken[step - 1] >= 0 else "none"
+            seen.append(((state, before) if order else state, action))
+    seen = [(context, action) for context, action in seen if action >= 0]
+
+    def chance(steps, context, action, weight):
+        here = [taken for one, taken in steps if one == context]
+        return (here.count(action) + weight) / (len(here) + weight * A)
+
+    left_out = [
+        sum(np.log(chance(seen[:i] + seen[i + 1 :], *one, weight)) for i, one in enumerate(seen))
+        for weight in PSEUDO_COUNTS
+    ]
+    data = Trajectories.from_list(states=states, actions=actions)
+    fitted = ActionTable(S, A, order).fit(data)
+    assert fitted.pseudo_count == PSEUDO_COUNTS[int(np.argmax(left_out))]
+    total = sum(np.log(chance(seen, *one, fitted.pseudo_count)) for one in seen)
+    np.testing.assert_allclose(fitted.log_prob(data).sum(), total, rtol=1e-12)
+    np.testing.assert_allclose(fitted.probability.sum(1), 1, rtol=1e-12)
+
+
+def sequences(states):
+    """Every sequence of actions in these states."""
+    chosen = list(itertools.product(range(A), repeat=len(states)))
+    return Trajectories.from_list(states=[states] * len(chosen), actions=[list(x) for x in chosen])
+
+
+def test_scores_are_densities_at_every_truncation_and_unused_intents_change_none():
+    """All 2^7 sequences of actions, with a pair where no intent changes; one or three intents embedded in ten."""
+    data, random = sequences([0, 2, 1, 1, 0, 2, 2]), np.random.default_rng(3)
+    never = IntentConstraints.never_switch([1], [0])
+    weights = random.dirichlet(np.full(4, 2.0))
+    rows, policy = random.dirichlet(np.ones(4), (S * A, 3)), random.dirichlet(np.ones(A), (3, S))
+    initial = random.dirichlet(np.ones(4))
+    share = random.dirichlet(np.ones(8))  # how seven more intents and the rest split what is left
+    scores = {}
+    for count, used in ((1, 1), (3, 3), (10, 3)):
+        model = AgentMarkov(S, A, count, constraints=never).bind(data)
+
+        def spread(x, count=count, used=used):
+            left = 1 - x[..., :used].sum(-1, keepdims=True)
+            return np.concatenate([x[..., :used], left * (share if count == 10 else 1)], -1)
+
+        parameters = {"weights": spread(weights), "initial": spread(initial)}
+        transition = np.broadcast_to(parameters["weights"], (len(rows), count, count + 1)).copy()
+        transition[:, :used] = spread(rows[:, :used])
+        own = np.asarray(model.visited.never)
+        transition[own] = np.eye(count, count + 1)
+        parameters |= {"transition": transition, "policy": np.full((count, S, A), 1 / A)}
+        parameters["policy"][:used] = policy[:used]
+        scores[count] = log_probs(model, parameters, data)
+        np.testing.assert_allclose(np.exp(scores[count]).sum(), 1, atol=1e-12)
+    np.testing.assert_allclose(scores[10], scores[3], rtol=1e-12)
+    assert np.abs(scores[1] - scores[3]).max() > 0.01
+
+
+def test_shared_rows_are_those_of_a_hidden_markov_model():
+    """One matrix of transitions for all states and actions, those of missing actions and unseen states too."""
+    data = Trajectories.from_list(states=[[0, 2, 0, 2]], actions=[[1, -1, 0, 1]])
+    model = AgentMarkov(S, A, 2, rows="shared", beta_prior="fixed")
+    bound, random = model.bind(data), np.random.default_rng(5)
+    matrix, first = random.dirichlet(np.ones(3), 3), random.dirichlet(np.ones(3))
+    policy = random.dirichlet(np.ones(A), (2, 2))
+    matrix[2] = 1 / 3  # of the rest: the prior mean
+    parameters = {"weights": np.full(3, 1 / 3), "initial": first, "transition": matrix[None, :2]}
+    parameters["policy"] = policy
+    whole = np.full((3, S, A), 0.5)
+    whole[:2, [0, 2]] = policy
+    states, actions = [0, 2, 1, 2], [1, -1, 0, 1]
+    truth = 0.0
+    for path in itertools.product(range(3), repeat=4):
+        chain = np.prod([matrix[pair] for pair in itertools.pairwise(path)])
+        taken = [whole[x, s, a] for x, s, a in zip(path, states, actions, strict=True) if a >= 0]
+        truth += first[path[0]] * chain * np.prod(taken)
+    elsewhere = Trajectories.from_list(states=[states], actions=[actions])
+    np.testing.assert_allclose(log_probs(bound, parameters, elsewhere), np.log(truth), rtol=1e-12)
+    assert bound.site_layout(data)[1]["pair"] == ["any"]
+    with pytest.raises(ValueError, match='rows="shared" has one row over intents'):
+        AgentMarkov(S, A, 2, rows="shared", constraints=IntentConstraints.never_switch([1]))
