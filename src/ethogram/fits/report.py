@@ -17,6 +17,7 @@ from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
 from ethogram.inference.imitation import ImitationResult
 from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories
+from ethogram.models.data.gaps import lacking
 
 __all__ = ["about_data", "about_fit", "write_report"]
 
@@ -108,7 +109,12 @@ def about_data(data: Any) -> str:
     if isinstance(data, Trajectories):
         names, lengths = data.metadata.feature_names, np.asarray(data.lengths)
         text = f"{_source(data)}: {data.num_sequences} sequences of {lengths.sum()} steps in all"
-        return text + (f"; features {', '.join(names)}." if names else ".") + _about_missing(data, lengths)
+        return (
+            text
+            + (f"; features {', '.join(names)}." if names else ".")
+            + _about_missing(data, lengths)
+            + _about_features(data)
+        )
     if isinstance(data, Decisions):
         legal, unknown = np.asarray(data.legal), int((np.asarray(data.choice) < 0).sum())
         text = f"{_source(data)}: {len(legal)} decisions between up to {legal.shape[1]} options."
@@ -135,6 +141,19 @@ def _about_missing(data: Trajectories, lengths: np.ndarray) -> str:
     times = np.asarray(data.times)
     without = missing & (np.isnan(times) if times.dtype.kind == "f" else times == -1)
     return f"{text}: {without.sum()} without a row, {missing.sum() - without.sum()} without values."
+
+
+def _about_features(data: Trajectories) -> str:
+    """In how many of the other frames each feature is missing; nothing where none is."""
+    if data.observations is None:
+        return ""
+    gaps = lacking(np.asarray(data.observations), np.asarray(data.observed))
+    lack = gaps.sum(axis=(0, 1))
+    if data.observations.shape[2] == 1 or not lack.any():
+        return ""
+    names = data.metadata.feature_names or tuple(map(str, range(len(lack))))
+    each = ", ".join(f"{name} in {count}" for name, count in zip(names, lack, strict=True) if count)
+    return f" Of the others {gaps.any(axis=2).sum()} lack some feature: {each}."
 
 
 def about_fit(fit: Any) -> str:
