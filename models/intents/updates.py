@@ -7,7 +7,7 @@ The weights move together with the rows, see :mod:`ethogram.models.intents.stick
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,16 @@ from ethogram.models.families.exponential_family import (
 from ethogram.models.intents.rows import RowBounds
 from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts, fit_to_rows, weights_of_sticks
 
-__all__ = ["agent_tables", "divergence", "drawn_parameters", "prior_given", "start_weights", "update"]
+__all__ = [
+    "CountedRows",
+    "agent_tables",
+    "counted_rows",
+    "divergence",
+    "drawn_parameters",
+    "prior_given",
+    "start_weights",
+    "update",
+]
 
 Blocks = dict[str, Any]
 
@@ -105,24 +114,38 @@ def update(model: Any, blocks: Blocks, statistics: Blocks, scale: Any, step_size
     return {"weights": weights, **moved}
 
 
+class CountedRows(NamedTuple):
+    """What the weights are fitted to: the counts of free rows over intents, and where q holds the others."""
+
+    counts: Array  # (row, intent): of the initial row, then of every pair and intent; 0 where q holds the row
+    logs: Array | None = None  # (held row, intent + 1): expected logs
+    taken: Array | None = None  # (held row,): False for rows without data
+
+
+def counted_rows(model: Any, blocks: Blocks, initial: Array, transition: Array) -> CountedRows:
+    """Rows with data, by their counts (intent + 1,) and (row, intent, intent + 1) beyond the prior."""
+    rows, size = model.rows_carried(), model.truncation + 1
+    last = len(rows.pairs) * model.truncation
+    never = jnp.repeat(rows.never[: len(rows.pairs)], model.truncation)
+    counts = jnp.where(never[:, None], 0, transition.reshape(-1, size)[:last, :-1])
+    if rows.pair_bounds is None:
+        return CountedRows(jnp.concatenate([initial[None, :-1], counts]))
+    bounded = rows.pair_bounds.rows
+    counts = counts.at[jnp.where(bounded < last, bounded, last)].set(0, mode="drop")
+    held = Dirichlet(DirichletCoordinates(blocks["transition"].held)).expected_statistics()
+    return CountedRows(jnp.concatenate([initial[None, :-1], counts]), held.concentration, bounded < last)
+
+
 def _moved_weights(model: Any, blocks: Blocks, initial: Array, transition: Array) -> StickWeights:
     """The weights after their step: free rows are profiled out, or, in a coordinate step, held."""
     rows, size, weights = model.rows_carried(), model.truncation + 1, blocks["weights"]
-    last = len(rows.pairs) * model.truncation
-    never = jnp.repeat(rows.never[: len(rows.pairs)], model.truncation)
     if model.beta_step == "coordinate":
         names = ("initial", "transition")
         held = expected_statistics(_with_data(model, {name: blocks[name] for name in names}))
         logs = jnp.concatenate([held[name].concentration.reshape(-1, size) for name in names])
+        never = jnp.repeat(rows.never[: len(rows.pairs)], model.truncation)
         return fit_to_rows(weights, model.alpha, logs, jnp.append(True, ~never))
-    counts = jnp.where(never[:, None], 0, transition.reshape(-1, size)[:last, :-1])
-    if rows.pair_bounds is None:
-        return fit_to_counts(weights, model.alpha, jnp.concatenate([initial[None, :-1], counts]))
-    bounded = rows.pair_bounds.rows
-    counts = counts.at[jnp.where(bounded < last, bounded, last)].set(0, mode="drop")
-    held = Dirichlet(DirichletCoordinates(blocks["transition"].held)).expected_statistics()
-    counts = jnp.concatenate([initial[None, :-1], counts])
-    return fit_to_counts(weights, model.alpha, counts, held.concentration, bounded < last)
+    return fit_to_counts(weights, model.alpha, *counted_rows(model, blocks, initial, transition))
 
 
 def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
