@@ -4,6 +4,7 @@ from ethogram.inference.intents.infer_intents import USED, InferredIntents, infe
 from ethogram.inference.intents.intent_belief import BeliefReport, IntentBelief
 from ethogram.inference.intents.intent_errors import IntentErrors, intent_errors
 from ethogram.inference.intents.intent_forecasts import IntentForecast, forecast_intents
+from ethogram.inference.intents.weight_evidence import weight_evidence
 
 __all__ = [
     "USED",
@@ -15,4 +16,5 @@ __all__ = [
     "forecast_intents",
     "infer_intents",
     "intent_errors",
+    "weight_evidence",
 ]

@@ -17,8 +17,9 @@ def peers_of(model: Any) -> dict[str, Any]:
     """One intent, an input-driven hidden Markov model of as many states, and tables of action frequencies.
 
     The first two have the other settings of `model`, an `AgentMarkov`, and of its constraints those on actions; the
-    second has one row an intent (``rows="shared"``) and fixed weights.
+    second has one row an intent (``rows="shared"``), fixed weights, and no stickiness.
     """
+    unpooled: dict[str, Any] = {"pool": None, "pool_prior": None, "stickiness": None}
     plain = dataclasses.replace(model, visited=None, constraints=_of_actions(model.constraints))
     weights = model.weights
     one = None if weights is None else jnp.stack([jnp.sum(weights[:-1]), weights[-1]])
@@ -27,7 +28,7 @@ def peers_of(model: Any) -> dict[str, Any]:
     shape = model.num_states, model.num_actions
     return {
         "one intent": dataclasses.replace(plain, truncation=1, weights=one, stay_accuracy=accuracy),
-        "input-driven HMM": dataclasses.replace(plain, rows="shared", beta_prior="fixed"),
+        "input-driven HMM": dataclasses.replace(plain, rows="shared", beta_prior="fixed", **unpooled),
         "p(a | s)": ActionTable(*shape),
         "p(a | s, previous a)": ActionTable(*shape, order=1),
     }
