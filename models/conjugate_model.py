@@ -208,6 +208,13 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         """
         return {}
 
+    def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
+        """Blocks of a bound model `earlier` with fewer states, with states that no step uses added at the end.
+
+        Default: the blocks as they are, which only a model of as many states can continue from.
+        """
+        return blocks
+
     def chain_of_steps(self, expected: dict[str, Any], batch: Any) -> PathPotentials:
         """Expected log potentials of every step of a batch; needed with `label_axes` only.
 

@@ -96,7 +96,7 @@ class ConjugateSVI:
         restarts : number of starts, vectorised in one compiled program.
         init : ``"mixed"`` cycles through the model's ``start_kinds`` (of a RoleHMM ``"kmeans++"``, ``"sticky"`` and
             ``"segments"``); or one of them, or ``"prior"``, for all; or an earlier result, to continue from its
-            posterior (one restart).
+            posterior (one restart), which may have fewer intents.
         tol : a restart has converged once the relative change of its ELBO between two evaluations (of coordinate
             ascent: two iterations) is at most `tol`; coordinate ascent then stops updating it. 0 switches this off.
         moves : whether coordinate ascent tries merges, deletions and splits of states once restarts have settled; a

@@ -229,7 +229,8 @@ class Run:
         """State before the first step."""
         if isinstance(init, ConjugateResult):
             self.model.check_continues(init.posterior.model)
-            blocks, restarts, step = continued_blocks(init.posterior.blocks, self.prior), 1, init.step
+            blocks = self.model.widened(init.posterior.model, init.posterior.blocks)
+            blocks, restarts, step = continued_blocks(blocks, self.prior), 1, init.step
         else:
             blocks, step = (
                 start_blocks(key, self.model, self.prior, self.arranged, restarts, init, self.buckets),

@@ -245,6 +245,10 @@ class AgentMarkov(ConjugateModel):
         """Axes of the statistics that intents label; rows over intents have one more entry."""
         return {"initial": (0,), "transition": (1, 2), "policy": (0,)}
 
+    def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
+        """Blocks of a bound model with a smaller truncation, with unused intents added: the ELBO stays."""
+        return updates.widened(self, earlier, blocks)
+
     def chain_of_steps(self, expected: dict[str, Any], batch: ChainData) -> PathPotentials:
         """Expected log potentials of every step of a batch."""
         log_stay = None

@@ -255,6 +255,8 @@ def test_an_intent_that_occurs_twice_is_merged_and_the_bound_rises():
         now = posteriors(model, blocks, prior, batches, jnp.zeros((1, 4), bool))
         found = best_merge(model, blocks, prior, batches, now, np.zeros((1, 4, 4), bool))
         assert found.states.tolist() == [[1, 2]] and found.gain[0] > 1
+        wider = run(AgentMarkov(2, 3, 5, rows="all"), data, 1, init=moved, moves=False)
+        np.testing.assert_allclose(wider.elbo[0], moved.elbo[-1], rtol=1e-8)
 
 
 def test_moves_that_cannot_be_made_are_refused(repaired_roles):
