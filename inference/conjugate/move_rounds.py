@@ -169,10 +169,15 @@ def judge(
 
 
 def after_round(
-    search: MoveSearch, moves: Moves, kept: np.ndarray, step: int, keeps_number: bool
+    search: MoveSearch, moves: Moves, kept: np.ndarray, gained: np.ndarray, step: int, keeps_number: bool
 ) -> MoveSearch:
-    """The search after moves were judged; a pair that was split is not merged at once."""
+    """The search after moves were judged; a pair that was split is not merged at once.
+
+    A split counts as failed unless the bound rose by more than sweeps alone would raise it, where it `gained`
+    (restart,): the search does not begin again.
+    """
     phase, failures, tried = search.phase.copy(), search.failures.copy(), search.tried.copy()
+    kept = kept & (gained | (phase != SPLIT))
     failed = moves.chosen & ~kept
     failures[failed] += 1
     for at in np.flatnonzero(failed):

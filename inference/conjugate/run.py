@@ -306,8 +306,10 @@ class Run:
             )
 
         kept, blocks, active, latest, trace = judge(sweep, moves, state.blocks, state.active, state.latest)
+        with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
+            gained = latest - state.latest > SWEEPS * self.tol * np.abs(latest)
         state = self._with_trace(state, trace)
-        search = after_round(search, moves, kept, state.step, self.model.moves_keep_number)
+        search = after_round(search, moves, kept, gained, state.step, self.model.moves_keep_number)
         return state._replace(blocks=blocks, active=active, latest=latest, search=search)
 
     def _with_trace(self, state: FitState, trace: np.ndarray) -> FitState:
