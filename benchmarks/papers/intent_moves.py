@@ -5,7 +5,8 @@ at several truncations: gridworld5 (five draws of 20 traces of 250 steps), mice 
 simulated agents of the Line World (20 traces of 100). `shortfall` is how far the ELBO of a truncation lies below that
 of a smaller one, relative to it; `near_best` how many of the eight restarts end within 5 nats of the best; `used` the
 intents with half an expected step or more. The same fit without moves stands beside the largest truncation, with CPU
-seconds, of which those of the first draw include compilation. Rows of `kind` "check" have a `target`, and whether it was `reached`.
+seconds, of which those of the first draw include compilation. Rows of `kind` "check" have a `target`, and whether it
+was `reached`.
 """
 
 from __future__ import annotations
