@@ -214,6 +214,7 @@ class Run:
                     raise ValueError(
                         f"{name} is {array.dtype} of shape {array.shape}, expected shape {shape}"
                     )
+            self._check_search(state.search, restarts)
             if np.isnan(content["step_sizes"]).any():
                 raise ValueError("step_sizes has NaN, expected numbers")
             possible = np.asarray(state.latest) > -np.inf  # blocks of an impossible start may be anything
@@ -224,6 +225,17 @@ class Run:
                 check_blocks(self.model, one, f"state.blocks, restart {at},")
         except (TypeError, ValueError, IndexError, AttributeError) as error:
             raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
+
+    def _check_search(self, search: Any, restarts: int) -> None:
+        """Raise ValueError unless a saved search is one of this run's moves."""
+        if not self.moves and search is None:
+            return
+        first = first_search(0, restarts, num_labels(self.model, self.prior), self.model.moves_keep_number)
+        if not isinstance(search, MoveSearch):
+            raise ValueError(f"state.search is {type(search).__name__}, expected MoveSearch")
+        for name, found, expected in zip(MoveSearch._fields, search, first, strict=True):
+            if np.shape(found) != np.shape(expected) or np.asarray(found).dtype.kind not in "iub":
+                raise ValueError(f"state.search.{name} is {found!r}, expected shape {np.shape(expected)}")
 
     def start(self, key: Array, restarts: int, init: Any) -> FitState:
         """State before the first step."""
