@@ -11,7 +11,7 @@ __all__ = ["ADDED_LATER", "find_class", "find_distribution", "tag_of"]
 
 PACKAGE = "ethogram"
 
-ADDED_LATER = {"FitState": ("carried", "search")}
+ADDED_LATER = {"FitState": ("carried", "search"), "AgentMarkov": ("stickiness", "pool", "pool_prior")}
 """Fields, with defaults, that older files lack, by the name of their class."""
 
 HOMES = {
@@ -42,6 +42,7 @@ HOMES = {
     ),
     "ethogram.models.families.partly_known": ("Known", "PartlyKnown"),
     "ethogram.models.intents.stick_weights": ("StickWeights",),
+    "ethogram.models.intents.stickiness": ("Stickiness", "StickinessPrior"),
     "ethogram.models.emissions.discrete": ("BinomialEmission", "CategoricalEmission"),
     "ethogram.models.emissions.gaussian": (
         "GaussianEmission",

@@ -193,8 +193,11 @@ def _decode(value: Any, arrays: dict[str, np.ndarray], left: dict[str, np.ndarra
     cls = find_class(value["object"])
     if not dataclasses.is_dataclass(cls):
         raise ValueError(f"{place} is {value['object']}, not an object as the file says")
-    own = dataclasses.fields(cls)
     build: Any = cls
+    later = ADDED_LATER.get(build.__name__, ())
+    own = [
+        field for field in dataclasses.fields(cls) if field.name in value["fields"] or field.name not in later
+    ]
     read = fields(value["fields"], [field.name for field in own])
     given = {field.name: read[field.name] for field in own if field.init}
     made = _built(place, value["object"], lambda: build(**given))

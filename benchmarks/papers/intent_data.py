@@ -31,7 +31,7 @@ from ethogram.inference.roles.alignment import align_states, matched_hamming
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov, IntentConstraints, Rollout, noisy_stay_labels
 
-__all__ = ["Sizes", "measure", "rows_of_gridworld5", "rows_of_labyrinth"]
+__all__ = ["Sizes", "draw_traces", "measure", "rows_of_gridworld5", "rows_of_labyrinth"]
 
 VERSIONS = ("K=1", "VI", "VI-L", "CVI-G", "CVI-LG")
 INTENTS = 5
@@ -73,7 +73,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
 def rows_of_gridworld5(sizes: Sizes, seed: int) -> list[dict[str, Any]]:
     """A row per version, then the targets."""
     life = gridworld5.load()
-    draws = [_draw_traces(life, sizes.board, seed, number) for number in range(sizes.draws)]
+    draws = [draw_traces(life, sizes.board, seed, number) for number in range(sizes.draws)]
     scores = {
         version: np.array([_score_board(version, *draw, sizes, number) for number, draw in enumerate(draws)])
         for version in VERSIONS
@@ -120,7 +120,7 @@ def rows_of_labyrinth(sizes: Sizes, seed: int) -> list[dict[str, Any]]:
     return [*rows, _check("labyrinth", "held out: K=3 beats K=1 by .15 a step", gain, gain >= 0.15)]
 
 
-def _draw_traces(life: Rollout, board: tuple[int, int], seed: int, number: int) -> tuple[Rollout, Rollout]:
+def draw_traces(life: Rollout, board: tuple[int, int], seed: int, number: int) -> tuple[Rollout, Rollout]:
     """Training traces, with stay labels on the first few, and test traces without."""
     count, steps = board
     order = np.random.default_rng([seed, number]).permutation(len(life.intents))

@@ -28,7 +28,7 @@ from ethogram.inference.conjugate.moves import (
 from ethogram.inference.conjugate.projection import choose
 from ethogram.inference.conjugate.steps import BLOCK
 
-__all__ = ["SWEEPS", "MoveSearch", "Moves", "after_round", "first_search", "judge", "propose"]
+__all__ = ["SWEEPS", "MoveSearch", "Moves", "after_round", "check_search", "first_search", "judge", "propose"]
 
 SWEEPS = 3 * BLOCK
 """Iterations that judge a move, at most."""
@@ -83,6 +83,16 @@ def first_search(step: int, restarts: int, count: int, keeps_number: bool) -> Mo
     nothing = np.zeros(restarts, int)
     tried = np.zeros((restarts, count, count), bool)
     return MoveSearch(0, step, nothing.astype(bool), nothing + phase, nothing, tried)
+
+
+def check_search(search: Any, first: MoveSearch | None) -> None:
+    """Raise ValueError unless the search of a file is None where `first` is, and has the shapes of `first`."""
+    if type(search) is not type(first):
+        raise ValueError(f"state.search is {type(search).__name__}, expected {type(first).__name__}")
+    for name in () if first is None else MoveSearch._fields:
+        found, expected = (np.asarray(getattr(one, name)) for one in (search, first))
+        if found.shape != expected.shape or found.dtype.kind not in "iub":
+            raise ValueError(f"state.search.{name} is {found!r}, expected shape {expected.shape}")
 
 
 def propose(

@@ -19,6 +19,7 @@ from ethogram.inference.conjugate.move_rounds import (
     SWEEPS,
     MoveSearch,
     after_round,
+    check_search,
     first_search,
     judge,
     propose,
@@ -130,6 +131,11 @@ class Run:
             )
         return possible and (moves is True or (moves == "auto" and not self.model.moves_keep_number))
 
+    def _first_search(self, step: int, restarts: int) -> MoveSearch | None:
+        if not self.moves:
+            return None
+        return first_search(step, restarts, num_labels(self.model, self.prior), self.model.moves_keep_number)
+
     def _arranged(self, data):
         """Arranged data in the precision of the blocks."""
         dtype = float_type(self.prior)
@@ -214,7 +220,7 @@ class Run:
                     raise ValueError(
                         f"{name} is {array.dtype} of shape {array.shape}, expected shape {shape}"
                     )
-            self._check_search(state.search, restarts)
+            check_search(state.search, self._first_search(0, restarts))
             if np.isnan(content["step_sizes"]).any():
                 raise ValueError("step_sizes has NaN, expected numbers")
             possible = np.asarray(state.latest) > -np.inf  # blocks of an impossible start may be anything
@@ -225,17 +231,6 @@ class Run:
                 check_blocks(self.model, one, f"state.blocks, restart {at},")
         except (TypeError, ValueError, IndexError, AttributeError) as error:
             raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
-
-    def _check_search(self, search: Any, restarts: int) -> None:
-        """Raise ValueError unless a saved search is one of this run's moves."""
-        if not self.moves and search is None:
-            return
-        first = first_search(0, restarts, num_labels(self.model, self.prior), self.model.moves_keep_number)
-        if not isinstance(search, MoveSearch):
-            raise ValueError(f"state.search is {type(search).__name__}, expected MoveSearch")
-        for name, found, expected in zip(MoveSearch._fields, search, first, strict=True):
-            if np.shape(found) != np.shape(expected) or np.asarray(found).dtype.kind not in "iub":
-                raise ValueError(f"state.search.{name} is {found!r}, expected shape {np.shape(expected)}")
 
     def start(self, key: Array, restarts: int, init: Any) -> FitState:
         """State before the first step."""
@@ -251,10 +246,7 @@ class Run:
         nowhere = np.full(restarts, -np.inf, float_type(blocks))
         carried = [self.model.carried(batch) for batch in self.buckets]
         carried = jax.tree.map(lambda x: jnp.broadcast_to(x, (restarts, *x.shape)), carried)
-        search = None
-        if self.moves:
-            count = num_labels(self.model, self.prior)
-            search = first_search(step, restarts, count, self.model.moves_keep_number)
+        search = self._first_search(step, restarts)
         return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [], carried, search)
 
     def advance(

@@ -20,7 +20,8 @@ from scipy.special import digamma, gammaln, polygamma, softmax
 
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.models.intents.agent_markov import AgentMarkov
-from ethogram.models.intents.updates import CountedRows, counted_rows, prior_given
+from ethogram.models.intents.row_counts import CountedRows, counted_rows
+from ethogram.models.intents.updates import ROWS, prior_given, stickiness_of
 
 __all__ = ["weight_evidence"]
 
@@ -53,34 +54,41 @@ def weight_evidence(result: ConjugateResult) -> float:
             f'the fit has beta_prior="{model.beta_prior}": give one with "stick", whose weights have a density that '
             "can be integrated"
         )
-    before = prior_given(model, blocks["weights"])
-    initial, transition = (
-        np.maximum(np.asarray(blocks[name].natural.concentration - before[name].natural.concentration), 0)
-        for name in ("initial", "transition")
+    learned = blocks.get("stickiness")
+    before = prior_given(model, blocks["weights"], learned)
+    counts = {
+        name: np.maximum(blocks[name].natural.concentration - before[name].natural.concentration, 0)
+        for name in ROWS
+        if name in blocks
+    }
+    rows = counted_rows(model, blocks, counts)
+    arrivals = sum(
+        np.asarray(each).reshape(-1, model.truncation + 1)[:, :-1].sum(0) for each in counts.values()
     )
-    rows = counted_rows(model, blocks, initial, transition)
-    arrivals = initial[:-1] + transition.sum((0, 1))[:-1]
+    kappa = stickiness_of(model, learned and learned.natural)
     weights, gamma = np.asarray(blocks["weights"].natural, float), float(model.gamma)
-    terms = _row_terms(rows, float(model.alpha))
+    terms = _row_terms(rows, float(model.alpha), 0.0 if kappa is None else float(kappa))
     at_point = terms(weights)[0].sum() + (gamma - 1) * np.log(weights[-1])
     return float(result.elbo[-1]) - at_point + _log_integral(terms, weights, arrivals > LEAST_COUNT, gamma)
 
 
-def _row_terms(rows: CountedRows, alpha: float) -> Callable[[np.ndarray], np.ndarray]:
+def _row_terms(rows: CountedRows, alpha: float, kappa: float) -> Callable[[np.ndarray], np.ndarray]:
     """The log likelihood of the rows, a sum over weights (intent + 1,) of functions, with slopes and curvatures."""
     counts = np.pad(np.asarray(rows.counts, float), ((0, 0), (0, 1)))
+    more = kappa * np.asarray(rows.own, float)
+    logs, more_held = np.zeros((0, counts.shape[1])), np.zeros((0, counts.shape[1]))
+    if rows.logs is not None:
+        taken = np.asarray(rows.taken)
+        logs, more_held = np.asarray(rows.logs, float)[taken], kappa * np.asarray(rows.held_own, float)[taken]
+    linear = logs.sum(0)
 
     def terms(weights: np.ndarray) -> np.ndarray:
-        prior = alpha * weights
-        after = prior + counts
+        free, held = alpha * weights + more, alpha * weights + more_held
         found = [
-            (function(after) - function(prior)).sum(0) * alpha**order for order, function in enumerate(GAMMAS)
+            alpha**n * ((function(free + counts) - function(free)).sum(0) - function(held).sum(0))
+            for n, function in enumerate(GAMMAS)
         ]
-        if rows.logs is not None:
-            logs = np.asarray(rows.logs, float)[np.asarray(rows.taken)]
-            held = np.stack([prior * logs.sum(0), alpha * logs.sum(0), np.zeros_like(prior)])
-            found = held + found - [len(logs) * alpha**n * f(prior) for n, f in enumerate(GAMMAS)]
-        return np.stack(found)
+        return np.stack(found) + np.stack([alpha * weights * linear, alpha * linear, 0 * linear])
 
     return terms
 

@@ -4,6 +4,7 @@ from ethogram.models.intents.agent_markov import AgentMarkov, SimulatedAgent
 from ethogram.models.intents.agent_trace import AgentTrace
 from ethogram.models.intents.constraints import IntentConstraints
 from ethogram.models.intents.intent_agent import IntentAgent, Rollout, noisy_stay_labels, roll_out
+from ethogram.models.intents.stickiness import StickinessPrior
 
 __all__ = [
     "AgentMarkov",
@@ -12,6 +13,7 @@ __all__ = [
     "IntentConstraints",
     "Rollout",
     "SimulatedAgent",
+    "StickinessPrior",
     "noisy_stay_labels",
     "roll_out",
 ]

@@ -28,7 +28,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from jax import Array
 from jaxtyping import Float, Int
 
@@ -47,9 +46,11 @@ from ethogram.models.intents.agent_trace import AgentTrace, log_stay_evidence
 from ethogram.models.intents.constraints import check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
 from ethogram.models.intents.path_potentials import intent_potentials
+from ethogram.models.intents.pooled_rows import mixed_rows, read_pool
+from ethogram.models.intents.row_sites import sample_rows
 from ethogram.models.intents.rows import Visited, arranged, carried_rows, check_visited, refuse_changes
 from ethogram.models.intents.starts import start_statistics
-from ethogram.models.intents.stick_weights import weights_of_sticks
+from ethogram.models.intents.stickiness import StickinessPrior, read_stickiness
 from ethogram.models.intents.updates import agent_tables, drawn_parameters
 from ethogram.models.model_object import model_object, static_field
 
@@ -99,6 +100,11 @@ class AgentMarkov(ConjugateModel):
     stay_accuracy : p in (0, 1], probability that a label in ``data.stay`` (1 stayed, 0 changed, -1 unknown) is right;
         None ignores ``data.stay``.
     constraints : partial specification of the agent, :class:`~ethogram.models.intents.IntentConstraints`.
+    stickiness : kappa >= 0, prior pseudo-counts of staying in every row of `transition`; ``"learn"``, or a
+        `StickinessPrior`, to learn it; see :mod:`ethogram.models.intents.stickiness`.
+    pool : ``"shared"`` makes every row a mixture of a row that all states and actions share and its own, see
+        :mod:`ethogram.models.intents.pooled_rows`; None: rows of their own.
+    pool_prior : (2,), Dirichlet concentrations of the shares of the shared row and of the own; default (1, .1).
 
     Examples
     --------
@@ -119,6 +125,9 @@ class AgentMarkov(ConjugateModel):
     stay_accuracy: Any = None
     constraints: Any = None
     visited: Visited | None = None
+    stickiness: Any = None
+    pool: str | None = static_field(default=None)
+    pool_prior: Any = None
     observed_site: ClassVar[str] = "actions"
     label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
     start_kinds: ClassVar[tuple[str, ...]] = ("sticky", "segments", "prior")
@@ -158,6 +167,8 @@ class AgentMarkov(ConjugateModel):
         if self.constraints is not None:
             checked = check_constraints(self.constraints, self.num_states, self.num_actions, self.truncation)
             object.__setattr__(self, "constraints", checked)
+        object.__setattr__(self, "stickiness", read_stickiness(self.stickiness))
+        object.__setattr__(self, "pool_prior", read_pool(self.pool, self.pool_prior, self.constraints))
         if self.visited is not None and is_concrete(*jax.tree.leaves(self.visited)):
             check_visited(self, self.visited)
 
@@ -232,7 +243,7 @@ class AgentMarkov(ConjugateModel):
     def _chain(self, expected: dict[str, Any]) -> dict[str, Any]:
         """Expected log potentials within the truncation, with a transition row for every kind of step."""
         rows, count = self.rows_carried(), self.truncation
-        table = expected["transition"].concentration[rows.row_pair, :, :count]
+        table = mixed_rows(expected)[rows.row_pair, :, :count]
         if self.stay_accuracy is not None:
             table = table + log_stay_evidence(self.stay_accuracy, count)[rows.row_stay]
         return {
@@ -242,8 +253,13 @@ class AgentMarkov(ConjugateModel):
         }
 
     def label_axes(self) -> dict[str, tuple[int, ...]]:
-        """Axes of the statistics that intents label; rows over intents have one more entry."""
-        return {"initial": (0,), "transition": (1, 2), "policy": (0,)}
+        """Axes of the statistics that intents label; rows over intents have one more entry.
+
+        With pooled rows the entropy of the choice between shared and own row is not in the bounds of merges and splits;
+        iterations judge them.
+        """
+        shared = {} if self.pool is None else {"shared": (0, 1)}
+        return {"initial": (0,), "transition": (1, 2), **shared, "policy": (0,)}
 
     def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
         """Blocks of a bound model with a smaller truncation, with unused intents added: the ELBO stays."""
@@ -319,17 +335,23 @@ class AgentMarkov(ConjugateModel):
 
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of every parameter site; the last ``next_intent`` stands for all beyond the truncation."""
-        return {
+        dims = {
             "weights": ("next_intent",),
             "initial": ("next_intent",),
             "transition": ("pair", "intent", "next_intent"),
             "policy": ("intent", "visited_state", "action"),
             "sticks": ("stick",),
+            "stickiness": (),
+            "shared": ("intent", "next_intent"),
+            "share": ("pair", "row"),
         }
+        return {name: dims[name] for name in (*self.needed_sites(), "sticks")}
 
     def needed_sites(self) -> tuple[str, ...]:
         """Sites that :meth:`observation` reads: all but the sticks, which fixed weights and q lack."""
-        return "weights", "initial", "transition", "policy"
+        learned = ("stickiness",) if isinstance(self.stickiness, StickinessPrior) else ()
+        pooled = () if self.pool is None else ("shared", "share")
+        return "weights", "initial", "transition", "policy", *learned, *pooled
 
     def site_layout(self, data: Any) -> tuple[dict[str, tuple[str, ...]], dict[str, list[Any]]]:
         """Dims, and coordinates by the names of states and actions that data have, or by numbers.
@@ -347,14 +369,15 @@ class AgentMarkov(ConjugateModel):
         before, taken = np.divmod(np.asarray(rows.pairs), self.num_actions + 1)
         pairs = [f"{states[s]},{[*actions, '-'][a]}" for s, a in zip(before, taken, strict=True)]
         spare = [f"spare {number}" for number in range(rows.num_rows - len(pairs))]
+        if self.pool is not None:
+            coords["row"] = ["shared", "own"]
         coords |= {"pair": pairs + spare, "visited_state": [states[s] for s in np.asarray(rows.states)]}
         return self.site_dims(), coords
 
     def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` keeps states, lengths and stay labels, and samples the actions.
 
-        Sites: ``sticks`` (unless the weights are fixed), ``weights``, ``initial``, ``transition``, ``policy``, and
-        ``actions``, one batch entry per trace.
+        Sites: those of :mod:`ethogram.models.intents.row_sites`, ``policy``, and ``actions``, one entry per trace.
         """
         if self.visited is None or is_concrete(data.states, data.actions, data.lengths):
             self.check(data)
@@ -365,21 +388,7 @@ class AgentMarkov(ConjugateModel):
                 "constraints on means (stay, entry, action) restrict q and have no density under NUTS: leave them out "
                 "(never_switch and action(..., equal=0) may stay), or fit with ConjugateSVI"
             )
-        weights = updates.start_weights(model).natural
-        if self.beta_prior != "fixed":
-            unit = jnp.ones(self.truncation, weights.dtype)
-            sticks = numpyro.sample("sticks", dist.Beta(unit, self.gamma * unit).to_event(1))
-            weights = weights_of_sticks(sticks)
-        weights = numpyro.deterministic("weights", weights)
-        free = jnp.broadcast_to(self.alpha * weights, (rows.num_rows, self.truncation, len(weights)))
-        initial = numpyro.sample("initial", dist.Dirichlet(self.alpha * weights))
-        if self.constraints:
-            drawn = numpyro.sample("transition_free", dist.Dirichlet(free).to_event(2))
-            own = jnp.eye(self.truncation, self.truncation + 1, dtype=drawn.dtype)
-            transition = numpyro.deterministic("transition", jnp.where(rows.never[:, None, None], own, drawn))
-        else:
-            transition = numpyro.sample("transition", dist.Dirichlet(free).to_event(2))
-        parameters = {"weights": weights, "initial": initial, "transition": transition}
+        parameters = sample_rows(model)
         zeros = () if rows.forbidden is None else (("policy", rows.forbidden),)
         parameters |= sample_parameters({"policy": model.prior()["policy"]}, zeros)
         distribution = model.observation(parameters, data)

@@ -15,6 +15,9 @@ __all__ = ["start_statistics"]
 SMALLEST_DRAW = 1e-10
 """Floor of the draws: an entry without concentration would be a structural zero."""
 
+POINTS = ("weights", "stickiness")
+"""Blocks of points, which no statistics move."""
+
 PIECES = 4
 """Average number of segments of one intent in a trace of a ``"segments"`` start."""
 
@@ -28,15 +31,15 @@ def start_statistics(
     every row; ``"segments"`` cuts every trace into segments of one intent each; ``"prior"`` puts q at draws from the
     prior with the prior's concentration, by statistics that may be negative.
     """
+    points: dict[str, Any] = {name: () for name in model.prior() if name in POINTS}
     if kind == "prior":
-        blocks = model.prior()
         prior = {
-            name: np.asarray(blocks[name].natural.concentration, float)
-            for name in blocks
-            if name != "weights"
+            name: np.asarray(block.natural.concentration, float)
+            for name, block in model.prior().items()
+            if name not in POINTS
         }
         drawn = {name: DirichletCoordinates(_drawn(rng, rows) - rows) for name, rows in prior.items()}
-        return {"weights": (), **drawn}
+        return points | drawn
     rows, count = model.rows_carried(), model.truncation
     initial = np.zeros(count + 1)
     transition = np.zeros((rows.num_rows, count, count + 1))
@@ -66,7 +69,14 @@ def start_statistics(
         np.add.at(transition, (pair[leaving], intent[leaving], following[leaving]), 1)
         np.add.at(initial, intent[:, 0][inside[:, 0]], 1)
     counts = {"initial": initial, "transition": transition, "policy": policy}
-    return {"weights": (), **{name: DirichletCoordinates(x) for name, x in counts.items()}}
+    if model.pool is not None:  # as the prior expects the rows to share them
+        mean = np.asarray(model.pool_prior, float) / np.sum(model.pool_prior)
+        counts |= {
+            "share": mean * np.sum(transition, axis=(1, 2))[:, None],
+            "shared": mean[0] * np.sum(transition, axis=0),
+            "transition": mean[1] * transition,
+        }
+    return points | {name: DirichletCoordinates(x) for name, x in counts.items()}
 
 
 def _drawn(rng: np.random.Generator, concentration: np.ndarray) -> np.ndarray:

@@ -34,8 +34,8 @@ from jax.scipy.special import digamma, gammaln
 
 from ethogram.models.arguments import require_distributions, require_one_of
 from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
-from ethogram.models.families.divergences import Divergence
 from ethogram.models.families.polygamma import trigamma
+from ethogram.models.intents.point_mass import PointMass
 
 __all__ = ["SMALLEST_WEIGHT", "StickWeights", "fit_to_counts", "fit_to_rows", "weights_of_sticks"]
 
@@ -50,7 +50,7 @@ SWEEPS = 4
     jax.tree_util.register_dataclass, data_fields=("natural", "gamma"), meta_fields=("density",)
 )
 @dataclasses.dataclass(frozen=True, eq=False)
-class StickWeights(ConjugateBlock):
+class StickWeights(PointMass, ConjugateBlock):
     """A point mass on weights beta, which enters the ELBO by the log of their prior density."""
 
     natural: Any  # (state + 1,), sums to one
@@ -74,45 +74,6 @@ class StickWeights(ConjugateBlock):
     def log_density(self) -> Array:
         """Log prior density in nats: of the sticks, relative to its largest; of beta; or 0 for fixed weights."""
         return _log_density(self.natural, self.gamma, self.density)
-
-    def expected_statistics(self) -> tuple[()]:
-        """Empty: the weights enter potentials through the rows they are the prior of."""
-        return ()
-
-    def statistics(self, *value: Any) -> tuple[()]:
-        """Empty, as above."""
-        return ()
-
-    def step(self, prior: Any, statistics: Any, scale: Any, step_size: Any) -> StickWeights:
-        """The block itself: the model moves the weights together with their rows."""
-        return self
-
-    def log_partition(self) -> Array:
-        """Zero, that of a point mass."""
-        return jnp.zeros_like(self.gamma)
-
-    def divergence(self, other: Any) -> Divergence:
-        """Minus the log prior density of the point."""
-        nothing = jnp.ones_like(self.gamma, shape=(0,))
-        return Divergence(-self.log_density(), nothing, nothing, nothing)
-
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
-        """The weights themselves (*sample_shape, state + 1)."""
-        return jnp.broadcast_to(self.natural, (*sample_shape, *self.natural.shape))
-
-    def draw_on_host(self, random: np.random.Generator, num_draws: int) -> np.ndarray:
-        """The weights themselves (draw, state + 1), as a NumPy array."""
-        return np.tile(np.asarray(self.natural), (num_draws, 1))
-
-    def mean(self) -> Array:
-        """The weights."""
-        return self.natural
-
-    def predictive(self, *arguments: Any) -> Any:
-        """Raise TypeError: weights have no likelihood of their own."""
-        raise TypeError(
-            "StickWeights have no predictive distribution: only the rows they are the prior of have one"
-        )
 
 
 def _log_density(weights: Array, gamma: Array, density: str) -> Array:
@@ -142,56 +103,95 @@ class _Terms(NamedTuple):
 
 
 def fit_to_counts(
-    block: StickWeights, alpha: Any, counts: Array, log_rows: Array | None = None, taken: Any = None
+    block: StickWeights,
+    alpha: Any,
+    counts: Array,
+    log_rows: Array | None = None,
+    taken: Any = None,
+    stickiness: Any = None,
+    own: Array | None = None,
+    held_own: Array | None = None,
 ) -> StickWeights:
     r"""Weights that maximise the ELBO with q of all free rows profiled out: the exact block step.
 
-    .. math:: \ln p(\beta) + \sum_r \big[\ln B(\alpha\beta + n_r) - \ln B(\alpha\beta)\big]
+    .. math:: \ln p(\beta) + \sum_r \big[\ln B(d_r + n_r) - \ln B(d_r)\big], \qquad d_r = \alpha\beta + \kappa e_{x_r}
 
-    for counts n (row, state) of rows whose prior is :math:`Dir(\alpha\beta)`; state K+1 has none. Rows that q holds
-    elsewhere, such as constrained ones, enter as in :func:`fit_to_rows`.
+    for counts n (row, state) of rows whose prior is :math:`Dir(d_r)`; state K+1 has none. Rows that q holds elsewhere,
+    such as constrained ones, enter as in :func:`fit_to_rows`. The stickiness kappa moves the argument of the Gamma
+    functions only, and the objective stays concave.
+
+    Parameters
+    ----------
+    stickiness : kappa, a scalar; None for 0.
+    own : (row, state + 1), booleans, the entry of each row that it adds to, if any.
+    held_own : the same for `log_rows`.
     """
     if block.density == "fixed":
         return block
     shape = (counts.shape[0], counts.shape[1] + 1)
     counts = jnp.zeros_like(counts, shape=shape).at[:, :-1].set(counts)
-    held = None if log_rows is None else _terms_of_rows(alpha, log_rows, taken)
+    held = None if log_rows is None else _terms_of_rows(alpha, log_rows, taken, stickiness, held_own)
 
     def terms(weights):
-        prior, after = alpha * weights, alpha * weights + counts
-        free = _Terms(
-            jnp.sum(gammaln(after) - gammaln(prior), axis=0),
-            alpha * jnp.sum(digamma(after) - digamma(prior), axis=0),
-            alpha**2 * jnp.sum(trigamma(after) - trigamma(prior), axis=0),
-        )
+        after = alpha * weights + counts + (0 if stickiness is None else stickiness * own)
+
+        def gained(function):
+            before = _at_prior(function, alpha * weights, stickiness, own)
+            return jnp.sum(function(after) - before, axis=0)
+
+        free = _Terms(gained(gammaln), alpha * gained(digamma), alpha**2 * gained(trigamma))
         return free if held is None else jax.tree.map(jnp.add, free, held(weights))
 
     return _maximised(block, terms)
 
 
-def fit_to_rows(block: StickWeights, alpha: Any, log_rows: Array, taken: Any = None) -> StickWeights:
+def _at_prior(function: Callable[[Array], Array], prior: Array, stickiness: Any, own: Any) -> Array:
+    """A function at the concentrations of the rows before data, evaluated once for all rows."""
+    if stickiness is None:
+        return function(prior)
+    return jnp.where(own, function(prior + stickiness), function(prior))
+
+
+def fit_to_rows(
+    block: StickWeights,
+    alpha: Any,
+    log_rows: Array,
+    taken: Any = None,
+    stickiness: Any = None,
+    own: Array | None = None,
+) -> StickWeights:
     r"""Weights that maximise the ELBO with q of the rows held: the coordinate step.
 
-    .. math:: \ln p(\beta) + \sum_r \big[-\ln B(\alpha\beta) + \alpha \beta \cdot E \ln\theta_r\big]
+    .. math:: \ln p(\beta) + \sum_r \big[-\ln B(d_r) + d_r \cdot E \ln\theta_r\big], \qquad
+              d_r = \alpha\beta + \kappa e_{x_r}
 
-    for expected logs (row, state + 1) of rows whose prior is :math:`Dir(\alpha\beta)`, where `taken` (row,).
-    Unhelkar and Shah (2019) print "minimise"; the ELBO is maximised.
+    for expected logs (row, state + 1) of rows whose prior is :math:`Dir(d_r)`, where `taken` (row,). Stickiness and own
+    entries are as in :func:`fit_to_counts`. Unhelkar and Shah (2019) print "minimise"; the ELBO is maximised.
     """
     if block.density == "fixed":
         return block
-    return _maximised(block, _terms_of_rows(alpha, log_rows, taken))
+    return _maximised(block, _terms_of_rows(alpha, log_rows, taken, stickiness, own))
 
 
-def _terms_of_rows(alpha: Any, log_rows: Array, taken: Any) -> Callable[[Array], _Terms]:
+def _terms_of_rows(
+    alpha: Any, log_rows: Array, taken: Any, stickiness: Any, own: Array | None
+) -> Callable[[Array], _Terms]:
     taken = jnp.ones(len(log_rows), bool) if taken is None else taken
-    num_rows, total = jnp.sum(taken), jnp.sum(jnp.where(taken[:, None], log_rows, 0), axis=0)
+    total = jnp.sum(jnp.where(taken[:, None], log_rows, 0), axis=0)
+    sticky = 0 if stickiness is None or own is None else jnp.sum(taken[:, None] & own, axis=0)
+    plain = jnp.sum(taken) - sticky
 
     def terms(weights):
         prior = alpha * weights
+
+        def normaliser(function):
+            each = plain * function(prior)
+            return each if stickiness is None else each + sticky * function(prior + stickiness)
+
         return _Terms(
-            prior * total - num_rows * gammaln(prior),
-            alpha * (total - num_rows * digamma(prior)),
-            -num_rows * alpha**2 * trigamma(prior),
+            prior * total - normaliser(gammaln),
+            alpha * (total - normaliser(digamma)),
+            -(alpha**2) * normaliser(trigamma),
         )
 
     return terms

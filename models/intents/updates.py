@@ -7,7 +7,7 @@ The weights move together with the rows, see :mod:`ethogram.models.intents.stick
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,9 @@ from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
 from ethogram.models.families.exponential_family import (
     Dirichlet,
     DirichletCoordinates,
-    expected_statistics,
     total_kl,
 )
+from ethogram.models.intents.row_counts import counted_rows, held_rows
 from ethogram.models.intents.rows import RowBounds
 from ethogram.models.intents.stick_weights import (
     SMALLEST_WEIGHT,
@@ -29,15 +29,15 @@ from ethogram.models.intents.stick_weights import (
     fit_to_rows,
     weights_of_sticks,
 )
+from ethogram.models.intents.stickiness import Stickiness, StickinessPrior, fit_stickiness
 
 __all__ = [
-    "CountedRows",
     "agent_tables",
-    "counted_rows",
     "divergence",
     "drawn_parameters",
     "prior_given",
     "start_weights",
+    "stickiness_of",
     "update",
     "widened",
 ]
@@ -48,28 +48,53 @@ LEAST = 1e-3
 """Smallest concentration as a share of the prior's, where a small step from a start leaves less."""
 
 
+ROWS = ("initial", "transition", "shared")
+"""Blocks of rows over intents, around the shared weights."""
+
+
 def start_weights(model: Any) -> StickWeights:
     """Equal weights."""
     return StickWeights.uniform(model.truncation, model.gamma, model.beta_prior)
 
 
-def prior_given(model: Any, weights: Any) -> Blocks:
-    """Prior blocks of `model` given the weights; rows that never switch keep only their diagonal entry."""
+def stickiness_of(model: Any, learned: Any) -> Any:
+    """The stickiness kappa: the model's where it is a number, `learned` where it has a prior, None for none."""
+    return learned if isinstance(model.stickiness, StickinessPrior) else model.stickiness
+
+
+def prior_given(model: Any, weights: Any, stickiness: Any = None) -> Blocks:
+    """Prior blocks of `model` given the weights, and a learned stickiness (None: where fits begin).
+
+    Rows that never switch keep only their diagonal entry.
+    """
     rows, count = model.rows_carried(), model.truncation
+    points = {"weights": weights}
+    if isinstance(model.stickiness, StickinessPrior):
+        points["stickiness"] = stickiness = stickiness or Stickiness.at_start(model.stickiness)
     row = model.alpha * weights.natural
-    transition = jnp.broadcast_to(row, (rows.num_rows, count, count + 1))
+    kappa = stickiness_of(model, stickiness and stickiness.natural)
+    own = jnp.eye(count, count + 1, dtype=bool)
+    leaving = row if kappa is None else row + kappa * own
+    transition = jnp.broadcast_to(leaving, (rows.num_rows, count, count + 1))
     if model.constraints:
-        own = jnp.eye(count, count + 1, dtype=bool)
         transition = jnp.where(rows.never[:, None, None] & ~own, 0, transition)
     policy = jnp.broadcast_to(model.rho, (model.num_states, model.num_actions))[rows.states]
     policy = jnp.broadcast_to(policy, (count, *policy.shape))
     if rows.forbidden is not None:
         policy = jnp.where(rows.forbidden, 0, policy)
     keep = model.constraints is not None and model.constraints.concentration == "keep"
+    pooled = {}
+    if model.pool is not None:
+        shared = jnp.broadcast_to(leaving, (count, count + 1))
+        share = jnp.broadcast_to(model.pool_prior, (rows.num_rows, 2)).astype(shared.dtype)
+        pooled = {
+            name: Dirichlet(DirichletCoordinates(x)) for name, x in (("shared", shared), ("share", share))
+        }
     return {
-        "weights": weights,
+        **points,
         "initial": Dirichlet(DirichletCoordinates(row)),
         "transition": _bounded(transition, rows.pair_bounds, keep),
+        **pooled,
         "policy": _bounded(policy, rows.policy_bounds, keep),
     }
 
@@ -88,8 +113,8 @@ def _bounded(concentration: Array, bounds: RowBounds | None, keep: bool) -> Diri
 
 
 def divergence(model: Any, blocks: Blocks) -> Array:
-    """KL(q || p) of the rows with data, minus the log prior density of the weights, in nats."""
-    prior = prior_given(model, blocks["weights"])
+    """KL(q || p) of the rows with data, minus the log prior densities of weights and stickiness, in nats."""
+    prior = prior_given(model, blocks["weights"], blocks.get("stickiness"))
     free = {**prior, "transition": Dirichlet(prior["transition"].natural)}
     return total_kl(_with_data(model, blocks), _with_data(model, free))
 
@@ -101,59 +126,41 @@ def _with_data(model: Any, blocks: Blocks) -> Blocks:
 
 
 def update(model: Any, blocks: Blocks, statistics: Blocks, scale: Any, step_size: Any) -> Blocks:
-    """Blocks after a natural-gradient step on the rows, and the step of the weights that follows.
+    """Blocks after a natural-gradient step on the rows, and the steps of weights and stickiness that follow.
 
     Rows with bounds move in their free coordinates; the projection is the caller's.
     """
-    before = prior_given(model, blocks["weights"])
-    names = ("initial", "transition", "policy")
-    moved = {name: blocks[name].step(before[name], statistics[name], scale, step_size) for name in names}
-
-    def gained(name):  # counts, but for small steps from starts that lie below the prior
-        return moved[name].natural.concentration - before[name].natural.concentration
-
-    counts = (jnp.maximum(gained(name), 0) for name in ("initial", "transition"))
-    weights = _moved_weights(model, {**blocks, **moved}, *counts)
-    after = prior_given(model, weights)
-    for name in ("initial", "transition"):
+    before = prior_given(model, blocks["weights"], blocks.get("stickiness"))
+    moved = {name: blocks[name].step(before[name], statistics[name], scale, step_size) for name in blocks}
+    gained = {  # counts, but for small steps from starts that lie below the prior
+        name: moved[name].natural.concentration - before[name].natural.concentration
+        for name in ROWS
+        if name in blocks
+    }
+    counts = {name: jnp.maximum(each, 0) for name, each in gained.items()}
+    moved |= _moved_points(model, moved, counts)
+    after = prior_given(model, moved["weights"], moved.get("stickiness"))
+    for name, each in gained.items():
         rows = after[name].natural.concentration
-        natural = DirichletCoordinates(jnp.maximum(rows + gained(name), LEAST * rows))
+        natural = DirichletCoordinates(jnp.maximum(rows + each, LEAST * rows))
         moved[name] = dataclasses.replace(moved[name], natural=natural)
-    return {"weights": weights, **moved}
+    return moved
 
 
-class CountedRows(NamedTuple):
-    """What the weights are fitted to: the counts of free rows over intents, and where q holds the others."""
-
-    counts: Array  # (row, intent): of the initial row, then of every pair and intent; 0 where q holds the row
-    logs: Array | None = None  # (held row, intent + 1): expected logs
-    taken: Array | None = None  # (held row,): False for rows without data
-
-
-def counted_rows(model: Any, blocks: Blocks, initial: Array, transition: Array) -> CountedRows:
-    """Rows with data, by their counts (intent + 1,) and (row, intent, intent + 1) beyond the prior."""
-    rows, size = model.rows_carried(), model.truncation + 1
-    last = len(rows.pairs) * model.truncation
-    never = jnp.repeat(rows.never[: len(rows.pairs)], model.truncation)
-    counts = jnp.where(never[:, None], 0, transition.reshape(-1, size)[:last, :-1])
-    if rows.pair_bounds is None:
-        return CountedRows(jnp.concatenate([initial[None, :-1], counts]))
-    bounded = rows.pair_bounds.rows
-    counts = counts.at[jnp.where(bounded < last, bounded, last)].set(0, mode="drop")
-    held = Dirichlet(DirichletCoordinates(blocks["transition"].held)).expected_statistics()
-    return CountedRows(jnp.concatenate([initial[None, :-1], counts]), held.concentration, bounded < last)
-
-
-def _moved_weights(model: Any, blocks: Blocks, initial: Array, transition: Array) -> StickWeights:
-    """The weights after their step: free rows are profiled out, or, in a coordinate step, held."""
-    rows, size, weights = model.rows_carried(), model.truncation + 1, blocks["weights"]
+def _moved_points(model: Any, blocks: Blocks, counts: dict[str, Array]) -> Blocks:
+    """Weights and stickiness after their steps: free rows are profiled out, or, in a coordinate step, held."""
+    weights, learned = blocks["weights"], blocks.get("stickiness")
+    kappa = stickiness_of(model, learned and learned.natural)
     if model.beta_step == "coordinate":
-        names = ("initial", "transition")
-        held = expected_statistics(_with_data(model, {name: blocks[name] for name in names}))
-        logs = jnp.concatenate([held[name].concentration.reshape(-1, size) for name in names])
-        never = jnp.repeat(rows.never[: len(rows.pairs)], model.truncation)
-        return fit_to_rows(weights, model.alpha, logs, jnp.append(True, ~never))
-    return fit_to_counts(weights, model.alpha, *counted_rows(model, blocks, initial, transition))
+        rows = held_rows(model, _with_data(model, blocks))
+        own = None if kappa is None else rows.held_own
+        weights = fit_to_rows(weights, model.alpha, rows.logs, rows.taken, kappa, own)
+    else:
+        rows = counted_rows(model, blocks, counts)
+        weights = fit_to_counts(weights, model.alpha, *rows[:3], kappa, rows.own, rows.held_own)
+    if learned is None:
+        return {"weights": weights}
+    return {"weights": weights, "stickiness": fit_stickiness(learned, model.alpha, weights.natural, rows)}
 
 
 def widened(model: Any, earlier: Any, blocks: Blocks) -> Blocks:
@@ -170,18 +177,18 @@ def widened(model: Any, earlier: Any, blocks: Blocks) -> Blocks:
             f"init has {count} intents, not {model.truncation}, and constraints bound the means of rows: give a "
             "result of the same truncation, or another init"
         )
-    weights = blocks["weights"]
+    weights, learned = blocks["weights"], blocks.get("stickiness")
     unused = jnp.full(more, SMALLEST_WEIGHT, weights.natural.dtype)
     natural = jnp.insert(weights.natural.at[-1].add(-jnp.sum(unused)), np.full(more, count), unused)
-    before = prior_given(earlier, weights)
-    after = prior_given(model, dataclasses.replace(weights, natural=natural))
-    moved = {"weights": after["weights"]}
+    before = prior_given(earlier, weights, learned)
+    after = prior_given(model, dataclasses.replace(weights, natural=natural), learned)
+    moved = {**blocks, "weights": after["weights"]}
     for name, axes in model.label_axes().items():
         counts = blocks[name].natural.concentration - before[name].natural.concentration
         for axis in axes:
             counts = jnp.insert(counts, np.full(more, count), 0, axis=axis)
-        natural = DirichletCoordinates(after[name].natural.concentration + counts)
-        moved[name] = dataclasses.replace(after[name], natural=natural)
+        rows_after = DirichletCoordinates(after[name].natural.concentration + counts)
+        moved[name] = dataclasses.replace(after[name], natural=rows_after)
     return moved
 
 
@@ -189,15 +196,26 @@ def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
     """Rows over intents (row, intent + 1, intent + 1), policies (intent + 1, state, action), and row numbers.
 
     Rows that the model does not carry, and the intent beyond the truncation, are at their prior means; this intent,
-    too, never changes where none may, and takes no action that all are forbidden. The last table,
-    (state, action + 1), has the row of each state and action; its last column is for missing actions.
+    too, never changes where none may, and takes no action that all are forbidden. Pooled rows are mixtures of the
+    shared row and their own. The last table, (state, action + 1), has the row of each state and action; its last column
+    is for missing actions.
     """
     rows, count = model.rows_carried(), model.truncation
-    weights = parameters["weights"]
+    weights, transition = parameters["weights"], jnp.asarray(parameters["transition"])
+    kappa = stickiness_of(model, parameters.get("stickiness"))
+    prior = jnp.broadcast_to(weights, (count + 1, count + 1))
+    if kappa is not None:
+        prior = (model.alpha * prior + kappa * jnp.eye(count + 1)) / (model.alpha + kappa)
+    away = prior[:-1]
+    if model.pool is not None:
+        shared, share = (jnp.asarray(parameters[name]) for name in ("shared", "share"))
+        mean = model.pool_prior / jnp.sum(model.pool_prior)
+        away = mean[0] * shared + mean[1] * away
+        transition = share[:, :1, None] * shared + share[:, 1:, None] * transition
     # Two rows follow the carried ones: never switch (-2 from the end), and the prior's (-1).
-    table = jnp.broadcast_to(weights, (rows.num_rows + 2, count + 1, count + 1))
-    table = table.at[:-2, :-1].set(jnp.asarray(parameters["transition"])).at[-2].set(jnp.eye(count + 1))
-    stays = jnp.where(rows.never[:, None], jnp.eye(count + 1)[-1], weights)
+    table = jnp.broadcast_to(prior, (rows.num_rows + 2, count + 1, count + 1))
+    table = table.at[:-2, :-1].set(transition).at[-2].set(jnp.eye(count + 1)).at[-1, :-1].set(away)
+    stays = jnp.where(rows.never[:, None], jnp.eye(count + 1)[-1], prior[-1])
     table = table.at[:-2, -1].set(stays)
     rho = jnp.broadcast_to(model.rho, (model.num_states, model.num_actions))
     policy = jnp.broadcast_to(rho / jnp.sum(rho, axis=-1, keepdims=True), (count + 1, *rho.shape))
@@ -210,13 +228,15 @@ def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
 
 def drawn_parameters(model: Any, key: Array) -> dict[str, Array]:
     """Parameters by site, sampled from the prior; rows with bounds around a mean within them."""
-    key_sticks, *keys = jax.random.split(key, 4)
-    start = start_weights(model)
-    weights = start.natural
+    names = ("sticks", "initial", "transition", "policy", "stickiness", "shared", "share")
+    keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
+    start, prior = start_weights(model), model.stickiness
+    weights, learned = start.natural, None
     if model.beta_prior != "fixed":
-        sticks = jax.random.beta(key_sticks, 1.0, model.gamma, (model.truncation,))
+        sticks = jax.random.beta(keys["sticks"], 1.0, model.gamma, (model.truncation,))
         weights = weights_of_sticks(sticks)
-    blocks = prior_given(model, dataclasses.replace(start, natural=weights))
-    parts = {name: block for name, block in blocks.items() if name != "weights"}
-    drawn = {name: block.sample(one) for one, (name, block) in zip(keys, parts.items(), strict=True)}
-    return {"weights": weights, **drawn}
+    if isinstance(prior, StickinessPrior):
+        kappa = jax.random.gamma(keys["stickiness"], prior.shape) / prior.rate
+        learned = dataclasses.replace(Stickiness.at_start(prior), natural=kappa)
+    blocks = prior_given(model, dataclasses.replace(start, natural=weights), learned)
+    return {name: block.sample(keys.get(name)) for name, block in blocks.items()}

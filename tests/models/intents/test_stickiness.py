@@ -1,0 +1,228 @@
+"""Sticky and pooled rows: bounds against enumeration of paths, steps against objectives written apart from the code."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import gammaln, logsumexp
+
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.exponential_family import expected_statistics
+from ethogram.models.intents import AgentMarkov, IntentConstraints, StickinessPrior
+from ethogram.models.intents.row_counts import CountedRows
+from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts
+from ethogram.models.intents.stickiness import Stickiness, fit_stickiness
+from ethogram.models.intents.updates import agent_tables
+
+S, A, K, ALPHA, GAMMA = 2, 2, 2, 3.0, 2.5
+STATES, ACTIONS = [0, 1, 1, 0, 1, 0, 0], [0, 1, 1, 1, 0, 0, 1]
+STAY = [1, -1, 0, 1, -1, 1]
+DATA = Trajectories.from_list(states=[STATES], actions=[ACTIONS])._replace(
+    stay=np.array([[*STAY, -1]], np.int32)
+)
+
+
+def log_beta(rows):
+    return gammaln(rows).sum(-1) - gammaln(rows.sum(-1))
+
+
+def exact_evidence(weights, kappa, shares=None, accuracy=None):
+    """Paths, and gates where rows are pooled, enumerated; all rows integrated, as Dirichlet-multinomials."""
+    logs, prior = [], ALPHA * weights
+    sticky = prior + kappa * np.eye(K, K + 1)
+    gates = [(1,)] if shares is None else [(0, 1)]
+    for path in itertools.product(range(K), repeat=len(STATES)):
+        said = 0.0
+        for t, label in enumerate(STAY if accuracy else []):
+            right = (path[t] == path[t + 1]) == (label == 1)
+            said += np.log(accuracy if right else 1 - accuracy) if label >= 0 else 0
+        policy = np.zeros((K, S, A))
+        np.add.at(policy, (list(path), STATES, ACTIONS), 1)
+        said += (log_beta(1 + policy) - log_beta(np.ones(A))).sum() + np.log(weights[path[0]])
+        for gate in itertools.product(*gates * (len(STATES) - 1)):
+            own, shared, share = np.zeros((S, A, K, K + 1)), np.zeros((K, K + 1)), np.zeros((S, A, 2))
+            for t, z in enumerate(gate):
+                place = STATES[t], ACTIONS[t]
+                (own[place] if z else shared)[path[t], path[t + 1]] += 1
+                share[place][z] += 1
+            value = said + sum((log_beta(sticky + n) - log_beta(sticky)).sum() for n in (own, shared))
+            value += 0 if shares is None else (log_beta(shares + share) - log_beta(shares)).sum()
+            logs.append(value)
+    return logsumexp(logs)
+
+
+@jax.jit
+def ascended(model, blocks, batch):
+    """Blocks after 40 sweeps, and the bound before each of them."""
+
+    def sweep(blocks, _):
+        def value(expected):
+            return model.log_normalizer(expected, batch)
+
+        local, statistics = jax.value_and_grad(value)(expected_statistics(blocks))
+        return model.update(blocks, None, statistics, 1.0, 1.0), local - model.divergence(blocks)
+
+    return jax.lax.scan(sweep, blocks, length=40)
+
+
+def started(model):
+    """The prior, with counts that differ by intent, as the start of a fit gives them."""
+    statistics = model.start_statistics(np.random.default_rng(0), "sticky", [model.arrange(DATA)])
+    prior, statistics = model.prior(), jax.tree.map(jnp.asarray, statistics)
+    return {name: block.step(prior[name], statistics[name], 1.0, 1.0) for name, block in prior.items()}
+
+
+def test_the_bound_is_below_the_evidence_and_never_falls():
+    model = AgentMarkov(S, A, K, beta_prior="fixed", stickiness=4.0, pool="shared", stay_accuracy=0.9).bind(
+        DATA
+    )
+    _, bounds = ascended(model, started(model), model.arrange(DATA))
+    exact = exact_evidence(np.full(K + 1, 1 / 3), 4.0, np.asarray(model.pool_prior), 0.9)
+    assert exact - 4 < bounds[-1] < exact
+    assert np.diff(bounds).min() > -1e-9
+
+
+def test_the_bound_never_falls_when_weights_and_stickiness_move():
+    model = AgentMarkov(S, A, K, gamma=GAMMA, stickiness="learn", stay_accuracy=0.9).bind(DATA)
+    blocks, bounds = ascended(model, started(model), model.arrange(DATA))
+    assert np.diff(bounds).min() > -1e-9
+    assert 0 < blocks["stickiness"].natural < 20
+    exact = exact_evidence(
+        np.asarray(blocks["weights"].natural), float(blocks["stickiness"].natural), None, 0.9
+    )
+    exact += blocks["weights"].log_density() + blocks["stickiness"].log_density()
+    assert exact - 4 < bounds[-1] < exact
+
+
+def test_the_local_step_is_enumeration_over_paths_and_gates():
+    """One more sum over gates at every step: the expected potentials are those of a chain with gates."""
+    model = AgentMarkov(S, A, K, pool="shared", stickiness=4.0).bind(DATA)
+    expected = expected_statistics(started(model))
+    value, counts = jax.jit(jax.value_and_grad(lambda e: model.log_normalizer(e, model.arrange(DATA))))(
+        expected
+    )
+    logs = {name: np.asarray(x.concentration) for name, x in expected.items() if x}
+    rows, total, shared_counts = model.visited, [], []
+    for path in itertools.product(range(K), repeat=len(STATES)):
+        start = logs["initial"][path[0]]
+        start += sum(logs["policy"][path[t], STATES[t], a] for t, a in enumerate(ACTIONS))
+        for gate in itertools.product((0, 1), repeat=len(STATES) - 1):
+            weight = start
+            for t, z in enumerate(gate):
+                row = rows.row_of[STATES[t], ACTIONS[t]]
+                table = logs["transition"][row] if z else logs["shared"]
+                weight = weight + table[path[t], path[t + 1]] + logs["share"][row][z]
+            total.append(weight)
+            shared_counts.append(gate.count(0))
+    np.testing.assert_allclose(value, logsumexp(total), rtol=1e-12)
+    mean = np.exp(np.array(total) - value) @ np.array(shared_counts)
+    np.testing.assert_allclose(counts["shared"].concentration.sum(), mean, rtol=1e-10)
+    np.testing.assert_allclose(counts["share"].concentration[:, 0].sum(), mean, rtol=1e-10)
+
+
+def row_set(seed=0, count=30):
+    """Counted rows of three intents, among them some that q holds."""
+    random = np.random.default_rng(seed)
+    intents = np.concatenate([[-1], np.tile(np.arange(3), count // 3)])
+    own = intents[:, None] == np.arange(4)
+    counts = random.gamma(0.5, 6, size=(len(own), 3)) + 9 * own[:, :3]
+    logs = np.log(random.dirichlet(np.ones(4), size=6))
+    held_own = np.tile(np.arange(3), 2)[:, None] == np.arange(4)
+    return CountedRows(*map(jnp.asarray, (counts, logs, np.arange(6) < 4, own, held_own)))
+
+
+def objective(weights, kappa, rows, shape=1.0, rate=0.05):
+    """Free rows integrated, held rows by their expected logs; densities relative to their largest values."""
+    rows = CountedRows(*map(np.asarray, rows))
+    prior, held = ALPHA * weights + kappa * rows.own, (ALPHA * weights + kappa * rows.held_own)[rows.taken]
+    value = (log_beta(prior + np.pad(rows.counts, ((0, 0), (0, 1)))) - log_beta(prior)).sum()
+    value += (held * rows.logs[rows.taken]).sum() - log_beta(held).sum()
+    value += (GAMMA - 1) * np.log(weights[-1])
+    mode = (shape - 1) / rate
+    return value + (shape - 1) * (np.log(kappa / mode) if mode else 0) - rate * (kappa - mode)
+
+
+def test_the_weight_step_has_the_stickiness_in_its_argument():
+    """Many steps end where the objective falls in every direction; without stickiness they would not."""
+    rows, kappa = row_set(), 20.0
+    step = jax.jit(lambda w: fit_to_counts(w, ALPHA, *rows[:3], kappa, rows.own, rows.held_own))
+    moved = StickWeights(jnp.full(4, 0.25), jnp.asarray(GAMMA), "stick")
+    for _ in range(30):
+        moved = step(moved)
+    best = np.asarray(moved.natural)
+    top = objective(best, kappa, rows)
+    for direction in np.random.default_rng(1).normal(size=(20, 4)):
+        away = best * np.exp(1e-3 * direction)
+        change = (objective(away / away.sum(), kappa, rows) - top) / 1e-3
+        assert -1 < change < 1e-3
+
+
+@pytest.mark.parametrize("shape", [1.0, 3.0])
+def test_the_stickiness_step_finds_the_maximum(shape):
+    rows, weights = row_set(), np.array([0.5, 0.2, 0.2, 0.1])
+    grid = np.exp(np.linspace(np.log(0.01), np.log(300), 4000))
+    best = grid[np.argmax([objective(weights, kappa, rows, shape) for kappa in grid])]
+    step = jax.jit(fit_stickiness)
+    for start in (0.1, 20.0, 200.0):
+        block, last = Stickiness(jnp.asarray(start), jnp.asarray(shape), jnp.asarray(0.05)), -np.inf
+        for _ in range(6):
+            value = objective(weights, float(block.natural), rows, shape)
+            assert value >= last - 1e-9
+            block, last = step(block, ALPHA, jnp.asarray(weights), rows), value
+        np.testing.assert_allclose(block.natural, best, rtol=5e-3)
+
+
+def test_zero_is_no_stickiness():
+    """The same leaves and structure: the same programs, and the same numbers."""
+    plain, zero = (AgentMarkov(S, A, K, stickiness=x) for x in (None, 0))
+    assert jax.tree.structure(plain) == jax.tree.structure(zero)
+
+
+def test_predictions_stay_as_the_prior_does():
+    """Rows without data, and the intent beyond the truncation, at their prior means; sums of one."""
+    kappa = 4.0
+    model = AgentMarkov(3, A, K, stickiness="learn", pool="shared").bind(DATA)
+    random = np.random.default_rng(0)
+    parameters = {
+        name: random.dirichlet(
+            np.ones(block.natural.concentration.shape[-1]), block.natural.concentration.shape[:-1]
+        )
+        for name, block in model.prior().items()
+        if name not in ("weights", "stickiness")
+    }
+    weights = np.array([0.5, 0.3, 0.2])
+    table, _, row_of = agent_tables(model, parameters | {"weights": weights, "stickiness": kappa})
+    np.testing.assert_allclose(np.asarray(table).sum(-1), 1, atol=1e-12)
+    mean = (ALPHA * weights + kappa * np.eye(3)) / (ALPHA + kappa)
+    mixed = (np.asarray(parameters["shared"]) + 0.1 * mean[:2]) / 1.1
+    np.testing.assert_allclose(table[row_of[2, 0]], [*mixed, mean[2]], rtol=1e-12)
+    visited = row_of[0, 0]
+    share, own = parameters["share"][visited], parameters["transition"][visited]
+    np.testing.assert_allclose(
+        table[visited, :-1], share[0] * parameters["shared"] + share[1] * own, rtol=1e-12
+    )
+
+
+BAD = {
+    "negative": ({"stickiness": -1.0}, "stickiness must be a scalar >= 0"),
+    "word": ({"stickiness": "lots"}, "stickiness"),
+    "pool": ({"pool": "all"}, "pool must be"),
+    "prior": ({"pool": "shared", "pool_prior": [1.0, 0.0]}, "pool_prior must be two numbers above 0"),
+    "alone": ({"pool_prior": [1.0, 1.0]}, "pool is None"),
+    "bounds": (
+        {"pool": "shared", "constraints": IntentConstraints.never_switch([0])},
+        "leave one of the two out",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        AgentMarkov(S, A, K, **arguments)
+    with pytest.raises(ValueError, match="shape is below 1"):
+        StickinessPrior(shape=0.5)
