@@ -11,10 +11,14 @@ __all__ = ["ADDED_LATER", "find_class", "find_distribution", "tag_of"]
 
 PACKAGE = "ethogram"
 
-ADDED_LATER = {"FitState": ("carried",), "AgentMarkov": ("weights", "stickiness", "pool", "pool_prior")}
+ADDED_LATER = {
+    "FitState": ("carried", "search"),
+    "AgentMarkov": ("weights", "stickiness", "pool", "pool_prior"),
+}
 """Fields, with defaults, that older files lack, by the name of their class."""
 
 HOMES = {
+    "ethogram.inference.conjugate.move_rounds": ("MoveSearch",),
     "ethogram.inference.conjugate.posterior": ("ConjugatePosterior", "ConjugateResult"),
     "ethogram.inference.conjugate.run": ("FitState",),
     "ethogram.inference.imitation.rounds": ("ImitationState",),

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Int
 
+from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.data import trajectories
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
@@ -100,12 +101,15 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
     ----------
     start_kinds : starts that ``init="mixed"`` takes in turn. A model that defines `start_statistics` declares the
         kinds that it knows; ``"prior"``, a local step at parameters drawn from the prior, needs no hook.
+    moves_keep_number : whether states that no step uses cost the bound something, as where their number is fixed: a
+        search then moves a state from where it is merged away to where another is split, and is off unless asked for.
     settle_every : coordinate ascent compares the ELBOs of iterations 0, `settle_every`, ... with those before, to see
         whether it has converged. More than 1 where the local step is better in some iterations than in others.
     """
 
     start_kinds: ClassVar[tuple[str, ...]] = ("prior",)
     settle_every: ClassVar[int] = 1
+    moves_keep_number: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raise TypeError for a near miss of a hook, and for starts that no kind names."""
@@ -204,3 +208,25 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
     ) -> dict[str, ConjugateBlock]:
         """Blocks after one global step. Default: a natural-gradient step of every block."""
         return natural_step(blocks, prior, statistics, scale, step_size)
+
+    def label_axes(self) -> Mapping[str, tuple[int, ...]]:
+        """Axes, by block, of the statistics (every array of them) that the states label, for merges and splits.
+
+        An axis may have entries beyond the states at its end. Default: none, and ``ConjugateSVI`` makes no moves.
+        """
+        return {}
+
+    def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
+        """Blocks of a bound model `earlier` with fewer states, with states that no step uses added at the end.
+
+        Default: the blocks as they are, which only a model of as many states can continue from.
+        """
+        return blocks
+
+    def chain_of_steps(self, expected: dict[str, Any], batch: Any) -> PathPotentials:
+        """Expected log potentials of every step of a batch; needed with `label_axes` only.
+
+        A merge or a split divides the steps of a posterior path anew: their statistics are the gradient of the expected
+        potentials.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method chain_of_steps")

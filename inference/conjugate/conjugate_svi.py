@@ -77,6 +77,7 @@ class ConjugateSVI:
         restarts: int = 8,
         init: Any = "mixed",
         tol: float | int = 1e-6,
+        moves: bool | str = "auto",
         evaluate_every: int | None = None,
         progress_bar: bool = True,
         checkpoint: str | os.PathLike | None = None,
@@ -95,9 +96,13 @@ class ConjugateSVI:
         restarts : number of starts, vectorised in one compiled program.
         init : ``"mixed"`` cycles through the model's ``start_kinds`` (of a RoleHMM ``"kmeans++"``, ``"sticky"`` and
             ``"segments"``); or one of them, or ``"prior"``, for all; or an earlier result, to continue from its
-            posterior (one restart).
+            posterior (one restart), which may have fewer intents.
         tol : a restart has converged once the relative change of its ELBO between two evaluations (of coordinate
             ascent: two iterations) is at most `tol`; coordinate ascent then stops updating it. 0 switches this off.
+        moves : whether coordinate ascent tries merges, deletions and splits of states once restarts have settled; a
+            move is kept where it raises the ELBO, and its iterations count as steps. ``"auto"``: where the number of
+            states that are used is learned (`AgentMarkov`). True for a `RoleHMM` moves roles without changing their
+            number.
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
         checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
             arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it.
@@ -115,11 +120,13 @@ class ConjugateSVI:
             require_integer(name, count, 1)
         if not tol >= 0:
             raise ValueError(f"tol must be at least 0, not {tol}")
+        if not isinstance(moves, bool) and moves != "auto":
+            raise ValueError(f'moves must be True, False or "auto", not {moves!r}')
         self.model.check(data)
         key_start, key_plan, key_next = jax.random.split(key, 3)
         continues = isinstance(init, ConjugateResult)
         model = self.model.with_prior_of(init.posterior.model) if continues else self.model
-        run = Run(model.bind(data), data, key_plan, batch_size, step_size, evaluate_every, tol)
+        run = Run(model.bind(data), data, key_plan, batch_size, step_size, evaluate_every, tol, moves)
         first = init.step if continues else 0
         step_size_at(run.step_size, np.unique([first, first + num_steps - 1]))
         state, save = None, lambda state: None

@@ -15,6 +15,16 @@ from jax import Array
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
 from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
+from ethogram.inference.conjugate.move_rounds import (
+    SWEEPS,
+    MoveSearch,
+    after_round,
+    check_search,
+    first_search,
+    judge,
+    propose,
+)
+from ethogram.inference.conjugate.moves import num_labels
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, check_blocks
 from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
@@ -59,6 +69,7 @@ class FitState(NamedTuple):
     evaluated: list[int]  # steps at which `traces` were taken
     traces: list[np.ndarray]  # ELBOs (restart,) at each of them
     carried: Any = ()  # what local steps hand on, by batch, of every restart
+    search: Any = None  # where the search by moves stands; None without moves
 
 
 class Run:
@@ -73,6 +84,7 @@ class Run:
         step_size: Any,
         evaluate_every: int | None,
         tol: float | int,
+        moves: bool | str = False,
     ):
         self.order, data = group_order(data), in_group_order(data)
         self.model, self.data, self.batch_size, self.tol = model, data, batch_size, float(tol)
@@ -95,7 +107,9 @@ class Run:
         epoch = 1 if batch_size is None else -(-num_groups // batch_size)
         self.evaluate_every = epoch if evaluate_every is None else evaluate_every
         self.entropy = np.asarray(jax.random.key_data(key_plan)).ravel().tolist()
+        self.key_moves = jax.random.fold_in(key_plan, 1)
         self.prior = model.prior()
+        self.moves = self._takes_moves(moves)
         stripped = data._replace(times=None, metadata=PLAIN)
         # Small data keep their shape: fits of data that are laid out alike share one compilation.
         buckets = [stripped.trim()] if small else stripped.buckets(max_waste, by="group")
@@ -106,6 +120,21 @@ class Run:
             self.everything = self._padded(self._arranged(stripped.trim()), spare=1)
             if len(self.layout.widths) == 1:  # the padded length, whatever the length of the data
                 self.layout = self.layout._replace(widths=(num_steps_of(self.everything),))
+
+    def _takes_moves(self, moves: bool | str) -> bool:
+        """Whether the fit searches by moves; ``"auto"``: where the number of states that are used is learned."""
+        possible = self.ascent and bool(self.model.label_axes())
+        if moves is True and not possible:
+            raise ValueError(
+                "moves=True needs coordinate ascent (all data, step_size None or 1) of a model with label_axes: "
+                'AgentMarkov, or RoleHMM with exclusive=None; give moves="auto"'
+            )
+        return possible and (moves is True or (moves == "auto" and not self.model.moves_keep_number))
+
+    def _first_search(self, step: int, restarts: int) -> MoveSearch | None:
+        if not self.moves:
+            return None
+        return first_search(step, restarts, num_labels(self.model, self.prior), self.model.moves_keep_number)
 
     def _arranged(self, data):
         """Arranged data in the precision of the blocks."""
@@ -128,6 +157,7 @@ class Run:
     def signature(self, key: Array, restarts: int, init: Any, tol: float | int) -> str:
         """Digest of model, data, key and settings, by which a checkpoint knows its run."""
         settings = [self.batch_size, self.ascent, restarts, self.evaluate_every, tol]
+        settings += ["moves"] if self.moves else []
         origin = init.posterior.blocks if isinstance(init, ConjugateResult) else init
         data = self.data._replace(times=None, metadata=PLAIN)
         return storage.fingerprint(self.model, jax.random.key_data(key), data, settings, origin)
@@ -190,6 +220,7 @@ class Run:
                     raise ValueError(
                         f"{name} is {array.dtype} of shape {array.shape}, expected shape {shape}"
                     )
+            check_search(state.search, self._first_search(0, restarts))
             if np.isnan(content["step_sizes"]).any():
                 raise ValueError("step_sizes has NaN, expected numbers")
             possible = np.asarray(state.latest) > -np.inf  # blocks of an impossible start may be anything
@@ -205,7 +236,8 @@ class Run:
         """State before the first step."""
         if isinstance(init, ConjugateResult):
             self.model.check_continues(init.posterior.model)
-            blocks, restarts, step = continued_blocks(init.posterior.blocks, self.prior), 1, init.step
+            blocks = self.model.widened(init.posterior.model, init.posterior.blocks)
+            blocks, restarts, step = continued_blocks(blocks, self.prior), 1, init.step
         else:
             blocks, step = (
                 start_blocks(key, self.model, self.prior, self.arranged, restarts, init, self.buckets),
@@ -214,7 +246,8 @@ class Run:
         nowhere = np.full(restarts, -np.inf, float_type(blocks))
         carried = [self.model.carried(batch) for batch in self.buckets]
         carried = jax.tree.map(lambda x: jnp.broadcast_to(x, (restarts, *x.shape)), carried)
-        return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [], carried)
+        search = self._first_search(step, restarts)
+        return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [], carried, search)
 
     def advance(
         self,
@@ -230,41 +263,80 @@ class Run:
         stop = state.first_step + num_steps
         saved = state.step
         done = state.step - state.first_step
+        waiting = None  # a state from which a longer run makes a round of moves, where this one ends
         try:
             with tqdm(total=num_steps, initial=done, disable=not progress_bar, desc="fit") as bar:
-                while state.step < stop and (not self.ascent or state.active.any()):
+                while state.step < stop:
                     before = state.step
-                    until = min(stop, (state.step // save_every + 1) * save_every)
-                    state = self._ascend(state, until) if self.ascent else self._stochastic(state, until)
-                    if state.step - saved >= save_every:
+                    due = self._moves_are_due(state)
+                    if due and before + SWEEPS <= stop:
+                        state = self._move(state)
+                    elif self.ascent and not state.active.any():
+                        break
+                    else:
+                        waiting = state if due and waiting is None else waiting
+                        until = min(stop, (state.step // save_every + 1) * save_every)
+                        state = self._ascend(state, until) if self.ascent else self._stochastic(state, until)
+                    if waiting is None and state.step // save_every > saved // save_every:
                         save(state)
                         saved = state.step
                     bar.set_postfix_str(f"ELBO {np.max(state.traces[-1]):.1f}", refresh=False)
                     bar.update(state.step - before)
         except KeyboardInterrupt:
-            save(state)
+            save(state if waiting is None else waiting)
             raise
         # Saved before the last evaluation, which is off the schedule: a longer run continues from here.
-        save(state)
+        save(state if waiting is None else waiting)
         return self._evaluate(state)
+
+    def _moves_are_due(self, state: FitState) -> bool:
+        """Whether a round of moves is next: asked at steps that do not depend on where checkpoints are written."""
+        search: MoveSearch | None = state.search
+        if search is None or not search.is_due(state.active):
+            return False
+        return not state.active.any() or (state.step - search.since) % BLOCK == 0
+
+    def _move(self, state: FitState) -> FitState:
+        """State after one round of moves."""
+        search = state.search._replace(ready=state.search.ready_after(state.active))
+        fixed = self.model, self.prior, self.buckets, self.key_moves
+        search, moves = propose(*fixed, state.blocks, state.latest, search)
+        if not moves.chosen.any():
+            return state._replace(search=search)
+
+        def sweep(blocks, active, latest, done):
+            return self._iterate(
+                state._replace(blocks=blocks, step=state.step + done, latest=latest), active, BLOCK
+            )
+
+        kept, blocks, active, latest, trace = judge(sweep, moves, state.blocks, state.active, state.latest)
+        with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
+            gained = latest - state.latest > SWEEPS * self.tol * np.abs(latest)
+        state = self._with_trace(state, trace)
+        search = after_round(search, moves, kept, gained, state.step, self.model.moves_keep_number)
+        return state._replace(blocks=blocks, active=active, latest=latest, search=search)
+
+    def _with_trace(self, state: FitState, trace: np.ndarray) -> FitState:
+        """State after the iterations before which the ELBOs were `trace` (iteration, restart)."""
+        steps = range(state.step, state.step + len(trace))
+        kept = [i for i, step in enumerate(steps) if (step - state.first_step) % self.evaluate_every == 0]
+        return state._replace(
+            step=state.step + len(trace),
+            evaluated=state.evaluated + [steps[i] for i in kept],
+            traces=state.traces + [trace[i] for i in kept],
+        )
 
     def _ascend(self, state: FitState, until: int) -> FitState:
         limit = min(until - state.step, BLOCK)
+        if state.search is not None:  # ends where moves may be due
+            limit = min(limit, BLOCK - (state.step - state.search.since) % BLOCK)
         blocks, carried, active, latest, trace, done = self._iterate(state, state.active, limit)
         done = int(done)
         trace = np.asarray(trace)[:done]
         if not state.evaluated:
             self._refuse_impossible(trace[0], state.blocks)
-        steps = range(state.step, state.step + done)
-        kept = [i for i, step in enumerate(steps) if (step - state.first_step) % self.evaluate_every == 0]
-        return state._replace(
-            blocks=blocks,
-            carried=carried,
-            step=state.step + done,
-            active=np.asarray(active),
-            latest=np.asarray(latest),
-            evaluated=state.evaluated + [steps[i] for i in kept],
-            traces=state.traces + [trace[i] for i in kept],
+        return self._with_trace(state, trace)._replace(
+            blocks=blocks, carried=carried, active=np.asarray(active), latest=np.asarray(latest)
         )
 
     def _iterate(self, state: FitState, active: Any, limit: int) -> tuple[Any, ...]:

@@ -33,6 +33,7 @@ from jaxtyping import Float, Int
 
 from ethogram.models.arguments import is_concrete, read_reals, require, require_integer, require_one_of
 from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
+from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import trajectories
 from ethogram.models.data.metadata import Metadata
@@ -46,6 +47,7 @@ from ethogram.models.intents.constraints import check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
 from ethogram.models.intents.known_weights import check_weights
 from ethogram.models.intents.peers import peers_of
+from ethogram.models.intents.path_potentials import intent_potentials
 from ethogram.models.intents.pooled_rows import mixed_rows, read_pool
 from ethogram.models.intents.row_sites import sample_rows
 from ethogram.models.intents.rows import Visited, arranged, carried_rows, check_visited, refuse_changes
@@ -135,6 +137,7 @@ class AgentMarkov(ConjugateModel):
     observed_site: ClassVar[str] = "actions"
     label_dims: ClassVar[tuple[str, ...]] = ("intent", "next_intent")
     start_kinds: ClassVar[tuple[str, ...]] = ("sticky", "segments", "prior")
+    moves_keep_number: ClassVar[bool] = False
 
     def __post_init__(self):
         for name in ("num_states", "num_actions", "truncation"):
@@ -255,16 +258,40 @@ class AgentMarkov(ConjugateModel):
         """
         if isinstance(batch, Trajectories):
             batch = self.arrange(batch)
+        return conjugate_log_normalizer(_Policy(), self._chain(expected), batch)
+
+    def _chain(self, expected: dict[str, Any]) -> dict[str, Any]:
+        """Expected log potentials within the truncation, with a transition row for every kind of step."""
         rows, count = self.rows_carried(), self.truncation
         table = mixed_rows(expected)[rows.row_pair, :, :count]
         if self.stay_accuracy is not None:
             table = table + log_stay_evidence(self.stay_accuracy, count)[rows.row_stay]
-        chain = {
+        return {
             "initial": DirichletCoordinates(expected["initial"].concentration[:count]),
             "transition": DirichletCoordinates(table),
             "policy": expected["policy"],
         }
-        return conjugate_log_normalizer(_Policy(), chain, batch)
+
+    def label_axes(self) -> dict[str, tuple[int, ...]]:
+        """Axes of the statistics that intents label; rows over intents have one more entry.
+
+        With pooled rows the entropy of the choice between shared and own row is not in the bounds of merges and splits;
+        iterations judge them.
+        """
+        shared = {} if self.pool is None else {"shared": (0, 1)}
+        return {"initial": (0,), "transition": (1, 2), **shared, "policy": (0,)}
+
+    def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
+        """Blocks of a bound model with a smaller truncation, with unused intents added: the ELBO stays."""
+        return updates.widened(self, earlier, blocks)
+
+    def chain_of_steps(self, expected: dict[str, Any], batch: ChainData) -> PathPotentials:
+        """Expected log potentials of every step of a batch."""
+        log_stay = None
+        if self.stay_accuracy is not None:
+            log_stay = log_stay_evidence(self.stay_accuracy, 2)[:, 0]
+            log_stay = (log_stay[:, 0] - log_stay[:, 1])[self.rows_carried().row_stay]
+        return intent_potentials(self._chain(expected), log_stay, batch)
 
     def arrange(self, data: Trajectories) -> ChainData:
         """Data for :meth:`log_normalizer`; states and rows are renumbered as the model carries them."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from ethogram.models.families.constrained_dirichlet import ConstrainedDirichlet
@@ -21,7 +22,13 @@ from ethogram.models.families.exponential_family import (
 )
 from ethogram.models.intents.row_counts import counted_rows, held_rows
 from ethogram.models.intents.rows import RowBounds
-from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts, fit_to_rows, weights_of_sticks
+from ethogram.models.intents.stick_weights import (
+    SMALLEST_WEIGHT,
+    StickWeights,
+    fit_to_counts,
+    fit_to_rows,
+    weights_of_sticks,
+)
 from ethogram.models.intents.stickiness import Stickiness, StickinessPrior, fit_stickiness
 
 __all__ = [
@@ -32,6 +39,7 @@ __all__ = [
     "start_weights",
     "stickiness_of",
     "update",
+    "widened",
 ]
 
 Blocks = dict[str, Any]
@@ -155,6 +163,35 @@ def _moved_points(model: Any, blocks: Blocks, counts: dict[str, Array]) -> Block
     if learned is None:
         return {"weights": weights}
     return {"weights": weights, "stickiness": fit_stickiness(learned, model.alpha, weights.natural, rows)}
+
+
+def widened(model: Any, earlier: Any, blocks: Blocks) -> Blocks:
+    """Blocks of the model `earlier`, whose truncation is smaller, with intents that no step uses.
+
+    Raises ValueError where rows have bounds on their means.
+    """
+    count, more = earlier.truncation, model.truncation - earlier.truncation
+    if more <= 0:
+        return blocks
+    rows = model.rows_carried()
+    if rows.pair_bounds is not None or rows.policy_bounds is not None:
+        raise ValueError(
+            f"init has {count} intents, not {model.truncation}, and constraints bound the means of rows: give a "
+            "result of the same truncation, or another init"
+        )
+    weights, learned = blocks["weights"], blocks.get("stickiness")
+    unused = jnp.full(more, SMALLEST_WEIGHT, weights.natural.dtype)
+    natural = jnp.insert(weights.natural.at[-1].add(-jnp.sum(unused)), np.full(more, count), unused)
+    before = prior_given(earlier, weights, learned)
+    after = prior_given(model, dataclasses.replace(weights, natural=natural), learned)
+    moved = {**blocks, "weights": after["weights"]}
+    for name, axes in model.label_axes().items():
+        counts = blocks[name].natural.concentration - before[name].natural.concentration
+        for axis in axes:
+            counts = jnp.insert(counts, np.full(more, count), 0, axis=axis)
+        rows_after = DirichletCoordinates(after[name].natural.concentration + counts)
+        moved[name] = dataclasses.replace(after[name], natural=rows_after)
+    return moved
 
 
 def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:

@@ -38,6 +38,7 @@ from ethogram.models.arguments import (
 )
 from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood, zero_where_missing
 from ethogram.models.chains.hidden_markov import HiddenMarkov
+from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import trajectories
 from ethogram.models.data.gaps import require_complete
@@ -247,6 +248,19 @@ class RoleHMM(ConjugateModel):
 
         (value, carried), statistics = jax.value_and_grad(evidence, has_aux=True)(expected)
         return value, statistics, carried
+
+    def label_axes(self) -> dict[str, tuple[int, ...]]:
+        """Axes of the statistics that roles label; none where the roles of a group are scored jointly."""
+        if self.coupling.is_joint or not self.coupling.has_chain:
+            return {}
+        return {**dict.fromkeys(self.prior(), (0,)), "transition": (0, 1)}
+
+    def chain_of_steps(self, expected: dict[str, Any], batch: ChainData) -> PathPotentials:
+        """Expected log potentials of every step of a batch of independent chains."""
+        step = self.step_potentials(expected, batch)
+        table = expected["transition"].concentration
+        transition = jnp.broadcast_to(table, (len(step), step.shape[1] - 1, *table.shape))
+        return PathPotentials(expected["initial"].concentration, transition, step, batch.lengths)
 
     def steps_are_costly(self, data: Trajectories) -> bool:
         """Whether padded steps cost more than a compilation: many maps of agents to roles in every frame."""
