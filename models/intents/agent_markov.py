@@ -46,8 +46,8 @@ from ethogram.models.intents.agent_trace import AgentTrace, log_stay_evidence
 from ethogram.models.intents.constraints import check_constraints
 from ethogram.models.intents.intent_agent import IntentAgent, noisy_stay_labels, roll_out
 from ethogram.models.intents.known_weights import check_weights
-from ethogram.models.intents.peers import peers_of
 from ethogram.models.intents.path_potentials import intent_potentials
+from ethogram.models.intents.peers import peers_of
 from ethogram.models.intents.pooled_rows import mixed_rows, read_pool
 from ethogram.models.intents.row_sites import sample_rows
 from ethogram.models.intents.rows import Visited, arranged, carried_rows, check_visited, refuse_changes
