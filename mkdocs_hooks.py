@@ -1,8 +1,8 @@
 """What the documentation needs beyond its theme: notebooks as pages, roles of Sphinx in docstrings, and formulas.
 
-Docstrings are written for readers of the source, with ``:func:`` and ``:math:``. Here they become links, and MathML that
-browsers draw without a script. Notebooks are text; with outputs where the variable ``ETHOGRAM_NOTEBOOKS`` names a folder
-of executed ones.
+Docstrings are written for readers of the source, with ``:func:`` and ``:math:``. Here they become links, and MathML
+that browsers draw without a script. Notebooks are text; they have outputs where the variable ``ETHOGRAM_NOTEBOOKS``
+names a folder of executed ones.
 """
 
 from __future__ import annotations
