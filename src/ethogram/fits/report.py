@@ -151,7 +151,7 @@ def _about_features(data: Trajectories) -> str:
     lack = gaps.sum(axis=(0, 1))
     if data.observations.shape[2] == 1 or not lack.any():
         return ""
-    names = data.metadata.feature_names or tuple(map(str, range(len(lack))))
+    names = data.metadata.feature_names or [f"feature {number}" for number in range(len(lack))]
     each = ", ".join(f"{name} in {count}" for name, count in zip(names, lack, strict=True) if count)
     return f" Of the others {gaps.any(axis=2).sum()} lack some feature: {each}."
 
