@@ -82,6 +82,7 @@ plt.show()
 # With all windows, the gain from one intent to two is large, and that from two to three smaller. More intents are not
 # needed: the score levels off, and the ELBO falls. An intent that no step uses leaves the ELBO unchanged, but each one
 # in use pays for its rows, and a larger model has more local optima, so that the ELBO may fall with the truncation.
+# `AgentMarkov(..., stickiness="learn")` learns how strongly intents last, which makes their rows cheaper.
 #
 # ## How many intents does the model use?
 #

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.papers import agent_markov_selection, intent_data
+from benchmarks.papers import agent_markov_selection, intent_data, intent_number
 from benchmarks.speed import agent_markov
 from benchmarks.speed import agent_markov_reference as plain
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
@@ -118,3 +118,15 @@ def test_the_smallest_truncation_that_ties_is_selected():
     np.testing.assert_allclose(agent.policy.sum(-1), 1)
     np.testing.assert_allclose(agent.transition.sum(-1), 1)
     assert len(np.unique(agent.policy.argmax(-1), axis=0)) == 3 and dynamics.shape == (12, 4, 12)
+
+
+def test_targets_of_the_number_of_intents_are_of_the_worst_draw():
+    """Two draws of made-up scores, of which the second misses the Hamming target and uses three intents."""
+    good = np.array([[-7900.0, -7904, -1.55, 0.5, 1, 0], [-7600, -7604, -1.48, 0.1, 2, 40]])
+    scores = {(v, k): good[[int(k > 1)] * 2].T.copy() for v in intent_number.VERSIONS for k in (1, 2, 5)}
+    scores["learned", 5][3:5, 1] = 0.4, 3
+    scores["stickiness 0", 2][0] = -7950
+    found = {(v, target): (value, hit) for v, target, value, hit in intent_number._targets(scores, 5)}
+    assert found["learned", "K = 5: test Hamming <= 0.13"] == (0.4, False)
+    assert found["learned", "K = 5: two intents used"] == (3, False)
+    assert [key[0] for key, (_, hit) in found.items() if not hit] == ["learned"] * 2

@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpyro import handlers
 from scipy.special import gammaln, logsumexp
 
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.intents import AgentMarkov, IntentConstraints, StickinessPrior
 from ethogram.models.intents.row_counts import CountedRows
+from ethogram.models.intents.row_sites import sample_rows
 from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts
 from ethogram.models.intents.stickiness import Stickiness, fit_stickiness
 from ethogram.models.intents.updates import agent_tables
@@ -205,6 +207,17 @@ def test_predictions_stay_as_the_prior_does():
     np.testing.assert_allclose(
         table[visited, :-1], share[0] * parameters["shared"] + share[1] * own, rtol=1e-12
     )
+
+
+def test_rows_of_the_numpyro_model_are_sticky_dirichlet_rows():
+    """Means and variances over two thousand rows of each intent."""
+    model = AgentMarkov(100, 20, K, beta_prior="fixed", stickiness=4.0)
+    rows = np.asarray(handlers.seed(sample_rows, jax.random.key(0))(model)["transition"])
+    for x in range(K):
+        prior = np.ones(K + 1) + 4.0 * np.eye(K + 1)[x]
+        mean = prior / prior.sum()
+        np.testing.assert_allclose(rows[:, x].mean(0), mean, atol=0.015)
+        np.testing.assert_allclose(rows[:, x].var(0), mean * (1 - mean) / (1 + prior.sum()), atol=0.003)
 
 
 BAD = {
