@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.inference.rewards.gaussian import white_root
-from ethogram.models.arguments import Reals, read_reals
+from ethogram.models.arguments import Reals, read_reals, require_key
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.optimal_values import optimal_values
 from ethogram.models.mdps.soft_values import soft_values
@@ -97,6 +97,7 @@ def predict_reward(
     UserWarning
         If a site of the `MCMC` has fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
+    require_key(key)
     (features,) = read_reals(features=features)
     if features.ndim != model.features.ndim or features.shape[-1] != model.num_features:
         raise ValueError(

@@ -21,7 +21,7 @@ from ethogram.inference import storage
 from ethogram.inference.draws import Draws, draw_in_chunks, one_chain, variational_attributes
 from ethogram.inference.rewards.gaussian import free_hypers, hyper_values, reward_map_of, white_root
 from ethogram.inference.rewards.posterior_mode import levine_conditional
-from ethogram.models.arguments import is_concrete, require, require_integer, require_one_of
+from ethogram.models.arguments import is_concrete, require, require_integer, require_key, require_one_of
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.rewards.gp_irl import GPIRL, reward_sites
 
@@ -88,6 +88,7 @@ class RewardPosterior:
 
     def sample(self, key: Array, num_draws: int) -> dict[str, Array]:
         """Independent draws of the sites of the model, with a leading axis ``draw``."""
+        require_key(key)
         require_integer("num_draws", num_draws, 1)
         if self.levine is not None:
             point = self.mean_sites()

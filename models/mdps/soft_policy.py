@@ -178,8 +178,8 @@ def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> 
     """Checked demonstrations, step by step; refused as by :func:`demonstration_counts`."""
     if not isinstance(data, Trajectories):
         raise TypeError(
-            f"demonstrations is {type(data).__name__}: give Trajectories with states and actions, or counts "
-            "(state, action) as an array of integers"
+            f"demonstrations is {type(data).__name__}: give Trajectories with states and actions, by from_list, "
+            "from_table or from_episodes, or counts (state, action) as an array of integers"
         )
     steps = read_steps(data, mdp.num_states, mdp.num_actions, said=False)
     known = steps.inside & (steps.action >= 0)
@@ -220,7 +220,13 @@ def demonstration_counts(
     if isinstance(data, list | tuple) and not isinstance(data, Trajectories):
         raise TypeError(
             "demonstrations is a list, of pairs or of counts: pass Trajectories.from_list(states=[[...]], "
-            "actions=[[...]]), or counts (state, action) as a NumPy array"
+            "actions=[[...]]), Trajectories.from_episodes for episode objects, or counts (state, action) as a NumPy "
+            "array"
+        )
+    if hasattr(data, "columns"):
+        raise TypeError(
+            f"demonstrations is a table ({type(data).__name__}), of steps or of counts: pass "
+            "Trajectories.from_table(table, sequence=, time=, ...), or counts (state, action) as a NumPy array"
         )
     if hasattr(data, "ndim"):
         return _read_counts(mdp, np.asarray(data))

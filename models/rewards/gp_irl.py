@@ -28,7 +28,7 @@ from jax import Array
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, read_reals, require_one_of
+from ethogram.models.arguments import is_concrete, read_reals, require_key, require_one_of
 from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
@@ -319,6 +319,7 @@ class GPIRL(Exportable):
         num_trajectories, length : number of demonstrations, and their steps.
         parameters : ``reward`` (state,) or (state, action), in place of a prior draw.
         """
+        require_key(key)
         key_prior, key_data = jax.random.split(key)
         if parameters is None:
             seeded = numpyro.handlers.seed(self, key_prior)

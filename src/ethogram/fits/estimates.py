@@ -34,7 +34,7 @@ def estimates(fit: Any, probability: float) -> Any:
         found = summarize_choices(fit.model, fit.result.sites, fit.data, probability=probability)
         columns = dict(mean=found.mean, sd=found.deviation, lower=found.lower, upper=found.upper)
         return pandas.DataFrame({**columns, "ess": found.ess, "r_hat": found.r_hat}, index=found.names)
-    names, values = entries_of(fit)
+    names, values = _relevances_by_logarithm(*entries_of(fit))
     if sampled:
         warn_of_convergence({name: values[..., at] for name, at in _by_site(names).items()})
     flat = values.reshape(-1, values.shape[-1])
@@ -74,6 +74,15 @@ def _values_of_choices(fit: Any) -> tuple[list[str], np.ndarray]:
         names = summarize_choices(fit.model, fit.result.sites, fit.data).names
     parts = fit.model.parts(np.asarray(fit.result.sites["theta"]), fit.data).values()
     return names, np.concatenate([np.asarray(each).reshape(*each.shape[:2], -1) for each in parts], -1)
+
+
+def _relevances_by_logarithm(names: list[str], values: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Names and draws with logarithms of uncertain relevances: their tails are too heavy for means and deviations."""
+    uncertain = (values > 0).all((0, 1)) & (np.ptp(values, axis=(0, 1)) > 0)
+    logs = [name.startswith("relevance[") and one for name, one in zip(names, uncertain, strict=True)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        told = np.where(logs, np.log(values), values)
+    return [f"log_{name}" if log else name for name, log in zip(names, logs, strict=True)], told
 
 
 def _by_site(names: list[str]) -> dict[str, list[int]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy.special import log_ndtr, logsumexp
 
@@ -14,6 +17,7 @@ from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group
 from ethogram.inference import storage
 from ethogram.inference.conjugate import heldout_log_likelihood
+from ethogram.inference.rewards import RewardPosterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Metadata
 from ethogram.models.mdps import MDP
@@ -201,6 +205,16 @@ def test_an_answer_leaves_for_arviz_without_chains(answer):
     assert list(answer.summary()["state"]) == list(answer.predict().values())
     with pytest.raises(TypeError, match=r"read fit\.result\.log_probability"):
         answer.score()
+
+
+def test_uncertain_relevances_are_told_by_their_logarithms(rewards):
+    """Of log-normal draws about 1 with a deviation of 2, whose mean as such is exp(3), within five errors."""
+    model = dataclasses.replace(rewards.model, relevance_prior=dist.LogNormal(0.0, 1.0))
+    posterior = RewardPosterior(model, np.zeros(3), np.eye(3), np.ones(1), np.full(1, 2.0))
+    table = Fit(model, rewards.data, "natural_gradient", "", posterior, 0.0, jax.random.key(0)).summary()
+    assert "relevance[0]" not in table.index and table.loc["scale", "sd"] == 0
+    assert abs(table.loc["log_relevance[0]", "mean"] - 1) < 5 * 2 / np.sqrt(1000)
+    assert abs(table.loc["log_relevance[0]", "sd"] / 2 - 1) < 5 / np.sqrt(2000)
 
 
 @pytest.mark.parametrize("name", ["roles", "choices", "rewards", "answer"])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pandas
 import pytest
 from scipy import stats
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -22,6 +23,7 @@ from ethogram.inference.rewards.max_entropy import fit_max_entropy
 from ethogram.inference.rewards.predictions import (
     difference_coverage,
     policies,
+    predict_reward,
 )
 from ethogram.inference.rewards.reward_guide import RewardGuide
 from ethogram.inference.rewards.stopping_rule import open_question
@@ -29,6 +31,7 @@ from ethogram.models.rewards.gp_irl import GPIRL
 
 FEATURES = np.array([[1.0], [2.0], [3.0]])
 DATA = toy_mdps.three_state_demonstrations(1, 1)
+RAW = jnp.zeros(2, jnp.uint32)
 
 
 def three_state(**settings):
@@ -133,6 +136,17 @@ def test_divergence_is_that_of_gaussians():
             TypeError,
             "of pairs or of counts",
         ),
+        (
+            lambda m: fit_reward(
+                jax.random.key(0), m, pandas.DataFrame([(0, 1), (1, 1), (2, 0)], columns=["state", "action"])
+            ),
+            TypeError,
+            "is a table .*from_table",
+        ),
+        (lambda m: fit_reward(jax.random.key(0), m, SimpleNamespace()), TypeError, "from_episodes"),
+        (lambda m: fit_reward(RAW, m, DATA), TypeError, "key must be one typed key"),
+        (lambda m: m.simulate(RAW, num_trajectories=1, length=1), TypeError, "key must be one typed key"),
+        (lambda m: predict_reward(RAW, m, {}, FEATURES), TypeError, "key must be one typed key"),
         (lambda m: policies(m.mdp, np.zeros(3)), ValueError, "rewards has shape"),
         (lambda m: RewardGuide("model"), TypeError, "model is str"),
         (lambda m: RewardGuide(m, rank=7), ValueError, "rank must be"),
