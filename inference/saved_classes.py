@@ -42,6 +42,12 @@ HOMES = {
     "ethogram.models.families.partly_known": ("Known", "PartlyKnown"),
     "ethogram.models.intents.stick_weights": ("StickWeights",),
     "ethogram.models.emissions.discrete": ("BinomialEmission", "CategoricalEmission"),
+    "ethogram.models.emissions.counts": ("BernoulliEmission", "PoissonEmission"),
+    "ethogram.models.emissions.product": ("ProductEmission",),
+    "ethogram.models.emissions.steps": ("GammaEmission", "VonMisesEmission"),
+    "ethogram.models.families.gamma": ("Gamma", "GammaCoordinates"),
+    "ethogram.models.families.gamma_conjugate": ("GammaConjugate", "GammaConjugateCoordinates"),
+    "ethogram.models.families.von_mises_conjugate": ("VonMisesConjugate", "VonMisesConjugateCoordinates"),
     "ethogram.models.emissions.gaussian": (
         "GaussianEmission",
         "GaussianMixtureEmission",

@@ -6,6 +6,7 @@ from ethogram.plots.intents import intent_colours, intent_shares, intent_timelin
 from ethogram.plots.networks import anytime_curves, gap_bars
 from ethogram.plots.planning import episode_returns, episode_timeline, plan_marginals
 from ethogram.plots.rewards import coverage_curve, learning_curve, relevance_forest, reward_band, reward_map
+from ethogram.plots.role_marginals import role_marginals
 from ethogram.plots.roles import (
     elbo_traces,
     pitch,
@@ -40,6 +41,7 @@ __all__ = [
     "reward_map",
     "role_colours",
     "role_ellipses",
+    "role_marginals",
     "role_timelines",
     "score_curve",
     "step_curves",
