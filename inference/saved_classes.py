@@ -47,6 +47,12 @@ HOMES = {
     "ethogram.models.intents.stick_weights": ("StickWeights",),
     "ethogram.models.intents.stickiness": ("Stickiness", "StickinessPrior"),
     "ethogram.models.emissions.discrete": ("BinomialEmission", "CategoricalEmission"),
+    "ethogram.models.emissions.counts": ("BernoulliEmission", "PoissonEmission"),
+    "ethogram.models.emissions.product": ("ProductEmission",),
+    "ethogram.models.emissions.steps": ("GammaEmission", "VonMisesEmission"),
+    "ethogram.models.families.gamma": ("Gamma", "GammaCoordinates"),
+    "ethogram.models.families.gamma_conjugate": ("GammaConjugate", "GammaConjugateCoordinates"),
+    "ethogram.models.families.von_mises_conjugate": ("VonMisesConjugate", "VonMisesConjugateCoordinates"),
     "ethogram.models.emissions.gaussian": (
         "GaussianEmission",
         "GaussianMixtureEmission",

@@ -30,7 +30,7 @@ from ethogram.inference.refresh.chains import run_chains
 from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.data.trajectories import Metadata, Trajectories
-from ethogram.models.families.numpyro_sites import by_site
+from ethogram.models.families.numpyro_sites import by_site, start_of_site
 
 __all__ = ["refresh_posterior"]
 
@@ -134,7 +134,7 @@ def _starts(
     unconstrained, known = {}, {}
     for name, (support, shape) in _latent_sites(key, posterior.model, data).items():
         transform = biject_to(support)
-        value = drawn.get(name, drawn.get(name.removesuffix("_free")))
+        value = start_of_site(name, drawn)
         if value is not None and value.shape[1:] == shape:
             if _is_simplex(support):
                 value = (value + INTERIOR) / (1 + INTERIOR * value.shape[-1])

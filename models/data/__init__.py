@@ -4,6 +4,7 @@ from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.selection import group_labels, valid_steps
 from ethogram.models.data.state_action_steps import AgentSteps, read_steps
+from ethogram.models.data.steps_and_turns import step_and_turn
 from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "check",
     "group_labels",
     "read_steps",
+    "step_and_turn",
     "valid_steps",
 ]

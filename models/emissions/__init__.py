@@ -1,4 +1,4 @@
-r"""Emissions of a hidden state: five families, each a conjugate prior, a potential and a distribution.
+r"""Emissions of a hidden state, each a conjugate prior, a potential and a distribution, and products of them.
 
 Every emission offers the same parts. ``prior(num_states)`` gives its conjugate blocks by name;
 ``expected_log_likelihood(expected, observations)`` is :math:`E_q \ln p(x \mid \phi_k)`, linear in the expected
@@ -11,17 +11,25 @@ Formulas: Le, Yue, Carr, Lucey (2017), supplement, whose count in eq. 4 must be 
 (2007) for the normal-inverse-Wishart.
 """
 
+from ethogram.models.emissions.counts import BernoulliEmission, PoissonEmission
 from ethogram.models.emissions.discrete import BinomialEmission, CategoricalEmission
 from ethogram.models.emissions.gaussian import (
     GaussianEmission,
     GaussianMixtureEmission,
     KnownCovarianceEmission,
 )
+from ethogram.models.emissions.product import ProductEmission
+from ethogram.models.emissions.steps import GammaEmission, VonMisesEmission
 
 __all__ = [
+    "BernoulliEmission",
     "BinomialEmission",
     "CategoricalEmission",
+    "GammaEmission",
     "GaussianEmission",
     "GaussianMixtureEmission",
     "KnownCovarianceEmission",
+    "PoissonEmission",
+    "ProductEmission",
+    "VonMisesEmission",
 ]

@@ -9,20 +9,26 @@ from ethogram.models.families.exponential_family import (
     natural_step,
     total_kl,
 )
+from ethogram.models.families.gamma import Gamma
+from ethogram.models.families.gamma_conjugate import GammaConjugate
 from ethogram.models.families.normal import Normal
 from ethogram.models.families.normal_inverse_wishart import NormalInverseWishart
 from ethogram.models.families.numpyro_sites import by_site, sample_parameters
 from ethogram.models.families.partly_known import Known, PartlyKnown
+from ethogram.models.families.von_mises_conjugate import VonMisesConjugate
 
 __all__ = [
     "Beta",
     "ConjugateBlock",
     "ConstrainedDirichlet",
     "Dirichlet",
+    "Gamma",
+    "GammaConjugate",
     "Known",
     "Normal",
     "NormalInverseWishart",
     "PartlyKnown",
+    "VonMisesConjugate",
     "by_site",
     "expected_statistics",
     "natural_step",

@@ -22,6 +22,8 @@ __all__ = [
     "excess",
     "gamma_remainder_divergence",
     "half_dofs",
+    "stirling_remainder",
+    "stirling_slope",
     "wishart_dof_divergence",
 ]
 
@@ -52,7 +54,7 @@ BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 _SERIES_FROM = 8
 
 
-def _stirling_remainder(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def stirling_remainder(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Remainder of Stirling's formula, ln Gamma(x) - (x - 1/2) ln x + x - ln(2 pi) / 2."""
     large = x >= _SERIES_FROM
     far, near = jnp.where(large, x, _SERIES_FROM), jnp.where(large, _SERIES_FROM, x)
@@ -61,8 +63,8 @@ def _stirling_remainder(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return jnp.where(large, series, direct)
 
 
-def _stirling_slope(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Derivative of `_stirling_remainder`, psi(x) - ln x + 1 / (2 x)."""
+def stirling_slope(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Derivative of `stirling_remainder`, psi(x) - ln x + 1 / (2 x)."""
     large = x >= _SERIES_FROM
     far, near = jnp.where(large, x, _SERIES_FROM), jnp.where(large, _SERIES_FROM, x)
     series = _in_inverse_square(far, [-b / (2 * n) for n, b in enumerate(BERNOULLI, 1)]) / (far * far)
@@ -88,8 +90,8 @@ def gamma_remainder_divergence(
     The bracket is left to the caller: between the parts of a KL divergence brackets of the size of the counts
     cancel, and they must cancel analytically, not in the last digits of a float32.
     """
-    value_p, value_q = _stirling_remainder(jnp.stack([p, q]))
-    return 0.5 * excess(p / q) + value_p - value_q - (p - q) * _stirling_slope(q)
+    value_p, value_q = stirling_remainder(jnp.stack([p, q]))
+    return 0.5 * excess(p / q) + value_p - value_q - (p - q) * stirling_slope(q)
 
 
 def dirichlet_divergence(

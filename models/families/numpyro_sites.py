@@ -1,7 +1,8 @@
 """Conjugate blocks as numpyro sample sites, and their draws by site name.
 
 A block whose draw is one array is a site of the block's name; a draw in parts (a mean and a covariance) gives
-a site a part, of the part's name.
+a site a part, of the part's name. What comes before a dot in the name of a block comes before those of its sites: block
+``step.mean_shape`` has the sites ``step_mean`` and ``step_shape``.
 """
 
 from __future__ import annotations
@@ -22,8 +23,21 @@ from ethogram.models.families.exponential_family import (
     NormalInverseWishart,
     PartlyKnown,
 )
+from ethogram.models.families.gamma import Gamma
+from ethogram.models.families.gamma_conjugate import GammaConjugate, MeanShape
+from ethogram.models.families.quadrature_sites import LENGTH_SPREAD, PlanarDirection, SizeDensity
+from ethogram.models.families.von_mises_conjugate import DirectionConcentration, VonMisesConjugate
 
-__all__ = ["Zeros", "by_site", "sample_parameters", "zeros_of"]
+__all__ = ["Zeros", "by_site", "sample_parameters", "start_of_site", "zeros_of"]
+
+FAMILIES = (
+    (Normal, dist.MultivariateNormal),
+    (Beta, dist.Beta),
+    (Dirichlet, dist.Dirichlet),
+    (Gamma, dist.Gamma),
+)
+
+VECTOR = "_vector"
 
 Zeros = tuple[tuple[str, Any], ...]
 """Which entries of which Dirichlet blocks are forbidden: block name, and nested tuples of booleans."""
@@ -52,8 +66,27 @@ def by_site(draws: dict[str, Any]) -> dict[str, Any]:
     """Draws (or means) of blocks, a dict by block name, as a flat dict by site name."""
     sites: dict[str, Any] = {}
     for name, draw in draws.items():
-        sites.update(draw._asdict() if hasattr(draw, "_asdict") else {name: draw})
+        parts = draw._asdict() if hasattr(draw, "_asdict") else {name.rpartition(".")[2]: draw}
+        sites.update({f"{_front(name)}{part}": value for part, value in parts.items()})
     return sites
+
+
+def _front(name: str) -> str:
+    """What the sites of a block have in front of their names."""
+    return f"{name.rpartition('.')[0]}_" if "." in name else ""
+
+
+def start_of_site(name: str, draws: dict[str, np.ndarray]) -> np.ndarray | None:
+    """Draws of a latent site, from draws of the sites by name; None where they have none.
+
+    Directions are latent as vectors in the plane, of lengths spread as their prior has them.
+    """
+    name = name.removesuffix("_free") if name not in draws else name
+    if name in draws or not name.endswith(VECTOR):
+        return draws.get(name)
+    angle = draws[name.removesuffix(VECTOR)]
+    length = np.exp(LENGTH_SPREAD * np.random.default_rng(0).standard_normal(angle.shape))
+    return np.stack([length * np.cos(angle), length * np.sin(angle)], axis=-1).astype(angle.dtype)
 
 
 def sample_parameters(prior: dict[str, ConjugateBlock], zeros: Zeros | None = None) -> dict[str, Any]:
@@ -75,19 +108,34 @@ def _sample_block(name: str, block: ConjugateBlock, zeros: Any) -> Any:
     if not isinstance(block, PartlyKnown):
         return _sample_free(name, block, zeros)
     fixed = block.hold(_sample_free(name, block.block, zeros, "_free"))
-    if not hasattr(fixed, "_asdict"):
-        return numpyro.deterministic(name, fixed)
-    return type(fixed)(*(numpyro.deterministic(key, part) for key, part in fixed._asdict().items()))
+    sites = {site: numpyro.deterministic(site, value) for site, value in by_site({name: fixed}).items()}
+    return type(fixed)(*sites.values()) if hasattr(fixed, "_asdict") else sites.popitem()[1]
 
 
 def _sample_free(name: str, block: ConjugateBlock, zeros: Any, suffix: str = "") -> Any:
     """A draw of the block, at sites whose names end in the suffix."""
+    front, name = _front(name), f"{_front(name)}{name.rpartition('.')[2]}"
+    if isinstance(block, GammaConjugate):
+        shape = numpyro.sample(f"{front}shape{suffix}", SizeDensity(block).to_event(block.natural.count.ndim))
+        mean = dist.InverseGamma(block.natural.count * shape, block.natural.sum * shape)
+        return MeanShape(numpyro.sample(f"{front}mean{suffix}", mean.to_event(shape.ndim)), shape)
+    if isinstance(block, VonMisesConjugate):
+        size = SizeDensity(block).to_event(block.natural.count.ndim)
+        concentration = numpyro.sample(f"{front}concentration{suffix}", size)
+        law = PlanarDirection(block.mean().direction, concentration * block.resultant)
+        vector = numpyro.sample(f"{front}direction{VECTOR}{suffix}", law.to_event(concentration.ndim))
+        direction = jnp.arctan2(vector[..., 1], vector[..., 0])
+        if not suffix:
+            direction = numpyro.deterministic(f"{front}direction", direction)
+        return DirectionConcentration(direction, concentration)
     if isinstance(block, NormalInverseWishart):
         mean, strength, dof, scale = block.standard()
         batch = scale.ndim - 2
-        covariance = numpyro.sample(f"covariance{suffix}", dist.InverseWishart(dof, scale).to_event(batch))
+        covariance = numpyro.sample(
+            f"{front}covariance{suffix}", dist.InverseWishart(dof, scale).to_event(batch)
+        )
         spread = covariance / strength[..., None, None]
-        centre = numpyro.sample(f"mean{suffix}", dist.MultivariateNormal(mean, spread).to_event(batch))
+        centre = numpyro.sample(f"{front}mean{suffix}", dist.MultivariateNormal(mean, spread).to_event(batch))
         return type(block.inner_point())(centre, covariance)
     if isinstance(block, Dirichlet) and zeros is not None:  # the rest of a Dirichlet draw is Dirichlet again
         concentration, present = block.natural.concentration, ~jnp.asarray(zeros)
@@ -95,7 +143,7 @@ def _sample_free(name: str, block: ConjugateBlock, zeros: Any, suffix: str = "")
         free = jnp.where(present, numpyro.sample(f"{name}_free", full), 0)
         rows = free / jnp.sum(free, axis=-1, keepdims=True)
         return rows if suffix else numpyro.deterministic(name, rows)
-    for kind, family in ((Normal, dist.MultivariateNormal), (Beta, dist.Beta), (Dirichlet, dist.Dirichlet)):
+    for kind, family in FAMILIES:
         if isinstance(block, kind):
             prior = family(*block.standard())
             return numpyro.sample(f"{name}{suffix}", prior.to_event(len(prior.batch_shape)))

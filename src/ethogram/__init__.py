@@ -68,13 +68,19 @@ _ROOMS = {
     "ethogram.models.data": (
         "Metadata",
         "Trajectories",
+        "step_and_turn",
     ),
     "ethogram.models.emissions": (
+        "BernoulliEmission",
         "BinomialEmission",
         "CategoricalEmission",
+        "GammaEmission",
         "GaussianEmission",
         "GaussianMixtureEmission",
         "KnownCovarianceEmission",
+        "PoissonEmission",
+        "ProductEmission",
+        "VonMisesEmission",
     ),
     "ethogram.models.families": ("Known",),
     "ethogram.models.intents": (

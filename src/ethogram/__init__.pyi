@@ -46,11 +46,17 @@ from ethogram.models.choices import ProbitChoice as ProbitChoice
 from ethogram.models.conjugate_model import ConjugateModel as ConjugateModel
 from ethogram.models.data import Metadata as Metadata
 from ethogram.models.data import Trajectories as Trajectories
+from ethogram.models.data import step_and_turn as step_and_turn
+from ethogram.models.emissions import BernoulliEmission as BernoulliEmission
 from ethogram.models.emissions import BinomialEmission as BinomialEmission
 from ethogram.models.emissions import CategoricalEmission as CategoricalEmission
+from ethogram.models.emissions import GammaEmission as GammaEmission
 from ethogram.models.emissions import GaussianEmission as GaussianEmission
 from ethogram.models.emissions import GaussianMixtureEmission as GaussianMixtureEmission
 from ethogram.models.emissions import KnownCovarianceEmission as KnownCovarianceEmission
+from ethogram.models.emissions import PoissonEmission as PoissonEmission
+from ethogram.models.emissions import ProductEmission as ProductEmission
+from ethogram.models.emissions import VonMisesEmission as VonMisesEmission
 from ethogram.models.families import Known as Known
 from ethogram.models.intents import AgentMarkov as AgentMarkov
 from ethogram.models.intents import AgentTrace as AgentTrace

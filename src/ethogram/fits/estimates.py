@@ -15,7 +15,7 @@ from ethogram.models.choices import NoisyMDP
 
 __all__ = ["entries_of", "estimates"]
 
-HIDDEN = ("_white", "_free", "sticks")
+HIDDEN = ("_white", "_free", "_vector", "sticks")
 """Parts of the names of sites that parametrise others."""
 DERIVED = {"centred_reward": ("reward", "u", "values", "policy")}
 """Sites that are left out where one is there that says the same: rewards are identified up to a constant."""

@@ -9,6 +9,7 @@ from ethogram.plots.live_belief import LiveBelief, live_belief
 from ethogram.plots.networks import anytime_curves, gap_bars
 from ethogram.plots.planning import episode_returns, episode_timeline, plan_marginals
 from ethogram.plots.rewards import coverage_curve, learning_curve, relevance_forest, reward_band, reward_map
+from ethogram.plots.role_marginals import role_marginals
 from ethogram.plots.roles import (
     elbo_traces,
     pitch,
@@ -45,6 +46,7 @@ __all__ = [
     "reward_band",
     "reward_map",
     "role_ellipses",
+    "role_marginals",
     "role_timelines",
     "score_curve",
     "series_colour",

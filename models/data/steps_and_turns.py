@@ -1,0 +1,141 @@
+"""Step lengths and turning angles of movement, from positions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ethogram.models.arguments import require_one_of
+from ethogram.models.data.trajectories import Trajectories
+
+__all__ = ["step_and_turn"]
+
+EARTH_RADIUS = 6371.0088
+"""Mean radius of the Earth in kilometres (IUGG)."""
+
+
+def step_and_turn(
+    positions: Trajectories, *, coordinates: str = "planar", zero_steps: str = "error", smallest: Any = None
+) -> Trajectories:
+    r"""Step lengths and turning angles, as data of two features, ``step`` and ``turn``, of one frame less.
+
+    .. math:: \text{step}_t = \lvert p_{t+1} - p_t \rvert, \qquad
+              \text{turn}_t = \text{bearing}(p_t, p_{t+1}) - \text{bearing}(p_{t-1}, p_t) \in (-\pi, \pi]
+
+    Frame t has the step from t to t + 1, and the turn at t, counterclockwise positive. The first turn of a sequence is
+    missing (NaN), and so is every turn beside a step of length zero, which has no direction. A frame without a step,
+    since one of its ends was not recorded, is a missing frame.
+
+    Parameters
+    ----------
+    positions : observations (sequence, time, 2): x and y, or longitude and latitude in degrees.
+    coordinates : ``"planar"``: steps have the unit of the positions; ``"lonlat"``: great-circle distances in
+        kilometres, and turns between the bearing of arrival and that of departure.
+    zero_steps : ``"error"`` refuses steps of length zero, which a `GammaEmission` cannot have; ``"missing"`` makes them
+        missing; ``"offset"`` gives them the length `smallest`; ``"keep"`` keeps them.
+    smallest : for ``"offset"``, a positive length in the unit of the steps, such as half of the resolution.
+
+    Returns
+    -------
+    Trajectories
+        With lengths one less, and the labels, times, states and actions of the frames that steps begin in.
+
+    Raises
+    ------
+    ValueError
+        If there are not two features, latitudes exceed 90 degrees, or a step has length zero.
+
+    References
+    ----------
+    Langrock, King, Matthiopoulos, Thomas, Fortin, Morales (2012), "Flexible and practical modeling of animal telemetry
+    data: hidden Markov models and extensions", section 2.
+
+    Examples
+    --------
+    >>> track = Trajectories.from_list([[[0.0, 0.0], [1.0, 0.0], [1.0, 2.0]]])
+    >>> step_and_turn(track).observations.round(3).tolist()
+    [[[1.0, nan], [2.0, 1.571]]]
+    """
+    require_one_of("coordinates", coordinates, ("planar", "lonlat"))
+    require_one_of("zero_steps", zero_steps, ("error", "missing", "offset", "keep"))
+    if (zero_steps == "offset") != (smallest is not None):
+        raise ValueError(
+            'smallest is the length of steps of zero: give it with zero_steps="offset", and only there'
+        )
+    if smallest is not None and not smallest > 0:
+        raise ValueError(f"smallest is {smallest}: give a positive length")
+    if positions.observations is None or positions.observations.shape[-1] != 2:
+        came = None if positions.observations is None else positions.observations.shape
+        raise ValueError(
+            f"positions has observations {came}: give (sequence, time, 2), x and y or lon and lat"
+        )
+    if positions.observations.shape[1] < 2:
+        raise ValueError("positions has sequences of one frame: a step needs two")
+    dtype = np.asarray(positions.observations).dtype
+    dtype = dtype if dtype.kind == "f" else np.dtype(float)
+    x, seen = np.asarray(positions.observations, float), np.asarray(positions.observed)
+    x = np.where(seen[..., None], x, np.nan)
+    if coordinates == "lonlat" and np.nanmax(np.abs(x[..., 1]), initial=0) > 90:
+        raise ValueError("positions has latitudes beyond 90 degrees: give longitude first, then latitude")
+    step, leaving, arriving = (_planar if coordinates == "planar" else _great_circle)(x)
+    zero = step == 0
+    if zero.any() and zero_steps == "error":
+        row, time = np.argwhere(zero)[0].tolist()
+        raise ValueError(
+            f"positions[{row}, {time}] and the one after are equal, one of {zero.sum()} steps of length zero: pass "
+            'zero_steps="missing", or "offset" with smallest= half of the resolution of the positions'
+        )
+    turn = np.full(step.shape, np.nan)
+    turn[:, 1:] = -((arriving[:, :-1] - leaving[:, 1:] + np.pi) % (2 * np.pi) - np.pi)
+    turn[zero] = np.nan
+    turn[:, 1:][zero[:, :-1]] = np.nan
+    if zero_steps == "missing":
+        step = np.where(zero, np.nan, step)
+    elif zero_steps == "offset":
+        step = np.where(zero, smallest, step)
+    observed = seen[:, :-1] & ~np.isnan(step)
+    found = np.stack([step, turn], axis=-1).astype(dtype)
+
+    def early(part: Any) -> Any:
+        return None if part is None else np.asarray(part)[:, :-1]
+
+    units = positions.metadata.feature_units
+    length = "km" if coordinates == "lonlat" else ("" if units is None else units[0])
+    names: Any = {"feature_names": ("step", "turn"), "feature_units": (length, "rad")}
+    lengths = np.maximum(np.asarray(positions.lengths) - 1, 0)
+    return positions._replace(
+        observations=found,
+        states=early(positions.states),
+        actions=early(positions.actions),
+        stay=early(positions.stay),
+        times=early(positions.times),
+        lengths=lengths.astype(np.asarray(positions.lengths).dtype),
+        observed=observed & (np.arange(observed.shape[1]) < lengths[:, None]),
+        metadata=dataclasses.replace(positions.metadata, **names),
+    )
+
+
+def _planar(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lengths (sequence, step), and directions at their beginning and end, counterclockwise."""
+    move = np.diff(x, axis=1)
+    direction = np.arctan2(move[..., 1], move[..., 0])
+    return np.hypot(move[..., 0], move[..., 1]), direction, direction
+
+
+def _great_circle(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same on a sphere, by the haversine formula; directions are counterclockwise from east."""
+    lon, lat = np.deg2rad(x[..., 0]), np.deg2rad(x[..., 1])
+    before, after = (lon[:, :-1], lat[:, :-1]), (lon[:, 1:], lat[:, 1:])
+    half = np.sin(np.diff(lat, axis=1) / 2) ** 2
+    half = half + np.cos(before[1]) * np.cos(after[1]) * np.sin(np.diff(lon, axis=1) / 2) ** 2
+    length = 2 * EARTH_RADIUS * np.arcsin(np.minimum(np.sqrt(half), 1))
+    return length, _heading(*before, *after), _heading(*after, *before) + np.pi
+
+
+def _heading(lon: np.ndarray, lat: np.ndarray, to_lon: np.ndarray, to_lat: np.ndarray) -> np.ndarray:
+    """Direction in which the great circle to another point leaves, counterclockwise from east."""
+    east = np.cos(to_lat) * np.sin(to_lon - lon)
+    north = np.cos(lat) * np.sin(to_lat) - np.sin(lat) * np.cos(to_lat) * np.cos(to_lon - lon)
+    return np.arctan2(north, east)

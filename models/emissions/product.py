@@ -1,0 +1,260 @@
+"""An emission of several kinds of features, each kind an emission of its own columns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import Array
+
+from ethogram.models.arguments import concretely
+from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.counts import refuse_values
+from ethogram.models.emissions.discrete import BinomialEmission, CategoricalEmission
+from ethogram.models.emissions.emission import Emission, read_observations
+from ethogram.models.families.exponential_family import ConjugateBlock
+from ethogram.models.families.feature_columns import JoinedColumns, split_columns
+from ethogram.models.model_object import model_object, static_field
+
+__all__ = ["ProductEmission"]
+
+TAKES_INTEGERS = (BinomialEmission, CategoricalEmission)
+"""Emissions that read integers only: their columns are whole numbers here, and missing where one of them is NaN."""
+
+
+@model_object
+class _Columns:
+    """Columns of each part, (sequence, time, ...), where a part arranges them in a form of its own."""
+
+    parts: Any
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.concatenate([np.asarray(part, dtype) for part in self.parts], axis=-1)
+
+
+@model_object
+class ProductEmission(Emission):
+    r"""Emissions of consecutive columns, independent given the state.
+
+    .. math:: p(x_t \mid z_t = k) = \prod_j p_j(x_{tj} \mid \phi_{jk})
+
+    The first emission takes the first of the columns, as many as it has features, the second the next ones. Where the
+    data name their features, those that have the name of an emission must be in its place. Sites and blocks have the
+    name of the emission in front: ``step_mean``, ``turn_direction``. Observations are floats; columns of symbols and
+    counts must be whole numbers.
+
+    Parameters
+    ----------
+    emissions : emissions by name; a name is an identifier such as ``"step"``.
+
+    Examples
+    --------
+    >>> from ethogram.models.emissions import GammaEmission, VonMisesEmission
+    >>> emission = ProductEmission({"step": GammaEmission(), "turn": VonMisesEmission()})
+    >>> sorted(emission.site_dims)
+    ['step_mean', 'step_shape', 'turn_concentration', 'turn_direction']
+    """
+
+    emissions: Any
+    names: tuple[str, ...] = static_field(default=())
+    sums_out_missing: ClassVar[bool] = True
+
+    def __post_init__(self):
+        if isinstance(self.emissions, Mapping):
+            self._set(names=tuple(self.emissions), emissions=tuple(self.emissions.values()))
+        parts, names = self.emissions, self.names
+        if not isinstance(parts, tuple) or not parts or len(parts) != len(names):
+            raise TypeError(f'emissions is {parts!r}: give a dict, such as {{"step": GammaEmission()}}')
+        for name, part in zip(names, parts, strict=True):
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ValueError(f"emissions has the name {name!r}: use letters, digits and underscores")
+            if not isinstance(part, Emission) or isinstance(part, ProductEmission):
+                raise TypeError(f"emissions[{name!r}] must be an emission of features, not {part!r}")
+            if getattr(part, "order", 0):
+                raise TypeError(f"emissions[{name!r}] has lags, which are of all features: use it alone")
+        sites = [f"{name}_{site}" for name, part in self._parts() for site in part.site_dims]
+        if len(set(sites)) < len(sites):
+            twice = next(site for site in sites if sites.count(site) > 1)
+            raise ValueError(f"emissions would have the site {twice!r} twice: choose other names")
+
+    def _parts(self) -> list[tuple[str, Any]]:
+        return list(zip(self.names, self.emissions, strict=True))
+
+    @property
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(
+            1 if isinstance(part, CategoricalEmission) else part.num_features for part in self.emissions
+        )
+
+    @property
+    def num_features(self) -> int:
+        """Number of columns of all emissions."""
+        return sum(self._sizes)
+
+    @property
+    def site_dims(self) -> dict[str, tuple[str, ...]]:  # type: ignore[override]
+        """Dims of every site; axes of features have the name of the emission, ``step_feature``."""
+        own = ("state",)
+        return {
+            f"{name}_{site}": tuple(dim if dim in own else f"{name}_{dim}" for dim in dims)
+            for name, part in self._parts()
+            for site, dims in part.site_dims.items()
+        }
+
+    @property
+    def differs_by_state(self) -> bool:
+        """Whether states have priors of their own."""
+        return any(part.differs_by_state for part in self.emissions)
+
+    def bind(self, data: Trajectories, num_states: int) -> ProductEmission:
+        """The emission with the priors that its parts take from their columns."""
+        pairs = zip(self.emissions, self._columns(data), strict=True)
+        return self._with([part.bind(columns, num_states) for part, columns in pairs])
+
+    def with_prior_of(self, earlier: Any) -> ProductEmission:
+        """The emission with what its parts would take from data taken from those of an earlier one."""
+        if earlier.names != self.names:
+            return self
+        pairs = zip(self.emissions, earlier.emissions, strict=True)
+        return self._with(
+            [part.with_prior_of(old) if type(part) is type(old) else part for part, old in pairs]
+        )
+
+    def _with(self, parts: list[Any]) -> ProductEmission:
+        same = all(new is old for new, old in zip(parts, self.emissions, strict=True))
+        return self if same else dataclasses.replace(self, emissions=tuple(parts))
+
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
+        """The blocks of the parts, named ``step.mean_shape``."""
+        return {
+            f"{name}.{key}": block
+            for name, part in self._parts()
+            for key, block in part.prior(num_states).items()
+        }
+
+    def _own(self, name: str, values: Mapping[str, Any], mark: str) -> dict[str, Any]:
+        start = f"{name}{mark}"
+        return {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
+
+    def _columns(self, data: Trajectories) -> list[Trajectories]:
+        """The data of each part; of the type, and with missing frames, as it reads them."""
+        x = read_observations(data, self.num_features, jnp.number, "a ProductEmission needs numbers")
+        names = data.metadata.feature_names
+        meant = [(name, sum(self._sizes[:at])) for at, name in enumerate(self.names) if self._sizes[at] == 1]
+        for name, place in meant:
+            if names is not None and name in names and names[place] != name:
+                raise ValueError(
+                    f"feature {place} of the data is {names[place]!r}, but the emission of that column is {name!r}: "
+                    f"give the emissions in the order of the features, {', '.join(map(repr, names))}"
+                )
+        found = []
+        for part, columns in zip(self.emissions, split_columns(x, self._sizes), strict=True):
+            observed = data.observed
+            if isinstance(part, TAKES_INTEGERS):
+                cure = "symbols and counts are whole numbers, NaN where missing"
+                refuse_values(data, columns, lambda x: x == np.floor(x), "is no whole number", cure)
+                observed = concretely(
+                    lambda xp, seen, x: seen & ~xp.isnan(xp.asarray(x, dtype=float)).any(axis=-1),
+                    observed,
+                    columns,
+                )
+                columns = concretely(
+                    lambda xp, seen, x: xp.where(seen[..., None], x, 0).astype(np.int32), observed, columns
+                )
+            elif not jnp.issubdtype(columns.dtype, jnp.floating):
+                columns = concretely(lambda xp, x: x.astype(jnp.result_type(float)), columns)
+            found.append(data._replace(observations=columns, observed=observed, metadata=Metadata()))
+        return found
+
+    def read(self, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature), each column checked by its emission."""
+        for part, columns in zip(self.emissions, self._columns(data), strict=True):
+            part.read(columns)
+        x = read_observations(data, self.num_features, jnp.number, "a ProductEmission needs numbers")
+        return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+
+    def arrange(self, data: Trajectories) -> Any:
+        """Columns as each emission takes them, NaN where a column of symbols or counts is missing."""
+
+        def one(part, columns):
+            arranged = part.arrange(columns)
+            if not isinstance(part, TAKES_INTEGERS):
+                return arranged
+
+            def floats(xp, x, seen):
+                x = x.reshape(*x.shape[:2], -1).astype(jnp.result_type(float))
+                return xp.where(seen[..., None], x, xp.nan)
+
+            return concretely(floats, arranged, columns.observed)
+
+        parts = [one(*pair) for pair in zip(self.emissions, self._columns(data), strict=True)]
+        if not all(isinstance(part, Array) for part in parts):
+            return _Columns(tuple(parts))
+        return concretely(lambda xp, *x: xp.concatenate(x, axis=-1), *parts)
+
+    def _frames(self, observations: Any) -> list[tuple[str, Any, Any, Any]]:
+        """Name, emission, arranged columns and missing frames (None: the emission heeds NaN) of each part."""
+        xp: Any = np if isinstance(observations, np.ndarray) else jnp
+        held = isinstance(observations, _Columns)
+        own = observations.parts if held else split_columns(observations, self._sizes)
+        found = []
+        for (name, part), columns in zip(self._parts(), own, strict=True):
+            missing = None
+            if isinstance(part, TAKES_INTEGERS):
+                missing = xp.isnan(columns).any(axis=-1)
+                columns = xp.nan_to_num(columns).astype(np.int32)
+                columns = columns[..., 0] if isinstance(part, CategoricalEmission) else columns
+            found.append((name, part, columns, missing))
+        return found
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | _Columns) -> Array:
+        """Sum over the parts of their expected log likelihoods (..., state)."""
+        total: Any = 0.0
+        for name, part, columns, missing in self._frames(observations):
+            each = part.expected_log_likelihood(self._own(name, expected, "."), columns)
+            total = total + (each if missing is None else jnp.where(missing[..., None], 0, each))
+        return total
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Statistics of the parts in labelled frames, by block."""
+        found = {}
+        for name, part, columns, missing in self._frames(np.asarray(frames)):
+            held = slice(None) if missing is None else ~missing
+            own = part.label_statistics(rng, columns[held], labels[held], num_states)
+            found.update({f"{name}.{key}": value for key, value in own.items()})
+        return found
+
+    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        """The points of the parts, side by side."""
+        points = [
+            np.asarray(
+                part.start_features(columns, observed if missing is None else observed & ~missing), float
+            )
+            for _, part, columns, missing in self._frames(np.asarray(observations))
+        ]
+        return np.concatenate([np.broadcast_to(x, (*observed.shape, x.shape[-1])) for x in points], axis=-1)
+
+    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+        """The distributions of the parts, at parameters ``step_mean`` and so on."""
+        return self._joined(
+            part.distribution(self._own(name, parameters, "_")) for name, part in self._parts()
+        )
+
+    def distribution_of(self, parameters: dict[str, Any], data: Trajectories) -> dist.Distribution:
+        """The distributions of the parts for the columns of `data`, of which some may be missing."""
+        if data.observations is None or data.observations.shape[-1] != self.num_features:
+            return self.distribution(parameters)  # data to come, of which there are lengths only
+        pairs = zip(self._parts(), self._columns(data), strict=True)
+        return self._joined(
+            part.distribution_of(self._own(name, parameters, "_"), columns) for (name, part), columns in pairs
+        )
+
+    def _joined(self, parts: Any) -> JoinedColumns:
+        return JoinedColumns(tuple(parts), tuple(isinstance(part, TAKES_INTEGERS) for part in self.emissions))

@@ -1,0 +1,238 @@
+"""Emissions of positive features, such as step lengths and speeds, and of angles, such as turning angles.
+
+Both have conjugate priors whose normaliser is a one-dimensional integral. Features are independent given the state; one
+that is NaN in an observed frame was not recorded, and adds nothing.
+
+Langrock, King, Matthiopoulos, Thomas, Fortin, Morales (2012), "Flexible and practical modeling of animal telemetry
+data": gamma distributed step lengths and von Mises distributed turning angles of a hidden Markov model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax import Array
+from scipy.special import digamma
+
+from ethogram.models.arguments import concretely, read_reals, require_integer
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.counts import (
+    feature_means,
+    linear_in_features,
+    recorded,
+    refuse_values,
+)
+from ethogram.models.emissions.emission import (
+    Emission,
+    interpolated,
+    of_every,
+    one_hot,
+    read_observations,
+    rows_of,
+)
+from ethogram.models.families.exponential_family import ConjugateBlock, Known
+from ethogram.models.families.feature_columns import IndependentFeatures
+from ethogram.models.families.gamma_conjugate import GammaConjugate, GammaConjugateCoordinates
+from ethogram.models.families.von_mises_conjugate import VonMisesConjugate, VonMisesConjugateCoordinates
+from ethogram.models.model_object import model_object, static_field
+
+__all__ = ["GammaEmission", "VonMisesEmission"]
+
+TURN = 2 * math.pi * (1 + 1e-6)
+
+
+@model_object
+class GammaEmission(Emission):
+    r"""Positive features, independent given the state, with unknown mean and shape.
+
+    .. math:: p(\mu_{kd}, a_{kd}) \text{ of } GammaConjugate, \qquad
+              x_{td} \mid z_t = k \sim Gamma(a_{kd}, a_{kd} / \mu_{kd})
+
+    The prior is worth `strength` observations from a gamma distribution of mean `mean` and shape `shape`; ln(shape) has
+    a Gaussian factor of standard deviation 2 about ln `shape` besides. The standard deviation of a feature is
+    :math:`\mu / \sqrt a`.
+
+    Parameters
+    ----------
+    num_features : D.
+    mean : in the units of the data; a number or (feature,). None takes it from the geometric mean of the data, and is 1
+        without data.
+    shape : prior guess of a, 1 for an exponential distribution; a number or (feature,).
+    strength : pseudo-observations of the prior, above 0; a number or (feature,).
+    known : ``Known((mean (state, feature), shape (state, feature)))``, NaN where unknown.
+    """
+
+    num_features: int = static_field(default=1)
+    mean: Any = None
+    shape: Any = 1.0
+    strength: Any = 0.1
+    known: Known | None = None
+    sums_out_missing: ClassVar[bool] = True
+    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {
+        "mean": ("state", "feature"),
+        "shape": ("state", "feature"),
+    }
+
+    def __post_init__(self):
+        require_integer("num_features", self.num_features, 1)
+        names = ("shape", "strength", *(() if self.mean is None else ("mean",)))
+        values = read_reals(**{name: getattr(self, name) for name in names})
+        self._set(
+            **{n: of_every(n, value, self.num_features) for n, value in zip(names, values, strict=True)}
+        )
+        self._block()
+
+    def bind(self, data: Trajectories, num_states: int) -> GammaEmission:
+        """The emission with the mean that fits the geometric mean of the data, where `mean` is None."""
+        if self.mean is not None:
+            return self
+
+        def mean(xp, log_mean, a):
+            own = digamma(a) if xp is np else jnp.asarray(digamma(np.asarray(a)))
+            return (a * xp.exp(log_mean - own)).astype(a.dtype)
+
+        log_mean = feature_means(
+            data, lambda xp, x: xp.log(xp.where(x > 0, x, 1)), self.shape.dtype, positive=False
+        )
+        return dataclasses.replace(self, mean=concretely(mean, log_mean, self.shape))
+
+    def with_prior_of(self, earlier: Any) -> GammaEmission:
+        """The emission with the mean of an earlier one where its own is None."""
+        return self if self.mean is not None else dataclasses.replace(self, mean=earlier.mean)
+
+    def _block(self) -> GammaConjugate:
+        mean = np.ones(self.num_features, self.shape.dtype) if self.mean is None else self.mean
+        return GammaConjugate.from_standard(mean, self.shape, self.strength)
+
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
+        """One block, ``mean_shape``, of means and shapes (state, feature)."""
+        return {"mean_shape": rows_of(self._block(), num_states, self.known)}
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        r"""Expected log density (..., state): :math:`\sum_d E(a \ln b - \ln \Gamma(a)) + E(a - 1) \ln x - E b\, x`."""
+        normaliser, shape, minus_rate = expected["mean_shape"]
+        x, seen = recorded(observations, shape.dtype)
+        seen = jnp.where(x > 0, seen, 0)  # 0 stands where a frame is missing
+        log_x = jnp.log(jnp.where(x > 0, x, 1))
+        return linear_in_features((seen, normaliser), (log_x, shape - 1), (x, minus_rate))
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Numbers of frames, sums of logs and sums of each state in labelled frames."""
+        member = one_hot(labels, num_states).T
+        x = np.asarray(frames, float)
+        seen = ~np.isnan(x)
+        x = np.where(seen, x, 1)
+        parts = (member @ each for each in (seen.astype(float), np.log(x), np.where(seen, x, 0)))
+        return {"mean_shape": GammaConjugateCoordinates(*parts)}
+
+    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        """Logarithms of the features."""
+        x = np.asarray(observations, dtype=float)
+        return interpolated(np.log(np.where(x <= 0, np.nan, x)), observed)
+
+    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+        """Gamma distributions at ``mean (state, feature)`` and ``shape (state, feature)``."""
+        shape = parameters["shape"]
+        return IndependentFeatures(dist.Gamma(shape, shape / parameters["mean"]), inner=1.0)
+
+    def read(self, data: Trajectories) -> Array:
+        """Positive observations (sequence, time, feature)."""
+        needs = (
+            "a GammaEmission needs floats: pass data._replace(observations=data.observations.astype(float))"
+        )
+        x = read_observations(data, self.num_features, jnp.floating, needs)
+        cure = (
+            "a gamma distribution has positive values only: replace zeros by half of the smallest step that can be "
+            "measured, or by NaN (missing), or give rest a feature of its own (a BernoulliEmission in a "
+            "ProductEmission)"
+        )
+        refuse_values(data, x, lambda x: x > 0, "is not positive", cure)
+        return x
+
+
+@model_object
+class VonMisesEmission(Emission):
+    r"""Angles in radians, independent given the state, with unknown mean direction and concentration.
+
+    .. math:: p(\mu_{kd}, \kappa_{kd}) \text{ of } VonMisesConjugate, \qquad
+              x_{td} \mid z_t = k \sim vonMises(\mu_{kd}, \kappa_{kd})
+
+    By default directions are uniform, and ln(concentration) is Gaussian with standard deviation 2 about 0.
+
+    Parameters
+    ----------
+    num_features : D.
+    direction : prior guess of mu, in radians; a number or (feature,). It matters where `strength` is above 0.
+    concentration : prior median of kappa where `strength` is 0; a number or (feature,).
+    strength : pseudo-observations of the prior, with this direction and concentration; a number or (feature,).
+    known : ``Known((direction (state, feature), concentration (state, feature)))``, NaN where unknown.
+    """
+
+    num_features: int = static_field(default=1)
+    direction: Any = 0.0
+    concentration: Any = 1.0
+    strength: Any = 0.0
+    known: Known | None = None
+    sums_out_missing: ClassVar[bool] = True
+    site_dims: ClassVar[dict[str, tuple[str, ...]]] = {
+        "direction": ("state", "feature"),
+        "concentration": ("state", "feature"),
+    }
+
+    def __post_init__(self):
+        require_integer("num_features", self.num_features, 1)
+        names = ("direction", "concentration", "strength")
+        values = read_reals(**{name: getattr(self, name) for name in names})
+        self._set(
+            **{n: of_every(n, value, self.num_features) for n, value in zip(names, values, strict=True)}
+        )
+        self._block()
+
+    def _block(self) -> VonMisesConjugate:
+        return VonMisesConjugate.from_standard(self.direction, self.concentration, self.strength)
+
+    def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
+        """One block, ``direction_concentration``, of directions and concentrations (state, feature)."""
+        return {"direction_concentration": rows_of(self._block(), num_states, self.known)}
+
+    def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
+        r"""Expected log density (..., state): :math:`\sum_d E \kappa \cos(x - \mu) - E \ln I_0(\kappa) - \ln 2 \pi`."""
+        log_bessel, cosine, sine = expected["direction_concentration"]
+        x, seen = recorded(observations, cosine.dtype)
+        normaliser = log_bessel - math.log(2 * math.pi)
+        return linear_in_features((seen, normaliser), (seen * jnp.cos(x), cosine), (seen * jnp.sin(x), sine))
+
+    def label_statistics(
+        self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
+    ) -> dict[str, Any]:
+        """Numbers of frames, sums of cosines and of sines of each state in labelled frames."""
+        member = one_hot(labels, num_states).T
+        x = np.asarray(frames, float)
+        seen = ~np.isnan(x)
+        x = np.where(seen, x, 0)
+        parts = (member @ (seen * each) for each in (np.ones_like(x), np.cos(x), np.sin(x)))
+        return {"direction_concentration": VonMisesConjugateCoordinates(*parts)}
+
+    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        """Cosines and sines of the angles."""
+        x = np.asarray(observations, dtype=float)
+        return interpolated(np.concatenate([np.cos(x), np.sin(x)], axis=-1), observed)
+
+    def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
+        """Von Mises distributions at ``direction (state, feature)`` and ``concentration (state, feature)``."""
+        return IndependentFeatures(dist.VonMises(parameters["direction"], parameters["concentration"]))
+
+    def read(self, data: Trajectories) -> Array:
+        """Angles (sequence, time, feature), in radians."""
+        needs = "a VonMisesEmission needs floats: pass data._replace(observations=data.observations.astype(float))"
+        x = read_observations(data, self.num_features, jnp.floating, needs)
+        cure = "give radians: np.deg2rad of degrees"
+        refuse_values(data, x, lambda x: np.abs(x) <= TURN, "is no angle from -2 pi to 2 pi", cure)
+        return x

@@ -1,0 +1,218 @@
+"""Emissions whose features are independent given the state, and products of emissions, against SciPy and exact sums."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+from ethogram.inference.conjugate import ConjugateSVI
+from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.emissions import (
+    BernoulliEmission,
+    BinomialEmission,
+    CategoricalEmission,
+    GammaEmission,
+    GaussianEmission,
+    PoissonEmission,
+    ProductEmission,
+    VonMisesEmission,
+)
+from ethogram.models.families.exponential_family import Known, expected_statistics
+from ethogram.models.roles import RoleHMM
+
+NAN = float("nan")
+ONE, TWO = np.array([[0.5, 2.0], [4.0, 0.3]]), np.array([[3.0, 0.7], [1.0, 9.0]])
+SHARE = np.array([[0.2, 0.9], [0.5, 0.4]])
+FAMILIES = {
+    "poisson": (PoissonEmission, {"rate": ONE}, lambda x, p: stats.poisson.logpmf(x, p["rate"])),
+    "bernoulli": (
+        BernoulliEmission,
+        {"probability": SHARE},
+        lambda x, p: stats.bernoulli.logpmf(x, p["probability"]),
+    ),
+    "gamma": (
+        GammaEmission,
+        {"mean": ONE, "shape": TWO},
+        lambda x, p: stats.gamma.logpdf(x, p["shape"], scale=p["mean"] / p["shape"]),
+    ),
+    "von mises": (
+        VonMisesEmission,
+        {"direction": ONE - 2, "concentration": TWO},
+        lambda x, p: stats.vonmises.logpdf(x, p["concentration"], loc=p["direction"]),
+    ),
+}
+FRAMES = {
+    "poisson": np.array([[0.0, 3], [NAN, 1], [2, NAN]]),
+    "bernoulli": np.array([[0.0, 1], [NAN, 1], [1, NAN]]),
+    "gamma": np.array([[0.2, 3], [NAN, 1], [2, NAN]]),
+    "von mises": np.array([[0.2, -3], [NAN, 1], [2, NAN]]),
+}
+
+
+def data_of(x, **metadata):
+    shape = x.shape[:2]
+    return Trajectories(
+        x, None, None, np.full(shape[0], shape[1]), np.ones(shape, bool), metadata=Metadata(**metadata)
+    )
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_densities_are_scipys_and_missing_features_add_nothing(name):
+    """At known parameters, of q and of the distribution, with finite gradients where frames are padded by 0."""
+    make, parameters, density = FAMILIES[name]
+    x = FRAMES[name]
+    seen = ~np.isnan(x)
+    each = density(np.where(seen, x, 1)[:, None], parameters)
+    expected = np.where(seen[:, None], each, 0).sum(-1)
+    values = tuple(parameters.values())
+    emission = make(2, known=Known(values if len(values) > 1 else values[0]))
+    statistics = expected_statistics(emission.prior(2))
+    np.testing.assert_allclose(
+        emission.expected_log_likelihood(statistics, jnp.asarray(x)), expected, rtol=1e-9
+    )
+
+    def summed(parameters):
+        return jnp.sum(emission.distribution(parameters).log_prob(jnp.asarray(x)[:, None]))
+
+    parameters = jax.tree.map(jnp.asarray, parameters)
+    value, slope = jax.jit(jax.value_and_grad(summed))(parameters)
+    np.testing.assert_allclose(value, expected.sum(), rtol=1e-9)
+    padded = jax.jit(jax.grad(lambda p: jnp.sum(emission.distribution(p).log_prob(jnp.zeros((1, 2))))))
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves((slope, padded(parameters))))
+    labels = np.array([0, 1, 1])
+    own = emission.label_statistics(np.random.default_rng(0), x, labels, 2)
+    shapes = jax.tree.map(lambda s: np.zeros(s.shape), statistics)
+    pull = jax.vjp(lambda e: emission.expected_log_likelihood(e, jnp.asarray(x)), shapes)[1]
+    for a, b in zip(jax.tree.leaves(own), jax.tree.leaves(pull(np.eye(2)[labels])[0]), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_evidence_of_one_state_is_the_bound():
+    """With one state q is exact, and the ELBO is the log evidence: by quadrature over both parameters of each."""
+    rng = np.random.default_rng(3)
+    x = np.stack([rng.gamma(2.0, 0.4, 12), rng.vonmises(3.0, 1.5, 12)], -1)[None]
+    x[0, 3, 1] = NAN
+    emission = ProductEmission(
+        {"step": GammaEmission(mean=0.5, shape=1.5, strength=0.5), "turn": VonMisesEmission()}
+    )
+    run = ConjugateSVI(RoleHMM(1, emission)).run(
+        jax.random.key(0), data_of(x), 3, restarts=1, progress_bar=False
+    )
+
+    def gamma(u, count, logs, total):
+        a = np.exp(u)
+        beneath = u + special.gammaln(count * a) - count * a * np.log(total) - count * special.gammaln(a)
+        return np.exp(beneath + a * logs + stats.norm.logpdf(u, np.log(1.5), 2))
+
+    def von_mises(u, count, r):
+        kappa = np.exp(u)
+        bessel = np.log(special.i0e(kappa * r)) - count * np.log(special.i0e(kappa))
+        return np.exp(bessel - kappa * (count - r) + stats.norm.logpdf(u, 0, 2))
+
+    steps, turns = x[0, :, 0], x[0, :, 1][~np.isnan(x[0, :, 1])]
+    prior = (0.5, 0.5 * (np.log(0.5) + special.digamma(1.5) - np.log(1.5)), 0.25)
+    after = (prior[0] + 12, prior[1] + np.log(steps).sum(), prior[2] + steps.sum())
+    logs = [
+        np.log(integrate.quad(gamma, -25, 14, args=row, limit=200, points=[0])[0]) for row in (after, prior)
+    ]
+    r = np.hypot(np.cos(turns).sum(), np.sin(turns).sum())
+    circle = [
+        np.log(integrate.quad(von_mises, -20, 20, args=row, limit=200, points=[0])[0])
+        for row in ((11, r), (0, 0))
+    ]
+    exact = logs[0] - logs[1] - np.log(steps).sum() + circle[0] - circle[1] - 11 * np.log(2 * np.pi)
+    assert run.elbo[-1] == pytest.approx(exact, rel=1e-7)
+
+
+def test_a_product_is_the_sum_of_its_parts():
+    """Symbols, counts out of a number, and Gaussians with gaps, as columns of one array of floats."""
+    parts = {
+        "cell": CategoricalEmission(3, known=Known(np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]]))),
+        "hits": BinomialEmission(4, known=Known(np.array([[0.2], [0.7]]))),
+        "place": GaussianEmission(
+            2, known=Known((np.array([[0.0, 1.0], [2.0, 2.0]]), np.stack([np.eye(2), 2 * np.eye(2)])))
+        ),
+    }
+    emission = ProductEmission(parts)
+    x = np.array([[[0, 3, 0.5, 1], [NAN, 1, 0.3, NAN], [2, NAN, NAN, 1.5]]])
+    model = RoleHMM(2, emission)
+    data = data_of(x)
+    model.check(data)
+    normal = [stats.norm(m, s) for m, s in (([0.0, 1.0], 1.0), ([2.0, 2.0], np.sqrt(2)))]
+    probability = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+    expected = np.zeros((3, 2))
+    for t, (cell, hits, *place) in enumerate(x[0]):
+        for k, p in enumerate((0.2, 0.7)):
+            expected[t, k] += 0 if np.isnan(cell) else np.log(probability[k, int(cell)])
+            expected[t, k] += 0 if np.isnan(hits) else stats.binom.logpmf(hits, 4, p)
+            each = normal[k].logpdf(np.nan_to_num(place))
+            expected[t, k] += np.where(np.isnan(place), 0, each).sum()
+    statistics = expected_statistics(emission.prior(2))
+    given = model.arrange(data).observations
+    np.testing.assert_allclose(emission.expected_log_likelihood(statistics, given)[0], expected, rtol=1e-6)
+    sites = {"cell_probability": probability, "hits_probability": np.array([[0.2], [0.7]])}
+    sites["place_mean"] = np.array([[0.0, 1.0], [2.0, 2.0]])
+    sites["place_covariance"] = np.stack([np.eye(2), 2 * np.eye(2)])
+    law = emission.distribution_of(jax.tree.map(jnp.asarray, sites), data)
+    np.testing.assert_allclose(law.log_prob(jnp.asarray(x)[0][:, None]), expected, rtol=1e-6)
+    assert set(emission.site_dims) == set(sites)
+    assert emission.site_dims["place_covariance"] == ("state", "place_feature", "place_next_feature")
+
+
+def test_roles_of_mixed_features_are_found_and_the_bound_rises():
+    sites = {
+        "step_mean": np.array([[0.05], [1.0]]),
+        "step_shape": np.array([[1.5], [5.0]]),
+        "turn_direction": np.array([[3.0], [0.0]]),
+        "turn_concentration": np.array([[1.0], [4.0]]),
+        "dives_rate": np.array([[4.0], [1.0]]),
+        "initial": np.full(2, 0.5),
+        "transition": np.array([[0.9, 0.1], [0.1, 0.9]]),
+    }
+    emission = ProductEmission(
+        {"step": GammaEmission(), "turn": VonMisesEmission(), "dives": PoissonEmission()}
+    )
+    model = RoleHMM(2, emission)
+    simulated = model.simulate(jax.random.key(0), 4, lengths=100, parameters=sites)
+    x = simulated.data.observations.copy()
+    x[:, 0, 1], x[1, 7:20, 2] = NAN, NAN
+    data = simulated.data._replace(observations=x)
+    run = ConjugateSVI(model).run(jax.random.key(1), data, 30, restarts=2, progress_bar=False)
+    assert (np.diff(run.elbo) > -1e-6).all()
+    draws = run.posterior.draws_for_export(jax.random.key(2), 400).sites
+    order = np.argsort(draws["step_mean"][0].mean(0)[:, 0])
+    for name, truth in sites.items():
+        if name not in ("initial", "transition"):
+            drawn = draws[name][0][:, order, 0]
+            away = np.abs((drawn.mean(0) - truth[:, 0] + np.pi) % (2 * np.pi) - np.pi)
+            assert (away < 5 * drawn.std(0)).all(), name
+
+
+@pytest.mark.parametrize(
+    ("emission", "x", "message"),
+    [
+        (GammaEmission(), 0.0, r"\[0, 1, 0\] is not positive.*half of the smallest step"),
+        (VonMisesEmission(), 90.0, "is no angle.*np.deg2rad"),
+        (PoissonEmission(), 1.5, "is no count"),
+        (BernoulliEmission(), 2.0, "is not 0 or 1"),
+        (ProductEmission({"hits": BinomialEmission(3)}), 1.5, "is no whole number"),
+    ],
+)
+def test_values_outside_the_support_are_refused(emission, x, message):
+    with pytest.raises(ValueError, match=message):
+        emission.read(data_of(np.array([[[1.0], [x]]])))
+
+
+def test_columns_in_another_order_are_refused():
+    emission = ProductEmission({"step": GammaEmission(), "turn": VonMisesEmission()})
+    with pytest.raises(
+        ValueError, match="feature 0 of the data is 'turn', but the emission of that column is 'step'"
+    ):
+        emission.read(data_of(np.ones((1, 2, 2)), feature_names=("turn", "step")))
+    with pytest.raises(TypeError, match="give a dict"):
+        ProductEmission([GammaEmission()])
+    with pytest.raises(ValueError, match="use letters"):
+        ProductEmission({"step length": GammaEmission()})
