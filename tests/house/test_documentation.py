@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> list[str]:
@@ -33,3 +34,44 @@ def test_blocks_run(page, tmp_path):
 def test_every_system_has_a_page_with_a_block():
     shown = {page.name for page in PAGES if blocks(page)}
     assert shown >= {"README.md", "agent_markov.md", "ags.md", "gp_irl.md", "noisy_mdp.md", "role_hmm.md"}
+
+
+def test_every_page_is_in_the_navigation():
+    """A page that is forgotten there cannot be found; the strict build refuses entries without a page."""
+    listed = set(re.findall(r"[\w/]+[.]md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name)
+def test_links_and_their_anchors_exist(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        place, _, anchor = link.partition("#")
+        target = page.parent / place if place else page
+        assert target.is_file(), f"{page.name}: {link}"
+        assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "markdown"),
+    [
+        ("a\n\n.. math:: x_i\n          + y\n\nb", "a\n\n\n\\[x_i + y\\]\n\n\nb"),
+        ("a\n\n    .. math::\n\n        x\n\n        y\n\n    b", "a\n\n\n    \\[x y\\]\n\n\n    b"),
+        ("with :math:`\\phi` and :func:`read`", "with \\(\\phi\\) and `read`"),
+        (":class:`~ethogram.a.B`, :func:`ethogram.c`", "[`B`][ethogram.a.B], [`ethogram.c`][ethogram.c]"),
+        (":meth:`A.b <ethogram.A.b>`", "[`A.b`][ethogram.A.b]"),
+        ("``x`` : an array", "``x`` : an array"),
+    ],
+)
+def test_docstrings_become_markdown(docstring, markdown):
+    namespace = runpy.run_path(str(ROOT / "docs" / "hooks" / "docstring_markup.py"))
+    converted = namespace["to_markdown"](docstring)
+    assert re.sub(r"\n+", "\n", converted) == re.sub(r"\n+", "\n", markdown)

@@ -1,0 +1,28 @@
+r"""Formulas as MathML, which browsers draw by themselves: the site needs no script and no fonts from elsewhere.
+
+mkdocs calls `on_page_content` with the HTML of a page, in which arithmatex has marked the formulas.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+from latex2mathml.converter import convert
+
+__all__ = ["on_page_content"]
+
+MARKED = re.compile(
+    r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<formula>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+)
+
+
+def on_page_content(content: str, **others: Any) -> str:
+    """The page with each formula in place of its TeX; one that cannot be converted stops the build."""
+    return MARKED.sub(_mathml, content)
+
+
+def _mathml(match: re.Match[str]) -> str:
+    display = "block" if match["tag"] == "div" else "inline"
+    return convert(html.unescape(match["formula"]).strip(), display=display)
