@@ -18,6 +18,7 @@ from jaxtyping import Int
 
 from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.data import trajectories
+from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import natural_step, total_kl
@@ -43,10 +44,12 @@ class Exportable(HasHooks, declares_hooks=True):
     def check(self, data: Any) -> Any:
         """Raise ValueError or TypeError unless `data` fit the model; called once a fit and once an export.
 
-        The default checks trajectories by ``trajectories.check``; an override does so too.
+        The default checks trajectories by ``trajectories.check``, and refuses frames that lack some features; an
+        override does so too.
         """
         if isinstance(data, Trajectories):
             trajectories.check(data)
+            require_complete(data, f"{type(self).__name__} takes")
 
     def bound_to(self, data: Any) -> Any:
         """The model with the structure it takes from `data`. Default: the model itself."""

@@ -28,7 +28,17 @@ from ethogram.inference.conjugate.moves import (
 from ethogram.inference.conjugate.projection import choose
 from ethogram.inference.conjugate.steps import BLOCK
 
-__all__ = ["SWEEPS", "MoveSearch", "Moves", "after_round", "check_search", "first_search", "judge", "propose"]
+__all__ = [
+    "DONE",
+    "SWEEPS",
+    "MoveSearch",
+    "Moves",
+    "after_round",
+    "check_search",
+    "first_search",
+    "judge",
+    "propose",
+]
 
 SWEEPS = 3 * BLOCK
 """Iterations that judge a move, at most."""

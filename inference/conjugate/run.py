@@ -16,6 +16,7 @@ from ethogram.inference import storage
 from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
 from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
 from ethogram.inference.conjugate.move_rounds import (
+    DONE,
     SWEEPS,
     MoveSearch,
     after_round,
@@ -121,7 +122,7 @@ class Run:
             if len(self.layout.widths) == 1:  # the padded length, whatever the length of the data
                 self.layout = self.layout._replace(widths=(num_steps_of(self.everything),))
 
-    def _takes_moves(self, moves: bool | str) -> bool:
+    def _takes_moves(self, moves: bool | str) -> bool | str:
         """Whether the fit searches by moves; ``"auto"``: where the number of states that are used is learned."""
         possible = self.ascent and bool(self.model.label_axes())
         if moves is True and not possible:
@@ -129,7 +130,7 @@ class Run:
                 "moves=True needs coordinate ascent (all data, step_size None or 1) of a model with label_axes: "
                 'AgentMarkov, or RoleHMM with exclusive=None; give moves="auto"'
             )
-        return possible and (moves is True or (moves == "auto" and not self.model.moves_keep_number))
+        return moves if possible and (moves is True or not self.model.moves_keep_number) else False
 
     def _first_search(self, step: int, restarts: int) -> MoveSearch | None:
         if not self.moves:
@@ -157,7 +158,7 @@ class Run:
     def signature(self, key: Array, restarts: int, init: Any, tol: float | int) -> str:
         """Digest of model, data, key and settings, by which a checkpoint knows its run."""
         settings = [self.batch_size, self.ascent, restarts, self.evaluate_every, tol]
-        settings += ["moves"] if self.moves else []
+        settings += [f"moves {self.moves}"] if self.moves else []
         origin = init.posterior.blocks if isinstance(init, ConjugateResult) else init
         data = self.data._replace(times=None, metadata=PLAIN)
         return storage.fingerprint(self.model, jax.random.key_data(key), data, settings, origin)
@@ -292,13 +293,20 @@ class Run:
     def _moves_are_due(self, state: FitState) -> bool:
         """Whether a round of moves is next: asked at steps that do not depend on where checkpoints are written."""
         search: MoveSearch | None = state.search
-        if search is None or not search.is_due(state.active):
+        if search is None:
+            return False
+        if self.moves == "auto":  # moves of the best restart, once all have settled
+            return not state.active.any() and bool(search.phase[np.argmax(state.latest)] < DONE)
+        if not search.is_due(state.active):
             return False
         return not state.active.any() or (state.step - search.since) % BLOCK == 0
 
     def _move(self, state: FitState) -> FitState:
         """State after one round of moves."""
-        search = state.search._replace(ready=state.search.ready_after(state.active))
+        ready = state.search.ready_after(state.active)
+        if self.moves == "auto":
+            ready = np.arange(len(ready)) == np.argmax(state.latest)
+        search = state.search._replace(ready=ready)
         fixed = self.model, self.prior, self.buckets, self.key_moves
         search, moves = propose(*fixed, state.blocks, state.latest, search)
         if not moves.chosen.any():

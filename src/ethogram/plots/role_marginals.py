@@ -10,7 +10,7 @@ import numpy as np
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.plots.axes import axes_or_new, legend_beside
-from ethogram.plots.roles import role_colours
+from ethogram.plots.colours import category_colours
 
 __all__ = ["role_marginals"]
 
@@ -76,7 +76,7 @@ def role_marginals(
     density = np.exp(np.asarray(law.log_prob(jnp.asarray(frames, dtype=jnp.result_type(float)))))
     share = np.asarray(probability, float)[seen].mean(axis=0)
     style: dict[str, Any] = {"marker": "o", "markersize": 3} if whole else {}
-    for role, colour in enumerate(role_colours(len(share))):
+    for role, colour in enumerate(category_colours(len(share))):
         axes.plot(points, share[role] * density[:, role], color=colour, label=f"role {role}", **style)
     axes.plot(points, density @ share, color="black", linestyle="--", linewidth=1, label="all roles")
     highest = max(float(np.histogram(values, edges, density=True)[0].max()), 1e-12)
