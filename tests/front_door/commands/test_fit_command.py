@@ -46,7 +46,8 @@ def test_a_table_becomes_a_fit_of_the_right_number_of_roles(tracks, tmp_path, ca
     words = ["fit", str(tracks), *TRACKS, *SHORT, "--missing", "nan", "--out", str(out)]
     assert main([*words, "--num-roles", "2:3"]) == 0
     said = capsys.readouterr().out
-    read = "3 frames are missing, in 2 gaps, the longest of 2 frames: 2 without a row, 1 without values."
+    read = "2 frames are missing, in 1 gap, the longest of 2 frames: 2 without a row, 0 without values. "
+    read += "Of the others 1 lack some feature: x in 1."
     assert f"8 sequences of 128 steps in all; features x, y. {read}" in said
     assert {path.name for path in out.iterdir()} == FILES
     found = ethogram.load(out / "fit.ethogram")

@@ -224,6 +224,7 @@ def test_a_fit_with_moves_resumes_as_if_never_stopped(repaired_roles, tmp_path):
     assert jax.tree.all(jax.tree.map(np.array_equal, found.posterior.blocks, whole.posterior.blocks))
 
 
+@pytest.mark.slow
 def test_an_intent_that_occurs_twice_is_merged_and_the_bound_rises():
     """Two intents with policies of their own, the second under one label in some traces and another in the others."""
     with jax.enable_x64(True):

@@ -101,6 +101,7 @@ def test_a_curve_over_sizes(symbol_model, symbols):
     assert curve.selected_size == 1
 
 
+@pytest.mark.slow
 def test_peers_of_an_agent_are_scored_on_its_split():
     """A table by its own fit, and the hidden Markov model by a fit of its own, whose ELBO never falls."""
     random = np.random.default_rng(0)

@@ -162,6 +162,7 @@ def test_a_product_is_the_sum_of_its_parts():
     assert emission.site_dims["place_covariance"] == ("state", "place_feature", "place_next_feature")
 
 
+@pytest.mark.slow
 def test_roles_of_mixed_features_are_found_and_the_bound_rises():
     sites = {
         "step_mean": np.array([[0.05], [1.0]]),
