@@ -10,7 +10,7 @@ import numpy as np
 from ethogram.models.arguments import require_one_of
 from ethogram.models.data.trajectories import Trajectories
 
-__all__ = ["step_and_turn"]
+__all__ = ["EARTH_RADIUS", "step_and_turn"]
 
 EARTH_RADIUS = 6371.0088
 """Mean radius of the Earth in kilometres (IUGG)."""

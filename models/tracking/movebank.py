@@ -17,12 +17,13 @@ import numpy as np
 from ethogram.models.arguments import warn_user
 from ethogram.models.data.columns import Columns
 from ethogram.models.data.metadata import Metadata
+from ethogram.models.data.steps_and_turns import EARTH_RADIUS
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["EARTH", "project", "read_movebank"]
 
-EARTH = 6_371_008.8
-"""Mean radius of the earth, in metres."""
+EARTH = 1000 * EARTH_RADIUS
+"""Mean radius of the Earth, in metres."""
 ANIMALS = ("individual-local-identifier", "individual-id", "tag-local-identifier", "tag-id")
 MARKS = ("algorithm-marked-outlier", "import-marked-outlier", "manually-marked-outlier")
 

@@ -135,7 +135,8 @@ def _about_missing(data: Trajectories, lengths: np.ndarray) -> str:
         return " No frame is missing."
     ends = np.diff(np.pad(missing, ((0, 0), (1, 1))).astype(int).ravel())
     gaps = np.flatnonzero(ends == -1) - np.flatnonzero(ends == 1)
-    text = f" {missing.sum()} frames are missing, in {len(gaps)} gap{'s' * (len(gaps) > 1)}, the longest of {gaps.max()} frames"
+    noun = "gaps" if len(gaps) > 1 else "gap"
+    text = f" {missing.sum()} frames are missing, in {len(gaps)} {noun}, the longest of {gaps.max()} frames"
     if data.times is None:
         return f"{text}."
     times = np.asarray(data.times)
