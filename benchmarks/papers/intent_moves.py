@@ -1,9 +1,9 @@
 """What moves do for intents: ELBOs across truncations, restarts that agree, and what it costs.
 
-Fits of an `AgentMarkov` with default arguments (eight restarts, moves), and learned stickiness where the model has it,
-at several truncations: gridworld5 (five draws of 20 traces of 250 steps), mice in a labyrinth (20 windows of 250), and
-simulated agents of the Line World (20 traces of 100). `shortfall` is how far the ELBO of a truncation lies below that
-of a smaller one, relative to it; `near_best` how many of the eight restarts end within 5 nats of the best; `used` the
+Fits of an `AgentMarkov` with learned stickiness, where each of eight restarts makes moves (`moves=True`), at several
+truncations: gridworld5 (five draws of 20 traces of 250 steps), mice in a labyrinth (20 windows of 250), and simulated
+agents of the Line World (20 traces of 100). `shortfall` is how far the ELBO of a truncation lies below that of a
+smaller one, relative to it; `near_best` how many of the eight restarts end within 5 nats of the best; `used` the
 intents with half an expected step or more. The same fit without moves stands beside the largest truncation, with CPU
 seconds, of which those of the first draw include compilation. Rows of `kind` "check" have a `target`, and whether it
 was `reached`.
@@ -93,7 +93,7 @@ def _rows(domain: str, model: AgentMarkov, data: Trajectories, sizes: Sizes) -> 
     for truncation in sizes.truncations:
         wider = dataclasses.replace(model, truncation=truncation)
         last = truncation == max(sizes.truncations)
-        for moves in ("auto", False) if last else ("auto",):
+        for moves in (True, False) if last else (True,):
             fit, seconds = _timed(wider, data, sizes, moves)
             policy = np.asarray(fit.posterior.blocks["policy"].natural.concentration)
             steps = (policy - float(model.rho)).sum(axis=(1, 2))

@@ -195,7 +195,7 @@ def best_split(
         same = np.stack([free, free], axis=1)
         value, after = profiled(model, blocks, prior, statistics, now.constant + change, same)
         value = np.asarray(value - now.bound)
-        better = possible & (value > gain)
+        better = possible & np.isfinite(value) & (value > gain)
         gain = np.where(better, value, gain)
         states = np.where(better[:, None], np.stack([state, free], axis=1), states)
         moved = choose(jnp.asarray(better), after, moved)

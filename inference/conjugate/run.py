@@ -296,7 +296,7 @@ class Run:
         if search is None:
             return False
         if self.moves == "auto":  # moves of the best restart, once all have settled
-            return not state.active.any() and bool(search.phase[np.argmax(state.latest)] < DONE)
+            return not state.active.any() and bool(search.phase[_best(state)] < DONE)
         if not search.is_due(state.active):
             return False
         return not state.active.any() or (state.step - search.since) % BLOCK == 0
@@ -305,7 +305,7 @@ class Run:
         """State after one round of moves."""
         ready = state.search.ready_after(state.active)
         if self.moves == "auto":
-            ready = np.arange(len(ready)) == np.argmax(state.latest)
+            ready = np.arange(len(ready)) == _best(state)
         search = state.search._replace(ready=ready)
         fixed = self.model, self.prior, self.buckets, self.key_moves
         search, moves = propose(*fixed, state.blocks, state.latest, search)
@@ -442,3 +442,8 @@ def warn_of_falls(trace: np.ndarray) -> None:
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def _best(state: FitState) -> int:
+    """The restart of largest ELBO."""
+    return int(np.argmax(np.where(np.isnan(state.latest), -np.inf, state.latest)))

@@ -186,7 +186,10 @@ def _peer_scores(
     key: Array, peer: Any, train: Trajectories, test: Trajectories, num_steps: int, options: dict[str, Any]
 ) -> np.ndarray:
     """Log likelihood of every test sequence (or group) under a peer that is fitted to the training data."""
-    if isinstance(peer, ConjugateModel):
+    if isinstance(peer, ConjugateModel):  # which starts anew: init and checkpoint are of the model
+        kept = options.get("init")
+        own = ("checkpoint", "init") if isinstance(kept, ConjugateResult) else ("checkpoint",)
+        options = {name: value for name, value in options.items() if name not in own}
         return _scores(ConjugateSVI(peer).run(key, train, num_steps, **options), test)[0]
     return peer.fit(train).log_prob(test)
 

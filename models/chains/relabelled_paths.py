@@ -124,7 +124,9 @@ def stay_change(before: Paths, after: Paths, stay_evidence: Array | None) -> Arr
         return jnp.zeros((), before.state.dtype)
     stays = (jnp.trace(paths.pair, axis1=-2, axis2=-1) for paths in (after, before))
     later, earlier = stays
-    return jnp.sum(jnp.where(later != earlier, (later - earlier) * stay_evidence, 0))
+    change = later - earlier
+    real = jnp.abs(change) > 64 * jnp.finfo(change.dtype).eps  # evidence of certain labels is infinite
+    return jnp.sum(jnp.where(real, change * stay_evidence, 0))
 
 
 def _surprise(x: Array) -> Array:

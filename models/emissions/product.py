@@ -143,7 +143,7 @@ class ProductEmission(Emission):
 
     def _columns(self, data: Trajectories) -> list[Trajectories]:
         """The data of each part; of the type, and with missing frames, as it reads them."""
-        x = read_observations(data, self.num_features, jnp.number, "a ProductEmission needs numbers")
+        x = self._floats(data)
         names = data.metadata.feature_names
         meant = [(name, sum(self._sizes[:at])) for at, name in enumerate(self.names) if self._sizes[at] == 1]
         for name, place in meant:
@@ -166,17 +166,27 @@ class ProductEmission(Emission):
                 columns = concretely(
                     lambda xp, seen, x: xp.where(seen[..., None], x, 0).astype(np.int32), observed, columns
                 )
-            elif not jnp.issubdtype(columns.dtype, jnp.floating):
-                columns = concretely(lambda xp, x: x.astype(jnp.result_type(float)), columns)
             found.append(data._replace(observations=columns, observed=observed, metadata=Metadata()))
         return found
 
+    def _floats(self, data: Trajectories) -> Array:
+        """Observations (sequence, time, feature) as floats; -1, by which integers say that they are missing, is NaN."""
+        x = read_observations(data, self.num_features, jnp.number, "a ProductEmission needs numbers")
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        kind = jnp.result_type(float)
+        return concretely(lambda xp, x: xp.where(x == -1, xp.nan, x.astype(kind)).astype(kind), x)
+
     def read(self, data: Trajectories) -> Array:
         """Observations (sequence, time, feature), each column checked by its emission."""
-        for part, columns in zip(self.emissions, self._columns(data), strict=True):
-            part.read(columns)
-        x = read_observations(data, self.num_features, jnp.number, "a ProductEmission needs numbers")
-        return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+        start = 0
+        for (name, part), size, columns in zip(self._parts(), self._sizes, self._columns(data), strict=True):
+            try:
+                part.read(columns)
+            except ValueError as error:
+                raise ValueError(f"emission {name!r}, of the columns from {start}: {error}") from error
+            start += size
+        return self._floats(data)
 
     def arrange(self, data: Trajectories) -> Any:
         """Columns as each emission takes them, NaN where a column of symbols or counts is missing."""

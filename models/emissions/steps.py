@@ -13,13 +13,14 @@ import dataclasses
 import math
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 from scipy.special import digamma
 
-from ethogram.models.arguments import concretely, read_reals, require_integer
+from ethogram.models.arguments import concretely, is_concrete, read_reals, require_integer, warn_user
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.counts import (
     feature_means,
@@ -45,6 +46,9 @@ __all__ = ["GammaEmission", "VonMisesEmission"]
 
 TURN = 2 * math.pi * (1 + 1e-6)
 
+NARROW = 5e-5
+"""Log of mean over geometric mean, half the squared coefficient of variation, below which float32 is too coarse."""
+
 
 @model_object
 class GammaEmission(Emission):
@@ -62,14 +66,15 @@ class GammaEmission(Emission):
     num_features : D.
     mean : in the units of the data; a number or (feature,). None takes it from the geometric mean of the data, and is 1
         without data.
-    shape : prior guess of a, 1 for an exponential distribution; a number or (feature,).
+    shape : prior guess of a, 1 for an exponential distribution; a number or (feature,). None takes that of all data
+        together, and is 1 without data.
     strength : pseudo-observations of the prior, above 0; a number or (feature,).
     known : ``Known((mean (state, feature), shape (state, feature)))``, NaN where unknown.
     """
 
     num_features: int = static_field(default=1)
     mean: Any = None
-    shape: Any = 1.0
+    shape: Any = None
     strength: Any = 0.1
     known: Known | None = None
     sums_out_missing: ClassVar[bool] = True
@@ -80,7 +85,7 @@ class GammaEmission(Emission):
 
     def __post_init__(self):
         require_integer("num_features", self.num_features, 1)
-        names = ("shape", "strength", *(() if self.mean is None else ("mean",)))
+        names = ("strength", *(name for name in ("mean", "shape") if getattr(self, name) is not None))
         values = read_reals(**{name: getattr(self, name) for name in names})
         self._set(
             **{n: of_every(n, value, self.num_features) for n, value in zip(names, values, strict=True)}
@@ -88,26 +93,54 @@ class GammaEmission(Emission):
         self._block()
 
     def bind(self, data: Trajectories, num_states: int) -> GammaEmission:
-        """The emission with the mean that fits the geometric mean of the data, where `mean` is None."""
-        if self.mean is not None:
+        """The emission with the shape and the mean of the data, where these are None.
+
+        Warns
+        -----
+        UserWarning
+            Values vary so little that single precision loses their spread.
+        """
+        if self.mean is not None and self.shape is not None:
             return self
-
-        def mean(xp, log_mean, a):
-            own = digamma(a) if xp is np else jnp.asarray(digamma(np.asarray(a)))
-            return (a * xp.exp(log_mean - own)).astype(a.dtype)
-
-        log_mean = feature_means(
-            data, lambda xp, x: xp.log(xp.where(x > 0, x, 1)), self.shape.dtype, positive=False
+        wide = np.float64 if is_concrete(data.observations, data.observed) else self.strength.dtype
+        log_mean = feature_means(data, lambda xp, x: xp.log(xp.where(x > 0, x, 1)), wide, positive=False)
+        gap = concretely(
+            lambda xp, m, logs: xp.log(m) - logs, feature_means(data, lambda xp, x: x, wide), log_mean
         )
-        return dataclasses.replace(self, mean=concretely(mean, log_mean, self.shape))
+        if self.strength.dtype == np.float32 and is_concrete(gap):
+            narrow = np.flatnonzero((np.asarray(gap) > 0) & (np.asarray(gap) < NARROW))
+            if narrow.size:
+                warn_user(
+                    f"feature {narrow[0]} varies by less than a hundredth of its size, which single precision cannot "
+                    "tell well in a GammaEmission: call jax.config.update('jax_enable_x64', True) first, or take a "
+                    "GaussianEmission"
+                )
+        shape = self.shape
+        if shape is None:  # Minka (2002), "Estimating a gamma distribution", eq. 13: within 1.5 %
+
+            def of_gap(xp, s):
+                s = xp.maximum(s, 1e-12)
+                found = (3 - s + xp.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s)
+                return xp.where(s > 1e-11, found, 1).astype(self.strength.dtype)
+
+            shape = concretely(of_gap, gap)
+
+        def mean(xp, logs, a):
+            own = digamma(a) if xp is np else jax.scipy.special.digamma(a)
+            return (a * xp.exp(logs - own)).astype(self.strength.dtype)
+
+        own = concretely(mean, log_mean, shape) if self.mean is None else self.mean
+        return dataclasses.replace(self, mean=own, shape=shape)
 
     def with_prior_of(self, earlier: Any) -> GammaEmission:
-        """The emission with the mean of an earlier one where its own is None."""
-        return self if self.mean is not None else dataclasses.replace(self, mean=earlier.mean)
+        """The emission with the mean and the shape of an earlier one where its own are None."""
+        given = {n: getattr(earlier, n) for n in ("mean", "shape") if getattr(self, n) is None}
+        return dataclasses.replace(self, **given) if given else self
 
     def _block(self) -> GammaConjugate:
-        mean = np.ones(self.num_features, self.shape.dtype) if self.mean is None else self.mean
-        return GammaConjugate.from_standard(mean, self.shape, self.strength)
+        ones = np.ones(self.num_features, self.strength.dtype)
+        mean, shape = (ones if each is None else each for each in (self.mean, self.shape))
+        return GammaConjugate.from_standard(mean, shape, self.strength)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
         """One block, ``mean_shape``, of means and shapes (state, feature)."""

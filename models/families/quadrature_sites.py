@@ -66,7 +66,10 @@ class PlanarDirection(dist.Distribution):
         """Log density of the vector: that of its angle, and of its length over the length (polar coordinates)."""
         x, y = value[..., 0], value[..., 1]
         log_length = 0.5 * jnp.log(x * x + y * y)
-        angle = dist.VonMises(self.direction, self.concentration).log_prob(jnp.arctan2(y, x))
+        law = dist.VonMises(
+            self.direction, self.concentration, validate_args=False
+        )  # a concentration may be 0
+        angle = law.log_prob(jnp.arctan2(y, x))
         constant = 0.5 * math.log(2 * math.pi) + math.log(LENGTH_SPREAD)
         return angle - 0.5 * (log_length / LENGTH_SPREAD) ** 2 - 2 * log_length - constant
 

@@ -217,6 +217,18 @@ class AgentMarkov(ConjugateModel):
         for name in ("never", "forbidden"):
             if not np.array_equal(getattr(rows, name), getattr(others, name)):
                 raise ValueError("init is a result under other constraints: give another init")
+        learned = [isinstance(model.stickiness, StickinessPrior) for model in (self, earlier)]
+        if learned[0] != learned[1] or self.pool != earlier.pool:
+            what = "pool" if self.pool != earlier.pool else "kind of stickiness"
+            raise ValueError(
+                f"init is a result with another {what}: give both models the same, or another init"
+            )
+        if self.beta_prior == "fixed":
+            mine, theirs = (np.asarray(updates.start_weights(model).natural) for model in (self, earlier))
+            if mine.shape != theirs.shape or not np.allclose(mine, theirs):
+                raise ValueError(
+                    "init is a result with other fixed weights, which no fit moves: give another init"
+                )
 
     def rows_carried(self) -> Visited:
         """Rows of the data that the model is bound to; all rows, without stay labels, if it is not."""

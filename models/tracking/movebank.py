@@ -33,7 +33,7 @@ def read_movebank(
     *,
     step: Any,
     snap: bool | float | int = False,
-    individuals: Sequence[str] | None = None,
+    individuals: Sequence[Any] | None = None,
     metres: bool = False,
 ) -> Trajectories:
     """Trajectories of a table of Movebank: one sequence an animal, from its first position to its last.
@@ -81,9 +81,13 @@ def read_movebank(
         raise ValueError(
             f"table has none of the columns {', '.join(ANIMALS)}: it does not say which animal a row is of"
         )
-    names = np.array([str(value) for value in column(animal).values])
+    found = column(animal)
+    names = np.where(found.null, 0, found.values) if found.values.dtype.kind == "f" else found.values
+    if names.dtype.kind == "f" and (names == np.floor(names)).all():  # integers beside nulls
+        names = names.astype(np.int64)
+    names = np.array([str(value) for value in names])
     kept = ~column(animal).null & (names != "")
-    asked = None if individuals is None else list(individuals)
+    asked = None if individuals is None else [str(name) for name in individuals]
     for name in asked or ():
         if name not in names[kept]:
             raise ValueError(f"individuals has {name!r}: the table has {', '.join(np.unique(names[kept]))}")
@@ -136,7 +140,7 @@ def _marked(spelled: dict[str, Any], column: Any) -> np.ndarray:
 
     def true(name: str) -> np.ndarray:
         values, null = column(name)
-        return ~null & np.array([str(value).strip().lower() in ("true", "1") for value in values])
+        return ~null & np.array([str(value).strip().lower() in ("true", "1", "1.0") for value in values])
 
     if "visible" in spelled:
         return ~true("visible") & ~column("visible").null

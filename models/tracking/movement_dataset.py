@@ -112,7 +112,9 @@ def _axes(position: Any) -> list[str]:
 
 def _frame_rate(dataset: Any) -> float | None:
     """Frames a second, by the attribute or by times in seconds; a ValueError where these are not equally spaced."""
-    times = np.asarray(dataset["time"].values, float) if "time" in dataset.coords else np.zeros(0)
+    times = dataset["time"].values if "time" in dataset.coords else np.zeros(0)
+    dates = times.dtype.kind in "mM"
+    times = (times - times[0]) / np.timedelta64(1, "s") if dates and len(times) else np.asarray(times, float)
     gaps = np.diff(times)
     if len(gaps) and not np.allclose(gaps, gaps[0], rtol=1e-3):
         row = int(np.argmax(abs(gaps - gaps[0])))
@@ -120,7 +122,7 @@ def _frame_rate(dataset: Any) -> float | None:
             f"times {times[row]:g} and {times[row + 1]:g} are not {gaps[0]:g} apart: resample them first"
         )
     rate = dataset.attrs.get("fps")
-    if rate is not None and np.isfinite(float(rate)):
+    if rate is not None and not isinstance(rate, str) and np.isfinite(rate):
         return float(rate)
-    in_seconds = str(dataset.attrs.get("time_unit", "")).startswith("sec")
+    in_seconds = dates or str(dataset.attrs.get("time_unit", "")).startswith("sec")
     return float(1 / gaps[0]) if in_seconds and len(gaps) and gaps[0] > 0 else None

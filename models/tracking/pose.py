@@ -70,6 +70,8 @@ def pose_trajectories(
     TypeError, ValueError
         The threshold is not between 0 and 1, a keypoint or individual is not in the file, or there is none or no frame.
     """
+    if frame_rate is not None:
+        require_number("frame_rate", frame_rate, above=0)
     least = require_number(threshold[0], threshold[1], least=0, most=1)
     position = np.array(poses.position, float)
     if poses.confidence is not None:

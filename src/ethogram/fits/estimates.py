@@ -57,6 +57,11 @@ def entries_of(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
         if site in hidden or any(part in str(site) for part in HIDDEN):
             continue
         array = np.asarray(values)
+        if str(site).endswith(
+            "direction"
+        ):  # angles about their mean direction, where no interval crosses the cut
+            middle = np.angle(np.exp(1j * array).mean((0, 1)))
+            array = middle + np.angle(np.exp(1j * (array - middle)))
         labels = [np.asarray(values.coords[dim]) if dim in values.coords else None for dim in values.dims[2:]]
         for place in np.ndindex(array.shape[2:]):
             inside = [

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ethogram.models.data.gaps import lacking
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.plots.axes import axes_or_new, legend_beside
@@ -15,6 +16,8 @@ from ethogram.plots.colours import category_colours
 __all__ = ["role_marginals"]
 
 POINTS = 400
+MOST_POINTS = 1000
+"""Of whole numbers."""
 
 
 def role_marginals(
@@ -49,16 +52,21 @@ def role_marginals(
             f"a {type(emission).__name__} cannot sum out the other features: it has no marginals"
         )
     axes = axes_or_new(ax, (6, 4))
-    seen = np.asarray(data.observed) & np.isfinite(x[..., place])
+    seen = np.asarray(data.observed)
+    seen = seen & ~lacking(np.asarray(data.observations), seen)[..., place]
     values = x[..., place][seen]
+    if not values.size:
+        raise ValueError(f"feature {feature!r} is missing in every frame: choose another one")
     whole = bool((values == np.floor(values)).all())
     angle = (
         not whole and data.metadata.feature_units is not None and data.metadata.feature_units[place] == "rad"
     )
     if whole:
-        points = np.arange(values.min(), values.max() + 1)
-        edges = np.append(points, points[-1] + 1) - 0.5
+        step = max(1, round(np.ptp(values) / MOST_POINTS))
+        points = np.arange(values.min(), values.max() + 1, step)
+        edges = np.append(points, points[-1] + step) - 0.5 * step
     else:
+        values = (values + np.pi) % (2 * np.pi) - np.pi if angle else values
         low, high = (-np.pi, np.pi) if angle else (float(values.min()), float(np.quantile(values, 0.995)))
         edges, points = np.linspace(low, high, 41), np.linspace(low, high, POINTS)
     axes.hist(values, edges, density=True, color="0.85", label="data")

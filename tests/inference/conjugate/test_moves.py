@@ -10,7 +10,14 @@ import pytest
 from ethogram.inference.conjugate import ConjugatePosterior, ConjugateSVI
 from ethogram.inference.conjugate.moves import best_merge, posteriors
 from ethogram.inference.conjugate.steps import bounds
-from ethogram.models.chains.relabelled_paths import changes_of_merges, divided, merged, path_entropy
+from ethogram.models.chains.relabelled_paths import (
+    Paths,
+    changes_of_merges,
+    divided,
+    merged,
+    path_entropy,
+    stay_change,
+)
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.families.exponential_family import (
@@ -266,3 +273,28 @@ def test_moves_that_cannot_be_made_are_refused(repaired_roles):
         run(model, data, 1, moves=True, batch_size=2)
     with pytest.raises(ValueError, match='moves must be True, False or "auto"'):
         run(model, data, 1, moves="merge")
+
+
+def test_renaming_a_state_changes_no_evidence_of_certain_labels():
+    """Whose evidence is infinite: rounding of the same number of stays may not count."""
+    pairs = np.random.default_rng(1).dirichlet(np.ones(9), (8, 1, 5)).reshape(8, 1, 5, 3, 3) * np.eye(3)
+    pairs /= pairs.sum((-1, -2), keepdims=True)
+    for pair in pairs:
+        paths = Paths(jnp.asarray(np.concatenate([pair.sum(-1), pair[:, -1:].sum(-2)], 1)), jnp.asarray(pair))
+        renamed = divided(paths, 0, 2, jnp.ones((1, 6), bool))
+        assert stay_change(paths, renamed, jnp.full((1, 5), jnp.inf)) == 0
+
+
+def test_a_result_with_other_fixed_weights_or_stickiness_does_not_go_on():
+    rng = np.random.default_rng(0)
+    data = Trajectories.from_list(
+        states=list(rng.integers(2, size=(3, 8))), actions=list(rng.integers(3, size=(3, 8)))
+    )
+    settings = {"rows": "all", "beta_prior": "fixed"}
+    first = run(AgentMarkov(2, 3, 2, weights=[0.3, 0.3, 0.4], **settings), data, 2, moves=False)
+    for other, message in (
+        (AgentMarkov(2, 3, 2, weights=[0.7, 0.2, 0.1], **settings), "other fixed weights"),
+        (AgentMarkov(2, 3, 2, weights=[0.3, 0.3, 0.4], stickiness="learn", **settings), "kind of stickiness"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(other, data, 2, init=first, moves=False)

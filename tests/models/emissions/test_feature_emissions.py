@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from ethogram.inference.conjugate import ConjugateSVI
+from ethogram import plots
+from ethogram.inference.conjugate import ConjugatePosterior, ConjugateSVI
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import (
     BernoulliEmission,
@@ -217,3 +218,40 @@ def test_columns_in_another_order_are_refused():
         ProductEmission([GammaEmission()])
     with pytest.raises(ValueError, match="use letters"):
         ProductEmission({"step length": GammaEmission()})
+
+
+def test_shape_and_mean_of_a_gamma_prior_are_those_of_the_data():
+    """Of narrow values far from zero too, which single precision is warned of."""
+    rng = np.random.default_rng(0)
+    data = Trajectories.from_list([rng.gamma([2.0, 400.0], [3.0, 2.5], size=(4000, 2))])
+    bound = GammaEmission(2).bind(data, 1)
+    np.testing.assert_allclose(bound.shape, [2.0, 400.0], rtol=0.08)
+    np.testing.assert_allclose(bound.mean, [6.0, 1000.0], rtol=0.03)
+    np.testing.assert_array_equal(GammaEmission(2).with_prior_of(bound).shape, bound.shape)
+    narrow = Trajectories.from_list([1000 + rng.normal(size=(100, 1)).astype(np.float32)])
+    with jax.enable_x64(False), pytest.warns(UserWarning, match="feature 0 varies by less than a hundredth"):
+        GammaEmission().bind(narrow, 1)
+
+
+def test_missing_integers_of_a_product_are_missing_in_every_part():
+    x = np.array([[[3, 1], [-1, 0], [2, -1], [5, 1]]])
+    data = Trajectories.from_list(list(x), missing="nan")
+    emission = ProductEmission({"calls": PoissonEmission(), "moves": BernoulliEmission()})
+    read = np.asarray(emission.read(data))
+    np.testing.assert_array_equal(np.isnan(read), x == -1)
+    wrong = data._replace(observations=np.where(x == 5, -7, x))
+    with pytest.raises(ValueError, match="emission 'calls', of the columns from 0"):
+        emission.read(wrong)
+
+
+def test_marginals_are_of_what_was_recorded():
+    """Bars of a histogram over counts, without those that say missing."""
+    x = np.array([[0.0, 2.0], [1.0, np.nan], [3.0, 4.0], [2.0, np.nan]])
+    data = Trajectories.from_list([x], missing="nan")
+    model = RoleHMM(1, PoissonEmission(2)).bind(data)
+    axes = plots.role_marginals(ConjugatePosterior(model, model.prior()), data, np.ones((1, 4, 1)), 1)
+    assert [bar.get_height() for bar in axes.patches] == [0.5, 0.0, 0.5]
+    np.testing.assert_array_equal(axes.get_lines()[0].get_xdata(), [2, 3, 4])
+    with pytest.raises(ValueError, match="feature 1 is missing in every frame"):
+        gone = data._replace(observations=np.where([True, False], x, np.nan)[None])
+        plots.role_marginals(ConjugatePosterior(model, model.prior()), gone, np.ones((1, 4, 1)), 1)

@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from numpyro.handlers import seed, trace
 from scipy import integrate, special, stats
@@ -188,3 +189,13 @@ def test_rates_of_counts():
     kl = (a - p) * special.digamma(a) - special.gammaln(a) + special.gammaln(p) + (p - a) * np.log(b)
     kl = kl - (p - a) * np.log(b)
     np.testing.assert_allclose(block.kl(other), kl, rtol=1e-6)
+
+
+def test_a_direction_of_which_nothing_is_known_has_a_density():
+    """Also where numpyro validates arguments, as its samplers do: uniform over the circle at unit length."""
+    with numpyro.validation_enabled():
+        law = PlanarDirection(jnp.zeros(3), jnp.zeros(3))
+        angle = np.array([0.0, 2.0, -3.0])
+        found = law.log_prob(jnp.stack([jnp.cos(angle), jnp.sin(angle)], -1))
+    expected = -np.log(2 * np.pi) - 0.5 * np.log(2 * np.pi) - np.log(0.25)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

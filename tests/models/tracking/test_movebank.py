@@ -110,3 +110,16 @@ def test_wrong_tables_are_refused(tmp_path, change, message):
 def test_animals_that_are_not_there_are_named(path):
     with pytest.raises(ValueError, match="'Ada': the table has Ngele, Olga"):
         tracking.read_movebank(path, step="1h", individuals=["Ada"])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_marks_and_animals_may_be_numbers():
+    table = {
+        "timestamp": [f"2010-05-01 {hour:02}:00:00" for hour in range(4)],
+        "location-long": [1.0, 2.0, 3.0, 4.0],
+        "location-lat": [0.0, 0.0, 0.0, 0.0],
+        "tag-id": [7.0, 7.0, 7.0, np.nan],
+        "visible": [1.0, 0.0, 1.0, 1.0],
+    }
+    data = tracking.read_movebank(table, step="1h", individuals=[7])
+    assert data.metadata.agent_names == ("7",) and data.observed.tolist() == [[True, False, True]]
