@@ -77,7 +77,7 @@ class ConjugateSVI:
         restarts: int = 8,
         init: Any = "mixed",
         tol: float | int = 1e-6,
-        moves: bool | str = "auto",
+        moves: bool | str = False,
         evaluate_every: int | None = None,
         progress_bar: bool = True,
         checkpoint: str | os.PathLike | None = None,
@@ -100,9 +100,9 @@ class ConjugateSVI:
         tol : a restart has converged once the relative change of its ELBO between two evaluations (of coordinate
             ascent: two iterations) is at most `tol`; coordinate ascent then stops updating it. 0 switches this off.
         moves : whether coordinate ascent tries merges, deletions and splits of states once restarts have settled; a
-            move is kept where it raises the ELBO, and its iterations count as steps. ``"auto"``: the best restart
-            does, where the number of states that are used is learned (`AgentMarkov`). True: all restarts do, which
-            takes several times as long; those of a `RoleHMM` keep the number of roles.
+            move is kept where it raises the ELBO, and its iterations count as steps. True: all restarts try, which
+            takes several times as long; those of a `RoleHMM` keep the number of roles. ``"auto"``: the best restart
+            does, where the number of states that are used is learned (`AgentMarkov`), for about twice the time.
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
         checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
             arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it.

@@ -22,7 +22,7 @@ def test_table_notes_and_file(first):
     assert f"{OptimalPolicy(sysadmin(3, horizon=4)).value:.1f}" in report.notes[0]
     assert [path.name for path in report.files] == ["planning.png", "planning.pdf", "planning.nc"]
     assert said[0].startswith("the best policy")
-    with xarray.open_dataset(report.files[1], engine="h5netcdf") as written:
+    with xarray.open_dataset(report.files[-1], engine="h5netcdf") as written:
         returns = np.asarray(written["return"].sel(policy="SOGBOFA"))
         assert returns.shape == (4,)
         assert f"{returns.mean():.1f}" == report.rows[2]["mean return"]
