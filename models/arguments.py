@@ -26,6 +26,7 @@ __all__ = [
     "concretely",
     "is_concrete",
     "read_array",
+    "read_positive",
     "read_reals",
     "refuse",
     "require",
@@ -212,6 +213,20 @@ def read_reals(**parameters: Any) -> list[Array]:
         if is_concrete(value):
             require_representable(name, value, dtype)
     return [concretely(lambda xp, x: xp.asarray(x, dtype=dtype), value) for value in parameters.values()]
+
+
+def read_positive(cure: str, **parameters: Any) -> list[Array]:
+    """Parameters as positive JAX arrays of one float type, broadcast against each other.
+
+    Raises ValueError that ends in `cure` where a value is not positive, or where shapes do not broadcast.
+    """
+    values = read_reals(**parameters)
+    for name, value in zip(parameters, values, strict=True):
+        if is_concrete(value):
+            require(np.asarray(value) > 0, name, value, "is not positive", cure)
+    shapes = [f"{name} has shape {value.shape}" for name, value in zip(parameters, values, strict=True)]
+    batch = common_batch(" and ".join(shapes), *(value.shape for value in values))
+    return [concretely(lambda xp, x: xp.broadcast_to(x, batch), value) for value in values]
 
 
 def require_representable(name: str, value: Any, dtype: Any = None) -> None:

@@ -88,7 +88,7 @@ def _cut(data: Trajectories, steps: int) -> Trajectories:
 
 
 def _rows(domain: str, model: AgentMarkov, data: Trajectories, sizes: Sizes) -> list[dict[str, Any]]:
-    """A row for every truncation, and one without moves for the largest."""
+    """One row per truncation, and one more for the largest truncation without moves."""
     rows = []
     for truncation in sizes.truncations:
         wider = dataclasses.replace(model, truncation=truncation)

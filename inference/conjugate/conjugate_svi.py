@@ -102,7 +102,7 @@ class ConjugateSVI:
         moves : whether coordinate ascent tries merges, deletions and splits of states once restarts have settled; a
             move is kept where it raises the ELBO, and its iterations count as steps. True: all restarts try, which
             takes several times as long; those of a `RoleHMM` keep the number of roles. ``"auto"``: the best restart
-            does, where the number of states that are used is learned (`AgentMarkov`), for about twice the time.
+            does, where the number of states that are used is learned (`AgentMarkov`).
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
         checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
             arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it.

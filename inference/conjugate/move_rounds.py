@@ -65,9 +65,7 @@ class MoveSearch(NamedTuple):
     ready: np.ndarray  # (restart,): has settled once
     phase: np.ndarray  # (restart,): the kind of move it tries
     failures: np.ndarray  # (restart,): moves of the kind that failed in turn
-    tried: (
-        np.ndarray
-    )  # (restart, state, state): merges, and on the diagonal deletions, that are not tried again
+    tried: np.ndarray  # (restart, state, state): merges, on the diagonal deletions, not to try again
 
     def ready_after(self, active: Any) -> np.ndarray:
         """Restarts (restart,) that have settled, now or before."""

@@ -62,7 +62,7 @@ PROPOSALS = 6
 
 
 class Candidate(NamedTuple):
-    """The best move of a kind for every restart."""
+    """The best move of one kind, one for each restart."""
 
     gain: np.ndarray  # (restart,): its bound, over that of the blocks; -inf where there is none
     states: np.ndarray  # (restart, 2): the states merged or divided; a deleted one twice
@@ -128,7 +128,7 @@ def profiled(model: Any, blocks: Any, prior: Any, statistics: Any, constant: Arr
 def best_merge(
     model: Any, blocks: Any, prior: Any, batches: list[Any], now: Posteriors, tried: Any
 ) -> Candidate:
-    """The merge of the highest bound for every restart, of pairs (restart, state, state) that are not `tried`."""
+    """For each restart, the merge with the highest bound among pairs of states that `tried` does not exclude."""
     used = np.asarray(now.mass) > EMPTY
     first, second = np.triu_indices(used.shape[1], 1)
     allowed = used[:, first] & used[:, second] & ~tried[:, first, second]
@@ -148,7 +148,7 @@ def best_merge(
 def best_deletion(
     model: Any, blocks: Any, prior: Any, batches: list[Any], now: Posteriors, tried: Any
 ) -> Candidate:
-    """The deletion of the smallest used state for every restart, of states that are not `tried` on the diagonal."""
+    """For each restart, the deletion of the smallest used state that the diagonal of `tried` does not exclude."""
     mass = np.asarray(now.mass)
     allowed = (mass > EMPTY) & ~np.diagonal(tried, axis1=1, axis2=2)
     state = np.argmin(np.where(allowed, mass, np.inf), axis=1)
@@ -169,7 +169,7 @@ def best_split(
     kinds: Any,
     pair: Any,
 ) -> Candidate:
-    """The best of some divisions of states for every restart; the new state takes a label that is free.
+    """For each restart, the best of several proposed splits; the new state takes an unused label.
 
     Parameters
     ----------

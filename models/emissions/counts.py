@@ -15,14 +15,14 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.scipy.special import gammaln
 
-from ethogram.models.arguments import concretely, is_concrete, read_reals, require, require_integer
+from ethogram.models.arguments import concretely, is_concrete, require
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import (
     Emission,
     interpolated,
-    of_every,
     one_hot,
     read_observations,
+    read_per_feature,
     rows_of,
 )
 from ethogram.models.families.exponential_family import Beta, BetaCoordinates, ConjugateBlock, Known
@@ -64,13 +64,8 @@ class PoissonEmission(Emission):
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"rate": ("state", "feature")}
 
     def __post_init__(self):
-        require_integer("num_features", self.num_features, 1)
-        given = {} if self.mean is None else {"mean": self.mean}
-        values = dict(
-            zip(("shape", *given), read_reals(shape=self.shape, **given), strict=True),
-        )
-        self._set(**{name: of_every(name, value, self.num_features) for name, value in values.items()})
-        if "mean" in values and is_concrete(self.mean):
+        self._set(**read_per_feature(self.num_features, shape=self.shape, mean=self.mean))
+        if self.mean is not None and is_concrete(self.mean):
             require(np.asarray(self.mean) > 0, "mean", self.mean, "is not positive", "use a positive number")
         self._block()
 
@@ -150,10 +145,8 @@ class BernoulliEmission(Emission):
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {"probability": ("state", "feature")}
 
     def __post_init__(self):
-        require_integer("num_features", self.num_features, 1)
-        a, b = read_reals(successes=self.successes, failures=self.failures)
-        fields = {"successes": a, "failures": b}
-        self._set(**{name: of_every(name, value, self.num_features) for name, value in fields.items()})
+        counts = {"successes": self.successes, "failures": self.failures}
+        self._set(**read_per_feature(self.num_features, **counts))
         Beta.from_standard(self.successes, self.failures)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:

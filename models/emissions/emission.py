@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.models.arguments import concretely, is_concrete, require
+from ethogram.models.arguments import concretely, is_concrete, read_reals, require, require_integer
 from ethogram.models.chains.conjugate_chain import ChainEmission
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import ConjugateBlock, Known, PartlyKnown
@@ -23,6 +23,7 @@ __all__ = [
     "of_every",
     "one_hot",
     "read_observations",
+    "read_per_feature",
     "repeat_rows",
     "rows_of",
 ]
@@ -129,6 +130,14 @@ def of_every(name: str, value: Any, count: int) -> Array:
     if value.shape not in ((), (count,)):
         raise ValueError(f"{name} has shape {value.shape}: give a number, or {count} numbers")
     return concretely(lambda xp, x: xp.broadcast_to(x, (count,)), value)
+
+
+def read_per_feature(num_features: Any, **parameters: Any) -> dict[str, Array]:
+    """Checked parameters by name, one number for each feature; those that are None are left out."""
+    require_integer("num_features", num_features, 1)
+    given = {name: value for name, value in parameters.items() if value is not None}
+    values = zip(given, read_reals(**given), strict=True)
+    return {name: of_every(name, value, num_features) for name, value in values}
 
 
 def repeat_rows(block: Any, count: int) -> Any:

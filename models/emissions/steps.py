@@ -20,7 +20,7 @@ import numpyro.distributions as dist
 from jax import Array
 from scipy.special import digamma
 
-from ethogram.models.arguments import concretely, is_concrete, read_reals, require_integer, warn_user
+from ethogram.models.arguments import concretely, is_concrete, warn_user
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.counts import (
     feature_means,
@@ -31,9 +31,9 @@ from ethogram.models.emissions.counts import (
 from ethogram.models.emissions.emission import (
     Emission,
     interpolated,
-    of_every,
     one_hot,
     read_observations,
+    read_per_feature,
     rows_of,
 )
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
@@ -84,12 +84,8 @@ class GammaEmission(Emission):
     }
 
     def __post_init__(self):
-        require_integer("num_features", self.num_features, 1)
-        names = ("strength", *(name for name in ("mean", "shape") if getattr(self, name) is not None))
-        values = read_reals(**{name: getattr(self, name) for name in names})
-        self._set(
-            **{n: of_every(n, value, self.num_features) for n, value in zip(names, values, strict=True)}
-        )
+        given = {"mean": self.mean, "shape": self.shape, "strength": self.strength}
+        self._set(**read_per_feature(self.num_features, **given))
         self._block()
 
     def bind(self, data: Trajectories, num_states: int) -> GammaEmission:
@@ -220,12 +216,8 @@ class VonMisesEmission(Emission):
     }
 
     def __post_init__(self):
-        require_integer("num_features", self.num_features, 1)
-        names = ("direction", "concentration", "strength")
-        values = read_reals(**{name: getattr(self, name) for name in names})
-        self._set(
-            **{n: of_every(n, value, self.num_features) for n, value in zip(names, values, strict=True)}
-        )
+        given = {"direction": self.direction, "concentration": self.concentration, "strength": self.strength}
+        self._set(**read_per_feature(self.num_features, **given))
         self._block()
 
     def _block(self) -> VonMisesConjugate:

@@ -15,7 +15,7 @@ from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
 from scipy.special import expit, softmax
 
-from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
+from ethogram.models.arguments import Reals, is_concrete, read_positive, read_reals, require
 from ethogram.models.families.conjugate_block import ConjugateBlock, naming
 from ethogram.models.families.divergences import Divergence, dirichlet_divergence
 from ethogram.models.families.host_gamma import draw_log_gamma
@@ -191,14 +191,10 @@ class Beta(ConjugateBlock):
         ValueError : a count is not positive, or the shapes do not broadcast.
         TypeError : an array of integers.
         """
-        pair = read_reals(successes=successes, failures=failures)
-        for name, count in zip(("successes", "failures"), pair, strict=True):
-            if is_concrete(count):
-                require(np.asarray(count) > 0, name, count, "is not positive", "use a positive pseudo-count")
-        came = f"successes has shape {pair[0].shape} and failures {pair[1].shape}"
-        shape = common_batch(came, pair[0].shape, pair[1].shape)
         return cls(
-            BetaCoordinates(*(concretely(lambda xp, x: xp.broadcast_to(x, shape), count) for count in pair))
+            BetaCoordinates(
+                *read_positive("use a positive pseudo-count", successes=successes, failures=failures)
+            )
         )
 
     def _counts(self) -> Array:

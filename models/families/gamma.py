@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
 
-from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
+from ethogram.models.arguments import Reals, read_positive, require
 from ethogram.models.families.conjugate_block import ConjugateBlock, naming
 from ethogram.models.families.divergences import Divergence, excess
 from ethogram.models.families.host_gamma import draw_log_gamma
@@ -46,15 +46,7 @@ class Gamma(ConjugateBlock):
         ValueError : a value is not positive, or the shapes do not broadcast.
         TypeError : an array of integers.
         """
-        pair = read_reals(shape=shape, rate=rate)
-        for name, value in zip(("shape", "rate"), pair, strict=True):
-            if is_concrete(value):
-                require(np.asarray(value) > 0, name, value, "is not positive", "use a positive number")
-        came = f"shape has shape {pair[0].shape} and rate {pair[1].shape}"
-        batch = common_batch(came, pair[0].shape, pair[1].shape)
-        return cls(
-            GammaCoordinates(*(concretely(lambda xp, x: xp.broadcast_to(x, batch), value) for value in pair))
-        )
+        return cls(GammaCoordinates(*read_positive("use a positive number", shape=shape, rate=rate)))
 
     def expected_statistics(self) -> GammaCoordinates:
         """E log lambda = psi(a) - log b and E(-lambda) = -a / b."""

@@ -66,9 +66,8 @@ class PlanarDirection(dist.Distribution):
         """Log density of the vector: that of its angle, and of its length over the length (polar coordinates)."""
         x, y = value[..., 0], value[..., 1]
         log_length = 0.5 * jnp.log(x * x + y * y)
-        law = dist.VonMises(
-            self.direction, self.concentration, validate_args=False
-        )  # a concentration may be 0
+        # A concentration may be 0, which numpyro's check refuses.
+        law = dist.VonMises(self.direction, self.concentration, validate_args=False)
         angle = law.log_prob(jnp.arctan2(y, x))
         constant = 0.5 * math.log(2 * math.pi) + math.log(LENGTH_SPREAD)
         return angle - 0.5 * (log_length / LENGTH_SPREAD) ** 2 - 2 * log_length - constant

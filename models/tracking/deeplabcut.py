@@ -96,21 +96,30 @@ def _of_csv(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
     columns = list(zip(animals, heads["bodyparts"], heads["coords"], strict=True))
     body = [row for row in rows[len(heads) :] if row]
     frames = _frames([row[0] for row in body], path)
-    values = np.full((len(body), len(columns)), np.nan)
-    for at, row in enumerate(body):
+    for row in body:
         if len(row) != len(columns) + 1:
             raise ValueError(
                 f"{path}, row of frame {row[0]}: {len(row)} entries, expected {len(columns) + 1}"
             )
-        for place, text in enumerate(row[1:]):
-            if text.strip():
-                try:
-                    values[at, place] = float(text)
-                except ValueError:
-                    raise ValueError(
-                        f"{path}, frame {row[0]}, {'.'.join(columns[place])}: {text!r} is no number"
-                    ) from None
+    text = np.char.strip(np.array([row[1:] for row in body], str).reshape(len(body), len(columns)))
+    text = np.where(text == "", "nan", text)
+    try:
+        values = text.astype(float)
+    except ValueError:
+        at, place = next(at for at in np.ndindex(text.shape) if not _is_number(text[at]))
+        column = ".".join(columns[place])
+        raise ValueError(
+            f"{path}, frame {body[at][0]}, {column}: {body[at][1 + place]!r} is no number"
+        ) from None
     return columns, frames, values
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _of_hdf(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:

@@ -48,21 +48,7 @@ def from_movement(
         It is no such dataset, times are not equally spaced, or an argument is out of range.
     """
     if isinstance(dataset, str | os.PathLike):
-        import xarray
-
-        path = existing_file(dataset, (".nc", ".h5", ".hdf5"), "give a netCDF file of movement")
-        try:
-            loaded = xarray.load_dataset(path, engine="h5netcdf")
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} cannot be read: {error}") from error
-        return from_movement(
-            loaded.assign_attrs(source_file=loaded.attrs.get("source_file") or path.name),
-            frame_rate=frame_rate,
-            min_confidence=min_confidence,
-            keypoints=keypoints,
-            individuals=individuals,
-            unit=unit,
-        )
+        dataset = _loaded(dataset)
     if not hasattr(dataset, "data_vars") or "position" not in dataset:
         raise TypeError(
             f"dataset is {type(dataset).__name__} without a variable position: give a dataset of movement"
@@ -95,6 +81,18 @@ def from_movement(
         individuals=individuals,
         unit=unit,
     )
+
+
+def _loaded(path: str | os.PathLike) -> Any:
+    """The dataset of a file, which counts as its source where none is named."""
+    import xarray
+
+    found = existing_file(path, (".nc", ".h5", ".hdf5"), "give a netCDF file of movement")
+    try:
+        dataset = xarray.load_dataset(found, engine="h5netcdf")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{found} cannot be read: {error}") from error
+    return dataset.assign_attrs(source_file=dataset.attrs.get("source_file") or found.name)
 
 
 def _names(dataset: Any, dim: str) -> list[str]:

@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["axes_or_new", "default_title", "density_of", "draw_band", "figure_or_new", "legend_beside"]
+from ethogram.models.data.trajectories import Trajectories
+
+__all__ = [
+    "axes_or_new",
+    "default_title",
+    "density_of",
+    "draw_band",
+    "feature_label",
+    "figure_or_new",
+    "legend_beside",
+]
 
 
 def axes_or_new(ax: Any, size: tuple[float | int, float | int]) -> Any:
@@ -69,3 +79,11 @@ def density_of(values: np.ndarray, log: bool = False) -> tuple[np.ndarray, np.nd
     lowest, highest = np.quantile(draws, [0.005, 0.995])
     places = np.linspace(lowest - beyond, highest + beyond, 200)
     return np.exp(places) if log else places, density(places)
+
+
+def feature_label(data: Trajectories | None, feature: int) -> str:
+    """Name and unit of a feature, as the metadata have them."""
+    names = None if data is None else data.metadata.feature_names
+    units = None if data is None else data.metadata.feature_units
+    name = f"feature {feature}" if names is None else names[feature]
+    return name if units is None or not units[feature] else f"{name} ({units[feature]})"

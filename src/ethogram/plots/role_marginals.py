@@ -10,7 +10,7 @@ import numpy as np
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.numpyro_sites import by_site
-from ethogram.plots.axes import axes_or_new, legend_beside
+from ethogram.plots.axes import axes_or_new, feature_label, legend_beside
 from ethogram.plots.colours import category_colours
 
 __all__ = ["role_marginals"]
@@ -89,7 +89,6 @@ def role_marginals(
     axes.plot(points, density @ share, color="black", linestyle="--", linewidth=1, label="all roles")
     highest = max(float(np.histogram(values, edges, density=True)[0].max()), 1e-12)
     axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.4 * highest), ylabel="density")
-    name, units = f"feature {place}" if names is None else names[place], data.metadata.feature_units
-    axes.set_xlabel(name if units is None or not units[place] else f"{name} ({units[place]})")
+    axes.set_xlabel(feature_label(data, place))
     legend_beside(axes, "")
     return axes

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 
 from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.families.exponential_family import PartlyKnown
-from ethogram.plots.axes import axes_or_new, default_title, legend_beside
+from ethogram.plots.axes import axes_or_new, default_title, feature_label, legend_beside
 from ethogram.plots.colours import SERIES, category_colours
-from ethogram.plots.timeline_rows import time_axis, timeline_rows
+from ethogram.plots.timeline_rows import read_labels, time_axis, timeline_rows
 
 __all__ = [
     "elbo_traces",
@@ -120,17 +120,9 @@ def role_ellipses(
         axes.autoscale_view()
         axes.set_aspect("equal")
     if bare or data is not None:
-        axes.set(xlabel=_feature_label(data, features[0]), ylabel=_feature_label(data, features[1]))
+        axes.set(xlabel=feature_label(data, features[0]), ylabel=feature_label(data, features[1]))
     default_title(axes, "roles: mean and covariance, posterior draws thin")
     return axes
-
-
-def _feature_label(data: Trajectories | None, feature: int) -> str:
-    """Name and unit of a feature, as the metadata have them."""
-    names = None if data is None else data.metadata.feature_names
-    units = None if data is None else data.metadata.feature_units
-    name = f"feature {feature}" if names is None else names[feature]
-    return name if units is None or not units[feature] else f"{name} ({units[feature]})"
 
 
 def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, ax: Any = None) -> Any:
@@ -153,12 +145,7 @@ def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, 
     """
     from matplotlib.patches import Patch
 
-    roles, chance = np.asarray(path), np.asarray(probability, float)
-    if roles.shape != np.shape(data.observed) or chance.shape[:-1] != roles.shape:
-        raise ValueError(
-            f"path has shape {roles.shape}, probability {chance.shape}, the data {np.shape(data.observed)}: "
-            "give (sequence, time) and (sequence, time, role) of these data"
-        )
+    roles, chance = read_labels(path, probability, data, "path")
     axes = axes_or_new(ax, (10, 4))
     first, rows, names = timeline_rows(data)
     inside = np.asarray(valid_steps(data)) & (roles >= 0)

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
+from numpy.typing import ArrayLike
 
 from ethogram.models.data.trajectories import Trajectories
 
-__all__ = ["TimelineRows", "time_axis", "timeline_rows"]
+__all__ = ["TimelineRows", "read_labels", "time_axis", "timeline_rows"]
 
 
 class TimelineRows(NamedTuple):
@@ -44,6 +45,22 @@ def timeline_rows(data: Trajectories) -> TimelineRows:
     np.maximum.at(longest, block, lengths)
     starts = np.concatenate([[0], np.cumsum(longest)[:-1]])
     return TimelineRows(starts[block], row, names)
+
+
+def read_labels(
+    labels: ArrayLike, probability: ArrayLike, data: Trajectories, name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels (sequence, time) called `name`, and their probabilities (sequence, time, label), of these data.
+
+    Raises ValueError where the shapes are others.
+    """
+    shown, chance = np.asarray(labels), np.asarray(probability, float)
+    if shown.shape != np.shape(data.observed) or chance.shape[:-1] != shown.shape:
+        raise ValueError(
+            f"{name} has shape {shown.shape}, probability {chance.shape}, the data {np.shape(data.observed)}: give "
+            "(sequence, time) and (sequence, time, label) of these data"
+        )
+    return shown, chance
 
 
 def time_axis(data: Trajectories) -> tuple[float, str]:

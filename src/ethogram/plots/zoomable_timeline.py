@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.plots.colours import category_colours
-from ethogram.plots.timeline_rows import time_axis, timeline_rows
+from ethogram.plots.timeline_rows import read_labels, time_axis, timeline_rows
 
 __all__ = ["zoomable_timeline"]
 
@@ -40,12 +40,7 @@ def zoomable_timeline(
         import plotly.graph_objects as graph
     except ImportError as error:
         raise ImportError("zoomable_timeline needs plotly: pip install 'ethogram[interactive]'") from error
-    shown, chance = np.asarray(labels), np.asarray(probability, float)
-    if shown.shape != np.shape(data.observed) or chance.shape[:-1] != shown.shape:
-        raise ValueError(
-            f"labels has shape {shown.shape}, probability {chance.shape}, the data {np.shape(data.observed)}: "
-            "give (sequence, time) and (sequence, time, label) of these data"
-        )
+    shown, chance = read_labels(labels, probability, data, "labels")
     places = timeline_rows(data)
     scale, unit = time_axis(data)
     sequence, time = np.nonzero(np.asarray(valid_steps(data)) & (shown >= 0))
