@@ -119,4 +119,7 @@ def _draw(figure: Figure, found: dict[str, dict[str, MarginalMAPResult]], sizes:
         traces = {METHODS[method]: result.trace for method, result in results.items()}
         plots_mmap.anytime_curves(traces, axes, until=sizes.late, best=known.log_probability)
         axes.set_title(f"{name}, {known.about}")
-        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.get_legend_handles_labels()[0]}
+    shown = [name for name in METHODS.values() if name in lines]
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": len(shown), "frameon": False}
+    figure.legend([lines[name] for name in shown], shown, **place)
