@@ -151,14 +151,15 @@ def test_a_product_is_the_sum_of_its_parts():
             expected[t, k] += 0 if np.isnan(hits) else stats.binom.logpmf(hits, 4, p)
             each = normal[k].logpdf(np.nan_to_num(place))
             expected[t, k] += np.where(np.isnan(place), 0, each).sum()
-    statistics = expected_statistics(emission.prior(2))
+    statistics = jax.jit(expected_statistics)(emission.prior(2))
     given = model.arrange(data).observations
-    np.testing.assert_allclose(emission.expected_log_likelihood(statistics, given)[0], expected, rtol=1e-6)
+    found = jax.jit(emission.expected_log_likelihood)(statistics, given)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-6)
     sites = {"cell_probability": probability, "hits_probability": np.array([[0.2], [0.7]])}
     sites["place_mean"] = np.array([[0.0, 1.0], [2.0, 2.0]])
     sites["place_covariance"] = np.stack([np.eye(2), 2 * np.eye(2)])
-    law = emission.distribution_of(jax.tree.map(jnp.asarray, sites), data)
-    np.testing.assert_allclose(law.log_prob(jnp.asarray(x)[0][:, None]), expected, rtol=1e-6)
+    density = jax.jit(lambda sites, x: emission.distribution_of(sites, data).log_prob(x))
+    np.testing.assert_allclose(density(sites, x[0][:, None]), expected, rtol=1e-6)
     assert set(emission.site_dims) == set(sites)
     assert emission.site_dims["place_covariance"] == ("state", "place_feature", "place_next_feature")
 
