@@ -60,6 +60,25 @@ def test_links_and_their_anchors_exist(page):
         assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), f"{page.name}: {link}"
 
 
+CITED = re.compile(r"`(tests/[\w/]+[.]py)::(\w+)`")
+
+
+def test_every_test_that_a_page_cites_exists():
+    cited = {found for page in PAGES for found in CITED.findall(page.read_text(encoding="utf-8"))}
+    assert len(cited) > 50
+    for path, name in cited:
+        assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path} has no {name}"
+
+
+def test_every_erratum_names_its_tests():
+    """By letters of the list below its table, all of which are used; or it says that there is none."""
+    for section in (ROOT / "docs" / "errata.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+        named = re.findall(rf"^- ([A-Z]): {CITED.pattern}$", section, re.MULTILINE)
+        cells = re.findall(r"^\| .* \| ([^|]+) \|$", section, re.MULTILINE)[1:]
+        letters = {letter.strip("*") for cell in cells if cell != "none" for letter in cell.split(", ")}
+        assert len(cells) > 4 and letters == {letter for letter, *_ in named}, section.splitlines()[0]
+
+
 @pytest.mark.parametrize(
     ("docstring", "markdown"),
     [

@@ -97,6 +97,24 @@ def test_local_step_equals_enumeration(trace_oracle, truncation, accuracy, rows)
     np.testing.assert_allclose(statistics["policy"].concentration, policy[:, visited], atol=1e-10)
 
 
+def test_misprints_of_the_local_step_would_show(trace_oracle):
+    """Eq. 6 without the last action, eq. 10 with every step, eq. 13 without F_0: none is the enumeration."""
+    traces, random = draw_traces(trace_oracle, 3), np.random.default_rng(5)
+    shapes = (4,), (S, A + 1, 3, 4), (3, S, A)
+    logs = [trace_oracle.expected_log(random.gamma(2.0, size=shape)) for shape in shapes]
+    value, (initial, transition, _) = trace_oracle.local_step(traces, *logs, 0.9)
+    short = [trace._replace(actions=[*trace.actions[:-1], -1]) for trace in traces]
+    assert abs(value - trace_oracle.local_step(short, *logs, 0.9)[0]) > 1e-3
+    assert (transition.sum((0, 1)) - transition).sum((2, 3)).min() > 1e-3
+    backward = np.zeros(3)
+    for trace in traces:
+        _, (first, *_) = trace_oracle.local_step([trace], *logs, 0.9)
+        action = trace.actions[0]
+        factor = logs[2][:, trace.states[0], action] if action >= 0 else 0.0
+        backward += first[:3] / np.exp(logs[0][:3] + factor)
+    assert np.abs(initial[:3] - backward).max() > 1e-3
+
+
 def test_only_what_occurs_is_carried(trace_oracle):
     data = trajectories([trace_oracle.Trace([2, 2, 0], [1, 1, -1], [])])
     model = AgentMarkov(S, A, 4).bind(data)
