@@ -8,7 +8,10 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import jupytext
+import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +80,36 @@ def test_every_erratum_names_its_tests():
         cells = re.findall(r"^\| .* \| ([^|]+) \|$", section, re.MULTILINE)[1:]
         letters = {letter.strip("*") for cell in cells if cell != "none" for letter in cell.split(", ")}
         assert len(cells) > 4 and letters == {letter for letter, *_ in named}, section.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "extra", "colab"),
+    [
+        (None, {}, None),
+        ("https://git.example.org/someone/ethogram", {}, None),
+        ("https://github.com/someone/etho.gram/", {}, "someone/etho.gram/blob/gh-pages"),
+        ("https://github.com/someone/ethogram.git", {"colab_branch": "site"}, "someone/ethogram/blob/site"),
+    ],
+)
+def test_notebook_pages_link_to_their_notebooks(address, extra, colab, tmp_path):
+    hook = runpy.run_path(str(ROOT / "docs" / "hooks" / "notebook_links.py"))
+    source = tmp_path / "01_a.ipynb"
+    jupytext.write(jupytext.read(ROOT / "notebooks" / "01_roles.py"), source)
+    config = SimpleNamespace(repo_url=address, extra=extra, site_dir=str(tmp_path / "site"))
+    file = SimpleNamespace(src_uri="notebooks/01_a.ipynb", abs_src_path=str(source))
+    page = SimpleNamespace(file=file, url="notebooks/01_a/")
+    links = re.findall(r'href="([^"]+)"', hook["on_page_content"]("<h1>A</h1>", page=page, config=config))
+    place = f"https://colab.research.google.com/github/{colab}/notebooks/01_a.ipynb"
+    assert links == (["../01_a.ipynb"] if colab is None else ["../01_a.ipynb", place])
+    assert hook["on_post_page"]("<html>", page=page, config=config) == "<html>"
+    cells = nbformat.read(tmp_path / "site" / file.src_uri, as_version=4).cells  # which validates it
+    before = nbformat.read(source, as_version=4).cells
+    added = cells[: len(cells) - len(before)]
+    assert [cell.source for cell in cells[len(added) :]] == [cell.source for cell in before]
+    asked = f'%pip install -q "ethogram[imitation,planning] @ git+{(address or "").rstrip("/")}"'
+    assert [cell.source for cell in added] == ([asked] if address else [])
+    page.file.src_uri = "live.md"
+    assert hook["on_page_content"]("<h1>A</h1>", page=page, config=config) == "<h1>A</h1>"
 
 
 @pytest.mark.parametrize(
