@@ -26,8 +26,12 @@ def read_table(
     missing: str,
     metadata: Metadata | None,
     snap: Any = False,
+    row_numbers: Any = None,
 ) -> dict[str, Any]:
-    """Fields of `Trajectories`, still to be checked, of a table; parameters of ``Trajectories.from_table``."""
+    """Fields of `Trajectories`, still to be checked, of a table; parameters of ``Trajectories.from_table``.
+
+    Messages about times call rows by `row_numbers`, where the table is part of another, and else by their places.
+    """
     feature_names = as_names(features)
     if not feature_names and steps["states"] is None and steps["actions"] is None:
         raise ValueError(
@@ -67,7 +71,8 @@ def read_table(
         read = columns.times(time)
         times = Times(read.values[order], read.zone)
         clocks = clocks_of(constants.get("group"), len(first_row), str(labels["group"]))
-        rows = SortedRows(lambda row: f"row {order[row]}", by_sequence, rank, place, clocks)
+        called = order if row_numbers is None else np.asarray(row_numbers)[order]
+        rows = SortedRows(lambda row: f"row {called[row]}", by_sequence, rank, place, clocks)
         frame = frame_numbers(times.values, step, rows, str(time), snap)
         metadata = state_clock(metadata, times, step)
     elif snap is not False:

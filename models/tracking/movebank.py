@@ -18,7 +18,8 @@ from ethogram.models.arguments import warn_user
 from ethogram.models.data.columns import Columns
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.steps_and_turns import EARTH_RADIUS
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.tables import read_table
+from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = ["EARTH", "project", "read_movebank"]
 
@@ -57,7 +58,7 @@ def read_movebank(
         There is no such file, or nothing here reads it.
     TypeError, ValueError
         A column is missing, a position is not on the globe, no row is left, an animal is not in the table, or times
-        miss the grid of `step` or repeat.
+        miss the grid of `step` or repeat. Messages count the rows of the table as it was given, from 0.
 
     Warns
     -----
@@ -114,19 +115,23 @@ def read_movebank(
     if metres:
         degrees[kept] = project(degrees[kept])
         units, features = ("m", "m"), ("east", "north")
-    rows = {"animal": names[order], "time": times[order]}
+    time = str(spelled["timestamp"])
+    rows = {"animal": names[order], time: times[order]}
     rows |= dict(zip(features, degrees[order].T, strict=True))
-    return Trajectories.from_table(
+    read = read_table(
         rows,
-        sequence="animal",
-        agent="animal",
-        time="time",
-        features=features,
-        step=step,
-        snap=snap,
-        missing="nan",
-        metadata=Metadata(feature_units=units, name="Movebank"),
+        "animal",
+        time,
+        features,
+        dict.fromkeys(("states", "actions", "stay")),
+        {"agent": "animal", "group": None, "subject": None},
+        step,
+        "nan",
+        Metadata(feature_units=units, name="Movebank"),
+        snap,
+        row_numbers=order,
     )
+    return check(Trajectories(**read))
 
 
 def _numbers(column: Any, name: str) -> np.ndarray:

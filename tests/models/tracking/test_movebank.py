@@ -95,7 +95,14 @@ def test_positions_in_metres_have_names_and_units(path):
             "none of the columns individual-local-identifier",
         ),
         (lambda text: text.replace("24.12", "424.12"), "expected degrees"),
-        (lambda text: text.replace("13:00:00", "12:00:00"), "12:00"),
+        (
+            lambda text: text.replace("14:01:00", "12:00:00"),
+            "timestamp of .*12:00.* in row 1, and so it is in row 0",
+        ),
+        (
+            lambda text: text.replace("14:01:00", "16:10:00"),
+            "timestamp of .* in row 1, in the same frame as row 3",
+        ),
         (lambda text: HEADER + ROWS.splitlines()[-1], "none of the columns"),
     ],
 )
