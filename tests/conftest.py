@@ -70,6 +70,17 @@ def stored_file(pytestconfig):
     return find
 
 
+@pytest.fixture(scope="module")
+def quick_compiler():
+    """Few optimisations, in the slow tier too: for files whose tests compile longer than they compute."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    if not before:
+        jax.config.update("jax_disable_most_optimizations", False)
+        jax.clear_caches()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def few_programs():
     """After a file, programs are dropped where they have become many."""

@@ -32,15 +32,6 @@ def test_examples_are_found():
     )
 
 
-@pytest.fixture(scope="module")
-def quick_compiler():
-    """Examples are about what they print: the slow tier's other files compile as users do."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_compiler")
 @pytest.mark.parametrize("name", modules_with_examples())
