@@ -17,6 +17,7 @@ import functools
 import math
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -132,7 +133,8 @@ def fit_reward(
             by_expert = taken if taken.ndim == 3 else taken[None]
             search = RewardSearch(double, by_expert, hyper, num_draws, num_evaluations, num_restarts)
             nested = hyper == "nested" and method == "natural_gradient"
-            saved, save = None, lambda state: None
+            saved: Any = None
+            save: Callable[[Any], None] = lambda state: None  # noqa: E731
             if checkpoint is not None:
                 check_path(checkpoint)
                 settings = [method, hyper, num_draws, num_evaluations, num_restarts]
@@ -193,7 +195,7 @@ def _more_evaluations(error: float, num_evaluations: int) -> int:
 def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any) -> None:
     """Raise TypeError or ValueError where a setting is out of range, or two contradict."""
     require_one_of("method", method, METHODS)
-    require_one_of("hyper", hyper, HYPERS)
+    require_one_of("hyper", hyper, ("nested", *HYPERS))
     require_one_of("prior", prior, PRIORS)
     for name, value in counts.items():
         require_integer(name, value, 0 if name == "num_restarts" else 1)

@@ -52,8 +52,8 @@ __all__ = [
 SMALLEST = 0.05
 """Lower limit of the precision of q(w), whose prior has one: the likelihood of a draw may not be concave."""
 
-HYPERS = ("nested", "variational", "point", "fixed")
-"""Treatments of the hyper-parameters."""
+HYPERS = ("variational", "point", "fixed")
+"""Treatments of the hyper-parameters with one Gaussian."""
 
 
 class RewardGaussian(NamedTuple):

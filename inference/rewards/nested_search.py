@@ -284,14 +284,12 @@ def _curvature(nested: _Nested, mode: np.ndarray, active: np.ndarray) -> np.ndar
 def _posterior(
     model: GPIRL, places: list[Place], shares: Float[np.ndarray, "node"], single: bool
 ) -> RewardPosterior:
-    parts = [
-        np.stack([np.asarray(getattr(place.q, name)) for place in places])
-        for name in ("mean", "root", "log_hyper", "log_hyper_sd")
-    ]
-    parts[:2] = [x[:, 0] if single else x for x in parts[:2]]
+    q = jax.tree.map(lambda *each: np.stack(each), *(place.q for place in places))
+    if single:
+        q = q._replace(mean=q.mean[:, 0], root=q.root[:, 0])
     if len(places) == 1:
-        return RewardPosterior(model, *(x[0] for x in parts))
-    return RewardPosterior(model, *parts, log_weights=np.log(shares))
+        return RewardPosterior(model, *jax.tree.map(lambda x: x[0], q))
+    return RewardPosterior(model, q.mean, q.root, q.log_hyper, q.log_hyper_sd, log_weights=np.log(shares))
 
 
 def _pairs(at_draws: Any) -> Float[np.ndarray, "pair"]:
