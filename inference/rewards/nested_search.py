@@ -55,6 +55,9 @@ HALVINGS = 6
 MOST_PLACES = 40
 """Places that the search for the mode may visit."""
 
+FLAT = 0.2
+"""Largest entry of the gradient, in nats, at a mode; nodes around it need no better one."""
+
 DIFFERENCE = 0.3
 """Step of the central differences of gradients, in logarithms of hyper-parameters."""
 
@@ -263,7 +266,7 @@ def _mode(nested: _Nested, start: np.ndarray) -> tuple[np.ndarray, list[float], 
         trace.append(max(trace[-1], place.value))
         return -place.value, -place.gradient[active]
 
-    options = {"maxfun": MOST_PLACES, "ftol": nested.tol / max(abs(first.value), 1.0), "gtol": nested.tol}
+    options = {"maxfun": MOST_PLACES, "ftol": 2 * nested.tol / max(abs(first.value), 1.0), "gtol": FLAT}
     found = minimize(loss, start[active], jac=True, method="L-BFGS-B", options=options)
     mode = start.copy()
     mode[active] = found.x

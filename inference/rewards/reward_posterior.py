@@ -151,8 +151,9 @@ class RewardFit(NamedTuple):
     ----------
     posterior : its Gaussian, or point; `sample` draws from it.
     elbo, elbo_se : evidence lower bound in nats, on fresh draws, and its standard error; NaN for a point. With
-        ``hyper="point"`` it has the log prior density of the hyper-parameters in place of their divergence.
-    laplace_elbo : ELBO of Laplace's approximation on the same draws.
+        ``hyper="point"`` it has the log prior density of the hyper-parameters in place of their divergence, and with
+        ``"nested"`` that of those that are held.
+    laplace_elbo : ELBO of Laplace's approximation on the same draws; with ``hyper="nested"`` with it at the mode only.
     trace : (evaluation,) ELBOs on a fixed set of draws, the first that of Laplace's approximation.
     objective : log likelihood minus half the squared norm of w at the mode, in nats, which ``method="map"`` maximises;
         Levine's objective with ``prior="levine"``.
