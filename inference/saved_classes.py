@@ -13,6 +13,7 @@ PACKAGE = "ethogram"
 
 ADDED_LATER = {
     "FitState": ("carried", "search"),
+    "RewardPosterior": ("log_weights",),
     "AgentMarkov": ("weights", "stickiness", "pool", "pool_prior"),
 }
 """Fields, with defaults, that older files lack, by the name of their class."""
@@ -32,6 +33,7 @@ HOMES = {
     "ethogram.inference.rewards.reward_posterior": ("RewardFit", "RewardPosterior"),
     "ethogram.inference.rewards.max_entropy": ("MaxEntropyFit",),
     "ethogram.inference.rewards.natural_gradient": ("SearchState",),
+    "ethogram.inference.rewards.nested_search": ("NestedState", "Place"),
     "ethogram.models.intents.agent_markov": ("AgentMarkov",),
     "ethogram.models.intents.constraints": ("IntentConstraints", "Rule"),
     "ethogram.models.intents.rows": ("RowBounds", "Visited"),

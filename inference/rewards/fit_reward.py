@@ -17,6 +17,7 @@ import functools
 import math
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -28,6 +29,7 @@ from ethogram.inference import storage
 from ethogram.inference.checkpoint import check_path, read_checkpoint, write_checkpoint
 from ethogram.inference.rewards.gaussian import HYPERS
 from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, check_saved, levine_fit
+from ethogram.inference.rewards.nested_search import NestedState, check_places, nested_fit
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, as_double
 from ethogram.inference.rewards.stopping_rule import MOST_CHUNKS, PRECISE
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
@@ -70,8 +72,10 @@ def fit_reward(
     model : `GPIRL`, of either family.
     demonstrations : `Trajectories` with states and actions, or counts (state, action).
     method : ``"natural_gradient"``; ``"laplace"``, Laplace's approximation; or ``"map"``, the posterior mode.
-    hyper : treatment of the hyper-parameters that have priors: ``"variational"``, log-normal; ``"point"``, optimised;
-        or ``"fixed"`` at their initial values, as always for ``"laplace"`` and ``"map"``.
+    hyper : treatment of the hyper-parameters that have priors: ``"nested"``, integrated over, with a Gaussian q(w) at
+        each of up to 21 nodes around their mode (of more than three features the relevances that matter, at most
+        three; the others are held at `start`); ``"variational"``, log-normal and independent of the reward;
+        ``"point"``, optimised; or ``"fixed"`` at their initial values, as always for ``"laplace"`` and ``"map"``.
     prior : of the mode: the model's, or ``"levine"``, his objective over rewards of inducing points (those of the
         model, or all visited states) and hyper-parameters, with ``method="map"``.
     start : initial hyper-parameters ``{"scale": ..., "relevance": ...}``, all that have priors. Default: prior medians
@@ -128,21 +132,28 @@ def fit_reward(
         else:
             by_expert = taken if taken.ndim == 3 else taken[None]
             search = RewardSearch(double, by_expert, hyper, num_draws, num_evaluations, num_restarts)
-            saved, save = None, lambda state: None
+            nested = hyper == "nested" and method == "natural_gradient"
+            saved: Any = None
+            save: Callable[[Any], None] = lambda state: None  # noqa: E731
             if checkpoint is not None:
                 check_path(checkpoint)
                 settings = [method, hyper, num_draws, num_evaluations, num_restarts]
+                settings += [num_steps, tol] if nested else []
                 signature = storage.fingerprint(double, counts, jax.random.key_data(key), settings, start)
-                content = read_checkpoint(checkpoint, signature, SearchState)
-                saved = (
-                    None if content is None else check_saved(os.fspath(checkpoint), search, content["state"])
-                )
+                content = read_checkpoint(checkpoint, signature, NestedState if nested else SearchState)
+                check = check_places if nested else check_saved
+                saved = None if content is None else check(os.fspath(checkpoint), search, content["state"])
                 save = functools.partial(write_checkpoint, checkpoint, signature)
-            key_begin, key_end = jax.random.split(key_search)
-            state = search.begin(key_start, key_begin, start, method == "map") if saved is None else saved
-            if method == "natural_gradient":
-                state = search.climb(state, num_steps, tol, progress_bar, save)
-            found = search.end(key_end, state, method)
+            if nested:
+                found = nested_fit(
+                    search, key_start, key_search, start, num_steps, tol, progress_bar, saved, save
+                )
+            else:
+                key_begin, key_end = jax.random.split(key_search)
+                state = search.begin(key_start, key_begin, start, method == "map") if saved is None else saved
+                if method == "natural_gradient":
+                    state = search.climb(state, num_steps, tol, progress_bar, save)
+                found = search.end(key_end, state, method)
     found = found._replace(posterior=dataclasses.replace(found.posterior, model=model))
     if not found.converged:
         warnings.warn(unconverged_message(found, num_steps, num_draws, num_evaluations, tol), stacklevel=2)
@@ -184,7 +195,7 @@ def _more_evaluations(error: float, num_evaluations: int) -> int:
 def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any) -> None:
     """Raise TypeError or ValueError where a setting is out of range, or two contradict."""
     require_one_of("method", method, METHODS)
-    require_one_of("hyper", hyper, HYPERS)
+    require_one_of("hyper", hyper, ("nested", *HYPERS))
     require_one_of("prior", prior, PRIORS)
     for name, value in counts.items():
         require_integer(name, value, 0 if name == "num_restarts" else 1)

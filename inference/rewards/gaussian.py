@@ -53,7 +53,7 @@ SMALLEST = 0.05
 """Lower limit of the precision of q(w), whose prior has one: the likelihood of a draw may not be concave."""
 
 HYPERS = ("variational", "point", "fixed")
-"""Treatments of the hyper-parameters."""
+"""Treatments of the hyper-parameters with one Gaussian."""
 
 
 class RewardGaussian(NamedTuple):
@@ -130,11 +130,16 @@ class Normals(NamedTuple):
     hyper: Array
 
 
-def rewards_at(model: GPIRL, q: RewardGaussian, normals: Normals) -> tuple[Array, Array, Array]:
-    """Rewards (draw, expert, point) under q, rationalities and logarithms, at standard normal draws."""
+def rewards_at(
+    model: GPIRL, q: RewardGaussian, normals: Normals, point: bool = False
+) -> tuple[Array, Array, Array]:
+    """Rewards (draw, expert, point) under q, rationalities and logarithms, at standard normal draws.
+
+    With `point` the logarithms of the hyper-parameters have no spread, so that all draws share a map to the rewards.
+    """
     log_hyper = q.log_hyper + q.log_hyper_sd * normals.hyper
     white = q.mean + jnp.einsum("eij,dej->dei", q.root, normals.white)
-    if not free_hypers(model):
+    if point or not free_hypers(model):
         mapping, times = reward_map_of(model, q.log_hyper)
         rest = None if mapping.noise is None else normals.rest
         return mapping.reward(white, rest), jnp.broadcast_to(times, len(white)), log_hyper
@@ -156,7 +161,7 @@ def divergence(q: RewardGaussian) -> Array:
 @functools.partial(jax.jit, static_argnames="point")
 def bound(model: GPIRL, q: RewardGaussian, counts: Array, normals: Normals, point: bool) -> Array:
     """The ELBO at every draw (draw,), whose mean estimates it; with `point` without the entropy of q(ln hyper)."""
-    reward, times, log_hyper = rewards_at(model, q, normals)
+    reward, times, log_hyper = rewards_at(model, q, normals, point)
     expected = jnp.sum(log_likelihood(model, reward, times[:, None, None], counts), -1)
     hyper = log_hyper_prior(model, log_hyper)
     if not point and len(q.log_hyper):
@@ -164,17 +169,18 @@ def bound(model: GPIRL, q: RewardGaussian, counts: Array, normals: Normals, poin
     return expected - divergence(q) + hyper
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnames="point")
 def natural_step(
-    model: GPIRL, q: RewardGaussian, counts: Array, normals: Normals, size: Any
+    model: GPIRL, q: RewardGaussian, counts: Array, normals: Normals, size: Any, point: bool = False
 ) -> RewardGaussian:
     """Approximation after one natural-gradient step in w, with the hyper-parameters held fixed."""
-    reward, times, log_hyper = rewards_at(model, q, normals)
+    reward, times, log_hyper = rewards_at(model, q, normals, point)
     pairs = model.features.ndim == 3
     shape = model.features.shape[:-1]
+    shared = reward_map_of(model, q.log_hyper)[0] if point or not free_hypers(model) else None
 
     def one(reward, times, log_hyper):
-        mapping, _ = reward_map_of(model, log_hyper)
+        mapping = reward_map_of(model, log_hyper)[0] if shared is None else shared
 
         def expert(arguments):
             found = likelihood_curvature(

@@ -150,14 +150,14 @@ class RewardSearch(NamedTuple):
         """Laplace's approximation at the initial hyper-parameters."""
         key_fixed, key_steps = jax.random.split(key)
         key_hyper, key_modes = jax.random.split(key_start)
-        q, objective, arrived = self._laplace(key_modes, self.first(key_hyper, start), point)
+        q, objective, arrived = self.laplace(key_modes, self.first(key_hyper, start), point)
         trace: list[float] = []
         if not point:
-            fixed = self._normals(key_fixed, self.num_evaluations)
+            fixed = self.normals(key_fixed, self.num_evaluations)
             starts = [q]
             if self.hyper == "variational" and len(q.log_hyper):
                 starts = [q._replace(log_hyper_sd=jnp.full_like(q.log_hyper, sd)) for sd in SPREADS]
-            highest = [float(jnp.mean(self._bounds(one, fixed))) for one in starts]
+            highest = [float(jnp.mean(self.bounds(one, fixed))) for one in starts]
             q, trace = starts[int(np.nanargmax(highest))], [float(np.nanmax(highest))]
         moments = jax.tree.leaves(RULE.init(_moved(q)))
         return SearchState(
@@ -169,7 +169,7 @@ class RewardSearch(NamedTuple):
         q, elbos = state.laplace, (float("nan"),) * 3
         if method != "map":
             chunks = min(max(4, chunks_of(state.error)), MOST_CHUNKS)
-            ours, first = (self._fresh_bounds(key, one, chunks) for one in (state.best, q))
+            ours, first = (self.fresh_bounds(key, one, chunks) for one in (state.best, q))
             if ours.mean() < first.mean():
                 ours = first
             else:
@@ -186,7 +186,7 @@ class RewardSearch(NamedTuple):
             posterior, *elbos, trace, state.objective, not reason, state.step, share, reason, state.error
         )
 
-    def _laplace(self, key: Array, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
+    def laplace(self, key: Array, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
         """Laplace's approximation at fixed hyper-parameters, log posterior density at the mode, and convergence."""
         model, where = self.model, jnp.asarray(log_hyper)
         mapping, times = reward_map_of(model, where)
@@ -212,7 +212,7 @@ class RewardSearch(NamedTuple):
         )
         return q, objective, arrived
 
-    def _normals(self, key: Array, count: int) -> Normals:
+    def normals(self, key: Array, count: int) -> Normals:
         """Antithetic standard normals, draws and their negatives: odd functions have no Monte Carlo error."""
         key_white, key_rest, key_hyper = jax.random.split(key, 3)
         experts, size = len(self.counts), self.model.num_white
@@ -230,13 +230,13 @@ class RewardSearch(NamedTuple):
             pairs(key_hyper, (sum(free_hypers(self.model).values()),)),
         )
 
-    def _bounds(self, q: RewardGaussian, normals: Normals) -> Array:
+    def bounds(self, q: RewardGaussian, normals: Normals) -> Array:
         return bound(self.model, q, self.counts, normals, self.hyper != "variational")
 
-    def _fresh_bounds(self, key: Array, q: RewardGaussian, chunks: int) -> np.ndarray:
+    def fresh_bounds(self, key: Array, q: RewardGaussian, chunks: int) -> np.ndarray:
         """ELBOs at chunks of antithetic draws; the negatives of the first half are the second half."""
-        fresh = [self._normals(one, self.num_evaluations) for one in jax.random.split(key, chunks)]
-        pairs = [np.asarray(self._bounds(q, one)).reshape(2, -1) for one in fresh]
+        fresh = [self.normals(one, self.num_evaluations) for one in jax.random.split(key, chunks)]
+        pairs = [np.asarray(self.bounds(q, one)).reshape(2, -1) for one in fresh]
         return np.concatenate(pairs, axis=1).ravel()
 
     def _precise(self, state: SearchState) -> SearchState:
@@ -244,7 +244,7 @@ class RewardSearch(NamedTuple):
         chunks = chunks_of(state.error)
         if state.error <= PRECISE or chunks > MOST_CHUNKS:
             return state
-        bounds = self._fresh_bounds(jax.random.fold_in(state.key_fixed, 1), state.q, chunks)
+        bounds = self.fresh_bounds(jax.random.fold_in(state.key_fixed, 1), state.q, chunks)
         return state._replace(error=standard_error(bounds))
 
     def climb(
@@ -259,20 +259,22 @@ class RewardSearch(NamedTuple):
         from tqdm import tqdm
 
         moves_hypers = self.hyper != "fixed" and len(state.q.log_hyper) > 0
-        fixed = self._normals(state.key_fixed, self.num_evaluations)
+        fixed = self.normals(state.key_fixed, self.num_evaluations)
         shape = jax.tree.structure(RULE.init(_moved(state.q)))
         with tqdm(
             total=num_steps, initial=state.step, disable=not progress_bar, desc="natural gradient"
         ) as bar:
             while state.step < num_steps and state.reason:
                 key, key_step = jax.random.split(state.key)
-                normals = self._normals(key_step, self.num_draws)
+                normals = self.normals(key_step, self.num_draws)
                 size = SIZES[state.step >= FIRST_STEPS] * state.factor
-                q, moments = natural_step(self.model, state.q, self.counts, normals, size), state.moments
+                point = self.hyper != "variational"
+                q = natural_step(self.model, state.q, self.counts, normals, size, point)
+                moments = state.moments
                 if moves_hypers:
                     q, moved = self._hyper_steps(q, normals, jax.tree.unflatten(shape, moments), state.factor)
                     moments = jax.tree.leaves(moved)
-                at_draws = np.asarray(self._bounds(q, fixed))
+                at_draws = np.asarray(self.bounds(q, fixed))
                 now = float(at_draws.mean())
                 trace = [*state.trace, now]
                 state = state._replace(
@@ -306,7 +308,7 @@ class RewardSearch(NamedTuple):
         self, q: RewardGaussian, normals: Normals, moments: Any, factor: float
     ) -> tuple[RewardGaussian, Any]:
         variational = self.hyper == "variational"
-        gradient = _hyper_gradient(self.model, q, self.counts, normals, variational)
+        gradient = hyper_gradient(self.model, q, self.counts, normals, variational)
         if not all(bool(jnp.isfinite(x).all()) for x in gradient):
             return q, moments
         down = jax.tree.map(jnp.negative, gradient)
@@ -350,7 +352,7 @@ def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
 
 
 @functools.partial(jax.jit, static_argnames="variational")
-def _hyper_gradient(
+def hyper_gradient(
     model: GPIRL, q: RewardGaussian, counts: Array, normals: Normals, variational: bool
 ) -> Any:
     def mean_bound(log_hyper, log_sd):

@@ -35,6 +35,8 @@ METHODS = ("natural_gradient", "laplace", "map")
 class RewardPosterior:
     """Posterior of a reward, with its model: Gaussian over the standard normal variables of the reward, or a point.
 
+    With `log_weights` it is a mixture: `mean`, `root`, `log_hyper` and `log_hyper_sd` have a leading axis ``node``.
+
     Parameters
     ----------
     model : the model object that was fitted.
@@ -45,6 +47,7 @@ class RewardPosterior:
     method : that of the fit.
     levine : inducing points of Levine's estimate, whose ``mean`` is their rewards and whose ``log_hyper`` are scale and
         relevance; else None.
+    log_weights : (node,), logarithms of the weights of the nodes of a mixture; None for one Gaussian.
     """
 
     model: GPIRL
@@ -54,6 +57,7 @@ class RewardPosterior:
     log_hyper_sd: Any
     method: str = static_field(default="natural_gradient")
     levine: Any = None
+    log_weights: Any = None
 
     def __post_init__(self):
         require_one_of("method", self.method, METHODS)
@@ -69,12 +73,21 @@ class RewardPosterior:
         num_hyper = (
             1 + self.model.num_features if self.levine is not None else sum(free_hypers(self.model).values())
         )
-        lead = shapes["mean"][:-1]
+        nodes: tuple[int, ...] = ()
+        if self.log_weights is not None:
+            weights = np.asarray(self.log_weights)
+            if weights.ndim != 1 or not np.isclose(np.exp(weights).sum(), 1, atol=1e-6):
+                raise ValueError(
+                    f"log_weights has shape {weights.shape} and weights of total {np.exp(weights).sum():g}: give "
+                    "(node,) logarithms of weights of total 1"
+                )
+            nodes = weights.shape
+        lead = (*nodes, *shapes["mean"][len(nodes) : -1][:1])
         expected = {
-            "mean": (*lead[:1], num_white),
-            "root": (*lead[:1], num_white, num_white),
-            "log_hyper": (num_hyper,),
-            "log_hyper_sd": (num_hyper,),
+            "mean": (*lead, num_white),
+            "root": (*lead, num_white, num_white),
+            "log_hyper": (*nodes, num_hyper),
+            "log_hyper_sd": (*nodes, num_hyper),
         }
         for name, shape in expected.items():
             if shapes[name] != shape:
@@ -99,10 +112,17 @@ class RewardPosterior:
             return self._rounded(draw_in_chunks(draw, key, num_draws, self.model.num_points**2))
 
     def mean_sites(self) -> dict[str, Array]:
-        """Sites of the model at the mean of w and of the logarithms of the hyper-parameters."""
+        """Sites of the model at the mean of w and of the logarithms of the hyper-parameters.
+
+        Of a mixture, ``reward`` is the mean over the nodes, and ``values`` and ``policy`` are those for it.
+        """
         with jax.enable_x64(True):
             model = as_double(self.model)
             log_hyper, mean = jnp.asarray(self.log_hyper), jnp.asarray(self.mean)
+            if self.log_weights is not None:
+                return self._rounded(
+                    _mean_sites(model, log_hyper, mean, jnp.exp(jnp.asarray(self.log_weights)))
+                )
             if self.levine is None:
                 one = _sites(model, log_hyper[None], mean[None], None)
                 return self._rounded({name: x[0] for name, x in one.items()})
@@ -131,8 +151,9 @@ class RewardFit(NamedTuple):
     ----------
     posterior : its Gaussian, or point; `sample` draws from it.
     elbo, elbo_se : evidence lower bound in nats, on fresh draws, and its standard error; NaN for a point. With
-        ``hyper="point"`` it has the log prior density of the hyper-parameters in place of their divergence.
-    laplace_elbo : ELBO of Laplace's approximation on the same draws.
+        ``hyper="point"`` it has the log prior density of the hyper-parameters in place of their divergence, and with
+        ``"nested"`` that of those that are held.
+    laplace_elbo : ELBO of Laplace's approximation on the same draws; with ``hyper="nested"`` with it at the mode only.
     trace : (evaluation,) ELBOs on a fixed set of draws, the first that of Laplace's approximation.
     objective : log likelihood minus half the squared norm of w at the mode, in nats, which ``method="map"`` maximises;
         Levine's objective with ``prior="levine"``.
@@ -187,15 +208,44 @@ def as_double(tree: Any) -> Any:
 def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, Array]:
     """Draws of the sites, in double precision."""
     model, mean = posterior.model, posterior.mean
+    root, middle, spread = posterior.root, posterior.log_hyper, posterior.log_hyper_sd
     key_hyper, key_white, key_rest = jax.random.split(key, 3)
-    log_hyper = jax.random.normal(key_hyper, (num_draws, len(posterior.log_hyper)))
-    log_hyper = posterior.log_hyper + posterior.log_hyper_sd * log_hyper
-    noise = jax.random.normal(key_white, (num_draws, *mean.shape))
-    white = mean + jnp.einsum("...ij,d...j->d...i", posterior.root, noise)
+    if posterior.log_weights is None:
+        log_hyper = middle + spread * jax.random.normal(key_hyper, (num_draws, len(middle)))
+        noise = jax.random.normal(key_white, (num_draws, *mean.shape))
+        white = mean + jnp.einsum("...ij,d...j->d...i", root, noise)
+    else:
+        node = jax.random.categorical(key_hyper, posterior.log_weights, shape=(num_draws,))
+        log_hyper, mean = middle[node], mean[0]
+        noise = jax.random.normal(key_white, (num_draws, *mean.shape))
+
+        def of_node(arguments):
+            node, noise = arguments
+            return posterior.mean[node] + jnp.einsum("...ij,...j->...i", root[node], noise)
+
+        white = jax.lax.map(of_node, (node, noise))
     rest = None
     if model.family == "inducing":
         rest = jax.random.normal(key_rest, (num_draws, *mean.shape[:-1], model.num_points))
     return _sites(model, log_hyper, white, rest)
+
+
+@jax.jit
+def _mean_sites(model: GPIRL, log_hyper: Array, mean: Array, weights: Array) -> dict[str, Array]:
+    """Sites at the mean over nodes (node, ...) of a mixture."""
+
+    def at_node(arguments):
+        log_hyper, mean = arguments
+        return reward_map_of(model, log_hyper)[0].reward(mean)
+
+    reward = jnp.tensordot(weights, jax.lax.map(at_node, (log_hyper, mean)), 1)
+    middle = weights @ log_hyper
+    sites = {
+        name: x[0]
+        for name, x in _sites(model, middle[None], jnp.tensordot(weights, mean, 1)[None], None).items()
+    }
+    times = hyper_values(model, middle)["rationality"]
+    return sites | reward_sites(model, reward, model.agent(reward, times))
 
 
 def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> dict[str, Array]:

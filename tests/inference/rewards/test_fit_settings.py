@@ -104,7 +104,7 @@ def test_divergence_is_that_of_gaussians():
         (
             lambda m: fit_reward(jax.random.key(0), m, DATA, hyper="none"),
             ValueError,
-            "hyper must be 'variational'",
+            "hyper must be 'nested'",
         ),
         (lambda m: fit_reward(jax.random.key(0), m, DATA, prior="levine"), ValueError, "is a point estimate"),
         (
@@ -259,7 +259,7 @@ def test_more_draws_settle_a_noisy_bound_or_the_fit_says_so(monkeypatch):
     random = np.random.default_rng(0)
     for sd, settled in ((16.0, True), (320.0, False)):
         monkeypatch.setattr(
-            reward_search.RewardSearch, "_bounds", lambda self, q, normals, sd=sd: sd * random.normal(size=64)
+            reward_search.RewardSearch, "bounds", lambda self, q, normals, sd=sd: sd * random.normal(size=64)
         )
         error = sd / np.sqrt(64)
         state = reward_search.SearchState(

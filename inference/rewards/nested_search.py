@@ -1,0 +1,307 @@
+r"""Posterior of a reward with the hyper-parameters integrated over: one Gaussian at each of a few nodes.
+
+At hyper-parameters :math:`\eta` the best Gaussian q(w | :math:`\eta`) has the ELBO :math:`L(\eta)`, and
+
+.. math:: q(w, \eta_k) \propto \Delta_k\, p(\eta_k)\, e^{L(\eta_k)}\, q(w \mid \eta_k), \qquad
+          \ln p(D) \ge \ln \int p(\eta)\, e^{L(\eta)}\, d\eta .
+
+No factorisation of q is between w and the hyper-parameters, whose product the rewards are. The gradient of L at the
+best q is its partial derivative in :math:`\eta`, so that a quasi-Newton search finds the mode. The nodes lie around it
+in the directions of its curvature. Relevances that hardly bend the kernel are held fixed.
+
+Every search is by natural-gradient steps whose sizes decay, so that precision and mean average over all draws so far;
+it stops on the difference of ELBOs on the same draws, and returns the best iterate.
+
+Rue, Martino and Chopin (2009), "Approximate Bayesian inference for latent Gaussian models by using integrated nested
+Laplace approximations", section 3, with Gaussian variational approximations in place of Laplace's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ethogram.inference.checkpoint import CURE
+from ethogram.inference.rewards.gaussian import (
+    Normals,
+    RewardGaussian,
+    free_hypers,
+    hyper_values,
+    natural_step,
+)
+from ethogram.inference.rewards.integration_nodes import MOST_HYPERS, integration_nodes, log_integral
+from ethogram.inference.rewards.natural_gradient import RewardSearch, hyper_gradient
+from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
+from ethogram.inference.rewards.stopping_rule import standard_error
+from ethogram.models.families.conjugate_block import naming
+from ethogram.models.rewards.gp_irl import FEW_FEATURES, GPIRL
+from ethogram.models.rewards.kernel import white_share
+
+__all__ = ["NestedState", "Place", "check_places", "nested_fit"]
+
+MATTERS = 0.02
+"""Half the expected weighted squared distance of two points in a feature, from which its relevance matters."""
+
+FEWEST_STEPS, SETTLED = 4, 2
+"""Steps at a place, and steps in turn whose gain is within the tolerance, before its search may stop."""
+
+HALVINGS = 6
+MOST_PLACES = 40
+"""Places that the search for the mode may visit."""
+
+FLAT = 0.2
+"""Largest entry of the gradient, in nats, at a mode; nodes around it need no better one."""
+
+DIFFERENCE = 0.3
+"""Step of the central differences of gradients, in logarithms of hyper-parameters."""
+
+FRESH = 4
+"""Chunks of `num_evaluations` fresh draws for the ELBO and the weights of the nodes."""
+
+
+class Place(NamedTuple):
+    """The best Gaussian found at given hyper-parameters."""
+
+    q: RewardGaussian
+    value: float  # ELBO, with the log prior density of the hyper-parameters
+    gradient: np.ndarray  # (hyper,), of `value`
+    settled: bool
+    steps: int
+
+
+class NestedState(NamedTuple):
+    """State of a search: all places visited, in order."""
+
+    places: list[Place]
+
+
+def check_places(path: str, search: RewardSearch, state: NestedState) -> NestedState:
+    """The state that a checkpoint holds; a ValueError, which names the file, where its numbers are damaged."""
+    try:
+        for number, place in enumerate(state.places):
+            with naming(f"state.places[{number}]"):
+                found = RewardPosterior(search.model, *place.q)
+                if np.shape(found.mean)[:-1] != search.counts.shape[:1]:
+                    raise ValueError(f"mean has shape {np.shape(found.mean)}: expected one row per expert")
+                if not np.isfinite([place.value, *place.gradient]).all():
+                    raise ValueError("value or gradient is not finite")
+        if not state.places:
+            raise ValueError("state.places is empty")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
+    return state
+
+
+def active_hypers(model: GPIRL, log_hyper: np.ndarray) -> np.ndarray:
+    """Numbers of the hyper-parameters to integrate over, at most `MOST_HYPERS`: relevances only where they matter."""
+    found: list[int] = []
+    place = 0
+    for name, size in free_hypers(model).items():
+        if name == "relevance" and size > FEW_FEATURES:
+            bend = np.exp(log_hyper[place : place + size]) * np.var(np.asarray(model.points), axis=0)
+            largest = np.argsort(-bend, kind="stable")[: MOST_HYPERS - 1]
+            found += [place + int(one) for one in np.sort(largest) if bend[one] > MATTERS]
+        else:
+            found += range(place, place + size)
+        place += size
+    return np.array(found[:MOST_HYPERS], int)
+
+
+class _Nested(NamedTuple):
+    search: RewardSearch
+    key: Array  # of the draws of steps, the same at every place
+    monitored: Normals
+    num_steps: int
+    tol: float
+    visited: dict[bytes, Place]
+    report: Callable[[Place], None]
+
+    def at(self, log_hyper: np.ndarray) -> Place:
+        """The best Gaussian at these hyper-parameters, from that of the nearest place visited before."""
+        where = np.ascontiguousarray(log_hyper, float)
+        if where.tobytes() not in self.visited:
+            places = list(self.visited.values())
+            apart = [float(np.sum((np.asarray(one.q.log_hyper) - where) ** 2)) for one in places]
+            self.visited[where.tobytes()] = self.climb(places[int(np.argmin(apart))].q, where)
+            self.report(self.visited[where.tobytes()])
+        return self.visited[where.tobytes()]
+
+    def climb(self, near: RewardGaussian, where: np.ndarray) -> Place:
+        q = self._moved(near, where)
+        latest = _pairs(self.search.bounds(q, self.monitored))
+        best, best_at, key = q, latest, self.key
+        size_factor, calm, step = 1.0, 0, 0
+        while step < self.num_steps and calm < SETTLED:
+            key, key_step = jax.random.split(key)
+            normals = self.search.normals(key_step, self.search.num_draws)
+            for _ in range(HALVINGS):
+                size = size_factor / (1 + step)
+                after = natural_step(self.search.model, q, self.search.counts, normals, size, True)
+                at_draws = _pairs(self.search.bounds(after, self.monitored))
+                gain, error = _paired(at_draws - latest)
+                if gain >= -max(self.tol, 2 * error):
+                    break
+                size_factor *= 0.5
+            q, latest, step = after, at_draws, step + 1
+            if latest.mean() > best_at.mean():
+                best, best_at = q, latest
+            small = step >= FEWEST_STEPS and abs(gain) + error <= 0.5 * self.tol
+            calm = calm + 1 if small else 0
+        model, counts = self.search.model, self.search.counts
+        gradient = np.zeros(0)
+        if len(where):
+            gradient = np.asarray(hyper_gradient(model, best, counts, self.monitored, False)[0])
+        return Place(best, float(best_at.mean()), gradient, calm >= SETTLED, step)
+
+    def _moved(self, near: RewardGaussian, where: np.ndarray) -> RewardGaussian:
+        """A Gaussian at other hyper-parameters, with the same mean rewards where only the scale is another."""
+        q = near._replace(log_hyper=jnp.asarray(where), log_hyper_sd=jnp.zeros(len(where)))
+        if "scale" not in free_hypers(self.search.model):
+            return q
+        times = np.exp(0.5 * (float(near.log_hyper[0]) - where[0]))
+        return q._replace(mean=times * q.mean)
+
+
+def nested_fit(
+    search: RewardSearch,
+    key_start: Array,
+    key_search: Array,
+    start: Any,
+    num_steps: int,
+    tol: float,
+    progress_bar: bool,
+    saved: NestedState | None,
+    save: Callable[[NestedState], None],
+) -> RewardFit:
+    """Posterior over the hyper-parameters that matter and the reward.
+
+    Parameters
+    ----------
+    search : model, data and settings.
+    key_start, key_search : typed keys, of the start and of all draws.
+    start : initial hyper-parameters, or None.
+    num_steps : natural-gradient steps at each place, at most.
+    tol : in nats; the search at a place stops where two steps in turn gain less than half of it.
+    saved, save : places visited before, or None, and a function that is called after each.
+    """
+    from tqdm import tqdm
+
+    key_hyper, key_modes = jax.random.split(key_start)
+    key_monitored, key_steps, key_fresh = jax.random.split(key_search, 3)
+    monitored = search.normals(key_monitored, search.num_evaluations)
+    bar = tqdm(disable=not progress_bar, desc="nested", unit="place")
+
+    def report(place: Place) -> None:
+        bar.update()
+        bar.set_postfix_str(f"ELBO {place.value:.2f}", refresh=False)
+        save(NestedState(list(visited.values())))
+
+    visited: dict[bytes, Place] = {}
+    nested = _Nested(search, key_steps, monitored, num_steps, tol, visited, report)
+    with bar:
+        first, objective, _ = search.laplace(key_modes, search.first(key_hyper, start), False)
+        for place in (
+            saved.places if saved is not None else [nested.climb(first, np.asarray(first.log_hyper))]
+        ):
+            visited[np.asarray(place.q.log_hyper).tobytes()] = place
+        bar.update(len(visited))
+        mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper))
+        center = nested.at(mode)
+        active = active_hypers(search.model, mode)
+        nodes, places = None, [center]
+        if len(active):
+            nodes = integration_nodes(_curvature(nested, mode, active))
+            moved = np.repeat(mode[None], len(nodes.weights), axis=0)
+            moved[:, active] = nodes.places(mode[active])
+            places = [nested.at(one) for one in moved]
+    fresh = [search.fresh_bounds(key_fresh, one.q, FRESH) for one in places]
+    values = np.array([one.mean() for one in fresh])
+    elbo, shares = (float(values[0]), np.ones(1)) if nodes is None else log_integral(nodes, values)
+    error = standard_error(shares @ np.stack(fresh))
+    laplace = search.laplace(key_modes, mode, False)[0]
+    behind = float(fresh[0].mean() - search.fresh_bounds(key_fresh, laplace, FRESH).mean())
+    reason = "" if all(one.settled for one in places) else "the ELBO at a node still increases"
+    reason = reason or ("" if arrived else "the search for the mode of the hyper-parameters did not end")
+    return RewardFit(
+        _posterior(search.model, places, shares, len(search.counts) == 1),
+        elbo,
+        error,
+        elbo - max(behind, 0.0),
+        np.array(trace),
+        objective,
+        not reason,
+        sum(one.steps for one in visited.values()),
+        float(
+            shares
+            @ [
+                white_share(hyper_values(search.model, one.q.log_hyper)["relevance"], search.model.noise)
+                for one in places
+            ]
+        ),
+        reason,
+        standard_error(np.asarray(search.bounds(center.q, monitored))),
+    )
+
+
+def _mode(nested: _Nested, start: np.ndarray) -> tuple[np.ndarray, list[float], bool]:
+    """Mode of the posterior of the hyper-parameters that matter, values on the way, and whether the search ended."""
+    from scipy.optimize import minimize
+
+    active = active_hypers(nested.search.model, start)
+    first = nested.at(start)
+    trace = [first.value]
+    if not len(active):
+        return start, trace, True
+
+    def loss(x):
+        where = start.copy()
+        where[active] = x
+        place = nested.at(where)
+        trace.append(max(trace[-1], place.value))
+        return -place.value, -place.gradient[active]
+
+    options = {"maxfun": MOST_PLACES, "ftol": 2 * nested.tol / max(abs(first.value), 1.0), "gtol": FLAT}
+    found = minimize(loss, start[active], jac=True, method="L-BFGS-B", options=options)
+    mode = start.copy()
+    mode[active] = found.x
+    return mode, trace, bool(found.nfev < MOST_PLACES)
+
+
+def _curvature(nested: _Nested, mode: np.ndarray, active: np.ndarray) -> np.ndarray:
+    """Negative Hessian at the mode, by central differences of gradients."""
+    columns = []
+    for one in active:
+        apart = np.zeros(len(mode))
+        apart[one] = DIFFERENCE
+        rise = nested.at(mode + apart).gradient - nested.at(mode - apart).gradient
+        columns.append(-rise[active] / (2 * DIFFERENCE))
+    return np.stack(columns)
+
+
+def _posterior(
+    model: GPIRL, places: list[Place], shares: Float[np.ndarray, "node"], single: bool
+) -> RewardPosterior:
+    q = jax.tree.map(lambda *each: np.stack(each), *(place.q for place in places))
+    if single:
+        q = q._replace(mean=q.mean[:, 0], root=q.root[:, 0])
+    if len(places) == 1:
+        return RewardPosterior(model, *jax.tree.map(lambda x: x[0], q))
+    return RewardPosterior(model, q.mean, q.root, q.log_hyper, q.log_hyper_sd, log_weights=np.log(shares))
+
+
+def _pairs(at_draws: Any) -> Float[np.ndarray, "pair"]:
+    """Means over antithetic pairs."""
+    return np.asarray(at_draws).reshape(2, -1).mean(axis=0)
+
+
+def _paired(differences: np.ndarray) -> tuple[float, float]:
+    """Mean of paired differences, and its standard error."""
+    if len(differences) < 2:
+        return float(differences.mean()), 0.0
+    return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))
