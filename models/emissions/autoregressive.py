@@ -22,6 +22,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.autoregressive_gaussian import AutoregressiveGaussian
 from ethogram.models.emissions.data_prior import CentredEmission
 from ethogram.models.emissions.emission import of_every, rows_of
+from ethogram.models.emissions.local_regressions import local_regressions
 from ethogram.models.emissions.pooled_autoregression import pooled_autoregression, with_lags
 from ethogram.models.emissions.quadratic_features import products, weights_of_products
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
@@ -236,6 +237,13 @@ class AutoregressiveGaussianEmission(CentredEmission):
                 square[:, :size, size:], square[:, size:, size:], number, square[:, :size, :size]
             )
         }
+
+    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        """Coefficients and log noise of regressions in short windows."""
+        ends = [self.num_features, self.num_features + self.num_regressors]
+        held = np.where(observed[..., None], np.asarray(observations, float), 0)
+        targets, regressors, _ = np.split(held, ends, axis=-1)
+        return local_regressions(targets, regressors, observed)
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Autoregressions at parameters ``coefficients (state, feature, regressor)`` and ``covariance``."""

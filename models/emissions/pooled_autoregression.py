@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax import Array
 from jaxtyping import Float
 
 from ethogram.models.arguments import concretely
@@ -20,13 +21,13 @@ LEAST_RESIDUAL = 1e-8
 class PooledAutoregression(NamedTuple):
     """Mean and covariance of the frames, and an autoregression of those whose past is known."""
 
-    mean: Float[np.ndarray, "feature"]
-    covariance: Float[np.ndarray, "feature feature"]
+    mean: Float[Array, "feature"]
+    covariance: Float[Array, "feature feature"]
     coefficients: Float[
         np.ndarray, "feature regressor"
     ]  # of frames relative to the mean; the intercept is last
-    residual_covariance: Float[np.ndarray, "feature feature"]
-    whitening: Float[np.ndarray, "regressor regressor"]  # T, lower triangular: T h has the mean square I
+    residual_covariance: Float[Array, "feature feature"]
+    whitening: Float[Array, "regressor regressor"]  # T, lower triangular: T h has the mean square I
 
 
 def with_lags(xp: Any, x: Any, observed: Any, order: int) -> tuple[Any, Any]:

@@ -158,12 +158,12 @@ class MatrixNormalInverseWishart(ConjugateBlock):
         nu = dof - (sum(location.shape[-2:]) + 1)
         return mean, root, nu, jnp.linalg.cholesky(0.5 * (psi + psi.mT))
 
-    def in_units(self, own: Any) -> Any:
-        """Coefficients in units of the data of those in the block's coordinates; of NumPy or JAX arrays."""
-        return self.origin + own @ self.basis
+    def in_units(self, own: Array) -> Array:
+        """Coefficients A = A_0 + B T in units of the data of those in the block's coordinates, B."""
+        return self.origin + jnp.matmul(own, self.basis, precision="highest")
 
     def whitened(self, coefficients: Any) -> Any:
-        """Coefficients B in the block's coordinates of those in units of the data, A = A_0 + B T."""
+        """Coefficients B in the block's coordinates of those in units of the data; the inverse of `in_units`."""
         gap = (coefficients - self.origin).mT
         return solve_triangular(
             jnp.broadcast_to(self.basis, (*gap.shape[:-2], *self.basis.shape[-2:])), gap, trans=1, lower=True
@@ -238,9 +238,10 @@ class MatrixNormalInverseWishart(ConjugateBlock):
         noise = jax.random.normal(key_mean, (*sample_shape, *mean.shape), dtype=mean.dtype)
         root = jnp.broadcast_to(root, (*noise.shape[:-2], *root.shape[-2:]))
         noise = solve_triangular(root, noise.mT, trans=1, lower=True).mT
-        covariance = jnp.einsum("...ik,...jk->...ij", spread, spread)
+        covariance = jnp.matmul(spread, spread.mT, precision="highest")
         return CoefficientsCovariance(
-            self.in_units(mean + spread @ noise), 0.5 * (covariance + covariance.mT)
+            self.in_units(mean + jnp.matmul(spread, noise, precision="highest")),
+            0.5 * (covariance + covariance.mT),
         )
 
     def draw_on_host(self, random: np.random.Generator, num_draws: int) -> CoefficientsCovariance:
@@ -248,8 +249,8 @@ class MatrixNormalInverseWishart(ConjugateBlock):
         dtype = self.natural.location.dtype
         own, k, nu, psi = self._on_host()
         spread = draw_roots_on_host(random, nu, psi, num_draws)
-        noise = random.standard_normal((num_draws, *own.shape))
-        noise = np.linalg.solve(np.linalg.cholesky(k).mT, noise.mT).mT
+        standard = random.standard_normal((num_draws, *own.shape))
+        noise = np.linalg.solve(np.linalg.cholesky(k).mT, standard.mT).mT
         coefficients = np.asarray(self.origin, float) + (own + spread @ noise) @ np.asarray(self.basis, float)
         return CoefficientsCovariance(coefficients.astype(dtype), (spread @ spread.mT).astype(dtype))
 
