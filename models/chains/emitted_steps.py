@@ -33,20 +33,16 @@ class DependentSteps(dist.Distribution):
     order: int  # how many frames before it a frame depends on
 
     @abc.abstractmethod
-    def log_prob_of_steps(self, value: Array, known: Array) -> Float[Array, "*batch time state"]:
-        """Log density of every known frame of values (..., time, feature); what is not known is arbitrary."""
+    def log_prob_of_steps(self, value: Array, known: Array) -> Array:
+        """Log density (..., time, state) of values (..., time, feature); arbitrary where not `known` (..., time)."""
 
     @abc.abstractmethod
-    def sample_steps(
-        self, key: Array, states: Array, known: Array, past: Past | None
-    ) -> Float[Array, "*batch time feature"]:
-        """Frames of states (..., time), one after another; those that are not known are no past of others."""
+    def sample_steps(self, key: Array, states: Array, known: Array, past: Past | None) -> Array:
+        """Frames (..., time, feature) of states (..., time), in turn; those not `known` are no past of others."""
 
 
-def log_prob_of_steps(
-    emission: dist.Distribution, value: Any, known: Bool[Array, "*batch time"]
-) -> Float[Array, "*batch time state"]:
-    """Log density of every frame of values (..., time, *event) in every state; arbitrary where not known."""
+def log_prob_of_steps(emission: dist.Distribution, value: Any, known: Array) -> Array:
+    """Log density (..., time, state) of values (..., time, *event); arbitrary where not `known` (..., time)."""
     event = emission.event_dim
     value = jnp.where(known.reshape(known.shape + (1,) * event), jnp.asarray(value), 0)
     if isinstance(emission, DependentSteps):
@@ -75,7 +71,7 @@ def last_frames(
     """The frames at the end of each length that later ones depend on; None where they depend on none."""
     if not isinstance(emission, DependentSteps):
         return None
-    at = lengths[..., None] - emission.order + jnp.arange(emission.order)
+    at = jnp.broadcast_to(lengths, known.shape[:-1])[..., None] - emission.order + jnp.arange(emission.order)
     inside = jnp.maximum(at, 0)
     frames = jnp.take_along_axis(jnp.where(known[..., None], value, 0), inside[..., None], axis=-2)
     return Past(frames, jnp.take_along_axis(known, inside, axis=-1) & (at >= 0))

@@ -158,7 +158,7 @@ class MatrixNormalInverseWishart(ConjugateBlock):
         nu = dof - (sum(location.shape[-2:]) + 1)
         return mean, root, nu, jnp.linalg.cholesky(0.5 * (psi + psi.mT))
 
-    def in_units(self, own: Array) -> Array:
+    def in_units(self, own: Any) -> Array:
         """Coefficients A = A_0 + B T in units of the data of those in the block's coordinates, B."""
         return self.origin + jnp.matmul(own, self.basis, precision="highest")
 
