@@ -10,12 +10,16 @@ from jaxtyping import Float
 
 from ethogram.models.arguments import concretely
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.data_prior import data_moments
+from ethogram.models.emissions.data_prior import SHRINKAGE, data_moments
 
 __all__ = ["PooledAutoregression", "pooled_autoregression", "with_lags"]
 
 LEAST_RESIDUAL = 1e-8
 """Share of the variance that is left unexplained at least, so that frames that follow exactly leave a proper prior."""
+
+
+ROUNDING = 1e3
+"""Relative to the precision, the least share of the frames that the ridge is worth."""
 
 
 class PooledAutoregression(NamedTuple):
@@ -50,7 +54,9 @@ def with_lags(xp: Any, x: Any, observed: Any, order: int) -> tuple[Any, Any]:
 
 
 def pooled_autoregression(data: Trajectories, order: int, mean: Any, dtype: Any) -> PooledAutoregression:
-    """Least squares with a ridge worth one frame, of features scaled to the covariance I.
+    """Least squares, of features scaled to the covariance I, with a ridge that is worth (P / n)^2 frames.
+
+    P is the number of regressors, n that of frames whose past is known; the ridge is worth one frame at most.
 
     Parameters
     ----------
@@ -70,16 +76,22 @@ def pooled_autoregression(data: Trajectories, order: int, mean: Any, dtype: Any)
         h = xp.where(complete[..., None], regressors, 0).reshape(-1, regressors.shape[-1])
         z = xp.where(complete[..., None], scaled, 0).reshape(-1, size)
         count, identity = xp.sum(complete), xp.eye(h.shape[-1], dtype=wide)
-        square = h.T @ h + identity
+        ridge = (
+            xp.minimum(1, (h.shape[-1] / xp.maximum(count, 1)) ** 2) + ROUNDING * xp.finfo(wide).eps * count
+        )
+        square = h.T @ h + ridge * identity
         coefficients = xp.linalg.solve(square, h.T @ z).T
         residual = z - h @ coefficients.T
+        residual = residual @ root.T
+        variance, apart = xp.diagonal(covariance), ~xp.eye(size, dtype=bool)
+        still = xp.mean((z @ root.T) ** 2, axis=0) < LEAST_RESIDUAL * variance  # or no frame has its past
         unexplained = residual.T @ residual / xp.maximum(count - h.shape[-1], 1)
-        unexplained = xp.where(count > 0, unexplained, xp.eye(size, dtype=wide))
-        unexplained = unexplained + LEAST_RESIDUAL * xp.eye(size, dtype=wide)
-        apart = xp.kron(xp.eye(order, dtype=wide), unit)
-        apart = xp.pad(apart, [(0, 1), (0, 1)]) + xp.diag(identity[-1])
-        whitening = xp.linalg.inv(xp.linalg.cholesky(square / (count + 1)))
-        found = (root @ coefficients @ apart, root @ unexplained @ root.T, xp.tril(whitening @ apart))
+        unexplained = unexplained + xp.diag(xp.where(still, 1, LEAST_RESIDUAL) * variance)
+        unexplained = xp.where(apart, (1 - SHRINKAGE) * unexplained, unexplained)
+        lags = xp.kron(xp.eye(order, dtype=wide), unit)
+        lags = xp.pad(lags, [(0, 1), (0, 1)]) + xp.diag(identity[-1])
+        whitening = xp.linalg.inv(xp.linalg.cholesky(square / xp.maximum(count, 1)))
+        found = (root @ coefficients @ lags, unexplained, xp.tril(whitening @ lags))
         return tuple(part.astype(dtype) for part in found)
 
     found = concretely(fitted, data.observations, data.observed, centre, moments.covariance)
