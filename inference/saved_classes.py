@@ -40,6 +40,10 @@ HOMES = {
     "ethogram.models.networks.bayes_net": ("BayesNet",),
     "ethogram.models.networks.marginal_map": ("MarginalMAP",),
     "ethogram.models.families.constrained_dirichlet": ("ConstrainedDirichlet",),
+    "ethogram.models.families.matrix_normal_inverse_wishart": (
+        "MatrixNormalInverseWishart",
+        "MatrixNormalInverseWishartCoordinates",
+    ),
     "ethogram.models.families.normal": ("Normal", "NormalCoordinates"),
     "ethogram.models.families.normal_inverse_wishart": (
         "NormalInverseWishart",
@@ -48,6 +52,7 @@ HOMES = {
     "ethogram.models.families.partly_known": ("Known", "PartlyKnown"),
     "ethogram.models.intents.stick_weights": ("StickWeights",),
     "ethogram.models.intents.stickiness": ("Stickiness", "StickinessPrior"),
+    "ethogram.models.emissions.autoregressive": ("AutoregressiveGaussianEmission",),
     "ethogram.models.emissions.discrete": ("BinomialEmission", "CategoricalEmission"),
     "ethogram.models.emissions.counts": ("BernoulliEmission", "PoissonEmission"),
     "ethogram.models.emissions.product": ("ProductEmission",),

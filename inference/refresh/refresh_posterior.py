@@ -134,7 +134,7 @@ def _starts(
     unconstrained, known = {}, {}
     for name, (support, shape) in _latent_sites(key, posterior.model, data).items():
         transform = biject_to(support)
-        value = start_of_site(name, drawn)
+        value = start_of_site(name, drawn, posterior.blocks)
         if value is not None and value.shape[1:] == shape:
             if _is_simplex(support):
                 value = (value + INTERIOR) / (1 + INTERIOR * value.shape[-1])

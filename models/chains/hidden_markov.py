@@ -19,6 +19,7 @@ from numpyro.distributions import constraints
 
 from ethogram.models.chains import markov_chain
 from ethogram.models.chains.conjugate_chain import masked_log_likelihood
+from ethogram.models.chains.emitted_steps import last_frames, log_prob_of_steps, sample_steps
 from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.chains.log_space import safe_log
 
@@ -49,7 +50,8 @@ class HiddenMarkov(LatentChain):
     ----------
     initial : pi (state,), sums to one; exact zeros are allowed.
     transition : A (state, state), rows sum to one; exact zeros are allowed.
-    emission : a numpyro distribution with batch shape (state,).
+    emission : a numpyro distribution with batch shape (state,); frames may depend on those before
+        (:mod:`ethogram.models.chains.emitted_steps`).
     lengths : (...) integers, the steps of each sequence; None for all.
     observed : (..., time) booleans; None for all.
     states : (..., time) integers, known states, -1 where not known; None for none.
@@ -135,22 +137,26 @@ class HiddenMarkov(LatentChain):
 
     def step_log_likelihood(self, value: Any) -> Array:
         r""":math:`\ln p(y_t \mid z_t = k)`, shape (..., time, state); zero at missing steps."""
-        value = jnp.asarray(value)
-        batch = jnp.broadcast_shapes(self.batch_shape, value.shape[: value.ndim - self.event_dim])
-        known = self._alive() if self.observed is None else self._alive() & jnp.asarray(self.observed)
-        known = jnp.broadcast_to(known, (*batch, self.num_steps))
-        event = self.emission.event_dim
-        value = jnp.broadcast_to(value, batch + self.event_shape)
-        value = jnp.where(known.reshape(known.shape + (1,) * event), value, 0)
-        each = self.emission.log_prob(jnp.expand_dims(value, value.ndim - event))
+        value, known = self._with_known(value)
+        each = log_prob_of_steps(self.emission, value, known)
         states = None if self.states is None else jnp.broadcast_to(self.states, known.shape)
         return masked_log_likelihood(each, known, states)
 
+    def _known(self) -> Array:
+        """(..., time) booleans: observed steps before the length."""
+        return self._alive() if self.observed is None else self._alive() & jnp.asarray(self.observed)
+
+    def _with_known(self, value: Any) -> tuple[Array, Array]:
+        """Values (..., time, *event) and which of their steps are known, of one batch shape."""
+        value = jnp.asarray(value)
+        batch = jnp.broadcast_shapes(self.batch_shape, value.shape[: value.ndim - self.event_dim])
+        known = jnp.broadcast_to(self._known(), (*batch, self.num_steps))
+        return jnp.broadcast_to(value, batch + self.event_shape), known
+
     def informative(self, value: Any) -> Array:
         """Whether a step (..., time) is observed, or its state known."""
-        alive = self._alive()
-        known = alive if self.observed is None else alive & jnp.asarray(self.observed)
-        return known if self.states is None else known | (alive & (jnp.asarray(self.states) >= 0))
+        known = self._known()
+        return known if self.states is None else known | (self._alive() & (jnp.asarray(self.states) >= 0))
 
     def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
         likelihood = self.step_log_likelihood(value)
@@ -164,7 +170,9 @@ class HiddenMarkov(LatentChain):
         key_first, key_walk, key_observations = jax.random.split(key, 3)
         first = jax.random.categorical(key_first, safe_log(probability[..., 0, :]))
         states = self._walk(key_walk, first, steps)
-        return Forecast(probability, self._emit(key_observations, states))
+        past = last_frames(self.emission, *self._with_known(value), lengths)
+        known = jnp.ones_like(states, bool)
+        return Forecast(probability, sample_steps(self.emission, key_observations, states, known, past))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Observations (*sample_shape, ..., time, *event); zero beyond a length."""
@@ -187,7 +195,8 @@ class HiddenMarkov(LatentChain):
             chain = self._log_initial, self._log_transition, likelihood, lengths
             states = jnp.maximum(markov_chain.sample_path(key_walk, *chain).path, 0)
         alive = jnp.broadcast_to(self._alive(), states.shape)
-        observations = self._emit(key_observations, states)
+        known = jnp.broadcast_to(self._known(), states.shape)
+        observations = sample_steps(self.emission, key_observations, states, known)
         inside = alive.reshape(alive.shape + (1,) * self.emission.event_dim)
         return jnp.where(inside, observations, 0), jnp.where(alive, states, -1)
 
@@ -202,9 +211,3 @@ class HiddenMarkov(LatentChain):
 
         _, later = lax.scan(step, first, jax.random.split(key, steps)[1:])
         return jnp.concatenate([first[..., None], jnp.moveaxis(later, 0, -1)], axis=-1)
-
-    def _emit(self, key: Array, states: Array) -> Array:
-        """One observation for every state of an array."""
-        every = self.emission.sample(key, states.shape)
-        index = states.reshape(states.shape + (1,) * (1 + self.emission.event_dim))
-        return jnp.take_along_axis(every, index, axis=states.ndim).squeeze(states.ndim)

@@ -11,6 +11,7 @@ Formulas: Le, Yue, Carr, Lucey (2017), supplement, whose count in eq. 4 must be 
 (2007) for the normal-inverse-Wishart.
 """
 
+from ethogram.models.emissions.autoregressive import AutoregressiveGaussianEmission
 from ethogram.models.emissions.counts import BernoulliEmission, PoissonEmission
 from ethogram.models.emissions.discrete import BinomialEmission, CategoricalEmission
 from ethogram.models.emissions.gaussian import (
@@ -22,6 +23,7 @@ from ethogram.models.emissions.product import ProductEmission
 from ethogram.models.emissions.steps import GammaEmission, VonMisesEmission
 
 __all__ = [
+    "AutoregressiveGaussianEmission",
     "BernoulliEmission",
     "BinomialEmission",
     "CategoricalEmission",

@@ -32,8 +32,8 @@ __all__ = [
 class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     """Base class of emissions: the distribution of observations given the state, with conjugate blocks.
 
-    Abstract methods are required. The other hooks have defaults: `bind`, `with_prior_of`, `arrange`,
-    `distribution_of`, `start_features`, and `symbol_table`, `chain_features` and `chain_weights` of
+    Abstract methods are required. The other hooks have defaults: `site_coords`, `bind`, `with_prior_of`,
+    `arrange`, `distribution_of`, `start_features`, and `symbol_table`, `chain_features` and `chain_weights` of
     :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A misspelt hook raises an error when the class is
     defined.
 
@@ -45,11 +45,13 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     event_dim : number of event axes of an observation.
     site_dims : dims of every parameter site.
     sums_out_missing : whether features of observed frames may be missing.
+    observation_needs_data : whether `distribution` depends on what `bind` takes from data, besides the parameters.
     """
 
     event_dim: ClassVar[int] = 1
     site_dims: ClassVar[dict[str, tuple[str, ...]]] = {}
     sums_out_missing: ClassVar[bool] = False
+    observation_needs_data: ClassVar[bool] = False
 
     @abc.abstractmethod
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
@@ -81,6 +83,10 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+    def site_coords(self, feature_names: Any) -> dict[str, Any]:
+        """Coordinates of dims of its own, given the names of the features (or None). Default: none."""
+        return {}
 
     def bind(self, data: Trajectories, num_states: int) -> Any:
         """The emission with the prior that it takes from `data`. Default: the emission itself."""

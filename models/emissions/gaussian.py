@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jax import Array, lax
+from jax import Array
 
 from ethogram.models.arguments import concretely, is_concrete, read_reals, require_covariance, require_integer
 from ethogram.models.chains.log_space import logsumexp
@@ -28,6 +28,7 @@ from ethogram.models.emissions.missing_features import (
     marginal_of_mean,
     marginal_potentials,
 )
+from ethogram.models.emissions.quadratic_features import products, weights_of_products
 from ethogram.models.families.exponential_family import (
     ConjugateBlock,
     Dirichlet,
@@ -395,21 +396,14 @@ def _gaussian_statistics(
 
 def _quadratic_features(x: Array, one: Array, axis: int) -> Array:
     """Concatenation along `axis` of one, x, and the upper triangle of x x'."""
-    size = x.shape[axis]
-    entries = [lax.slice_in_dim(x, i, size, axis=axis) for i in range(size)]
-    products = [lax.slice_in_dim(rest, 0, 1, axis=axis) * rest for rest in entries]
-    return jnp.concatenate([one, x, *products], axis=axis)
+    return jnp.concatenate([one, x, *products(x, axis)], axis=axis)
 
 
 def _quadratic_weights(expected: Any) -> Array:
     """E ln N(x) (..., feature) as a linear form of :func:`_quadratic_features`."""
-    size = expected.location.shape[-1]
-    rows, columns = np.triu_indices(size)
-    twice = expected.scatter + expected.scatter.mT
-    halved = np.where(rows == columns, 0.5, 1.0).astype(twice.dtype).reshape((1,) * (twice.ndim - 2) + (-1,))
-    constant = expected.strength + expected.dof - 0.5 * size * math.log(2 * math.pi)
+    constant = expected.strength + expected.dof - 0.5 * expected.location.shape[-1] * math.log(2 * math.pi)
     return jnp.concatenate(
-        [constant[..., None], expected.location, twice[..., rows, columns] * halved], axis=-1
+        [constant[..., None], expected.location, weights_of_products(expected.scatter)], axis=-1
     )
 
 

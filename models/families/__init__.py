@@ -11,6 +11,7 @@ from ethogram.models.families.exponential_family import (
 )
 from ethogram.models.families.gamma import Gamma
 from ethogram.models.families.gamma_conjugate import GammaConjugate
+from ethogram.models.families.matrix_normal_inverse_wishart import MatrixNormalInverseWishart
 from ethogram.models.families.normal import Normal
 from ethogram.models.families.normal_inverse_wishart import NormalInverseWishart
 from ethogram.models.families.numpyro_sites import by_site, sample_parameters
@@ -25,6 +26,7 @@ __all__ = [
     "Gamma",
     "GammaConjugate",
     "Known",
+    "MatrixNormalInverseWishart",
     "Normal",
     "NormalInverseWishart",
     "PartlyKnown",

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
 
 from ethogram.models.arguments import (
@@ -28,10 +27,15 @@ from ethogram.models.families.divergences import (
     Divergence,
     cholesky_divergence,
     excess,
-    half_dofs,
     wishart_dof_divergence,
 )
-from ethogram.models.families.host_gamma import draw_log_gamma
+from ethogram.models.families.inverse_wishart import (
+    covariance_mean,
+    draw_roots,
+    draw_roots_on_host,
+    expected_half_log_precision,
+    log_integral,
+)
 from ethogram.models.families.normal import MeanCovariance
 
 __all__ = [
@@ -152,11 +156,10 @@ class NormalInverseWishart(ConjugateBlock):
         whitened = solve_triangular(factor, m[..., None], lower=True)
         precision_mean = nu[..., None] * solve_triangular(factor, whitened, trans=1, lower=True)[..., 0]
         distance = nu * jnp.sum(whitened[..., 0] ** 2, axis=-1)
-        log_precision = jnp.sum(digamma(half_dofs(nu, dimension)), axis=-1) + dimension * math.log(2)
         return NormalInverseWishartCoordinates(
             precision_mean,
             -0.5 * (dimension / kappa + distance),
-            0.5 * log_precision - half_log_det(factor),
+            expected_half_log_precision(nu, factor),
             -0.5 * nu[..., None, None] * inverse(factor),
         )
 
@@ -181,9 +184,7 @@ class NormalInverseWishart(ConjugateBlock):
         m, kappa, nu, factor = self._factored()
         dimension = m.shape[-1]
         gaussian = 0.5 * dimension * (math.log(2 * math.pi) - jnp.log(kappa))
-        log_gamma = jnp.sum(gammaln(half_dofs(nu, dimension)), axis=-1)
-        wishart = log_gamma + 0.5 * dimension * (nu * math.log(2) + 0.5 * (dimension - 1) * math.log(math.pi))
-        return gaussian + wishart - nu * half_log_det(factor)
+        return gaussian + log_integral(nu, factor)
 
     def divergence(self, other: "NormalInverseWishart") -> Divergence:
         """KL(self || other) of each entry, in parts; the origins may differ."""
@@ -200,22 +201,11 @@ class NormalInverseWishart(ConjugateBlock):
         return dof_part._replace(rest=0.5 * (mean_part + shape_part) + dof_part.rest)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> MeanCovariance:
-        """Means (*sample_shape, *batch, feature) and covariances (..., feature, feature).
-
-        Bartlett's decomposition in its inverse form: with A lower triangular, A_ii^2 ~ chi^2(nu - D + i) and
-        standard normal below, Sigma = Y Y' for Y = L A^-1 and Psi = L L'.
-        """
+        """Means (*sample_shape, *batch, feature) and covariances (..., feature, feature)."""
         m, kappa, nu, factor = self._factored()
-        dimension = m.shape[-1]
         shape = (*sample_shape, *m.shape)
         key_diagonal, key_below, key_mean = jax.random.split(key, 3)
-        halves = jnp.broadcast_to(half_dofs(nu, dimension)[..., ::-1], shape)
-        diagonal = jnp.exp(0.5 * (jax.random.loggamma(key_diagonal, halves, dtype=m.dtype) + math.log(2)))
-        below = jax.random.normal(key_below, (*shape, dimension), dtype=m.dtype)
-        identity = jnp.broadcast_to(jnp.eye(dimension, dtype=m.dtype), below.shape)
-        bartlett = jnp.tril(below, -1) + diagonal[..., None] * identity
-        factor = jnp.broadcast_to(factor, below.shape)
-        root = solve_triangular(bartlett, factor.mT, trans=1, lower=True).mT
+        root = draw_roots(key_diagonal, key_below, nu, factor, sample_shape)
         covariance = jnp.einsum("...ik,...jk->...ij", root, root)
         noise = jax.random.normal(key_mean, shape, dtype=m.dtype)
         noise = noise / jnp.sqrt(jnp.broadcast_to(kappa, shape[:-1]))[..., None]
@@ -226,13 +216,8 @@ class NormalInverseWishart(ConjugateBlock):
     def draw_on_host(self, random: np.random.Generator, num_draws: int) -> MeanCovariance:
         """Means (draw, *batch, feature) and covariances (..., feature, feature), as NumPy arrays; see `sample`."""
         m, kappa, nu, psi = _relative(jax.tree.map(lambda x: np.asarray(x, float), self.natural))
-        dimension, dtype = m.shape[-1], self.natural.location.dtype
-        halves = 0.5 * (nu[..., None] - np.arange(dimension)[::-1])
-        diagonal = np.exp(0.5 * (draw_log_gamma(random, halves, num_draws) + math.log(2)))
-        below = random.standard_normal((num_draws, *m.shape, dimension))
-        bartlett = np.tril(below, -1) + diagonal[..., None] * np.eye(dimension)
-        factor = np.linalg.cholesky(psi).swapaxes(-2, -1)
-        root = np.linalg.solve(bartlett.swapaxes(-2, -1), factor).swapaxes(-2, -1)
+        dtype = self.natural.location.dtype
+        root = draw_roots_on_host(random, nu, psi, num_draws)
         noise = random.standard_normal((num_draws, *m.shape)) / np.sqrt(kappa)[..., None]
         mean = (
             m + broadcast_batch(np.asarray(self.origin), m.ndim) + np.einsum("...ij,...j->...i", root, noise)
@@ -243,8 +228,7 @@ class NormalInverseWishart(ConjugateBlock):
     def mean(self) -> MeanCovariance:
         """M and Psi / (nu - D - 1); the covariance is infinite where nu <= D + 1: it has no mean there."""
         m, _, nu, psi = self.standard()
-        spare = (nu - (m.shape[-1] + 1))[..., None, None]
-        return MeanCovariance(m, jnp.where(spare > 0, psi / jnp.where(spare > 0, spare, 1), jnp.inf))
+        return MeanCovariance(m, covariance_mean(nu, psi))
 
     def predictive(self) -> dist.Distribution:
         """Student t distribution of one observation, with the parameters integrated out.

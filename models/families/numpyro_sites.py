@@ -25,6 +25,7 @@ from ethogram.models.families.exponential_family import (
 )
 from ethogram.models.families.gamma import Gamma
 from ethogram.models.families.gamma_conjugate import GammaConjugate, MeanShape
+from ethogram.models.families.matrix_normal_inverse_wishart import MatrixNormalInverseWishart
 from ethogram.models.families.quadrature_sites import LENGTH_SPREAD, PlanarDirection, SizeDensity
 from ethogram.models.families.von_mises_conjugate import DirectionConcentration, VonMisesConjugate
 
@@ -37,7 +38,7 @@ FAMILIES = (
     (Gamma, dist.Gamma),
 )
 
-VECTOR = "_vector"
+VECTOR, WHITE = "_vector", "_white"
 
 Zeros = tuple[tuple[str, Any], ...]
 """Which entries of which Dirichlet blocks are forbidden: block name, and nested tuples of booleans."""
@@ -76,12 +77,19 @@ def _front(name: str) -> str:
     return f"{name.rpartition('.')[0]}_" if "." in name else ""
 
 
-def start_of_site(name: str, draws: dict[str, np.ndarray]) -> np.ndarray | None:
+def start_of_site(
+    name: str, draws: dict[str, np.ndarray], blocks: dict[str, ConjugateBlock]
+) -> np.ndarray | None:
     """Draws of a latent site, from draws of the sites by name; None where they have none.
 
-    Directions are latent as vectors in the plane, of lengths spread as their prior has them.
+    Directions are latent as vectors in the plane, of lengths spread as their prior has them, and coefficients in the
+    coordinates of their block.
     """
     name = name.removesuffix("_free") if name not in draws else name
+    if name.endswith(WHITE) and (site := name.removesuffix(WHITE)) in draws:
+        bare = {key: b.block if isinstance(b, PartlyKnown) else b for key, b in blocks.items()}
+        of = {f"{_front(key)}coefficients": b for key, b in bare.items() if hasattr(b, "whitened")}
+        return np.asarray(of[site].whitened(draws[site])) if site in of else None
     if name in draws or not name.endswith(VECTOR):
         return draws.get(name)
     angle = draws[name.removesuffix(VECTOR)]
@@ -137,6 +145,17 @@ def _sample_free(name: str, block: ConjugateBlock, zeros: Any, suffix: str = "")
         spread = covariance / strength[..., None, None]
         centre = numpyro.sample(f"{front}mean{suffix}", dist.MultivariateNormal(mean, spread).to_event(batch))
         return type(block.inner_point())(centre, covariance)
+    if isinstance(block, MatrixNormalInverseWishart):
+        own, root, dof, scale = block.law_of_whitened()
+        covariance = numpyro.sample(
+            f"{front}covariance{suffix}", dist.InverseWishart(dof, scale).to_event(scale.ndim - 2)
+        )
+        law = dist.MatrixNormal(own, jnp.linalg.cholesky(covariance), root)
+        white = numpyro.sample(f"{front}coefficients{WHITE}{suffix}", law.to_event(own.ndim - 2))
+        coefficients = block.in_units(white)
+        if not suffix:
+            coefficients = numpyro.deterministic(f"{front}coefficients", coefficients)
+        return type(block.inner_point())(coefficients, covariance)
     if isinstance(block, Dirichlet) and zeros is not None:  # the rest of a Dirichlet draw is Dirichlet again
         concentration, present = block.natural.concentration, ~jnp.asarray(zeros)
         full = dist.Dirichlet(jnp.where(present, concentration, 1)).to_event(concentration.ndim - 1)

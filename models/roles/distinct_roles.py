@@ -17,6 +17,7 @@ from jaxtyping import Float
 from numpyro.distributions import constraints
 
 from ethogram.models.chains.conjugate_chain import masked_log_likelihood
+from ethogram.models.chains.emitted_steps import log_prob_of_steps, sample_steps
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.roles.mean_field_roles import FrameChain, bound, settle
 from ethogram.models.roles.role_maps import MAX_MAPS, map_chain, num_maps
@@ -88,9 +89,7 @@ class DistinctRoles(dist.Distribution):
 
     def _chain(self, value: Any) -> FrameChain:
         known = jnp.asarray(self.observed) & self._alive()
-        event = self.emission.event_dim
-        value = jnp.where(known.reshape(known.shape + (1,) * event), jnp.asarray(value), 0)
-        each = self.emission.log_prob(jnp.expand_dims(value, value.ndim - event))
+        each = log_prob_of_steps(self.emission, value, known)
         states = None if self.states is None else jnp.where(self._alive(), jnp.asarray(self.states), -1)
         potentials = jnp.swapaxes(masked_log_likelihood(each, known, states), 1, 2)
         frames = jnp.arange(self.event_shape[1]) < self._group_lengths[:, None]
@@ -134,8 +133,7 @@ class DistinctRoles(dist.Distribution):
         lengths = self._group_lengths
         roles = sample_distinct(key_roles, self.initial, self.transition, num_agents, lengths, num_steps)
         roles = jnp.swapaxes(roles, 1, 2)
-        every = self.emission.sample(key_observations, (*self.batch_shape, num_agents, num_steps))
-        index = roles.reshape(*roles.shape, *(1,) * (every.ndim - roles.ndim))
-        observations = jnp.take_along_axis(every, index, axis=3).squeeze(3)
+        known = jnp.asarray(self.observed) & self._alive()
+        observations = sample_steps(self.emission, key_observations, roles, known)
         inside = self._alive().reshape(*roles.shape, *(1,) * self.emission.event_dim)
         return jnp.where(inside, observations, 0), jnp.where(self._alive(), roles, -1)

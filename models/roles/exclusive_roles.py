@@ -21,6 +21,7 @@ from jaxtyping import Float
 from numpyro.distributions import constraints
 
 from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood
+from ethogram.models.chains.emitted_steps import log_prob_of_steps, sample_steps
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.roles.log_permanent import log_permanent, matching_marginals, sample_matching
 
@@ -100,10 +101,7 @@ class ExclusiveRoles(dist.Distribution):
     def role_potentials(self, value: Any) -> Float[Array, "*batch agent role"]:
         """Log likelihood of every agent in every role summed over its steps, W (..., agent, role)."""
         known = jnp.asarray(self.observed) & self._alive()
-        event = self.emission.event_dim
-        value = jnp.where(known.reshape(known.shape + (1,) * event), jnp.asarray(value), 0)
-        each = self.emission.log_prob(jnp.expand_dims(value, value.ndim - event))
-        return self._restricted(each, known)
+        return self._restricted(log_prob_of_steps(self.emission, value, known), known)
 
     def log_prob(self, value: Any) -> Float[Array, "*batch"]:
         """Log evidence of each group, jointly with its known roles."""
@@ -127,10 +125,9 @@ class ExclusiveRoles(dist.Distribution):
         potentials = self._restricted(nothing_seen, jnp.ones_like(observed))
         potentials = jnp.broadcast_to(potentials, (*shape, num_agents, self.num_roles))
         roles = jnp.maximum(sample_matching(key_roles, potentials), 0)
-        every = self.emission.sample(key_observations, (*shape, num_agents, num_steps))
-        axis = len(shape) + 2
-        index = roles.reshape(*roles.shape, *(1,) * (every.ndim - roles.ndim))
-        observations = jnp.take_along_axis(every, index, axis=axis).squeeze(axis)
-        inside = jnp.broadcast_to(self._alive(), (*shape, num_agents, num_steps))
+        steps = (*shape, num_agents, num_steps)
+        held, known = (jnp.broadcast_to(x, steps) for x in (roles[..., None], observed & self._alive()))
+        observations = sample_steps(self.emission, key_observations, held, known)
+        inside = jnp.broadcast_to(self._alive(), steps)
         inside = inside.reshape(inside.shape + (1,) * self.emission.event_dim)
         return jnp.where(inside, observations, 0), roles

@@ -189,6 +189,10 @@ class RoleHMM(ConjugateModel):
         """The model with the prior that its emission takes from these data."""
         return self._with_emission(self.emission.bind(data, self.num_roles))
 
+    def bound_to(self, data: Trajectories) -> RoleHMM:
+        """The model with what the density of its emission takes from data, besides the parameters."""
+        return self.bind(data) if self.emission.observation_needs_data else self
+
     def with_prior_of(self, earlier: Any) -> RoleHMM:
         """The model with what its emission would take from the data taken from the emission of `earlier`."""
         emission = getattr(earlier, "emission", None)
@@ -320,6 +324,12 @@ class RoleHMM(ConjugateModel):
         own = self.emission.site_dims
         return {**chain, **own} if self.coupling.has_chain else {**own}
 
+    def site_layout(self, data: Any) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
+        """Dims of every site, and the names of regressors where the emission has any."""
+        return self.site_dims(), self.emission.site_coords(
+            None if data is None else data.metadata.feature_names
+        )
+
     def joint_sequences(self, batch: ChainData | GroupedChains) -> int:
         """How many agents a group of the batch has where roles are exclusive, else 1."""
         return batch.num_agents if isinstance(batch, GroupedChains) else 1
@@ -340,8 +350,9 @@ class RoleHMM(ConjugateModel):
                 f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: "
                 'the density of exclusive="per_frame" is a bound, which NUTS cannot sample; fit by ConjugateSVI'
             )
-        parameters = sample_parameters(self.bind(data).prior(), self.zeros)
-        distribution = self.observation(parameters, data)
+        bound = self.bind(data)
+        parameters = sample_parameters(bound.prior(), self.zeros)
+        distribution = bound.observation(parameters, data)
         name = "group" if self.coupling.is_joint else "sequence"
         with numpyro.plate(name, distribution.batch_shape[0]):
             value = self.observed_value(data) if condition else None

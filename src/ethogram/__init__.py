@@ -71,6 +71,7 @@ _ROOMS = {
         "step_and_turn",
     ),
     "ethogram.models.emissions": (
+        "AutoregressiveGaussianEmission",
         "BernoulliEmission",
         "BinomialEmission",
         "CategoricalEmission",

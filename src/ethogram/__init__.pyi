@@ -47,6 +47,7 @@ from ethogram.models.conjugate_model import ConjugateModel as ConjugateModel
 from ethogram.models.data import Metadata as Metadata
 from ethogram.models.data import Trajectories as Trajectories
 from ethogram.models.data import step_and_turn as step_and_turn
+from ethogram.models.emissions import AutoregressiveGaussianEmission as AutoregressiveGaussianEmission
 from ethogram.models.emissions import BernoulliEmission as BernoulliEmission
 from ethogram.models.emissions import BinomialEmission as BinomialEmission
 from ethogram.models.emissions import CategoricalEmission as CategoricalEmission

@@ -1,0 +1,113 @@
+"""Gaussian vector autoregressions of given coefficients, as a numpyro distribution of frames given those before."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+from numpyro.distributions import constraints
+
+from ethogram.models.chains.emitted_steps import DependentSteps, Past
+from ethogram.models.families.cholesky_factors import half_log_det
+
+__all__ = ["AutoregressiveGaussian"]
+
+
+class AutoregressiveGaussian(DependentSteps):
+    r"""Gaussian frames whose mean is linear in the frames before, in every state.
+
+    .. math:: y_t \mid z_t = k \sim N(m + A_k (y_{t-1} - m, \ldots, y_{t-L} - m, 1), \Sigma_k)
+
+    A frame of which one of the L frames before is not known, or is before the first, is from N(m, S) in every state.
+
+    Parameters
+    ----------
+    coefficients : A (state, feature, regressor), of L D + 1 regressors.
+    covariance : Sigma (state, feature, feature).
+    mean, start_covariance : m (feature,) and S (feature, feature).
+    """
+
+    arg_constraints: ClassVar[dict] = {}
+    support = constraints.real_vector
+    pytree_data_fields = ("coefficients", "factor", "centre", "start_factor")
+    pytree_aux_fields = ("order",)
+
+    def __init__(
+        self,
+        coefficients: Any,
+        covariance: Any,
+        mean: Any,
+        start_covariance: Any,
+        *,
+        validate_args: bool | None = None,
+    ):
+        self.coefficients = jnp.asarray(coefficients)
+        self.factor = jnp.linalg.cholesky(jnp.asarray(covariance))
+        self.centre, self.start_factor = jnp.asarray(mean), jnp.linalg.cholesky(jnp.asarray(start_covariance))
+        *batch, size, count = self.coefficients.shape
+        self.order = (count - 1) // size
+        super().__init__(tuple(batch), (size,), validate_args=validate_args)
+
+    def log_prob(self, value: Any) -> Array:
+        """Log density (..., state) of frames (..., feature) before which nothing is known: that of N(m, S)."""
+        start = dist.MultivariateNormal(self.centre, scale_tril=self.start_factor).log_prob(value)
+        return jnp.broadcast_to(start, jnp.broadcast_shapes(start.shape, self.batch_shape))
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Frames (*sample_shape, state, feature) before which nothing is known."""
+        start = dist.MultivariateNormal(self.centre, scale_tril=self.start_factor)
+        return start.sample(key, (*sample_shape, *self.batch_shape))
+
+    def log_prob_of_steps(self, value: Array, known: Array) -> Array:
+        """Log density (..., time, state) of the known frames of values (..., time, feature)."""
+        size = self.event_shape[0]
+        x = jnp.where(known[..., None], value - self.centre, 0)
+        before = [_delayed(x, lag) for lag in range(1, self.order + 1)]
+        complete = known
+        for lag in range(1, self.order + 1):
+            complete = complete & _delayed(known[..., None], lag)[..., 0]
+        rows = jnp.concatenate([x, *before, jnp.ones_like(x[..., :1])], axis=-1)
+        identity = jnp.broadcast_to(jnp.eye(size, dtype=self.factor.dtype), self.factor.shape)
+        residual = jnp.concatenate([identity, -self.coefficients], axis=-1)
+        whitening = solve_triangular(self.factor, residual, lower=True)
+        white = jnp.einsum("...p,kdp->...kd", rows, whitening, precision="highest")
+        constant = half_log_det(self.factor) + 0.5 * size * math.log(2 * math.pi)
+        each = -0.5 * jnp.sum(white**2, axis=-1) - constant
+        return jnp.where(complete[..., None], each, self.log_prob(value[..., None, :]))
+
+    def sample_steps(self, key: Array, states: Array, known: Array, past: Past | None) -> Array:
+        """Frames (..., time, feature) of states (..., time), one after another."""
+        size, order = self.event_shape[0], self.order
+        batch = states.shape[:-1]
+        noise = jax.random.normal(key, (*states.shape, size), self.coefficients.dtype)
+        if past is None:
+            lags, seen = jnp.zeros((*batch, order, size), noise.dtype), jnp.zeros((*batch, order), bool)
+        else:  # the latest first
+            value, seen = past.value[..., ::-1, :], jnp.broadcast_to(past.known[..., ::-1], (*batch, order))
+            lags = jnp.broadcast_to(jnp.where(seen[..., None], value - self.centre, 0), (*batch, order, size))
+            lags = lags.astype(noise.dtype)
+
+        def step(carry, now):
+            lags, seen = carry
+            state, noise, here = now
+            regressors = jnp.concatenate([lags.reshape(*batch, -1), jnp.ones((*batch, 1), noise.dtype)], -1)
+            centre = jnp.einsum("...dp,...p->...d", self.coefficients[state], regressors, precision="highest")
+            follows = centre + jnp.einsum("...ij,...j->...i", self.factor[state], noise)
+            frame = jnp.where(jnp.all(seen, -1, keepdims=True), follows, noise @ self.start_factor.T)
+            lags = jnp.concatenate([frame[..., None, :], lags[..., :-1, :]], axis=-2)
+            return (lags, jnp.concatenate([here[..., None], seen[..., :-1]], axis=-1)), frame
+
+        steps = (jnp.moveaxis(states, -1, 0), jnp.moveaxis(noise, -2, 0), jnp.moveaxis(known, -1, 0))
+        return jnp.moveaxis(lax.scan(step, (lags, seen), steps)[1], 0, -2) + self.centre
+
+
+def _delayed(x: Array, lag: int) -> Array:
+    """Values (..., time, feature) `lag` steps later, zero before the first."""
+    num_steps = x.shape[-2]
+    pad = [(0, 0)] * (x.ndim - 2) + [(min(lag, num_steps), 0), (0, 0)]
+    return jnp.pad(x, pad)[..., :num_steps, :]
