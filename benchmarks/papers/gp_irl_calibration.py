@@ -77,7 +77,12 @@ def by_gaussian(tables: Any, features: Any, counts: Any, draws: int, seed: int) 
     for key, table, feature, count in zip(keys, tables, features, counts, strict=True):
         key_fit, key_draws = jax.random.split(key)
         fit = fit_reward(
-            key_fit, model_of(table, feature), count.astype(int), num_draws=16, progress_bar=False
+            key_fit,
+            model_of(table, feature),
+            count.astype(int),
+            hyper="variational",
+            num_draws=16,
+            progress_bar=False,
         )
         drawn.append(np.asarray(fit.posterior.sample(key_draws, draws)["reward"]))
     return np.stack(drawn)

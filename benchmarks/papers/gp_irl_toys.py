@@ -62,7 +62,15 @@ def row_of_copies(first: int, second: int, seed: int) -> dict[str, Any]:
     """Policy of the mean reward and variance of the first reward, by natural gradients and by quadrature."""
     counts = np.array([[first, 0], [0, 0], [0, second]])
     case = cases()[0]._replace(counts=counts)
-    fit = fit_reward(jax.random.key(seed), case.model(), counts, num_draws=128, tol=1e-3, progress_bar=False)
+    fit = fit_reward(
+        jax.random.key(seed),
+        case.model(),
+        counts,
+        hyper="variational",
+        num_draws=128,
+        tol=1e-3,
+        progress_bar=False,
+    )
     mapping = case.model().reward_map(SCALE, np.full(1, RELEVANCE))
     weights = np.asarray(mapping.weights)
     ours = chances(case, weights @ fit.posterior.mean)
@@ -98,7 +106,7 @@ def row_of_clique(runs: int, seed: int) -> dict[str, Any]:
     for run, (key_data, key_fit) in enumerate(keys):
         for column, kind in enumerate(KINDS):
             data = toy_mdps.clique_demonstrations(key_data, kind, DECISIONS)
-            fit = fit_reward(key_fit, model, data, progress_bar=False)
+            fit = fit_reward(key_fit, model, data, hyper="variational", progress_bar=False)
             root = weights @ fit.posterior.root
             found[run, column] = ((root - root.mean(0)) ** 2).sum(1).mean()
     sampled = np.array([variance_by_nuts(*keys[0], model, kind) for kind in KINDS])

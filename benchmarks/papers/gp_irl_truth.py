@@ -201,8 +201,10 @@ def row_of_bound(case: Case, family: str, exact: Exact, seed: int) -> dict[str, 
         policy = log_policies(case, np.asarray(rewards(jnp.asarray(mean), jnp.asarray(root), grid)))
         return float(weights @ (policy * case.counts).sum((1, 2)) - divergence(mean, root))
 
-    fit = fit_reward(jax.random.key(seed), model, case.counts, num_draws=512, num_evaluations=512, tol=1e-3,
-                     progress_bar=False)  # fmt: skip
+    fit = fit_reward(
+        jax.random.key(seed), model, case.counts, hyper="variational", num_draws=512, num_evaluations=512, tol=1e-3,
+        progress_bar=False,
+    )  # fmt: skip
     start = np.concatenate([fit.posterior.mean, fit.posterior.root[lower]])
     both = jax.jit(jax.value_and_grad(negative))
     best = minimize(lambda x: tuple(np.asarray(y) for y in both(x)), start, jac=True, method="L-BFGS-B")

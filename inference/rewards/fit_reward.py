@@ -1,7 +1,8 @@
 r"""Posterior of the reward behind demonstrations: natural-gradient VI, Laplace's approximation, or a MAP estimate.
 
 The search starts from Laplace's approximation at the posterior mode and takes natural-gradient steps with exact
-Hessians of the log likelihood; the returned ELBO is never below Laplace's on the same draws. Everything is computed in
+Hessians of the log likelihood; the returned ELBO is never below Laplace's on the same draws. By default the
+hyper-parameters that matter are integrated over. Everything is computed in
 double precision.
 
 Dilkas (2019), "Variational inference for inverse reinforcement learning with Gaussian processes", section 3, for the
@@ -53,7 +54,7 @@ def fit_reward(
     demonstrations: Any,
     method: str = "natural_gradient",
     *,
-    hyper: str = "variational",
+    hyper: str = "nested",
     prior: str = "model",
     start: Any = None,
     num_steps: int = 300,
@@ -80,7 +81,8 @@ def fit_reward(
         model, or all visited states) and hyper-parameters, with ``method="map"``.
     start : initial hyper-parameters ``{"scale": ..., "relevance": ...}``, all that have priors. Default: prior medians
         for up to three features and for rewards of pairs, Levine's estimate for more.
-    num_steps : largest number of natural-gradient steps, each with `num_draws` draws, an even number.
+    num_steps : largest number of natural-gradient steps, each with `num_draws` draws, an even number; with
+        ``hyper="nested"`` at each place that the search visits.
     num_evaluations : draws for monitoring the ELBO, an even number.
     num_restarts : starts of the search for the mode drawn from the prior, besides zero: the likelihood is not concave,
         and the mode of highest posterior density is used.
@@ -88,9 +90,12 @@ def fit_reward(
         present rate, is at most `tol`, or a quarter of the standard error of the ELBO where that is more. A gain of d
         leaves posterior means within sqrt(2 d) standard deviations of the optimum. The ELBO must not fall or jump,
         and its standard error must be at most 1 nat, for which up to 16 times `num_evaluations` draws are used. Where
-        five steps no longer increase the ELBO, step sizes shrink, and at most 50 of the present size are counted.
-    checkpoint : a file that is written after every natural-gradient step; if it exists, the same call resumes from it,
-        and ends where an uninterrupted one would. `num_steps` and `tol` may differ.
+        five steps no longer increase the ELBO, step sizes shrink, and at most 50 of the present size are counted. With
+        ``hyper="nested"`` step sizes decay, and the search at a place stops where each of two steps gains at most half
+        of `tol`, by the paired difference of ELBOs on the same draws and its standard error.
+    checkpoint : a file that is written after every natural-gradient step, with ``hyper="nested"`` after every place; if
+        it exists, the same call resumes from it, and ends where an uninterrupted one would. `num_steps` and `tol` may
+        differ, but for ``"nested"``.
 
     Raises
     ------
@@ -179,6 +184,7 @@ def unconverged_message(
         "jumps": f"num_draws={4 * num_draws} and {longer}",
         "fallen": f"num_draws={4 * num_draws} and {longer}",
         "finite": "smaller features, or start=",
+        "hyper-parameters": 'start=, or hyper="fixed"',
     }
     cure = next((cure for word, cure in cures.items() if word in fit.reason), longer)
     return (

@@ -41,9 +41,9 @@ def three_state(**settings):
 
 
 FREE = {"scale_prior": dist.LogNormal(np.log(5.0), 1.0), "relevance_prior": dist.LogNormal(0.0, 1.0)}
-MANY = {"num_draws": 128, "num_evaluations": 512, "progress_bar": False}
-SOME = {"num_draws": 48, "num_evaluations": 128, "progress_bar": False}
-FEW = {"num_draws": 32, "num_evaluations": 64, "progress_bar": False}
+MANY = {"hyper": "variational", "num_draws": 128, "num_evaluations": 512, "progress_bar": False}
+SOME = {"hyper": "variational", "num_draws": 48, "num_evaluations": 128, "progress_bar": False}
+FEW = {"hyper": "variational", "num_draws": 32, "num_evaluations": 64, "progress_bar": False}
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_hyper_parameters_are_learned_too(hyper, free):
     """With priors of both the evidence is -1.3445577, which no bound is above; that of a point has a density in it."""
     fit = free
     if hyper == "point":
-        fit = fit_reward(jax.random.key(0), three_state(**FREE), DATA, hyper=hyper, **FEW)
+        fit = fit_reward(jax.random.key(0), three_state(**FREE), DATA, **(FEW | {"hyper": hyper}))
     assert fit.elbo >= fit.laplace_elbo
     if hyper == "variational":
         assert -1.3445577 - 0.06 < fit.elbo < -1.3445577 + 4 * fit.elbo_se
