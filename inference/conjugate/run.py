@@ -14,6 +14,7 @@ from jax import Array
 
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
+from ethogram.inference.conjugate.best_restart_moves import LONGEST, try_candidates
 from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
 from ethogram.inference.conjugate.move_rounds import (
     DONE,
@@ -42,7 +43,7 @@ from ethogram.inference.conjugate.steps import (
     stochastic_steps,
 )
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = ["FitState", "Run", "warn_of_falls"]
@@ -124,13 +125,15 @@ class Run:
 
     def _takes_moves(self, moves: bool | str) -> bool | str:
         """Whether the fit searches by moves; ``"auto"``: where the number of states that are used is learned."""
+        if moves == "auto":
+            return "auto" if self.ascent and overrides(self.model, "relabelled") else False
         possible = self.ascent and bool(self.model.label_axes())
         if moves is True and not possible:
             raise ValueError(
                 "moves=True needs coordinate ascent (all data, step_size None or 1) of a model with label_axes: "
                 'AgentMarkov, or RoleHMM with exclusive=None; give moves="auto"'
             )
-        return moves if possible and (moves is True or not self.model.moves_keep_number) else False
+        return moves
 
     def _first_search(self, step: int, restarts: int) -> MoveSearch | None:
         if not self.moves:
@@ -270,8 +273,8 @@ class Run:
                 while state.step < stop:
                     before = state.step
                     due = self._moves_are_due(state)
-                    if due and before + SWEEPS <= stop:
-                        state = self._move(state)
+                    if due and before + (LONGEST if self.moves == "auto" else SWEEPS) <= stop:
+                        state = self._move_best(state) if self.moves == "auto" else self._move(state)
                     elif self.ascent and not state.active.any():
                         break
                     else:
@@ -301,12 +304,25 @@ class Run:
             return False
         return not state.active.any() or (state.step - search.since) % BLOCK == 0
 
+    def _move_best(self, state: FitState) -> FitState:
+        """State after merges and deletions of the best restart were tried."""
+        best = _best(state)
+
+        def sweep(blocks, active, latest, done, limit):
+            return self._iterate(
+                state._replace(blocks=blocks, step=state.step + done, latest=latest), active, limit
+            )
+
+        found = try_candidates(sweep, self.model, state.blocks, state.latest, best)
+        phase, active = state.search.phase.copy(), np.array(state.active)
+        phase[best], active[best] = phase[best] if found.kept else DONE, found.active
+        state = self._with_trace(state, found.trace)
+        search = state.search._replace(round=state.search.round + 1, since=state.step, phase=phase)
+        return state._replace(blocks=found.blocks, active=active, latest=found.latest, search=search)
+
     def _move(self, state: FitState) -> FitState:
         """State after one round of moves."""
-        ready = state.search.ready_after(state.active)
-        if self.moves == "auto":
-            ready = np.arange(len(ready)) == _best(state)
-        search = state.search._replace(ready=ready)
+        search = state.search._replace(ready=state.search.ready_after(state.active))
         fixed = self.model, self.prior, self.buckets, self.key_moves
         search, moves = propose(*fixed, state.blocks, state.latest, search)
         if not moves.chosen.any():
