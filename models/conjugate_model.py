@@ -228,7 +228,7 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
     ) -> dict[str, ConjugateBlock]:
         """Blocks with the counts of state `drop` added to those of `keep`; deleted, where the two are the same.
 
-        For models where a state that no step uses costs the ELBO nothing: with this hook, fits try merges and deletions.
+        For models where a state that no step uses costs the ELBO nothing: fits then try merges and deletions.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method relabelled")
 

@@ -44,7 +44,9 @@ class Judged(NamedTuple):
     blocks: Any  # of all restarts
     active: bool  # whether the best restart has not converged
     latest: np.ndarray  # (restart,): ELBOs
-    trace: np.ndarray  # (iteration, restart): ELBOs on the way, those of the best restart never below the first
+    trace: (
+        np.ndarray
+    )  # (iteration, restart): ELBOs on the way, those of the best restart never below the first
 
 
 def candidates(mass: Any, most: int) -> np.ndarray:
@@ -58,10 +60,7 @@ def candidates(mass: Any, most: int) -> np.ndarray:
     mass = np.asarray(mass)
     used = [int(state) for state in np.argsort(mass, kind="stable") if mass[state] > EMPTY]
     pairs = [
-        (keep, drop)
-        for at, drop in enumerate(used)
-        for keep in (drop, *used[at + 1 :])
-        if len(used) > 1
+        (keep, drop) for at, drop in enumerate(used) for keep in (drop, *used[at + 1 :]) if len(used) > 1
     ]
     return np.array(pairs[:most], int).reshape(-1, 2)
 

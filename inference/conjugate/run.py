@@ -54,6 +54,9 @@ MAX_WASTE = 0.3
 SMALL_CELLS = 200_000
 """Padded steps below which the data stay in one bucket: compiling a second shape costs more than it saves."""
 
+POLISH = 0.01
+"""Share of `tol` to which the best restart goes on after its moves, so that fits that agree do so to about `tol`."""
+
 MAX_PROBES = 100
 """Step sizes recorded in a checkpoint at most, to recognise the schedule."""
 
@@ -315,7 +318,7 @@ class Run:
 
         found = try_candidates(sweep, self.model, state.blocks, state.latest, best)
         phase, active = state.search.phase.copy(), np.array(state.active)
-        phase[best], active[best] = phase[best] if found.kept else DONE, found.active
+        phase[best], active[best] = phase[best] if found.kept else DONE, found.active or not found.kept
         state = self._with_trace(state, found.trace)
         search = state.search._replace(round=state.search.round + 1, since=state.step, phase=phase)
         return state._replace(blocks=found.blocks, active=active, latest=found.latest, search=search)
@@ -366,8 +369,13 @@ class Run:
     def _iterate(self, state: FitState, active: Any, limit: int) -> tuple[Any, ...]:
         carried = state.carried or [() for _ in self.buckets]
         fixed = self.model, state.blocks, self.prior, self.buckets, carried
+        tol, latest = self.tol, state.latest
+        if self.moves == "auto" and (state.search.phase == DONE).any():
+            tol = max(tol * POLISH, min(tol, 4 * float(np.finfo(latest.dtype).eps)))
+            if state.step == state.search.since:  # its next ELBO is the same, and no sign of convergence
+                latest = np.where(active, -np.inf, latest).astype(latest.dtype)
         # Numbered from the first step of this run, which has nothing carried.
-        return ascent_block(*fixed, active, state.latest, state.step - state.first_step, limit, self.tol)
+        return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol)
 
     def _stochastic(self, state: FitState, until: int) -> FitState:
         since = (state.step - state.first_step) % self.evaluate_every
