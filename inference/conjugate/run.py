@@ -301,9 +301,11 @@ class Run:
         search: MoveSearch | None = state.search
         if search is None:
             return False
-        if self.moves == "auto":  # moves of the best restart, once all have settled
-            return not state.active.any() and bool(search.phase[_best(state)] < DONE)
-        if not search.is_due(state.active):
+        if self.moves == "auto":  # moves of the best restart, once it has settled
+            best = _best(state)
+            if state.active[best] or not np.isfinite(state.latest[best]) or search.phase[best] == DONE:
+                return False
+        elif not search.is_due(state.active):
             return False
         return not state.active.any() or (state.step - search.since) % BLOCK == 0
 
@@ -369,11 +371,12 @@ class Run:
     def _iterate(self, state: FitState, active: Any, limit: int) -> tuple[Any, ...]:
         carried = state.carried or [() for _ in self.buckets]
         fixed = self.model, state.blocks, self.prior, self.buckets, carried
-        tol, latest = self.tol, state.latest
-        if self.moves == "auto" and (state.search.phase == DONE).any():
-            tol = max(tol * POLISH, min(tol, 4 * float(np.finfo(latest.dtype).eps)))
-            if state.step == state.search.since:  # its next ELBO is the same, and no sign of convergence
-                latest = np.where(active, -np.inf, latest).astype(latest.dtype)
+        tol, latest = np.full(len(active), self.tol, state.latest.dtype), state.latest
+        if self.moves == "auto" and state.search is not None:
+            done = state.search.phase == DONE
+            tol[done] = max(self.tol * POLISH, min(self.tol, 4 * float(np.finfo(tol.dtype).eps)))
+            if state.step == state.search.since:  # their next ELBO is the same, and no sign of convergence
+                latest = np.where(done & active, -np.inf, latest).astype(tol.dtype)
         # Numbered from the first step of this run, which has nothing carried.
         return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol)
 
