@@ -14,7 +14,6 @@ from jax import Array
 
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
-from ethogram.inference.conjugate.best_restart_moves import LONGEST, try_candidates
 from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
 from ethogram.inference.conjugate.move_rounds import (
     DONE,
@@ -30,6 +29,7 @@ from ethogram.inference.conjugate.moves import num_labels
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, check_blocks
 from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
+from ethogram.inference.conjugate.side_by_side_moves import LONGEST, try_candidates
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
 from ethogram.inference.conjugate.step_sizes import check_step_size, robbins_monro, step_size_at
 from ethogram.inference.conjugate.steps import (
@@ -55,7 +55,10 @@ SMALL_CELLS = 200_000
 """Padded steps below which the data stay in one bucket: compiling a second shape costs more than it saves."""
 
 POLISH = 0.01
-"""Share of `tol` to which the best restart goes on after its moves, so that fits that agree do so to about `tol`."""
+"""Share of `tol` to which the best restart goes on after its moves: the ELBOs of equal fits then agree to `tol`."""
+
+MOVING = 3
+"""Restarts that make moves by default, in order of their ELBOs."""
 
 MAX_PROBES = 100
 """Step sizes recorded in a checkpoint at most, to recognise the schedule."""
@@ -277,7 +280,7 @@ class Run:
                     before = state.step
                     due = self._moves_are_due(state)
                     if due and before + (LONGEST if self.moves == "auto" else SWEEPS) <= stop:
-                        state = self._move_best(state) if self.moves == "auto" else self._move(state)
+                        state = self._merge(state) if self.moves == "auto" else self._move(state)
                     elif self.ascent and not state.active.any():
                         break
                     else:
@@ -301,26 +304,28 @@ class Run:
         search: MoveSearch | None = state.search
         if search is None:
             return False
-        if self.moves == "auto":  # moves of the best restart, once it has settled
-            best = _best(state)
-            if state.active[best] or not np.isfinite(state.latest[best]) or search.phase[best] == DONE:
+        if self.moves == "auto":  # in order of their ELBOs, once they have settled
+            next_one = _next_to_move(state)
+            if next_one is None or state.active[next_one]:
                 return False
         elif not search.is_due(state.active):
             return False
         return not state.active.any() or (state.step - search.since) % BLOCK == 0
 
-    def _move_best(self, state: FitState) -> FitState:
-        """State after merges and deletions of the best restart were tried."""
-        best = _best(state)
+    def _merge(self, state: FitState) -> FitState:
+        """State after merges and deletions of one restart were tried."""
+        moving = _next_to_move(state)
+        assert moving is not None
 
         def sweep(blocks, active, latest, done, limit):
             return self._iterate(
                 state._replace(blocks=blocks, step=state.step + done, latest=latest), active, limit
             )
 
-        found = try_candidates(sweep, self.model, state.blocks, state.latest, best)
+        found = try_candidates(sweep, self.model, state.blocks, state.latest, moving)
         phase, active = state.search.phase.copy(), np.array(state.active)
-        phase[best], active[best] = phase[best] if found.kept else DONE, found.active or not found.kept
+        phase[moving] = phase[moving] if found.kept else DONE
+        active[moving] = found.active if found.kept else moving == _best(state)
         state = self._with_trace(state, found.trace)
         search = state.search._replace(round=state.search.round + 1, since=state.step, phase=phase)
         return state._replace(blocks=found.blocks, active=active, latest=found.latest, search=search)
@@ -373,7 +378,7 @@ class Run:
         fixed = self.model, state.blocks, self.prior, self.buckets, carried
         tol, latest = np.full(len(active), self.tol, state.latest.dtype), state.latest
         if self.moves == "auto" and state.search is not None:
-            done = state.search.phase == DONE
+            done = (state.search.phase == DONE) & (np.arange(len(tol)) == _best(state))
             tol[done] = max(self.tol * POLISH, min(self.tol, 4 * float(np.finfo(tol.dtype).eps)))
             if state.step == state.search.since:  # their next ELBO is the same, and no sign of convergence
                 latest = np.where(done & active, -np.inf, latest).astype(tol.dtype)
@@ -469,6 +474,13 @@ def warn_of_falls(trace: np.ndarray) -> None:
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def _next_to_move(state: FitState) -> int | None:
+    """The restart of largest ELBO that may try moves; None where the best ones have."""
+    order = np.argsort(-np.where(np.isfinite(state.latest), state.latest, -np.inf), kind="stable")[:MOVING]
+    left = [int(at) for at in order if np.isfinite(state.latest[at]) and state.search.phase[at] < DONE]
+    return left[0] if left else None
 
 
 def _best(state: FitState) -> int:

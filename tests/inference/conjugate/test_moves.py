@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ethogram.inference.conjugate import ConjugatePosterior, ConjugateSVI
-from ethogram.inference.conjugate.best_restart_moves import candidates
 from ethogram.inference.conjugate.moves import best_merge, posteriors
+from ethogram.inference.conjugate.side_by_side_moves import candidates
 from ethogram.inference.conjugate.steps import bounds
 from ethogram.models.chains.relabelled_paths import (
     Paths,

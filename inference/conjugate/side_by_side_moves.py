@@ -1,8 +1,8 @@
-"""Merges and deletions of the best restart, each candidate in the place of a restart, so that nothing more is compiled.
+"""Merges and deletions of one restart, each candidate in the place of a restart, so that nothing more is compiled.
 
-Once all restarts have settled, they wait: the compiled iterations that ran them now run as many candidates, each the
-best restart with two states merged, or with one deleted. The ELBO after some iterations judges, and it is exact,
-whatever the candidate. The best candidate is kept if its ELBO is higher; the others are dropped.
+The restarts wait: the compiled iterations that ran them now run as many candidates, each of them the same restart with
+two states merged, or with one deleted. The ELBO after some iterations judges, and it is exact, whatever the candidate.
+The best candidate is kept if its ELBO is higher than that of the restart; the others are dropped.
 """
 
 from __future__ import annotations
@@ -42,11 +42,9 @@ class Judged(NamedTuple):
 
     kept: bool
     blocks: Any  # of all restarts
-    active: bool  # whether the best restart has not converged
+    active: bool  # whether the restart has not converged
     latest: np.ndarray  # (restart,): ELBOs
-    trace: (
-        np.ndarray
-    )  # (iteration, restart): ELBOs on the way, those of the best restart never below the first
+    trace: np.ndarray  # (iteration, restart): ELBOs on the way, never below the first
 
 
 def candidates(mass: Any, most: int) -> np.ndarray:
@@ -65,25 +63,25 @@ def candidates(mass: Any, most: int) -> np.ndarray:
     return np.array(pairs[:most], int).reshape(-1, 2)
 
 
-def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, best: int) -> Judged:
-    """The best restart after the best of its merges and deletions, if one raises its ELBO.
+def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, moving: int) -> Judged:
+    """One restart after the best of its merges and deletions, if one raises its ELBO.
 
     Parameters
     ----------
     sweep : (blocks, active, latest, iterations before, iterations at most) -> as ``ascent_block`` of
         :mod:`ethogram.inference.conjugate.steps`.
     blocks, latest : q(theta) of every restart, on a leading axis, and its ELBO (restart,).
-    best : number of the best restart.
+    moving : number of the restart.
     """
     latest = np.asarray(latest)
-    restarts, base = len(latest), latest[best]
+    restarts, base = len(latest), latest[moving]
     least = base + max(LEAST_GAIN, 16 * np.finfo(latest.dtype).eps) * abs(base)
-    pairs = candidates(_mass(model, blocks, best), ROUNDS * restarts)
+    pairs = candidates(_mass(model, blocks, moving), ROUNDS * restarts)
     nowhere = np.full(restarts, -np.inf, latest.dtype)
 
     def start(pairs):
         filled = np.concatenate([pairs, np.broadcast_to(pairs[:1], (restarts - len(pairs), 2))])
-        return _relabelled(model, blocks, best, filled), np.arange(restarts) < len(pairs)
+        return _relabelled(model, blocks, moving, filled), np.arange(restarts) < len(pairs)
 
     before = 0
     if len(pairs) > restarts:
@@ -119,23 +117,23 @@ def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, best: in
     trace = np.tile(latest, (before + len(rows), 1))
     if not kept:
         return Judged(False, blocks, False, latest, trace)
-    trace[before:, best] = np.maximum(base, np.array(rows)[:, winner])
+    trace[before:, moving] = np.maximum(base, np.array(rows)[:, winner])
     after = latest.copy()
-    after[best] = bound[winner]
-    return Judged(True, _placed(blocks, new, best, winner), bool(active[winner]), after, trace)
+    after[moving] = bound[winner]
+    return Judged(True, _placed(blocks, new, moving, winner), bool(active[winner]), after, trace)
 
 
 @jax.jit
-def _mass(model, blocks, best):
-    return model.state_mass(jax.tree.map(lambda x: x[best], blocks))
+def _mass(model, blocks, moving):
+    return model.state_mass(jax.tree.map(lambda x: x[moving], blocks))
 
 
 @jax.jit
-def _relabelled(model, blocks, best, pairs):
-    one = jax.tree.map(lambda x: x[best], blocks)
+def _relabelled(model, blocks, moving, pairs):
+    one = jax.tree.map(lambda x: x[moving], blocks)
     return jax.vmap(lambda pair: model.relabelled(one, pair[0], pair[1]))(pairs)
 
 
 @jax.jit
-def _placed(blocks, new, best, winner):
-    return jax.tree.map(lambda x, y: jnp.asarray(x).at[best].set(y[winner]), blocks, new)
+def _placed(blocks, new, moving, winner):
+    return jax.tree.map(lambda x, y: jnp.asarray(x).at[moving].set(y[winner]), blocks, new)
