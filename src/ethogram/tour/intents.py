@@ -65,13 +65,14 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
     seconds = guide.step(
         f"mice: {sizes.train_windows} training windows, {sizes.test_windows} held out", quick=14, full=40
     )
-    model = AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, sizes.mouse_truncation)
+    model = AgentMarkov(
+        labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, sizes.mouse_truncation, stickiness="learn"
+    )
     result = ConjugateSVI(model).run(
         key_fit,
         train,
         sizes.mouse_iterations,
         restarts=sizes.mouse_restarts,
-        init="segments",
         progress_bar=guide.progress_bar,
     )
     inferred = infer_intents(result, train)
@@ -145,7 +146,7 @@ def _line_world(key: jax.Array, guide: Guide, sizes: TourSizes) -> list[dict[str
         )
         data = train.data._replace(stay=labels if has_labels else unlabelled)
         result = ConjugateSVI(model).run(
-            key_fit, data, sizes.iterations, restarts=sizes.restarts, init="sticky", progress_bar=False
+            key_fit, data, sizes.iterations, restarts=sizes.restarts, progress_bar=False
         )
         learned = infer_intents(result, data).labels
         guessed = infer_intents(result, test.data._replace(stay=unlabelled)).labels
