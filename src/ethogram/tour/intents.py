@@ -55,7 +55,7 @@ class TourSizes(NamedTuple):
 
 
 QUICK = TourSizes(5, 10, 10, 60, 30, 10, 6, 4, 60, 50, False)
-FULL = TourSizes(5, 10, 10, 200, 80, 20, 6, 8, 200, 50, True)
+FULL = TourSizes(5, 10, 10, 200, 80, 20, 6, 8, 500, 50, True)
 
 
 def tour(guide: Guide, sizes: TourSizes) -> TourReport:
@@ -63,7 +63,7 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
     key_line, key_split, key_fit, key_draws = jax.random.split(jax.random.key(guide.seed), 4)
     train, test = draw_windows(key_split, sizes.train_windows, sizes.test_windows)
     seconds = guide.step(
-        f"mice: {sizes.train_windows} training windows, {sizes.test_windows} held out", quick=14, full=40
+        f"mice: {sizes.train_windows} training windows, {sizes.test_windows} held out", quick=14, full=60
     )
     model = AgentMarkov(
         labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, sizes.mouse_truncation, stickiness="learn"
