@@ -219,6 +219,19 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         """
         return {}
 
+    def state_mass(self, blocks: dict[str, ConjugateBlock]) -> Array:
+        """Expected steps (state,) in every state, of blocks after a global step of size 1; needed with `relabelled`."""
+        raise NotImplementedError(f"{type(self).__name__} has no method state_mass")
+
+    def relabelled(
+        self, blocks: dict[str, ConjugateBlock], keep: Any, drop: Any
+    ) -> dict[str, ConjugateBlock]:
+        """Blocks with the counts of state `drop` added to those of `keep`; deleted, where the two are the same.
+
+        For models where a state that no step uses costs the ELBO nothing: fits then try merges and deletions.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method relabelled")
+
     def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
         """Blocks of a bound model `earlier` with fewer states, with states that no step uses added at the end.
 

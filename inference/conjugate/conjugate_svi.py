@@ -77,7 +77,7 @@ class ConjugateSVI:
         restarts: int = 8,
         init: Any = "mixed",
         tol: float | int = 1e-6,
-        moves: bool | str = False,
+        moves: bool | str = "auto",
         evaluate_every: int | None = None,
         progress_bar: bool = True,
         checkpoint: str | os.PathLike | None = None,
@@ -99,10 +99,12 @@ class ConjugateSVI:
             posterior (one restart), which may have fewer intents.
         tol : a restart has converged once the relative change of its ELBO between two evaluations (of coordinate
             ascent: two iterations) is at most `tol`; coordinate ascent then stops updating it. 0 switches this off.
-        moves : whether coordinate ascent tries merges, deletions and splits of states once restarts have settled; a
-            move is kept where it raises the ELBO, and its iterations count as steps. True: all restarts try, which
-            takes several times as long; those of a `RoleHMM` keep the number of roles. ``"auto"``: the best restart
-            does, where the number of states that are used is learned (`AgentMarkov`).
+        moves : whether coordinate ascent tries merges, deletions and splits of states once a restart has settled; a
+            move is kept where it raises the ELBO, and its iterations count as steps. ``"auto"``: merges and deletions,
+            of the three best restarts, where the number of states that are used is learned (`AgentMarkov`); they run
+            in the compiled program of the restarts, in their place, and the best one then converges to a hundredth of
+            `tol`. True: all restarts try all moves, which takes several times as long; those of a `RoleHMM`, which by
+            default makes none, keep the number of roles.
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
         checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
             arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it.

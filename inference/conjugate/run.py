@@ -29,6 +29,7 @@ from ethogram.inference.conjugate.moves import num_labels
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, check_blocks
 from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
+from ethogram.inference.conjugate.side_by_side_moves import LONGEST, try_candidates
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
 from ethogram.inference.conjugate.step_sizes import check_step_size, robbins_monro, step_size_at
 from ethogram.inference.conjugate.steps import (
@@ -42,7 +43,7 @@ from ethogram.inference.conjugate.steps import (
     stochastic_steps,
 )
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = ["FitState", "Run", "warn_of_falls"]
@@ -52,6 +53,12 @@ MAX_WASTE = 0.3
 
 SMALL_CELLS = 200_000
 """Padded steps below which the data stay in one bucket: compiling a second shape costs more than it saves."""
+
+POLISH = 0.01
+"""Share of `tol` to which the best restart goes on after its moves: the ELBOs of equal fits then agree to `tol`."""
+
+MOVING = 3
+"""Restarts that make moves by default, in order of their ELBOs."""
 
 MAX_PROBES = 100
 """Step sizes recorded in a checkpoint at most, to recognise the schedule."""
@@ -124,13 +131,15 @@ class Run:
 
     def _takes_moves(self, moves: bool | str) -> bool | str:
         """Whether the fit searches by moves; ``"auto"``: where the number of states that are used is learned."""
+        if moves == "auto":
+            return "auto" if self.ascent and overrides(self.model, "relabelled") else False
         possible = self.ascent and bool(self.model.label_axes())
         if moves is True and not possible:
             raise ValueError(
                 "moves=True needs coordinate ascent (all data, step_size None or 1) of a model with label_axes: "
                 'AgentMarkov, or RoleHMM with exclusive=None; give moves="auto"'
             )
-        return moves if possible and (moves is True or not self.model.moves_keep_number) else False
+        return moves
 
     def _first_search(self, step: int, restarts: int) -> MoveSearch | None:
         if not self.moves:
@@ -270,8 +279,8 @@ class Run:
                 while state.step < stop:
                     before = state.step
                     due = self._moves_are_due(state)
-                    if due and before + SWEEPS <= stop:
-                        state = self._move(state)
+                    if due and before + (LONGEST if self.moves == "auto" else SWEEPS) <= stop:
+                        state = self._merge(state) if self.moves == "auto" else self._move(state)
                     elif self.ascent and not state.active.any():
                         break
                     else:
@@ -295,18 +304,35 @@ class Run:
         search: MoveSearch | None = state.search
         if search is None:
             return False
-        if self.moves == "auto":  # moves of the best restart, once all have settled
-            return not state.active.any() and bool(search.phase[_best(state)] < DONE)
-        if not search.is_due(state.active):
+        if self.moves == "auto":  # in order of their ELBOs, once they have settled
+            next_one = _next_to_move(state)
+            if next_one is None or state.active[next_one]:
+                return False
+        elif not search.is_due(state.active):
             return False
         return not state.active.any() or (state.step - search.since) % BLOCK == 0
 
+    def _merge(self, state: FitState) -> FitState:
+        """State after merges and deletions of one restart were tried."""
+        moving = _next_to_move(state)
+        assert moving is not None
+
+        def sweep(blocks, active, latest, done, limit):
+            return self._iterate(
+                state._replace(blocks=blocks, step=state.step + done, latest=latest), active, limit
+            )
+
+        found = try_candidates(sweep, self.model, state.blocks, state.latest, moving)
+        phase, active = state.search.phase.copy(), np.array(state.active)
+        phase[moving] = phase[moving] if found.kept else DONE
+        active[moving] = found.active if found.kept else moving == _best(state)
+        state = self._with_trace(state, found.trace)
+        search = state.search._replace(round=state.search.round + 1, since=state.step, phase=phase)
+        return state._replace(blocks=found.blocks, active=active, latest=found.latest, search=search)
+
     def _move(self, state: FitState) -> FitState:
         """State after one round of moves."""
-        ready = state.search.ready_after(state.active)
-        if self.moves == "auto":
-            ready = np.arange(len(ready)) == _best(state)
-        search = state.search._replace(ready=ready)
+        search = state.search._replace(ready=state.search.ready_after(state.active))
         fixed = self.model, self.prior, self.buckets, self.key_moves
         search, moves = propose(*fixed, state.blocks, state.latest, search)
         if not moves.chosen.any():
@@ -350,8 +376,14 @@ class Run:
     def _iterate(self, state: FitState, active: Any, limit: int) -> tuple[Any, ...]:
         carried = state.carried or [() for _ in self.buckets]
         fixed = self.model, state.blocks, self.prior, self.buckets, carried
+        tol, latest = np.full(len(active), self.tol, state.latest.dtype), state.latest
+        if self.moves == "auto" and state.search is not None:
+            done = (state.search.phase == DONE) & (np.arange(len(tol)) == _best(state))
+            tol[done] = max(self.tol * POLISH, min(self.tol, 4 * float(np.finfo(tol.dtype).eps)))
+            if state.step == state.search.since:  # their next ELBO is the same, and no sign of convergence
+                latest = np.where(done & active, -np.inf, latest).astype(tol.dtype)
         # Numbered from the first step of this run, which has nothing carried.
-        return ascent_block(*fixed, active, state.latest, state.step - state.first_step, limit, self.tol)
+        return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol)
 
     def _stochastic(self, state: FitState, until: int) -> FitState:
         since = (state.step - state.first_step) % self.evaluate_every
@@ -442,6 +474,13 @@ def warn_of_falls(trace: np.ndarray) -> None:
             RuntimeWarning,
             stacklevel=4,
         )
+
+
+def _next_to_move(state: FitState) -> int | None:
+    """The restart of largest ELBO that may try moves; None where the best ones have."""
+    order = np.argsort(-np.where(np.isfinite(state.latest), state.latest, -np.inf), kind="stable")[:MOVING]
+    left = [int(at) for at in order if np.isfinite(state.latest[at]) and state.search.phase[at] < DONE]
+    return left[0] if left else None
 
 
 def _best(state: FitState) -> int:

@@ -83,8 +83,9 @@ def ascent_block(model, blocks, prior, batches, carried, active, latest, first, 
     """At most `limit` CAVI iterations; a restart that has converged, or has no finite ELBO, is not updated.
 
     `carried` is what local steps hand on, by batch, with a leading axis of restarts; `first` is the number of the first
-    iteration. Returns blocks, carried, active, latest ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration,
-    and the number of iterations. An inactive restart keeps the blocks of its last ELBO.
+    iteration; `tol` (restart,) is of each restart. Returns blocks, carried, active, latest ELBOs, the trace (BLOCK,
+    restart) of ELBOs before each iteration, and the number of iterations. An inactive restart keeps the blocks of its
+    last ELBO.
     """
     parts = [
         _ascent_block(
@@ -97,7 +98,7 @@ def ascent_block(model, blocks, prior, batches, carried, active, latest, first, 
             latest[part],
             first,
             limit,
-            tol,
+            tol[part],
         )
         for part in restart_slices(blocks)
     ]

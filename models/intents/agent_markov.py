@@ -293,6 +293,16 @@ class AgentMarkov(ConjugateModel):
         shared = {} if self.pool is None else {"shared": (0, 1)}
         return {"initial": (0,), "transition": (1, 2), **shared, "policy": (0,)}
 
+    def state_mass(self, blocks: dict[str, ConjugateBlock]) -> Float[Array, "intent"]:
+        """Expected steps of every intent, from the counts of blocks after a global step of size 1."""
+        return updates.state_mass(self, blocks)
+
+    def relabelled(
+        self, blocks: dict[str, ConjugateBlock], keep: Any, drop: Any
+    ) -> dict[str, ConjugateBlock]:
+        """Blocks with counts and weight of intent `drop` added to those of `keep`; deleted, where they are the same."""
+        return updates.relabelled(self, blocks, keep, drop)
+
     def widened(self, earlier: Any, blocks: dict[str, ConjugateBlock]) -> dict[str, ConjugateBlock]:
         """Blocks of a bound model with a smaller truncation, with unused intents added: the ELBO stays."""
         return updates.widened(self, earlier, blocks)

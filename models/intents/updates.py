@@ -36,7 +36,9 @@ __all__ = [
     "divergence",
     "drawn_parameters",
     "prior_given",
+    "relabelled",
     "start_weights",
+    "state_mass",
     "stickiness_of",
     "update",
     "widened",
@@ -191,6 +193,47 @@ def widened(model: Any, earlier: Any, blocks: Blocks) -> Blocks:
             counts = jnp.insert(counts, np.full(more, count), 0, axis=axis)
         rows_after = DirichletCoordinates(after[name].natural.concentration + counts)
         moved[name] = dataclasses.replace(after[name], natural=rows_after)
+    return moved
+
+
+def _counts(model: Any, blocks: Blocks) -> dict[str, Array]:
+    """Expected counts of blocks after a global step of size 1: what their free rows have beyond the prior."""
+    before = prior_given(model, blocks["weights"], blocks.get("stickiness"))
+    return {
+        name: jnp.maximum(blocks[name].natural.concentration - before[name].natural.concentration, 0)
+        for name in model.label_axes()
+    }
+
+
+def state_mass(model: Any, blocks: Blocks) -> Array:
+    """Expected steps (intent,) of every intent: the first ones, and those that a row leads to."""
+    counts = _counts(model, blocks)
+    later = jnp.sum(counts["transition"], (0, 1))
+    if model.pool is not None:
+        later += jnp.sum(counts["shared"], 0)
+    return (counts["initial"] + later)[: model.truncation]
+
+
+def relabelled(model: Any, blocks: Blocks, keep: Any, drop: Any) -> Blocks:
+    """Blocks with counts and weight of intent `drop` added to those of `keep`; deleted, where they are the same.
+
+    Rows with bounds stay as they are in q until the next global step.
+    """
+    weights, learned = blocks["weights"], blocks.get("stickiness")
+    if weights.density != "fixed":
+        least = jnp.asarray(SMALLEST_WEIGHT, weights.natural.dtype)
+        to = jnp.where(keep == drop, model.truncation, keep)
+        natural = weights.natural.at[to].add(weights.natural[drop] - least).at[drop].set(least)
+        weights = dataclasses.replace(weights, natural=natural)
+    after = prior_given(model, weights, learned)
+    moved = {**blocks, "weights": weights}
+    for name, counts in _counts(model, blocks).items():
+        for axis in model.label_axes()[name]:
+            counts = jnp.moveaxis(counts, axis, 0)
+            counts = counts.at[keep].add(counts[drop]).at[drop].set(0)
+            counts = jnp.moveaxis(counts, 0, axis)
+        natural = DirichletCoordinates(after[name].natural.concentration + counts)
+        moved[name] = dataclasses.replace(blocks[name], natural=natural)
     return moved
 
 

@@ -55,7 +55,7 @@ class TourSizes(NamedTuple):
 
 
 QUICK = TourSizes(5, 10, 10, 60, 30, 10, 6, 4, 60, 50, False)
-FULL = TourSizes(5, 10, 10, 200, 80, 20, 6, 8, 200, 50, True)
+FULL = TourSizes(5, 10, 10, 200, 80, 20, 6, 8, 500, 50, True)
 
 
 def tour(guide: Guide, sizes: TourSizes) -> TourReport:
@@ -63,15 +63,16 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
     key_line, key_split, key_fit, key_draws = jax.random.split(jax.random.key(guide.seed), 4)
     train, test = draw_windows(key_split, sizes.train_windows, sizes.test_windows)
     seconds = guide.step(
-        f"mice: {sizes.train_windows} training windows, {sizes.test_windows} held out", quick=14, full=40
+        f"mice: {sizes.train_windows} training windows, {sizes.test_windows} held out", quick=14, full=60
     )
-    model = AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, sizes.mouse_truncation)
+    model = AgentMarkov(
+        labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, sizes.mouse_truncation, stickiness="learn"
+    )
     result = ConjugateSVI(model).run(
         key_fit,
         train,
         sizes.mouse_iterations,
         restarts=sizes.mouse_restarts,
-        init="segments",
         progress_bar=guide.progress_bar,
     )
     inferred = infer_intents(result, train)
@@ -145,7 +146,7 @@ def _line_world(key: jax.Array, guide: Guide, sizes: TourSizes) -> list[dict[str
         )
         data = train.data._replace(stay=labels if has_labels else unlabelled)
         result = ConjugateSVI(model).run(
-            key_fit, data, sizes.iterations, restarts=sizes.restarts, init="sticky", progress_bar=False
+            key_fit, data, sizes.iterations, restarts=sizes.restarts, progress_bar=False
         )
         learned = infer_intents(result, data).labels
         guessed = infer_intents(result, test.data._replace(stay=unlabelled)).labels

@@ -9,6 +9,7 @@ import pytest
 
 from ethogram.inference.conjugate import ConjugatePosterior, ConjugateSVI
 from ethogram.inference.conjugate.moves import best_merge, posteriors
+from ethogram.inference.conjugate.side_by_side_moves import candidates
 from ethogram.inference.conjugate.steps import bounds
 from ethogram.models.chains.relabelled_paths import (
     Paths,
@@ -26,6 +27,7 @@ from ethogram.models.families.exponential_family import (
     natural_step,
 )
 from ethogram.models.intents import AgentMarkov
+from ethogram.models.intents.updates import prior_given
 from ethogram.models.roles import RoleHMM
 
 S, A, K, FITS = 3, 2, 3, 100
@@ -170,6 +172,46 @@ def test_a_split_renames_paths_one_to_one(fits):
     assert np.abs(entropy).max() < 1e-12
     np.testing.assert_allclose(total, 9, rtol=1e-9)
     assert (moved > 0).all()
+
+
+def test_relabelled_blocks_have_the_prior_of_their_weights_and_the_counts_of_both(fits):
+    """Their mass is the expected steps; a deleted intent leaves none, and its weight goes to the rest."""
+    model, _, _, prior, _, now = fits
+    one = jax.tree.map(lambda x: x[0], now.statistics)
+
+    @jax.jit
+    def relabelled(keep, drop):
+        start = model.update(prior, prior, one, 1.0, 1.0)
+        moved = model.relabelled(start, keep, drop)
+        given = prior_given(model, moved["weights"])
+        counts = {
+            name: moved[name].natural.concentration - given[name].natural.concentration
+            for name in model.label_axes()
+        }
+        return model.state_mass(start), start["weights"].natural, moved["weights"].natural, counts
+
+    added, kept = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]]), np.diag([1, 1, 0])
+    for keep, rename in ((0, added), (2, kept)):  # intent 2 is renamed 0, or deleted
+        mass, before, after, counts = relabelled(keep, 2)
+        np.testing.assert_allclose(mass, now.mass[0], rtol=1e-9)
+        wider = np.eye(K + 1)
+        wider[:K, :K] = rename
+        for name, subscripts, maps in (
+            ("initial", "ij,j->i", (wider,)),
+            ("policy", "ij,jsa->isa", (rename,)),
+            ("transition", "ij,lm,pjm->pil", (rename, wider)),
+        ):
+            expected = np.einsum(subscripts, *maps, one[name].concentration)
+            np.testing.assert_allclose(counts[name], expected, rtol=1e-9, atol=1e-9)
+        gain = np.array(after) - np.array(before)
+        np.testing.assert_allclose(gain[3 if keep == 2 else 0], before[2] - 1e-8, rtol=1e-9)
+        np.testing.assert_allclose(after.sum(), 1, rtol=1e-12)
+
+
+def test_candidates_drop_the_smallest_states_first():
+    assert candidates([5.0, 0.1, 2.0, 9.0], 10).tolist() == [[2, 2], [0, 2], [3, 2], [0, 0], [3, 0], [3, 3]]
+    assert candidates([5.0, 0.1, 2.0, 9.0], 2).tolist() == [[2, 2], [0, 2]]
+    assert candidates([5.0, 0.1], 8).shape == (0, 2)
 
 
 def with_blocks(result, blocks):

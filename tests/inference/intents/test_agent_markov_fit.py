@@ -45,6 +45,20 @@ def test_the_elbo_never_falls_without_constraints(walks):
     assert largest_fall(run(AgentMarkov(S, A, 4), walks)) <= 1e-8
 
 
+def test_moves_of_the_best_restarts_end_at_one_intent_and_resume(walks, tmp_path):
+    """By default: few steps support one intent of four; a fit goes on as if never stopped, wherever it ends."""
+    model, options = AgentMarkov(S, A, 4), {"tol": 1e-4, "init": "prior"}
+    plain, moved = run(model, walks, 400, moves=False, **options), run(model, walks, 400, **options)
+    assert moved.converged and largest_fall(moved) <= 1e-8
+    mass = moved.posterior.model.state_mass(moved.posterior.blocks)
+    np.testing.assert_allclose(np.sort(mass), [0, 0, 0, 48], atol=1e-6)
+    assert moved.elbo[-1] > plain.elbo[-1] + 10
+    np.testing.assert_allclose(moved.restart_elbos, moved.elbo[-1], rtol=1e-4)
+    for steps in (plain.step + 5, plain.step + 42, 400):
+        found = run(model, walks, steps, checkpoint=tmp_path / "fit", checkpoint_every=7, **options)
+    np.testing.assert_array_equal(found.elbo, moved.elbo)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
