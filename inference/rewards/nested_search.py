@@ -212,6 +212,7 @@ def nested_fit(
             visited[np.asarray(place.q.log_hyper).tobytes()] = place
         bar.update(len(visited))
         mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper))
+        trace.insert(0, float(jnp.mean(search.bounds(first, monitored))))
         center = nested.at(mode)
         active = active_hypers(search.model, mode)
         nodes, places = None, [center]

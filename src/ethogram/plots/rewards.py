@@ -177,7 +177,7 @@ def learning_curve(trace: ArrayLike, ax: Any = None, *, colour: Any = SERIES[0])
     axes = axes_or_new(ax, (4.6, 3.2))
     axes.axhline(bounds[0], color="0.5", linestyle=":", label="Laplace")
     axes.plot(bounds, color=colour, marker=".", label="natural gradient")
-    axes.set(xlabel="natural-gradient step", ylabel="ELBO (nats)")
+    axes.set(xlabel="evaluation", ylabel="ELBO (nats)")
     axes.legend(frameon=False)
     default_title(axes, "ELBO during the fit")
     return axes
