@@ -211,10 +211,10 @@ def nested_fit(
         ):
             visited[np.asarray(place.q.log_hyper).tobytes()] = place
         bar.update(len(visited))
-        mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper))
+        active = active_hypers(search.model, np.asarray(first.log_hyper))
+        mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper), active)
         trace.insert(0, float(jnp.mean(search.bounds(first, monitored))))
         center = nested.at(mode)
-        active = active_hypers(search.model, mode)
         nodes, places = None, [center]
         if len(active):
             nodes = integration_nodes(_curvature(nested, mode, active))
@@ -250,11 +250,10 @@ def nested_fit(
     )
 
 
-def _mode(nested: _Nested, start: np.ndarray) -> tuple[np.ndarray, list[float], bool]:
+def _mode(nested: _Nested, start: np.ndarray, active: np.ndarray) -> tuple[np.ndarray, list[float], bool]:
     """Mode of the posterior of the hyper-parameters that matter, values on the way, and whether the search ended."""
     from scipy.optimize import minimize
 
-    active = active_hypers(nested.search.model, start)
     first = nested.at(start)
     trace = [first.value]
     if not len(active):
