@@ -30,13 +30,13 @@ def test_coverage_is_of_differences_and_ranks_are_tested():
 
 @pytest.mark.slow
 def test_calibration_runs_on_a_few_worlds(monkeypatch):
-    def few(key, worlds):
-        return simulate(key, 2)
+    def few(key, worlds, **unknown):
+        return simulate(key, 2, **unknown)
 
     simulate = calibration.simulate
     monkeypatch.setattr(calibration, "simulate", few)
     rows = calibration.measure(argparse.Namespace(quick=True, seed=0))
-    assert [row["method"] for row in rows] == ["natural gradient", "NUTS"]
+    assert [row["method"] for row in rows] == ["natural gradient", "NUTS", "nested"]
     assert all(row["worlds"] == 2 and 0.5 < row["coverage90"] <= 1 for row in rows)  # 30 differences of 90 %
 
 
