@@ -119,9 +119,9 @@ plt.show()
 # %% [markdown]
 # ## Rewards: variational inference and Laplace's approximation
 #
-# Laplace's approximation is a Gaussian at the mode with its curvature, and holds the hyper-parameters. The variational
-# Gaussian may lie elsewhere, and treats them as unknown. They disagree in most estimates: the better score on paths
-# that neither has seen decides.
+# Laplace's approximation is a Gaussian at the mode with its curvature, and holds the hyper-parameters. Variational
+# inference integrates over them, with a Gaussian at each of a few nodes. They disagree in most estimates: the better
+# score on paths that neither has seen decides.
 
 # %%
 world = objectworld.objectworld(jax.random.key(7), 4)

@@ -163,7 +163,11 @@ def methods_of(model: Any, data: Any) -> tuple[dict[str, Method], str, str]:
             "nuts": _sampled(NUTS, {}),
             "max_entropy": Method(_max_entropy, _settings_of(fit_max_entropy)),
         }
-        return rewards, "natural_gradient", "a Gaussian for the reward, by variational inference"
+        return (
+            rewards,
+            "natural_gradient",
+            "a Gaussian for the reward at each node over the hyper-parameters, by variational inference",
+        )
     if isinstance(model, NoisyMDP):
         choices = {
             "nuts": _sampled(NUTS, {"dense_mass": True}),
