@@ -21,7 +21,8 @@ def coverage(figure: Any, records: Records) -> None:
     looks = {
         "q": ("q of CAVI", PEER, "s", -0.2),
         "linear response": ("linear response", THIRD, "D", 0.0),
-        "natural gradient": ("natural gradients", SECOND, "^", -0.1),
+        "natural gradient": ("natural gradients, hyper-parameters known", SECOND, "^", -0.2),
+        "nested": ("natural gradients, hyper-parameters unknown", BASE, "v", 0.0),
         "NUTS": ("NUTS (refresh_posterior for roles and intents)", OURS, "o", 0.2),
     }
     lines = [(cases[row["case"]], row) for row in records["interval_coverage"]]
@@ -43,7 +44,7 @@ def coverage(figure: Any, records: Records) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     titled(axes, f"coverage of 90 % credible intervals, {lines[0][1]['data_sets']} data sets each")
-    legend_below(figure, axes, 4)
+    legend_below(figure, axes, 2)
 
 
 def numbers_selected(figure: Any, records: Records) -> None:
