@@ -123,7 +123,19 @@ def sweep_of(fit: Fit, limit: int = 1) -> Contender:
     latest, going = jnp.full(1, -jnp.inf), jnp.ones(1, bool)
     model = _on_device(fit.model)
     return Contender(
-        one_sweep, (model, fit.blocks, model.prior(), [fit.batch], [()], going, latest, 0, limit, 0.0)
+        one_sweep,
+        (
+            model,
+            fit.blocks,
+            model.prior(),
+            [fit.batch],
+            [()],
+            going,
+            latest,
+            0,
+            limit,
+            jnp.zeros_like(latest),
+        ),
     )
 
 
