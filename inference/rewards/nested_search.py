@@ -7,7 +7,8 @@ At hyper-parameters :math:`\eta` the best Gaussian q(w | :math:`\eta`) has the E
 
 No factorisation of q is between w and the hyper-parameters, whose product the rewards are. The gradient of L at the
 best q is its partial derivative in :math:`\eta`, so that a quasi-Newton search finds the mode. The nodes lie around it
-in the directions of its curvature. Relevances that hardly bend the kernel are held fixed.
+in the directions of its curvature. Relevances that hardly bend the kernel are held fixed, and enter the ELBO by their
+prior density.
 
 Every search is by natural-gradient steps whose sizes decay, so that precision and mean average over all draws so far;
 it stops on the difference of ELBOs on the same draws, and returns the best iterate.
@@ -58,8 +59,17 @@ MOST_PLACES = 40
 FLAT = 0.2
 """Largest entry of the gradient, in nats, at a mode; nodes around it need no better one."""
 
+STEEP = 1.0
+"""The same where the search for the mode ends for another reason."""
+
+NOWHERE = 1e300
+"""Value reported to the optimiser where an ELBO is not finite."""
+
 DIFFERENCE = 0.3
 """Step of the central differences of gradients, in logarithms of hyper-parameters."""
+
+TINY = 1e-300
+"""Lower limit of the weight of a node, which has a logarithm."""
 
 FRESH = 4
 """Chunks of `num_evaluations` fresh draws for the ELBO and the weights of the nodes."""
@@ -89,8 +99,8 @@ def check_places(path: str, search: RewardSearch, state: NestedState) -> NestedS
                 found = RewardPosterior(search.model, *place.q)
                 if np.shape(found.mean)[:-1] != search.counts.shape[:1]:
                     raise ValueError(f"mean has shape {np.shape(found.mean)}: expected one row per expert")
-                if not np.isfinite([place.value, *place.gradient]).all():
-                    raise ValueError("value or gradient is not finite")
+                if np.shape(place.gradient) != np.shape(place.q.log_hyper):
+                    raise ValueError(f"gradient has shape {np.shape(place.gradient)}")
         if not state.places:
             raise ValueError("state.places is empty")
     except (TypeError, ValueError) as error:
@@ -101,16 +111,17 @@ def check_places(path: str, search: RewardSearch, state: NestedState) -> NestedS
 def active_hypers(model: GPIRL, log_hyper: np.ndarray) -> np.ndarray:
     """Numbers of the hyper-parameters to integrate over, at most `MOST_HYPERS`: relevances only where they matter."""
     found: list[int] = []
-    place = 0
-    for name, size in free_hypers(model).items():
-        if name == "relevance" and size > FEW_FEATURES:
-            bend = np.exp(log_hyper[place : place + size]) * np.var(np.asarray(model.points), axis=0)
-            largest = np.argsort(-bend, kind="stable")[: MOST_HYPERS - 1]
-            found += [place + int(one) for one in np.sort(largest) if bend[one] > MATTERS]
+    first, sizes = 0, free_hypers(model)
+    most = MOST_HYPERS - sum(size for name, size in sizes.items() if name != "relevance")
+    for name, size in sizes.items():
+        if name == "relevance" and size > min(most, FEW_FEATURES):
+            bend = np.exp(log_hyper[first : first + size]) * np.var(np.asarray(model.points), axis=0)
+            largest = np.argsort(-bend, kind="stable")[:most]
+            found += [first + int(one) for one in np.sort(largest) if bend[one] > MATTERS]
         else:
-            found += range(place, place + size)
-        place += size
-    return np.array(found[:MOST_HYPERS], int)
+            found += range(first, first + size)
+        first += size
+    return np.array(found, int)
 
 
 class _Nested(NamedTuple):
@@ -148,11 +159,14 @@ class _Nested(NamedTuple):
                 if gain >= -max(self.tol, 2 * error):
                     break
                 size_factor *= 0.5
+            else:  # no step of any size keeps the ELBO
+                break
             q, latest, step = after, at_draws, step + 1
             if latest.mean() > best_at.mean():
                 best, best_at = q, latest
-            small = step >= FEWEST_STEPS and abs(gain) + error <= 0.5 * self.tol
+            small = step >= FEWEST_STEPS and abs(gain) + error <= 0.5 * self.tol * size_factor
             calm = calm + 1 if small else 0
+            size_factor = min(1.0, 2 * size_factor)
         model, counts = self.search.model, self.search.counts
         gradient = np.zeros(0)
         if len(where):
@@ -211,6 +225,7 @@ def nested_fit(
         ):
             visited[np.asarray(place.q.log_hyper).tobytes()] = place
         bar.update(len(visited))
+        save(NestedState(list(visited.values())))
         active = active_hypers(search.model, np.asarray(first.log_hyper))
         mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper), active)
         trace.insert(0, float(jnp.mean(search.bounds(first, monitored))))
@@ -222,18 +237,21 @@ def nested_fit(
             moved[:, active] = nodes.places(mode[active])
             places = [nested.at(one) for one in moved]
     fresh = [search.fresh_bounds(key_fresh, one.q, FRESH) for one in places]
-    values = np.array([one.mean() for one in fresh])
-    elbo, shares = (float(values[0]), np.ones(1)) if nodes is None else log_integral(nodes, values)
-    error = standard_error(shares @ np.stack(fresh))
     laplace = search.laplace(key_modes, mode, False)[0]
-    behind = float(fresh[0].mean() - search.fresh_bounds(key_fresh, laplace, FRESH).mean())
+    of_laplace = search.fresh_bounds(key_fresh, laplace, FRESH)
+    behind = float(fresh[0].mean() - of_laplace.mean())
+    if not behind >= 0:  # never below Laplace's approximation
+        places[0], fresh[0], behind = center._replace(q=laplace), of_laplace, 0.0
+    values = np.array([one.mean() if np.isfinite(one).all() else -np.inf for one in fresh])
+    elbo, shares = (float(values[0]), np.ones(1)) if nodes is None else log_integral(nodes, values)
+    error = standard_error(shares @ np.nan_to_num(np.stack(fresh), posinf=0.0, neginf=0.0))
     reason = "" if all(one.settled for one in places) else "the ELBO at a node still increases"
     reason = reason or ("" if arrived else "the search for the mode of the hyper-parameters did not end")
     return RewardFit(
         _posterior(search.model, places, shares, len(search.counts) == 1),
         elbo,
         error,
-        elbo - max(behind, 0.0),
+        elbo - behind,
         np.array(trace),
         objective,
         not reason,
@@ -263,14 +281,17 @@ def _mode(nested: _Nested, start: np.ndarray, active: np.ndarray) -> tuple[np.nd
         where = start.copy()
         where[active] = x
         place = nested.at(where)
-        trace.append(max(trace[-1], place.value))
+        if not np.isfinite([place.value, *place.gradient]).all():
+            return NOWHERE, np.zeros(len(active))
+        trace.append(place.value)
         return -place.value, -place.gradient[active]
 
     options = {"maxfun": MOST_PLACES, "ftol": 2 * nested.tol / max(abs(first.value), 1.0), "gtol": FLAT}
     found = minimize(loss, start[active], jac=True, method="L-BFGS-B", options=options)
     mode = start.copy()
     mode[active] = found.x
-    return mode, trace, bool(found.nfev < MOST_PLACES)
+    steep = float(np.max(np.abs(nested.at(mode).gradient[active])))
+    return mode, trace, bool(found.fun < NOWHERE and (found.status == 0 or steep <= STEEP))
 
 
 def _curvature(nested: _Nested, mode: np.ndarray, active: np.ndarray) -> np.ndarray:
@@ -292,7 +313,9 @@ def _posterior(
         q = q._replace(mean=q.mean[:, 0], root=q.root[:, 0])
     if len(places) == 1:
         return RewardPosterior(model, *jax.tree.map(lambda x: x[0], q))
-    return RewardPosterior(model, q.mean, q.root, q.log_hyper, q.log_hyper_sd, log_weights=np.log(shares))
+    return RewardPosterior(
+        model, q.mean, q.root, q.log_hyper, q.log_hyper_sd, log_weights=np.log(np.maximum(shares, TINY))
+    )
 
 
 def _pairs(at_draws: Any) -> Float[np.ndarray, "pair"]:

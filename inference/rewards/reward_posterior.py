@@ -244,6 +244,14 @@ def _mean_sites(model: GPIRL, log_hyper: Array, mean: Array, weights: Array) -> 
         name: x[0]
         for name, x in _sites(model, middle[None], jnp.tensordot(weights, mean, 1)[None], None).items()
     }
+    if model.family == "inducing":
+
+        def at_points(arguments):
+            log_hyper, mean = arguments
+            now = hyper_values(model, log_hyper)
+            return mean @ white_root(model, now["scale"], now["relevance"]).T
+
+        sites["u"] = jnp.tensordot(weights, jax.lax.map(at_points, (log_hyper, mean)), 1)
     times = hyper_values(model, middle)["rationality"]
     return sites | reward_sites(model, reward, model.agent(reward, times))
 
