@@ -5,7 +5,8 @@ arguments but for `hyper`. Proper scores come first: the Kullback-Leibler diverg
 soft-optimal one, in nats a decision, averaged over all states, of the policy of the mean reward and of the mean policy,
 at home and in another objectworld; and the log predictive density of the actions of fresh demonstrations under the
 mean policy. Expected value differences stand beside them for comparison with papers; the soft one rewards
-overconfidence, and is not shown. Levine's estimate is a point, so that its two policies are one.
+overconfidence, and is not shown. Levine's estimate is a point, so that its two policies are one. It leaves out the noise
+of single cells: "by_features" is the mean reward as a function of features, which leaves it out of the others too.
 
 `coverage90` is the share of all differences of rewards that 90 % intervals hold. These rewards are made by hand, and
 no draws from the prior.
@@ -73,12 +74,14 @@ def rows_of_world(seed: int, number: int, size: int, count: int) -> list[dict[st
         rewards = np.asarray(draws["reward"])
         found = predict_reward(jax.random.key(2), model, draws, away.features)
         there = np.asarray(found.mean[None] if method == "levine" else found.draws)
-        for name, place, drawn in (("home", home, rewards), ("transfer", away, there)):
+        by_features = np.asarray(predict_reward(jax.random.key(3), model, draws, home.features).mean)[None]
+        for name, place, drawn in (
+            ("home", home, rewards), ("home_by_features", home, by_features), ("transfer", away, there),
+        ):  # fmt: skip
             row |= scores(name, place, drawn)
-        predictive = policies(home.mdp, rewards).mean
-        row["held_out"] = float(
-            np.mean(np.log(np.asarray(predictive)[np.asarray(new.states), np.asarray(new.actions)]))
-        )
+        for name, drawn in (("held_out", rewards), ("held_out_by_features", by_features)):
+            predictive = np.asarray(policies(home.mdp, drawn).mean)
+            row[name] = float(np.mean(np.log(predictive[np.asarray(new.states), np.asarray(new.actions)])))
         row |= {"elbo": fit.elbo, "elbo_se": fit.elbo_se, "steps": fit.steps, "converged": fit.converged}
         if method != "levine":
             row["coverage90"] = float(difference_coverage(rewards, home.reward))
@@ -108,41 +111,35 @@ def divergence(truth: np.ndarray, policy: np.ndarray) -> float:
     return float(np.mean(np.sum(truth * (np.log(truth) - np.log(policy)), axis=1)))
 
 
+COMPARISONS = {
+    ("variational", "divergence_home", 0.5): 0.9,
+    ("variational", "divergence_transfer", 0.5): 0.9,
+    ("fixed", "divergence_home", 1.0): 0.8,
+    ("fixed", "divergence_transfer", 1.0): 0.8,
+    ("levine", "evd_standard_home", 1.0): 0.8,
+    ("levine", "evd_standard_transfer", 1.0): 0.8,
+    ("levine", "evd_standard_home_by_features", 1.0): None,
+    ("levine", "divergence_home", 1.0): None,
+    ("levine", "divergence_home_by_features", 1.0): None,
+    ("levine", "divergence_transfer", 1.0): None,
+}
+"""Peer, column, and factor, with the target of the share of worlds in which the nested column is at most as large."""
+
+
 def checks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """In how many worlds the nested posterior is at least as good as the others."""
     found = {(row["world"], row["method"]): row for row in rows}
     worlds = sorted({row["world"] for row in rows})
     told = []
-    for text, peer, column, factor, target in (
-        (
-            "divergence at home at most half of the variational one's",
-            "variational",
-            "divergence_home",
-            0.5,
-            0.9,
-        ),
-        (
-            "divergence in transfer at most half of the variational one's",
-            "variational",
-            "divergence_transfer",
-            0.5,
-            0.9,
-        ),
-        ("divergence at home at most the fixed one's", "fixed", "divergence_home", 1.0, 0.8),
-        ("divergence in transfer at most the fixed one's", "fixed", "divergence_transfer", 1.0, 0.8),
-        ("standard value difference at home at most Levine's", "levine", "evd_standard_home", 1.0, 0.8),
-        (
-            "standard value difference in transfer at most Levine's",
-            "levine",
-            "evd_standard_transfer",
-            1.0,
-            0.8,
-        ),
-    ):
+    for (peer, column, factor), target in COMPARISONS.items():
         pairs = [(found[world, "nested"][column], found[world, peer][column]) for world in worlds]
         share = float(np.mean([ours <= factor * theirs for ours, theirs in pairs]))
-        told.append({"method": "check", "check": text, "worlds": len(worlds), "share": share, "target": target,
-                     "reached": share >= target})  # fmt: skip
+        row = {
+            "method": "check",
+            "check": f"{column} at most {factor:g} times that of {peer}",
+            "share": share,
+        }
+        told.append(row | ({} if target is None else {"target": target, "reached": share >= target}))
     return told
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "check_search",
     "first_search",
     "judge",
+    "least_kept",
     "propose",
 ]
 
@@ -151,6 +152,11 @@ def propose(
     return search._replace(phase=phase, failures=failures), Moves(chosen, states, new)
 
 
+def least_kept(bound: Any) -> Any:
+    """Bounds above which a move of restarts with these bounds is kept."""
+    return bound + max(LEAST_GAIN, 16 * np.finfo(bound.dtype).eps) * np.abs(bound)
+
+
 def judge(
     sweep: Sweeps, moves: Moves, blocks: Any, active: Any, latest: Any
 ) -> tuple[np.ndarray, Any, np.ndarray, np.ndarray, np.ndarray]:
@@ -164,7 +170,7 @@ def judge(
         :mod:`ethogram.inference.conjugate.steps`.
     """
     chosen, before, base = moves.chosen, np.asarray(active), np.asarray(latest)
-    least = base + max(LEAST_GAIN, 16 * np.finfo(base.dtype).eps) * np.abs(base)
+    least = least_kept(base)
     new, now = moves.blocks, before | chosen
     bound = np.where(chosen, -np.inf, base).astype(base.dtype)
     rows: list[np.ndarray] = []

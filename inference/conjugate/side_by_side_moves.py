@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["LONGEST", "Judged", "candidates", "try_candidates"]
+from ethogram.inference.conjugate.move_rounds import least_kept
+from ethogram.inference.conjugate.moves import EMPTY
 
-EMPTY = 0.5
-"""Expected steps below which a state counts as unused."""
+__all__ = ["LONGEST", "Judged", "candidates", "try_candidates"]
 
 ROUNDS = 3
 """Candidates, as a multiple of the restarts, that a few iterations rank before the best of them are judged."""
@@ -30,9 +30,6 @@ STAGES = (5, 5, 10, 10)
 
 LONGEST = ROUNDS * RANKING + sum(STAGES)
 """Iterations of `try_candidates`, at most."""
-
-LEAST_GAIN = 1e-9
-"""Relative rise of the ELBO from which a candidate is kept, where rounding is smaller."""
 
 Sweeps = Callable[[Any, np.ndarray, np.ndarray, int, int], tuple[Any, ...]]
 
@@ -75,7 +72,7 @@ def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, moving: 
     """
     latest = np.asarray(latest)
     restarts, base = len(latest), latest[moving]
-    least = base + max(LEAST_GAIN, 16 * np.finfo(latest.dtype).eps) * abs(base)
+    least = least_kept(base)
     pairs = candidates(_mass(model, blocks, moving), ROUNDS * restarts)
     nowhere = np.full(restarts, -np.inf, latest.dtype)
 

@@ -7,8 +7,7 @@ In coordinates z in which the posterior has unit curvature at its mode,
 where the weights w integrate a standard normal density: a trapezoidal rule in one dimension, the same on a disc in
 two, and a central composite design in more, whose nodes are the centre, the corners of a cube and points on its axes,
 all on one sphere; it integrates polynomials of second degree exactly. Rue, Martino and Chopin (2009), "Approximate
-Bayesian inference for latent Gaussian models by using integrated nested Laplace approximations", section 6.5, whose
-exponents of the weights lack a factor that is restored here: they must integrate \|z\|^2 to m.
+Bayesian inference for latent Gaussian models by using integrated nested Laplace approximations", section 6.5.
 """
 
 from __future__ import annotations

@@ -268,8 +268,7 @@ class RewardSearch(NamedTuple):
                 key, key_step = jax.random.split(state.key)
                 normals = self.normals(key_step, self.num_draws)
                 size = SIZES[state.step >= FIRST_STEPS] * state.factor
-                point = self.hyper != "variational"
-                q = natural_step(self.model, state.q, self.counts, normals, size, point)
+                q = natural_step(self.model, state.q, self.counts, normals, size, self.hyper != "variational")
                 moments = state.moments
                 if moves_hypers:
                     q, moved = self._hyper_steps(q, normals, jax.tree.unflatten(shape, moments), state.factor)

@@ -38,6 +38,7 @@ from ethogram.inference.rewards.gaussian import (
 )
 from ethogram.inference.rewards.integration_nodes import MOST_HYPERS, integration_nodes, log_integral
 from ethogram.inference.rewards.natural_gradient import RewardSearch, hyper_gradient
+from ethogram.inference.rewards.posterior_mode import NOWHERE
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
 from ethogram.inference.rewards.stopping_rule import standard_error
 from ethogram.models.families.conjugate_block import naming
@@ -61,9 +62,6 @@ FLAT = 0.2
 
 STEEP = 1.0
 """The same where the search for the mode ends for another reason."""
-
-NOWHERE = 1e300
-"""Value reported to the optimiser where an ELBO is not finite."""
 
 DIFFERENCE = 0.3
 """Step of the central differences of gradients, in logarithms of hyper-parameters."""
@@ -126,6 +124,7 @@ def active_hypers(model: GPIRL, log_hyper: np.ndarray) -> np.ndarray:
 
 class _Nested(NamedTuple):
     search: RewardSearch
+    first: RewardGaussian  # Laplace's approximation at the initial hyper-parameters
     key: Array  # of the draws of steps, the same at every place
     monitored: Normals
     num_steps: int
@@ -137,15 +136,15 @@ class _Nested(NamedTuple):
         """The best Gaussian at these hyper-parameters, from that of the nearest place visited before."""
         where = np.ascontiguousarray(log_hyper, float)
         if where.tobytes() not in self.visited:
-            places = list(self.visited.values())
-            apart = [float(np.sum((np.asarray(one.q.log_hyper) - where) ** 2)) for one in places]
-            self.visited[where.tobytes()] = self.climb(places[int(np.argmin(apart))].q, where)
+            known = [*(place.q for place in self.visited.values()), self.first]
+            apart = [float(np.sum((np.asarray(q.log_hyper) - where) ** 2)) for q in known]
+            self.visited[where.tobytes()] = self.climb(known[int(np.argmin(apart))], where)
             self.report(self.visited[where.tobytes()])
         return self.visited[where.tobytes()]
 
     def climb(self, near: RewardGaussian, where: np.ndarray) -> Place:
         q = self._moved(near, where)
-        latest = _pairs(self.search.bounds(q, self.monitored))
+        latest = np.asarray(self.search.bounds(q, self.monitored))
         best, best_at, key = q, latest, self.key
         size_factor, calm, step = 1.0, 0, 0
         while step < self.num_steps and calm < SETTLED:
@@ -154,8 +153,8 @@ class _Nested(NamedTuple):
             for _ in range(HALVINGS):
                 size = size_factor / (1 + step)
                 after = natural_step(self.search.model, q, self.search.counts, normals, size, True)
-                at_draws = _pairs(self.search.bounds(after, self.monitored))
-                gain, error = _paired(at_draws - latest)
+                at_draws = np.asarray(self.search.bounds(after, self.monitored))
+                gain, error = float(np.mean(at_draws - latest)), standard_error(at_draws - latest)
                 if gain >= -max(self.tol, 2 * error):
                     break
                 size_factor *= 0.5
@@ -216,21 +215,14 @@ def nested_fit(
         bar.set_postfix_str(f"ELBO {place.value:.2f}", refresh=False)
         save(NestedState(list(visited.values())))
 
-    visited: dict[bytes, Place] = {}
-    nested = _Nested(search, key_steps, monitored, num_steps, tol, visited, report)
+    visited = {np.asarray(place.q.log_hyper).tobytes(): place for place in (saved.places if saved else ())}
+    first, objective, _ = search.laplace(key_modes, search.first(key_hyper, start), False)
+    nested = _Nested(search, first, key_steps, monitored, num_steps, tol, visited, report)
     with bar:
-        first, objective, _ = search.laplace(key_modes, search.first(key_hyper, start), False)
-        for place in (
-            saved.places if saved is not None else [nested.climb(first, np.asarray(first.log_hyper))]
-        ):
-            visited[np.asarray(place.q.log_hyper).tobytes()] = place
         bar.update(len(visited))
-        save(NestedState(list(visited.values())))
         active = active_hypers(search.model, np.asarray(first.log_hyper))
         mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper), active)
-        trace.insert(0, float(jnp.mean(search.bounds(first, monitored))))
-        center = nested.at(mode)
-        nodes, places = None, [center]
+        nodes, places = None, [nested.at(mode)]
         if len(active):
             nodes = integration_nodes(_curvature(nested, mode, active))
             moved = np.repeat(mode[None], len(nodes.weights), axis=0)
@@ -241,12 +233,16 @@ def nested_fit(
     of_laplace = search.fresh_bounds(key_fresh, laplace, FRESH)
     behind = float(fresh[0].mean() - of_laplace.mean())
     if not behind >= 0:  # never below Laplace's approximation
-        places[0], fresh[0], behind = center._replace(q=laplace), of_laplace, 0.0
+        places[0], fresh[0], behind = places[0]._replace(q=laplace), of_laplace, 0.0
     values = np.array([one.mean() if np.isfinite(one).all() else -np.inf for one in fresh])
     elbo, shares = (float(values[0]), np.ones(1)) if nodes is None else log_integral(nodes, values)
     error = standard_error(shares @ np.nan_to_num(np.stack(fresh), posinf=0.0, neginf=0.0))
     reason = "" if all(one.settled for one in places) else "the ELBO at a node still increases"
     reason = reason or ("" if arrived else "the search for the mode of the hyper-parameters did not end")
+    white = [
+        white_share(hyper_values(search.model, one.q.log_hyper)["relevance"], search.model.noise)
+        for one in places
+    ]
     return RewardFit(
         _posterior(search.model, places, shares, len(search.counts) == 1),
         elbo,
@@ -256,24 +252,18 @@ def nested_fit(
         objective,
         not reason,
         sum(one.steps for one in visited.values()),
-        float(
-            shares
-            @ [
-                white_share(hyper_values(search.model, one.q.log_hyper)["relevance"], search.model.noise)
-                for one in places
-            ]
-        ),
+        float(shares @ white),
         reason,
-        standard_error(np.asarray(search.bounds(center.q, monitored))),
+        standard_error(np.asarray(search.bounds(places[0].q, monitored))),
     )
 
 
 def _mode(nested: _Nested, start: np.ndarray, active: np.ndarray) -> tuple[np.ndarray, list[float], bool]:
-    """Mode of the posterior of the hyper-parameters that matter, values on the way, and whether the search ended."""
+    """Mode of the posterior of the hyper-parameters that matter, trace from Laplace's ELBO on, and whether it ended."""
     from scipy.optimize import minimize
 
     first = nested.at(start)
-    trace = [first.value]
+    trace = [float(jnp.mean(nested.search.bounds(nested.first, nested.monitored))), first.value]
     if not len(active):
         return start, trace, True
 
@@ -316,15 +306,3 @@ def _posterior(
     return RewardPosterior(
         model, q.mean, q.root, q.log_hyper, q.log_hyper_sd, log_weights=np.log(np.maximum(shares, TINY))
     )
-
-
-def _pairs(at_draws: Any) -> Float[np.ndarray, "pair"]:
-    """Means over antithetic pairs."""
-    return np.asarray(at_draws).reshape(2, -1).mean(axis=0)
-
-
-def _paired(differences: np.ndarray) -> tuple[float, float]:
-    """Mean of paired differences, and its standard error."""
-    if len(differences) < 2:
-        return float(differences.mean()), 0.0
-    return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences)))

@@ -232,28 +232,13 @@ def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, A
 
 @jax.jit
 def _mean_sites(model: GPIRL, log_hyper: Array, mean: Array, weights: Array) -> dict[str, Array]:
-    """Sites at the mean over nodes (node, ...) of a mixture."""
-
-    def at_node(arguments):
-        log_hyper, mean = arguments
-        return reward_map_of(model, log_hyper)[0].reward(mean)
-
-    reward = jnp.tensordot(weights, jax.lax.map(at_node, (log_hyper, mean)), 1)
-    middle = weights @ log_hyper
-    sites = {
-        name: x[0]
-        for name, x in _sites(model, middle[None], jnp.tensordot(weights, mean, 1)[None], None).items()
-    }
-    if model.family == "inducing":
-
-        def at_points(arguments):
-            log_hyper, mean = arguments
-            now = hyper_values(model, log_hyper)
-            return mean @ white_root(model, now["scale"], now["relevance"]).T
-
-        sites["u"] = jnp.tensordot(weights, jax.lax.map(at_points, (log_hyper, mean)), 1)
-    times = hyper_values(model, middle)["rationality"]
-    return sites | reward_sites(model, reward, model.agent(reward, times))
+    """Means over the nodes (node, ...) of a mixture; of hyper-parameters, of their logarithms."""
+    each = _sites(model, log_hyper, mean, None)
+    sites = {name: jnp.tensordot(weights, x, 1) for name, x in each.items()}
+    middle = hyper_values(model, weights @ log_hyper)
+    sites |= {name: value for name, value in middle.items() if name in sites}
+    reward = sites["reward"].reshape(*mean.shape[1:-1], model.num_points)
+    return sites | reward_sites(model, reward, model.agent(reward, middle["rationality"]))
 
 
 def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> dict[str, Array]:

@@ -57,7 +57,7 @@ def sample_steps(
     known: Bool[Array, "*batch time"],
     past: Past | None = None,
 ) -> Array:
-    """One frame for every state (..., time, *event), given the `past` where frames depend on it."""
+    """Frames (..., time, *event), one for each state; given the `past`, if frames depend on those before."""
     if isinstance(emission, DependentSteps):
         return emission.sample_steps(key, states, known, past)
     every = emission.sample(key, states.shape)

@@ -19,11 +19,11 @@ from ethogram.models.arguments import (
     require_integer,
 )
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.autoregressive_gaussian import AutoregressiveGaussian
+from ethogram.models.emissions.autoregressive_gaussian import AutoregressiveGaussian, with_lags
 from ethogram.models.emissions.data_prior import CentredEmission
 from ethogram.models.emissions.emission import of_every, rows_of
 from ethogram.models.emissions.local_regressions import local_regressions
-from ethogram.models.emissions.pooled_autoregression import pooled_autoregression, with_lags
+from ethogram.models.emissions.pooled_autoregression import pooled_autoregression
 from ethogram.models.emissions.quadratic_features import products, weights_of_products
 from ethogram.models.families.exponential_family import ConjugateBlock, Known
 from ethogram.models.families.matrix_normal_inverse_wishart import (

@@ -15,7 +15,7 @@ from numpyro.distributions import constraints
 from ethogram.models.chains.emitted_steps import DependentSteps, Past
 from ethogram.models.families.cholesky_factors import half_log_det
 
-__all__ = ["AutoregressiveGaussian"]
+__all__ = ["AutoregressiveGaussian", "with_lags"]
 
 
 class AutoregressiveGaussian(DependentSteps):
@@ -67,11 +67,8 @@ class AutoregressiveGaussian(DependentSteps):
         """Log density (..., time, state) of the known frames of values (..., time, feature)."""
         size = self.event_shape[0]
         x = jnp.where(known[..., None], value - self.centre, 0)
-        before = [_delayed(x, lag) for lag in range(1, self.order + 1)]
-        complete = known
-        for lag in range(1, self.order + 1):
-            complete = complete & _delayed(known[..., None], lag)[..., 0]
-        rows = jnp.concatenate([x, *before, jnp.ones_like(x[..., :1])], axis=-1)
+        regressors, complete = with_lags(jnp, x, known, self.order)
+        rows = jnp.concatenate([x, regressors], axis=-1)
         identity = jnp.broadcast_to(jnp.eye(size, dtype=self.factor.dtype), self.factor.shape)
         residual = jnp.concatenate([identity, -self.coefficients], axis=-1)
         whitening = solve_triangular(self.factor, residual, lower=True)
@@ -106,8 +103,21 @@ class AutoregressiveGaussian(DependentSteps):
         return jnp.moveaxis(lax.scan(step, (lags, seen), steps)[1], 0, -2) + self.centre
 
 
-def _delayed(x: Array, lag: int) -> Array:
-    """Values (..., time, feature) `lag` steps later, zero before the first."""
+def with_lags(xp: Any, x: Any, known: Any, order: int) -> tuple[Any, Any]:
+    """Regressors (..., time, regressor) of frames (..., time, feature), and whether a frame and its past are known.
+
+    The frames 1, ..., `order` steps before, and 1; of NumPy or JAX arrays, by the array module ``xp``. Frames that are
+    not known (..., time) must be finite.
+    """
     num_steps = x.shape[-2]
-    pad = [(0, 0)] * (x.ndim - 2) + [(min(lag, num_steps), 0), (0, 0)]
-    return jnp.pad(x, pad)[..., :num_steps, :]
+
+    def delayed(values, axis, lag):
+        pad = [(0, 0)] * values.ndim
+        pad[axis] = (min(lag, num_steps), 0)
+        return xp.pad(values, pad)[(..., slice(num_steps), *[slice(None)] * (-1 - axis))]
+
+    complete = known
+    for lag in range(1, order + 1):
+        complete = complete & delayed(known, -1, lag)
+    past = [delayed(x, -2, lag) for lag in range(1, order + 1)]
+    return xp.concatenate([*past, xp.ones_like(x[..., :1])], axis=-1), complete

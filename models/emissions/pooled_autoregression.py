@@ -10,13 +10,13 @@ from jaxtyping import Float
 
 from ethogram.models.arguments import concretely
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.autoregressive_gaussian import with_lags
 from ethogram.models.emissions.data_prior import SHRINKAGE, data_moments
 
-__all__ = ["PooledAutoregression", "pooled_autoregression", "with_lags"]
+__all__ = ["PooledAutoregression", "pooled_autoregression"]
 
 LEAST_RESIDUAL = 1e-8
 """Share of the variance that is left unexplained at least, so that frames that follow exactly leave a proper prior."""
-
 
 ROUNDING = 1e3
 """Relative to the precision, the least share of the frames that the ridge is worth."""
@@ -32,25 +32,6 @@ class PooledAutoregression(NamedTuple):
     ]  # of frames relative to the mean; the intercept is last
     residual_covariance: Float[Array, "feature feature"]
     whitening: Float[Array, "regressor regressor"]  # T, lower triangular: T h has the mean square I
-
-
-def with_lags(xp: Any, x: Any, observed: Any, order: int) -> tuple[Any, Any]:
-    """Regressors (sequence, time, regressor) of frames (sequence, time, feature), and whether all are known.
-
-    The frames 1, ..., `order` steps before, and 1; of NumPy or JAX arrays, by the array module ``xp``. Frames that were
-    not observed must be finite.
-    """
-    num_steps = x.shape[1]
-
-    def delayed(values, lag):
-        pad = [(0, 0), (min(lag, num_steps), 0)] + [(0, 0)] * (values.ndim - 2)
-        return xp.pad(values, pad)[:, :num_steps]
-
-    complete = observed
-    for lag in range(1, order + 1):
-        complete = complete & delayed(observed, lag)
-    past = [delayed(x, lag) for lag in range(1, order + 1)]
-    return xp.concatenate([*past, xp.ones_like(x[..., :1])], axis=-1), complete
 
 
 def pooled_autoregression(data: Trajectories, order: int, mean: Any, dtype: Any) -> PooledAutoregression:

@@ -57,11 +57,10 @@ def test_any_positive_distribution_may_be_a_prior():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the search has not converged:UserWarning")
 def test_a_fit_takes_any_positive_prior():
     model = three_state(scale_prior=dist.Gamma(2.0, 0.4), relevance_prior=dist.HalfNormal(1.0))
-    fit = fit_reward(jax.random.key(0), model, DATA, num_steps=3, progress_bar=False)
-    assert np.isfinite(fit.elbo) and fit.elbo < 0
+    fit = fit_reward(jax.random.key(0), model, DATA, progress_bar=False)
+    assert fit.converged and fit.elbo < 0
 
 
 def test_linear_algebra_of_few_rewards_has_one_thread_and_the_setting_is_restored(monkeypatch):

@@ -18,7 +18,7 @@ from ethogram.models.mdps.soft_policy import demonstration_counts
 from ethogram.models.rewards.gp_irl import GPIRL
 
 FEATURES = np.array([[1.0], [2.0], [3.0]])
-DATA = toy_mdps.three_state_demonstrations(3, 1)
+DATA = toy_mdps.three_state_demonstrations(1, 1)
 MODEL = GPIRL(
     toy_mdps.three_state(), FEATURES, scale_prior=dist.LogNormal(np.log(5.0), 1.0), relevance_prior=1.0
 )
@@ -81,7 +81,7 @@ def test_bound_and_moments_are_those_of_importance_sampling(fit):
     drawn = fit.posterior.sample(jax.random.key(1), 4000)
     found = np.column_stack([drawn["centred_reward"], np.log(drawn["scale"])])
     np.testing.assert_allclose(found.mean(0), mean, atol=0.12)
-    np.testing.assert_allclose(found.std(0), sd, rtol=0.15)  # the posterior is skewed, the Gaussians are not
+    np.testing.assert_allclose(found.std(0), sd, rtol=0.1)
     middle = np.asarray(fit.posterior.mean_sites()["centred_reward"])
     np.testing.assert_allclose(middle, found[:, :3].mean(0), atol=5 * sd[0] / np.sqrt(4000))
 
