@@ -5,8 +5,8 @@ arguments but for `hyper`. Proper scores come first: the Kullback-Leibler diverg
 soft-optimal one, in nats a decision, averaged over all states, of the policy of the mean reward and of the mean policy,
 at home and in another objectworld; and the log predictive density of the actions of fresh demonstrations under the
 mean policy. Expected value differences stand beside them for comparison with papers; the soft one rewards
-overconfidence, and is not shown. Levine's estimate is a point, so that its two policies are one. It leaves out the noise
-of single cells: "by_features" is the mean reward as a function of features, which leaves it out of the others too.
+overconfidence, and is not shown. Levine's estimate is a point, so that its two policies are one. It leaves out the
+noise of single cells: "by_features" is the mean reward as a function of features, which leaves it out of the others.
 
 `coverage90` is the share of all differences of rewards that 90 % intervals hold. These rewards are made by hand, and
 no draws from the prior.

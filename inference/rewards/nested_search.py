@@ -208,6 +208,7 @@ def nested_fit(
     key_hyper, key_modes = jax.random.split(key_start)
     key_monitored, key_steps, key_fresh = jax.random.split(key_search, 3)
     monitored = search.normals(key_monitored, search.num_evaluations)
+    first, objective, _ = search.laplace(key_modes, search.first(key_hyper, start), False)
     bar = tqdm(disable=not progress_bar, desc="nested", unit="place")
 
     def report(place: Place) -> None:
@@ -216,7 +217,6 @@ def nested_fit(
         save(NestedState(list(visited.values())))
 
     visited = {np.asarray(place.q.log_hyper).tobytes(): place for place in (saved.places if saved else ())}
-    first, objective, _ = search.laplace(key_modes, search.first(key_hyper, start), False)
     nested = _Nested(search, first, key_steps, monitored, num_steps, tol, visited, report)
     with bar:
         bar.update(len(visited))
