@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import pytest
 
 from ethogram.tour import Guide
+
+
+@pytest.fixture(autouse=True)
+def no_figures_left():
+    """Figures of pyplot are closed after each test, which matplotlib would warn of in a process that opens many."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 def small_tour(request, out, seed):

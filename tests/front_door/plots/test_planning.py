@@ -10,12 +10,6 @@ from ethogram.inference.planning import Episodes, Plan
 from ethogram.plots import episode_returns, episode_timeline, plan_marginals
 
 
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    plt.close("all")
-
-
 def test_a_plan_shows_the_most_probable_actions():
     marginals = np.array([[1.0, 0.0, 0.2], [0.1, 0.0, 0.9]])
     plan = Plan({"go___a": True}, marginals[0], 3.25, marginals, 2, 5, 1, True, 0.01)

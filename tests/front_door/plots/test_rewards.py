@@ -81,8 +81,5 @@ def test_coverage_of_a_calibrated_posterior_is_on_the_diagonal(axes):
     ],
 )
 def test_what_cannot_be_drawn_is_refused(call, message):
-    import matplotlib.pyplot as plt
-
     with pytest.raises(ValueError, match=message):
         call()
-    plt.close("all")
