@@ -21,7 +21,7 @@ ADDED_LATER = {
 HOMES = {
     "ethogram.inference.conjugate.move_rounds": ("MoveSearch",),
     "ethogram.inference.conjugate.posterior": ("ConjugatePosterior", "ConjugateResult"),
-    "ethogram.inference.conjugate.run": ("FitState",),
+    "ethogram.inference.conjugate.fit_state": ("FitState",),
     "ethogram.inference.imitation.rounds": ("ImitationState",),
     "ethogram.inference.imitation.stages": ("MotionState",),
     "ethogram.inference.refresh.chains": ("ChainsState",),

@@ -185,8 +185,21 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
     def check_continues(self, earlier: Any) -> None:
         """Raise ValueError unless a fit of the model `earlier` can be continued. Default: shapes alone decide."""
 
-    def start_statistics(self, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
-        """Statistics by block of a rough first labelling, for each of the `start_kinds`."""
+    def prior_of_first(self, number: int) -> dict[str, ConjugateBlock] | None:
+        """Blocks of the prior under which q uses the first `number` states only, and others cost the ELBO nothing.
+
+        Fits then use few states at first, and more while they use all, by `start_statistics` with the same `number`.
+        Default None: fits start with all states.
+        """
+        return None
+
+    def start_statistics(
+        self, rng: np.random.Generator, kind: str, batches: list[Any], number: int | None = None
+    ) -> dict[str, Any]:
+        """Statistics by block of a rough first labelling, for each of the `start_kinds`.
+
+        With `number`, which is given where `prior_of_first` has blocks for it, labels are of the first states only.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no method start_statistics")
 
     def peers(self) -> Mapping[str, Any]:

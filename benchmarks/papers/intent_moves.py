@@ -2,7 +2,8 @@
 
 Fits of an `AgentMarkov` with learned stickiness and default arguments at several truncations: gridworld5 (five draws of
 20 traces of 250 steps), mice in a labyrinth (20 windows of 250), and simulated agents of the Line World (20 traces of
-100); as many traces again are held out. By default the three best of eight restarts make merges and deletions.
+100); as many traces again are held out. By default restarts use two intents at first, and one more while the best fit
+uses them; the three best of eight make merges and deletions.
 `near_best` counts the restarts that end within 5 nats of the best; `used` the intents with half an expected step or
 more; `heldout` is in nats per step. At the largest truncation the same fit without moves stands beside, and, for the
 first draw of each domain, with moves of every restart (`moves=True`). CPU and wall seconds of the first draw, at the

@@ -100,11 +100,12 @@ class ConjugateSVI:
         tol : a restart has converged once the relative change of its ELBO between two evaluations (of coordinate
             ascent: two iterations) is at most `tol`; coordinate ascent then stops updating it. 0 switches this off.
         moves : whether coordinate ascent tries merges, deletions and splits of states once a restart has settled; a
-            move is kept where it raises the ELBO, and its iterations count as steps. ``"auto"``: merges and deletions,
-            of the three best restarts, where the number of states that are used is learned (`AgentMarkov`); they run
-            in the compiled program of the restarts, in their place, and the best one then converges to a hundredth of
-            `tol`. True: all restarts try all moves, which takes several times as long; those of a `RoleHMM`, which by
-            default makes none, keep the number of roles.
+            move is kept where it raises the ELBO, and its iterations count as steps. ``"auto"``, where the number of
+            states that are used is learned (`AgentMarkov`): merges and deletions, of the three best restarts, which run
+            in the compiled program of the restarts, in their place. Restarts use two states at first; while the best
+            fit leaves fewer than two unused, others follow with one state more, and the best fit is one of them. At the
+            end it converges to a hundredth of `tol`. True: all restarts try all moves, which takes several times as
+            long; those of a `RoleHMM`, which by default makes none, keep the number of roles.
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
         checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
             arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it.
@@ -128,15 +129,15 @@ class ConjugateSVI:
         key_start, key_plan, key_next = jax.random.split(key, 3)
         continues = isinstance(init, ConjugateResult)
         model = self.model.with_prior_of(init.posterior.model) if continues else self.model
-        run = Run(model.bind(data), data, key_plan, batch_size, step_size, evaluate_every, tol, moves)
+        run = Run(model.bind(data), data, key_plan, batch_size, step_size, evaluate_every, tol, moves, init)
         first = init.step if continues else 0
         step_size_at(run.step_size, np.unique([first, first + num_steps - 1]))
         state, save = None, lambda state: None
         if checkpoint is not None:
-            signature = run.signature(key, restarts, init, tol)
+            signature = run.signature(key, restarts, tol)
             state = run.resume(checkpoint, signature)
             save = functools.partial(run.save, checkpoint, signature)
         if state is None:
-            state = run.start(key_start, restarts, init)
+            state = run.start(key_start, restarts)
         state = run.advance(state, num_steps, progress_bar, save, checkpoint_every)
         return run.result(state, key_next)

@@ -67,6 +67,8 @@ class MoveSearch(NamedTuple):
     phase: np.ndarray  # (restart,): the kind of move it tries
     failures: np.ndarray  # (restart,): moves of the kind that failed in turn
     tried: np.ndarray  # (restart, state, state): merges, on the diagonal deletions, not to try again
+    number: int = 0  # states that restarts may use; 0: all, from the start
+    final: bool = False  # whether the best one goes on to converge
 
     def ready_after(self, active: Any) -> np.ndarray:
         """Restarts (restart,) that have settled, now or before."""

@@ -85,7 +85,7 @@ class ConjugateResult(NamedTuple):
     posterior : of the restart with the highest final ELBO.
     elbo : (evaluation,) its ELBO in nats, on all data, at the steps ``evaluated``; the last is the posterior's.
     restart_elbos : (restart,) final ELBOs; ``-inf`` where a start made the data impossible.
-    converged : whether the best restart met `tol`.
+    converged : whether the best restart met `tol`, in a search that `num_steps` did not cut off.
     step : number of steps done, those of earlier runs included.
     key : to continue with.
     evaluated : (evaluation,) steps at which the ELBO was evaluated.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,23 +13,16 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference import storage
-from ethogram.inference.checkpoint import CURE, check_path, read_checkpoint, write_checkpoint
+from ethogram.inference.conjugate.fit_state import FitState, resume_state, save_state
 from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
-from ethogram.inference.conjugate.move_rounds import (
-    DONE,
-    SWEEPS,
-    MoveSearch,
-    after_round,
-    check_search,
-    first_search,
-    judge,
-    propose,
-)
+from ethogram.inference.conjugate.move_rounds import SWEEPS, MoveSearch, first_search
 from ethogram.inference.conjugate.moves import num_labels
+from ethogram.inference.conjugate.nested_starts import FEWEST, joined, nested_starts
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
-from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, check_blocks
+from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
 from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
-from ethogram.inference.conjugate.side_by_side_moves import LONGEST, try_candidates
+from ethogram.inference.conjugate.search import best_restart, merge, move, moves_are_due, next_stage
+from ethogram.inference.conjugate.side_by_side_moves import LONGEST
 from ethogram.inference.conjugate.starts import continued_blocks, start_blocks
 from ethogram.inference.conjugate.step_sizes import check_step_size, robbins_monro, step_size_at
 from ethogram.inference.conjugate.steps import (
@@ -46,7 +39,7 @@ from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
-__all__ = ["FitState", "Run", "warn_of_falls"]
+__all__ = ["Run", "warn_of_falls"]
 
 MAX_WASTE = 0.3
 """Share of padding from which the data are split into one more bucket, whose shape has to be compiled."""
@@ -57,27 +50,7 @@ SMALL_CELLS = 200_000
 POLISH = 0.01
 """Share of `tol` to which the best restart goes on after its moves: the ELBOs of equal fits then agree to `tol`."""
 
-MOVING = 3
-"""Restarts that make moves by default, in order of their ELBOs."""
-
-MAX_PROBES = 100
-"""Step sizes recorded in a checkpoint at most, to recognise the schedule."""
-
 PLAIN = Metadata()
-
-
-class FitState(NamedTuple):
-    """State of a fit between compiled calls; what a checkpoint holds."""
-
-    blocks: Any  # q(theta) of every restart, on a leading axis
-    step: int  # steps done, those of earlier runs included
-    first_step: int  # steps done before this run (by the result it started from)
-    active: Any  # (restart,) not converged
-    latest: Any  # (restart,) latest ELBOs, in nats
-    evaluated: list[int]  # steps at which `traces` were taken
-    traces: list[np.ndarray]  # ELBOs (restart,) at each of them
-    carried: Any = ()  # what local steps hand on, by batch, of every restart
-    search: Any = None  # where the search by moves stands; None without moves
 
 
 class Run:
@@ -93,6 +66,7 @@ class Run:
         evaluate_every: int | None,
         tol: float | int,
         moves: bool | str = False,
+        init: Any = "mixed",
     ):
         self.order, data = group_order(data), in_group_order(data)
         self.model, self.data, self.batch_size, self.tol = model, data, batch_size, float(tol)
@@ -115,9 +89,10 @@ class Run:
         epoch = 1 if batch_size is None else -(-num_groups // batch_size)
         self.evaluate_every = epoch if evaluate_every is None else evaluate_every
         self.entropy = np.asarray(jax.random.key_data(key_plan)).ravel().tolist()
-        self.key_moves = jax.random.fold_in(key_plan, 1)
+        self.key_moves, self.key_starts = (jax.random.fold_in(key_plan, number) for number in (1, 2))
         self.prior = model.prior()
         self.moves = self._takes_moves(moves)
+        self.init = init
         stripped = data._replace(times=None, metadata=PLAIN)
         # Small data keep their shape: fits of data that are laid out alike share one compilation.
         buckets = [stripped.trim()] if small else stripped.buckets(max_waste, by="group")
@@ -141,10 +116,23 @@ class Run:
             )
         return moves
 
-    def _first_search(self, step: int, restarts: int) -> MoveSearch | None:
+    def search_at_start(self, step: int, restarts: int) -> MoveSearch | None:
+        """The search of restarts that start at a step; None without moves."""
         if not self.moves:
             return None
-        return first_search(step, restarts, num_labels(self.model, self.prior), self.model.moves_keep_number)
+        count = num_labels(self.model, self.prior)
+        search = first_search(step, restarts, count, self.model.moves_keep_number)
+        return search._replace(number=FEWEST) if self._is_nested(restarts, count) else search
+
+    def _is_nested(self, restarts: int, count: int) -> bool:
+        """Whether restarts may use few states at first."""
+        return (
+            self.moves == "auto"
+            and restarts > 1
+            and count >= FEWEST
+            and not isinstance(self.init, ConjugateResult)
+            and self.model.prior_of_first(FEWEST) is not None
+        )
 
     def _arranged(self, data):
         """Arranged data in the precision of the blocks."""
@@ -164,100 +152,46 @@ class Run:
         shape = (num_sequences, num_steps) if self.costly else padded_shape(num_sequences, num_steps, size)
         return pad_batch(batch, *shape)
 
-    def signature(self, key: Array, restarts: int, init: Any, tol: float | int) -> str:
+    def signature(self, key: Array, restarts: int, tol: float | int) -> str:
         """Digest of model, data, key and settings, by which a checkpoint knows its run."""
         settings = [self.batch_size, self.ascent, restarts, self.evaluate_every, tol]
         settings += [f"moves {self.moves}"] if self.moves else []
-        origin = init.posterior.blocks if isinstance(init, ConjugateResult) else init
+        origin = self.init.posterior.blocks if isinstance(self.init, ConjugateResult) else self.init
         data = self.data._replace(times=None, metadata=PLAIN)
         return storage.fingerprint(self.model, jax.random.key_data(key), data, settings, origin)
 
     def save(self, path: str | os.PathLike, signature: str, state: FitState) -> None:
-        """Write the checkpoint of a state, with the step sizes at some of the steps done."""
-        count = 0 if self.ascent else min(state.step - state.first_step, MAX_PROBES)
-        steps = np.unique(np.linspace(state.first_step, state.step - 1, count).astype(int))
-        write_checkpoint(
-            path,
-            signature,
-            state._replace(evaluated=[], traces=[]),
-            steps=steps,
-            step_sizes=step_size_at(self.step_size, steps),
-            traces=np.stack(state.traces) if state.traces else np.zeros((0, *np.shape(state.latest))),
-            evaluated=np.array(state.evaluated, dtype=int),
-        )
+        """Write the checkpoint of a state."""
+        save_state(path, signature, state, None if self.ascent else self.step_size)
 
     def resume(self, path: str | os.PathLike, signature: str) -> FitState | None:
-        """State in a checkpoint, None where there is none.
+        """State in a checkpoint, None where there is none."""
+        return resume_state(path, signature, self.model, self.step_size, self.search_at_start)
 
-        A schedule is a function and cannot be compared: its step sizes at the steps done are.
-        """
-        check_path(path)
-        content = read_checkpoint(path, signature, FitState, "steps", "step_sizes", "traces", "evaluated")
-        if content is None:
-            return None
-        self._check_saved(os.fspath(path), content)
-        steps, before = content["steps"], content["step_sizes"]
-        now = step_size_at(self.step_size, steps)
-        differs = np.flatnonzero(~np.isclose(now, before, rtol=1e-6, atol=0))
-        if differs.size:
-            at = differs[0]
-            raise ValueError(
-                f"{os.fspath(path)} is a checkpoint of a run whose step_size was {before[at]} at step {steps[at]}, "
-                f"not {now[at]}: {CURE}"
-            )
-        return content["state"]._replace(
-            evaluated=content["evaluated"].tolist(), traces=list(content["traces"])
-        )
-
-    def _check_saved(self, path: str, content: dict[str, Any]) -> None:
-        """Raise ValueError, which names the file, where the numbers of a checkpoint are damaged."""
-        state = content["state"]
-        try:
-            require_integer("state.step", state.step, 0)
-            require_integer("state.first_step", state.first_step, 0, state.step)
-            restarts = np.size(state.latest)
-            counts = np.size(content["steps"]), np.size(content["evaluated"])
-            for name, array, shape, kinds in (
-                ("state.latest", state.latest, (restarts,), "f"),
-                ("state.active", state.active, (restarts,), "b"),
-                ("steps", content["steps"], counts[:1], "iu"),
-                ("step_sizes", content["step_sizes"], counts[:1], "f"),
-                ("evaluated", content["evaluated"], counts[1:], "iu"),
-                ("traces", content["traces"], (counts[1], restarts), "f"),
-            ):
-                array = np.asarray(array)
-                if array.shape != shape or array.dtype.kind not in kinds:
-                    raise ValueError(
-                        f"{name} is {array.dtype} of shape {array.shape}, expected shape {shape}"
-                    )
-            check_search(state.search, self._first_search(0, restarts))
-            if np.isnan(content["step_sizes"]).any():
-                raise ValueError("step_sizes has NaN, expected numbers")
-            possible = np.asarray(state.latest) > -np.inf  # blocks of an impossible start may be anything
-            if np.isnan(state.latest).any():
-                raise ValueError("state.latest has NaN, expected ELBOs in nats")
-            for at in np.flatnonzero(possible):
-                one = jax.tree.map(lambda x, at=at: x[at], state.blocks)
-                check_blocks(self.model, one, f"state.blocks, restart {at},")
-        except (TypeError, ValueError, IndexError, AttributeError) as error:
-            raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
-
-    def start(self, key: Array, restarts: int, init: Any) -> FitState:
+    def start(self, key: Array, restarts: int) -> FitState:
         """State before the first step."""
-        if isinstance(init, ConjugateResult):
-            self.model.check_continues(init.posterior.model)
-            blocks = self.model.widened(init.posterior.model, init.posterior.blocks)
-            blocks, restarts, step = continued_blocks(blocks, self.prior), 1, init.step
+        step, search = 0, self.search_at_start(0, restarts)
+        if isinstance(self.init, ConjugateResult):
+            earlier = self.init.posterior
+            self.model.check_continues(earlier.model)
+            blocks = continued_blocks(self.model.widened(earlier.model, earlier.blocks), self.prior)
+            restarts, step = 1, self.init.step
+            search = self.search_at_start(step, restarts)
+        elif search is not None and search.number:
+            blocks = joined(self.nested_starts(1, 1), self.nested_starts(restarts - 1, FEWEST))
         else:
-            blocks, step = (
-                start_blocks(key, self.model, self.prior, self.arranged, restarts, init, self.buckets),
-                0,
+            blocks = start_blocks(
+                key, self.model, self.prior, self.arranged, restarts, self.init, self.buckets
             )
         nowhere = np.full(restarts, -np.inf, float_type(blocks))
         carried = [self.model.carried(batch) for batch in self.buckets]
         carried = jax.tree.map(lambda x: jnp.broadcast_to(x, (restarts, *x.shape)), carried)
-        search = self._first_search(step, restarts)
         return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [], carried, search)
+
+    def nested_starts(self, restarts: int, number: int) -> Any:
+        """Initial q(theta) of restarts that use `number` states."""
+        arguments = self.model, self.arranged, restarts, self.init, self.buckets, number
+        return nested_starts(self.key_starts, *arguments)
 
     def advance(
         self,
@@ -278,13 +212,17 @@ class Run:
             with tqdm(total=num_steps, initial=done, disable=not progress_bar, desc="fit") as bar:
                 while state.step < stop:
                     before = state.step
-                    due = self._moves_are_due(state)
-                    if due and before + (LONGEST if self.moves == "auto" else SWEEPS) <= stop:
-                        state = self._merge(state) if self.moves == "auto" else self._move(state)
+                    due = moves_are_due(self, state)
+                    room = before + (LONGEST if self.moves == "auto" else SWEEPS) <= stop
+                    waiting = state if due and not room and waiting is None else waiting
+                    if due and room:
+                        state = merge(self, state) if self.moves == "auto" else move(self, state)
                     elif self.ascent and not state.active.any():
-                        break
+                        later = next_stage(self, state) if waiting is None else None
+                        if later is None:
+                            break
+                        state = later
                     else:
-                        waiting = state if due and waiting is None else waiting
                         until = min(stop, (state.step // save_every + 1) * save_every)
                         state = self._ascend(state, until) if self.ascent else self._stochastic(state, until)
                     if waiting is None and state.step // save_every > saved // save_every:
@@ -299,59 +237,10 @@ class Run:
         save(state if waiting is None else waiting)
         return self._evaluate(state)
 
-    def _moves_are_due(self, state: FitState) -> bool:
-        """Whether a round of moves is next: asked at steps that do not depend on where checkpoints are written."""
-        search: MoveSearch | None = state.search
-        if search is None:
-            return False
-        if self.moves == "auto":  # in order of their ELBOs, once they have settled
-            next_one = _next_to_move(state)
-            if next_one is None or state.active[next_one]:
-                return False
-        elif not search.is_due(state.active):
-            return False
-        return not state.active.any() or (state.step - search.since) % BLOCK == 0
-
-    def _merge(self, state: FitState) -> FitState:
-        """State after merges and deletions of one restart were tried."""
-        moving = _next_to_move(state)
-        assert moving is not None
-
-        def sweep(blocks, active, latest, done, limit):
-            return self._iterate(
-                state._replace(blocks=blocks, step=state.step + done, latest=latest), active, limit
-            )
-
-        found = try_candidates(sweep, self.model, state.blocks, state.latest, moving)
-        phase, active = state.search.phase.copy(), np.array(state.active)
-        phase[moving] = phase[moving] if found.kept else DONE
-        active[moving] = found.active if found.kept else moving == _best(state)
-        state = self._with_trace(state, found.trace)
-        search = state.search._replace(round=state.search.round + 1, since=state.step, phase=phase)
-        return state._replace(blocks=found.blocks, active=active, latest=found.latest, search=search)
-
-    def _move(self, state: FitState) -> FitState:
-        """State after one round of moves."""
-        search = state.search._replace(ready=state.search.ready_after(state.active))
-        fixed = self.model, self.prior, self.buckets, self.key_moves
-        search, moves = propose(*fixed, state.blocks, state.latest, search)
-        if not moves.chosen.any():
-            return state._replace(search=search)
-
-        def sweep(blocks, active, latest, done):
-            return self._iterate(
-                state._replace(blocks=blocks, step=state.step + done, latest=latest), active, BLOCK
-            )
-
-        kept, blocks, active, latest, trace = judge(sweep, moves, state.blocks, state.active, state.latest)
-        with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
-            gained = latest - state.latest > SWEEPS * self.tol * np.abs(latest)
-        state = self._with_trace(state, trace)
-        search = after_round(search, moves, kept, gained, state.step, self.model.moves_keep_number)
-        return state._replace(blocks=blocks, active=active, latest=latest, search=search)
-
-    def _with_trace(self, state: FitState, trace: np.ndarray) -> FitState:
+    def with_trace(self, state: FitState, trace: np.ndarray) -> FitState:
         """State after the iterations before which the ELBOs were `trace` (iteration, restart)."""
+        if state.search is not None and state.search.number > FEWEST:  # beside the best so far
+            trace = np.maximum(trace, trace[:, :1])
         steps = range(state.step, state.step + len(trace))
         kept = [i for i, step in enumerate(steps) if (step - state.first_step) % self.evaluate_every == 0]
         return state._replace(
@@ -364,24 +253,24 @@ class Run:
         limit = min(until - state.step, BLOCK)
         if state.search is not None:  # ends where moves may be due
             limit = min(limit, BLOCK - (state.step - state.search.since) % BLOCK)
-        blocks, carried, active, latest, trace, done = self._iterate(state, state.active, limit)
+        blocks, carried, active, latest, trace, done = self.iterate(state, state.active, limit)
         done = int(done)
         trace = np.asarray(trace)[:done]
         if not state.evaluated:
             self._refuse_impossible(trace[0], state.blocks)
-        return self._with_trace(state, trace)._replace(
+        return self.with_trace(state, trace)._replace(
             blocks=blocks, carried=carried, active=np.asarray(active), latest=np.asarray(latest)
         )
 
-    def _iterate(self, state: FitState, active: Any, limit: int) -> tuple[Any, ...]:
+    def iterate(self, state: FitState, active: Any, limit: int) -> tuple[Any, ...]:
         carried = state.carried or [() for _ in self.buckets]
         fixed = self.model, state.blocks, self.prior, self.buckets, carried
         tol, latest = np.full(len(active), self.tol, state.latest.dtype), state.latest
-        if self.moves == "auto" and state.search is not None:
-            done = (state.search.phase == DONE) & (np.arange(len(tol)) == _best(state))
-            tol[done] = max(self.tol * POLISH, min(self.tol, 4 * float(np.finfo(tol.dtype).eps)))
-            if state.step == state.search.since:  # their next ELBO is the same, and no sign of convergence
-                latest = np.where(done & active, -np.inf, latest).astype(tol.dtype)
+        if state.search is not None and state.search.final:
+            best = np.arange(len(tol)) == best_restart(state)
+            tol[best] = max(self.tol * POLISH, min(self.tol, 4 * float(np.finfo(tol.dtype).eps)))
+            if state.step == state.search.since:  # the next ELBO is the same, and no sign of convergence
+                latest = np.where(best & active, -np.inf, latest).astype(tol.dtype)
         # Numbered from the first step of this run, which has nothing carried.
         return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol)
 
@@ -409,7 +298,7 @@ class Run:
         """ELBOs of all restarts, and whether they have converged."""
         if self.ascent:  # reuses the compiled block and drops its update
             everyone = np.ones_like(state.active)
-            elbo = np.asarray(self._iterate(state, everyone, 1)[3])
+            elbo = np.asarray(self.iterate(state, everyone, 1)[3])
             compared = (state.step - state.first_step) % self.model.settle_every == 0
             active = state.active & np.isfinite(elbo) & ~(self._settled(elbo, state) & compared)
         else:
@@ -418,7 +307,9 @@ class Run:
             if (state.step - state.first_step) % self.evaluate_every == 0:  # a shorter interval moves less
                 active = ~self._settled(elbo, state)
         self._refuse_impossible(elbo, state.blocks)
-        evaluated, traces = [*state.evaluated, state.step], [*state.traces, elbo]
+        nested = state.search is not None and state.search.number > FEWEST
+        trace = np.maximum(elbo, elbo[0]) if nested else elbo
+        evaluated, traces = [*state.evaluated, state.step], [*state.traces, trace]
         return state._replace(active=active, latest=elbo, evaluated=evaluated, traces=traces)
 
     def _settled(self, elbo: np.ndarray, state: FitState) -> np.ndarray:
@@ -451,11 +342,13 @@ class Run:
         if self.ascent and may_not_fall(blocks):
             warn_of_falls(traces[best])
         warn_of_rows(blocks)
+        search: MoveSearch | None = state.search
+        cut_off = search is not None and search.number > 0 and not search.final
         return ConjugateResult(
             posterior=ConjugatePosterior(self.model, blocks),
             elbo=traces[best],
             restart_elbos=final,
-            converged=not bool(state.active[best]),
+            converged=not (cut_off or bool(state.active[best])),
             step=state.step,
             key=key,
             evaluated=np.asarray(state.evaluated),
@@ -474,15 +367,3 @@ def warn_of_falls(trace: np.ndarray) -> None:
             RuntimeWarning,
             stacklevel=4,
         )
-
-
-def _next_to_move(state: FitState) -> int | None:
-    """The restart of largest ELBO that may try moves; None where the best ones have."""
-    order = np.argsort(-np.where(np.isfinite(state.latest), state.latest, -np.inf), kind="stable")[:MOVING]
-    left = [int(at) for at in order if np.isfinite(state.latest[at]) and state.search.phase[at] < DONE]
-    return left[0] if left else None
-
-
-def _best(state: FitState) -> int:
-    """The restart of largest ELBO."""
-    return int(np.argmax(np.where(np.isnan(state.latest), -np.inf, state.latest)))

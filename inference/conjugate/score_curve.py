@@ -130,7 +130,7 @@ def heldout_score_curve(
     *,
     by: str = "group",
     test_fraction: float = 0.25,
-    num_steps: int = 200,
+    num_steps: int = 1000,
     peers: bool = True,
     **options: Any,
 ) -> ScoreCurve:

@@ -26,6 +26,7 @@ def start_blocks(
     restarts: int,
     init: Any,
     padded: list[Any] | None = None,
+    number: int | None = None,
 ) -> dict[str, ConjugateBlock]:
     """Blocks with a leading axis of `restarts`: the prior updated once by the statistics of an initial guess.
 
@@ -41,6 +42,7 @@ def start_blocks(
     restarts : number of initial guesses.
     init : one of the kinds above.
     padded : the batches in the shapes that compiled programs take; None: as they are.
+    number : states that q uses, the first ones, where `prior` is of the model's ``prior_of_first``; None: all.
 
     Raises
     ------
@@ -65,8 +67,10 @@ def start_blocks(
     drawn = [i for i, kind in enumerate(kinds) if kind not in own]
     parts = []
     if rough:
+        more = () if number is None else (number,)
         each = [
-            model.start_statistics(np.random.default_rng([*entropy, i]), kinds[i], batches) for i in rough
+            model.start_statistics(np.random.default_rng([*entropy, i]), kinds[i], batches, *more)
+            for i in rough
         ]
         parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
     if drawn:

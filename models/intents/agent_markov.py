@@ -466,8 +466,24 @@ class AgentMarkov(ConjugateModel):
         """Simpler models to compare with, see :mod:`ethogram.models.intents.peers`."""
         return peers_of(self)
 
+    def prior_of_first(self, number: int) -> dict[str, ConjugateBlock] | None:
+        """The prior with the weights of a smaller truncation; None where weights are no sticks, or rows have bounds."""
+        rows = self.rows_carried()
+        if self.beta_prior != "stick" or rows.pair_bounds is not None or rows.policy_bounds is not None:
+            return None
+        return updates.prior_given(self, updates.start_weights(self, number))
+
     def start_statistics(
-        self, rng: np.random.Generator, kind: str, batches: list[ChainData]
+        self, rng: np.random.Generator, kind: str, batches: list[ChainData], number: int | None = None
     ) -> dict[str, Any]:
         """Statistics of an initial assignment of intents, see :mod:`ethogram.models.intents.starts`."""
-        return start_statistics(self, rng, kind, batches)
+        if number is None or number >= self.truncation:
+            return start_statistics(self, rng, kind, batches)
+        found = start_statistics(dataclasses.replace(self, truncation=number), rng, kind, batches)
+        unused = np.full(self.truncation - number, number)
+        for name, axes in self.label_axes().items():
+            counts = found[name].concentration
+            for axis in axes:
+                counts = np.insert(counts, unused, 0, axis=axis)
+            found[name] = DirichletCoordinates(counts)
+        return found

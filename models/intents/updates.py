@@ -54,11 +54,16 @@ ROWS = ("initial", "transition", "shared")
 """Blocks of rows over intents, around the shared weights."""
 
 
-def start_weights(model: Any) -> StickWeights:
-    """Known weights, or else equal ones."""
+def start_weights(model: Any, number: int | None = None) -> StickWeights:
+    """Known weights, or else equal ones, of the first `number` intents; the others have the smallest."""
     if model.weights is not None:
         return StickWeights(model.weights, model.gamma, model.beta_prior)
-    return StickWeights.uniform(model.truncation, model.gamma, model.beta_prior)
+    weights = StickWeights.uniform(model.truncation, model.gamma, model.beta_prior)
+    if number is None or number >= model.truncation:
+        return weights
+    natural = np.full(model.truncation + 1, SMALLEST_WEIGHT)
+    natural[[*range(number), -1]] = 1 / (number + 1)
+    return dataclasses.replace(weights, natural=jnp.asarray(natural, weights.natural.dtype))
 
 
 def stickiness_of(model: Any, learned: Any) -> Any:

@@ -293,7 +293,9 @@ class RoleHMM(ConjugateModel):
         """Expected log likelihood of every sequence in every role (sequence, role), summed over its steps."""
         return jnp.sum(self.step_potentials(expected, chains), axis=1)
 
-    def start_statistics(self, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
+    def start_statistics(
+        self, rng: np.random.Generator, kind: str, batches: list[Any], number: int | None = None
+    ) -> dict[str, Any]:
         """Statistics of rough labels of every step, as :func:`~ethogram.models.roles.starts.start_statistics`."""
         return start_statistics(self, rng, kind, batches)
 

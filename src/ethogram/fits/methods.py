@@ -65,7 +65,7 @@ def _settings_of(function: Any) -> tuple[str, ...]:
 
 def _conjugate(defaults: Mapping[str, Any]) -> Method:
     def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-        chosen = {"num_steps": 500, **defaults, **settings}
+        chosen = {"num_steps": 1000, **defaults, **settings}
         if chosen.get("batch_size", 1) is Ellipsis:
             chosen["batch_size"] = max(1, min(BATCH, num_groups(data) // 4))
         return ConjugateSVI(model).run(key, data, **chosen)
