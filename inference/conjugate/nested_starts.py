@@ -15,10 +15,13 @@ from jax import Array
 
 from ethogram.inference.conjugate.starts import start_blocks
 
-__all__ = ["FEWEST", "UNUSED", "joined", "nested_starts"]
+__all__ = ["FEWEST", "HORIZON", "UNUSED", "joined", "nested_starts"]
 
 FEWEST = 2
 """States of the first restarts, one of which has a single state."""
+
+HORIZON = 100.0
+"""Iterations, at the gain of the last, within which a restart must reach the best one; otherwise it stops early."""
 
 UNUSED = 2
 """States that the best fit leaves unused where the search ends."""

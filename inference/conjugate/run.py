@@ -17,7 +17,7 @@ from ethogram.inference.conjugate.fit_state import FitState, resume_state, save_
 from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
 from ethogram.inference.conjugate.move_rounds import SWEEPS, MoveSearch, first_search
 from ethogram.inference.conjugate.moves import num_labels
-from ethogram.inference.conjugate.nested_starts import FEWEST, joined, nested_starts
+from ethogram.inference.conjugate.nested_starts import FEWEST, HORIZON, joined, nested_starts
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
 from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
@@ -253,7 +253,9 @@ class Run:
         limit = min(until - state.step, BLOCK)
         if state.search is not None:  # ends where moves may be due
             limit = min(limit, BLOCK - (state.step - state.search.since) % BLOCK)
-        blocks, carried, active, latest, trace, done = self.iterate(state, state.active, limit)
+        nested = state.search is not None and state.search.number > 0
+        horizon = HORIZON if nested and not state.search.final else np.inf
+        blocks, carried, active, latest, trace, done = self.iterate(state, state.active, limit, horizon)
         done = int(done)
         trace = np.asarray(trace)[:done]
         if not state.evaluated:
@@ -262,7 +264,7 @@ class Run:
             blocks=blocks, carried=carried, active=np.asarray(active), latest=np.asarray(latest)
         )
 
-    def iterate(self, state: FitState, active: Any, limit: int) -> tuple[Any, ...]:
+    def iterate(self, state: FitState, active: Any, limit: int, horizon: float = np.inf) -> tuple[Any, ...]:
         carried = state.carried or [() for _ in self.buckets]
         fixed = self.model, state.blocks, self.prior, self.buckets, carried
         tol, latest = np.full(len(active), self.tol, state.latest.dtype), state.latest
@@ -272,7 +274,7 @@ class Run:
             if state.step == state.search.since:  # the next ELBO is the same, and no sign of convergence
                 latest = np.where(best & active, -np.inf, latest).astype(tol.dtype)
         # Numbered from the first step of this run, which has nothing carried.
-        return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol)
+        return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol, horizon)
 
     def _stochastic(self, state: FitState, until: int) -> FitState:
         since = (state.step - state.first_step) % self.evaluate_every

@@ -79,11 +79,12 @@ def bounds(model, blocks, prior, batches):
     return jax.vmap(bound)(blocks)
 
 
-def ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol):
+def ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol, horizon=np.inf):
     """At most `limit` CAVI iterations; a restart that has converged, or has no finite ELBO, is not updated.
 
     `carried` is what local steps hand on, by batch, with a leading axis of restarts; `first` is the number of the first
-    iteration; `tol` (restart,) is of each restart. Returns blocks, carried, active, latest ELBOs, the trace (BLOCK,
+    iteration; `tol` (restart,) is of each restart. A restart also stops where `horizon` times the gain of its last
+    iteration does not take it to the largest ELBO. Returns blocks, carried, active, latest ELBOs, the trace (BLOCK,
     restart) of ELBOs before each iteration, and the number of iterations. An inactive restart keeps the blocks of its
     last ELBO.
     """
@@ -99,6 +100,7 @@ def ascent_block(model, blocks, prior, batches, carried, active, latest, first, 
             first,
             limit,
             tol[part],
+            horizon,
         )
         for part in restart_slices(blocks)
     ]
@@ -112,7 +114,7 @@ def ascent_block(model, blocks, prior, batches, carried, active, latest, first, 
 
 
 @jax.jit
-def _ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol):
+def _ascent_block(model, blocks, prior, batches, carried, active, latest, first, limit, tol, horizon):
     def local_step(blocks, carried, step):
         return jax.vmap(lambda *one: _elbo_and_statistics(model, *one, prior, batches, step))(blocks, carried)
 
@@ -127,7 +129,9 @@ def _ascent_block(model, blocks, prior, batches, carried, active, latest, first,
         step = first + done
         elbo, statistics, carried = local_step(blocks, carried, step)
         elbo = elbo.astype(latest.dtype)
-        finished = settled(elbo, latest, tol) & (step % model.settle_every == 0)
+        gain = jnp.maximum(elbo - latest, 0)
+        hopeless = jnp.max(jnp.where(jnp.isfinite(elbo), elbo, -jnp.inf)) - elbo > horizon * gain
+        finished = (settled(elbo, latest, tol) | hopeless) & (step % model.settle_every == 0)
         active = active & jnp.isfinite(elbo) & ~finished
         blocks = choose(active, update(blocks, statistics), blocks)
         return done + 1, blocks, carried, active, elbo, trace.at[done].set(elbo)
