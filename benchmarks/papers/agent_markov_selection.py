@@ -40,7 +40,7 @@ class Sizes(NamedTuple):
     steps: int = 100
     truncations: tuple[int, ...] = (1, 2, 3, 4, 6, 10)
     restarts: int = 10
-    sweeps: int = 500
+    sweeps: int = 1500
 
 
 QUICK = Sizes(seeds=2, truncations=(1, 2, 3, 5), restarts=5, sweeps=200)

@@ -1,5 +1,7 @@
 """Whether intents pay: held-out scores of agent Markov models beside those of simpler models on the same split.
 
+The models learn their stickiness, and fits have default arguments.
+
 The peers are those of `heldout_score_curve`: one intent; an input-driven hidden Markov model, whose changes of intent
 depend neither on state nor action; and smoothed frequencies p(a | s) and p(a | s, previous a). The input-driven model
 has as many states as the best model of intents. Scores are log predictive densities of the test actions at posterior
@@ -63,7 +65,7 @@ def _cases(quick: bool, seed: int) -> list[Case]:
     windows, traces, steps = (25, 20, 250) if quick else (100, 40, 500)
 
     def of(num_states: int, num_actions: int) -> Callable[[int], AgentMarkov]:
-        return lambda size: AgentMarkov(num_states, num_actions, size, rows="all")
+        return lambda size: AgentMarkov(num_states, num_actions, size, rows="all", stickiness="learn")
 
     def some(data: Trajectories, count: int) -> Callable[[int], Trajectories]:
         def draw(number: int) -> Trajectories:
@@ -128,10 +130,8 @@ def _curve(case: Case, number: int, sizes: tuple[int, ...], quick: bool, seed: i
         sizes,
         case.draw(number),
         by="sequence",
-        num_steps=60 if quick else 300,
-        restarts=2 if quick else 4,
-        init="sticky",
-        tol=1e-6,
+        num_steps=100 if quick else 1500,
+        restarts=3 if quick else 8,
         progress_bar=False,
     )
 

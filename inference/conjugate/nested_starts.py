@@ -20,7 +20,7 @@ __all__ = ["FEWEST", "HORIZON", "UNUSED", "joined", "nested_starts"]
 FEWEST = 2
 """States of the first restarts, one of which has a single state."""
 
-HORIZON = 100.0
+HORIZON = 300.0
 """Iterations, at the gain of the last, within which a restart must reach the best one; otherwise it stops early."""
 
 UNUSED = 2

@@ -54,8 +54,8 @@ class TourSizes(NamedTuple):
     scores: bool  # whether the file holds the log likelihood of every window at every draw too
 
 
-QUICK = TourSizes(5, 10, 10, 60, 30, 10, 6, 4, 60, 50, False)
-FULL = TourSizes(5, 10, 10, 200, 80, 20, 6, 8, 500, 50, True)
+QUICK = TourSizes(5, 10, 10, 200, 30, 10, 6, 4, 200, 50, False)
+FULL = TourSizes(5, 10, 10, 500, 80, 20, 6, 8, 1000, 50, True)
 
 
 def tour(guide: Guide, sizes: TourSizes) -> TourReport:
