@@ -172,7 +172,7 @@ def heldout_score_curve(
             one = jax.random.fold_in(key_fits, number)
             beside[name] = _peer_scores(one, peer, train, test, num_steps, options)
     with np.errstate(invalid="ignore"):  # impossible data have scores of -inf
-        error = _standard_errors(np.stack([*scores, *beside.values()]) - scores[best], steps)
+        error = standard_errors(np.stack([*scores, *beside.values()]) - scores[best], steps)
     posterior = fits[0].posterior
     *_, known = _informative_steps(posterior.model, posterior.mean(), train)
     others = {
@@ -194,8 +194,11 @@ def _peer_scores(
     return peer.fit(train).log_prob(test)
 
 
-def _standard_errors(gaps: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Standard errors of sums of score differences (model, sequence) over the sum of the steps (sequence,)."""
+def standard_errors(gaps: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Standard errors of sums of score differences (model, sequence) over the sum of the steps (sequence,).
+
+    Zero where a difference is infinite, or there is one sequence only.
+    """
     error = np.zeros(len(gaps))
     known = np.isfinite(gaps).all(axis=1) & (len(steps) > 1)
     left = gaps[known] - gaps[known].sum(axis=1, keepdims=True) / steps.sum() * steps  # of a ratio of sums

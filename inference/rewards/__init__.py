@@ -1,6 +1,7 @@
 """Reward inference: GP-IRL posteriors and guides, maximum entropy, predictions and transfer."""
 
 from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.heldout import PolicyScore, heldout_policy_scores, reward_peers
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
 from ethogram.inference.rewards.predictions import (
     RewardPrediction,
@@ -16,6 +17,7 @@ from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosteri
 
 __all__ = [
     "MaxEntropyFit",
+    "PolicyScore",
     "RewardFit",
     "RewardGuide",
     "RewardPosterior",
@@ -25,7 +27,9 @@ __all__ = [
     "difference_coverage",
     "fit_max_entropy",
     "fit_reward",
+    "heldout_policy_scores",
     "policies",
     "predict_reward",
+    "reward_peers",
     "transfer_reward",
 ]

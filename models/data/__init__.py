@@ -1,5 +1,6 @@
 """Trajectories: ragged batches of behaviour, from lists, tables, episodes and xarray."""
 
+from ethogram.models.data.action_tables import ActionFrequencies, ActionTable
 from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.selection import group_labels, valid_steps
@@ -8,6 +9,8 @@ from ethogram.models.data.steps_and_turns import step_and_turn
 from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = [
+    "ActionFrequencies",
+    "ActionTable",
     "AgentSteps",
     "Metadata",
     "Trajectories",

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ethogram.models.intents.action_tables import ActionTable
+from ethogram.models.data.action_tables import ActionTable
 from ethogram.models.intents.constraints import IntentConstraints
 
 __all__ = ["peers_of"]

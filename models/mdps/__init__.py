@@ -1,6 +1,7 @@
 """Markov decision processes: transitions, soft and optimal values, the soft-optimal agent."""
 
 from ethogram.models.mdps.draw_transitions import draw_transitions
+from ethogram.models.mdps.history import History, HistoryAgent
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.optimal_values import OptimalSolution, optimal_values
 from ethogram.models.mdps.policy_values import policy_values
@@ -11,6 +12,8 @@ from ethogram.models.mdps.value_difference import expected_value_difference
 __all__ = [
     "MDP",
     "ActionCounts",
+    "History",
+    "HistoryAgent",
     "OptimalSolution",
     "SoftPolicy",
     "SoftSolution",

@@ -26,6 +26,7 @@ from ethogram.models.arguments import (
     require_room,
 )
 from ethogram.models.mdps.from_tables import concentrations, read_counts, read_gymnasium
+from ethogram.models.mdps.history import History, history_of
 from ethogram.models.mdps.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
 from ethogram.models.model_object import model_object, static_field
 
@@ -243,6 +244,38 @@ class MDP:
         if successors is None:
             return cls.dense(probabilities, **settings)
         return cls.sparse(successors, probabilities, **settings)
+
+    def with_history(self, k: int, *, of: str = "states") -> History:
+        """MDP whose states are histories: an agent whose reward, and actions, depend on what it did before.
+
+        Only histories that are reachable from the start distribution, or where there is none from any state, become
+        states, those of the first steps being shorter. Histories of one current state are neighbours; its features and
+        available actions are theirs.
+
+        Parameters
+        ----------
+        k : with ``of="states"`` the number of states in a history, the current one included (0 and 1 are the MDP
+            itself); with ``of="actions"`` the number of actions before the current state (0 is the MDP itself).
+        of : ``"states"`` or ``"actions"``.
+
+        Returns
+        -------
+        A :class:`~ethogram.models.mdps.History`: ``.mdp``, and ``.features(...)`` and ``.rewrite(data)``, which take
+        features and `Trajectories` there.
+
+        Raises
+        ------
+        TypeError, ValueError : `k` is not an integer >= 0, or there are more than a million histories.
+
+        Examples
+        --------
+        >>> corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
+        >>> corridor.with_history(2).states[:4].tolist()  # the current state, and the one before
+        [[0, -1], [0, 0], [0, 1], [1, -1]]
+        """
+        parts, states, actions = history_of(self, k, of)
+        make = type(self).deterministic if "next_state" in parts else type(self).sparse
+        return History(make(**parts), states, actions, self, of)
 
     @property
     def num_states(self) -> int:

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.papers import bus_engine, gp_irl, gp_irl_toys, gp_irl_truth
+from benchmarks.papers import bus_engine, gp_irl, gp_irl_toys, gp_irl_truth, reward_history
 from benchmarks.papers import gp_irl_calibration as calibration
 from benchmarks.papers import rust_bus as estimates
-from ethogram.domains import rust_bus
+from ethogram.domains import labyrinth, rust_bus
 
 
 def test_coverage_is_of_differences_and_ranks_are_tested():
@@ -147,3 +147,19 @@ def test_copies_of_demonstrations_make_surer():
         rows = [gp_irl_toys.row_of_copies(copies, copies, 0) for copies in (1, 3)]
     assert all(row["reached"] for row in rows)
     assert rows[1]["exact_variance"] < rows[0]["exact_variance"]
+
+
+def test_histories_of_the_maze_share_features_by_level_and_actions():
+    """One feature of each kind for a history and an action, the same for all nodes of a level with the same actions."""
+    mdp, data = reward_history.maze(), labyrinth.load()
+    assert np.asarray(mdp.action_mask)[data.states, data.actions].all()
+    history = mdp.with_history(1, of="actions")
+    node, last = history.states[:, 0], history.actions[:, 0]
+    for own in (False, True):
+        features = reward_history.shared(history, own)
+        assert (features.sum(-1) == 2 + own).all()
+        by_level = features[..., labyrinth.NUM_NODES :]
+        here, there = np.flatnonzero((node >= 3) & (node < 7) & (last == 0))  # two of the four of level 2
+        below = np.flatnonzero((node >= 7) & (last == 0))[0]
+        assert (by_level[here, 1] @ by_level[there, 1], by_level[here, 1] @ by_level[below, 1]) == (1, 0)
+        assert by_level[here, 1] @ by_level[there, 2] == 0

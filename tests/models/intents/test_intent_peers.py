@@ -1,4 +1,4 @@
-"""Tables of action frequencies against direct counting; shared rows against enumeration; scores are densities."""
+"""Peers of an agent Markov model: shared rows against enumeration; scores are densities."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov, IntentConstraints
-from ethogram.models.intents.action_tables import PSEUDO_COUNTS, ActionTable
 
 S, A = 3, 2
 
@@ -18,39 +17,6 @@ S, A = 3, 2
 @jax.jit
 def log_probs(model, parameters, data):
     return model.observation(parameters, data).log_prob(model.observed_value(data))
-
-
-def drawn_traces():
-    random = np.random.default_rng(0)
-    states = [random.integers(S, size=length).tolist() for length in (9, 1, 5)]
-    return states, [random.integers(-1, A, size=len(trace)).tolist() for trace in states]
-
-
-@pytest.mark.parametrize("order", [0, 1])
-def test_a_table_is_what_counting_gives(order):
-    """Frequencies and held-out scores step by step, and the pseudo-count by leaving out every step in turn."""
-    states, actions = drawn_traces()
-    seen = []
-    for trace, taken in zip(states, actions, strict=True):
-        for step, (state, action) in enumerate(zip(trace, taken, strict=True)):
-            before = taken[step - 1] if step and taken[step - 1] >= 0 else "none"
-            seen.append(((state, before) if order else state, action))
-    seen = [(context, action) for context, action in seen if action >= 0]
-
-    def chance(steps, context, action, weight):
-        here = [taken for one, taken in steps if one == context]
-        return (here.count(action) + weight) / (len(here) + weight * A)
-
-    left_out = [
-        sum(np.log(chance(seen[:i] + seen[i + 1 :], *one, weight)) for i, one in enumerate(seen))
-        for weight in PSEUDO_COUNTS
-    ]
-    data = Trajectories.from_list(states=states, actions=actions)
-    fitted = ActionTable(S, A, order).fit(data)
-    assert fitted.pseudo_count == PSEUDO_COUNTS[int(np.argmax(left_out))]
-    total = sum(np.log(chance(seen, *one, fitted.pseudo_count)) for one in seen)
-    np.testing.assert_allclose(fitted.log_prob(data).sum(), total, rtol=1e-12)
-    np.testing.assert_allclose(fitted.probability.sum(1), 1, rtol=1e-12)
 
 
 def sequences(states):

@@ -1,0 +1,161 @@
+"""Held-out log predictive densities of actions: of rewards, and of simpler models beside them.
+
+A reward explains behaviour as far as it predicts actions that it was not fitted to; tables of action frequencies tell
+how far these can be predicted without one, and whether the state alone predicts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import Array
+
+from ethogram.inference.conjugate.score_curve import standard_errors
+from ethogram.inference.rewards.max_entropy import fit_max_entropy
+from ethogram.inference.rewards.reward_posterior import RewardFit
+from ethogram.models.arguments import Reals, read_array, require_distributions, require_integer, require_key
+from ethogram.models.data.action_tables import ActionTable
+from ethogram.models.data.state_action_steps import read_steps
+from ethogram.models.data.trajectories import Trajectories, check
+from ethogram.models.mdps.mdp import MDP
+
+__all__ = ["PolicyScore", "heldout_policy_scores", "reward_peers"]
+
+
+class PolicyScore(NamedTuple):
+    """Held-out score of a policy, or of another model of actions.
+
+    Attributes
+    ----------
+    log_density : log predictive density of the actions of the test data, in nats per decision.
+    se : its standard error over trajectories.
+    difference : `log_density` minus the largest of all models, <= 0.
+    difference_se : standard error of `difference`, paired over trajectories.
+    """
+
+    log_density: float
+    se: float
+    difference: float
+    difference_se: float
+
+
+def reward_peers(
+    mdp: MDP,
+    train: Trajectories,
+    features: Reals | None = None,
+    *,
+    order: int = 2,
+    penalty: float | int = 1e-3,
+) -> dict[str, Any]:
+    """Simple models of the same demonstrations: tables of action frequencies, and maximum entropy IRL.
+
+    Parameters
+    ----------
+    mdp : S states, A actions, a discount below 1.
+    train : `Trajectories` with states and actions; subjects are pooled.
+    features : (state, feature) or (state, action, feature) of a reward that is linear in them; default: those of `mdp`,
+        where it has some. One-hot features of states are a peer in any case.
+    order : largest number of earlier actions in a table.
+    penalty : of `fit_max_entropy`.
+
+    Returns
+    -------
+    Fitted :class:`~ethogram.models.data.ActionFrequencies` and `MaxEntropyFit` by name, as `heldout_policy_scores`
+    takes them.
+
+    Raises
+    ------
+    TypeError, ValueError : as :func:`~ethogram.rewards.fit_max_entropy`, or `order` is not an integer >= 0.
+    """
+    require_integer("order", order, 0)
+    features = mdp.features if features is None and isinstance(mdp, MDP) else features
+    peers: dict[str, Any] = {"maximum entropy, one-hot": fit_max_entropy(mdp, train, penalty=penalty)}
+    if features is not None:
+        peers["maximum entropy, features"] = fit_max_entropy(mdp, train, features, penalty=penalty)
+    for steps in range(order + 1):
+        name = ("p(a | s)", "p(a | s, previous a)", f"p(a | s, previous {steps} a)")[min(steps, 2)]
+        peers[name] = ActionTable(mdp.num_states, mdp.num_actions, steps).fit(train)
+    return peers
+
+
+def heldout_policy_scores(
+    key: Array, models: Mapping[str, Any], test: Any, *, num_draws: int = 200
+) -> dict[str, PolicyScore]:
+    """Log predictive density of held-out actions per decision, of rewards and their peers on the same trajectories.
+
+    Of a posterior of rewards it is that of the mean policy, in every decision by itself. A missing action is no
+    decision.
+
+    Parameters
+    ----------
+    key : typed PRNG key, of the draws of posteriors.
+    models : by name, each a `RewardFit`, a `MaxEntropyFit`, a policy (state, action) such as those of `policies`, or an
+        object whose ``log_prob(test)`` is (sequence,) in nats, as those of `reward_peers` and of ``History.agent``.
+    test : `Trajectories` with states and actions that no model was fitted to.
+    num_draws : number of draws of each posterior.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `models` is empty, or one is none of these; a policy has rows that do not sum to one, or of another number of
+        states or actions than the test data need; a `RewardFit` has several experts; or no test action is known.
+
+    Examples
+    --------
+    >>> import jax
+    >>> test = Trajectories.from_list(states=[[0, 0], [0, 0]], actions=[[0, 1], [1, 1]])
+    >>> found = heldout_policy_scores(jax.random.key(0), {"fair": [[0.5, 0.5]], "biased": [[0.25, 0.75]]}, test)
+    >>> {name: round(score.difference, 3) for name, score in found.items()}
+    {'fair': -0.131, 'biased': 0.0}
+    """
+    require_key(key)
+    if not isinstance(models, Mapping) or not models:
+        raise TypeError(
+            f"models is {type(models).__name__}: give at least one by name, such as {{'GP-IRL': fit}}"
+        )
+    if not isinstance(test, Trajectories):
+        raise TypeError(f"test is {type(test).__name__}: give Trajectories with states and actions")
+    check(test)
+    actions = np.asarray(test.actions)
+    inside = np.arange(actions.shape[1]) < np.asarray(test.lengths)[:, None]
+    decisions = (inside & np.asarray(test.observed) & (actions >= 0)).sum(1)
+    if not decisions.sum():
+        raise ValueError("test has no known action: give at least one of 0 or more")
+    table = np.stack([_log_prob(key, name, model, test, num_draws) for name, model in models.items()])
+    mean = table.sum(1) / decisions.sum()
+    best = int(mean.argmax())
+    with np.errstate(invalid="ignore"):  # impossible actions have scores of -inf
+        gaps, paired = mean - mean[best], standard_errors(table - table[best], decisions)
+    alone = standard_errors(table, decisions)
+    columns = zip(models, mean, alone, gaps, paired, strict=True)
+    return {name: PolicyScore(*map(float, row)) for name, *row in columns}
+
+
+def _log_prob(key: Array, name: str, model: Any, test: Trajectories, num_draws: int) -> Any:
+    """Log probability (sequence,) of the known actions."""
+    if hasattr(model, "log_prob"):
+        return model.log_prob(test)
+    policy = policy_of(key, name, model, num_draws)
+    steps = read_steps(test, len(policy), policy.shape[1], said=False)
+    with np.errstate(divide="ignore"):
+        each = np.log(policy)[np.where(steps.inside, steps.state, 0), np.maximum(steps.action, 0)]
+    return np.where(steps.action >= 0, each, 0).sum(1)
+
+
+def policy_of(key: Array, name: str, model: Any, num_draws: int) -> np.ndarray:
+    """Predictive policy (state, action) of a fit, or a checked table."""
+    if isinstance(model, RewardFit):
+        policy = np.asarray(model.posterior.sample(key, num_draws)["policy"]).mean(0)
+        if policy.ndim != 2:
+            raise ValueError(f"models[{name!r}] has {len(policy)} experts: give the policy of one")
+        return policy
+    policy = read_array(f"models[{name!r}]", getattr(model, "policy", model))
+    if policy.ndim != 2 or policy.dtype.kind != "f":
+        raise ValueError(
+            f"models[{name!r}] is {policy.dtype} {policy.shape}: give a fit, a policy (state, action), or an object "
+            "with log_prob"
+        )
+    require_distributions(f"models[{name!r}]", policy)
+    return policy
