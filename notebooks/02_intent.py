@@ -44,20 +44,20 @@ plt.style.use("petroff10")  # colours that readers with a colour vision deficien
 # Windows of 500 steps, each with a node and an action. Some windows are held out below.
 
 # %%
-data, _ = draw_windows(jax.random.key(0), *((24, 1) if QUICK else (100, 1)))
+data, _ = draw_windows(jax.random.key(0), *((24, 1) if QUICK else (60, 1)))
 print(f"{data.num_sequences} windows of {data.lengths.max()} steps")
 print(f"steps at the water: {100 * np.mean(data.states == labyrinth.WATER):.1f} %")
 
 # %% [markdown]
 # ## How many intents?
 #
-# We fit the model with truncations of 1, 2, 3, 5 and 8, where 8 is more than it needs. Each fit is scored on held-out
+# We fit the model with truncations of 1, 2, 3 and 6, where 6 is more than it needs. Each fit is scored on held-out
 # windows by the log predictive density per step, at posterior means. The restart with the highest ELBO is selected;
 # the held-out score is not used for selection. An intent usually lasts: the model learns how strongly its intents do
 # (`stickiness="learn"`), so that no row of the transitions has to learn it anew.
 
 # %%
-SIZES = [1, 5] if QUICK else [1, 2, 3, 5, 8]
+SIZES = [1, 3] if QUICK else [1, 2, 3, 6]
 curve = ethogram.heldout_score_curve(
     jax.random.key(1),
     lambda size: ethogram.AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, size, stickiness="learn"),

@@ -7,7 +7,7 @@ gridworld5: 20 training and 20 test traces of 250 steps, K = 5, noisy stay label
 in the versions with L, a structural "never switch" in all cells but 0, 23 and 24 in those with G. The file has the true
 mode of every step: intents are aligned on the training traces, and errors counted on both; without true tables there
 are no divergences. labyrinth: 80 training and 20 held-out windows of 500 steps, without ground truth; "nonparametric"
-is K = 10, of which the fit uses as many as it needs.
+is K = 10, of which the fit uses as many as it needs. Models have no stickiness, and fits no moves.
 
 Held-out scores are log predictive densities of the test actions in nats per step, at posterior means and without stay
 labels. All rows are means over draws of the traces. Rows of `kind` "check" are targets.
@@ -153,6 +153,7 @@ def _fit(model: AgentMarkov, data: Trajectories, sizes: Sizes, number: int) -> A
         sizes.sweeps,
         restarts=sizes.restarts,
         init="sticky",
+        moves=False,
         tol=1e-7,
         progress_bar=False,
     )

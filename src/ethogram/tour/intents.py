@@ -141,6 +141,7 @@ def _line_world(key: jax.Array, guide: Guide, sizes: TourSizes) -> list[dict[str
             line_world.NUM_ACTIONS,
             sizes.truncation,
             rows="all",
+            stickiness="learn",
             stay_accuracy=ACCURACY,
             constraints=IntentConstraints.never_switch(region if has_region else np.zeros_like(region)),
         )
