@@ -3,12 +3,13 @@
 Sizes `S..-K..` are one CAVI iteration (local step, ELBO, weights, constraints) on 100 random walks of 100 steps, with
 visited rows only and "the mean probability of staying is at least .9" in a tenth of the states. The peer is the same
 iteration in NumPy and SciPy, with SLSQP row by row; a sample of its rows is timed and scaled to all of them
-(`peer_slsqp_ms` of `peer_ms`). pyhsmm has no transition rows by state and action, and cannot be installed with this
-NumPy. `small`, `medium` and `large` are the E-step alone against the smoothers of dynamax, which get one transition
-matrix per time step, and whose pair statistics are then summed by row. Both return the log normaliser and all counts.
-`steps` is the scaling of an iteration with the data: the ratio is the cost per time step at one size to that at ten
-times as many. `memory` compares data of equal size that visit few rows or many. `projection-...` are 10,000 rows of 11
-entries against SLSQP.
+(`peer_slsqp_ms` of `peer_ms`). The iteration is the third of a fit, so that ours starts projections at the last ones,
+as fits do; `projection-...` has no earlier ones. pyhsmm has no transition rows by state and action, and cannot be
+installed with this NumPy. `small`, `medium` and `large` are the E-step alone against the smoothers of dynamax, which
+get one transition matrix per time step, and whose pair statistics are then summed by row. Both return the log
+normaliser and all counts. `steps` is the scaling of an iteration with the data: the ratio is the cost per time step at
+one size to that at ten times as many. `memory` compares data of equal size that visit few rows or many.
+`projection-...` are 10,000 rows of 11 entries against SLSQP.
 """
 
 from __future__ import annotations

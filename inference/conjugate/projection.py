@@ -9,7 +9,8 @@ Unhelkar and Shah (2019), eq. 11 and 19, have equalities only, and solve it by S
 method adds the most violated bound and drops bounds whose multiplier has the wrong sign; a feasible row is its own
 solution. With the active entries written as :math:`\lambda_k = t_k n`, the Hessian in the logs of the others is
 diagonal plus rank one for any number of bounds: a Newton step costs O(K), and all rows are one compiled call. The
-objective is not concave, so the better of two starts is kept.
+objective is not concave, so the better of two starts is kept. In a fit, rows change little from one iteration to the
+next: the search starts at the last projection, with the bounds active there, and from two starts only where that fails.
 """
 
 from __future__ import annotations
@@ -69,6 +70,28 @@ class _Point(NamedTuple):
     price: Array  # (row, entry): derivative of the maximum by the given means, 0 at the others
 
 
+class _Newton(NamedTuple):
+    """Newton's method under way."""
+
+    point: _Point
+    share: Array  # (row,): of the step that is tried next
+    trials: Array  # (row,): points evaluated
+
+
+class _Search(NamedTuple):
+    """Active-set search under way."""
+
+    active: Array  # (2, row, entry) bool: lower and upper bounds that hold with equality
+    row: Array  # (row, entry)
+    warm: Array  # (row,) bool: the search began at an earlier projection, with one start
+    second: Array  # (row,) bool: Newton's method is at its second start
+    first: _Point  # where it ended from the first
+    newton: _Newton
+    rounds: Array  # (row,): subproblems solved
+    done: Array  # (row,) bool
+    converged: Array  # (row,) bool
+
+
 def row_objective(concentration: Array, free: Array) -> Array:
     r""":math:`\ln B(\eta) - KL(Dir(\lambda) \| Dir(\eta))` of every row (..., entry), in nats.
 
@@ -81,29 +104,37 @@ def row_objective(concentration: Array, free: Array) -> Array:
     return jnp.sum(gammaln(row), -1) - gammaln(total) - away
 
 
-def project_rows(free: Any, lower: Any, upper: Any) -> Projection:
+def project_rows(free: Any, lower: Any, upper: Any, held: Any = None, solved: Any = None) -> Projection:
     """Concentrations that maximise the objective with means within the bounds, from eta, 0 at structural zeros.
 
     The bounds (row, entry) of the means are 0 and 1 where there is none, and equal where the mean is given. Each row
-    must have a mean between them: :class:`~ethogram.models.intents.IntentConstraints` sees to that.
+    must have a mean between them: :class:`~ethogram.models.intents.IntentConstraints` sees to that. `held` (row, entry)
+    are projections of similar rows, where `solved` (row,): the search starts there, and anew where it fails.
     """
-    return _in_chunks(*(jnp.asarray(x) for x in (free, lower, upper)))
+    free, lower, upper = (jnp.asarray(x) for x in (free, lower, upper))
+    if held is None:
+        held, solved = free, jnp.zeros(len(free), bool)
+    return _in_chunks(free, lower, upper, jnp.asarray(held), jnp.asarray(solved))
 
 
 @jax.jit
-def _in_chunks(free, lower, upper):
+def _in_chunks(free, lower, upper, held, solved):
     """Rows in chunks, so that a slow row delays its own chunk only."""
-    count, size = free.shape
+    count = len(free)
     if count <= CHUNK:
-        return _projected_rows(free, lower, upper)
+        return _projected_rows(free, lower, upper, held, solved)
     chunks = -(-count // CHUNK)
-    spare = ((0, chunks * CHUNK - count), (0, 0))
-    filled = [jnp.pad(x, spare, constant_values=one) for x, one in ((free, 1), (lower, 0), (upper, 1))]
-    found = lax.map(lambda rows: _projected_rows(*rows), [x.reshape(chunks, CHUNK, size) for x in filled])
+    filled = []
+    for rows, value in ((free, 1), (lower, 0), (upper, 1), (held, 1), (solved, False)):
+        spare = ((0, chunks * CHUNK - count), *((0, 0),) * (rows.ndim - 1))
+        rows = jnp.pad(rows, spare, constant_values=value)
+        filled.append(rows.reshape(chunks, CHUNK, *rows.shape[1:]))
+    found = lax.map(lambda rows: _projected_rows(*rows), filled)
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
 
 
-def _projected_rows(free, lower, upper):
+def _projected_rows(free, lower, upper, held, solved):
+    """One loop for all rows: an iteration evaluates one point of Newton's method in each that is not done."""
     present = free > 0
     given = present & (lower >= upper)
     tolerance = TOLERANCE[str(free.dtype)]
@@ -129,37 +160,58 @@ def _projected_rows(free, lower, upper):
     def target_of(active):
         return jnp.where(given | active[0], lower, jnp.where(active[1], upper, 0))
 
-    def solved(active):
+    def problem_of(active):
         fixed = given | jnp.any(active, 0) | ~present
         return _Held(free, fixed, target_of(active))
 
-    def go_on(state):
-        count, _, _, settled, _ = state
-        return (count < 4 * free.shape[-1]) & ~jnp.all(settled)
+    def start_of(active, row, warm, second):
+        return _newton_from(_start(problem_of(active), choose(warm, row, free), second & ~warm))
 
-    def body(state):
-        count, active, row, settled, converged = state
-        held = solved(active)
-        new, gain, close = _best_of_two(held, settled)
-        row = jnp.where(settled[:, None], row, new)
-        converged = jnp.where(settled, converged, close)
-        beyond = excess(row)
+    def body(search):
+        active, row, warm, second, first, newton, rounds, done, converged = search
+        problem = problem_of(active)
+        newton, ended = _newton(problem, newton, warm)
+        once = ended & ~done & ~warm & ~second
+        point = choose(
+            warm | ~jnp.isfinite(first.value) | (newton.point.value > first.value), newton.point, first
+        )
+        new = _row_at(problem, point.logs)
+        beyond = excess(new)
         violated = jnp.any(beyond > 0, (0, 2))
-        scale = jnp.sum(jnp.abs(gain), -1, keepdims=True) + 1
-        wrong = jnp.where(active, jnp.stack([gain, -gain]) / scale, -1) - 1e2 * tolerance
-        loosen = jnp.any(wrong > 0, (0, 2))
+        scale = jnp.sum(jnp.abs(point.price), -1, keepdims=True) + 1
+        wrong = jnp.where(active, jnp.stack([point.price, -point.price]) / scale, -1) - 1e2 * tolerance
+        change = violated | jnp.any(wrong > 0, (0, 2))
         more = jnp.where(violated[:, None], add_worst(active, beyond), active & ~_worst(wrong))
-        change = ~settled & (violated | loosen)
-        return count + 1, jnp.where(change[:, None], more, active), row, settled | ~change, converged
+        # Converged, or stalled by rounding.
+        good = ~change & (point.size <= 1e3 * tolerance) & jnp.all(jnp.isfinite(new), -1)
+        solved = ended & ~done & ~once
+        rounds = rounds + solved
+        go_on = solved & change & (rounds < 4 * free.shape[-1])
+        cold = solved & ~go_on & ~good & warm
+        again = once | go_on | cold
+        row = choose(solved, new, row)
+        active = jnp.where(cold[:, None], outset, jnp.where(go_on[:, None], more, active))
+        warm, rounds, second = warm & ~cold, jnp.where(cold, 0, rounds), jnp.where(again, once, second)
+        first = choose(once, newton.point, first)
+        newton = choose(again, start_of(active, row, warm, second), newton)
+        over = solved & ~again
+        return _Search(
+            active, row, warm, second, first, newton, rounds, done | over, jnp.where(over, good, converged)
+        )
 
     beyond = excess(free)
     none = jnp.zeros((2, *free.shape), bool)
-    settled = ~jnp.any(beyond > 0, (0, 2)) & ~jnp.any(given, -1)
-    active = jnp.where(jnp.any(given, -1)[:, None], none, add_worst(none, beyond))
-    state = (0, active, free, settled, settled)
-    _, _, row, settled, converged = lax.while_loop(go_on, body, state)
-    good = settled & converged & jnp.all(jnp.isfinite(row), -1)
-    return Projection(row, jnp.sum(row, -1) / jnp.sum(free, -1), good)
+    bound = jnp.any(given, -1)
+    done = ~jnp.any(beyond > 0, (0, 2)) & ~bound
+    outset = jnp.where(bound[:, None], none, add_worst(none, beyond))
+    at_bounds = (excess(held) > -1e2 * slack) & jnp.stack([lower > 0, upper < 1])
+    warm = solved & ~done
+    active = jnp.where((warm & jnp.any(at_bounds, (0, 2)))[:, None], at_bounds, outset)
+    row = choose(warm, held, free)
+    newton = start_of(active, row, warm, done & False)
+    search = _Search(active, row, warm, done & False, newton.point, newton, 0 * jnp.int32(done), done, done)
+    search = lax.while_loop(lambda search: ~jnp.all(search.done), body, search)
+    return Projection(search.row, jnp.sum(search.row, -1) / jnp.sum(free, -1), search.converged)
 
 
 def _worst(amount: Array) -> Array:
@@ -170,30 +222,21 @@ def _worst(amount: Array) -> Array:
     return jnp.moveaxis(chosen.reshape(rows, side, entries), 1, 0)
 
 
-def _best_of_two(held: _Held, settled: Array) -> tuple[Array, Array, Array]:
-    """The better optimum of two starts, its multipliers, and whether Newton's method converged."""
+def _start(held: _Held, row: Array, second: Array) -> Array:
+    """Logs where Newton's method starts: at the loose entries of a row, or with a surplus on the largest of them.
+
+    With the surplus they are as many in all as the largest held entry needs.
+    """
     free, fixed, mean = held
     rest = 1 - jnp.sum(mean, -1)
-    loose = jnp.where(fixed, 0, free)
-    none = jnp.all(fixed, -1)
-    # Free entries as they stand; or as many in all as the largest held entry needs, the surplus on the largest.
+    loose = jnp.where(fixed, 0, row)
     wanted = jnp.max(jnp.where(fixed & (mean > 0), free / jnp.where(mean > 0, mean, 1), 0), -1)
     size = jnp.maximum(jnp.sum(free, -1), wanted)
-    surplus = jnp.maximum(size * rest - jnp.sum(loose, -1), 0)
+    surplus = jnp.where(second, jnp.maximum(size * rest - jnp.sum(loose, -1), 0), 0)
     largest = jax.nn.one_hot(jnp.argmax(loose, -1), free.shape[-1], dtype=free.dtype)
-    base = jnp.where(fixed, 1, free)
-    starts = jnp.concatenate([base, base + surplus[:, None] * largest])
-    first = jnp.arange(free.shape[-1]) == 0
-    total = jnp.tile(jnp.sum(free, -1), 2)[:, None]
-    starts = jnp.where(jnp.tile(none, 2)[:, None] & first, total, starts)
-    twice = _Held(*(jnp.concatenate([x, x]) for x in held))
-    point = _newton(twice, jnp.log(starts), jnp.tile(settled, 2))
-    one = jax.tree.map(lambda x: x[: len(free)], point)
-    other = jax.tree.map(lambda x: x[len(free) :], point)
-    second = ~jnp.isfinite(one.value) | (other.value > one.value)
-    point = choose(second, other, one)
-    close = point.size <= 1e3 * TOLERANCE[str(free.dtype)]  # converged, or stalled by rounding
-    return _row_at(held, point.logs), point.price, close
+    entries = jnp.where(fixed, 1, row) + surplus[:, None] * largest
+    only_sum = jnp.all(fixed, -1)[:, None] & (jnp.arange(free.shape[-1]) == 0)
+    return jnp.log(jnp.where(only_sum, jnp.sum(row, -1, keepdims=True), entries))
 
 
 def choose(where: Array, new: Any, old: Any) -> Any:
@@ -205,33 +248,32 @@ def choose(where: Array, new: Any, old: Any) -> Any:
     return jax.tree.map(pick, new, old)
 
 
-def _newton(held: _Held, logs: Array, settled: Array) -> _Point:
-    """Newton's method with backtracking in the logs of the unconstrained entries.
-
-    One loop for all rows: each evaluates one point an iteration, accepts it if the objective increases enough, else
-    halves its step.
-    """
-    tolerance = TOLERANCE[str(logs.dtype)]
-    noise = 1e-14 if logs.dtype == jnp.float64 else 1e-6
-
-    def go_on(state):
-        count, _, _, done = state
-        return (count < MAX_TRIALS) & ~jnp.all(done)
-
-    def look(state):
-        count, point, share, done = state
-        trial = _look_at(held, point.logs + share[:, None] * point.step)
-        least = point.value + 1e-4 * share * point.slope - noise * jnp.abs(point.value)
-        gains = ~done & (trial.value >= least)
-        # The search stops where the expected increase is below rounding: from there on every step is accepted.
-        last = gains & jnp.isfinite(point.value) & (point.slope <= noise * (1 + jnp.abs(point.value)))
-        point = choose(gains, trial, point)
-        share = jnp.where(gains, 1, share / 2)
-        return count + 1, point, share, done | last | (point.size <= tolerance) | (share < 1e-6)
-
+def _newton_from(logs: Array) -> _Newton:
     nothing, nowhere = jnp.zeros_like(logs), jnp.full_like(logs[:, 0], -jnp.inf)
-    start = _Point(logs, nowhere, nothing, nothing[:, 0], -nowhere, nothing)
-    return lax.while_loop(go_on, look, (0, start, jnp.ones_like(nowhere), settled))[1]
+    point = _Point(logs, nowhere, nothing, nothing[:, 0], -nowhere, nothing)
+    return _Newton(point, jnp.ones_like(nowhere), jnp.zeros(len(logs), jnp.int32))
+
+
+def _newton(held: _Held, newton: _Newton, warm: Array) -> tuple[_Newton, Array]:
+    """Newton's method with backtracking in the logs of the unconstrained entries: one point, and whether it ends.
+
+    A point is accepted if the objective increases enough, else the step is halved.
+    """
+    point, share, trials = newton
+    tolerance = TOLERANCE[str(point.logs.dtype)]
+    noise = 1e-14 if point.logs.dtype == jnp.float64 else 1e-6
+    trial = _look_at(held, point.logs + share[:, None] * point.step)
+    gains = trial.value >= point.value + 1e-4 * share * point.slope - noise * jnp.abs(point.value)
+    # The search stops where the expected increase is below rounding: from there on every step is accepted; close to
+    # an earlier projection, where this is common, each that makes the gradient smaller.
+    flat = jnp.isfinite(point.value) & (point.slope <= noise * (1 + jnp.abs(point.value)))
+    near = flat & warm & (point.size <= 1e3 * tolerance)
+    last = (flat & gains) | near
+    gains = gains | (near & (trial.size < point.size))
+    point = choose(gains, trial, point)
+    share = jnp.where(gains, 1, share / 2)
+    ended = last | (point.size <= tolerance) | (share < 1e-6) | (trials + 1 >= MAX_TRIALS)
+    return _Newton(point, share, trials + 1), ended
 
 
 def _row_at(held: _Held, logs: Array) -> Array:
@@ -288,8 +330,9 @@ def _look_at(held: _Held, logs: Array) -> _Point:
 def constrain(blocks: Any) -> Any:
     """Blocks with their constrained rows projected; the last part of an update.
 
-    A row keeps its value where that is better, or where Newton's method fails, so that the ELBO never falls. Rows that
-    keep their sum take the mean of their projection.
+    The search starts at the last projection where one was found. A row keeps its value where that is better, or where
+    Newton's method fails, so that the ELBO never falls. Rows that keep their sum take the mean of their projection,
+    which is lost: their search starts anew.
     """
     return jax.tree.map(
         lambda block: _projected(block) if isinstance(block, ConstrainedDirichlet) else block,
@@ -300,7 +343,8 @@ def constrain(blocks: Any) -> Any:
 
 def _projected(block: ConstrainedDirichlet) -> ConstrainedDirichlet:
     free = block.free_rows()
-    found = project_rows(free, block.lower, block.upper)
+    solved = jnp.zeros_like(block.solved) if block.keep else block.solved
+    found = project_rows(free, block.lower, block.upper, block.held, solved)
     if block.keep:
         kept = found.concentration / found.inflation[:, None]
         stayed = block.held / block.inflation()[:, None]

@@ -158,9 +158,9 @@ def heldout_score_curve(
     sizes = np.asarray(list(sizes))
     if sizes.size == 0:
         raise ValueError("sizes is empty: give at least one")
+    # One key for all sizes: a larger model then starts from the fits of smaller ones, where it nests them.
     fits = tuple(
-        ConjugateSVI(make_model(int(size))).run(one, train, num_steps, **options)
-        for size, one in zip(sizes, jax.random.split(key_fits, len(sizes)), strict=True)
+        ConjugateSVI(make_model(int(size))).run(key_fits, train, num_steps, **options) for size in sizes
     )
     elbo = np.array([fit.restart_elbos.max() for fit in fits])
     found = [_scores(fit, test) for fit in fits]

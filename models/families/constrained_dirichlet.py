@@ -36,7 +36,7 @@ class ConstrainedDirichlet(Dirichlet):
     ----------
     natural : free concentrations (*batch, category).
     held : (bounded row, category), concentrations of the rows with bounds in q.
-    solved : (bounded row,) booleans, whether the last projection found these.
+    solved : (bounded row,) booleans, whether the last projection found these; the next one starts there.
     rows : (bounded row,) integers, their numbers, with batch axes flattened.
     lower, upper : (bounded row, category), bounds on their means.
     keep : whether a bounded row keeps the sum of its free concentrations.

@@ -117,7 +117,7 @@ def _bounded(concentration: Array, bounds: RowBounds | None, keep: bool) -> Diri
     lower, upper, held = (
         x.astype(concentration.dtype) for x in (bounds.lower, bounds.upper, bounds.mean * total)
     )
-    solved = jnp.ones(len(bounds.rows), bool)
+    solved = jnp.zeros(len(bounds.rows), bool)  # no projection yet
     return ConstrainedDirichlet(natural, held, solved, bounds.rows, lower, upper, keep)
 
 
@@ -238,7 +238,12 @@ def relabelled(model: Any, blocks: Blocks, keep: Any, drop: Any) -> Blocks:
             counts = counts.at[keep].add(counts[drop]).at[drop].set(0)
             counts = jnp.moveaxis(counts, 0, axis)
         natural = DirichletCoordinates(after[name].natural.concentration + counts)
-        moved[name] = dataclasses.replace(blocks[name], natural=natural)
+        block = dataclasses.replace(blocks[name], natural=natural)
+        if isinstance(
+            block, ConstrainedDirichlet
+        ):  # of other labels: the next projection is not to start there
+            block = block.with_rows(block.held, jnp.zeros_like(block.solved))
+        moved[name] = block
     return moved
 
 

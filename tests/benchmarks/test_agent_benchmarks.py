@@ -144,7 +144,7 @@ def test_targets_of_the_number_of_intents_are_of_the_worst_draw():
     good = np.array([[-7900.0, -7904, -1.55, 0.5, 1, 0], [-7600, -7604, -1.48, 0.1, 2, 40]])
     scores = {(v, k): good[[int(k > 1)] * 2].T.copy() for v in intent_number.VERSIONS for k in (1, 2, 5)}
     scores["learned", 5][3:5, 1] = 0.4, 3
-    scores["stickiness 0", 2][0] = -7950
+    scores["stickiness 0", 2][4] = 1
     found = {(v, target): (value, hit) for v, target, value, hit in intent_number._targets(scores, 5)}
     assert found["learned", "K = 5: test Hamming <= 0.13"] == (0.4, False)
     assert found["learned", "K = 5: two intents used"] == (3, False)

@@ -126,6 +126,24 @@ def test_rows_meet_the_optimality_conditions_in_one_call(kinds, count):
     assert residual_of_optimality(row, free, lower, upper).max() < 1e-7
 
 
+@pytest.mark.parametrize("away", [0.1, 0.5])
+def test_a_search_from_an_earlier_projection_finds_the_same_optimum(away):
+    """Where rows have moved, and where the earlier projection is of another row; anew where there was none."""
+    free, lower, upper = random_rows(1, 600)
+    held = np.array(project_rows(free, lower, upper).concentration)
+    held[::5] = np.roll(held[::5], 1, axis=0)
+    solved = np.arange(600) % 3 > 0
+    free = free * np.exp(away * np.random.default_rng(0).normal(size=free.shape))
+    cold, warm = project_rows(free, lower, upper), project_rows(free, lower, upper, held, solved)
+    assert np.asarray(warm.converged).all()
+    row, expected = np.asarray(warm.concentration), np.asarray(cold.concentration)
+    assert residual_of_optimality(row, free, lower, upper).max() < 1e-7
+    least = objective(expected, free)
+    np.testing.assert_array_less(least - 1e-8 * (1 + np.abs(least)), objective(row, free))
+    np.testing.assert_array_equal(row[~solved], expected[~solved])
+    assert (row[solved] != expected[solved]).any(), "no search started at an earlier projection"
+
+
 @pytest.mark.slow
 def test_no_run_of_slsqp_is_better():
     """A hundred rows, of the best of four runs each; where no run keeps to the bounds there is nothing to beat."""
