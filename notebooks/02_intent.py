@@ -85,9 +85,9 @@ plt.show()
 
 # %% [markdown]
 # With all windows, the gain from one intent to two is large. A larger truncation changes nothing: the search starts with
-# few intents, and an intent that no step uses leaves the ELBO as it is. The score of a table of the last two actions is
-# about as high; it predicts turns, but says nothing of what the mouse is after. Local maxima lie far apart on these data:
-# other keys find a third intent, which explores, at an ELBO that is a hundred nats higher.
+# few intents, and an intent that no step uses leaves the ELBO as it is. A table of turns by node and last turn predicts
+# slightly better; it says nothing of what the mouse is after. Local maxima lie far apart on these data: other keys find a
+# third intent, which explores, at an ELBO that is a hundred nats higher.
 #
 # ## How many intents does the model use?
 #
