@@ -84,10 +84,10 @@ ax.set_xlabel("truncation (maximum number of intents)")
 plt.show()
 
 # %% [markdown]
-# With all windows, the gain from one intent to two is large. A larger truncation changes nothing: the search starts with
-# few intents, and an intent that no step uses leaves the ELBO as it is. A table of turns by node and last turn predicts
-# slightly better; it says nothing of what the mouse is after. Local maxima lie far apart on these data: other keys find a
-# third intent, which explores, at an ELBO that is a hundred nats higher.
+# With all windows, the gain from one intent to two is large. A larger truncation changes nothing: the search starts
+# with few intents, and an intent that no step uses leaves the ELBO as it is. A table of turns by node and last turn
+# predicts slightly better; it says nothing of what the mouse is after. Local maxima lie far apart on these data: other
+# keys find a third intent, which explores, at an ELBO that is a hundred nats higher.
 #
 # ## How many intents does the model use?
 #
@@ -156,8 +156,8 @@ for intent in inferred.used:
 # %% [markdown]
 # Disc area is the share of an intent's steps at a node; arrows are its most probable actions. With all windows, one
 # intent leads to the water, searching dead ends on the way, and the other away from it, mostly home. The model knows
-# neither water nor home. How the time is divided differs between good fits: other keys and windows may give three intents
-# instead of two.
+# neither water nor home. How the time is divided differs between good fits: other keys and windows may give three
+# intents instead of two.
 
 # %%
 shown = inferred.used[:4]
