@@ -129,6 +129,7 @@ class Run:
         return (
             self.moves == "auto"
             and restarts > 1
+            and self.tol > 0
             and count >= FEWEST
             and not isinstance(self.init, ConjugateResult)
             and self.model.prior_of_first(FEWEST) is not None
