@@ -13,6 +13,7 @@ PACKAGE = "ethogram"
 
 ADDED_LATER = {
     "FitState": ("carried", "search"),
+    "MoveSearch": ("number", "final"),
     "RewardPosterior": ("log_weights",),
     "AgentMarkov": ("weights", "stickiness", "pool", "pool_prior"),
 }

@@ -1,4 +1,4 @@
-"""Nested starts: restarts use few states at first, and one more each time until the best fit leaves some unused.
+"""Nested starts: restarts use few states at first, and one more each time until the best fit leaves two unused.
 
 The best fit so far is one of the restarts each time. A state that q does not use costs the ELBO nothing and stays
 unused: all numbers of states run in one compiled program, and the same fits with few states are found whatever the

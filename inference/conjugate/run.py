@@ -346,7 +346,7 @@ class Run:
             warn_of_falls(traces[best])
         warn_of_rows(blocks)
         search: MoveSearch | None = state.search
-        cut_off = search is not None and search.number > 0 and not search.final
+        cut_off = self.moves == "auto" and search is not None and not search.final
         return ConjugateResult(
             posterior=ConjugatePosterior(self.model, blocks),
             elbo=traces[best],

@@ -467,9 +467,13 @@ class AgentMarkov(ConjugateModel):
         return peers_of(self)
 
     def prior_of_first(self, number: int) -> dict[str, ConjugateBlock] | None:
-        """The prior with the weights of a smaller truncation; None where weights are no sticks, or rows have bounds."""
+        """The prior with the weights of a smaller truncation.
+
+        None where weights are no sticks, rows have bounds, or actions are forbidden, by some intents perhaps.
+        """
         rows = self.rows_carried()
-        if self.beta_prior != "stick" or rows.pair_bounds is not None or rows.policy_bounds is not None:
+        restricted = (rows.pair_bounds, rows.policy_bounds, rows.forbidden)
+        if self.beta_prior != "stick" or any(one is not None for one in restricted):
             return None
         return updates.prior_given(self, updates.start_weights(self, number))
 

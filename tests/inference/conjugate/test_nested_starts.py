@@ -73,8 +73,11 @@ def test_the_elbo_does_not_fall_with_the_truncation(walks):
     [
         {"beta_prior": "fixed"},
         {"constraints": IntentConstraints.stay(at_least=0.8)},
+        {"constraints": IntentConstraints.action(2, intent=2, equal=0.0)},
     ],
 )
 def test_models_whose_unused_states_are_not_free_start_with_all(walks, settings):
-    model = AgentMarkov(S, A, 3, rows="all", **settings).bind(walks)
-    assert model.prior_of_first(2) is None
+    model = AgentMarkov(S, A, 3, rows="all", **settings)
+    assert model.bind(walks).prior_of_first(2) is None
+    fit = ConjugateSVI(model).run(jax.random.key(0), walks, 3, **OPTIONS)
+    assert np.isfinite(fit.elbo).all() and not fit.converged
