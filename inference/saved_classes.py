@@ -20,9 +20,9 @@ ADDED_LATER = {
 """Fields, with defaults, that older files lack, by the name of their class."""
 
 HOMES = {
+    "ethogram.inference.conjugate.fit_state": ("FitState",),
     "ethogram.inference.conjugate.move_rounds": ("MoveSearch",),
     "ethogram.inference.conjugate.posterior": ("ConjugatePosterior", "ConjugateResult"),
-    "ethogram.inference.conjugate.fit_state": ("FitState",),
     "ethogram.inference.imitation.rounds": ("ImitationState",),
     "ethogram.inference.imitation.stages": ("MotionState",),
     "ethogram.inference.refresh.chains": ("ChainsState",),

@@ -89,7 +89,8 @@ class ConjugateResult(NamedTuple):
     step : number of steps done, those of earlier runs included.
     key : to continue with.
     evaluated : (evaluation,) steps at which the ELBO was evaluated.
-    restart_traces : (restart, evaluation) ELBOs of all restarts.
+    restart_traces : (restart, evaluation) ELBOs of all restarts; where fits start with few states, that of the best
+        fit so far, or their own once it is larger.
     """
 
     posterior: ConjugatePosterior

@@ -208,8 +208,9 @@ def _projected_rows(free, lower, upper, held, solved):
     warm = solved & ~done
     active = jnp.where((warm & jnp.any(at_bounds, (0, 2)))[:, None], at_bounds, outset)
     row = choose(warm, held, free)
-    newton = start_of(active, row, warm, done & False)
-    search = _Search(active, row, warm, done & False, newton.point, newton, 0 * jnp.int32(done), done, done)
+    never = jnp.zeros_like(done)
+    newton = start_of(active, row, warm, never)
+    search = _Search(active, row, warm, never, newton.point, newton, 0 * jnp.int32(done), done, done)
     search = lax.while_loop(lambda search: ~jnp.all(search.done), body, search)
     return Projection(search.row, jnp.sum(search.row, -1) / jnp.sum(free, -1), search.converged)
 

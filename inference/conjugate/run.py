@@ -93,6 +93,7 @@ class Run:
         self.prior = model.prior()
         self.moves = self._takes_moves(moves)
         self.init = init
+        self.nested = self._is_nested()
         stripped = data._replace(times=None, metadata=PLAIN)
         # Small data keep their shape: fits of data that are laid out alike share one compilation.
         buckets = [stripped.trim()] if small else stripped.buckets(max_waste, by="group")
@@ -122,16 +123,15 @@ class Run:
             return None
         count = num_labels(self.model, self.prior)
         search = first_search(step, restarts, count, self.model.moves_keep_number)
-        return search._replace(number=FEWEST) if self._is_nested(restarts, count) else search
+        return search._replace(number=FEWEST) if self.nested and restarts > 1 and count >= FEWEST else search
 
-    def _is_nested(self, restarts: int, count: int) -> bool:
-        """Whether restarts may use few states at first."""
+    def _is_nested(self) -> bool:
+        """Whether restarts may use few states at first; what they hand on would be of other restarts."""
         return (
             self.moves == "auto"
-            and restarts > 1
             and self.tol > 0
-            and count >= FEWEST
             and not isinstance(self.init, ConjugateResult)
+            and not overrides(self.model, "carried")
             and self.model.prior_of_first(FEWEST) is not None
         )
 
@@ -240,8 +240,7 @@ class Run:
 
     def with_trace(self, state: FitState, trace: np.ndarray) -> FitState:
         """State after the iterations before which the ELBOs were `trace` (iteration, restart)."""
-        if state.search is not None and state.search.number > FEWEST:  # beside the best so far
-            trace = np.maximum(trace, trace[:, :1])
+        trace = _beside_the_best(state, trace)
         steps = range(state.step, state.step + len(trace))
         kept = [i for i, step in enumerate(steps) if (step - state.first_step) % self.evaluate_every == 0]
         return state._replace(
@@ -254,8 +253,8 @@ class Run:
         limit = min(until - state.step, BLOCK)
         if state.search is not None:  # ends where moves may be due
             limit = min(limit, BLOCK - (state.step - state.search.since) % BLOCK)
-        nested = state.search is not None and state.search.number > 0
-        horizon = HORIZON if nested and not state.search.final else np.inf
+        search: MoveSearch | None = state.search
+        horizon = HORIZON if search is not None and search.number > 0 and not search.final else np.inf
         blocks, carried, active, latest, trace, done = self.iterate(state, state.active, limit, horizon)
         done = int(done)
         trace = np.asarray(trace)[:done]
@@ -268,14 +267,20 @@ class Run:
     def iterate(self, state: FitState, active: Any, limit: int, horizon: float = np.inf) -> tuple[Any, ...]:
         carried = state.carried or [() for _ in self.buckets]
         fixed = self.model, state.blocks, self.prior, self.buckets, carried
-        tol, latest = np.full(len(active), self.tol, state.latest.dtype), state.latest
+        tol, latest = self._compared(state)
+        # Numbered from the first step of this run, which has nothing carried.
+        return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol, horizon)
+
+    def _compared(self, state: FitState) -> tuple[np.ndarray, np.ndarray]:
+        """Tolerances (restart,), and the ELBOs (restart,) that the next ones are compared with."""
+        latest = np.asarray(state.latest)
+        tol = np.full(len(latest), self.tol, latest.dtype)
         if state.search is not None and state.search.final:
             best = np.arange(len(tol)) == best_restart(state)
             tol[best] = max(self.tol * POLISH, min(self.tol, 4 * float(np.finfo(tol.dtype).eps)))
             if state.step == state.search.since:  # the next ELBO is the same, and no sign of convergence
-                latest = np.where(best & active, -np.inf, latest).astype(tol.dtype)
-        # Numbered from the first step of this run, which has nothing carried.
-        return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol, horizon)
+                latest = np.where(best & state.active, -np.inf, latest).astype(tol.dtype)
+        return tol, latest
 
     def _stochastic(self, state: FitState, until: int) -> FitState:
         since = (state.step - state.first_step) % self.evaluate_every
@@ -310,14 +315,13 @@ class Run:
             if (state.step - state.first_step) % self.evaluate_every == 0:  # a shorter interval moves less
                 active = ~self._settled(elbo, state)
         self._refuse_impossible(elbo, state.blocks)
-        nested = state.search is not None and state.search.number > FEWEST
-        trace = np.maximum(elbo, elbo[0]) if nested else elbo
-        evaluated, traces = [*state.evaluated, state.step], [*state.traces, trace]
+        evaluated, traces = [*state.evaluated, state.step], [*state.traces, _beside_the_best(state, elbo)]
         return state._replace(active=active, latest=elbo, evaluated=evaluated, traces=traces)
 
     def _settled(self, elbo: np.ndarray, state: FitState) -> np.ndarray:
+        tol, latest = self._compared(state)
         with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
-            return settled(elbo, state.latest, self.tol)
+            return settled(elbo, latest, tol)
 
     def _refuse_impossible(self, elbo: np.ndarray, blocks: Any) -> None:
         if np.isfinite(elbo).any():
@@ -346,7 +350,7 @@ class Run:
             warn_of_falls(traces[best])
         warn_of_rows(blocks)
         search: MoveSearch | None = state.search
-        cut_off = self.moves == "auto" and search is not None and not search.final
+        cut_off = search is not None and self.moves == "auto" and not search.final
         return ConjugateResult(
             posterior=ConjugatePosterior(self.model, blocks),
             elbo=traces[best],
@@ -357,6 +361,12 @@ class Run:
             evaluated=np.asarray(state.evaluated),
             restart_traces=traces,
         )
+
+
+def _beside_the_best(state: FitState, elbo: np.ndarray) -> np.ndarray:
+    """ELBOs (..., restart), of nested restarts no lower than that of the best fit before, the first of them."""
+    nested = state.search is not None and state.search.number > FEWEST
+    return np.maximum(elbo, elbo[..., :1]) if nested else elbo
 
 
 def warn_of_falls(trace: np.ndarray) -> None:

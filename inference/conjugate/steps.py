@@ -84,9 +84,9 @@ def ascent_block(model, blocks, prior, batches, carried, active, latest, first, 
 
     `carried` is what local steps hand on, by batch, with a leading axis of restarts; `first` is the number of the first
     iteration; `tol` (restart,) is of each restart. A restart also stops where `horizon` times the gain of its last
-    iteration does not take it to the largest ELBO. Returns blocks, carried, active, latest ELBOs, the trace (BLOCK,
-    restart) of ELBOs before each iteration, and the number of iterations. An inactive restart keeps the blocks of its
-    last ELBO.
+    iteration does not take it to the largest ELBO of those vectorised with it. Returns blocks, carried, active, latest
+    ELBOs, the trace (BLOCK, restart) of ELBOs before each iteration, and the number of iterations. An inactive restart
+    keeps the blocks of its last ELBO.
     """
     parts = [
         _ascent_block(

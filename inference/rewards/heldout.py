@@ -7,21 +7,29 @@ how far these can be predicted without one, and whether the state alone predicts
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jax import Array
 
 from ethogram.inference.conjugate.score_curve import standard_errors
-from ethogram.inference.rewards.max_entropy import fit_max_entropy
+from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
 from ethogram.inference.rewards.reward_posterior import RewardFit
 from ethogram.models.arguments import Reals, read_array, require_distributions, require_integer, require_key
 from ethogram.models.data.action_tables import ActionTable
-from ethogram.models.data.state_action_steps import read_steps
+from ethogram.models.data.state_action_steps import log_prob_of_actions
 from ethogram.models.data.trajectories import Trajectories, check
 from ethogram.models.mdps.mdp import MDP
 
 __all__ = ["PolicyScore", "heldout_policy_scores", "reward_peers"]
+
+
+@runtime_checkable
+class ScoresTrajectories(Protocol):
+    """A model of actions of its own: a table of frequencies, or an agent with memory."""
+
+    def log_prob(self, data: Trajectories) -> Any:
+        """Log probability (sequence,) of the known actions, in nats."""
 
 
 class PolicyScore(NamedTuple):
@@ -33,6 +41,8 @@ class PolicyScore(NamedTuple):
     se : its standard error over trajectories.
     difference : `log_density` minus the largest of all models, <= 0.
     difference_se : standard error of `difference`, paired over trajectories.
+
+    Standard errors are 0 where there is one trajectory, or an action is impossible under the model.
     """
 
     log_density: float
@@ -127,7 +137,8 @@ def heldout_policy_scores(
     mean = table.sum(1) / decisions.sum()
     best = int(mean.argmax())
     with np.errstate(invalid="ignore"):  # impossible actions have scores of -inf
-        gaps, paired = mean - mean[best], standard_errors(table - table[best], decisions)
+        gaps = np.where(mean == mean[best], 0, mean - mean[best])
+        paired = standard_errors(table - table[best], decisions)
     alone = standard_errors(table, decisions)
     columns = zip(models, mean, alone, gaps, paired, strict=True)
     return {name: PolicyScore(*map(float, row)) for name, *row in columns}
@@ -135,13 +146,9 @@ def heldout_policy_scores(
 
 def _log_prob(key: Array, name: str, model: Any, test: Trajectories, num_draws: int) -> Any:
     """Log probability (sequence,) of the known actions."""
-    if hasattr(model, "log_prob"):
+    if isinstance(model, ScoresTrajectories):
         return model.log_prob(test)
-    policy = policy_of(key, name, model, num_draws)
-    steps = read_steps(test, len(policy), policy.shape[1], said=False)
-    with np.errstate(divide="ignore"):
-        each = np.log(policy)[np.where(steps.inside, steps.state, 0), np.maximum(steps.action, 0)]
-    return np.where(steps.action >= 0, each, 0).sum(1)
+    return log_prob_of_actions(policy_of(key, name, model, num_draws), test)
 
 
 def policy_of(key: Array, name: str, model: Any, num_draws: int) -> np.ndarray:
@@ -151,7 +158,8 @@ def policy_of(key: Array, name: str, model: Any, num_draws: int) -> np.ndarray:
         if policy.ndim != 2:
             raise ValueError(f"models[{name!r}] has {len(policy)} experts: give the policy of one")
         return policy
-    policy = read_array(f"models[{name!r}]", getattr(model, "policy", model))
+    table = model.policy if isinstance(model, MaxEntropyFit) else model
+    policy = read_array(f"models[{name!r}]", table)
     if policy.ndim != 2 or policy.dtype.kind != "f":
         raise ValueError(
             f"models[{name!r}] is {policy.dtype} {policy.shape}: give a fit, a policy (state, action), or an object "

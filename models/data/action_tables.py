@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ethogram.models.arguments import require_integer, require_one_of
-from ethogram.models.data.state_action_steps import AgentSteps, read_steps
+from ethogram.models.data.state_action_steps import AgentSteps, earlier, read_steps
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["PSEUDO_COUNTS", "ActionFrequencies", "ActionTable"]
@@ -83,7 +83,7 @@ class ActionTable(NamedTuple):
             raise ValueError(f"order is {self.order}: contexts are more than 2**63; give a smaller one")
         context = np.where(steps.inside, steps.state, 0)
         for lag in range(1, self.order + 1):
-            before = np.pad(values, ((0, 0), (lag, 0)), constant_values=-1)[:, : values.shape[1]]
+            before = earlier(values, lag)
             context = context * (count + 1) + np.where(before < 0, count, before)
         return context
 

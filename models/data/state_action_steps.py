@@ -9,7 +9,7 @@ import numpy as np
 from ethogram.models.arguments import is_concrete, refuse
 from ethogram.models.data.trajectories import Trajectories
 
-__all__ = ["AgentSteps", "read_steps"]
+__all__ = ["AgentSteps", "earlier", "log_prob_of_actions", "read_steps"]
 
 
 class AgentSteps(NamedTuple):
@@ -67,6 +67,23 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     pair = np.where(inside, states * (num_actions + 1), 0)
     pair = pair + np.where(inside, np.where(actions < 0, num_actions, actions), 0)
     return AgentSteps(states, actions, pair, stay, inside, leaving)
+
+
+def earlier(values: np.ndarray, lag: int) -> np.ndarray:
+    """Values (sequence, time) of `lag` steps before; -1 before the first step."""
+    return np.pad(values, ((0, 0), (lag, 0)), constant_values=-1)[:, : values.shape[1]]
+
+
+def log_prob_of_actions(policy: np.ndarray, data: Trajectories) -> np.ndarray:
+    """Log probability (sequence,) of the known actions under a policy (state, action), in nats.
+
+    Raises TypeError or ValueError as `read_steps`.
+    """
+    num_states, num_actions = policy.shape
+    steps = read_steps(data, num_states, num_actions, False)
+    with np.errstate(divide="ignore"):
+        each = np.log(policy)[np.where(steps.inside, steps.state, 0), np.maximum(steps.action, 0)]
+    return np.where(steps.action >= 0, each, 0).sum(1)
 
 
 def _evidence(data: Trajectories, inside: np.ndarray, leaving: np.ndarray) -> np.ndarray:

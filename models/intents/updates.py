@@ -239,9 +239,7 @@ def relabelled(model: Any, blocks: Blocks, keep: Any, drop: Any) -> Blocks:
             counts = jnp.moveaxis(counts, 0, axis)
         natural = DirichletCoordinates(after[name].natural.concentration + counts)
         block = dataclasses.replace(blocks[name], natural=natural)
-        if isinstance(
-            block, ConstrainedDirichlet
-        ):  # of other labels: the next projection is not to start there
+        if isinstance(block, ConstrainedDirichlet):  # of other labels: no next projection starts there
             block = block.with_rows(block.held, jnp.zeros_like(block.solved))
         moved[name] = block
     return moved

@@ -26,7 +26,7 @@ from ethogram.models.arguments import (
     require_integer,
     require_one_of,
 )
-from ethogram.models.data.state_action_steps import read_steps
+from ethogram.models.data.state_action_steps import earlier, log_prob_of_actions, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.transitions import DeterministicTransitions, SparseTransitions
 
@@ -134,11 +134,9 @@ class History(NamedTuple):
                 cure,
             )
         seen = np.where(steps.inside, steps.state, 0)
-        lags = [seen]
         values = steps.action if self.of == "actions" else steps.state
         own = np.concatenate([self.states, self.actions], -1)
-        for lag in range(1, own.shape[1]):
-            lags.append(np.pad(values, ((0, 0), (lag, 0)), constant_values=-1)[:, : values.shape[1]])
+        lags = [seen, *(earlier(values, lag) for lag in range(1, own.shape[1]))]
         base = _base(self.original, self.of)
         place, known = _find(_numbers(own, base), _numbers(np.stack(lags, -1), base))
         wrong = steps.inside & ~known
@@ -178,11 +176,7 @@ class HistoryAgent(NamedTuple):
 
     def log_prob(self, data: Trajectories) -> Float[np.ndarray, "sequence"]:
         """Log probability of the known actions of every trajectory of the original MDP, in nats."""
-        shape = self.policy.shape
-        steps = read_steps(self.history.rewrite(data), shape[0], shape[1], said=False)
-        with np.errstate(divide="ignore"):
-            each = np.log(self.policy)[np.where(steps.inside, steps.state, 0), np.maximum(steps.action, 0)]
-        return np.where(steps.action >= 0, each, 0).sum(1)
+        return log_prob_of_actions(self.policy, self.history.rewrite(data))
 
 
 def history_of(mdp: MDP, k: int, of: str) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:

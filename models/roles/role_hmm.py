@@ -296,7 +296,10 @@ class RoleHMM(ConjugateModel):
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[Any], number: int | None = None
     ) -> dict[str, Any]:
-        """Statistics of rough labels of every step, as :func:`~ethogram.models.roles.starts.start_statistics`."""
+        """Statistics of rough labels of every step, as :func:`~ethogram.models.roles.starts.start_statistics`.
+
+        All roles are in use: `number` is not.
+        """
         return start_statistics(self, rng, kind, batches)
 
     def observation(self, parameters: dict[str, Any], data: Trajectories) -> Any:
