@@ -155,8 +155,8 @@ for intent in inferred.used:
 
 # %% [markdown]
 # Disc area is the share of an intent's steps at a node; arrows are its most probable actions. With all windows, one
-# intent leads to the water, searching dead ends on the way, and the other away from it, mostly home. The model knows
-# neither water nor home. How the time is divided differs between good fits: other keys and windows may give three
+# intent leads to the water, from three fifths of its steps, and the other away from it, from two fifths home. The model
+# knows neither water nor home. How the time is divided differs between good fits: other keys and windows may give three
 # intents instead of two.
 
 # %%
