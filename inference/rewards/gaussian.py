@@ -28,6 +28,7 @@ import numpyro.distributions as dist
 from jax import Array
 from jaxtyping import Float
 
+from ethogram.models.mdps.policy_values import DIRECT_AT_MOST
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
@@ -117,7 +118,21 @@ def white_root(model: GPIRL, scale: Any, relevance: Any) -> Array:
 
 def log_likelihood(model: GPIRL, reward: Array, rationality: Array, counts: Array) -> Array:
     """Log likelihood of counts (..., state, action) under rewards (..., point)."""
-    log_policy = model.agent(reward, rationality).log_policy
+    if reward.ndim == 1 or model.mdp.num_states <= DIRECT_AT_MOST:
+        return _log_likelihood(model, rationality * reward, counts)
+    # One after the other, since policies of all draws would take more memory than everything else.
+    acted = rationality * reward
+    one = jax.checkpoint(functools.partial(_log_likelihood, model))
+    if counts.ndim == 2:
+        return jax.lax.map(lambda r: one(r, counts), acted)
+    each = jax.lax.map(
+        lambda x: jax.lax.map(lambda r: one(r, x[1]), x[0]), (jnp.moveaxis(acted, -2, 0), counts)
+    )
+    return jnp.moveaxis(each, 0, -1)
+
+
+def _log_likelihood(model: GPIRL, acted: Array, counts: Array) -> Array:
+    log_policy = model.agent(acted, 1).log_policy
     each = jnp.where(counts > 0, counts * jnp.where(counts > 0, log_policy, 0), 0)
     return jnp.sum(each, (-2, -1))
 
@@ -183,12 +198,11 @@ def natural_step(
         mapping = reward_map_of(model, log_hyper)[0] if shared is None else shared
 
         def expert(arguments):
+            reward, counts = arguments
             found = likelihood_curvature(
-                model.mdp, times * arguments[0].reshape(shape), arguments[1], pairs=pairs
+                model.mdp, times * reward.reshape(shape), counts, basis=mapping.weights, pairs=pairs
             )
-            gradient = times * mapping.weights.T @ found.gradient
-            hessian = times**2 * mapping.weights.T @ found.hessian @ mapping.weights
-            return gradient, hessian
+            return times * found.gradient, times**2 * found.hessian
 
         return jax.lax.map(expert, (reward, counts))
 

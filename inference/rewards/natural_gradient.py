@@ -197,10 +197,9 @@ class RewardSearch(NamedTuple):
             found = [posterior_mode(model, where, counts, one) for one in tried]
             white, _, there = max(found, key=lambda one: one[1])
             reward = (mapping.weights @ white).reshape(model.features.shape[:-1])
-            bent = likelihood_curvature(model.mdp, times * reward, counts, pairs=model.features.ndim == 3)
-            precision = np.eye(len(white)) - np.asarray(
-                times**2 * mapping.weights.T @ bent.hessian @ mapping.weights
-            )
+            pairs = model.features.ndim == 3
+            bent = likelihood_curvature(model.mdp, times * reward, counts, basis=mapping.weights, pairs=pairs)
+            precision = np.eye(len(white)) - np.asarray(times**2 * bent.hessian)
             values, vectors = np.linalg.eigh(precision)
             covariance = (vectors / np.maximum(values, 1e-3)) @ vectors.T
             means.append(white)

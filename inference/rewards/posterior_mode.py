@@ -103,8 +103,8 @@ def _negative_levine(flat: Array, model: GPIRL, inducing: Array, counts: Array) 
 def levine_conditional(model: GPIRL, inducing: Any, scale: Any, relevance: Any) -> tuple[Array, Array]:
     """Cholesky factor of the covariance of the inducing points, and S (point, inducing)."""
     noise = jnp.asarray(model.noise, model.features.dtype)
-    low, given = reward_kernel.conditional(model.points, model.points[inducing], scale, relevance, noise)
-    return low, given.mean
+    low, half = reward_kernel.whitened_cross(model.points, model.points[inducing], scale, relevance, noise)
+    return low, solve_triangular(low, half, lower=True, trans=1).T
 
 
 def _minimise(function: Any, start: Any, arguments: tuple, most: int) -> Any:

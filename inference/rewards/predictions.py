@@ -115,12 +115,16 @@ def predict_reward(
         cross = reward_kernel.cross_covariance(points, flat, scale, relevance, noise)
         half = solve_triangular(low, cross, lower=True)
         mean = half.T @ solve_triangular(low, known, lower=True)
+        noise_drawn = jax.random.normal(key, mean.shape, mean.dtype)
+        if model.conditional == "independent":
+            known_share = 1 - reward_kernel.white_share(relevance, noise) if noise_free else 1.0
+            spread = reward_kernel.conditional_sd(half, known_share * scale)
+            return mean, spread, mean + spread * noise_drawn
         own = reward_kernel.covariance(flat, scale, relevance, noise)
         if noise_free:
             own = reward_kernel.cross_covariance(flat, flat, scale, relevance, noise)
         rest = own - half.T @ half
         spread = jnp.sqrt(jnp.maximum(jnp.diag(rest), 0))
-        noise_drawn = jax.random.normal(key, mean.shape, mean.dtype)
         return mean, spread, mean + reward_kernel.root(rest, scale) @ noise_drawn
 
     keys = jax.random.split(key, len(known))

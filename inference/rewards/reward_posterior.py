@@ -108,8 +108,13 @@ class RewardPosterior:
             return {name: jnp.broadcast_to(x, (num_draws, *jnp.shape(x))) for name, x in point.items()}
         with jax.enable_x64(True):
             double = as_double(dataclasses.replace(self, levine=None))
-            draw = functools.partial(_draw, double)
-            return self._rounded(draw_in_chunks(draw, key, num_draws, self.model.num_points**2))
+            fixed = self.log_weights is None and not np.any(np.asarray(self.log_hyper_sd))
+
+            def draw(key, size):
+                return _draw(double, key, size, fixed)
+
+            columns = self._num_white() if self.model.conditional == "independent" else self.model.num_points
+            return self._rounded(draw_in_chunks(draw, key, num_draws, self.model.num_points * columns))
 
     def mean_sites(self) -> dict[str, Array]:
         """Sites of the model at the mean of w and of the logarithms of the hyper-parameters.
@@ -204,9 +209,9 @@ def as_double(tree: Any) -> Any:
     return jax.tree.map(one, tree)
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, Array]:
-    """Draws of the sites, in double precision."""
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _draw(posterior: RewardPosterior, key: Array, num_draws: int, fixed: bool) -> dict[str, Array]:
+    """Draws of the sites, in double precision; `fixed` says that all have the same hyper-parameters."""
     model, mean = posterior.model, posterior.mean
     root, middle, spread = posterior.root, posterior.log_hyper, posterior.log_hyper_sd
     key_hyper, key_white, key_rest = jax.random.split(key, 3)
@@ -227,7 +232,7 @@ def _draw(posterior: RewardPosterior, key: Array, num_draws: int) -> dict[str, A
     rest = None
     if model.family == "inducing":
         rest = jax.random.normal(key_rest, (num_draws, *mean.shape[:-1], model.num_points))
-    return _sites(model, log_hyper, white, rest)
+    return _sites(model, log_hyper, white, rest, fixed)
 
 
 @jax.jit
@@ -241,8 +246,10 @@ def _mean_sites(model: GPIRL, log_hyper: Array, mean: Array, weights: Array) -> 
     return sites | reward_sites(model, reward, model.agent(reward, middle["rationality"]))
 
 
-def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> dict[str, Array]:
-    """Sites of the model at draws of hyper-parameters and standard normal variables."""
+def _sites(
+    model: GPIRL, log_hyper: Array, white: Array, rest: Array | None, fixed: bool = False
+) -> dict[str, Array]:
+    """Sites of the model at draws of hyper-parameters, all the same where `fixed`, and standard normal variables."""
     values = hyper_values(model, log_hyper)
 
     def one(arguments):
@@ -254,12 +261,16 @@ def _sites(model: GPIRL, log_hyper: Array, white: Array, rest: Array | None) -> 
         now = hyper_values(model, log_hyper)
         return white @ white_root(model, now["scale"], now["relevance"]).T
 
-    reward = jax.lax.map(one, (log_hyper, white, rest))
+    if fixed:
+        reward = one((log_hyper[0], white, rest))
+    else:
+        reward = jax.lax.map(one, (log_hyper, white, rest))
     name = "reward_white" if model.family == "direct" else "u_white"
     times = values["rationality"].reshape(-1, *[1] * (reward.ndim - 1))
     sites = {"scale", "relevance", *free_hypers(model)}
     hypers = {name: value for name, value in values.items() if name in sites}
     variables = {name: white} if rest is None else {name: white, "reward_white": rest}
     if model.family == "inducing":
-        variables["u"] = jax.lax.map(at_points, (log_hyper, white))
+        at_all = at_points((log_hyper[0], white)) if fixed else jax.lax.map(at_points, (log_hyper, white))
+        variables["u"] = at_all
     return hypers | variables | reward_sites(model, reward, model.agent(reward, times))

@@ -17,7 +17,7 @@ entropy", section 3; the Hessian follows by differentiating it.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,15 +25,24 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.policy_values import evaluate, of_type, read_environment, read_interest
 from ethogram.models.mdps.soft_values import soft_values
 
 __all__ = ["Curvature", "likelihood_curvature"]
 
 
+DENSE_AT_MOST = 1000
+"""States up to which the linear systems of a policy are factored at once for all columns."""
+
+TOL = 1e-9
+"""Relative residual of the systems of more states."""
+
+
 class Curvature(NamedTuple):
     """Log likelihood of demonstrations, in nats, and its derivatives in the rewards of all points.
 
-    A point is a state, or a pair state * A + action, depending on the shape of the reward.
+    A point is a state, or a pair state * A + action, depending on the shape of the reward. With a basis derivatives are
+    in its coordinates.
     """
 
     log_likelihood: Float[Array, ""]
@@ -42,36 +51,53 @@ class Curvature(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames="pairs")
-def likelihood_curvature(mdp: MDP, reward: Array, counts: Array, *, pairs: bool = False) -> Curvature:
+def likelihood_curvature(
+    mdp: MDP, reward: Array, counts: Array, *, basis: Array | None = None, pairs: bool = False
+) -> Curvature:
     """Log likelihood, gradient and Hessian of counts (state, action) at a reward (state,); `pairs`: (state, action).
 
-    The discount is below 1. Memory: matrices (point, point), and the number of actions times as much.
+    With a `basis` (point, w) derivatives are in the coordinates w of rewards ``basis @ w``, for one linear system per
+    column: time linear in the number of states, and memory for a few matrices (state, w). Above 1000 states systems are
+    solved by BiCGSTAB, one after the other. The discount is below 1.
     """
     solution = soft_values(mdp, reward)
     policy = solution.policy
-    identity = jnp.eye(mdp.num_states, dtype=policy.dtype)
-    chain = mdp.transitions.for_solvers().chain(policy.T)
-    resolvent = jnp.linalg.inv(identity - mdp.discount * chain.matrix())
+    if basis is None:
+        basis = jnp.eye(policy.size if pairs else len(policy), dtype=policy.dtype)
+    # (1 or A, state, w), the derivatives in w of the rewards of each action.
+    moved = jnp.moveaxis(basis.reshape(len(policy), -1, basis.shape[-1]), 1, 0)
+    transitions = mdp.transitions.for_solvers()
+    solve, solve_transposed = _policy_solvers(mdp, policy)
     signed = jnp.sum(counts, 1) - mdp.discount * mdp.push(counts)
-    visits = resolvent.T @ signed
+    visits = solve_transposed(signed)
+    shares = policy.T[..., None]
+    of_values = solve(jnp.sum(shares * moved, 0) if pairs else moved[0])
+
+    def add(action, hessian):
+        own = moved[action if pairs else 0]
+        apart = own + mdp.discount * transitions.after(action, of_values) - of_values
+        weighted = (visits * policy[:, action])[:, None] * apart
+        return hessian - jnp.matmul(weighted.T, apart, precision="highest")
+
+    nothing = jnp.zeros((basis.shape[-1],) * 2, policy.dtype)
+    hessian = jax.lax.fori_loop(0, policy.shape[1], add, nothing)
     taken = jnp.where(counts > 0, counts * jnp.where(counts > 0, solution.log_policy, 0), 0)
-    # Derivatives in r of V, (point, state), and of Q, (point, state, action).
-    of_values = resolvent.T
-    of_actions = mdp.discount * mdp.expect(of_values)
-    if pairs:
-        weighted = policy[:, :, None]
-        of_actions = weighted[..., None] * of_actions[:, None]
-        of_actions += (
-            identity[:, None, :, None] * jnp.eye(mdp.num_actions, dtype=policy.dtype)[None, :, None, :]
-        )
-        of_values = weighted * of_values[:, None]
-        of_actions = of_actions.reshape(-1, *policy.shape)
-        of_values = of_values.reshape(-1, mdp.num_states)
-        gradient = (counts - visits[:, None] * policy).ravel()
-    else:
-        of_actions = of_actions + identity[..., None]
-        gradient = jnp.sum(counts, 1) - visits
-    apart = (of_actions - of_values[..., None]).reshape(len(of_values), -1)
-    weights = (visits[:, None] * policy).ravel()
-    hessian = -jnp.matmul(apart * weights, apart.T, precision="highest")
+    of_points = (counts - visits[:, None] * policy).ravel() if pairs else jnp.sum(counts, 1) - visits
+    gradient = jnp.matmul(of_points, basis, precision="highest")
     return Curvature(jnp.sum(taken), gradient, 0.5 * (hessian + hessian.T))
+
+
+def _policy_solvers(mdp: MDP, policy: Array) -> tuple[Any, Any]:
+    r"""Solvers of :math:`(I - \gamma P_\pi) x = b` for b (state, w), and of the transposed system for b (state,)."""
+    if len(policy) <= DENSE_AT_MOST:
+        chain = mdp.transitions.for_solvers().chain(policy.T)
+        matrix = jnp.eye(len(policy), dtype=policy.dtype) - mdp.discount * chain.matrix()
+        return lambda b: jnp.linalg.solve(matrix, b), lambda b: jnp.linalg.solve(matrix.T, b)
+    environment = of_type(read_environment(mdp, policy)[0], policy.dtype)
+    interest = jnp.asarray(read_interest(mdp), policy.dtype)
+
+    def one(b):
+        return evaluate(environment, policy.T, b, interest, TOL, False)
+
+    transposed = jax.linear_transpose(one, policy[:, 0])
+    return lambda b: jax.lax.map(one, b.T).T, lambda b: transposed(b)[0]

@@ -82,6 +82,10 @@ class DenseTransitions:
         """Expected next values (action, state) of values (state,)."""
         return jnp.einsum("san,n->sa", self.probabilities, values, precision="highest").T
 
+    def after(self, action: Any, values: Array) -> Array:
+        """Expected next values (state, column) of values (state, column) under one action."""
+        return jnp.matmul(self.probabilities[:, action], values, precision="highest")
+
     def excess(self) -> Array:
         """By how much rows (action, state) sum to more than one."""
         return _excess(self.probabilities.sum(-1).T, self.probabilities.shape[-1])
@@ -222,6 +226,12 @@ class SparseTransitions:
             return self.probabilities[:, slot] * after
 
         return add_up(part, self.probabilities.shape[1])
+
+    def after(self, action: Any, values: Array) -> Array:
+        """Expected next values (state, column) of values (state, column) under one action."""
+        neighbours = self.neighbours[action] if self.neighbours.ndim == 3 else jnp.asarray(self.neighbours)
+        chances = self.probabilities[action]
+        return add_up(lambda slot: chances[slot][:, None] * values[neighbours[slot]], len(chances))
 
     def excess(self) -> Array:
         """By how much rows (action, state) sum to more than one."""

@@ -25,6 +25,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
@@ -43,18 +44,20 @@ from ethogram.models.mdps.soft_policy import (
 from ethogram.models.mdps.soft_values import SoftSolution, soft_values
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.rewards import kernel as reward_kernel
+from ethogram.models.rewards.inducing_points import representative_points
 from ethogram.models.rewards.kernel import RewardMap
 from ethogram.models.rewards.priors import SquaredHalfCauchy, read_inducing, read_prior
 
 __all__ = ["GPIRL", "SimulatedRewards"]
 
 FAMILIES = ("direct", "inducing")
-DIRECT_AT_MOST = 500
-"""Number of points up to which the direct family is the default."""
+CONDITIONALS = ("full", "independent")
+DIRECT_AT_MOST, FULL_AT_MOST = 500, 2000
+"""Numbers of points up to which the direct family, and the full conditional covariance, are the defaults."""
 
 FEW_FEATURES = 3
 TABLES, LARGEST = 6, 2**32
-"""Matrices (point, point) that a fit holds at once, and bytes that these may take."""
+"""Matrices (point, point), or (point, inducing), that a fit holds at once, and bytes that these may take."""
 
 
 class SimulatedRewards(NamedTuple):
@@ -87,7 +90,11 @@ class GPIRL(Exportable):
         `mdp`. A point is a state, or a pair state * A + action.
     family : ``"direct"``, inference for the rewards of all points; or ``"inducing"``, for those of inducing points, on
         which all others are conditioned. Default: direct up to 500 points.
-    inducing : (inducing,) integers, the inducing points; `select_inducing_points` chooses some.
+    inducing : (inducing,) integers, the inducing points; `select_inducing_points` chooses some where the demonstrations
+        go. Default: up to 200 that represent the features of all points, by `representative_points`.
+    conditional : covariance of the rewards given those of the inducing points: ``"full"``, or ``"independent"``, its
+        diagonal, which is another prior of the reward (the fully independent training conditional of Snelson and
+        Ghahramani 2006) and takes memory linear in the number of points. Default: full up to 2000 points.
     noise : variance of every feature, > 0: states with equal features have slightly different rewards.
     scale_prior : prior of the variance of a reward: a numpyro distribution, or a fixed number.
     relevance_prior : prior of the relevances (inverse squared lengthscales), likewise, or fixed numbers (feature,).
@@ -101,7 +108,7 @@ class GPIRL(Exportable):
     ------
     TypeError, ValueError
         An argument has the wrong type, shape or sign, or is NaN; inducing points are out of range or repeated; the
-        discount is 1; a prior is not on the positive reals; or covariances of all points would take more than 4 GiB.
+        discount is 1; a prior is not on the positive reals; or covariances would take more than 4 GiB.
 
     Warns
     -----
@@ -121,6 +128,7 @@ class GPIRL(Exportable):
     features: Any = None
     family: str | None = static_field(default=None)
     inducing: Any = None
+    conditional: str | None = static_field(default=None)
     noise: Any = 0.005
     scale_prior: Any = dist.LogNormal(math.log(5.0), 1.0)
     relevance_prior: Any = None
@@ -145,14 +153,18 @@ class GPIRL(Exportable):
         family = self.family or ("direct" if self.num_points <= DIRECT_AT_MOST else "inducing")
         require_one_of("family", family, FAMILIES)
         object.__setattr__(self, "family", family)
-        size = TABLES * self.num_points**2 * 8
-        if size > LARGEST:
+        conditional = self.conditional or ("full" if self.num_points <= FULL_AT_MOST else "independent")
+        require_one_of("conditional", conditional, CONDITIONALS)
+        if family == "direct" and self.conditional is not None:
             raise ValueError(
-                f"features has {self.num_points} points: their covariances, Cholesky factors and Hessians take {size} "
-                f"bytes, more than {LARGEST}. Aggregate states, or fit a linear reward by fit_max_entropy, which takes "
-                "sparse MDPs of any size"
+                f'conditional is {conditional!r}, but family is "direct": leave it out, or pass family="inducing"'
             )
-        object.__setattr__(self, "inducing", read_inducing(self.inducing, family, self.num_points))
+        object.__setattr__(self, "conditional", None if family == "direct" else conditional)
+        inducing = self.inducing
+        if inducing is None and family == "inducing" and is_concrete(features):
+            inducing = representative_points(np.asarray(self.points))
+        object.__setattr__(self, "inducing", read_inducing(inducing, family, self.num_points))
+        self._require_room()
         if self.relevance_prior is None:
             few = self.num_features <= FEW_FEATURES
             prior = dist.LogNormal(0.0, 1.0) if few else SquaredHalfCauchy()
@@ -174,6 +186,21 @@ class GPIRL(Exportable):
                     "are not identified, and their posterior is the prior",
                     stacklevel=3,
                 )
+
+    def _require_room(self) -> None:
+        """Raise ValueError where the covariances of the rewards take too much memory."""
+        independent = self.conditional == "independent"
+        columns = len(self.inducing) if independent else self.num_points
+        size = TABLES * self.num_points * columns * 8
+        if size > LARGEST:
+            cure = (
+                "fewer inducing points" if independent else 'family="inducing" and conditional="independent"'
+            )
+            raise ValueError(
+                f"features has {self.num_points} points: their covariances, Cholesky factors and Hessians take {size} "
+                f"bytes, more than {LARGEST}. Pass {cure}, aggregate states, or fit a linear reward by fit_max_entropy, "
+                "which takes sparse MDPs of any size"
+            )
 
     @property
     def num_points(self) -> int:
@@ -202,8 +229,9 @@ class GPIRL(Exportable):
         if self.family == "direct":
             matrix = reward_kernel.covariance(points, scale, relevance, noise)
             return RewardMap(reward_kernel.root(matrix, scale), None)
-        low, given = reward_kernel.conditional(points, points[self.inducing], scale, relevance, noise)
-        return RewardMap(given.mean @ low, reward_kernel.root(given.covariance, scale))
+        independent = self.conditional == "independent"
+        at = points[self.inducing]
+        return reward_kernel.conditional_map(points, at, scale, relevance, noise, independent)
 
     def agent(self, reward: Any, rationality: Any = None) -> SoftSolution:
         """Soft-optimal agent for rewards (..., point), times a rationality that broadcasts with them."""
@@ -260,10 +288,14 @@ class GPIRL(Exportable):
         if self.family == "direct":
             low = reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
             return numpyro.sample("reward", dist.MultivariateNormal(0.0, scale_tril=low))
-        low, given = reward_kernel.conditional(points, points[self.inducing], scale, relevance, noise)
+        mapping = self.reward_map(scale, relevance)
+        at = points[self.inducing]
+        low = reward_kernel.root(reward_kernel.covariance(at, scale, relevance, noise), scale)
         u = numpyro.sample("u", dist.MultivariateNormal(0.0, scale_tril=low))
-        spread = reward_kernel.root(given.covariance, scale)
-        return numpyro.sample("reward", dist.MultivariateNormal(u @ given.mean.T, scale_tril=spread))
+        mean = mapping.reward(solve_triangular(low, u[..., None], lower=True)[..., 0])
+        if self.conditional == "independent":
+            return numpyro.sample("reward", dist.Normal(mean, mapping.noise).to_event(1))
+        return numpyro.sample("reward", dist.MultivariateNormal(mean, scale_tril=mapping.noise))
 
     def _observe(self, solution: SoftSolution, data: Any, condition: bool) -> None:
         if not isinstance(data, Trajectories):

@@ -1,7 +1,9 @@
-"""Selection of inducing points, the states or state-action pairs whose rewards are inferred.
+r"""Selection of inducing points, the states or state-action pairs whose rewards are inferred.
 
-Levine, Popovic and Koltun (2011), "Nonlinear inverse reinforcement learning with Gaussian processes", section 4; the
-kinds are named as in their toolkit.
+By demonstrations: Levine, Popovic and Koltun (2011), "Nonlinear inverse reinforcement learning with Gaussian
+processes", section 4; the kinds are named as in their toolkit. By features: greedily the point of largest prior
+variance given those chosen before, which is a pivoted Cholesky factorisation; Burt, Rasmussen and van der Wilk (2020),
+"Convergence of sparse variational inference in Gaussian processes regression", section 4.
 """
 
 from __future__ import annotations
@@ -12,14 +14,21 @@ import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Int
+from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import require_integer, require_key, require_one_of
+from ethogram.models.arguments import read_reals, require_integer, require_key, require_one_of
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_policy import demonstration_counts
 
-__all__ = ["select_inducing_points"]
+__all__ = ["representative_points", "select_inducing_points"]
+
+MOST = 200
+"""Points that represent the features of all others, at most."""
+
+KNOWN = 1e-4
+"""Largest prior variance given the points chosen, relative to that of a reward, with which no more are needed."""
 
 ANY = 2**31 - 1
 """States and actions of an unknown MDP."""
@@ -79,3 +88,43 @@ def select_inducing_points(
     missing = min(max(most - len(visited), 0), len(others))
     drawn = np.asarray(jax.random.permutation(key, others))[:missing]
     return np.sort(np.concatenate([visited, drawn]))
+
+
+def representative_points(features: ArrayLike, num: int = MOST) -> Int[np.ndarray, "inducing"]:
+    """Points (inducing,), sorted, whose rewards determine those of all others best, at most `num`.
+
+    Every next point has the largest prior variance given those before, under a squared exponential whose lengthscales
+    are the standard deviations of the features times the square root of their number; fewer than `num` are enough where
+    that variance vanishes.
+
+    Parameters
+    ----------
+    features : (point, feature).
+    num : integer, at least 1.
+
+    Raises
+    ------
+    ValueError : features are not a finite table, or `num` is not an integer above 0.
+    """
+    (table,) = read_reals(features=features)
+    if table.ndim != 2 or not table.size:
+        raise ValueError(f"features has shape {table.shape}, not (point, feature)")
+    require_integer("num", num, 1)
+    table = np.asarray(table, float)
+    spread = table.std(0)
+    table = (table - table.mean(0)) / np.where(spread > 0, spread, 1.0) / np.sqrt(max(np.sum(spread > 0), 1))
+    squares = np.sum(table**2, 1)
+    left, chosen = np.ones(len(table)), []
+    factor = np.zeros((len(table), min(num, len(table))))
+    while len(chosen) < factor.shape[1]:
+        at = int(np.argmax(left))
+        if left[at] <= KNOWN:
+            break
+        apart = np.maximum(squares + squares[at] - 2 * table @ table[at], 0)
+        so_far = factor[:, : len(chosen)]
+        column = (np.exp(-0.5 * apart) - so_far @ so_far[at]) / np.sqrt(left[at])
+        factor[:, len(chosen)] = column
+        left = np.maximum(left - column**2, 0)
+        left[at] = 0.0
+        chosen.append(at)
+    return np.sort(chosen)

@@ -24,10 +24,13 @@ __all__ = [
     "Conditional",
     "RewardMap",
     "conditional",
+    "conditional_map",
+    "conditional_sd",
     "covariance",
     "cross_covariance",
     "root",
     "white_share",
+    "whitened_cross",
 ]
 
 JITTER = 4.0
@@ -42,15 +45,20 @@ class Conditional(NamedTuple):
 
 
 class RewardMap(NamedTuple):
-    """Rewards given hyper-parameters, ``weights @ w + noise @ e`` with w and e standard normal."""
+    """Rewards given hyper-parameters, ``weights @ w + noise @ e`` with w and e standard normal.
+
+    The noise is a matrix, the standard deviations (point,) where it is independent, or None.
+    """
 
     weights: Float[Array, "point w"]
-    noise: Float[Array, "point point"] | None  # None where the reward is a function of w alone
+    noise: Array | None
 
     def reward(self, white: Array, rest: Array | None = None) -> Array:
         """Rewards (..., point) of w (..., w) and e (..., point)."""
         reward = white @ self.weights.T
-        return reward if self.noise is None or rest is None else reward + rest @ self.noise.T
+        if self.noise is None or rest is None:
+            return reward
+        return reward + (rest * self.noise if self.noise.ndim == 1 else rest @ self.noise.T)
 
 
 def covariance(
@@ -100,12 +108,45 @@ def conditional(
 
     ``mean`` is :math:`K_{ru} K_{uu}^{-1}`; the noise of a state, which no inducing point shares, is in ``covariance``.
     """
-    low = root(covariance(inducing, scale, relevance, noise), scale)
-    cross = cross_covariance(inducing, features, scale, relevance, noise)
-    half = solve_triangular(low, cross, lower=True)
+    low, half = whitened_cross(features, inducing, scale, relevance, noise)
     mean = solve_triangular(low, half, lower=True, trans=1).T
     own = covariance(features, scale, relevance, noise)
     return low, Conditional(mean, own - jnp.matmul(half.T, half, precision="highest"))
+
+
+def conditional_map(
+    features: Float[Array, "state feature"],
+    inducing: Float[Array, "inducing feature"],
+    scale: Any,
+    relevance: Float[Array, "feature"],
+    noise: Any,
+    independent: bool,
+) -> RewardMap:
+    """All rewards given inducing points, as a map of standard normal variables.
+
+    With `independent` the noise is the conditional standard deviation of every reward, and no matrix (state, state) is
+    formed.
+    """
+    half = whitened_cross(features, inducing, scale, relevance, noise)[1]
+    if independent:
+        return RewardMap(half.T, conditional_sd(half, scale))
+    own = covariance(features, scale, relevance, noise)
+    return RewardMap(half.T, root(own - jnp.matmul(half.T, half, precision="highest"), scale))
+
+
+def conditional_sd(half: Float[Array, "inducing state"], prior_variance: Any) -> Float[Array, "state"]:
+    r"""Standard deviations of rewards given inducing points, of :math:`L^{-1} K_{ur}`."""
+    left = prior_variance - jnp.sum(half**2, axis=0)
+    return jnp.sqrt(jnp.maximum(left, jnp.finfo(half.dtype).eps * prior_variance))
+
+
+def whitened_cross(
+    features: Array, inducing: Array, scale: Any, relevance: Array, noise: Any
+) -> tuple[Array, Array]:
+    """Cholesky factor L of the covariance of the inducing points, and L^-1 K (inducing, state)."""
+    low = root(covariance(inducing, scale, relevance, noise), scale)
+    cross = cross_covariance(inducing, features, scale, relevance, noise)
+    return low, solve_triangular(low, cross, lower=True)
 
 
 def white_share(relevance: Float[Array, "*batch feature"], noise: Any) -> Float[Array, "*batch"]:

@@ -77,8 +77,8 @@ def read_inducing(inducing: Any, family: str, num_points: int) -> Any:
         return None
     if inducing is None:
         raise ValueError(
-            f'inducing is None, but family is "inducing" ({num_points} points): choose some by '
-            "select_inducing_points(demonstrations, mdp), with pairs=True for rewards of states and actions"
+            f'inducing is None, family is "inducing" ({num_points} points) and the features are traced: pass numbers of '
+            "points, from representative_points or select_inducing_points"
         )
     points = jnp.asarray(inducing)
     if not jnp.issubdtype(points.dtype, jnp.integer) or points.ndim != 1 or not len(points):
