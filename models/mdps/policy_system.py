@@ -145,7 +145,7 @@ class PolicySystem(NamedTuple):
         return lambda x: self._added(lambda x: jnp.dot(gain, x), x) - self.discount * times(x)
 
     def _added(self, lift: Callable[[Array], Array], x: Array) -> Array:
-        """x with its lift, where there is one: other systems do without that reduction, and gathers fuse with sums."""
+        """The sum of x and its lift, where there is one: a branch, so that the reduction costs nothing elsewhere."""
         return lax.cond(self._near_one(), lambda x: x + lift(x), lambda x: x, x)
 
 

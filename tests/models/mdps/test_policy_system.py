@@ -18,7 +18,7 @@ COUNT = SIDE * SIDE
 
 
 def grid():
-    """Next states (state, action, slot) of five moves, and their probabilities: another move than chosen in three of ten."""
+    """Next states (state, action, slot) of five moves, and their probabilities: three of ten go elsewhere."""
     y, x = np.divmod(np.arange(COUNT), SIDE)
     moves = [(0, 0), (0, 1), (1, 0), (0, -1), (-1, 0)]
     after = [np.clip(y + b, 0, SIDE - 1) * SIDE + np.clip(x + a, 0, SIDE - 1) for a, b in moves]
