@@ -30,7 +30,14 @@ from ethogram.models.mdps.policy_system import WRITTEN_OUT, PolicySystem, add_up
 __all__ = ["Controls", "Environment", "Solved", "action_values", "greedy_max", "iterate", "soft_max"]
 
 LOOSEST = 0.05
-"""Linear systems are solved to this residual, and to its product with the square of a residual below one."""
+"""Linear systems are solved to this relative residual, and to its product with a residual below one: the next residual
+is of the order of the square of this one anyway."""
+
+ENOUGH = 0.1
+"""And never to less than this share of the residual that ends the iteration."""
+
+FEW_STEPS = 5
+"""Newton steps without sweeps; after that their number doubles with each step."""
 
 
 class Environment(NamedTuple):
@@ -141,25 +148,23 @@ def _iterate(
         if method == "direct":
             change = system.factored(now.change)
             return change, jnp.all(jnp.isfinite(change[1]))
-        far = now.residual / unit
-        least = 0.1 * jnp.maximum(now.target, now.rounding) / now.residual
-        return system.roughly(now.change, LOOSEST * jnp.minimum(1 / far, jnp.maximum(far, least)))
-
-    def sweep(now):
-        return lift * now.middle, now.change
+        enough = ENOUGH * jnp.maximum(now.target, now.rounding)
+        return system.roughly(now.change, LOOSEST * jnp.minimum(1, now.residual / unit), enough)
 
     def step(state):
         """A Newton step, and sweeps after it where it failed or ended far off; or a sweep."""
         level, relative, before, _, steps = state
         if method == "value_iteration":
-            change, most, enough = sweep(before), 0, 0
+            change, most, enough, shift = (lift * before.middle, before.change), 0, 0, 1
         else:
             change, solved = newton(before)
             change = jax.tree.map(lambda x: jnp.where(solved, x, 0), change)
             # A sweep propagates values one state further, and Newton's own steps hardly more: where there are many,
             # agents wander from one good place to the next, and sweeps save most of the steps.
-            most = jnp.where(solved, jnp.minimum(2.0 ** (steps - 2), 1 / interest), 4 / interest)
+            most = jnp.where(solved, jnp.minimum(2.0 ** (steps - FEW_STEPS), 1 / interest), 4 / interest)
             enough = jnp.where(solved, temperature, 0.1 * before.residual)
+            # Residuals that a rough solution leaves have no common middle to shift by.
+            shift = jnp.where(solved, 0, 1)
 
         def more(state):
             _, _, now, _, count = state
@@ -169,7 +174,7 @@ def _iterate(
             level, relative, _, (up, rest), count = state
             level, relative, size = _centred(level + up, relative + rest)
             now = backup(level, relative, size)
-            return level, relative, now, sweep(now), count + 1
+            return level, relative, now, (shift * lift * now.middle, now.change), count + 1
 
         level, relative, now, _, _ = lax.while_loop(more, move, (level, relative, before, change, 0))
         return level, relative, now, before.residual, steps + 1

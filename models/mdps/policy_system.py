@@ -4,11 +4,11 @@ With a discount near one such a system is nearly singular along one direction th
 a constant is multiplied by :math:`1 - \gamma`. Solutions have the form :math:`x = e + k\,\bar e\, 1` with
 :math:`k = \gamma / (1 - \gamma)` and the mean :math:`\bar e`, where e solves the system of the matrix
 
-.. math:: G = I - \gamma P_\pi + g\, 1^\top\!/S, \qquad g = \gamma\, (1 - k\, (P_\pi 1 - 1))
+.. math:: G = I - \gamma P_\pi + g\, 1^\top\!/S, \qquad g = k\, (I - \gamma P_\pi)\, 1
 
 whose condition number depends on the mixing of the chain, not on the discount (cf. Puterman 1994, section 6.6, on
 relative values; BiCGSTAB is van der Vorst's, 1992). Transposed, :math:`(I - \gamma P_\pi)^\top y
-= b` is :math:`G^\top y = b + k\, \bar b\, 1`.
+= b` is :math:`G^\top y = b + k\, \bar b\, 1`. Lower discounts need none of this, and take k = 0.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ KRYLOV_STEPS = 400
 """Iterations of BiCGSTAB before it restarts."""
 
 ROUNDS = 40
+
+LIFTED_BELOW = 0.005
+"""Lift of systems where one minus the discount is below this: it saves iterations there, and costs a reduction each."""
 
 
 class DenseChain(NamedTuple):
@@ -99,10 +102,10 @@ class PolicySystem(NamedTuple):
         """A constant and a remainder (state,), whose sum is the solution."""
         return self._lifted(jnp.linalg.solve(self._matrix(), b))
 
-    def roughly(self, b: Array, tol: Any) -> tuple[tuple[Array, Array], Array]:
-        """As :meth:`factored`, by BiCGSTAB to the relative residual `tol`; and whether the residual was halved."""
+    def roughly(self, b: Array, tol: Any, atol: Any) -> tuple[tuple[Array, Array], Array]:
+        """As :meth:`factored`, by BiCGSTAB to the relative residual `tol` or to `atol`; and whether it was halved."""
         times = self._forward()
-        rest = bicgstab(times, b, tol=tol, maxiter=KRYLOV_STEPS)[0]
+        rest = bicgstab(times, b, tol=tol, atol=atol, maxiter=KRYLOV_STEPS)[0]
         # Not so for NaN, the sign of a breakdown.
         return self._lifted(rest), _norm(b - times(rest)) <= 0.5 * _norm(b)
 
@@ -113,14 +116,20 @@ class PolicySystem(NamedTuple):
 
     def solve_transposed(self, b: Array, tol: Any, direct: bool) -> Array:
         """Solution (state,) of the transposed system."""
-        b = b + self.discount / self.interest * jnp.mean(b)
+        b = b + self._lift() * jnp.mean(b)
         return jnp.linalg.solve(self._matrix().T, b) if direct else _iterate_backward(self, b, tol)
 
     def _lifted(self, rest: Array) -> tuple[Array, Array]:
-        return self.discount / self.interest * jnp.mean(rest), rest
+        return self._lift() * jnp.mean(rest), rest
+
+    def _near_one(self) -> Array:
+        return self.interest < LIFTED_BELOW
+
+    def _lift(self) -> Array:
+        return jnp.where(self._near_one(), self.discount / self.interest, 0)
 
     def _gain(self) -> Array:
-        return self.discount * (1 - self.discount / self.interest * self.excess)
+        return self._lift() * (self.interest - self.discount * self.excess)
 
     def _matrix(self) -> Array:
         table = self.chain.matrix()
@@ -128,21 +137,16 @@ class PolicySystem(NamedTuple):
         return identity - self.discount * table + self._gain()[:, None] / len(table)
 
     def _forward(self) -> Callable[[Array], Array]:
-        times, gain = self.chain.forward(), self._gain() - self.discount * (1 + self.excess)
-
-        def product(x):
-            mean = jnp.mean(x)
-            return x - self.discount * times(x - mean) + gain * mean
-
-        return product
+        times, gain = self.chain.forward(), self._gain()
+        return lambda x: self._added(lambda x: gain * jnp.mean(x), x) - self.discount * times(x)
 
     def _backward(self) -> Callable[[Array], Array]:
         times, gain = self.chain.backward(), self._gain() / len(self.excess)
+        return lambda x: self._added(lambda x: jnp.dot(gain, x), x) - self.discount * times(x)
 
-        def product(x):
-            return x + jnp.dot(gain, x) - self.discount * times(x)
-
-        return product
+    def _added(self, lift: Callable[[Array], Array], x: Array) -> Array:
+        """The sum of x and its lift, where there is one: a branch, so that the reduction costs nothing elsewhere."""
+        return lax.cond(self._near_one(), lambda x: x + lift(x), lambda x: x, x)
 
 
 # One after the other where mapped: a batch of loops runs until its slowest is through, and gathers worse.
