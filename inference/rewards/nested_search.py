@@ -10,8 +10,7 @@ best q is its partial derivative in :math:`\eta`, so that a quasi-Newton search 
 in the directions of its curvature. Relevances that hardly bend the kernel are held fixed, and enter the ELBO by their
 prior density.
 
-Every search is by natural-gradient steps whose sizes decay, so that precision and mean average over all draws so far;
-it stops on the difference of ELBOs on the same draws, and returns the best iterate.
+Every place has a search of its own, see `natural_steps`, from the best Gaussian of the nearest place before it.
 
 Rue, Martino and Chopin (2009), "Approximate Bayesian inference for latent Gaussian models by using integrated nested
 Laplace approximations", section 3, with Gaussian variational approximations in place of Laplace's.
@@ -34,13 +33,12 @@ from ethogram.inference.rewards.gaussian import (
     RewardGaussian,
     free_hypers,
     hyper_values,
-    natural_step,
 )
 from ethogram.inference.rewards.integration_nodes import MOST_HYPERS, integration_nodes, log_integral
-from ethogram.inference.rewards.natural_gradient import RewardSearch, hyper_gradient
+from ethogram.inference.rewards.natural_gradient import RewardSearch
+from ethogram.inference.rewards.natural_steps import begin_climb, climb, hyper_gradient, standard_error
 from ethogram.inference.rewards.posterior_mode import NOWHERE
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
-from ethogram.inference.rewards.stopping_rule import standard_error
 from ethogram.models.families.conjugate_block import naming
 from ethogram.models.rewards.gp_irl import FEW_FEATURES, GPIRL
 from ethogram.models.rewards.kernel import white_share
@@ -50,10 +48,10 @@ __all__ = ["NestedState", "Place", "check_places", "nested_fit"]
 MATTERS = 0.02
 """Half the expected weighted squared distance of two points in a feature, from which its relevance matters."""
 
-FEWEST_STEPS, SETTLED = 4, 2
-"""Steps at a place, and steps in turn whose gain is within the tolerance, before its search may stop."""
+SHARED = 4.0
+"""Tolerance at a place, in units of `tol`: places share their draws, so that most of what a search leaves is common to
+all, and cancels in their weights and in the search for the mode."""
 
-HALVINGS = 6
 MOST_PLACES = 40
 """Places that the search for the mode may visit."""
 
@@ -143,34 +141,14 @@ class _Nested(NamedTuple):
         return self.visited[where.tobytes()]
 
     def climb(self, near: RewardGaussian, where: np.ndarray) -> Place:
-        q = self._moved(near, where)
-        latest = np.asarray(self.search.bounds(q, self.monitored))
-        best, best_at, key = q, latest, self.key
-        size_factor, calm, step = 1.0, 0, 0
-        while step < self.num_steps and calm < SETTLED:
-            key, key_step = jax.random.split(key)
-            normals = self.search.normals(key_step, self.search.num_draws)
-            for _ in range(HALVINGS):
-                size = size_factor / (1 + step)
-                after = natural_step(self.search.model, q, self.search.counts, normals, size, True)
-                at_draws = np.asarray(self.search.bounds(after, self.monitored))
-                gain, error = float(np.mean(at_draws - latest)), standard_error(at_draws - latest)
-                if gain >= -max(self.tol, 2 * error):
-                    break
-                size_factor *= 0.5
-            else:  # no step of any size keeps the ELBO
-                break
-            q, latest, step = after, at_draws, step + 1
-            if latest.mean() > best_at.mean():
-                best, best_at = q, latest
-            small = step >= FEWEST_STEPS and abs(gain) + error <= 0.5 * self.tol * size_factor
-            calm = calm + 1 if small else 0
-            size_factor = min(1.0, 2 * size_factor)
+        start = begin_climb(self.search, self._moved(near, where), self.monitored, self.key)
+        tol = SHARED * self.tol if len(where) else self.tol
+        found = climb(self.search, start, self.monitored, self.num_steps, tol)
         model, counts = self.search.model, self.search.counts
         gradient = np.zeros(0)
         if len(where):
-            gradient = np.asarray(hyper_gradient(model, best, counts, self.monitored, False)[0])
-        return Place(best, float(best_at.mean()), gradient, calm >= SETTLED, step)
+            gradient = np.asarray(hyper_gradient(model, found.best, counts, self.monitored, False)[0])
+        return Place(found.best, float(np.nanmax(found.trace)), gradient, not found.reason, found.step)
 
     def _moved(self, near: RewardGaussian, where: np.ndarray) -> RewardGaussian:
         """A Gaussian at other hyper-parameters, with the same mean rewards where only the scale is another."""
@@ -200,7 +178,7 @@ def nested_fit(
     key_start, key_search : typed keys, of the start and of all draws.
     start : initial hyper-parameters, or None.
     num_steps : natural-gradient steps at each place, at most.
-    tol : in nats; the search at a place stops where two steps in turn gain less than half of it.
+    tol : in nats; the search at a place stops within `SHARED` times it.
     saved, save : places visited before, or None, and a function that is called after each.
     """
     from tqdm import tqdm
