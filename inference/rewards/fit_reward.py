@@ -179,6 +179,7 @@ def unconverged_message(
         "standard error of": f"num_evaluations={4 * num_evaluations} and {longer}",
         "fall": f"num_draws={4 * num_draws} and {longer}",
         "finite": "smaller features, or start=",
+        "nodes reach": 'priors of the hyper-parameters that are narrower, or hyper="fixed"',
         "hyper-parameters": 'start=, or hyper="fixed"',
     }
     cure = next((cure for word, cure in cures.items() if word in fit.reason), longer)

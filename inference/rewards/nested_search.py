@@ -34,7 +34,12 @@ from ethogram.inference.rewards.gaussian import (
     free_hypers,
     hyper_values,
 )
-from ethogram.inference.rewards.integration_nodes import MOST_HYPERS, integration_nodes, log_integral
+from ethogram.inference.rewards.integration_nodes import (
+    MOST_HYPERS,
+    integration_nodes,
+    log_integral,
+    open_direction,
+)
 from ethogram.inference.rewards.natural_gradient import RewardSearch
 from ethogram.inference.rewards.natural_steps import begin_climb, climb, hyper_gradient, standard_error
 from ethogram.inference.rewards.posterior_mode import NOWHERE
@@ -42,11 +47,9 @@ from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosteri
 from ethogram.models.families.conjugate_block import naming
 from ethogram.models.rewards.gp_irl import FEW_FEATURES, GPIRL
 from ethogram.models.rewards.kernel import white_share
+from ethogram.models.rewards.priors import MATTERS
 
 __all__ = ["NestedState", "Place", "check_places", "nested_fit"]
-
-MATTERS = 0.02
-"""Half the expected weighted squared distance of two points in a feature, from which its relevance matters."""
 
 SHARED = 4.0
 """Tolerance at a place, in units of `tol`: places share their draws, so that most of what a search leaves is common to
@@ -66,6 +69,9 @@ DIFFERENCE = 0.3
 
 TINY = 1e-300
 """Lower limit of the weight of a node, which has a logarithm."""
+
+WRITE_FREELY = 64 * 2**20
+"""Bytes of places up to which a checkpoint is written after every place; larger ones wait in proportion."""
 
 FRESH = 4
 """Chunks of `num_evaluations` fresh draws for the ELBO and the weights of the nodes."""
@@ -192,7 +198,9 @@ def nested_fit(
     def report(place: Place) -> None:
         bar.update()
         bar.set_postfix_str(f"ELBO {place.value:.2f}", refresh=False)
-        save(NestedState(list(visited.values())))
+        size = sum(np.asarray(x).nbytes for x in place.q)
+        if len(visited) % (1 + len(visited) * size // WRITE_FREELY) == 0:
+            save(NestedState(list(visited.values())))
 
     visited = {np.asarray(place.q.log_hyper).tobytes(): place for place in (saved.places if saved else ())}
     nested = _Nested(search, first, key_steps, monitored, num_steps, tol, visited, report)
@@ -202,7 +210,8 @@ def nested_fit(
         mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper), active)
         nodes, places = None, [nested.at(mode)]
         if len(active):
-            nodes = integration_nodes(_curvature(nested, mode, active))
+            curvature = _curvature(nested, mode, active)
+            nodes = integration_nodes(curvature)
             moved = np.repeat(mode[None], len(nodes.weights), axis=0)
             moved[:, active] = nodes.places(mode[active])
             places = [nested.at(one) for one in moved]
@@ -217,6 +226,8 @@ def nested_fit(
     error = standard_error(shares @ np.nan_to_num(np.stack(fresh), posinf=0.0, neginf=0.0))
     reason = "" if all(one.settled for one in places) else "the ELBO at a node still increases"
     reason = reason or ("" if arrived else "the search for the mode of the hyper-parameters did not end")
+    if not reason and nodes is not None:
+        reason = open_direction(curvature)
     white = [
         white_share(hyper_values(search.model, one.q.log_hyper)["relevance"], search.model.noise)
         for one in places
