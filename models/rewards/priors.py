@@ -8,10 +8,10 @@ Half of its mass is below one, most of that near zero, and its tail is heavy, fo
 Carvalho, Polson and Scott (2010), "The horseshoe estimator for sparse signals", section 2, for variances.
 
 Its scale says how many features are relevant. A feature of variance v with relevance :math:`\lambda` bends the kernel
-where :math:`\lambda v`, half the expected weighted squared distance of two points, exceeds b = 0.02; a smooth measure is
-the share :math:`\lambda v / (b + \lambda v)`, whose expectation is :math:`a / (1 + a)` with
-:math:`a = \tau \sqrt{v / b}`. The default scale makes the sum of these over all D features equal to p_0, which for equal
-variances is
+where :math:`\lambda v`, half the expected weighted squared distance of two points, exceeds b = 0.02; a smooth measure
+is the share :math:`\lambda v / (b + \lambda v)`, whose expectation is :math:`a / (1 + a)` with
+:math:`a = \tau \sqrt{v / b}`. The default scale makes the sum of these over all D features equal to p_0, which for
+equal variances is
 
 .. math:: \tau = \frac{p_0}{D - p_0} \sqrt{b / v}
 
