@@ -35,10 +35,13 @@ SHORTEST, SHORTEST_MOVING = 2, 6
 """Fewest steps whose gain is judged, with hyper-parameters held and with moving ones."""
 
 FULL = 3
-"""Steps before sizes wait for an ELBO that rises; the step of hyper-parameters shrinks after them."""
+"""Steps before n may fall back; the step of hyper-parameters shrinks after them."""
 
 RULE = optax.adam(0.1)
 """Optimiser of the hyper-parameters' logarithms."""
+
+BACK = 2
+"""What n loses in a step where hyper-parameters move and the ELBO rises: small steps must not pass for a maximum."""
 
 
 class Climb(NamedTuple):
@@ -143,8 +146,8 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
         factor=min(1.0, 2 * factor),
     )
     gain, error = _gain(state.at_draws[0], at_draws)
-    if not moving or state.decay < FULL or not gain > max(tol, 2 * error):
-        state = state._replace(decay=state.decay + 1)
+    rises = moving and state.decay > FULL and gain > max(tol, 2 * error)
+    state = state._replace(decay=max(FULL, state.decay - BACK) if rises else state.decay + 1)
     return state._replace(reason=_open_question(state, shortest, tol))
 
 
