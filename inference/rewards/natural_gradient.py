@@ -66,6 +66,8 @@ def check_saved(path: str, search: RewardSearch, state: SearchState) -> SearchSt
     """The state that a checkpoint holds; a ValueError, which names the file, where its numbers are damaged."""
     try:
         inside = state.climb
+        if not isinstance(inside, Climb):
+            raise TypeError(f"state.climb is {type(inside).__name__}, expected a state of steps")
         require_integer("step", inside.step, 0)
         require_integer("decay", inside.decay, 0)
         for name, one in (("laplace", state.laplace), ("climb.q", inside.q), ("climb.best", inside.best)):
@@ -89,7 +91,7 @@ def check_saved(path: str, search: RewardSearch, state: SearchState) -> SearchSt
                     raise ValueError(f"state.{name} has NaN, expected numbers")
         require_key(inside.key, "state.climb.key")
         require_key(state.key_fixed, "state.key_fixed")
-    except (AttributeError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
     return state
 
@@ -183,7 +185,7 @@ class RewardSearch(NamedTuple):
                 q = state.climb.best
             elbos = (float(ours.mean()), standard_error(ours), float(first.mean()))
         if method == "natural_gradient":
-            reason = state.climb.reason
+            reason = "" if state.climb is None else state.climb.reason
         single = len(self.counts) == 1
         mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
         hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
