@@ -5,7 +5,8 @@ mean average over the draws so far. A step that lowers the ELBO on the fixed dra
 again at half the size. Where hyper-parameters move too, n waits while the ELBO rises.
 
 What the average of n steps still lacks is what it has gained since half of them: the noise of a mean of n falls as 1/n.
-The gain of a single step is n times smaller, and no measure of what is left.
+The gain of a single step is n times smaller, and no measure of what is left. A gain may be small by chance, so that the
+divergence of a step, times n, must be within the tolerance too.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
             trace=[*state.trace, state.trace[-1]], decay=state.decay + 1, factor=factor, reason=reason
         )
     now = float(at_draws.mean())
-    higher = not now <= np.nanmax([-np.inf, *state.trace])
+    higher = not now <= np.nanmax([-np.inf, *state.trace]) - 2 * error  # later ones average over more draws
     shortest = _shortest(search, q)
     kept = max(shortest, (state.decay + 2) // 2)
     state = state._replace(
@@ -148,7 +149,20 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
     gain, error = _gain(state.at_draws[0], at_draws)
     rises = moving and state.decay > FULL and gain > max(tol, 2 * error)
     state = state._replace(decay=max(FULL, state.decay - BACK) if rises else state.decay + 1)
-    return state._replace(reason=_open_question(state, shortest, tol))
+    reason = _open_question(state, shortest, tol)
+    left = _divergence(q, after) / size
+    if not reason and not left <= tol:
+        reason = f"the steps still move, by their size with {left:.2g} nats to go"
+    return state._replace(reason=reason)
+
+
+@jax.jit
+def _divergence(q: RewardGaussian, after: RewardGaussian) -> Array:
+    """KL(after || q) of w, in nats; over the share of a step it is the noise that an average of steps has left."""
+    root = jnp.linalg.solve(q.root, after.root)
+    gap = jnp.linalg.solve(q.root, (after.mean - q.mean)[..., None])
+    logs = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1)))
+    return 0.5 * (jnp.sum(root**2) + jnp.sum(gap**2) - q.mean.size) - jnp.sum(logs)
 
 
 def _gain(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
