@@ -34,6 +34,7 @@ HOMES = {
     "ethogram.inference.rewards.reward_posterior": ("RewardFit", "RewardPosterior"),
     "ethogram.inference.rewards.max_entropy": ("MaxEntropyFit",),
     "ethogram.inference.rewards.natural_gradient": ("SearchState",),
+    "ethogram.inference.rewards.natural_steps": ("Climb",),
     "ethogram.inference.rewards.nested_search": ("NestedState", "Place"),
     "ethogram.models.intents.agent_markov": ("AgentMarkov",),
     "ethogram.models.intents.constraints": ("IntentConstraints", "Rule"),

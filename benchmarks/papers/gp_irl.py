@@ -6,11 +6,16 @@ differences are of the posterior mean reward as a function of features, in train
 over the other objectworlds). That leaves out the noise of single cells, as Levine's estimate does; `own_standard` and
 `own_soft` include it.
 
-"levine" is his estimate by our search. "natural gradient" learns the hyper-parameters, which shrinks the scale and
-the mean reward, so that its soft policy is too random; `own_policy` is the soft difference of the mean policy, and
-`scale` the posterior mean. "natural gradient, Levine's relevance" keeps the initial hyper-parameters,
-and "toolkit relevance" has the toolkit's: `elbo` there includes the toolkit's prior terms, minus the sum of
-ln(1 + relevance) and half the square of ln(scale / 5).
+Proper scores lead: `divergence`, of the policy of the mean reward as a function of features from the true
+soft-optimal one, in nats a decision and averaged over states, in training and as the mean over the transfer worlds;
+`divergence_of_mean_policy`; and `held_out`, the log predictive density of the actions of 100 fresh demonstrations
+under the mean policy, or a point's. The soft value difference rewards overconfidence.
+
+"levine" is his estimate by our search. "nested" is the default. "natural gradient" (`hyper="variational"`) learns the
+hyper-parameters, which shrinks the scale and the mean reward, so that its soft policy is too random; `own_policy` is
+the soft difference of the mean policy, and `scale` the posterior mean. "natural gradient, Levine's relevance" keeps
+the initial hyper-parameters, and "toolkit relevance" has the toolkit's: `elbo` there includes the toolkit's prior
+terms, minus the sum of ln(1 + relevance) and half the square of ln(scale / 5).
 
 Fresh objectworlds are compared with our run of Levine's estimate. `--quick` takes one of 6 x 6 cells.
 """
@@ -35,6 +40,7 @@ from ethogram.inference.rewards.fit_reward import fit_reward
 from ethogram.inference.rewards.max_entropy import fit_max_entropy
 from ethogram.inference.rewards.predictions import predict_reward
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.soft_values import soft_values
 from ethogram.models.mdps.value_difference import expected_value_difference
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.inducing_points import select_inducing_points
@@ -137,6 +143,8 @@ def rows_of_case(case: Case, count: int, seed: int) -> list[dict[str, Any]]:
     rows.append({**common, "method": "levine", **by_levine(case, data, seed)})
     ours, draws = by_natural_gradient(case, data, seed)
     rows.append({**common, "method": "natural gradient", **ours})
+    nested, _ = by_natural_gradient(case, data, seed, hyper="nested")
+    rows.append({**common, "method": "nested", **nested})
     fixed, _ = by_natural_gradient(case, data, seed, hyper="fixed")
     rows.append({**common, "method": "natural gradient, Levine's relevance", **fixed})
     if case.hypers is not None and count == 64:
@@ -145,9 +153,34 @@ def rows_of_case(case: Case, count: int, seed: int) -> list[dict[str, Any]]:
     return rows + checks(case, count, rows, draws)
 
 
+def policy_of(world: objectworld.ObjectWorld, reward: Any) -> np.ndarray:
+    """Soft-optimal policy of a reward."""
+    return np.asarray(soft_values(world.mdp, jnp.asarray(reward)).policy)
+
+
+def divergence(world: objectworld.ObjectWorld, policy: np.ndarray) -> float:
+    """Mean over states of KL(true policy || policy), in nats a decision."""
+    truth = policy_of(world, world.reward)
+    return float(np.mean(np.sum(truth * (np.log(truth) - np.log(policy)), axis=1)))
+
+
+def held_out(case: Case, policy: np.ndarray) -> float:
+    """Log predictive density of the actions of fresh demonstrations, in nats a decision."""
+    new = objectworld.simulate(jax.random.key(2000 + case.seed), case.world, 100)
+    return float(np.mean(np.log(policy[np.asarray(new.states), np.asarray(new.actions)])))
+
+
+def proper_scores(case: Case, reward: Any, away: list[Any]) -> dict[str, float]:
+    """Divergences of the policies of a reward, at home and in transfer, and held-out actions."""
+    policy = policy_of(case.world, reward)
+    there = [divergence(other, policy_of(other, one)) for other, one in zip(case.others, away, strict=True)]
+    told = {"divergence": divergence(case.world, policy), "divergence_transfer": float(np.mean(there))}
+    return told | {"held_out": held_out(case, policy)}
+
+
 def differences(case: Case, reward: Any, away: list[Any]) -> dict[str, float]:
     """The four expected value differences of a reward, and of rewards in the transfer worlds."""
-    told = {}
+    told = proper_scores(case, reward, away)
     for kind in ("standard", "soft"):
         told[f"evd_{kind}"] = float(
             expected_value_difference(case.world.mdp, case.world.reward, jnp.asarray(reward), kind=kind)
@@ -191,10 +224,13 @@ def by_natural_gradient(
     if hypers is not None:
         terms = -np.log1p(hypers["relevance"]).sum() - 0.5 * np.log(hypers["scale"] / 5) ** 2
     lost = functools.partial(expected_value_difference, case.world.mdp, case.world.reward)
+    predictive = np.asarray(draws["policy"]).mean(0)
     told = {
+        "divergence_of_mean_policy": divergence(case.world, predictive),
+        "held_out": held_out(case, predictive),
         "own_standard": float(lost(own)),
         "own_soft": float(lost(own, kind="soft")),
-        "own_policy": float(lost(policy=np.asarray(draws["policy"]).mean(0), kind="soft")),
+        "own_policy": float(lost(policy=predictive, kind="soft")),
         "scale": float(np.asarray(draws["scale"]).mean()),
         "elbo": fit.elbo + terms,
         "elbo_se": fit.elbo_se,
@@ -214,7 +250,7 @@ def checks(case: Case, count: int, rows: list[dict[str, Any]], draws: Any) -> li
     peer = found.get("toolkit, GPIRL", levine)
     common = {"world": case.name, "seed": case.seed, "trajectories": count}
     told: list[tuple[str, float, str, float]] = []
-    for method in ("natural gradient", "natural gradient, Levine's relevance"):
+    for method in ("nested", "natural gradient", "natural gradient, Levine's relevance"):
         ours = found[method]
         told.append(
             (f"{method}: standard EVD beside MaxEnt's", ours["evd_standard"], "<=", linear["evd_standard"])

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 import warnings
 from collections.abc import Callable
@@ -32,7 +31,6 @@ from ethogram.inference.rewards.gaussian import HYPERS
 from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, check_saved, levine_fit
 from ethogram.inference.rewards.nested_search import NestedState, check_places, nested_fit
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, as_double
-from ethogram.inference.rewards.stopping_rule import MOST_CHUNKS, PRECISE
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.rewards.gp_irl import GPIRL
 
@@ -86,13 +84,11 @@ def fit_reward(
     num_evaluations : draws for monitoring the ELBO, an even number.
     num_restarts : starts of the search for the mode drawn from the prior, besides zero: the likelihood is not concave,
         and the mode of highest posterior density is used.
-    tol : in nats: the search stops when the expected remaining gain of the ELBO, that of ten steps of full size at the
-        present rate, is at most `tol`, or a quarter of the standard error of the ELBO where that is more. A gain of d
-        leaves posterior means within sqrt(2 d) standard deviations of the optimum. The ELBO must not fall or jump,
-        and its standard error must be at most 1 nat, for which up to 16 times `num_evaluations` draws are used. Where
-        five steps no longer increase the ELBO, step sizes shrink, and at most 50 of the present size are counted. With
-        ``hyper="nested"`` step sizes decay, and the search at a place stops where each of two steps gains at most half
-        of `tol`, by the paired difference of ELBOs on the same draws and its standard error.
+    tol : in nats: the search stops where the latest half of its steps changed the ELBO by at most `tol`, by the paired
+        difference on the same draws and with its standard error. Steps are averages of all draws so far, and n of them
+        leave about what those from n / 2 on have gained; a gain of d leaves posterior means within sqrt(2 d) standard
+        deviations of the optimum. With ``hyper="nested"`` it is four times `tol` at each place, since places share
+        their draws.
     checkpoint : a file that is written after every natural-gradient step, with ``hyper="nested"`` after every place; if
         it exists, the same call resumes from it, and ends where an uninterrupted one would. `num_steps` and `tol` may
         differ, but for ``"nested"``.
@@ -180,10 +176,10 @@ def unconverged_message(
     latest = ", ".join(f"{bound:.2f}" for bound in fit.trace[-3:])
     longer = f"num_steps={max(2 * num_steps, ENOUGH_STEPS)}"
     cures = {
-        "standard error": f"num_evaluations={_more_evaluations(fit.search_se, num_evaluations)}",
-        "jumps": f"num_draws={4 * num_draws} and {longer}",
-        "fallen": f"num_draws={4 * num_draws} and {longer}",
+        "standard error of": f"num_evaluations={4 * num_evaluations} and {longer}",
+        "fall": f"num_draws={4 * num_draws} and {longer}",
         "finite": "smaller features, or start=",
+        "nodes reach": 'priors of the hyper-parameters that are narrower, or hyper="fixed"',
         "hyper-parameters": 'start=, or hyper="fixed"',
     }
     cure = next((cure for word, cure in cures.items() if word in fit.reason), longer)
@@ -191,11 +187,6 @@ def unconverged_message(
         f"the search has not converged after {fit.steps} steps: {fit.reason} (last ELBOs {latest} nats, tolerance "
         f"{tol}, standard error {fit.search_se:.2g}). Pass {cure}"
     )
-
-
-def _more_evaluations(error: float, num_evaluations: int) -> int:
-    """An even number of draws from which the search can bring the standard error down to `PRECISE`."""
-    return 2 * math.ceil(0.6 * (error / PRECISE) ** 2 * num_evaluations / MOST_CHUNKS) + num_evaluations
 
 
 def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any) -> None:

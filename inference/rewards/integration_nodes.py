@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["MOST_HYPERS", "Nodes", "integration_nodes", "log_integral"]
+__all__ = ["MOST_HYPERS", "Nodes", "integration_nodes", "log_integral", "open_direction"]
 
 MOST_HYPERS = 4
 """Hyper-parameters that are integrated over, at most."""
@@ -65,6 +65,15 @@ def integration_nodes(curvature: Float[np.ndarray, "hyper hyper"]) -> Nodes:
     grid = np.concatenate([np.zeros((1, size)), STRETCH * corners, STRETCH * axes])
     outside = np.full(len(grid) - 1, 1 / ((len(grid) - 1) * STRETCH**2))
     return Nodes(grid, np.concatenate([[1 - 1 / STRETCH**2], outside]), spread)
+
+
+def open_direction(curvature: Float[np.ndarray, "hyper hyper"]) -> str:
+    """Why nodes around a mode of this curvature may miss mass, in words; empty where its limit is not met."""
+    least = float(np.linalg.eigvalsh(0.5 * (curvature + curvature.T))[0])
+    if least >= LEAST_CURVATURE or not np.isfinite(least):
+        return ""
+    width = f"a standard deviation of {1 / np.sqrt(least):.2g}" if least > 0 else "no maximum"
+    return f"the posterior of the hyper-parameters has {width} in a direction, and nodes reach {LINE[-1]:g} times 2.5"
 
 
 def log_integral(

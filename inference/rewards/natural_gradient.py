@@ -7,7 +7,6 @@ Hessians of the log likelihood, averaged over a dozen draws, are close to the op
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import optax
 from jax import Array
 
 from ethogram.inference.checkpoint import CURE
@@ -27,23 +25,11 @@ from ethogram.inference.rewards.gaussian import (
     free_hypers,
     hyper_priors,
     hyper_values,
-    natural_step,
     reward_map_of,
 )
+from ethogram.inference.rewards.natural_steps import Climb, begin_climb, climb, first_moments, standard_error
 from ethogram.inference.rewards.posterior_mode import levine_mode, posterior_mode
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
-from ethogram.inference.rewards.stopping_rule import (
-    FIRST_STEPS,
-    MOST_CHUNKS,
-    NOISE,
-    PRECISE,
-    UNTRIED,
-    WINDOW,
-    chunks_of,
-    open_question,
-    rises,
-    standard_error,
-)
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.families.conjugate_block import naming
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
@@ -52,12 +38,6 @@ from ethogram.models.rewards.kernel import white_share
 
 __all__ = ["RewardSearch", "SearchState", "levine_fit"]
 
-SIZES = (0.5, 0.25)
-"""Sizes of the first natural-gradient steps, and of later ones while the ELBO increases."""
-
-SHRINK, SMALLEST_FACTOR = 0.6, 0.05
-"""Factor of the step size where a window of steps no longer increases the ELBO; lower limit of their product."""
-
 LOST = "the search for the posterior mode did not end at a maximum"
 FLOOR = -8.0
 """Lower limit of the logarithm of an initial hyper-parameter."""
@@ -65,46 +45,51 @@ FLOOR = -8.0
 SPREADS = (0.3, 0.1, 0.03, 0.01)
 """Initial standard deviations of the logarithm of a hyper-parameter; the one of the best ELBO is used."""
 
-RULE = optax.adam(0.1)
-"""Optimiser of the hyper-parameters' logarithms; its steps shrink with the others."""
+MOST_CHUNKS = 16
+"""Most chunks of `num_evaluations` fresh draws for the ELBO that is reported."""
+
+PRECISE = 1.0
+"""Standard error in nats that these are to bring it down to."""
 
 
 class SearchState(NamedTuple):
     """State of a search."""
 
     laplace: RewardGaussian  # Laplace's approximation
-    q: RewardGaussian  # the current one
-    best: RewardGaussian  # the best so far
     objective: float  # log posterior density at the mode
     arrived: bool  # whether the search for the mode converged
-    trace: list[float]  # ELBOs so far on the draws of `key_fixed`
-    moments: list[Any]  # leaves of the optimiser state of `RULE`
-    key_fixed: Any
-    key: Any  # of later steps
-    step: int  # steps done
-    shrunk: int  # step of the latest reduction of the step size
-    factor: float  # of the step size
-    error: float  # standard error of the latest ELBO
-    reason: str  # why the search is not converged, empty where it is
+    key_fixed: Any  # of the draws on which ELBOs are compared
+    climb: Climb | None  # of the natural-gradient steps; None before a point
 
 
 def check_saved(path: str, search: RewardSearch, state: SearchState) -> SearchState:
     """The state that a checkpoint holds; a ValueError, which names the file, where its numbers are damaged."""
     try:
-        require_integer("step", state.step, 0)
-        for name in ("laplace", "q", "best"):
+        inside = state.climb
+        if not isinstance(inside, Climb):
+            raise TypeError(f"state.climb is {type(inside).__name__}, expected a state of steps")
+        require_integer("step", inside.step, 0)
+        require_integer("decay", inside.decay, 0)
+        for name, one in (("laplace", state.laplace), ("climb.q", inside.q), ("climb.best", inside.best)):
             with naming(f"state.{name}"):
-                found = RewardPosterior(search.model, *getattr(state, name))
+                found = RewardPosterior(search.model, *one)
                 if np.shape(found.mean)[:-1] != search.counts.shape[:1]:
                     raise ValueError(f"mean has shape {np.shape(found.mean)}: expected one row per expert")
-        like = [np.shape(x) for x in jax.tree.leaves(RULE.init(_moved(state.q)))]
-        if [np.shape(x) for x in state.moments] != like:
-            raise ValueError(f"state.moments has other shapes than the expected {like}")
-        for name in ("objective", "trace", "moments"):
-            for leaf in jax.tree.leaves(getattr(state, name)):
+        for name, parts, expected in (
+            ("moments", inside.moments, first_moments(inside.q)),
+            ("at_draws", inside.at_draws, [np.zeros(search.num_evaluations)] * len(inside.at_draws)),
+        ):
+            like = [np.shape(x) for x in expected]
+            if not parts or [np.shape(x) for x in parts] != like:
+                raise ValueError(f"state.climb.{name} has other shapes than the expected {like}")
+        numbers = {"objective": state.objective} | {
+            f"climb.{name}": getattr(inside, name) for name in ("trace", "moments", "at_draws", "factor")
+        }
+        for name, value in numbers.items():
+            for leaf in jax.tree.leaves(value):
                 if np.isnan(np.asarray(leaf, float)).any():
                     raise ValueError(f"state.{name} has NaN, expected numbers")
-        require_key(state.key, "state.key")
+        require_key(inside.key, "state.climb.key")
         require_key(state.key_fixed, "state.key_fixed")
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
@@ -151,40 +136,62 @@ class RewardSearch(NamedTuple):
         key_fixed, key_steps = jax.random.split(key)
         key_hyper, key_modes = jax.random.split(key_start)
         q, objective, arrived = self.laplace(key_modes, self.first(key_hyper, start), point)
-        trace: list[float] = []
-        if not point:
-            fixed = self.normals(key_fixed, self.num_evaluations)
-            starts = [q]
-            if self.hyper == "variational" and len(q.log_hyper):
-                starts = [q._replace(log_hyper_sd=jnp.full_like(q.log_hyper, sd)) for sd in SPREADS]
-            highest = [float(jnp.mean(self.bounds(one, fixed))) for one in starts]
-            q, trace = starts[int(np.nanargmax(highest))], [float(np.nanmax(highest))]
-        moments = jax.tree.leaves(RULE.init(_moved(q)))
-        return SearchState(
-            q, q, q, objective, arrived, trace, moments, key_fixed, key_steps, 0, 0, 1.0, np.inf, UNTRIED
-        )
+        if point:
+            return SearchState(q, objective, arrived, key_fixed, None)
+        fixed = self.normals(key_fixed, self.num_evaluations)
+        starts = [q]
+        if self.hyper == "variational" and len(q.log_hyper):
+            starts = [q._replace(log_hyper_sd=jnp.full_like(q.log_hyper, sd)) for sd in SPREADS]
+        tried = [begin_climb(self, one, fixed, key_steps) for one in starts]
+        best = tried[int(np.nanargmax([one.trace[0] for one in tried]))]
+        return SearchState(best.q, objective, arrived, key_fixed, best)
+
+    def climb(
+        self,
+        state: SearchState,
+        num_steps: int,
+        tol: float,
+        progress_bar: bool,
+        save: Callable[[SearchState], None],
+    ) -> SearchState:
+        """State after natural-gradient steps, until the ELBO gains no more; `save` is called after each."""
+        from tqdm import tqdm
+
+        assert state.climb is not None
+        fixed = self.normals(state.key_fixed, self.num_evaluations)
+        with tqdm(
+            total=num_steps, initial=state.climb.step, disable=not progress_bar, desc="natural gradient"
+        ) as bar:
+
+            def report(now: Climb) -> None:
+                save(state._replace(climb=now))
+                bar.update()
+                bar.set_postfix_str(f"ELBO {now.trace[-1]:.2f}", refresh=False)
+
+            return state._replace(climb=climb(self, state.climb, fixed, num_steps, tol, report))
 
     def end(self, key: Array, state: SearchState, method: str) -> RewardFit:
         """Result, with ELBOs on fresh draws."""
-        q, elbos = state.laplace, (float("nan"),) * 3
-        if method != "map":
-            chunks = min(max(4, chunks_of(state.error)), MOST_CHUNKS)
-            ours, first = (self.fresh_bounds(key, one, chunks) for one in (state.best, q))
+        q, elbos, reason = state.laplace, (float("nan"),) * 3, "" if state.arrived else LOST
+        trace, steps, error = np.zeros(0), 0, float("nan")
+        if state.climb is not None:
+            trace, steps = np.array(state.climb.trace), state.climb.step
+            error = standard_error(state.climb.at_draws[-1])
+            chunks = min(max(4, _chunks_of(error)), MOST_CHUNKS)
+            ours, first = (self.fresh_bounds(key, one, chunks) for one in (state.climb.best, q))
             if ours.mean() < first.mean():
                 ours = first
             else:
-                q = state.best
+                q = state.climb.best
             elbos = (float(ours.mean()), standard_error(ours), float(first.mean()))
-        reason = state.reason if method == "natural_gradient" else "" if state.arrived else LOST
+        if method == "natural_gradient":
+            reason = "" if state.climb is None else state.climb.reason
         single = len(self.counts) == 1
         mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
         hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
         posterior = RewardPosterior(self.model, mean, root, *hyper, method)
         share = float(white_share(hyper_values(self.model, q.log_hyper)["relevance"], self.model.noise))
-        trace = np.array(state.trace)
-        return RewardFit(
-            posterior, *elbos, trace, state.objective, not reason, state.step, share, reason, state.error
-        )
+        return RewardFit(posterior, *elbos, trace, state.objective, not reason, steps, share, reason, error)
 
     def laplace(self, key: Array, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
         """Laplace's approximation at fixed hyper-parameters, log posterior density at the mode, and convergence."""
@@ -238,93 +245,10 @@ class RewardSearch(NamedTuple):
         pairs = [np.asarray(self.bounds(q, one)).reshape(2, -1) for one in fresh]
         return np.concatenate(pairs, axis=1).ravel()
 
-    def _precise(self, state: SearchState) -> SearchState:
-        """The state with a standard error of more draws, where that of a settled ELBO is above `PRECISE`."""
-        chunks = chunks_of(state.error)
-        if state.error <= PRECISE or chunks > MOST_CHUNKS:
-            return state
-        bounds = self.fresh_bounds(jax.random.fold_in(state.key_fixed, 1), state.q, chunks)
-        return state._replace(error=standard_error(bounds))
-
-    def climb(
-        self,
-        state: SearchState,
-        num_steps: int,
-        tol: float,
-        progress_bar: bool,
-        save: Callable[[SearchState], None],
-    ) -> SearchState:
-        """State after natural-gradient steps, until the ELBO no longer increases; `save` is called after each."""
-        from tqdm import tqdm
-
-        moves_hypers = self.hyper != "fixed" and len(state.q.log_hyper) > 0
-        fixed = self.normals(state.key_fixed, self.num_evaluations)
-        shape = jax.tree.structure(RULE.init(_moved(state.q)))
-        with tqdm(
-            total=num_steps, initial=state.step, disable=not progress_bar, desc="natural gradient"
-        ) as bar:
-            while state.step < num_steps and state.reason:
-                key, key_step = jax.random.split(state.key)
-                normals = self.normals(key_step, self.num_draws)
-                size = SIZES[state.step >= FIRST_STEPS] * state.factor
-                q = natural_step(self.model, state.q, self.counts, normals, size, self.hyper != "variational")
-                moments = state.moments
-                if moves_hypers:
-                    q, moved = self._hyper_steps(q, normals, jax.tree.unflatten(shape, moments), state.factor)
-                    moments = jax.tree.leaves(moved)
-                at_draws = np.asarray(self.bounds(q, fixed))
-                now = float(at_draws.mean())
-                trace = [*state.trace, now]
-                state = state._replace(
-                    q=q,
-                    best=q if now > max(state.trace) else state.best,
-                    trace=trace,
-                    moments=moments,
-                    key=key,
-                    step=state.step + 1,
-                    error=standard_error(at_draws),
-                )
-                state = state._replace(
-                    reason=open_question(state.trace, state.step, state.factor, state.error, tol)
-                )
-                if NOISE in state.reason:
-                    precise = self._precise(state)
-                    state = precise._replace(
-                        reason=open_question(trace, precise.step, precise.factor, precise.error, tol)
-                    )
-                waited = state.step >= 2 * FIRST_STEPS and state.step - state.shrunk >= WINDOW
-                if waited and not rises(trace, tol):
-                    state = state._replace(
-                        shrunk=state.step, factor=max(SHRINK * state.factor, SMALLEST_FACTOR)
-                    )
-                save(state)
-                bar.update()
-                bar.set_postfix_str(f"ELBO {now:.2f}", refresh=False)
-        return state
-
-    def _hyper_steps(
-        self, q: RewardGaussian, normals: Normals, moments: Any, factor: float
-    ) -> tuple[RewardGaussian, Any]:
-        variational = self.hyper == "variational"
-        gradient = hyper_gradient(self.model, q, self.counts, normals, variational)
-        if not all(bool(jnp.isfinite(x).all()) for x in gradient):
-            return q, moments
-        down = jax.tree.map(jnp.negative, gradient)
-        moved, moments = RULE.update(down, moments)
-        moved = jax.tree.map(lambda x: factor * x, moved)
-        log_hyper = q.log_hyper + moved[0]
-        sd = jnp.exp(jnp.log(q.log_hyper_sd) + moved[1]) if variational else q.log_hyper_sd
-        return q._replace(log_hyper=log_hyper, log_hyper_sd=sd), moments
-
 
 def takes_levine(model: GPIRL) -> bool:
     """Whether Levine's objective applies to the model."""
     return model.features.ndim == 2 and not isinstance(model.rationality, dist.Distribution)
-
-
-def _moved(q: RewardGaussian) -> tuple[Array, Array]:
-    """Parameters of q(ln hyper-parameters) that are optimised."""
-    return q.log_hyper, jnp.log(jnp.maximum(q.log_hyper_sd, 1e-3))
 
 
 def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
@@ -349,16 +273,9 @@ def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
     return RewardFit(posterior, nan, nan, nan, np.zeros(0), found.objective, not reason, 0, share, reason)
 
 
-@functools.partial(jax.jit, static_argnames="variational")
-def hyper_gradient(
-    model: GPIRL, q: RewardGaussian, counts: Array, normals: Normals, variational: bool
-) -> Any:
-    def mean_bound(log_hyper, log_sd):
-        sd = jnp.exp(log_sd) if variational else q.log_hyper_sd
-        moved = q._replace(log_hyper=log_hyper, log_hyper_sd=sd)
-        return jnp.mean(bound(model, moved, counts, normals, not variational))
-
-    return jax.grad(mean_bound, (0, 1))(q.log_hyper, jnp.log(q.log_hyper_sd))
+def _chunks_of(error: float) -> int:
+    """Number of chunks of `num_evaluations` draws that bring a standard error down to `PRECISE`."""
+    return int(np.ceil(1.2 * (error / PRECISE) ** 2)) if np.isfinite(error) and error > PRECISE else 1
 
 
 def _median(prior: Any) -> float:

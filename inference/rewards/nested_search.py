@@ -10,8 +10,7 @@ best q is its partial derivative in :math:`\eta`, so that a quasi-Newton search 
 in the directions of its curvature. Relevances that hardly bend the kernel are held fixed, and enter the ELBO by their
 prior density.
 
-Every search is by natural-gradient steps whose sizes decay, so that precision and mean average over all draws so far;
-it stops on the difference of ELBOs on the same draws, and returns the best iterate.
+Every place has a search of its own, see `natural_steps`, from the best Gaussian of the nearest place before it.
 
 Rue, Martino and Chopin (2009), "Approximate Bayesian inference for latent Gaussian models by using integrated nested
 Laplace approximations", section 3, with Gaussian variational approximations in place of Laplace's.
@@ -34,26 +33,28 @@ from ethogram.inference.rewards.gaussian import (
     RewardGaussian,
     free_hypers,
     hyper_values,
-    natural_step,
 )
-from ethogram.inference.rewards.integration_nodes import MOST_HYPERS, integration_nodes, log_integral
-from ethogram.inference.rewards.natural_gradient import RewardSearch, hyper_gradient
+from ethogram.inference.rewards.integration_nodes import (
+    MOST_HYPERS,
+    integration_nodes,
+    log_integral,
+    open_direction,
+)
+from ethogram.inference.rewards.natural_gradient import RewardSearch
+from ethogram.inference.rewards.natural_steps import begin_climb, climb, hyper_gradient, standard_error
 from ethogram.inference.rewards.posterior_mode import NOWHERE
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
-from ethogram.inference.rewards.stopping_rule import standard_error
 from ethogram.models.families.conjugate_block import naming
 from ethogram.models.rewards.gp_irl import FEW_FEATURES, GPIRL
 from ethogram.models.rewards.kernel import white_share
+from ethogram.models.rewards.priors import MATTERS
 
 __all__ = ["NestedState", "Place", "check_places", "nested_fit"]
 
-MATTERS = 0.02
-"""Half the expected weighted squared distance of two points in a feature, from which its relevance matters."""
+SHARED = 4.0
+"""Tolerance at a place, in units of `tol`: places share their draws, so that most of what a search leaves is common to
+all, and cancels in their weights and in the search for the mode."""
 
-FEWEST_STEPS, SETTLED = 4, 2
-"""Steps at a place, and steps in turn whose gain is within the tolerance, before its search may stop."""
-
-HALVINGS = 6
 MOST_PLACES = 40
 """Places that the search for the mode may visit."""
 
@@ -68,6 +69,9 @@ DIFFERENCE = 0.3
 
 TINY = 1e-300
 """Lower limit of the weight of a node, which has a logarithm."""
+
+WRITE_FREELY = 64 * 2**20
+"""Bytes of places up to which a checkpoint is written after every place; larger ones wait in proportion."""
 
 FRESH = 4
 """Chunks of `num_evaluations` fresh draws for the ELBO and the weights of the nodes."""
@@ -143,34 +147,14 @@ class _Nested(NamedTuple):
         return self.visited[where.tobytes()]
 
     def climb(self, near: RewardGaussian, where: np.ndarray) -> Place:
-        q = self._moved(near, where)
-        latest = np.asarray(self.search.bounds(q, self.monitored))
-        best, best_at, key = q, latest, self.key
-        size_factor, calm, step = 1.0, 0, 0
-        while step < self.num_steps and calm < SETTLED:
-            key, key_step = jax.random.split(key)
-            normals = self.search.normals(key_step, self.search.num_draws)
-            for _ in range(HALVINGS):
-                size = size_factor / (1 + step)
-                after = natural_step(self.search.model, q, self.search.counts, normals, size, True)
-                at_draws = np.asarray(self.search.bounds(after, self.monitored))
-                gain, error = float(np.mean(at_draws - latest)), standard_error(at_draws - latest)
-                if gain >= -max(self.tol, 2 * error):
-                    break
-                size_factor *= 0.5
-            else:  # no step of any size keeps the ELBO
-                break
-            q, latest, step = after, at_draws, step + 1
-            if latest.mean() > best_at.mean():
-                best, best_at = q, latest
-            small = step >= FEWEST_STEPS and abs(gain) + error <= 0.5 * self.tol * size_factor
-            calm = calm + 1 if small else 0
-            size_factor = min(1.0, 2 * size_factor)
+        start = begin_climb(self.search, self._moved(near, where), self.monitored, self.key)
+        tol = SHARED * self.tol if len(where) else self.tol
+        found = climb(self.search, start, self.monitored, self.num_steps, tol)
         model, counts = self.search.model, self.search.counts
         gradient = np.zeros(0)
         if len(where):
-            gradient = np.asarray(hyper_gradient(model, best, counts, self.monitored, False)[0])
-        return Place(best, float(best_at.mean()), gradient, calm >= SETTLED, step)
+            gradient = np.asarray(hyper_gradient(model, found.best, counts, self.monitored, False)[0])
+        return Place(found.best, float(np.nanmax(found.trace)), gradient, not found.reason, found.step)
 
     def _moved(self, near: RewardGaussian, where: np.ndarray) -> RewardGaussian:
         """A Gaussian at other hyper-parameters, with the same mean rewards where only the scale is another."""
@@ -200,7 +184,7 @@ def nested_fit(
     key_start, key_search : typed keys, of the start and of all draws.
     start : initial hyper-parameters, or None.
     num_steps : natural-gradient steps at each place, at most.
-    tol : in nats; the search at a place stops where two steps in turn gain less than half of it.
+    tol : in nats; the search at a place stops within `SHARED` times it.
     saved, save : places visited before, or None, and a function that is called after each.
     """
     from tqdm import tqdm
@@ -214,7 +198,9 @@ def nested_fit(
     def report(place: Place) -> None:
         bar.update()
         bar.set_postfix_str(f"ELBO {place.value:.2f}", refresh=False)
-        save(NestedState(list(visited.values())))
+        size = sum(np.asarray(x).nbytes for x in place.q)
+        if len(visited) % (1 + len(visited) * size // WRITE_FREELY) == 0:
+            save(NestedState(list(visited.values())))
 
     visited = {np.asarray(place.q.log_hyper).tobytes(): place for place in (saved.places if saved else ())}
     nested = _Nested(search, first, key_steps, monitored, num_steps, tol, visited, report)
@@ -224,7 +210,8 @@ def nested_fit(
         mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper), active)
         nodes, places = None, [nested.at(mode)]
         if len(active):
-            nodes = integration_nodes(_curvature(nested, mode, active))
+            curvature = _curvature(nested, mode, active)
+            nodes = integration_nodes(curvature)
             moved = np.repeat(mode[None], len(nodes.weights), axis=0)
             moved[:, active] = nodes.places(mode[active])
             places = [nested.at(one) for one in moved]
@@ -239,6 +226,8 @@ def nested_fit(
     error = standard_error(shares @ np.nan_to_num(np.stack(fresh), posinf=0.0, neginf=0.0))
     reason = "" if all(one.settled for one in places) else "the ELBO at a node still increases"
     reason = reason or ("" if arrived else "the search for the mode of the hyper-parameters did not end")
+    if not reason and nodes is not None:
+        reason = open_direction(curvature)
     white = [
         white_share(hyper_values(search.model, one.q.log_hyper)["relevance"], search.model.noise)
         for one in places

@@ -46,7 +46,7 @@ from ethogram.models.model_object import model_object, static_field
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.inducing_points import representative_points
 from ethogram.models.rewards.kernel import RewardMap
-from ethogram.models.rewards.priors import SquaredHalfCauchy, read_inducing, read_prior
+from ethogram.models.rewards.priors import SquaredHalfCauchy, read_inducing, read_prior, shrinkage_scale
 
 __all__ = ["GPIRL", "SimulatedRewards"]
 
@@ -98,7 +98,8 @@ class GPIRL(Exportable):
     noise : variance of every feature, > 0: states with equal features have slightly different rewards.
     scale_prior : prior of the variance of a reward: a numpyro distribution, or a fixed number.
     relevance_prior : prior of the relevances (inverse squared lengthscales), likewise, or fixed numbers (feature,).
-        Default: log-normal; for more than three features the square of a half-Cauchy variable.
+        Default: log-normal; for more than three features the square of a half-Cauchy variable, by whose
+        scale three of them are expected to matter, or half of fewer than six; it follows from their variances.
     rationality : inverse temperature, which multiplies rewards: a number, or a distribution where the scale is fixed.
     whiten : whether rewards are sampled through standard normal variables; otherwise ``u`` and ``reward`` are sampled
         directly.
@@ -167,7 +168,7 @@ class GPIRL(Exportable):
         self._require_room()
         if self.relevance_prior is None:
             few = self.num_features <= FEW_FEATURES
-            prior = dist.LogNormal(0.0, 1.0) if few else SquaredHalfCauchy()
+            prior = dist.LogNormal(0.0, 1.0) if few else SquaredHalfCauchy(shrinkage_scale(self.points))
             object.__setattr__(self, "relevance_prior", prior)
         for name in ("noise", "scale_prior", "relevance_prior", "rationality"):
             shapes = ((), (self.num_features,)) if name == "relevance_prior" else ((),)

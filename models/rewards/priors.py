@@ -6,6 +6,18 @@ The square of a half-Cauchy variable has the density
 
 Half of its mass is below one, most of that near zero, and its tail is heavy, for features few of which are relevant:
 Carvalho, Polson and Scott (2010), "The horseshoe estimator for sparse signals", section 2, for variances.
+
+Its scale says how many features are relevant. A feature of variance v with relevance :math:`\lambda` bends the kernel
+where :math:`\lambda v`, half the expected weighted squared distance of two points, exceeds b = 0.02; a smooth measure
+is the share :math:`\lambda v / (b + \lambda v)`, whose expectation is :math:`a / (1 + a)` with
+:math:`a = \tau \sqrt{v / b}`. The default scale makes the sum of these over all D features equal to p_0, which for
+equal variances is
+
+.. math:: \tau = \frac{p_0}{D - p_0} \sqrt{b / v}
+
+Piironen and Vehtari (2017), "Sparsity information and regularization in the horseshoe and other shrinkage priors",
+section 3.3, where b / v is the variance of the noise over the number of data. Their slab is left out: a large relevance
+is penalised by the noise of the kernel, which grows with it.
 """
 
 from __future__ import annotations
@@ -22,7 +34,13 @@ from numpyro.distributions import constraints
 
 from ethogram.models.arguments import is_concrete, read_reals, require_reals
 
-__all__ = ["SquaredHalfCauchy", "read_inducing", "read_prior"]
+__all__ = ["MATTERS", "SquaredHalfCauchy", "read_inducing", "read_prior", "shrinkage_scale"]
+
+MATTERS = 0.02
+"""Half the expected weighted squared distance of two points in a feature, from which its relevance matters."""
+
+RELEVANT = 3
+"""Expected number of relevant features of the default prior."""
 
 POSITIVE = (constraints.positive, constraints.nonnegative)
 
@@ -65,6 +83,26 @@ class SquaredHalfCauchy(dist.Distribution):
         """Draws (..., )."""
         shape = (*sample_shape, *self.batch_shape)
         return jnp.square(self.scale * jax.random.cauchy(key, shape, self.scale.dtype))
+
+
+@jax.jit
+def shrinkage_scale(points: Any) -> Array:
+    """Scale of a `SquaredHalfCauchy` of relevances at which three features (point, feature) are expected to matter.
+
+    Half of the features that are not constant, where these are fewer than six.
+    """
+    width = jnp.sqrt(jnp.var(points, axis=0) / MATTERS)
+    wanted = jnp.minimum(RELEVANT, 0.5 * jnp.sum(width > 0))
+
+    def halve(_, ends):
+        low, high = ends
+        middle = 0.5 * (low + high)
+        each = jnp.exp(middle) * width
+        enough = jnp.sum(each / (1 + each)) > wanted
+        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+    low, high = jax.lax.fori_loop(0, 50, halve, (jnp.asarray(-30.0), jnp.asarray(30.0)))
+    return jnp.exp(jnp.where(wanted > 0, 0.5 * (low + high), 0.0))
 
 
 def read_inducing(inducing: Any, family: str, num_points: int) -> Any:

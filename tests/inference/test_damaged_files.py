@@ -130,17 +130,16 @@ def test_a_checkpoint_without_one_of_its_parts_is_refused(gone, tmp_path):
         read_checkpoint(tmp_path / "fit.ckpt", signature, FitState, "steps", "traces")
 
 
-def test_a_search_of_before_the_stopping_rule_cannot_be_resumed(tmp_path):
-    """Its state had `settled` in place of the last four fields."""
+def test_a_search_of_before_the_paired_gains_cannot_be_resumed(tmp_path):
+    """Its state had the fields of `climb` in place of it."""
     path = tmp_path / "search.ckpt"
     write_checkpoint(path, "signature", SearchState(*[0] * len(SearchState._fields)))
     with np.load(path) as archive:
         record = json.loads(str(archive["structure"]))
     (fields,) = fields_of(record)
-    for name in ("shrunk", "factor", "error", "reason"):
-        del fields[name]
-    fields["settled"] = False
+    del fields["climb"]
+    fields |= {"q": 0, "best": 0, "shrunk": 0}
     with pytest.raises(
-        ValueError, match=r"search\.ckpt cannot be .*shrunk is missing.* version .*: remove it"
+        ValueError, match=r"search\.ckpt cannot be .*climb is missing.* version .*: remove it"
     ):
         read_checkpoint(written(path, record, {}), "signature", SearchState)

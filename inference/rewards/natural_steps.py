@@ -1,0 +1,210 @@
+r"""Natural-gradient steps that decay or are halved, until the ELBO gains no more on the same draws.
+
+Every step has fresh draws, and moves q(w) by a share :math:`1 / (1 + n)` towards what they say, so that precision and
+mean average over the draws so far. A step that lowers the ELBO on the fixed draws by more than their noise is tried
+again at half the size. Where hyper-parameters move too, n waits while the ELBO rises.
+
+What the average of n steps still lacks is what it has gained since half of them: the noise of a mean of n falls as 1/n.
+The gain of a single step is n times smaller, and no measure of what is left. A gain may be small by chance, so that the
+divergence of a step, times n, must be within the tolerance too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from ethogram.inference.rewards.gaussian import Normals, RewardGaussian, bound, natural_step
+from ethogram.models.rewards.gp_irl import GPIRL
+
+if TYPE_CHECKING:
+    from ethogram.inference.rewards.natural_gradient import RewardSearch
+
+__all__ = ["Climb", "begin_climb", "climb", "first_moments", "hyper_gradient", "standard_error"]
+
+HALVINGS = 6
+"""Sizes that are tried for a step, each half of the one before."""
+
+SHORTEST, SHORTEST_MOVING = 2, 6
+"""Fewest steps whose gain is judged, with hyper-parameters held and with moving ones."""
+
+FULL = 3
+"""Steps before n may fall back; the step of hyper-parameters shrinks after them."""
+
+RULE = optax.adam(0.1)
+"""Optimiser of the hyper-parameters' logarithms."""
+
+BACK = 2
+"""What n loses in a step where hyper-parameters move and the ELBO rises: small steps must not pass for a maximum."""
+
+
+class Climb(NamedTuple):
+    """State of a search from one start."""
+
+    q: RewardGaussian  # the current one
+    best: RewardGaussian  # that of the highest ELBO
+    trace: list[float]  # ELBOs so far on the fixed draws
+    at_draws: list[np.ndarray]  # the latest of them by draw
+    moments: list[Any]  # leaves of the optimiser state of `RULE`
+    key: Any  # of later steps
+    step: int  # steps done
+    decay: int  # n in the size 1 / (1 + n)
+    factor: float  # of the size, below one after halvings
+    reason: str  # why the search has not converged, empty where it has
+
+
+def standard_error(at_draws: np.ndarray) -> float:
+    """Standard error of the mean over antithetic draws."""
+    pairs = at_draws.reshape(2, -1).mean(0)
+    return float(pairs.std(ddof=1) / np.sqrt(len(pairs))) if len(pairs) > 1 else np.inf
+
+
+def begin_climb(search: RewardSearch, q: RewardGaussian, fixed: Normals, key: Array) -> Climb:
+    """The state before the first step."""
+    at_draws = np.asarray(search.bounds(q, fixed))
+    fewest = f"fewer than {2 * _shortest(search, q)} steps were done"
+    return Climb(q, q, [float(at_draws.mean())], [at_draws], first_moments(q), key, 0, 0, 1.0, fewest)
+
+
+def climb(
+    search: RewardSearch,
+    state: Climb,
+    fixed: Normals,
+    num_steps: int,
+    tol: float,
+    report: Callable[[Climb], None] = lambda state: None,
+) -> Climb:
+    """The state where the search has converged, or after `num_steps` steps; `report` is called after each."""
+    while state.step < num_steps and state.reason:
+        state = _after_step(search, state, fixed, tol)
+        report(state)
+    return state
+
+
+def _moved(q: RewardGaussian) -> tuple[Array, Array]:
+    """Parameters of q(ln hyper-parameters) that are optimised."""
+    return q.log_hyper, jnp.log(jnp.maximum(q.log_hyper_sd, 1e-3))
+
+
+def first_moments(q: RewardGaussian) -> list[Any]:
+    """Leaves of the optimiser state before the first step."""
+    return jax.tree.leaves(RULE.init(_moved(q)))
+
+
+def _moves_hypers(search: RewardSearch, q: RewardGaussian) -> bool:
+    return search.hyper in ("variational", "point") and len(q.log_hyper) > 0
+
+
+def _shortest(search: RewardSearch, q: RewardGaussian) -> int:
+    return SHORTEST_MOVING if _moves_hypers(search, q) else SHORTEST
+
+
+def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) -> Climb:
+    key, key_step = jax.random.split(state.key)
+    normals = search.normals(key_step, search.num_draws)
+    moving, q, latest = _moves_hypers(search, state.q), state.q, state.at_draws[-1]
+    state = state._replace(key=key, step=state.step + 1)
+    change, moments = _hyper_change(search, state, normals) if moving else (None, state.moments)
+    factor = state.factor
+    for _ in range(HALVINGS):
+        size = factor / (1 + state.decay)
+        after = natural_step(search.model, q, search.counts, normals, size, search.hyper != "variational")
+        if change is not None:
+            length = factor * min(1.0, (1 + FULL) / (1 + state.decay))
+            log_sd = _moved(q)[1] + length * change[1]
+            after = after._replace(
+                log_hyper=q.log_hyper + length * change[0],
+                log_hyper_sd=jnp.exp(log_sd) if search.hyper == "variational" else q.log_hyper_sd,
+            )
+        at_draws = np.asarray(search.bounds(after, fixed))
+        gain, error = _gain(latest, at_draws)
+        if np.isfinite(at_draws).all() and not gain < -max(tol, 2 * error):
+            break
+        factor *= 0.5
+    else:
+        finite = np.isfinite(latest).all()
+        reason = "the ELBO falls at steps of any size" if finite else "ELBOs are not finite"
+        return state._replace(
+            trace=[*state.trace, state.trace[-1]], decay=state.decay + 1, factor=factor, reason=reason
+        )
+    now = float(at_draws.mean())
+    higher = not now <= np.nanmax([-np.inf, *state.trace]) - 2 * error  # later ones average over more draws
+    shortest = _shortest(search, q)
+    kept = max(shortest, (state.decay + 2) // 2)
+    state = state._replace(
+        q=after,
+        best=after if higher else state.best,
+        trace=[*state.trace, now],
+        at_draws=[*state.at_draws, at_draws][-kept - 1 :],
+        moments=moments,
+        factor=min(1.0, 2 * factor),
+    )
+    gain, error = _gain(state.at_draws[0], at_draws)
+    rises = moving and state.decay > FULL and gain > max(tol, 2 * error)
+    state = state._replace(decay=max(FULL, state.decay - BACK) if rises else state.decay + 1)
+    reason = _open_question(state, shortest, tol)
+    left = _divergence(q, after) / size
+    if not reason and not left <= tol:
+        reason = f"the steps still move, by their size with {left:.2g} nats to go"
+    return state._replace(reason=reason)
+
+
+@jax.jit
+def _divergence(q: RewardGaussian, after: RewardGaussian) -> Array:
+    """KL(after || q) of w, in nats; over the share of a step it is the noise that an average of steps has left."""
+    root = jnp.linalg.solve(q.root, after.root)
+    gap = jnp.linalg.solve(q.root, (after.mean - q.mean)[..., None])
+    logs = jnp.log(jnp.abs(jnp.diagonal(root, axis1=-2, axis2=-1)))
+    return 0.5 * (jnp.sum(root**2) + jnp.sum(gap**2) - q.mean.size) - jnp.sum(logs)
+
+
+def _gain(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
+    """Paired difference of two ELBOs, and its standard error."""
+    return float(np.mean(after - before)), standard_error(after - before)
+
+
+def _open_question(state: Climb, shortest: int, tol: float) -> str:
+    """What speaks against convergence, in words; empty where nothing does."""
+    if state.decay < 2 * shortest or len(state.at_draws) <= shortest:
+        return f"fewer than {2 * shortest} steps were done"
+    gain, error = _gain(state.at_draws[0], state.at_draws[-1])
+    if abs(gain) + error <= tol:
+        return ""
+    steps = f"over the latest {len(state.at_draws) - 1} steps"
+    of = f"by {abs(gain):.2g} nats (standard error {error:.2g}) {steps}"
+    if abs(gain) <= 2 * error:
+        return f"the standard error of the gain {steps} is {error:.2g} nats"
+    return f"the ELBO still increases, {of}" if gain > 0 else f"the ELBO has fallen, {of}"
+
+
+def _hyper_change(search: RewardSearch, state: Climb, normals: Normals) -> tuple[Any, list[Any]]:
+    """Step of full size of the hyper-parameters' logarithms, None where a gradient is not finite, and moments."""
+    q = state.q
+    gradient = hyper_gradient(search.model, q, search.counts, normals, search.hyper == "variational")
+    if not all(bool(jnp.isfinite(x).all()) for x in gradient):
+        return None, state.moments
+    shape = jax.tree.structure(RULE.init(_moved(q)))
+    down = jax.tree.map(jnp.negative, gradient)
+    change, moments = RULE.update(down, jax.tree.unflatten(shape, state.moments))
+    return change, jax.tree.leaves(moments)
+
+
+@functools.partial(jax.jit, static_argnames="variational")
+def hyper_gradient(
+    model: GPIRL, q: RewardGaussian, counts: Array, normals: Normals, variational: bool
+) -> Any:
+    """Gradient of the ELBO in the logarithms of the hyper-parameters and of their standard deviations."""
+
+    def mean_bound(log_hyper, log_sd):
+        sd = jnp.exp(log_sd) if variational else q.log_hyper_sd
+        moved = q._replace(log_hyper=log_hyper, log_hyper_sd=sd)
+        return jnp.mean(bound(model, moved, counts, normals, not variational))
+
+    return jax.grad(mean_bound, (0, 1))(q.log_hyper, jnp.log(q.log_hyper_sd))
