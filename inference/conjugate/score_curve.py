@@ -50,7 +50,7 @@ class ScoreCurve(NamedTuple):
     size: np.ndarray
     elbo: np.ndarray
     heldout: np.ndarray
-    fits: tuple[ConjugateResult, ...]
+    fits: tuple[Any, ...]
     heldout_se: np.ndarray
     train_steps: int
     peers: Mapping[str, PeerScore] = MappingProxyType({})

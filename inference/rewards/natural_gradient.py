@@ -50,7 +50,7 @@ from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.rewards.gp_irl import FEW_FEATURES, GPIRL
 from ethogram.models.rewards.kernel import white_share
 
-__all__ = ["RewardSearch", "SearchState", "levine_fit"]
+__all__ = ["RewardSearch", "SearchState", "levine_fit", "moved_hypers"]
 
 SIZES = (0.5, 0.25)
 """Sizes of the first natural-gradient steps, and of later ones while the ELBO increases."""
@@ -97,7 +97,7 @@ def check_saved(path: str, search: RewardSearch, state: SearchState) -> SearchSt
                 found = RewardPosterior(search.model, *getattr(state, name))
                 if np.shape(found.mean)[:-1] != search.counts.shape[:1]:
                     raise ValueError(f"mean has shape {np.shape(found.mean)}: expected one row per expert")
-        like = [np.shape(x) for x in jax.tree.leaves(RULE.init(_moved(state.q)))]
+        like = [np.shape(x) for x in jax.tree.leaves(RULE.init(moved_hypers(state.q)))]
         if [np.shape(x) for x in state.moments] != like:
             raise ValueError(f"state.moments has other shapes than the expected {like}")
         for name in ("objective", "trace", "moments"):
@@ -159,7 +159,7 @@ class RewardSearch(NamedTuple):
                 starts = [q._replace(log_hyper_sd=jnp.full_like(q.log_hyper, sd)) for sd in SPREADS]
             highest = [float(jnp.mean(self.bounds(one, fixed))) for one in starts]
             q, trace = starts[int(np.nanargmax(highest))], [float(np.nanmax(highest))]
-        moments = jax.tree.leaves(RULE.init(_moved(q)))
+        moments = jax.tree.leaves(RULE.init(moved_hypers(q)))
         return SearchState(
             q, q, q, objective, arrived, trace, moments, key_fixed, key_steps, 0, 0, 1.0, np.inf, UNTRIED
         )
@@ -260,7 +260,7 @@ class RewardSearch(NamedTuple):
 
         moves_hypers = self.hyper != "fixed" and len(state.q.log_hyper) > 0
         fixed = self.normals(state.key_fixed, self.num_evaluations)
-        shape = jax.tree.structure(RULE.init(_moved(state.q)))
+        shape = jax.tree.structure(RULE.init(moved_hypers(state.q)))
         with tqdm(
             total=num_steps, initial=state.step, disable=not progress_bar, desc="natural gradient"
         ) as bar:
@@ -271,7 +271,7 @@ class RewardSearch(NamedTuple):
                 q = natural_step(self.model, state.q, self.counts, normals, size, self.hyper != "variational")
                 moments = state.moments
                 if moves_hypers:
-                    q, moved = self._hyper_steps(q, normals, jax.tree.unflatten(shape, moments), state.factor)
+                    q, moved = self.hyper_steps(q, normals, jax.tree.unflatten(shape, moments), state.factor)
                     moments = jax.tree.leaves(moved)
                 at_draws = np.asarray(self.bounds(q, fixed))
                 now = float(at_draws.mean())
@@ -303,9 +303,10 @@ class RewardSearch(NamedTuple):
                 bar.set_postfix_str(f"ELBO {now:.2f}", refresh=False)
         return state
 
-    def _hyper_steps(
+    def hyper_steps(
         self, q: RewardGaussian, normals: Normals, moments: Any, factor: float
     ) -> tuple[RewardGaussian, Any]:
+        """Approximation after a step of the hyper-parameters, and the state of `RULE`."""
         variational = self.hyper == "variational"
         gradient = hyper_gradient(self.model, q, self.counts, normals, variational)
         if not all(bool(jnp.isfinite(x).all()) for x in gradient):
@@ -323,7 +324,7 @@ def takes_levine(model: GPIRL) -> bool:
     return model.features.ndim == 2 and not isinstance(model.rationality, dist.Distribution)
 
 
-def _moved(q: RewardGaussian) -> tuple[Array, Array]:
+def moved_hypers(q: RewardGaussian) -> tuple[Array, Array]:
     """Parameters of q(ln hyper-parameters) that are optimised."""
     return q.log_hyper, jnp.log(jnp.maximum(q.log_hyper_sd, 1e-3))
 

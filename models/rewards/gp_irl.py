@@ -37,6 +37,7 @@ from ethogram.models.mdps.soft_policy import (
     ActionCounts,
     SoftPolicy,
     demonstration_counts,
+    demonstration_value,
     num_experts,
     read_demonstrations,
 )
@@ -295,10 +296,9 @@ class GPIRL(Exportable):
                 of_states = ActionCounts(solution.log_policy, total)
                 numpyro.sample("demonstrations", of_states, obs=jnp.asarray(data) if condition else None)
             return
-        states, actions, lengths = map(jnp.asarray, (data.states, data.actions, data.lengths))
-        inside = (jnp.arange(states.shape[1]) < lengths[:, None]) & jnp.asarray(data.observed)
-        value = jnp.where(inside[..., None], jnp.stack([states, actions], -1), -1)
+        value = demonstration_value(data)
         agent = None if data.subject is None else jnp.asarray(data.subject)
+        states, lengths = jnp.asarray(data.states), jnp.asarray(data.lengths)
         parts: dict[str, Any] = {"length": states.shape[1], "lengths": lengths, "start": states[:, 0]}
         if chain is None:
             acts = SoftPolicy(self.mdp, None, agent=agent, **parts, solution=solution)
