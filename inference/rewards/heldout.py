@@ -104,7 +104,8 @@ def heldout_policy_scores(
     Parameters
     ----------
     key : typed PRNG key, of the draws of posteriors.
-    models : by name, each a `RewardFit`, an `IntentFit`, a `MaxEntropyFit`, a policy (state, action) such as those of `policies`, or an
+    models : by name, each a `RewardFit`, an `IntentFit`, a `MaxEntropyFit`, a policy (state, action) such as those of
+        `policies`, or an
         object whose ``log_prob(test)`` is (sequence,) in nats, as those of `reward_peers` and of ``History.agent``.
     test : `Trajectories` with states and actions that no model was fitted to.
     num_draws : number of draws of each posterior.
