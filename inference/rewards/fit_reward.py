@@ -131,6 +131,8 @@ def fit_reward(
         raise TypeError(f"model is {type(model).__name__}: give a GPIRL")
     require_key(key)
     several = model.switches
+    if several:
+        _check_for_intents(method, "point" if hyper is None else hyper, prior)
     hyper = ("point" if several else "nested") if hyper is None else hyper
     num_restarts = (RESTARTS if several else 0) if num_restarts is None else num_restarts
     counted = {"num_steps": num_steps, "num_draws": num_draws, "num_evaluations": num_evaluations}
@@ -138,7 +140,6 @@ def fit_reward(
     if prior == "levine" and (checkpoint is not None or start is not None):
         raise ValueError('prior="levine" takes neither start nor checkpoint: leave them out')
     if several:
-        _check_for_intents(method, hyper, prior)
         model.check(demonstrations)
     counts = model.counts(demonstrations)
     threads = 1 if model.num_white <= FEW_POINTS else None

@@ -86,8 +86,13 @@ class IntentPosterior:
     def mean_sites(self) -> dict[str, Array]:
         """Sites of the model at the means of w, of the logarithms of the hyper-parameters, and of the chain."""
         dtype = self.model.features.dtype
-        means = {name: jnp.asarray(np.asarray(block.mean()), dtype) for name, block in self.chain.items()}
-        return self.rewards.mean_sites() | means
+        chain = self.mean_chain()._asdict()
+        return self.rewards.mean_sites() | {name: jnp.asarray(x, dtype) for name, x in chain.items()}
+
+    def mean_chain(self) -> IntentChain:
+        """Posterior means of the probabilities of the first and of the next intent, in double precision."""
+        rows = (np.asarray(self.chain[name].natural.concentration) for name in ("initial", "transition"))
+        return IntentChain(*(x / x.sum(-1, keepdims=True) for x in rows))
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain."""
@@ -195,9 +200,8 @@ def predictive_agent(key: Array, fit: Any, num_draws: int = 200) -> PredictiveAg
     if not isinstance(posterior, IntentPosterior):
         raise TypeError(f"fit is {type(fit).__name__}: give an IntentFit or an IntentPosterior")
     policy = np.asarray(posterior.rewards.sample(key, num_draws)["policy"], float).mean(0)
-    chain = (np.asarray(posterior.chain[name].mean()) for name in ("initial", "transition"))
     policy = policy if policy.ndim == 3 else policy[None]
-    return PredictiveAgent(posterior.model, policy / policy.sum(-1, keepdims=True), IntentChain(*chain))
+    return PredictiveAgent(posterior.model, policy / policy.sum(-1, keepdims=True), posterior.mean_chain())
 
 
 def infer_reward_intents(key: Array, fit: Any, data: Trajectories, *, num_draws: int = 200) -> RewardIntents:

@@ -20,7 +20,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array, lax
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpyro.distributions import constraints
 
 from ethogram.models.arguments import is_concrete, read_reals, require_integer
@@ -42,8 +42,8 @@ STICKY = 10.0
 class IntentChain(NamedTuple):
     """Probabilities of the first intent (intent,), and of the next one (intent, next_intent)."""
 
-    initial: Float[Array, "*draw intent"]
-    transition: Float[Array, "*draw intent next_intent"]
+    initial: Any
+    transition: Any
 
 
 class SimulatedIntents(NamedTuple):
