@@ -150,7 +150,7 @@ def heldout_reward_curve(
     by: str = "sequence",
     test_fraction: float = 0.25,
     peers: bool = True,
-    num_draws: int = 200,
+    score_draws: int = 200,
     **options: Any,
 ) -> ScoreCurve:
     """ELBO and held-out log predictive density over numbers of intents, and the scores of simpler models beside it.
@@ -167,7 +167,7 @@ def heldout_reward_curve(
     data : `Trajectories` with states and actions.
     by, test_fraction : of the split of `data`, the same for all sizes; see `Trajectories.split`.
     peers : whether to fit and score the peers of `reward_peers` too.
-    num_draws : number of draws of each posterior.
+    score_draws : number of draws of each posterior for its score.
     options : of `fit_reward`.
 
     Returns
@@ -191,7 +191,7 @@ def heldout_reward_curve(
     models = {f"{size} intents": fit for size, fit in zip(sizes, fits, strict=True)}
     beside = reward_peers(made[0].mdp, train, made[0].features) if peers else {}
     table = np.stack(
-        [_log_prob(key_fits, name, model, test, num_draws) for name, model in (models | beside).items()]
+        [_log_prob(key_fits, name, model, test, score_draws) for name, model in (models | beside).items()]
     )
     heldout = table.sum(1) / decisions.sum()
     best = int(heldout[: len(sizes)].argmax())
