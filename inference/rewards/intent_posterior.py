@@ -186,6 +186,13 @@ class PredictiveAgent(NamedTuple):
         self.model.check(data)
         return np.asarray(_log_prob(self.observation(data), demonstration_value(data)), float)
 
+    def next_actions(self, data: Trajectories) -> np.ndarray:
+        """Probability (sequence, time, action) of every action given those before it."""
+        self.model.check(data)
+        predicted = np.asarray(_predicted(self.observation(data), demonstration_value(data)))
+        states = np.maximum(np.asarray(data.states), 0)
+        return np.einsum("nti,inta->nta", predicted, self.policy[:, states])
+
 
 def predictive_agent(key: Array, fit: Any, num_draws: int = 200) -> PredictiveAgent:
     """The agent of posterior means: of the policies, of the first intent, and of the next one.
@@ -232,6 +239,11 @@ def infer_reward_intents(key: Array, fit: Any, data: Trajectories, *, num_draws:
 @jax.jit
 def _log_prob(acts: SwitchingPolicies, value: Array) -> Array:
     return acts.log_prob(value)
+
+
+@jax.jit
+def _predicted(acts: SwitchingPolicies, value: Array) -> Array:
+    return acts.filter(value).predicted
 
 
 @jax.jit
