@@ -3,7 +3,7 @@
 GP-IRL with 1 to 5 intents on the splits of `intent_peers`: a simulated agent with two modes on a 5 x 5 gridworld, whose
 rewards have the row and the column for features, and mice in a labyrinth, with the position and the level of a node.
 Scores are log predictive densities of the test actions, each given the earlier ones of its trace, in nats per decision,
-at posterior mean policies and chains: means over draws of the split.
+at posterior mean policies and chains: means over draws of the split, of which the labyrinth has one.
 
 The number of intents of a draw is the one with the best mean score on the other draws. `gain` is its score minus that
 of the peer of the row, and `se` the standard error over test traces of the peer's difference to the best number. Peers:
@@ -46,13 +46,7 @@ __all__ = ["measure"]
 
 DISCOUNT, ACCURATE = 0.9, 0.85
 SIZES = (1, 2, 3, 4, 5)
-SETTINGS: dict[str, Any] = {
-    "hyper": "point",
-    "num_draws": 4,
-    "num_evaluations": 32,
-    "num_restarts": 2,
-    "num_steps": 100,
-}
+SETTINGS: dict[str, Any] = {"hyper": "point", "num_draws": 4, "num_evaluations": 32, "num_steps": 60}
 TAKEN = ("2 intents", "3 intents", "5 intents", "input-driven HMM")
 RECORDED = Path(__file__).parents[1] / "results" / "intent_peers.json"
 
@@ -66,6 +60,8 @@ class World(NamedTuple):
     model: Callable[[int], GPIRL]
     count: int  # traces of a draw
     target: float  # gain over one reward
+    draws: int  # of the split
+    restarts: int  # starts of a fit besides the first
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
@@ -76,7 +72,7 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
         for world in worlds(settings.quick):
             drawn = [
                 scores_of_draw(world, number, sizes, settings.quick, settings.seed)
-                for number in range(1 if settings.quick else 3)
+                for number in range(world.draws)
             ]
             rows += rows_of(world, sizes, drawn)
             if not settings.quick and settings.seed == 0:
@@ -93,14 +89,18 @@ def worlds(quick: bool) -> list[World]:
     def on_grid(size: int) -> GPIRL:
         return GPIRL(grid, cells, num_intents=size)
 
-    found = [World("gridworld5", board.data, board.intents, on_grid, 12 if quick else 40, 0.03)]
+    found = [
+        World(
+            "gridworld5", board.data, board.intents, on_grid, 12 if quick else 40, 0.03, 1 if quick else 3, 2
+        )
+    ]
     if not quick:
         mdp, nodes = maze(), np.concatenate([labyrinth.node_positions() / 7, levels()[:, None] / 3], 1)
 
         def in_maze(size: int) -> GPIRL:
             return GPIRL(mdp, nodes, num_intents=size)
 
-        found.append(World("labyrinth", labyrinth.load(), None, in_maze, 100, 0.15))
+        found.append(World("labyrinth", labyrinth.load(), None, in_maze, 100, 0.15, 1, 1))
     return found
 
 
@@ -113,7 +113,9 @@ def scores_of_draw(
     data = cut_traces(data, 100) if quick else data
     key = jax.random.fold_in(jax.random.key(seed), number)
     start = time.process_time()
-    curve = heldout_reward_curve(key, world.model, sizes, data, progress_bar=False, **SETTINGS)
+    curve = heldout_reward_curve(
+        key, world.model, sizes, data, progress_bar=False, num_restarts=world.restarts, **SETTINGS
+    )
     found = {
         "heldout": curve.heldout.tolist(),
         "elbo": curve.elbo.tolist(),
