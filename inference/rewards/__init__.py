@@ -10,6 +10,7 @@ from ethogram.inference.rewards.heldout import (
 from ethogram.inference.rewards.intent_posterior import (
     IntentFit,
     IntentPosterior,
+    PredictiveAgent,
     RewardIntents,
     infer_reward_intents,
     predictive_agent,
@@ -32,6 +33,7 @@ __all__ = [
     "IntentPosterior",
     "MaxEntropyFit",
     "PolicyScore",
+    "PredictiveAgent",
     "RewardFit",
     "RewardGuide",
     "RewardIntents",

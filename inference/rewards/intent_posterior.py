@@ -23,7 +23,14 @@ from ethogram.models.model_object import model_object
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.intent_chain import IntentChain, SwitchingPolicies
 
-__all__ = ["IntentFit", "IntentPosterior", "RewardIntents", "infer_reward_intents", "predictive_agent"]
+__all__ = [
+    "IntentFit",
+    "IntentPosterior",
+    "PredictiveAgent",
+    "RewardIntents",
+    "infer_reward_intents",
+    "predictive_agent",
+]
 
 
 @model_object
@@ -167,7 +174,14 @@ class RewardIntents(NamedTuple):
 
 
 class PredictiveAgent(NamedTuple):
-    """An agent with posterior mean policies and a posterior mean chain: one normalised model, for predictions."""
+    """An agent with posterior mean policies and a posterior mean chain: one normalised model, for predictions.
+
+    Attributes
+    ----------
+    model : the model of the fit.
+    policy : posterior mean of the policy of each intent.
+    chain : posterior means of the probabilities of the first and of the next intent.
+    """
 
     model: GPIRL
     policy: Float[np.ndarray, "intent state action"]
