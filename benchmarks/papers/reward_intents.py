@@ -46,7 +46,7 @@ __all__ = ["measure"]
 
 DISCOUNT, ACCURATE = 0.9, 0.85
 SIZES = (1, 2, 3, 4, 5)
-SETTINGS: dict[str, Any] = {"hyper": "point", "num_draws": 4, "num_evaluations": 32, "num_steps": 60}
+SETTINGS: dict[str, Any] = {"hyper": "point", "num_draws": 4, "num_evaluations": 32, "progress_bar": False}
 TAKEN = ("2 intents", "3 intents", "5 intents", "input-driven HMM")
 RECORDED = Path(__file__).parents[1] / "results" / "intent_peers.json"
 
@@ -62,6 +62,7 @@ class World(NamedTuple):
     target: float  # gain over one reward
     draws: int  # of the split
     restarts: int  # starts of a fit besides the first
+    rounds: int  # most rounds of a fit
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
@@ -100,7 +101,7 @@ def worlds(quick: bool) -> list[World]:
         def in_maze(size: int) -> GPIRL:
             return GPIRL(mdp, nodes, num_intents=size)
 
-        found.append(World("labyrinth", labyrinth.load(), None, in_maze, 100, 0.15, 1, 1))
+        found.append(World("labyrinth", labyrinth.load(), None, in_maze, 100, 0.15, 1, 1, 30))
     return found
 
 
@@ -114,7 +115,7 @@ def scores_of_draw(
     key = jax.random.fold_in(jax.random.key(seed), number)
     start = time.process_time()
     curve = heldout_reward_curve(
-        key, world.model, sizes, data, progress_bar=False, num_restarts=world.restarts, **SETTINGS
+        key, world.model, sizes, data, num_restarts=world.restarts, num_steps=world.rounds, **SETTINGS
     )
     found = {
         "heldout": curve.heldout.tolist(),
