@@ -132,6 +132,7 @@ def test_the_elbo_is_below_the_evidence(short):
     assert abs(short.elbo - bound) < 4 * short.elbo_se + scatter
 
 
+@pytest.mark.slow
 def test_one_intent_is_the_plain_fit():
     """The same search with a chain of one intent, which costs nothing."""
     model = GPIRL(CORRIDOR, MODEL.features, scale_prior=5.0, relevance_prior=1.0, num_intents=1)
@@ -195,6 +196,7 @@ def test_intents_and_scores_of_data(short):
     assert table["intents"].log_density == pytest.approx(scores.sum() / 7)
 
 
+@pytest.mark.slow
 def test_a_curve_over_numbers_of_intents():
     """The split of a curve is shared with other curves of the same key."""
     data = DATA.take([0, 1, 2, 0])

@@ -80,6 +80,7 @@ def test_one_intent_is_the_model_without_intents():
     assert sites_of(corridor(), DATA)["reward"]["value"].shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_rewards_of_intents_are_apart_and_share_hyper_parameters():
     """Unwhitened rewards, rewards of pairs, and those given inducing points."""
     draws = sites_of(corridor(whiten=False), None)
@@ -114,6 +115,7 @@ def test_simulated_intents_stay_and_act():
         )
 
 
+@pytest.mark.slow
 def test_new_data_keep_lengths_and_first_states():
     drawn = Predictive(corridor(), num_samples=3)(jax.random.key(0), DATA, condition=False)["demonstrations"]
     assert drawn.shape == (3, 3, 5, 2)
