@@ -6,17 +6,18 @@ Scores are log predictive densities of the test actions, each given the earlier 
 at posterior mean policies and chains: means over draws of the split.
 
 The number of intents of a draw is the one with the best mean score on the other draws, or on itself where it is the
-only one. There is one, the first of `intent_peers`: its fits take minutes. `gain` is its score minus that of the peer of
-the row, and `se` the standard error over test traces of the peer's difference to the best number. Peers: one reward;
+only one. There is one, the first of `intent_peers`: its fits take minutes. `gain` is its score minus that of the peer
+of the row, and `se` the standard error over test traces of the peer's difference to the best number. Peers: one reward;
 Markov tables with up to two earlier actions, and maximum entropy IRL (`reward_peers`); and on the gridworld the agent
 Markov model with default arguments, whose changes of intent depend on state and action. Agent Markov models with
 learned stickiness and the input-driven hidden Markov model are those of `intent_peers.json`, means over its three
 draws: their rows are for orientation, and have no gain.
 
 `target` is 0.03 for the gain over one reward on the gridworld and 0.15 in the labyrinth, as in `intent_peers`, and 0
-for the gain over every other peer; and 0.85 for the accuracy of the modes of the gridworld: the share of test steps whose most likely intent, relabelled to the mode it has most often in the training traces, is the true one. The
-modes of the gridworld change at three cells only, which no chain of intents here can know. Ke, Wu, Jha and Wu, whose
-problem this is, add the last states to the state; no paper has these comparisons.
+for the gain over every other peer; and 0.85 for the accuracy of the modes of the gridworld: the share of test steps
+whose most likely intent, relabelled to the mode it has most often in the training traces, is the true one. The modes of
+the gridworld change at three cells only, which no chain of intents here can know. Ke, Wu, Jha and Wu, whose problem
+this is, add the last states to the state; no paper has these comparisons.
 """
 
 from __future__ import annotations
