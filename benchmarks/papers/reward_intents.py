@@ -1,7 +1,8 @@
 """Rewards between which an agent switches: held-out actions and intents, beside agent Markov models and Markov tables.
 
 GP-IRL with 1 to 5 intents on the splits of `intent_peers`: a simulated agent with two modes on a 5 x 5 gridworld, whose
-rewards have the row and the column for features, and mice in a labyrinth, with the position and the level of a node.
+rewards have the row and the column for features; and, with 1 to 3, mice in a labyrinth, with the position and the level
+of a node.
 Scores are log predictive densities of the test actions, each given the earlier ones of its trace, in nats per decision,
 at posterior mean policies and chains: means over draws of the split.
 
@@ -65,20 +66,21 @@ class World(NamedTuple):
     draws: int  # of the split
     restarts: int  # starts of a fit besides the first
     rounds: int  # most rounds of a fit
+    sizes: tuple[int, ...]  # numbers of intents
     agent: bool  # whether the agent Markov model with default arguments is fitted too
 
 
 def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     """Rows of every domain, in double precision."""
-    rows, sizes = [], (1, 2) if settings.quick else SIZES
+    rows: list[dict[str, Any]] = []
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the search has not converged")
         for world in worlds(settings.quick):
             drawn = [
-                scores_of_draw(world, number, sizes, settings.quick, settings.seed)
+                scores_of_draw(world, number, world.sizes, settings.quick, settings.seed)
                 for number in range(world.draws)
             ]
-            rows += rows_of(world, sizes, drawn)
+            rows += rows_of(world, world.sizes, drawn)
             rows += [] if settings.quick else recorded(world.name)
     return rows
 
@@ -93,7 +95,19 @@ def worlds(quick: bool) -> list[World]:
         return GPIRL(grid, cells, num_intents=size)
 
     found = [
-        World("gridworld5", board.data, board.intents, on_grid, 12 if quick else 40, 0.03, 1, 2, 60, True)
+        World(
+            "gridworld5",
+            board.data,
+            board.intents,
+            on_grid,
+            12 if quick else 40,
+            0.03,
+            1,
+            2,
+            60,
+            (1, 2) if quick else SIZES,
+            True,
+        )
     ]
     if not quick:
         mdp, nodes = maze(), np.concatenate([labyrinth.node_positions() / 7, levels()[:, None] / 3], 1)
@@ -101,7 +115,9 @@ def worlds(quick: bool) -> list[World]:
         def in_maze(size: int) -> GPIRL:
             return GPIRL(mdp, nodes, num_intents=size)
 
-        found.append(World("labyrinth", labyrinth.load(), None, in_maze, 100, 0.15, 1, 1, 30, False))
+        found.append(
+            World("labyrinth", labyrinth.load(), None, in_maze, 100, 0.15, 1, 1, 30, SIZES[:3], False)
+        )
     return found
 
 

@@ -167,7 +167,7 @@ def test_histories_of_the_maze_share_features_by_level_and_actions():
 
 def test_numbers_of_intents_are_chosen_on_other_draws():
     """Scores of three draws, of one and two intents: each draw takes the number that the other two prefer."""
-    world = reward_intents.World("some", None, np.zeros(1), None, 0, 0.15, 3, 0, 0, True)
+    world = reward_intents.World("some", None, np.zeros(1), None, 0, 0.15, 3, 0, 0, (1, 2), True)
     drawn = [
         {
             "heldout": [-1.0, second], "elbo": [-10.0, -9.0], "converged": [1, 1], "seconds": 1.0,
