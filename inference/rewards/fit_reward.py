@@ -147,10 +147,8 @@ def fit_reward(
         double, taken = as_double(model), jnp.asarray(counts)
         key_start, key_search = jax.random.split(key)
         if several:
-            settings = (hyper, start, num_steps, num_draws, num_evaluations, num_restarts, tol)
-            found: RewardFit | IntentFit = fit_intents(
-                key, double, demonstrations, *settings, checkpoint, progress_bar
-            )
+            given = (hyper, start, num_steps, num_draws, num_evaluations, num_restarts, tol)
+            found: Any = fit_intents(key, double, demonstrations, *given, checkpoint, progress_bar)
         elif prior == "levine":
             found = levine_fit(key_start, double, taken)
         else:

@@ -111,10 +111,11 @@ class IntentSearch(NamedTuple):
         q = self.of_intents(first.counts).laplace(key_mode, log_hyper, False)[0]
         blocks = conjugate_step(self.prior, self.prior, first.chain, 1.0, 1.0)
         moments = jax.tree.leaves(RULE.init(moved_hypers(q)))
-        chain = [blocks[name].natural.concentration for name in ("initial", "transition")]
+        initial, transition = (blocks[name].natural.concentration for name in ("initial", "transition"))
         climb = IntentClimb(
-            q, *chain, first.counts, q, *chain, [], moments, key_steps, 0, 0, 1.0, np.inf, UNTRIED
-        )
+            q, initial, transition, first.counts, q, initial, transition, [], moments, key_steps, 0, 0, 1.0,
+            np.inf, UNTRIED,
+        )  # fmt: skip
         return self.settle(climb, fixed)
 
     def settle(self, climb: IntentClimb, fixed: Any) -> IntentClimb:

@@ -23,7 +23,7 @@ ROUNDS, TABLE_STEPS = 10, 60
 
 
 def start_step(
-    key: Array, number: int, data: ChainData, prior: Blocks, num_intents: int, shape: tuple[int, int]
+    key: Array, number: int, data: ChainData, prior: Blocks, num_intents: int, shape: tuple[int, ...]
 ) -> LocalStep:
     """The q(z) that the start of this number begins with; `shape` is that of counts (state, action)."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
