@@ -15,6 +15,7 @@ ADDED_LATER = {
     "FitState": ("carried", "search"),
     "MoveSearch": ("number", "final"),
     "RewardPosterior": ("log_weights",),
+    "GPIRL": ("num_intents", "sticky"),
     "AgentMarkov": ("weights", "stickiness", "pool", "pool_prior"),
 }
 """Fields, with defaults, that older files lack, by the name of their class."""
@@ -31,6 +32,8 @@ HOMES = {
     "ethogram.inference.networks.incumbent": ("TracePoint",),
     "ethogram.inference.networks.solve_mmap": ("MarginalMAPResult",),
     "ethogram.inference.rewards.gaussian": ("RewardGaussian",),
+    "ethogram.inference.rewards.intent_posterior": ("IntentFit", "IntentPosterior"),
+    "ethogram.inference.rewards.intent_search": ("IntentClimb", "IntentSearchState"),
     "ethogram.inference.rewards.reward_posterior": ("RewardFit", "RewardPosterior"),
     "ethogram.inference.rewards.max_entropy": ("MaxEntropyFit",),
     "ethogram.inference.rewards.natural_gradient": ("SearchState",),

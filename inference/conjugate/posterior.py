@@ -159,8 +159,8 @@ def load_posterior(path: str | os.PathLike) -> Any:
 
     Returns
     -------
-    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.refresh.RefreshedPosterior`, or a
-    :class:`~ethogram.inference.rewards.RewardPosterior`.
+    A :class:`ConjugatePosterior`, a :class:`~ethogram.inference.refresh.RefreshedPosterior`, a
+    :class:`~ethogram.inference.rewards.RewardPosterior`, or an :class:`~ethogram.inference.rewards.IntentPosterior`.
 
     Raises
     ------

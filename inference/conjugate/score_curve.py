@@ -50,7 +50,7 @@ class ScoreCurve(NamedTuple):
     size: np.ndarray
     elbo: np.ndarray
     heldout: np.ndarray
-    fits: tuple[ConjugateResult, ...]
+    fits: tuple[Any, ...]
     heldout_se: np.ndarray
     train_steps: int
     peers: Mapping[str, PeerScore] = MappingProxyType({})
@@ -201,6 +201,8 @@ def standard_errors(gaps: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """
     error = np.zeros(len(gaps))
     known = np.isfinite(gaps).all(axis=1) & (len(steps) > 1)
+    if not known.any():
+        return error
     left = gaps[known] - gaps[known].sum(axis=1, keepdims=True) / steps.sum() * steps  # of a ratio of sums
     error[known] = left.std(axis=1, ddof=1) * np.sqrt(len(steps)) / steps.sum()
     return error

@@ -66,8 +66,8 @@ def to_arviz(
 
     Parameters
     ----------
-    result : `ConjugateResult`, `ConjugatePosterior`, `RefreshedPosterior`, `RewardFit`, `RewardPosterior`, an
-        ``MCMC`` of numpyro after its run, or the return value of ``SVI.run``.
+    result : `ConjugateResult`, `ConjugatePosterior`, `RefreshedPosterior`, `RewardFit`, `RewardPosterior`, `IntentFit`,
+        `IntentPosterior`, an ``MCMC`` of numpyro after its run, or the return value of ``SVI.run``.
     data : the training data, or other data to score; the data groups are left out where None.
     model : the model object; required for results of numpyro's SVI. Other results hold theirs.
     guide : of numpyro's SVI.

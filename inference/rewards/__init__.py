@@ -1,7 +1,20 @@
 """Reward inference: GP-IRL posteriors and guides, maximum entropy, predictions and transfer."""
 
 from ethogram.inference.rewards.fit_reward import fit_reward
-from ethogram.inference.rewards.heldout import PolicyScore, heldout_policy_scores, reward_peers
+from ethogram.inference.rewards.heldout import (
+    PolicyScore,
+    heldout_policy_scores,
+    heldout_reward_curve,
+    reward_peers,
+)
+from ethogram.inference.rewards.intent_posterior import (
+    IntentFit,
+    IntentPosterior,
+    PredictiveAgent,
+    RewardIntents,
+    infer_reward_intents,
+    predictive_agent,
+)
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
 from ethogram.inference.rewards.predictions import (
     RewardPrediction,
@@ -16,10 +29,14 @@ from ethogram.inference.rewards.reward_guide import RewardGuide
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
 
 __all__ = [
+    "IntentFit",
+    "IntentPosterior",
     "MaxEntropyFit",
     "PolicyScore",
+    "PredictiveAgent",
     "RewardFit",
     "RewardGuide",
+    "RewardIntents",
     "RewardPosterior",
     "RewardPrediction",
     "RewardTransfer",
@@ -28,8 +45,11 @@ __all__ = [
     "fit_max_entropy",
     "fit_reward",
     "heldout_policy_scores",
+    "heldout_reward_curve",
+    "infer_reward_intents",
     "policies",
     "predict_reward",
+    "predictive_agent",
     "reward_peers",
     "transfer_reward",
 ]

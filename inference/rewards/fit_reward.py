@@ -13,7 +13,6 @@ features.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import warnings
@@ -28,6 +27,8 @@ from threadpoolctl import threadpool_limits
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import check_path, read_checkpoint, write_checkpoint
 from ethogram.inference.rewards.gaussian import HYPERS
+from ethogram.inference.rewards.intent_fit import HYPERS_OF_INTENTS, RESTARTS, fit_intents
+from ethogram.inference.rewards.intent_posterior import IntentFit
 from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, check_saved, levine_fit
 from ethogram.inference.rewards.nested_search import NestedState, check_places, nested_fit
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, as_double
@@ -52,18 +53,22 @@ def fit_reward(
     demonstrations: Any,
     method: str = "natural_gradient",
     *,
-    hyper: str = "nested",
+    hyper: str | None = None,
     prior: str = "model",
     start: Any = None,
     num_steps: int = 300,
     num_draws: int = 12,
     num_evaluations: int = 128,
-    num_restarts: int = 0,
+    num_restarts: int | None = None,
     tol: float = 0.05,
     checkpoint: str | os.PathLike | None = None,
     progress_bar: bool = True,
-) -> RewardFit:
+) -> RewardFit | IntentFit:
     """Posterior of the reward behind demonstrations.
+
+    Of a model with several intents, q factorises into the paths of intents, their chain and the reward of each
+    (:mod:`ethogram.inference.rewards.intent_steps`). Starts are segments of demonstrations, clustered by their actions;
+    all go some rounds, and the one with the highest ELBO on common draws goes on.
 
     Parameters
     ----------
@@ -75,15 +80,17 @@ def fit_reward(
         each of up to 21 nodes around their mode (of more than three features the relevances that matter, at most
         three; the others are held at `start`); ``"variational"``, log-normal and independent of the reward;
         ``"point"``, optimised; or ``"fixed"`` at their initial values, as always for ``"laplace"`` and ``"map"``.
+        Default: nested; with several intents, which take ``"point"`` and ``"fixed"`` only, a point.
     prior : of the mode: the model's, or ``"levine"``, his objective over rewards of inducing points (those of the
         model, or all visited states) and hyper-parameters, with ``method="map"``.
     start : initial hyper-parameters ``{"scale": ..., "relevance": ...}``, all that have priors. Default: prior medians
         for up to three features and for rewards of pairs, Levine's estimate for more.
     num_steps : largest number of natural-gradient steps, each with `num_draws` draws, an even number; with
-        ``hyper="nested"`` at each place that the search visits.
+        ``hyper="nested"`` at each place that the search visits. With several intents, rounds of the best start.
     num_evaluations : draws for monitoring the ELBO, an even number.
     num_restarts : starts of the search for the mode drawn from the prior, besides zero: the likelihood is not concave,
-        and the mode of highest posterior density is used.
+        and the mode of highest posterior density is used. Default 0. With several intents, starts besides the first;
+        default 3.
     tol : in nats: the search stops where the latest half of its steps changed the ELBO by at most `tol`, by the paired
         difference on the same draws and with its standard error. Steps are averages of all draws so far, and n of them
         leave about what those from n / 2 on have gained; a gain of d leaves posterior means within sqrt(2 d) standard
@@ -119,16 +126,26 @@ def fit_reward(
     if not isinstance(model, GPIRL):
         raise TypeError(f"model is {type(model).__name__}: give a GPIRL")
     require_key(key)
+    several = model.switches
+    if several:
+        _check_for_intents(method, "point" if hyper is None else hyper, prior)
+    hyper = ("point" if several else "nested") if hyper is None else hyper
+    num_restarts = (RESTARTS if several else 0) if num_restarts is None else num_restarts
     counted = {"num_steps": num_steps, "num_draws": num_draws, "num_evaluations": num_evaluations}
     _check_settings(method, hyper, prior, tol, **counted, num_restarts=num_restarts)
     if prior == "levine" and (checkpoint is not None or start is not None):
         raise ValueError('prior="levine" takes neither start nor checkpoint: leave them out')
+    if several:
+        model.check(demonstrations)
     counts = model.counts(demonstrations)
     threads = 1 if model.num_white <= FEW_POINTS else None
     with jax.enable_x64(True), threadpool_limits(threads, user_api="blas"):
         double, taken = as_double(model), jnp.asarray(counts)
         key_start, key_search = jax.random.split(key)
-        if prior == "levine":
+        if several:
+            given = (hyper, start, num_steps, num_draws, num_evaluations, num_restarts, tol)
+            found: Any = fit_intents(key, double, demonstrations, *given, checkpoint, progress_bar)
+        elif prior == "levine":
             found = levine_fit(key_start, double, taken)
         else:
             by_expert = taken if taken.ndim == 3 else taken[None]
@@ -155,7 +172,7 @@ def fit_reward(
                 if method == "natural_gradient":
                     state = search.climb(state, num_steps, tol, progress_bar, save)
                 found = search.end(key_end, state, method)
-    found = found._replace(posterior=dataclasses.replace(found.posterior, model=model))
+    found = found._replace(posterior=found.posterior.of_model(model))
     if not found.converged:
         warnings.warn(unconverged_message(found, num_steps, num_draws, num_evaluations, tol), stacklevel=2)
     if found.white_share > MOSTLY_WHITE:
@@ -168,7 +185,7 @@ def fit_reward(
 
 
 def unconverged_message(
-    fit: RewardFit, num_steps: int, num_draws: int, num_evaluations: int, tol: float
+    fit: RewardFit | IntentFit, num_steps: int, num_draws: int, num_evaluations: int, tol: float
 ) -> str:
     """What a warning says of a fit that has not converged."""
     if fit.posterior.method != "natural_gradient":
@@ -187,6 +204,16 @@ def unconverged_message(
         f"the search has not converged after {fit.steps} steps: {fit.reason} (last ELBOs {latest} nats, tolerance "
         f"{tol}, standard error {fit.search_se:.2g}). Pass {cure}"
     )
+
+
+def _check_for_intents(method: str, hyper: str, prior: str) -> None:
+    """Raise ValueError where a setting does not go with several intents."""
+    given = {"method": method, "hyper": hyper, "prior": prior}
+    allowed = {"method": METHODS[:1], "hyper": HYPERS_OF_INTENTS, "prior": PRIORS[:1]}
+    for name, value in given.items():
+        if value not in allowed[name]:
+            choices = " or ".join(f'"{one}"' for one in allowed[name])
+            raise ValueError(f"{name} is {value!r}, but with num_intents > 1 it is {choices}")
 
 
 def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any) -> None:

@@ -6,13 +6,16 @@ how far these can be predicted without one, and whether the state alone predicts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.conjugate.score_curve import standard_errors
+from ethogram.inference.conjugate.score_curve import PeerScore, ScoreCurve, standard_errors
+from ethogram.inference.rewards.fit_reward import fit_reward
+from ethogram.inference.rewards.intent_posterior import IntentFit, predictive_agent
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
 from ethogram.inference.rewards.reward_posterior import RewardFit
 from ethogram.models.arguments import Reals, read_array, require_distributions, require_integer, require_key
@@ -21,7 +24,7 @@ from ethogram.models.data.state_action_steps import log_prob_of_actions
 from ethogram.models.data.trajectories import Trajectories, check
 from ethogram.models.mdps.mdp import MDP
 
-__all__ = ["PolicyScore", "heldout_policy_scores", "reward_peers"]
+__all__ = ["PolicyScore", "heldout_policy_scores", "heldout_reward_curve", "reward_peers"]
 
 
 @runtime_checkable
@@ -95,13 +98,14 @@ def heldout_policy_scores(
 ) -> dict[str, PolicyScore]:
     """Log predictive density of held-out actions per decision, of rewards and their peers on the same trajectories.
 
-    Of a posterior of rewards it is that of the mean policy, in every decision by itself. A missing action is no
-    decision.
+    Of a posterior of rewards it is that of the mean policy, in every decision by itself; of several intents, that of
+    their mean policies and mean chain, given the earlier actions of the trajectory. A missing action is no decision.
 
     Parameters
     ----------
     key : typed PRNG key, of the draws of posteriors.
-    models : by name, each a `RewardFit`, a `MaxEntropyFit`, a policy (state, action) such as those of `policies`, or an
+    models : by name, each a `RewardFit`, an `IntentFit`, a `MaxEntropyFit`, a policy (state, action) such as those of
+        `policies`, or an
         object whose ``log_prob(test)`` is (sequence,) in nats, as those of `reward_peers` and of ``History.agent``.
     test : `Trajectories` with states and actions that no model was fitted to.
     num_draws : number of draws of each posterior.
@@ -125,14 +129,7 @@ def heldout_policy_scores(
         raise TypeError(
             f"models is {type(models).__name__}: give at least one by name, such as {{'GP-IRL': fit}}"
         )
-    if not isinstance(test, Trajectories):
-        raise TypeError(f"test is {type(test).__name__}: give Trajectories with states and actions")
-    check(test)
-    actions = np.asarray(test.actions)
-    inside = np.arange(actions.shape[1]) < np.asarray(test.lengths)[:, None]
-    decisions = (inside & np.asarray(test.observed) & (actions >= 0)).sum(1)
-    if not decisions.sum():
-        raise ValueError("test has no known action: give at least one of 0 or more")
+    decisions = known_decisions(test)
     table = np.stack([_log_prob(key, name, model, test, num_draws) for name, model in models.items()])
     mean = table.sum(1) / decisions.sum()
     best = int(mean.argmax())
@@ -144,8 +141,90 @@ def heldout_policy_scores(
     return {name: PolicyScore(*map(float, row)) for name, *row in columns}
 
 
+def heldout_reward_curve(
+    key: Array,
+    make_model: Callable[[int], Any],
+    sizes: Iterable[int],
+    data: Any,
+    *,
+    by: str = "sequence",
+    test_fraction: float = 0.25,
+    peers: bool = True,
+    score_draws: int = 200,
+    **options: Any,
+) -> ScoreCurve:
+    """ELBO and held-out log predictive density over numbers of intents, and the scores of simpler models beside it.
+
+    Scores are those of `heldout_policy_scores`, per known action; the split is that of
+    :func:`~ethogram.heldout_score_curve` with the same key.
+
+    Parameters
+    ----------
+    key : typed PRNG key.
+    make_model : function from a number of intents to a `GPIRL`, such as ``lambda k: GPIRL(mdp, features,
+        num_intents=k)``.
+    sizes : numbers of intents.
+    data : `Trajectories` with states and actions.
+    by, test_fraction : of the split of `data`, the same for all sizes; see `Trajectories.split`.
+    peers : whether to fit and score the peers of `reward_peers` too.
+    score_draws : number of draws of each posterior for its score.
+    options : of `fit_reward`.
+
+    Returns
+    -------
+    A :class:`~ethogram.inference.conjugate.ScoreCurve`, with the results of `fit_reward`.
+
+    Raises
+    ------
+    TypeError, ValueError : as `fit_reward` and `heldout_policy_scores`; or `sizes` is empty.
+    """
+    require_key(key)
+    sizes = np.asarray(list(sizes))
+    if sizes.size == 0:
+        raise ValueError("sizes is empty: give at least one")
+    if not isinstance(data, Trajectories):
+        raise TypeError(f"data is {type(data).__name__}: give Trajectories with states and actions")
+    key_split, key_fits = jax.random.split(key)
+    train, test = data.split(key_split, by=by, test_fraction=test_fraction)
+    decisions, made = known_decisions(test), [make_model(int(size)) for size in sizes]
+    fits = tuple(fit_reward(key_fits, model, train, **options) for model in made)
+    models = {f"{size} intents": fit for size, fit in zip(sizes, fits, strict=True)}
+    beside = reward_peers(made[0].mdp, train, made[0].features) if peers else {}
+    table = np.stack(
+        [_log_prob(key_fits, name, model, test, score_draws) for name, model in (models | beside).items()]
+    )
+    heldout = table.sum(1) / decisions.sum()
+    best = int(heldout[: len(sizes)].argmax())
+    error = standard_errors(table - table[best], decisions)
+    scores = zip(beside, heldout[len(sizes) :], error[len(sizes) :], strict=True)
+    return ScoreCurve(
+        sizes,
+        np.array([fit.elbo for fit in fits]),
+        heldout[: len(sizes)],
+        fits,
+        error[: len(sizes)],
+        int(known_decisions(train).sum()),
+        {name: PeerScore(float(score), float(one)) for name, score, one in scores},
+    )
+
+
+def known_decisions(test: Any) -> np.ndarray:
+    """Number of known actions (sequence,) of checked test data, of which there must be one."""
+    if not isinstance(test, Trajectories):
+        raise TypeError(f"test is {type(test).__name__}: give Trajectories with states and actions")
+    check(test)
+    actions = np.asarray(test.actions)
+    inside = np.arange(actions.shape[1]) < np.asarray(test.lengths)[:, None]
+    decisions = (inside & np.asarray(test.observed) & (actions >= 0)).sum(1)
+    if not decisions.sum():
+        raise ValueError("test has no known action: give at least one of 0 or more")
+    return decisions
+
+
 def _log_prob(key: Array, name: str, model: Any, test: Trajectories, num_draws: int) -> Any:
     """Log probability (sequence,) of the known actions."""
+    if isinstance(model, IntentFit):
+        return predictive_agent(key, model, num_draws).log_prob(test)
     if isinstance(model, ScoresTrajectories):
         return model.log_prob(test)
     return log_prob_of_actions(policy_of(key, name, model, num_draws), test)

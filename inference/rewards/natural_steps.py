@@ -27,7 +27,16 @@ from ethogram.models.rewards.gp_irl import GPIRL
 if TYPE_CHECKING:
     from ethogram.inference.rewards.natural_gradient import RewardSearch
 
-__all__ = ["Climb", "begin_climb", "climb", "first_moments", "hyper_gradient", "standard_error"]
+__all__ = [
+    "RULE",
+    "Climb",
+    "begin_climb",
+    "climb",
+    "first_moments",
+    "hyper_gradient",
+    "moved_hypers",
+    "standard_error",
+]
 
 HALVINGS = 6
 """Sizes that are tried for a step, each half of the one before."""
@@ -88,14 +97,14 @@ def climb(
     return state
 
 
-def _moved(q: RewardGaussian) -> tuple[Array, Array]:
+def moved_hypers(q: RewardGaussian) -> tuple[Array, Array]:
     """Parameters of q(ln hyper-parameters) that are optimised."""
     return q.log_hyper, jnp.log(jnp.maximum(q.log_hyper_sd, 1e-3))
 
 
 def first_moments(q: RewardGaussian) -> list[Any]:
     """Leaves of the optimiser state before the first step."""
-    return jax.tree.leaves(RULE.init(_moved(q)))
+    return jax.tree.leaves(RULE.init(moved_hypers(q)))
 
 
 def _moves_hypers(search: RewardSearch, q: RewardGaussian) -> bool:
@@ -118,7 +127,7 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
         after = natural_step(search.model, q, search.counts, normals, size, search.hyper != "variational")
         if change is not None:
             length = factor * min(1.0, (1 + FULL) / (1 + state.decay))
-            log_sd = _moved(q)[1] + length * change[1]
+            log_sd = moved_hypers(q)[1] + length * change[1]
             after = after._replace(
                 log_hyper=q.log_hyper + length * change[0],
                 log_hyper_sd=jnp.exp(log_sd) if search.hyper == "variational" else q.log_hyper_sd,
@@ -190,7 +199,7 @@ def _hyper_change(search: RewardSearch, state: Climb, normals: Normals) -> tuple
     gradient = hyper_gradient(search.model, q, search.counts, normals, search.hyper == "variational")
     if not all(bool(jnp.isfinite(x).all()) for x in gradient):
         return None, state.moments
-    shape = jax.tree.structure(RULE.init(_moved(q)))
+    shape = jax.tree.structure(RULE.init(moved_hypers(q)))
     down = jax.tree.map(jnp.negative, gradient)
     change, moments = RULE.update(down, jax.tree.unflatten(shape, state.moments))
     return change, jax.tree.leaves(moments)

@@ -77,6 +77,10 @@ class RewardGuide:
             raise TypeError(f"model is {type(model).__name__}: give a GPIRL")
         if not model.whiten:
             raise ValueError("model has whiten=False: make it with whiten=True")
+        if model.switches:
+            raise ValueError(
+                "model has num_intents > 1, which the guide does not take: use fit_reward, or NUTS"
+            )
         if rank is not None:
             require_integer("rank", rank, 1, model.num_white)
         require_one_of("hyper", hyper, HYPERS)

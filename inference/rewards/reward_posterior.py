@@ -99,6 +99,10 @@ class RewardPosterior:
         """Number of standard normal variables of the reward of the model."""
         return self.model.num_points if self.model.inducing is None else len(np.asarray(self.model.inducing))
 
+    def of_model(self, model: GPIRL) -> RewardPosterior:
+        """The same posterior with the model in another precision."""
+        return dataclasses.replace(self, model=model)
+
     def sample(self, key: Array, num_draws: int) -> dict[str, Array]:
         """Independent draws of the sites of the model, with a leading axis ``draw``."""
         require_key(key)

@@ -26,7 +26,9 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_values import SoftSolution, soft_values
 
-__all__ = ["ActionCounts", "SoftPolicy", "demonstration_counts", "num_experts", "read_demonstrations"]
+__all__ = [
+    "ActionCounts", "SoftPolicy", "demonstration_counts", "demonstration_value", "num_experts", "read_demonstrations",
+]  # fmt: skip
 
 
 class SoftPolicy(dist.Distribution):
@@ -199,6 +201,13 @@ def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> 
     if check_transitions:
         require_possible(mdp, steps)
     return steps
+
+
+def demonstration_value(data: Trajectories) -> Array:
+    """Integers (sequence, time, 2), a state and an action per step; -1 where missing, and in padding."""
+    states, actions, lengths = map(jnp.asarray, (data.states, data.actions, data.lengths))
+    inside = (jnp.arange(states.shape[1]) < lengths[:, None]) & jnp.asarray(data.observed)
+    return jnp.where(inside[..., None], jnp.stack([states, actions], -1), -1)
 
 
 def demonstration_counts(

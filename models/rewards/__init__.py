@@ -2,6 +2,15 @@
 
 from ethogram.models.rewards.gp_irl import GPIRL, SimulatedRewards
 from ethogram.models.rewards.inducing_points import select_inducing_points
+from ethogram.models.rewards.intent_chain import IntentChain, SimulatedIntents, SwitchingPolicies
 from ethogram.models.rewards.priors import SquaredHalfCauchy
 
-__all__ = ["GPIRL", "SimulatedRewards", "SquaredHalfCauchy", "select_inducing_points"]
+__all__ = [
+    "GPIRL",
+    "IntentChain",
+    "SimulatedIntents",
+    "SimulatedRewards",
+    "SquaredHalfCauchy",
+    "SwitchingPolicies",
+    "select_inducing_points",
+]

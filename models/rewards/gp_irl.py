@@ -38,15 +38,24 @@ from ethogram.models.mdps.soft_policy import (
     ActionCounts,
     SoftPolicy,
     demonstration_counts,
+    demonstration_value,
     num_experts,
     read_demonstrations,
 )
 from ethogram.models.mdps.soft_values import SoftSolution, soft_values
 from ethogram.models.model_object import model_object, static_field
+from ethogram.models.rewards import intent_chain
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.inducing_points import representative_points
+from ethogram.models.rewards.intent_chain import IntentChain, SimulatedIntents, SwitchingPolicies
 from ethogram.models.rewards.kernel import RewardMap
-from ethogram.models.rewards.priors import SquaredHalfCauchy, read_inducing, read_prior, shrinkage_scale
+from ethogram.models.rewards.priors import (
+    SquaredHalfCauchy,
+    read_inducing,
+    read_prior,
+    require_room_for_rewards,
+    shrinkage_scale,
+)
 
 __all__ = ["GPIRL", "SimulatedRewards"]
 
@@ -56,8 +65,6 @@ DIRECT_AT_MOST, FULL_AT_MOST = 500, 2000
 """Numbers of points up to which the direct family, and the full conditional covariance, are the defaults."""
 
 FEW_FEATURES = 3
-TABLES, LARGEST = 6, 2**32
-"""Matrices (point, point), or (point, inducing), that a fit holds at once, and bytes that these may take."""
 
 
 class SimulatedRewards(NamedTuple):
@@ -81,7 +88,9 @@ class GPIRL(Exportable):
     deterministic ``reward``, ``centred_reward``, its deviations from its mean, ``values (state,)`` and ``policy (state,
     action)``; ``demonstrations`` in the plate ``trajectory``, or in the plate ``state`` where the data are counts.
     Where trajectories have subjects, each is an expert with its own reward under common hyper-parameters, in the plate
-    ``expert``; to pool experts, leave ``subject`` out.
+    ``expert``; to pool experts, leave ``subject`` out. With several intents each has a reward, in the plate ``intent``,
+    and ``initial (intent,)`` and ``transition (intent, next_intent)`` are sites too; the policy of an intent is that of
+    an agent that acts as if the intent lasted (:mod:`ethogram.models.rewards.intent_chain`).
 
     Parameters
     ----------
@@ -104,6 +113,8 @@ class GPIRL(Exportable):
     whiten : whether rewards are sampled through standard normal variables; otherwise ``u`` and ``reward`` are sampled
         directly.
     check_transitions : whether demonstrated transitions of probability zero are refused.
+    num_intents : number of rewards between which the agent switches within a demonstration; None or 1: one reward.
+    sticky : concentration on staying with an intent, >= 0, beyond the 1 of every intent. Default 10.
 
     Raises
     ------
@@ -136,6 +147,8 @@ class GPIRL(Exportable):
     rationality: Any = 1.0
     whiten: bool = static_field(default=True)
     check_transitions: bool = static_field(default=True)
+    num_intents: int | None = static_field(default=None)
+    sticky: Any = None
 
     def __post_init__(self):
         if not isinstance(self.mdp, MDP):
@@ -165,7 +178,8 @@ class GPIRL(Exportable):
         if inducing is None and family == "inducing" and is_concrete(features):
             inducing = representative_points(np.asarray(self.points))
         object.__setattr__(self, "inducing", read_inducing(inducing, family, self.num_points))
-        self._require_room()
+        independent = self.conditional == "independent"
+        require_room_for_rewards(self.num_points, len(self.inducing) if independent else None)
         if self.relevance_prior is None:
             few = self.num_features <= FEW_FEATURES
             prior = dist.LogNormal(0.0, 1.0) if few else SquaredHalfCauchy(shrinkage_scale(self.points))
@@ -178,6 +192,7 @@ class GPIRL(Exportable):
                 "rationality and scale_prior are both distributions, but only their product is identified: give a "
                 "number for one of them"
             )
+        object.__setattr__(self, "sticky", intent_chain.read_sticky(self.sticky, self.num_intents))
         if is_concrete(features):
             flat = np.asarray(features).reshape(-1, features.shape[-1])
             same = np.flatnonzero(np.ptp(flat, axis=0) == 0)
@@ -188,20 +203,10 @@ class GPIRL(Exportable):
                     stacklevel=3,
                 )
 
-    def _require_room(self) -> None:
-        """Raise ValueError where the covariances of the rewards take too much memory."""
-        independent = self.conditional == "independent"
-        columns = len(self.inducing) if independent else self.num_points
-        size = TABLES * self.num_points * columns * 8
-        if size > LARGEST:
-            cure = (
-                "fewer inducing points" if independent else 'family="inducing" and conditional="independent"'
-            )
-            raise ValueError(
-                f"features has {self.num_points} points: their covariances, Cholesky factors and Hessians take {size} "
-                f"bytes, more than {LARGEST}. Pass {cure}, aggregate states, or fit a linear reward by fit_max_entropy, "
-                "which takes sparse MDPs of any size"
-            )
+    @property
+    def switches(self) -> bool:
+        """Whether there are several intents."""
+        return (self.num_intents or 1) > 1
 
     @property
     def num_points(self) -> int:
@@ -258,15 +263,23 @@ class GPIRL(Exportable):
         scale = self._hyper("scale", self.scale_prior, ())
         relevance = self._hyper("relevance", self.relevance_prior, (self.num_features,))
         rationality = self._hyper("rationality", self.rationality, ())
-        experts = num_experts(demonstrations)
-        with numpyro.plate("expert", experts) if experts is not None else contextlib.nullcontext():
+        count, chain = self._num_rewards(demonstrations), self._chain()
+        plate = "intent" if self.switches else "expert"
+        with numpyro.plate(plate, count) if count is not None else contextlib.nullcontext():
             reward = self._sample_reward(scale, relevance)
         solution = self.agent(reward, rationality)
         for name, value in reward_sites(self, reward, solution).items():
             if self.whiten or name != "reward":
                 numpyro.deterministic(name, value)
         if demonstrations is not None:
-            self._observe(solution, demonstrations, condition)
+            self._observe(solution, demonstrations, condition, chain)
+
+    def _num_rewards(self, demonstrations: Any) -> int | None:
+        """Number of intents or of experts; None where there is one reward."""
+        return self.num_intents if self.switches else num_experts(demonstrations)
+
+    def _chain(self) -> IntentChain | None:
+        return intent_chain.sample_chain(self.num_intents or 1, self.sticky) if self.switches else None
 
     def _hyper(self, name: str, prior: Any, shape: tuple[int, ...]) -> Array:
         if isinstance(prior, dist.Distribution):
@@ -298,7 +311,7 @@ class GPIRL(Exportable):
             return numpyro.sample("reward", dist.Normal(mean, mapping.noise).to_event(1))
         return numpyro.sample("reward", dist.MultivariateNormal(mean, scale_tril=mapping.noise))
 
-    def _observe(self, solution: SoftSolution, data: Any, condition: bool) -> None:
+    def _observe(self, solution: SoftSolution, data: Any, condition: bool, chain: IntentChain | None) -> None:
         if not isinstance(data, Trajectories):
             # Concrete totals stay concrete under a map over draws: their maximum is a shape for new data.
             total = np.asarray(data).sum(-1) if is_concrete(data) else jnp.sum(data, -1)
@@ -306,23 +319,25 @@ class GPIRL(Exportable):
                 of_states = ActionCounts(solution.log_policy, total)
                 numpyro.sample("demonstrations", of_states, obs=jnp.asarray(data) if condition else None)
             return
-        states, actions, lengths = map(jnp.asarray, (data.states, data.actions, data.lengths))
-        inside = (jnp.arange(states.shape[1]) < lengths[:, None]) & jnp.asarray(data.observed)
-        value = jnp.where(inside[..., None], jnp.stack([states, actions], -1), -1)
+        value = demonstration_value(data)
         agent = None if data.subject is None else jnp.asarray(data.subject)
-        parts: dict[str, Any] = {"lengths": lengths, "start": states[:, 0], "agent": agent}
-        acts = SoftPolicy(self.mdp, None, length=states.shape[1], **parts, solution=solution)
+        states, lengths = jnp.asarray(data.states), jnp.asarray(data.lengths)
+        parts: dict[str, Any] = {"length": states.shape[1], "lengths": lengths, "start": states[:, 0]}
+        if chain is None:
+            acts = SoftPolicy(self.mdp, None, agent=agent, **parts, solution=solution)
+        else:
+            acts = SwitchingPolicies(self.mdp, solution.log_policy, chain, **parts)
         with numpyro.plate("trajectory", states.shape[0]):
             numpyro.sample("demonstrations", acts, obs=value if condition else None)
 
     def given_reward(self, demonstrations: Any, *, condition: bool = True) -> None:
         """Numpyro model of the demonstrations given draws of the sites ``reward`` and ``rationality``."""
         rationality = self._hyper("rationality", self.rationality, ())
-        experts = num_experts(demonstrations)
-        shape = (*(() if experts is None else (experts,)), *self.features.shape[:-1])
+        count, chain = self._num_rewards(demonstrations), self._chain()
+        shape = (*(() if count is None else (count,)), *self.features.shape[:-1])
         reward = numpyro.sample("reward", dist.ImproperUniform(constraints.real, (), shape))
         flat = reward.reshape(*shape[: len(shape) - self.features.ndim + 1], self.num_points)
-        self._observe(self.agent(flat, rationality), demonstrations, condition)
+        self._observe(self.agent(flat, rationality), demonstrations, condition, chain)
 
     def scoring_model(self) -> Any:
         """`given_reward`: rewards learned in double precision are scored as they are, not recomputed."""
@@ -330,6 +345,8 @@ class GPIRL(Exportable):
 
     def check(self, demonstrations: Any) -> None:
         """Raise TypeError or ValueError unless the demonstrations are valid; see :meth:`__call__`."""
+        if self.switches:
+            intent_chain.refuse_unordered(demonstrations)
         if demonstrations is None or not is_concrete(*jax.tree.leaves((demonstrations, self.mdp))):
             return
         if isinstance(demonstrations, Trajectories):
@@ -344,13 +361,14 @@ class GPIRL(Exportable):
 
     def simulate(
         self, key: Array, *, num_trajectories: int, length: int, parameters: dict[str, Any] | None = None
-    ) -> SimulatedRewards:
-        """Simulated demonstrations of one agent, with a reward from the prior or given.
+    ) -> SimulatedRewards | SimulatedIntents:
+        """Simulated demonstrations of one agent, with a reward from the prior or given; true intents where it has some.
 
         Parameters
         ----------
         num_trajectories, length : number of demonstrations, and their steps.
-        parameters : ``reward`` (state,) or (state, action), in place of a prior draw.
+        parameters : ``reward`` (state,) or (state, action), in place of a prior draw; with intents (intent, ...), and
+            ``initial`` and ``transition``.
         """
         require_key(key)
         key_prior, key_data = jax.random.split(key)
@@ -363,6 +381,8 @@ class GPIRL(Exportable):
                 f"parameters have no reward: they have {', '.join(sorted(parameters)) or 'nothing'}"
             )
         rationality = parameters.get("rationality", self.rationality)
+        if self.switches:
+            return intent_chain.simulate(self, key_data, num_trajectories, length, parameters, rationality)
         acts = SoftPolicy(self.mdp, rationality * jnp.asarray(parameters["reward"]), length=length)
         drawn = np.asarray(acts.sample(key_data, (num_trajectories,)))
         data = Trajectories.from_list(states=list(drawn[..., 0]), actions=list(drawn[..., 1]))
@@ -378,9 +398,13 @@ class GPIRL(Exportable):
             "demonstrations": ("trajectory", "time", "part") if isinstance(data, Trajectories) else pair,
         }  # fmt: skip
         coords: dict[str, Any] = {"part": ["state", "action"]}
-        if num_experts(data) is not None:
+        if self._num_rewards(data) is not None:
+            lead = "intent" if self.switches else "expert"
             own = ("u_white", "u", "reward_white", "reward", "centred_reward", "values", "policy")
-            dims |= {name: ("expert", *dims[name]) for name in own}
+            dims |= {name: (lead, *dims[name]) for name in own}
+        if self.switches:
+            dims |= {"initial": ("intent",), "transition": ("intent", "next_intent")}
+        elif num_experts(data) is not None:
             names = data.metadata.subject_names
             if names is not None and len(names) == num_experts(data):
                 coords["expert"] = list(names)

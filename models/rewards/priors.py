@@ -34,7 +34,9 @@ from numpyro.distributions import constraints
 
 from ethogram.models.arguments import is_concrete, read_reals, require_reals
 
-__all__ = ["MATTERS", "SquaredHalfCauchy", "read_inducing", "read_prior", "shrinkage_scale"]
+__all__ = [
+    "MATTERS", "SquaredHalfCauchy", "read_inducing", "read_prior", "require_room_for_rewards", "shrinkage_scale",
+]  # fmt: skip
 
 MATTERS = 0.02
 """Half the expected weighted squared distance of two points in a feature, from which its relevance matters."""
@@ -115,8 +117,8 @@ def read_inducing(inducing: Any, family: str, num_points: int) -> Any:
         return None
     if inducing is None:
         raise ValueError(
-            f'inducing is None, family is "inducing" ({num_points} points) and the features are traced: pass numbers of '
-            "points, from representative_points or select_inducing_points"
+            f'inducing is None, family is "inducing" ({num_points} points) and the features are traced: pass numbers '
+            "of points, from representative_points or select_inducing_points"
         )
     points = jnp.asarray(inducing)
     if not jnp.issubdtype(points.dtype, jnp.integer) or points.ndim != 1 or not len(points):
@@ -153,3 +155,19 @@ def read_prior(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> An
         allowed = " or ".join("a number" if not shape else f"numbers {shape}" for shape in shapes)
         raise ValueError(f"{name} must be {allowed} above 0, or a distribution, not {value!r}")
     return read_reals(**{name: value})[0]
+
+
+TABLES, LARGEST = 6, 2**32
+"""Matrices (point, point), or (point, inducing), that a fit holds at once, and bytes that these may take."""
+
+
+def require_room_for_rewards(num_points: int, num_inducing: int | None) -> None:
+    """Raise ValueError where covariances take too much memory: of all points, or only with the inducing points."""
+    size = TABLES * num_points * (num_inducing or num_points) * 8
+    if size > LARGEST:
+        cure = "fewer inducing points" if num_inducing else 'family="inducing" and conditional="independent"'
+        raise ValueError(
+            f"features has {num_points} points: their covariances, Cholesky factors and Hessians take {size} bytes, "
+            f"more than {LARGEST}. Pass {cure}, aggregate states, or fit a linear reward by fit_max_entropy, which "
+            "takes sparse MDPs of any size"
+        )

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.papers import bus_engine, gp_irl, gp_irl_toys, gp_irl_truth, reward_history
+from benchmarks.papers import bus_engine, gp_irl, gp_irl_toys, gp_irl_truth, reward_history, reward_intents
 from benchmarks.papers import gp_irl_calibration as calibration
 from benchmarks.papers import rust_bus as estimates
 from ethogram.domains import labyrinth, rust_bus
@@ -163,3 +163,31 @@ def test_histories_of_the_maze_share_features_by_level_and_actions():
         below = np.flatnonzero((node >= 7) & (last == 0))[0]
         assert (by_level[here, 1] @ by_level[there, 1], by_level[here, 1] @ by_level[below, 1]) == (1, 0)
         assert by_level[here, 1] @ by_level[there, 2] == 0
+
+
+def test_numbers_of_intents_are_chosen_on_other_draws():
+    """Scores of three draws, of one and two intents: each draw takes the number that the other two prefer."""
+    world = reward_intents.World("some", None, np.zeros(1), None, 0, 0.15, 3, 0, 0, (1, 2), True)
+    drawn = [
+        {
+            "heldout": [-1.0, second], "elbo": [-10.0, -9.0], "converged": [1, 1], "seconds": 1.0,
+            "peers": {"1 intents": (-1.0, 0.1), "agent Markov model": (-0.8, None)}, "accuracy": [0.5, 0.9],
+        }
+        for second in (-1.3, -0.8, -0.8)
+    ]  # fmt: skip
+    rows = reward_intents.rows_of(world, (1, 2), drawn)
+    chosen = next(row for row in rows if row.get("model") == "chosen number")
+    assert chosen["chosen"] == [2, 1, 1] and chosen["heldout"] == pytest.approx(-1.1)
+    one, agent = (next(row for row in rows if row.get("peer") == name) for name in drawn[0]["peers"])
+    assert (one["gain"], one["reached"]) == (pytest.approx(-0.1), False) and "se" not in agent
+    accuracy = rows[-1]
+    assert accuracy["accuracy"] == pytest.approx((0.9 + 0.5 + 0.5) / 3) and not accuracy["reached"]
+    assert {"input-driven HMM"} < {row["peer"] for row in reward_intents.recorded("gridworld5")}
+
+
+@pytest.mark.slow
+def test_rewards_of_intents_beside_tables_and_agent_markov_models():
+    rows = reward_intents.measure(argparse.Namespace(quick=True, seed=0))
+    scores = {row.get("model") or row["peer"]: row for row in rows}
+    assert scores["2 intents"]["heldout"] > scores["1 intents"]["heldout"]
+    assert scores["accuracy of intents"]["accuracy"] > 0.8 and scores["agent Markov model"]["reached"]

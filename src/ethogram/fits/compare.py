@@ -15,7 +15,7 @@ from ethogram.fits.fit_object import Fit, Score
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
-from ethogram.inference.rewards import RewardFit
+from ethogram.inference.rewards import IntentFit, RewardFit
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.conjugate_model import ConjugateModel
 
@@ -221,7 +221,7 @@ def _models(fits: Mapping[str, Fit], data: Any) -> Comparison:
             }
         )
         notes.append(OTHER_ENTRIES if loo is None else LOO)
-    elif any(isinstance(each.result, ConjugateResult | RewardFit) for each in fits.values()):
+    elif any(isinstance(each.result, ConjugateResult | RewardFit | IntentFit) for each in fits.values()):
         notes.append(VARIATIONAL)
     return Comparison("models", table, None, None, loo, " ".join(notes), None, fits)
 

@@ -56,7 +56,7 @@ class Fit:
     method : of the fit.
     why : why ``"auto"`` took the method; empty where it was given.
     result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, an
-        `ImitationResult`, a `RewardFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
+        `ImitationResult`, a `RewardFit`, an `IntentFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
     """
 
@@ -113,7 +113,7 @@ class Fit:
         return estimates(self, probability)
 
     def states(self, data: Any = None) -> Any:
-        """Hidden states of the data: `InferredRoles` or `InferredIntents`, of draws of any algorithm.
+        """Hidden states of the data: `InferredRoles` or `InferredIntents`, of draws of any algorithm; `RewardIntents`.
 
         Parameters
         ----------
@@ -129,9 +129,9 @@ class Fit:
         """What the agents do next, or in new data, averaged over the posterior.
 
         Of roles: draws of the next `steps` observations of every sequence, with the probabilities of the roles. Of
-        intents: probabilities (sequence, time, action) of every action given the actions before it. Of choices:
-        probabilities (decision, option). Of rewards: `ThreePolicies`. Of a query: the assignment. Of an imitation: the
-        roll-outs of its policies from the first states of the demonstrations.
+        intents, those with rewards too: probabilities (sequence, time, action) of every action given the actions before
+        it. Of choices: probabilities (decision, option). Of rewards: `ThreePolicies`. Of a query: the assignment. Of an
+        imitation: the roll-outs of its policies from the first states of the demonstrations.
 
         Parameters
         ----------

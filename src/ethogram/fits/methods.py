@@ -154,6 +154,9 @@ def methods_of(model: Any, data: Any) -> tuple[dict[str, Method], str, str]:
     """
     if isinstance(model, MarginalMAP):
         return {name: _mmap(name) for name in MMAP_METHODS}, "hybrid", "the method that searches and proves"
+    if isinstance(model, GPIRL) and model.switches:
+        several = {"natural_gradient": _reward(method="natural_gradient"), "nuts": _sampled(NUTS, {})}
+        return several, "natural_gradient", "structured variational inference, which sums out the intents"
     if isinstance(model, GPIRL):
         rewards = {
             "natural_gradient": _reward(method="natural_gradient"),

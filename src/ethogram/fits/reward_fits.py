@@ -10,7 +10,14 @@ from numpyro.distributions import Distribution
 
 from ethogram.fits.estimates import entries_of, estimates
 from ethogram.fits.systems import System, draws_by_site, log_likelihood_of
-from ethogram.inference.rewards import ThreePolicies, policies
+from ethogram.inference.rewards import (
+    IntentFit,
+    RewardIntents,
+    ThreePolicies,
+    infer_reward_intents,
+    policies,
+    predictive_agent,
+)
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit
 from ethogram.models.data import Trajectories
 from ethogram.models.mdps.soft_policy import num_experts, read_demonstrations
@@ -25,9 +32,20 @@ MOST_BARS = 40
 class RewardFits(System):
     """Fits of a `GPIRL`."""
 
+    def states(self, fit: Any, data: Any) -> RewardIntents:
+        if not isinstance(fit.result, IntentFit):
+            return super().states(fit, data)
+        return infer_reward_intents(fit._key, fit.result, data)
+
     def predict(self, fit: Any, data: Any, settings: Mapping[str, int]) -> ThreePolicies | Any:
         if isinstance(fit.result, MaxEntropyFit):
             return fit.result.policy
+        if isinstance(fit.result, IntentFit):
+            return predictive_agent(fit._key, fit.result).next_actions(data)
+        if fit.model.switches:
+            raise TypeError(
+                f"a fit of several intents by {fit.method!r} has no predictions: fit by natural_gradient"
+            )
         draws = draws_by_site(fit, 200)
         return policies(
             fit.model.mdp, draws["reward"], rationality=draws.get("rationality", fit.model.rationality)

@@ -1,0 +1,271 @@
+"""Fits of several intents: the E-step and the ELBO against all paths in NumPy, recovery, checkpoints and scores."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.infer import Predictive
+from scipy.special import digamma, gammaln
+
+import ethogram
+from ethogram.inference.export import to_arviz
+from ethogram.inference.rewards import (
+    fit_reward,
+    heldout_policy_scores,
+    heldout_reward_curve,
+    infer_reward_intents,
+    predictive_agent,
+)
+from ethogram.inference.rewards.intent_fit import fit_intents
+from ethogram.inference.rewards.intent_steps import chain_data, local_step
+from ethogram.inference.rewards.reward_posterior import as_double
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.families.exponential_family import Dirichlet
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_policy import demonstration_value, read_demonstrations
+from ethogram.models.rewards import GPIRL, IntentChain, SwitchingPolicies
+from ethogram.models.rewards.intent_chain import chain_prior
+
+CORRIDOR = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
+DATA = Trajectories.from_list(
+    states=[[0, 1, 2, 2, 1], [2], [1, 0, 1]], actions=[[1, 1, -1, 0, 0], [0], [0, 1, -1]]
+)
+MODEL = GPIRL(
+    CORRIDOR, np.array([[0.0], [1.0], [2.0]]), scale_prior=5.0, relevance_prior=1.0, num_intents=2, sticky=2.0
+)
+SHORT = {
+    "num_steps": 3, "num_draws": 2, "num_evaluations": 4, "num_restarts": 1, "progress_bar": False, "hyper": "fixed",
+}  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+
+def paths_of(length):
+    return itertools.product(range(2), repeat=int(length))
+
+
+def log_sum(initial, transition, table, data=DATA):
+    """Log of the summed weight of all paths, over sequences; parameters (..., intent, ...) may be draws."""
+    total = 0.0
+    for states, actions, length in zip(data.states, data.actions, data.lengths, strict=True):
+        weights = []
+        for path in paths_of(length):
+            weight = initial[..., path[0]]
+            for i, j in itertools.pairwise(path):
+                weight = weight + transition[..., i, j]
+            for intent, state, action in zip(path, states, actions, strict=False):
+                weight = weight + (0.0 if action < 0 else table[..., intent, state, action])
+            weights.append(weight)
+        total = total + np.logaddexp.reduce(np.stack(weights), 0)
+    return total
+
+
+def fit(checkpoint=None, data=DATA, **settings):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the search has not converged")
+        return fit_reward(jax.random.key(0), MODEL, data, checkpoint=checkpoint, **(SHORT | settings))
+
+
+@pytest.fixture(scope="module")
+def short():
+    return fit()
+
+
+def test_the_e_step_is_the_gradient_over_all_paths():
+    """Value, fractional counts and statistics of the chain, by differences of logs of sums in NumPy."""
+    random = np.random.default_rng(0)
+    table = np.log(random.uniform(0.1, 0.6, (2, 3, 2)))
+    blocks = {
+        "initial": Dirichlet.from_standard(np.array([1.5, 0.8])),
+        "transition": Dirichlet.from_standard(np.array([[4.0, 1.0], [0.7, 3.0]])),
+    }
+    data = chain_data(read_demonstrations(CORRIDOR, DATA), 2)
+    step = local_step(jnp.asarray(table), blocks, data)
+    logs = [
+        np.asarray(blocks[name].expected_statistics().concentration) for name in ("initial", "transition")
+    ]
+    parts = [*logs, table]
+    np.testing.assert_allclose(step.log_normalizer, log_sum(*parts), rtol=1e-12)
+    found = [step.chain["initial"].concentration, step.chain["transition"].concentration, step.counts]
+    for place, part in enumerate(parts):
+        slope = np.empty(part.shape)
+        for at in np.ndindex(part.shape):
+            moved = [part.copy(), part.copy()]
+            moved[0][at] += 1e-5
+            moved[1][at] -= 1e-5
+            up, down = (log_sum(*[*parts[:place], one, *parts[place + 1 :]]) for one in moved)
+            slope[at] = (up - down) / 2e-5
+        np.testing.assert_allclose(found[place], slope, atol=1e-8)
+    assert np.sum(found[2]) == pytest.approx(7)  # known actions
+
+
+def test_the_elbo_is_below_the_evidence(short):
+    """The evidence by draws from the prior, with all paths summed in NumPy."""
+    prior = Predictive(MODEL, num_samples=20_000)(jax.random.key(1))
+    initial, transition, policy = (np.log(np.asarray(prior[x])) for x in ("initial", "transition", "policy"))
+    weights = np.exp(log_sum(initial, transition, policy))
+    evidence, error = np.log(weights.mean()), weights.std() / weights.mean() / np.sqrt(len(weights))
+    assert error < 0.02
+    assert evidence - 4 < short.elbo < evidence + 3 * np.hypot(short.elbo_se, error)
+    # The bound term by term: Dirichlet and Gaussian divergences as printed, and paths under expected logs.
+    posterior, draws = short.posterior, short.posterior.sample(jax.random.key(2), 4000)
+    rows, before = [], []
+    for name in ("initial", "transition"):
+        rows += list(np.atleast_2d(posterior.chain[name].natural.concentration))
+        before += list(np.atleast_2d(chain_prior(2, 2.0)[name].natural.concentration))
+    logs, divergence = [], 0.0
+    for q, p in zip(rows, before, strict=True):
+        logs.append(digamma(q) - digamma(q.sum()))
+        divergence += gammaln(q.sum()) - gammaln(q).sum() - gammaln(p.sum()) + gammaln(p).sum()
+        divergence += (q - p) @ logs[-1]
+    mean, root = posterior.rewards.mean, posterior.rewards.root
+    divergence += 0.5 * ((root**2).sum() + (mean**2).sum() - mean.size)
+    divergence -= np.log(np.diagonal(root, axis1=1, axis2=2)).sum()
+    table = np.log(np.asarray(draws["policy"], float))
+    bound = log_sum(logs[0], np.stack(logs[1:]), table.mean(0)) - divergence
+    scatter = table.std(0).sum() / np.sqrt(len(table))
+    assert abs(short.elbo - bound) < 4 * short.elbo_se + scatter
+
+
+@pytest.mark.slow
+def test_one_intent_is_the_plain_fit():
+    """The same search with a chain of one intent, which costs nothing."""
+    model = GPIRL(CORRIDOR, MODEL.features, scale_prior=5.0, relevance_prior=1.0, num_intents=1)
+    settings = {"num_steps": 14, "num_draws": 12, "num_evaluations": 128}
+    plain = fit_reward(jax.random.key(3), model, DATA, hyper="fixed", progress_bar=False, **settings)
+    with jax.enable_x64(True):
+        found = fit_intents(
+            jax.random.key(4), as_double(model), DATA, "fixed", None, 14, 12, 128, 0, 0.05, None, False
+        )
+    assert abs(found.elbo - plain.elbo) < 0.05 + 4 * np.hypot(found.elbo_se, plain.elbo_se)
+    policies = [one.posterior.mean_sites()["policy"] for one in (plain, found)]
+    np.testing.assert_allclose(policies[0], np.squeeze(policies[1]), atol=0.02)
+
+
+def test_a_search_goes_on_where_it_was_left(tmp_path, short):
+    path = tmp_path / "search"
+    fit(path, num_steps=1)
+    went_on = fit(path)
+    np.testing.assert_array_equal(went_on.trace, short.trace)
+    np.testing.assert_array_equal(went_on.posterior.rewards.root, short.posterior.rewards.root)
+    assert went_on.elbo == short.elbo and (went_on.restart_elbos == short.restart_elbos).all()
+    with pytest.raises(ValueError, match="another model, data, key or settings"):
+        fit(path, num_restarts=0)
+
+
+def test_a_posterior_is_saved_and_exported(tmp_path, short):
+    assert short.steps == 3 and not short.converged and short.reason
+    short.posterior.save(tmp_path / "posterior")
+    found = ethogram.load_posterior(tmp_path / "posterior")
+    draws = found.sample(jax.random.key(0), 5)
+    for name, draw in short.posterior.sample(jax.random.key(0), 5).items():
+        np.testing.assert_array_equal(draws[name], draw)
+    assert draws["transition"].shape == (5, 2, 2) and draws["policy"].shape == (5, 2, 3, 2)
+    np.testing.assert_allclose(found.mean_sites()["transition"].sum(-1), 1, rtol=1e-6)
+    tree = to_arviz(short, DATA, num_draws=5, log_likelihood="sequence", progress_bar=False)
+    assert tree.posterior["transition"].dims == ("chain", "draw", "intent", "next_intent")
+    assert tree.log_likelihood["demonstrations"].shape == (1, 5, 3)
+    assert tree.fit_stats["restart_elbos"].shape == (2,)
+
+
+def test_intents_and_scores_of_data(short):
+    """Predictive probabilities of actions, against all paths at the mean policies and chain."""
+    agent = predictive_agent(jax.random.key(5), short)
+    scores = agent.log_prob(DATA)
+    logs = np.log(agent.chain.initial), np.log(agent.chain.transition), np.log(agent.policy)
+    np.testing.assert_allclose(scores.sum(), log_sum(*logs), rtol=1e-9)
+    found = infer_reward_intents(jax.random.key(5), short, DATA)
+    np.testing.assert_allclose(found.log_increment.sum(1), scores, rtol=1e-9)
+    np.testing.assert_allclose(found.probability.sum(-1), np.arange(5) < np.asarray(DATA.lengths)[:, None])
+    whole = log_sum(*logs, DATA.take([0]))
+    with np.errstate(divide="ignore"):
+        first = log_sum(np.log(np.asarray(agent.chain.initial) * [1, 0]), *logs[1:], DATA.take([0]))
+    np.testing.assert_allclose(found.probability[0, 0, 0], np.exp(first - whole), rtol=1e-9)
+    weights = {}
+    for path in paths_of(5):
+        weight = logs[0][path[0]] + sum(logs[1][i, j] for i, j in itertools.pairwise(path))
+        steps = zip(path, DATA.states[0], DATA.actions[0], strict=True)
+        weights[path] = weight + sum(logs[2][i, s, a] for i, s, a in steps if a >= 0)
+    assert tuple(found.path[0].tolist()) == max(weights, key=weights.get)
+    table = heldout_policy_scores(jax.random.key(5), {"intents": short, "fair": np.full((3, 2), 0.5)}, DATA)
+    assert table["intents"].log_density == pytest.approx(scores.sum() / 7)
+
+
+@pytest.mark.slow
+def test_a_curve_over_numbers_of_intents():
+    """The split of a curve is shared with other curves of the same key."""
+    data = DATA.take([0, 1, 2, 0])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the search has not converged")
+        curve = heldout_reward_curve(
+            jax.random.key(0), lambda k: MODEL, [2], data, test_fraction=0.5, **SHORT
+        )
+    assert curve.heldout.shape == (1,) and curve.heldout_se[0] == 0 and curve.selected_size == 2
+    test = data.split(jax.random.split(jax.random.key(0))[0], by="sequence", test_fraction=0.5)[1]
+    again = heldout_policy_scores(jax.random.split(jax.random.key(0))[1], {"two": curve.fits[0]}, test)
+    assert curve.heldout[0] == pytest.approx(again["two"].log_density)
+    assert {"p(a | s)", "p(a | s, previous a)", "maximum entropy, features"} <= set(curve.peers)
+    with pytest.raises(ValueError, match="sizes is empty"):
+        heldout_reward_curve(jax.random.key(0), lambda k: MODEL, [], data)
+
+
+def test_settings_that_do_not_go_with_intents_are_refused():
+    for settings in ({"hyper": "nested"}, {"method": "laplace"}, {"prior": "levine", "method": "map"}):
+        with pytest.raises(ValueError, match="with num_intents > 1"):
+            fit_reward(jax.random.key(0), MODEL, DATA, **settings)
+    with pytest.raises(ValueError, match="the order of the actions matters"):
+        fit_reward(jax.random.key(0), MODEL, np.ones((3, 2), int))
+    with pytest.raises(TypeError, match="give an IntentFit"):
+        infer_reward_intents(jax.random.key(0), MODEL, DATA)
+    with pytest.raises(ValueError, match="num_intents > 1"):
+        ethogram.RewardGuide(MODEL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_intents", [2, 4])
+def test_intents_of_a_gridworld_are_recovered(num_intents):
+    """Two goals in opposite corners; two intents more than there are do no harm to the predictions."""
+    size = 5
+    row, column = np.divmod(np.arange(size**2), size)
+    moves = np.array([[-1, 0], [1, 0], [0, -1], [0, 1], [0, 0]])
+    after = np.clip(np.stack([row, column], 1)[:, None] + moves, 0, size - 1)
+    world = MDP.deterministic(after[..., 0] * size + after[..., 1], discount=0.9)
+    features = np.stack([row, column], 1) / (size - 1)
+    reward = 2 * np.exp(-8 * np.stack([row**2 + column**2, (4 - row) ** 2 + (4 - column) ** 2]) / 16)
+    truth = GPIRL(world, features, num_intents=2)
+    chain = {"initial": np.full(2, 0.5), "transition": np.array([[0.95, 0.05], [0.05, 0.95]])}
+    drawn = truth.simulate(
+        jax.random.key(0), num_trajectories=40, length=100, parameters={"reward": reward, **chain}
+    )
+    model = GPIRL(world, features, num_intents=num_intents)
+    found = fit_reward(jax.random.key(1), model, drawn.data, progress_bar=False, num_evaluations=64)
+    assert found.converged
+    intents = infer_reward_intents(jax.random.key(2), found, drawn.data)
+    shares = np.array(
+        [[((intents.path == i) & (drawn.intents == j)).mean() for j in range(2)] for i in range(num_intents)]
+    )
+    assert shares.max(1).sum() > 0.85
+    agent = predictive_agent(jax.random.key(3), found)
+    true = np.asarray(truth.agent(jnp.asarray(reward)).policy)
+    best = shares.argmax(0)
+    divergence = (true * (np.log(true) - np.log(agent.policy[best]))).sum(-1).mean(-1)
+    assert (divergence < 0.05).all()
+    fresh = truth.simulate(
+        jax.random.key(4), num_trajectories=20, length=100, parameters={"reward": reward, **chain}
+    )
+    exact = SwitchingPolicies(
+        world,
+        jnp.log(true),
+        IntentChain(*map(jnp.asarray, chain.values())),
+        length=100,
+        lengths=np.full(20, 100),
+    )
+    gap = (
+        np.asarray(exact.log_prob(demonstration_value(fresh.data))) - agent.log_prob(fresh.data)
+    ).sum() / 2000
+    assert -0.002 < gap < 0.02

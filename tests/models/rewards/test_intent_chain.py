@@ -1,0 +1,196 @@
+"""Rewards between which an agent switches: the likelihood against all paths, the numpyro model, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro.infer import MCMC, NUTS, Predictive
+from numpyro.infer.util import log_density
+
+from ethogram.inference.export import to_arviz
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.mdps.mdp import MDP
+from ethogram.models.rewards import GPIRL, IntentChain, SwitchingPolicies
+
+CORRIDOR = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
+FEATURES = np.array([[0.0], [1.0], [2.0]])
+DATA = Trajectories.from_list(
+    states=[[0, 1, 2, 2, 1], [2], [1, 0, 1]], actions=[[1, 1, -1, 0, 0], [0], [0, 1, -1]]
+)
+INITIAL, TRANSITION = np.array([0.7, 0.3]), np.array([[0.8, 0.2], [0.1, 0.9]])
+
+pytestmark = pytest.mark.usefixtures("quick_compiler")
+
+
+def corridor(**settings):
+    return GPIRL(
+        CORRIDOR, FEATURES, **({"scale_prior": 5.0, "relevance_prior": 1.0, "num_intents": 2} | settings)
+    )
+
+
+def by_all_paths(policy, initial, transition, data=DATA):
+    """Log likelihood (sequence,) summed over all paths of intents, in NumPy."""
+    totals = []
+    for states, actions, length in zip(data.states, data.actions, data.lengths, strict=True):
+        total = 0.0
+        for path in itertools.product(range(len(initial)), repeat=int(length)):
+            weight = initial[path[0]] * np.prod([transition[i, j] for i, j in itertools.pairwise(path)])
+            for intent, state, action in zip(path, states, actions, strict=False):
+                weight *= 1.0 if action < 0 else policy[intent, state, action]
+            total += weight
+        totals.append(np.log(total))
+    return np.array(totals)
+
+
+def sites_of(model, data, **values):
+    """Sites of the model by name, with some of them given."""
+    given = numpyro.handlers.substitute(numpyro.handlers.seed(model, jax.random.key(3)), values)
+    trace = numpyro.handlers.trace(given).get_trace(data)
+    return {name: site for name, site in trace.items() if site["type"] != "plate"}
+
+
+def test_the_likelihood_is_that_of_all_paths():
+    """Missing actions, ragged lengths and one step included; and the prior density is that of its parts."""
+    model = corridor(sticky=4.0)
+    sites = sites_of(model, DATA, initial=jnp.asarray(INITIAL), transition=jnp.asarray(TRANSITION))
+    expected = by_all_paths(np.asarray(sites["policy"]["value"]), INITIAL, TRANSITION)
+    acts = sites["demonstrations"]
+    np.testing.assert_allclose(acts["fn"].log_prob(acts["value"]), expected, rtol=1e-12)
+    values = {name: sites[name]["value"] for name in ("initial", "transition", "reward_white")}
+    white = np.asarray(values["reward_white"])
+    normal = -0.5 * (white**2).sum() - 3 * np.log(2 * np.pi)
+    # Dirichlet densities: uniform first intents, Beta(5, 1) probabilities of staying.
+    stays = 2 * np.log(5.0) + 4 * np.log(np.diag(TRANSITION)).sum()
+    total = log_density(model, (DATA,), {}, values)[0]
+    np.testing.assert_allclose(total, expected.sum() + normal + stays, rtol=1e-10)
+
+
+def test_one_intent_is_the_model_without_intents():
+    plain, one = corridor(num_intents=None), corridor(num_intents=1)
+    here, there = (sites_of(model, DATA) for model in (plain, one))
+    assert list(here) == list(there)
+    for name, site in here.items():
+        np.testing.assert_array_equal(site["value"], there[name]["value"])
+    assert sites_of(corridor(), DATA)["reward"]["value"].shape == (2, 3)
+
+
+@pytest.mark.slow
+def test_rewards_of_intents_are_apart_and_share_hyper_parameters():
+    """Unwhitened rewards, rewards of pairs, and those given inducing points."""
+    draws = sites_of(corridor(whiten=False), None)
+    assert draws["reward"]["value"].shape == (2, 3) and draws["scale"]["value"].shape == ()
+    pairs = np.random.default_rng(0).normal(size=(3, 2, 2))
+    model = GPIRL(CORRIDOR, pairs, num_intents=3, family="inducing", inducing=np.array([0, 3]))
+    draws = sites_of(model, DATA)
+    assert draws["reward"]["value"].shape == (3, 3, 2) and draws["u_white"]["value"].shape == (3, 2)
+    assert draws["demonstrations"]["fn"].log_policy.shape == (3, 3, 2)
+
+
+def test_simulated_intents_stay_and_act():
+    """Frequencies of staying and of actions of simulated demonstrations, of given rewards."""
+    parameters = {
+        "reward": np.array([[2.0, 0.0, 0.0], [0.0, 0.0, 2.0]]), "initial": INITIAL, "transition": TRANSITION,
+    }  # fmt: skip
+    model = corridor()
+    found = model.simulate(jax.random.key(0), num_trajectories=500, length=20, parameters=parameters)
+    assert found.intents.shape == (500, 20)
+    assert abs((found.intents[:, 0] == 0).mean() - 0.7) < 4 * np.sqrt(0.21 / 500)
+    policy = np.asarray(model.agent(jnp.asarray(parameters["reward"])).policy)
+    states, actions = found.data.states, found.data.actions
+    for intent in range(2):
+        left = found.intents[:, :-1] == intent
+        stayed = (found.intents[:, 1:] == intent)[left].mean()
+        assert abs(stayed - TRANSITION[intent, intent]) < 4 * np.sqrt(0.2 / left.sum())
+        here = (found.intents == intent) & (states == 1)
+        assert abs(actions[here].mean() - policy[intent, 1, 1]) < 4 * np.sqrt(0.25 / here.sum())
+    with pytest.raises(ValueError, match="parameters have no initial"):
+        model.simulate(
+            jax.random.key(0), num_trajectories=1, length=2, parameters={"reward": parameters["reward"]}
+        )
+
+
+@pytest.mark.slow
+def test_new_data_keep_lengths_and_first_states():
+    drawn = Predictive(corridor(), num_samples=3)(jax.random.key(0), DATA, condition=False)["demonstrations"]
+    assert drawn.shape == (3, 3, 5, 2)
+    assert ((drawn[..., 0] >= 0) == (np.arange(5) < np.asarray(DATA.lengths)[:, None])).all()
+    assert (drawn[:, :, 0, 0] == DATA.states[:, 0]).all()
+
+
+def test_filtered_and_smoothed_intents_against_all_paths():
+    policy = np.random.default_rng(1).dirichlet(np.ones(2), (2, 3))
+    acts = SwitchingPolicies(
+        CORRIDOR, jnp.log(policy), IntentChain(jnp.asarray(INITIAL), jnp.asarray(TRANSITION)), length=5
+    )
+    value = jnp.stack([jnp.asarray(DATA.states[:1]), jnp.asarray(DATA.actions[:1])], -1)
+    whole = by_all_paths(policy, INITIAL, TRANSITION, DATA.take([0]))[0]
+    np.testing.assert_allclose(np.sum(acts.filter(value).log_increment), whole, rtol=1e-12)
+    # The first intent, by fixing it.
+    first = by_all_paths(policy, np.array([0.7, 0.0]), TRANSITION, DATA.take([0]))[0]
+    np.testing.assert_allclose(acts.smooth(value).state[0, 0, 0], np.exp(first - whole), rtol=1e-12)
+
+
+def test_what_does_not_go_together_is_refused():
+    model = corridor()
+    with pytest.raises(ValueError, match="the order of the actions matters"):
+        model(np.ones((3, 2), int))
+    with pytest.raises(ValueError, match="leave subject out"):
+        model.check(DATA._replace(subject=np.zeros(3, int)))
+    with pytest.raises(ValueError, match="num_intents is None"):
+        corridor(num_intents=None, sticky=1.0)
+    with pytest.raises(ValueError, match="sticky must be a number of at least 0, not -1"):
+        corridor(sticky=-1.0)
+    with pytest.raises(ValueError, match="num_intents"):
+        corridor(num_intents=0)
+    assert dataclasses.replace(model, num_intents=3).switches and not corridor(num_intents=1).switches
+
+
+@pytest.mark.slow
+def test_draws_of_nuts_against_weighted_draws_of_the_prior():
+    """Means that no relabelling of intents changes, by importance sampling with all paths summed in NumPy."""
+    model, data = corridor(sticky=2.0), DATA
+    mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=4000, progress_bar=False)
+    mcmc.run(jax.random.key(0), data)
+    draws = mcmc.get_samples()
+
+    def of_draws(policy, transition):
+        stays = np.trace(transition, axis1=-2, axis2=-1)
+        right = policy[..., 1]
+        return np.stack(
+            [stays, right[..., 0].sum(-1), right[..., 2].sum(-1), (right[..., 1] ** 2).sum(-1)], -1
+        )
+
+    sampled = of_draws(np.asarray(draws["policy"]), np.asarray(draws["transition"]))
+    prior = Predictive(model, num_samples=20_000)(jax.random.key(1))
+    policy, initial, transition = (np.asarray(prior[name]) for name in ("policy", "initial", "transition"))
+    log_weight = np.zeros(len(policy))
+    for states, actions, length in zip(data.states, data.actions, data.lengths, strict=True):
+        total = 0.0
+        for path in itertools.product(range(2), repeat=int(length)):
+            weight = initial[:, path[0]]
+            for i, j in itertools.pairwise(path):
+                weight = weight * transition[:, i, j]
+            for intent, state, action in zip(path, states, actions, strict=False):
+                weight = weight * (1.0 if action < 0 else policy[:, intent, state, action])
+            total = total + weight
+        log_weight += np.log(total)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    exact = of_draws(policy, transition)
+    mean = weight @ exact
+    error = np.sqrt((weight[:, None] ** 2 * (exact - mean) ** 2).sum(0))
+    size = np.array([numpyro.diagnostics.effective_sample_size(x[None]) for x in sampled.T])
+    error = np.hypot(error, sampled.std(0) / np.sqrt(size))
+    assert (np.abs(sampled.mean(0) - mean) < 4 * error).all() and (error < 0.05).all()
+    tree = to_arviz(mcmc, data, log_likelihood="sequence", progress_bar=False)
+    assert tree.posterior["transition"].dims == ("chain", "draw", "intent", "next_intent")
+    assert tree.posterior["reward"].dims == ("chain", "draw", "intent", "state")
+    scores = np.asarray(tree.log_likelihood["demonstrations"])[0, 0]
+    first = {name: np.asarray(draws[name])[0] for name in ("policy", "initial", "transition")}
+    np.testing.assert_allclose(scores, by_all_paths(*first.values()), rtol=1e-6)
