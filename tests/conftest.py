@@ -43,10 +43,12 @@ def pytest_configure(config):
     jax.config.update("jax_enable_x64", True)
     if config.option.markexpr == FAST:
         jax.config.update("jax_disable_most_optimizations", True)
-        if (
-            (0, 9) <= jax.version.__version_info__ < (0, 13)
-        ):  # XLA ends a process that has flags it does not know
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK_COMPILER}"
+        os.environ["XLA_FLAGS"] = with_quick_compiler(os.environ.get("XLA_FLAGS", ""))
+
+
+def with_quick_compiler(flags):
+    """Flags of XLA, with those of the quick compiler where it has them: it ends a process whose flags it does not know."""
+    return f"{flags} {QUICK_COMPILER}" if (0, 9) <= jax.version.__version_info__ < (0, 13) else flags
 
 
 def pytest_report_header(config):
@@ -79,6 +81,14 @@ def quick_compiler():
     if not before:
         jax.config.update("jax_disable_most_optimizations", False)
         jax.clear_caches()
+
+
+@pytest.fixture(scope="session")
+def quick_environment():
+    """Environment variables of a process in single precision that compiles quickly, as the fast tier does."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_ENABLE_X64")}
+    flags = with_quick_compiler(inherited.get("XLA_FLAGS", ""))
+    return inherited | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "XLA_FLAGS": flags}
 
 
 @pytest.fixture(autouse=True, scope="module")
