@@ -47,7 +47,7 @@ def pytest_configure(config):
 
 
 def with_quick_compiler(flags):
-    """Flags of XLA, with those of the quick compiler where it has them: it ends a process whose flags it does not know."""
+    """Flags of XLA, with those of the quick compiler where it knows them: others end the process."""
     return f"{flags} {QUICK_COMPILER}" if (0, 9) <= jax.version.__version_info__ < (0, 13) else flags
 
 
