@@ -27,7 +27,7 @@ MAPS = Path("/proc/self/maps")
 MANY_MAPS = 25_000
 """Every compiled program takes some memory maps, of which a Linux process has 65530: beyond them it is killed."""
 
-FAST = "not slow"
+FAST, SLOW = "not slow", "slow"
 
 QUICK_COMPILER = "--xla_cpu_use_fusion_emitters=false --xla_cpu_enable_concurrency_optimized_scheduler=false"
 """Half the time of compiling, beyond what ``jax_disable_most_optimizations`` saves."""
@@ -49,6 +49,13 @@ def pytest_configure(config):
 def with_quick_compiler(flags):
     """Flags of XLA, with those of the quick compiler where it knows them: others end the process."""
     return f"{flags} {QUICK_COMPILER}" if (0, 9) <= jax.version.__version_info__ < (0, 13) else flags
+
+
+def pytest_ignore_collect(collection_path, config):
+    """In the slow tier, a file without the word has no slow test, and is not imported."""
+    if config.option.markexpr == SLOW and collection_path.match("test_*.py"):
+        return SLOW not in collection_path.read_text(encoding="utf-8") or None
+    return None
 
 
 def pytest_report_header(config):

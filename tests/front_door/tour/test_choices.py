@@ -45,7 +45,6 @@ def test_both_samplers_of_a_separated_choice_agree_with_quadrature(separated):
 
 
 @slow
-@pytest.mark.usefixtures("quick_compiler")
 def test_the_table_has_a_row_a_player_and_one_of_the_buses(first):
     report, said = first
     assert [row["fit"].split(",")[0] for row in report.rows] == [*["Tetris"] * 3, "bus engines"]
@@ -61,7 +60,6 @@ def test_the_table_has_a_row_a_player_and_one_of_the_buses(first):
 
 
 @slow
-@pytest.mark.usefixtures("quick_compiler")
 def test_the_file_holds_the_careful_player(written):
     assert np.asarray(written["posterior"]["v"]).shape == (2, 40, 3)
     assert written["posterior"]["feature"].values.tolist() == ["height", "holes", "bumpiness"]
