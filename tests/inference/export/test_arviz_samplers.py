@@ -21,8 +21,6 @@ from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.roles.role_hmm import RoleHMM
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 def coin(data, *, condition=True):
     share = numpyro.sample("share", dist.Beta(2.0, 1.0))

@@ -23,7 +23,6 @@ from ethogram.models.roles.role_hmm import RoleHMM
 
 FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
 NAN = float("nan")
-quick = pytest.mark.usefixtures("quick_compiler")  # not those before the chains, which sample for long
 
 
 def close(actual, desired, rtol=1e-9, atol=1e-9):
@@ -146,7 +145,6 @@ def known_model():
     return RoleHMM(2, emission, Known(np.array([0.3, 0.7])), Known(np.array([[0.9, 0.1], [NAN, NAN]])), 1.0)
 
 
-@quick
 @pytest.mark.slow
 def test_known_rows_stay_in_steps_and_sites(cases, double):
     """In the prior, after a step, in the sites, and in predictive draws."""
@@ -183,7 +181,6 @@ def test_known_rows_stay_in_steps_and_sites(cases, double):
     close(row, [1.0, 2.0], atol=1e-12)
 
 
-@quick
 @pytest.mark.slow
 def test_where_all_is_known_the_bound_is_the_log_likelihood(cases, double):
     """No divergence is left, and the potentials are the true ones."""
@@ -204,7 +201,6 @@ def test_where_all_is_known_the_bound_is_the_log_likelihood(cases, double):
     close(exact[3], 0.0)  # never seen: evidence one
 
 
-@quick
 @pytest.mark.slow
 def test_forbidden_transitions_stay_forbidden(cases):
     """A concentration of zero: in the sites, whose rest is the same Dirichlet, and in the blocks."""
@@ -222,7 +218,6 @@ def test_forbidden_transitions_stay_forbidden(cases):
     assert np.array_equal(np.asarray(moved.mean() == 0), concentration == 0)
 
 
-@quick
 @pytest.mark.slow
 def test_a_model_as_argument_of_jit_keeps_what_is_forbidden(cases):
     """The same density from a traced model as from a concrete one, at sites of the same names."""
@@ -248,7 +243,6 @@ def test_sticky_is_added_to_staying():
     close(model.prior()["initial"].natural.concentration, np.ones(3))
 
 
-@quick
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "exclusive"),
@@ -285,7 +279,6 @@ def test_simulated_data_pass_the_checks(cases, name, exclusive):
         assert np.array_equal(states, np.where(data.observed, states[:, :1], -1))
 
 
-@quick
 @pytest.mark.slow
 def test_a_fit_recovers_simulated_parameters():
     """Means within 0.2, transitions within 0.1, from 40 x 40 frames."""
@@ -308,7 +301,6 @@ def test_a_fit_recovers_simulated_parameters():
     close(mean["transition"][order][:, order], truth["transition"], atol=0.1)
 
 
-@quick
 @pytest.mark.slow
 @pytest.mark.parametrize("exclusive", [None, "per_sequence"])
 def test_known_roles_in_the_padding_mean_nothing(exclusive):
@@ -337,7 +329,6 @@ def test_known_roles_in_the_padding_mean_nothing(exclusive):
     np.testing.assert_array_equal(results, [results[0]] * 4)
 
 
-@quick
 @pytest.mark.slow
 @pytest.mark.parametrize("exclusive", [None, "per_sequence"])
 def test_replicates_keep_the_known_roles(exclusive):
