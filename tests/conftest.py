@@ -27,7 +27,7 @@ MAPS = Path("/proc/self/maps")
 MANY_MAPS = 25_000
 """Every compiled program takes some memory maps, of which a Linux process has 65530: beyond them it is killed."""
 
-FAST = "not slow"
+FAST, SLOW = "not slow", "slow"
 
 QUICK_COMPILER = "--xla_cpu_use_fusion_emitters=false --xla_cpu_enable_concurrency_optimized_scheduler=false"
 """Half the time of compiling, beyond what ``jax_disable_most_optimizations`` saves."""
@@ -43,10 +43,19 @@ def pytest_configure(config):
     jax.config.update("jax_enable_x64", True)
     if config.option.markexpr == FAST:
         jax.config.update("jax_disable_most_optimizations", True)
-        if (
-            (0, 9) <= jax.version.__version_info__ < (0, 13)
-        ):  # XLA ends a process that has flags it does not know
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK_COMPILER}"
+        os.environ["XLA_FLAGS"] = with_quick_compiler(os.environ.get("XLA_FLAGS", ""))
+
+
+def with_quick_compiler(flags):
+    """Flags of XLA, with those of the quick compiler where it knows them: others end the process."""
+    return f"{flags} {QUICK_COMPILER}" if (0, 9) <= jax.version.__version_info__ < (0, 13) else flags
+
+
+def pytest_ignore_collect(collection_path, config):
+    """In the slow tier, a file without the word has no slow test, and is not imported."""
+    if config.option.markexpr == SLOW and collection_path.match("test_*.py"):
+        return SLOW not in collection_path.read_text(encoding="utf-8") or None
+    return None
 
 
 def pytest_report_header(config):
@@ -79,6 +88,14 @@ def quick_compiler():
     if not before:
         jax.config.update("jax_disable_most_optimizations", False)
         jax.clear_caches()
+
+
+@pytest.fixture(scope="session")
+def quick_environment():
+    """Environment variables of a process in single precision that compiles quickly, as the fast tier does."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_ENABLE_X64")}
+    flags = with_quick_compiler(inherited.get("XLA_FLAGS", ""))
+    return inherited | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "XLA_FLAGS": flags}
 
 
 @pytest.fixture(autouse=True, scope="module")

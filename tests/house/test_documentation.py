@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMPUTE_LONG = {"README.md", "fitting.md"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -26,11 +27,14 @@ def blocks(page: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_blocks_run(page, tmp_path):
-    """In single precision and a fresh process, as users run them."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_ENABLE_X64")}
+def test_blocks_run(page, tmp_path, quick_environment):
+    """In single precision and a fresh process; those that compute for long compiled as users do, as all notebooks."""
+    environment = dict(quick_environment)
+    if page.name in COMPUTE_LONG:
+        environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "false"
+        environment["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "")
     command = [sys.executable, "-c", "\n".join(blocks(page))]
-    answer = subprocess.run(command, cwd=tmp_path, env=inherited, capture_output=True, text=True)
+    answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
 
 

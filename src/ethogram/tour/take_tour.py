@@ -46,6 +46,9 @@ SYSTEMS = {
 }
 """The tour of each system by name, imported when it is taken."""
 
+LONGEST_WAIT = 1.0
+"""Seconds: Ctrl-C just before a wait, or in another thread, does not end it, and is seen only after it."""
+
 
 def unknown_systems(names: Iterable[str]) -> list[str]:
     """The names that no system has."""
@@ -156,7 +159,7 @@ def _side_by_side(
                     child.start()
                 writer.close()
                 running[reader] = name, child
-            ready: list[Any] = connection.wait(list(running))
+            ready: list[Any] = connection.wait(list(running), LONGEST_WAIT)
             for reader in ready:
                 name, child = running[reader]
                 try:

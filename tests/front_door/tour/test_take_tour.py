@@ -9,6 +9,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from importlib import import_module
 from subprocess import PIPE
 
@@ -183,6 +185,19 @@ def test_an_interrupt_ends_all_processes_and_is_told_in_one_line(tmp_path):
     assert (running.returncode, told) == (130, "ethogram: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+
+
+def test_an_interrupt_that_does_not_end_the_wait_is_seen(tmp_path):
+    """As one that comes just before the wait; here another thread has it while the main thread waits."""
+
+    def interrupt(line):
+        if "endless: process" in line:
+            threading.Timer(0.5, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        tour.take_tour(["endless", "one"], tmp_path, processes=2, say=interrupt)
+    assert time.monotonic() - start < 50  # the endless one ends by itself after 60 seconds
 
 
 def test_importing_the_tour_starts_no_device(tmp_path):
