@@ -106,15 +106,16 @@ def representative_points(features: ArrayLike, num: int = MOST) -> Int[np.ndarra
     ------
     ValueError : features are not a finite table, or `num` is not an integer above 0.
     """
-    (table,) = read_reals(features=features)
-    if table.ndim != 2 or not table.size:
-        raise ValueError(f"features has shape {table.shape}, not (point, feature)")
+    (checked,) = read_reals(features=features)
+    if checked.ndim != 2 or not checked.size:
+        raise ValueError(f"features has shape {checked.shape}, not (point, feature)")
     require_integer("num", num, 1)
-    table = np.asarray(table, float)
+    table = np.asarray(checked, float)
     spread = table.std(0)
     table = (table - table.mean(0)) / np.where(spread > 0, spread, 1.0) / np.sqrt(max(np.sum(spread > 0), 1))
     squares = np.sum(table**2, 1)
-    left, chosen = np.ones(len(table)), []
+    left = np.ones(len(table))
+    chosen: list[int] = []
     factor = np.zeros((len(table), min(num, len(table))))
     while len(chosen) < factor.shape[1]:
         at = int(np.argmax(left))

@@ -94,6 +94,7 @@ def tour(guide: Guide, sizes: TourSizes) -> TourReport:
             num_steps=sizes.steps,
             progress_bar=guide.progress_bar,
         )
+        assert isinstance(fit, RewardFit)
         draws = {name: np.asarray(x) for name, x in fit.posterior.sample(key_draws, sizes.draws).items()}
         rows.append(_posterior_row(key_draws, worlds, model, draws, seconds))
         row, curve = _bus(key_bus, guide, sizes)
@@ -202,6 +203,7 @@ def _bus(key: jax.Array, guide: Guide, sizes: TourSizes) -> tuple[dict[str, Any]
         num_steps=sizes.steps,
         progress_bar=guide.progress_bar,
     )
+    assert isinstance(fit, RewardFit)
     reward = np.asarray(fit.posterior.sample(key_draws, sizes.draws)["reward"])
     curve = reward[:, :1, 0] - reward[:, :, 0]
     replacing = reward[:, 0, 0] - reward[:, 0, 1]
