@@ -15,7 +15,7 @@ ADDED_LATER = {
     "FitState": ("carried", "search"),
     "MoveSearch": ("number", "final"),
     "RewardPosterior": ("log_weights",),
-    "GPIRL": ("num_intents", "sticky"),
+    "GPIRL": ("conditional", "num_intents", "sticky"),
     "AgentMarkov": ("weights", "stickiness", "pool", "pool_prior"),
 }
 """Fields, with defaults, that older files lack, by the name of their class."""

@@ -1,8 +1,8 @@
 """Time, memory and accuracy of rewards of many states: inducing points beside dense fits, on objectworlds.
 
 Every fit has a process of its own, whose peak memory is reported; on a GPU, that of the device. Features are the four
-distances of objectworlds, the hyper-parameters are held, and the Gaussian is fitted by natural gradients. At 2025 states
-the fits with inducing points stand beside one for the rewards of all states ("direct") and one with the full
+distances of objectworlds, the hyper-parameters are held, and the Gaussian is fitted by natural gradients. At 2025
+states the fits with inducing points stand beside one for the rewards of all states ("direct") and one with the full
 conditional covariance. `divergence` is that of the policy of the mean reward from the true soft policy, in nats a
 decision; `uniform` is that of the uniform policy.
 
@@ -104,7 +104,10 @@ def _problem(case: Case, seed: int) -> tuple[Any, GPIRL, np.ndarray]:
     key_world, key_data = jax.random.split(jax.random.key(seed))
     world = objectworld.objectworld(key_world, case.size, features="continuous")
     data = objectworld.simulate(key_data, world, case.num_demonstrations)
-    held = {"scale_prior": HELD["scale"], "relevance_prior": np.full(world.features.shape[1], HELD["relevance"])}
+    held = {
+        "scale_prior": HELD["scale"],
+        "relevance_prior": np.full(world.features.shape[1], HELD["relevance"]),
+    }
     if case.kind == "direct":
         model = GPIRL(world.mdp, world.features, family="direct", **held)
     else:

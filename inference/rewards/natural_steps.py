@@ -41,7 +41,7 @@ __all__ = [
 HALVINGS = 6
 """Sizes that are tried for a step, each half of the one before."""
 
-SHORTEST, SHORTEST_MOVING = 2, 6
+SHORTEST, SHORTEST_MOVING = 3, 6
 """Fewest steps whose gain is judged, with hyper-parameters held and with moving ones."""
 
 FULL = 3
@@ -58,7 +58,8 @@ class Climb(NamedTuple):
     """State of a search from one start."""
 
     q: RewardGaussian  # the current one
-    best: RewardGaussian  # that of the highest ELBO
+    best: RewardGaussian  # that of the highest ELBO, or a later one within its noise
+    best_elbo: float  # on the fixed draws
     trace: list[float]  # ELBOs so far on the fixed draws
     at_draws: list[np.ndarray]  # the latest of them by draw
     moments: list[Any]  # leaves of the optimiser state of `RULE`
@@ -79,7 +80,8 @@ def begin_climb(search: RewardSearch, q: RewardGaussian, fixed: Normals, key: Ar
     """The state before the first step."""
     at_draws = np.asarray(search.bounds(q, fixed))
     fewest = f"fewer than {2 * _shortest(search, q)} steps were done"
-    return Climb(q, q, [float(at_draws.mean())], [at_draws], first_moments(q), key, 0, 0, 1.0, fewest)
+    elbo = float(at_draws.mean())
+    return Climb(q, q, elbo, [elbo], [at_draws], first_moments(q), key, 0, 0, 1.0, fewest)
 
 
 def climb(
@@ -150,6 +152,7 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
     state = state._replace(
         q=after,
         best=after if higher else state.best,
+        best_elbo=now if higher else state.best_elbo,
         trace=[*state.trace, now],
         at_draws=[*state.at_draws, at_draws][-kept - 1 :],
         moments=moments,

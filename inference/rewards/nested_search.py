@@ -154,7 +154,7 @@ class _Nested(NamedTuple):
         gradient = np.zeros(0)
         if len(where):
             gradient = np.asarray(hyper_gradient(model, found.best, counts, self.monitored, False)[0])
-        return Place(found.best, float(np.nanmax(found.trace)), gradient, not found.reason, found.step)
+        return Place(found.best, found.best_elbo, gradient, not found.reason, found.step)
 
     def _moved(self, near: RewardGaussian, where: np.ndarray) -> RewardGaussian:
         """A Gaussian at other hyper-parameters, with the same mean rewards where only the scale is another."""

@@ -81,7 +81,7 @@ class SwitchingPolicies(LatentChain):
     >>> corridor = MDP.deterministic([[0, 1], [0, 1]], discount=0.9)
     >>> left, right = jnp.array([0.9, 0.1]), jnp.array([0.1, 0.9])
     >>> policies = jnp.log(jnp.stack([jnp.stack([left, left]), jnp.stack([right, right])]))
-    >>> chain = IntentChain(jnp.array([0.5, 0.5]), jnp.array([[0.9, 0.1], [0.1, 0.9]]))
+    >>> chain = IntentChain(jnp.array([0.5, 0.5]), jnp.array([[0.95, 0.05], [0.05, 0.95]]))
     >>> agent = SwitchingPolicies(corridor, policies, chain, length=3)
     >>> went = jnp.array([[0, 1], [1, 1], [1, 0]])
     >>> agent.most_likely_path(went).path.tolist(), agent.sample(jax.random.key(0)).shape

@@ -49,12 +49,15 @@ def test_what_is_held_against_the_toolkit():
         {"method": "toolkit, GPIRL"} | dict(zip(gp_irl.COLUMNS, (0.402, 0.034, 0.341, 0.076), strict=True)),
         {"method": "MaxEnt", "evd_standard": 0.55},
         {"method": "levine", "objective": -863.3} | levine,
+        {"method": "nested", "elbo": -699.0, "laplace_elbo": -701.0} | levine,
         {"method": "natural gradient", "elbo": -700.0, "laplace_elbo": -701.0} | values,
         {"method": "natural gradient, Levine's relevance", "elbo": -702.0, "laplace_elbo": -701.0} | fixed,
         {"method": "natural gradient, toolkit relevance", "elbo": -688.5},
     ]
     told = {row["check"]: row["reached"] for row in gp_irl.checks(case, 64, rows, None)}
     assert {text for text, reached in told.items() if not reached} == {
+        "nested: transfer_standard (<=)",
+        "nested: transfer_soft (<=)",
         "natural gradient: transfer_standard (<=)",
         "natural gradient, Levine's relevance: standard EVD beside MaxEnt's (<=)",
         "natural gradient, Levine's relevance: ELBO beside Laplace's (>=)",
@@ -65,7 +68,7 @@ def test_what_is_held_against_the_toolkit():
         "Levine's transfer_soft, off the toolkit's by a share of (<=)",
         "ELBO at the toolkit's relevance (>=)",
     }
-    assert len(told) == 18
+    assert len(told) == 24
 
 
 def test_the_band_is_asked_at_mileages_that_were_seen():

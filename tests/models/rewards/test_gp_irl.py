@@ -311,7 +311,12 @@ def test_simulated_demonstrations_follow_the_policy_and_the_world():
         (lambda w: GPIRL(w, np.zeros((2, 1)) + np.arange(2.0)[:, None]), ValueError, "features has shape"),
         (lambda w: GPIRL(w, [[1.0], [np.nan], [2.0]]), ValueError, r"features\[1, 0\] is not finite"),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="both"), ValueError, "family must be 'direct'"),
-        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing"), ValueError, "inducing is None"),
+        (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], conditional="full"), ValueError, 'family is "direct"'),
+        (
+            lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", conditional="diagonal"),
+            ValueError,
+            "conditional must be 'full'",
+        ),
         (lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], inducing=[0]), ValueError, 'family is "direct"'),
         (
             lambda w: GPIRL(w, [[1.0], [2.0], [3.0]], family="inducing", inducing=[0, 0]),
@@ -331,7 +336,11 @@ def test_simulated_demonstrations_follow_the_policy_and_the_world():
         (lambda w: GPIRL(MDP.deterministic(NEXT), [[1.0], [2.0], [3.0]]), ValueError, "mdp.discount is 1"),
         (lambda w: GPIRL(MDP.deterministic(NEXT, discount=0.9)), ValueError, "features is None, and mdp has none"),
         (
-            lambda w: GPIRL(MDP.deterministic(np.zeros((10_000, 1), int), discount=0.9), np.arange(10_000.0)[:, None]),
+            lambda w: GPIRL(
+                MDP.deterministic(np.zeros((10_000, 1), int), discount=0.9),
+                np.arange(10_000.0)[:, None],
+                family="direct",
+            ),
             ValueError,
             "10000 points: .* bytes",
         ),
