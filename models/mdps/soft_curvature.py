@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float
 
@@ -36,6 +37,9 @@ DENSE_AT_MOST = 1000
 
 TOL = 1e-9
 """Relative residual of the systems of more states."""
+
+SLOTS_AT_MOST = 16
+"""Next states of a state up to which the covariances of values over actions are summed before they meet the columns."""
 
 
 class Curvature(NamedTuple):
@@ -72,6 +76,19 @@ def likelihood_curvature(
     visits = solve_transposed(signed)
     shares = policy.T[..., None]
     of_values = solve(jnp.sum(shares * moved, 0) if pairs else moved[0])
+    taken = jnp.where(counts > 0, counts * jnp.where(counts > 0, solution.log_policy, 0), 0)
+    of_points = (counts - visits[:, None] * policy).ravel() if pairs else jnp.sum(counts, 1) - visits
+    gradient = jnp.matmul(of_points, basis, precision="highest")
+    log_likelihood = jnp.sum(taken)
+    slots = None if pairs or len(policy) > DENSE_AT_MOST else _next_states(transitions)
+    if slots is not None:
+        # Values of all actions share the reward of a state, so that the next values alone differ.
+        of_values = of_values - jnp.mean(of_values, 0)
+        spread = _spread_of_next_states(*slots, policy, mdp.discount**2 * visits)
+        hessian = -jnp.matmul(
+            of_values.T, jnp.matmul(spread, of_values, precision="highest"), precision="highest"
+        )
+        return Curvature(log_likelihood, gradient, 0.5 * (hessian + hessian.T))
 
     def add(action, hessian):
         own = moved[action if pairs else 0]
@@ -81,10 +98,28 @@ def likelihood_curvature(
 
     nothing = jnp.zeros((basis.shape[-1],) * 2, policy.dtype)
     hessian = jax.lax.fori_loop(0, policy.shape[1], add, nothing)
-    taken = jnp.where(counts > 0, counts * jnp.where(counts > 0, solution.log_policy, 0), 0)
-    of_points = (counts - visits[:, None] * policy).ravel() if pairs else jnp.sum(counts, 1) - visits
-    gradient = jnp.matmul(of_points, basis, precision="highest")
-    return Curvature(jnp.sum(taken), gradient, 0.5 * (hessian + hessian.T))
+    return Curvature(log_likelihood, gradient, 0.5 * (hessian + hessian.T))
+
+
+def _next_states(transitions: Any) -> tuple[Array, Array] | None:
+    """Next states (slot, state), and their probabilities (action, slot, state); None where they are many."""
+    neighbours = getattr(transitions, "neighbours", None)
+    if neighbours is None or np.prod(np.shape(neighbours)[:-1]) > SLOTS_AT_MOST:
+        return None
+    chances = transitions.probabilities
+    if np.ndim(neighbours) == 3:  # every action has slots of its own
+        num_actions, width, num_states = chances.shape
+        own = jnp.eye(num_actions, dtype=chances.dtype)[:, :, None, None]
+        chances = (own * chances).reshape(num_actions, num_actions * width, num_states)
+    return jnp.asarray(neighbours).reshape(-1, chances.shape[-1]), chances
+
+
+def _spread_of_next_states(neighbours: Array, chances: Array, policy: Array, weights: Array) -> Array:
+    r"""The matrix :math:`\sum_s w_s\, \mathrm{Cov}_{a \sim \pi(\cdot \mid s)} [P(\cdot \mid s, a)]` (state, state)."""
+    apart = chances - jnp.einsum("sa,acs->cs", policy, chances)
+    covariance = jnp.einsum("s,sa,acs,ads->cds", weights, policy, apart, apart, precision="highest")
+    spread = jnp.zeros((len(policy),) * 2, policy.dtype)
+    return spread.at[neighbours[:, None], neighbours[None]].add(covariance)
 
 
 def _policy_solvers(mdp: MDP, policy: Array) -> tuple[Any, Any]:
