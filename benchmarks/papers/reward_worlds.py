@@ -10,8 +10,9 @@ comparison with papers; the soft one rewards overconfidence, and is not shown. L
 its two policies are one. It leaves out the noise of single cells: "by_features" is the mean reward as a function of
 features, which leaves it out of the others.
 
-"start" rows are nested fits from three times and a third of the relevances of the default's mode. `given_held` is the ELBO without the prior densities of the relevances that are
-held, which would reward a start for where it holds them; a bound should be within a nat of the best of all starts.
+"start" rows are nested fits from three times and a third of the relevances of the default's mode. `given_held` is the
+ELBO without the prior densities of the relevances that are held, which would reward a start for where it holds them; a
+bound should be within a nat of the best of all starts.
 
 `coverage90` is the share of all differences of rewards that 90 % intervals hold. These rewards are made by hand, and
 no draws from the prior.
