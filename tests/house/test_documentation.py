@@ -29,7 +29,7 @@ def blocks(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_blocks_run(page, tmp_path, quick_environment):
     """In single precision and a fresh process; those that compute for long compiled as users do, as all notebooks."""
-    environment = dict(quick_environment)
+    environment = quick_environment | {"PYTHONFAULTHANDLER": "1"}
     if page.name in COMPUTE_LONG:
         environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "false"
         environment["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "")
