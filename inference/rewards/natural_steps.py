@@ -2,7 +2,8 @@ r"""Natural-gradient steps that decay or are halved, until the ELBO gains no mor
 
 Every step has fresh draws, and moves q(w) by a share :math:`1 / (1 + n)` towards what they say, so that precision and
 mean average over the draws so far. A step that lowers the ELBO on the fixed draws by more than their noise is tried
-again at half the size. Where hyper-parameters move too, n waits while the ELBO rises.
+again at half the size. While the ELBO rises fast, far from the optimum, n waits; where hyper-parameters move too, it
+falls back.
 
 What the average of n steps still lacks is what it has gained since half of them: the noise of a mean of n falls as 1/n.
 The gain of a single step is n times smaller, and no measure of what is left. A gain may be small by chance, so that the
@@ -158,9 +159,14 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
         moments=moments,
         factor=min(1.0, 2 * factor),
     )
+    step_gain, step_error = gain, error
     gain, error = _gain(state.at_draws[0], at_draws)
-    rises = moving and state.decay > FULL and gain > max(tol, 2 * error)
-    state = state._replace(decay=max(FULL, state.decay - BACK) if rises else state.decay + 1)
+    rises = state.decay > FULL and gain > max(tol, 2 * error)
+    if rises and moving:
+        decay = max(FULL, state.decay - BACK)
+    else:  # averages over more draws raise the ELBO too, but by less and less in a step
+        decay = state.decay + (not (rises and step_gain > max(tol / 4, 2 * step_error)))
+    state = state._replace(decay=decay)
     reason = _open_question(state, shortest, tol)
     left = _divergence(q, after) / size
     if not reason and not left <= tol:
