@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 from ethogram.models.mdps.policy_values import DIRECT_AT_MOST
@@ -114,6 +115,36 @@ def white_root(model: GPIRL, scale: Any, relevance: Any) -> Array:
     points = model.points if model.inducing is None else model.points[model.inducing]
     noise = jnp.asarray(model.noise, points.dtype)
     return reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
+
+
+def with_hypers(
+    model: GPIRL, q: RewardGaussian, log_hyper: Array, differentiable: bool = False
+) -> RewardGaussian:
+    """The Gaussian at other hyper-parameters (hyper,), with what the data say of the rewards held.
+
+    That is q over the prior, a Gaussian function of the rewards that w whitens; it meets the prior at the others. Where
+    the data say little, w keeps its distribution, and where they say all, the rewards. With `differentiable` the
+    other hyper-parameters are near: precisions are not bounded from below.
+    """
+    before, after = hyper_values(model, q.log_hyper), hyper_values(model, log_hyper)
+    roots = [white_root(model, one["scale"], one["relevance"]) for one in (before, after)]
+    change = solve_triangular(roots[0], roots[1], lower=True) * (after["rationality"] / before["rationality"])
+    identity = jnp.eye(len(change), dtype=change.dtype)
+
+    def one(mean, root):
+        inverse = solve_triangular(root, identity, lower=True)
+        precision = inverse.T @ inverse
+        linear = change.T @ (precision @ mean)
+        moved = change.T @ (precision - identity) @ change + identity
+        if differentiable:
+            covariance = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(moved, lower=True), identity)
+        else:
+            values, vectors = jnp.linalg.eigh(0.5 * (moved + moved.T))
+            covariance = (vectors / jnp.maximum(values, SMALLEST)) @ vectors.T
+        return covariance @ linear, jnp.linalg.cholesky(0.5 * (covariance + covariance.T))
+
+    mean, root = jax.vmap(one)(q.mean, q.root)
+    return q._replace(mean=mean, root=root, log_hyper=log_hyper)
 
 
 def log_likelihood(model: GPIRL, reward: Array, rationality: Array, counts: Array) -> Array:

@@ -179,6 +179,7 @@ def heldout_reward_curve(
     TypeError, ValueError : as `fit_reward` and `heldout_policy_scores`; or `sizes` is empty.
     """
     require_key(key)
+    options = {"hyper": "point"} | options  # of one intent too: other treatments have bounds of another kind
     sizes = np.asarray(list(sizes))
     if sizes.size == 0:
         raise ValueError("sizes is empty: give at least one")

@@ -45,6 +45,9 @@ FLOOR = -8.0
 SPREADS = (0.3, 0.1, 0.03, 0.01)
 """Initial standard deviations of the logarithm of a hyper-parameter; the one of the best ELBO is used."""
 
+OPTIMISING = 60
+"""Most steps towards hyper-parameters to start from where there is no estimate of Levine's."""
+
 MOST_CHUNKS = 16
 """Most chunks of `num_evaluations` fresh draws for the ELBO that is reported."""
 
@@ -123,13 +126,29 @@ class RewardSearch(NamedTuple):
                 given.append(np.log(np.broadcast_to(value, (size,))))
             return np.concatenate(given) if given else np.zeros(0)
         priors = hyper_priors(model)
+        many = "relevance" in sizes and model.num_features > FEW_FEATURES
         medians = {name: np.full(size, float(np.log(_median(priors[name])))) for name, size in sizes.items()}
-        if "relevance" in sizes and takes_levine(model) and model.num_features > FEW_FEATURES:
+        if many and takes_levine(model):
             mode = levine_mode(key, model, jnp.sum(self.counts, 0))[0].log_hyper
             medians["relevance"] = np.maximum(mode[1:], FLOOR)
             if "scale" in sizes:
                 medians["scale"] = mode[:1]
+        elif many:  # by the prior alone hardly one of them would matter
+            points = np.asarray(model.points)
+            width = np.where(np.ptp(points, axis=0) > 0, np.var(points, axis=0), 0.0)
+            equal = -np.log(np.where(width > 0, width, 1.0) * model.num_features)
+            medians["relevance"] = np.where(width > 0, equal, medians["relevance"])
+            if self.hyper in ("nested", "fixed"):
+                return self._optimum(key, {name: np.exp(x) for name, x in medians.items()})
         return np.concatenate([medians[name] for name in sizes]) if sizes else np.zeros(0)
+
+    def _optimum(self, key: Array, start: dict[str, Any]) -> np.ndarray:
+        """Logarithms (hyper,) of hyper-parameters after some steps that optimise them."""
+        search = self._replace(hyper="point")
+        state = search.begin(*jax.random.split(key), start, False)
+        found = search.climb(state, OPTIMISING, 1.0, False, lambda state: None)
+        assert found.climb is not None
+        return np.maximum(np.asarray(found.climb.best.log_hyper), FLOOR)
 
     def begin(self, key_start: Array, key: Array, start: Any, point: bool) -> SearchState:
         """Laplace's approximation at the initial hyper-parameters."""

@@ -3,7 +3,7 @@ r"""Natural-gradient steps that decay or are halved, until the ELBO gains no mor
 Every step has fresh draws, and moves q(w) by a share :math:`1 / (1 + n)` towards what they say, so that precision and
 mean average over the draws so far. A step that lowers the ELBO on the fixed draws by more than their noise is tried
 again at half the size. While the ELBO rises fast, far from the optimum, n waits; where hyper-parameters move too, it
-falls back.
+falls back. They move with what the data say of the rewards held, so that q follows its optimum.
 
 What the average of n steps still lacks is what it has gained since half of them: the noise of a mean of n falls as 1/n.
 The gain of a single step is n times smaller, and no measure of what is left. A gain may be small by chance, so that the
@@ -22,7 +22,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from ethogram.inference.rewards.gaussian import Normals, RewardGaussian, bound, natural_step
+from ethogram.inference.rewards.gaussian import Normals, RewardGaussian, bound, natural_step, with_hypers
 from ethogram.models.rewards.gp_irl import GPIRL
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ __all__ = [
     "hyper_gradient",
     "moved_hypers",
     "standard_error",
+    "with_moved_hypers",
 ]
 
 HALVINGS = 6
@@ -68,6 +69,7 @@ class Climb(NamedTuple):
     step: int  # steps done
     decay: int  # n in the size 1 / (1 + n)
     factor: float  # of the size, below one after halvings
+    left: float  # nats to go by the latest step and its size
     reason: str  # why the search has not converged, empty where it has
 
 
@@ -82,7 +84,7 @@ def begin_climb(search: RewardSearch, q: RewardGaussian, fixed: Normals, key: Ar
     at_draws = np.asarray(search.bounds(q, fixed))
     fewest = f"fewer than {2 * _shortest(search, q)} steps were done"
     elbo = float(at_draws.mean())
-    return Climb(q, q, elbo, [elbo], [at_draws], first_moments(q), key, 0, 0, 1.0, fewest)
+    return Climb(q, q, elbo, [elbo], [at_draws], first_moments(q), key, 0, 0, 1.0, np.inf, fewest)
 
 
 def climb(
@@ -94,6 +96,8 @@ def climb(
     report: Callable[[Climb], None] = lambda state: None,
 ) -> Climb:
     """The state where the search has converged, or after `num_steps` steps; `report` is called after each."""
+    if not state.reason:  # of an earlier call, whose tolerance may have been another
+        state = state._replace(reason=_open_question(state, _shortest(search, state.q), tol))
     while state.step < num_steps and state.reason:
         state = _after_step(search, state, fixed, tol)
         report(state)
@@ -131,10 +135,10 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
         if change is not None:
             length = factor * min(1.0, (1 + FULL) / (1 + state.decay))
             log_sd = moved_hypers(q)[1] + length * change[1]
-            after = after._replace(
-                log_hyper=q.log_hyper + length * change[0],
-                log_hyper_sd=jnp.exp(log_sd) if search.hyper == "variational" else q.log_hyper_sd,
-            )
+            log_hyper = q.log_hyper + length * change[0]
+            after = with_moved_hypers(search.model, after, log_hyper)
+            if search.hyper == "variational":
+                after = after._replace(log_hyper_sd=jnp.exp(log_sd))
         at_draws = np.asarray(search.bounds(after, fixed))
         gain, error = _gain(latest, at_draws)
         if np.isfinite(at_draws).all() and not gain < -max(tol, 2 * error):
@@ -166,12 +170,8 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
         decay = max(FULL, state.decay - BACK)
     else:  # averages over more draws raise the ELBO too, but by less and less in a step
         decay = state.decay + (not (rises and step_gain > max(tol / 4, 2 * step_error)))
-    state = state._replace(decay=decay)
-    reason = _open_question(state, shortest, tol)
-    left = _divergence(q, after) / size
-    if not reason and not left <= tol:
-        reason = f"the steps still move, by their size with {left:.2g} nats to go"
-    return state._replace(reason=reason)
+    state = state._replace(decay=decay, left=float(_divergence(q, after) / size))
+    return state._replace(reason=_open_question(state, shortest, tol))
 
 
 @jax.jit
@@ -190,11 +190,19 @@ def _gain(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
 
 def _open_question(state: Climb, shortest: int, tol: float) -> str:
     """What speaks against convergence, in words; empty where nothing does."""
-    if state.decay < 2 * shortest or len(state.at_draws) <= shortest:
+    if state.step < 2 * shortest or len(state.at_draws) <= shortest:
         return f"fewer than {2 * shortest} steps were done"
     gain, error = _gain(state.at_draws[0], state.at_draws[-1])
     if abs(gain) + error <= tol:
-        return ""
+        if state.factor < 1:
+            return "the ELBO falls at steps of full size"
+        if state.decay < 2 * shortest:
+            return "the steps have hardly begun to decay"
+        return (
+            ""
+            if state.left <= tol
+            else f"the steps still move, with {state.left:.2g} nats to go by their size"
+        )
     steps = f"over the latest {len(state.at_draws) - 1} steps"
     of = f"by {abs(gain):.2g} nats (standard error {error:.2g}) {steps}"
     if abs(gain) <= 2 * error:
@@ -214,15 +222,22 @@ def _hyper_change(search: RewardSearch, state: Climb, normals: Normals) -> tuple
     return change, jax.tree.leaves(moments)
 
 
+with_moved_hypers = jax.jit(with_hypers)
+
+
 @functools.partial(jax.jit, static_argnames="variational")
 def hyper_gradient(
     model: GPIRL, q: RewardGaussian, counts: Array, normals: Normals, variational: bool
 ) -> Any:
-    """Gradient of the ELBO in the logarithms of the hyper-parameters and of their standard deviations."""
+    """Gradient of the ELBO in the logarithms of the hyper-parameters and of their standard deviations.
+
+    The Gaussian of w moves along, as `with_hypers` says: at the best q that adds nothing, and near it the error is of
+    second order.
+    """
 
     def mean_bound(log_hyper, log_sd):
         sd = jnp.exp(log_sd) if variational else q.log_hyper_sd
-        moved = q._replace(log_hyper=log_hyper, log_hyper_sd=sd)
+        moved = with_hypers(model, q, log_hyper, differentiable=True)._replace(log_hyper_sd=sd)
         return jnp.mean(bound(model, moved, counts, normals, not variational))
 
     return jax.grad(mean_bound, (0, 1))(q.log_hyper, jnp.log(q.log_hyper_sd))

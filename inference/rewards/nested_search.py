@@ -41,7 +41,13 @@ from ethogram.inference.rewards.integration_nodes import (
     open_direction,
 )
 from ethogram.inference.rewards.natural_gradient import RewardSearch
-from ethogram.inference.rewards.natural_steps import begin_climb, climb, hyper_gradient, standard_error
+from ethogram.inference.rewards.natural_steps import (
+    begin_climb,
+    climb,
+    hyper_gradient,
+    standard_error,
+    with_moved_hypers,
+)
 from ethogram.inference.rewards.posterior_mode import NOWHERE
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
 from ethogram.models.families.conjugate_block import naming
@@ -83,7 +89,7 @@ class Place(NamedTuple):
     q: RewardGaussian
     value: float  # ELBO, with the log prior density of the hyper-parameters
     gradient: np.ndarray  # (hyper,), of `value`
-    settled: bool
+    reason: str  # why its search has not converged, empty where it has
     steps: int
 
 
@@ -147,22 +153,16 @@ class _Nested(NamedTuple):
         return self.visited[where.tobytes()]
 
     def climb(self, near: RewardGaussian, where: np.ndarray) -> Place:
-        start = begin_climb(self.search, self._moved(near, where), self.monitored, self.key)
+        moved = with_moved_hypers(self.search.model, near, jnp.asarray(where))
+        moved = moved._replace(log_hyper_sd=jnp.zeros(len(where)))
+        start = begin_climb(self.search, moved, self.monitored, self.key)
         tol = SHARED * self.tol if len(where) else self.tol
         found = climb(self.search, start, self.monitored, self.num_steps, tol)
         model, counts = self.search.model, self.search.counts
         gradient = np.zeros(0)
         if len(where):
             gradient = np.asarray(hyper_gradient(model, found.best, counts, self.monitored, False)[0])
-        return Place(found.best, found.best_elbo, gradient, not found.reason, found.step)
-
-    def _moved(self, near: RewardGaussian, where: np.ndarray) -> RewardGaussian:
-        """A Gaussian at other hyper-parameters, with the same mean rewards where only the scale is another."""
-        q = near._replace(log_hyper=jnp.asarray(where), log_hyper_sd=jnp.zeros(len(where)))
-        if "scale" not in free_hypers(self.search.model):
-            return q
-        times = np.exp(0.5 * (float(near.log_hyper[0]) - where[0]))
-        return q._replace(mean=times * q.mean)
+        return Place(found.best, found.best_elbo, gradient, found.reason, found.step)
 
 
 def nested_fit(
@@ -208,9 +208,11 @@ def nested_fit(
         bar.update(len(visited))
         active = active_hypers(search.model, np.asarray(first.log_hyper))
         mode, trace, arrived = _mode(nested, np.asarray(first.log_hyper), active)
-        nodes, places = None, [nested.at(mode)]
+        nodes, places, curvature = None, [nested.at(mode)], np.zeros((0, 0))
         if len(active):
             curvature = _curvature(nested, mode, active)
+        steep = not np.isfinite(curvature).all()
+        if len(active) and not steep:
             nodes = integration_nodes(curvature)
             moved = np.repeat(mode[None], len(nodes.weights), axis=0)
             moved[:, active] = nodes.places(mode[active])
@@ -224,7 +226,9 @@ def nested_fit(
     values = np.array([one.mean() if np.isfinite(one).all() else -np.inf for one in fresh])
     elbo, shares = (float(values[0]), np.ones(1)) if nodes is None else log_integral(nodes, values)
     error = standard_error(shares @ np.nan_to_num(np.stack(fresh), posinf=0.0, neginf=0.0))
-    reason = "" if all(one.settled for one in places) else "the ELBO at a node still increases"
+    heaviest = [places[number].reason for number in np.argsort(-shares, kind="stable")]
+    reason = next((f"at a node {one}" for one in heaviest if one), "")
+    reason = reason or ("gradients around the mode of the hyper-parameters are not finite" if steep else "")
     reason = reason or ("" if arrived else "the search for the mode of the hyper-parameters did not end")
     if not reason and nodes is not None:
         reason = open_direction(curvature)

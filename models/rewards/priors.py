@@ -93,7 +93,9 @@ def shrinkage_scale(points: Any) -> Array:
 
     Half of the features that are not constant, where these are fewer than six.
     """
-    width = jnp.sqrt(jnp.var(points, axis=0) / MATTERS)
+    # A constant that is no binary fraction has a variance of rounding errors.
+    varies = jnp.max(points, axis=0) > jnp.min(points, axis=0)
+    width = jnp.where(varies, jnp.sqrt(jnp.var(points, axis=0) / MATTERS), 0.0)
     wanted = jnp.minimum(RELEVANT, 0.5 * jnp.sum(width > 0))
 
     def halve(_, ends):
