@@ -111,8 +111,8 @@ def representative_points(features: ArrayLike, num: int = MOST) -> Int[np.ndarra
         raise ValueError(f"features has shape {checked.shape}, not (point, feature)")
     require_integer("num", num, 1)
     table = np.asarray(checked, float)
-    spread = table.std(0)
-    table = (table - table.mean(0)) / np.where(spread > 0, spread, 1.0) / np.sqrt(max(np.sum(spread > 0), 1))
+    table = table[:, np.ptp(table, axis=0) > 0]  # whose deviations may be rounding errors instead of zero
+    table = (table - table.mean(0)) / table.std(0) / np.sqrt(max(table.shape[1], 1))
     squares = np.sum(table**2, 1)
     left = np.ones(len(table))
     chosen: list[int] = []
