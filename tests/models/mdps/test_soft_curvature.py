@@ -49,23 +49,43 @@ def differences(function, direction, step=3e-3):
     return slope, np.dot([-1, 16, -30, 16, -1], values) / (12 * step**2)
 
 
-def six_states(pairs):
-    """A dense world with actions that are not available, counts, and a reward of states or of pairs."""
+def six_states(kind, pairs):
+    """A world with actions that are not available, counts, and a reward of states or of pairs."""
     random = np.random.default_rng(2)
     mask = np.ones((6, 3), bool)
     mask[4, 1:] = False
-    table = random.dirichlet(np.full(6, 0.5), (6, 3))
+    width = {"dense": 6, "shared lists": 4, "own lists": 2, "deterministic": 1}[kind]
+    # All actions of a state, or each, lead to states of their own, of which one may be listed twice.
+    successors = random.integers(6, size=(6, 1 if kind == "shared lists" else 3, width))
+    successors = np.broadcast_to(successors, (6, 3, width))
+    chances = random.dirichlet(np.full(width, 0.5), (6, 3))
+    table = np.zeros((6, 3, 6))
+    for at in np.ndindex(successors.shape):
+        table[*at[:2], successors[at]] += chances[at]
+    told = {"discount": 0.9, "action_mask": mask}
+    if kind == "dense":
+        world = MDP.dense(table, **told)
+    elif kind == "deterministic":
+        world = MDP.deterministic(successors[..., 0], **told)
+    else:
+        world = MDP.sparse(successors, chances, **told)
+        assert world.transitions.neighbours.ndim == (2 if kind == "shared lists" else 3)
     counts = random.integers(0, 5, (6, 3)) * mask
     function = log_likelihood_of(sparse.csr_array(table.reshape(18, 6)), 0.9, mask, counts)
-    world = MDP.dense(table, discount=0.9, action_mask=mask)
     return world, jnp.asarray(counts, float), random.normal(size=(6, 3) if pairs else 6), function
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("projected", [False, True])
-def test_curvature_is_that_of_the_log_likelihood(pairs, projected):
+@pytest.mark.parametrize(
+    ("kind", "pairs", "projected"),
+    [
+        ("dense", False, False), ("dense", False, True), ("dense", True, False), ("dense", True, True),
+        ("shared lists", False, True), ("own lists", False, False), ("own lists", True, True),
+        ("deterministic", False, True),
+    ],
+)  # fmt: skip
+def test_curvature_is_that_of_the_log_likelihood(kind, pairs, projected):
     """Gradient and Hessian along three directions, of all rewards or in four coordinates of them."""
-    world, counts, reward, function = six_states(pairs)
+    world, counts, reward, function = six_states(kind, pairs)
     random = np.random.default_rng(3)
     basis = random.normal(size=(reward.size, 4)) if projected else np.eye(reward.size)
     told = {"basis": jnp.asarray(basis)} if projected else {}
@@ -88,7 +108,7 @@ def test_curvature_is_that_of_the_log_likelihood(pairs, projected):
 @pytest.mark.parametrize("pairs", [False, True])
 def test_projected_curvature_is_that_of_automatic_differentiation(pairs):
     """In four coordinates of the rewards, the whole Hessian."""
-    world, counts, reward, _ = six_states(pairs)
+    world, counts, reward, _ = six_states("own lists", pairs)
     basis = jnp.asarray(np.random.default_rng(4).normal(size=(reward.size, 4)))
 
     def log_likelihood(w):
