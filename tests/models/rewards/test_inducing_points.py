@@ -262,6 +262,22 @@ def test_defaults_of_many_points(count, pairs, family, conditional):
     assert explicit.inducing.tolist() == [0, count - 1] and explicit.conditional == "independent"
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"family": "direct", "conditional": "independent"}, "conditional is 'independent', but family is \"direct\""),
+        ({"family": "inducing", "conditional": "diagonal"}, "conditional must be 'full' or 'independent'"),
+        ({"family": "inducing", "conditional": "full"}, r"10000 points: .* bytes, .* conditional=\"independent\""),
+        ({"inducing": np.arange(9000)}, "10000 points: .* bytes, .* Pass fewer inducing points"),
+        ({"inducing": [0, 10_000]}, r"inducing has 10000, outside the points 0..9999"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_with_many_points_is_refused_by_name(settings, message):
+    world, features, _ = line(10_000)
+    with pytest.raises(ValueError, match=message):
+        GPIRL(world, features, **settings)
+
+
 @pytest.mark.slow
 def test_a_pair_model_is_fitted_by_default_points():
     """The evidence by 40 000 draws of the prior: the ELBO is below it, beyond 5 errors, and lacks under 0.1 nats."""
