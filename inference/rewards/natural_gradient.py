@@ -33,8 +33,9 @@ from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosteri
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.families.conjugate_block import naming
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
-from ethogram.models.rewards.gp_irl import FEW_FEATURES, GPIRL
+from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.kernel import white_share
+from ethogram.models.rewards.reward_settings import FEW_FEATURES
 
 __all__ = ["RewardSearch", "SearchState", "levine_fit"]
 

@@ -51,9 +51,10 @@ from ethogram.inference.rewards.natural_steps import (
 from ethogram.inference.rewards.posterior_mode import NOWHERE
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
 from ethogram.models.families.conjugate_block import naming
-from ethogram.models.rewards.gp_irl import FEW_FEATURES, GPIRL
+from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.kernel import white_share
 from ethogram.models.rewards.priors import MATTERS
+from ethogram.models.rewards.reward_settings import FEW_FEATURES
 
 __all__ = ["NestedState", "Place", "check_places", "nested_fit"]
 

@@ -83,7 +83,7 @@ def likelihood_curvature(
     slots = None if pairs or len(policy) > DENSE_AT_MOST else _next_states(transitions)
     if slots is not None:
         # Values of all actions share the reward of a state, so that the next values alone differ.
-        of_values = of_values - jnp.mean(of_values, 0)
+        of_values = of_values - jnp.mean(of_values, 0, keepdims=True)
         spread = _spread_of_next_states(*slots, policy, mdp.discount**2 * visits)
         hessian = -jnp.matmul(
             of_values.T, jnp.matmul(spread, of_values, precision="highest"), precision="highest"
@@ -110,13 +110,13 @@ def _next_states(transitions: Any) -> tuple[Array, Array] | None:
     if np.ndim(neighbours) == 3:  # every action has slots of its own
         num_actions, width, num_states = chances.shape
         own = jnp.eye(num_actions, dtype=chances.dtype)[:, :, None, None]
-        chances = (own * chances).reshape(num_actions, num_actions * width, num_states)
+        chances = (own * chances[None]).reshape(num_actions, num_actions * width, num_states)
     return jnp.asarray(neighbours).reshape(-1, chances.shape[-1]), chances
 
 
 def _spread_of_next_states(neighbours: Array, chances: Array, policy: Array, weights: Array) -> Array:
     r"""The matrix :math:`\sum_s w_s\, \mathrm{Cov}_{a \sim \pi(\cdot \mid s)} [P(\cdot \mid s, a)]` (state, state)."""
-    apart = chances - jnp.einsum("sa,acs->cs", policy, chances)
+    apart = chances - jnp.einsum("sa,acs->cs", policy, chances)[None]
     covariance = jnp.einsum("s,sa,acs,ads->cds", weights, policy, apart, apart, precision="highest")
     spread = jnp.zeros((len(policy),) * 2, policy.dtype)
     return spread.at[neighbours[:, None], neighbours[None]].add(covariance)

@@ -229,8 +229,8 @@ class SparseTransitions:
 
     def after(self, action: Any, values: Array) -> Array:
         """Expected next values (state, column) of values (state, column) under one action."""
-        neighbours = self.neighbours[action] if self.neighbours.ndim == 3 else jnp.asarray(self.neighbours)
-        chances = self.probabilities[action]
+        neighbours, chances = jnp.asarray(self.neighbours), jnp.asarray(self.probabilities)[action]
+        neighbours = neighbours[action] if neighbours.ndim == 3 else neighbours
         return add_up(lambda slot: chances[slot][:, None] * values[neighbours[slot]], len(chances))
 
     def excess(self) -> Array:

@@ -1,7 +1,7 @@
 """GP-IRL: inverse reinforcement learning with Gaussian-process rewards."""
 
 from ethogram.models.rewards.gp_irl import GPIRL, SimulatedRewards
-from ethogram.models.rewards.inducing_points import select_inducing_points
+from ethogram.models.rewards.inducing_points import representative_points, select_inducing_points
 from ethogram.models.rewards.intent_chain import IntentChain, SimulatedIntents, SwitchingPolicies
 from ethogram.models.rewards.priors import SquaredHalfCauchy
 
@@ -12,5 +12,6 @@ __all__ = [
     "SimulatedRewards",
     "SquaredHalfCauchy",
     "SwitchingPolicies",
+    "representative_points",
     "select_inducing_points",
 ]

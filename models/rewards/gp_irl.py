@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +28,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, read_reals, require_key, require_one_of
+from ethogram.models.arguments import is_concrete, require_key
 from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
@@ -46,25 +45,19 @@ from ethogram.models.mdps.soft_values import SoftSolution, soft_values
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.rewards import intent_chain
 from ethogram.models.rewards import kernel as reward_kernel
-from ethogram.models.rewards.inducing_points import representative_points
 from ethogram.models.rewards.intent_chain import IntentChain, SimulatedIntents, SwitchingPolicies
 from ethogram.models.rewards.kernel import RewardMap
-from ethogram.models.rewards.priors import (
-    SquaredHalfCauchy,
+from ethogram.models.rewards.reward_settings import (
+    default_relevance_prior,
+    read_family,
+    read_features,
     read_inducing,
     read_prior,
     require_room_for_rewards,
-    shrinkage_scale,
+    warn_of_constant_features,
 )
 
 __all__ = ["GPIRL", "SimulatedRewards"]
-
-FAMILIES = ("direct", "inducing")
-CONDITIONALS = ("full", "independent")
-DIRECT_AT_MOST, FULL_AT_MOST = 500, 2000
-"""Numbers of points up to which the direct family, and the full conditional covariance, are the defaults."""
-
-FEW_FEATURES = 3
 
 
 class SimulatedRewards(NamedTuple):
@@ -154,36 +147,15 @@ class GPIRL(Exportable):
         if not isinstance(self.mdp, MDP):
             raise TypeError(f"mdp is {type(self.mdp).__name__}: give an MDP")
         read_interest(self.mdp)
-        if self.features is None and self.mdp.features is None:
-            raise ValueError("features is None, and mdp has none: give features (state, feature)")
-        (features,) = read_reals(features=self.mdp.features if self.features is None else self.features)
-        lead = (self.mdp.num_states, self.mdp.num_actions)
-        if features.shape[:-1] not in (lead[:1], lead) or not features.shape[-1]:
-            raise ValueError(
-                f"features has shape {features.shape}, not (state, feature), which is ({lead[0]}, ...), or (state, "
-                f"action, feature), which is ({lead[0]}, {lead[1]}, ...)"
-            )
-        object.__setattr__(self, "features", features)
-        family = self.family or ("direct" if self.num_points <= DIRECT_AT_MOST else "inducing")
-        require_one_of("family", family, FAMILIES)
+        object.__setattr__(self, "features", read_features(self.features, self.mdp))
+        family, conditional = read_family(self.family, self.conditional, self.num_points)
         object.__setattr__(self, "family", family)
-        conditional = self.conditional or ("full" if self.num_points <= FULL_AT_MOST else "independent")
-        require_one_of("conditional", conditional, CONDITIONALS)
-        if family == "direct" and self.conditional is not None:
-            raise ValueError(
-                f'conditional is {conditional!r}, but family is "direct": leave it out, or pass family="inducing"'
-            )
-        object.__setattr__(self, "conditional", None if family == "direct" else conditional)
-        inducing = self.inducing
-        if inducing is None and family == "inducing" and is_concrete(features):
-            inducing = representative_points(np.asarray(self.points))
-        object.__setattr__(self, "inducing", read_inducing(inducing, family, self.num_points))
-        independent = self.conditional == "independent"
+        object.__setattr__(self, "conditional", conditional)
+        object.__setattr__(self, "inducing", read_inducing(self.inducing, family, self.points))
+        independent = conditional == "independent"
         require_room_for_rewards(self.num_points, len(self.inducing) if independent else None)
         if self.relevance_prior is None:
-            few = self.num_features <= FEW_FEATURES
-            prior = dist.LogNormal(0.0, 1.0) if few else SquaredHalfCauchy(shrinkage_scale(self.points))
-            object.__setattr__(self, "relevance_prior", prior)
+            object.__setattr__(self, "relevance_prior", default_relevance_prior(self.points))
         for name in ("noise", "scale_prior", "relevance_prior", "rationality"):
             shapes = ((), (self.num_features,)) if name == "relevance_prior" else ((),)
             object.__setattr__(self, name, read_prior(name, getattr(self, name), shapes))
@@ -193,15 +165,7 @@ class GPIRL(Exportable):
                 "number for one of them"
             )
         object.__setattr__(self, "sticky", intent_chain.read_sticky(self.sticky, self.num_intents))
-        if is_concrete(features):
-            flat = np.asarray(features).reshape(-1, features.shape[-1])
-            same = np.flatnonzero(np.ptp(flat, axis=0) == 0)
-            if len(same) and self.num_points > 1:
-                warnings.warn(
-                    f"{len(same)} features are constant, the first of them features[..., {same[0]}]: their relevances "
-                    "are not identified, and their posterior is the prior",
-                    stacklevel=3,
-                )
+        warn_of_constant_features(self.features)
 
     @property
     def switches(self) -> bool:

@@ -94,25 +94,34 @@ def representative_points(features: ArrayLike, num: int = MOST) -> Int[np.ndarra
     """Points (inducing,), sorted, whose rewards determine those of all others best, at most `num`.
 
     Every next point has the largest prior variance given those before, under a squared exponential whose lengthscales
-    are the standard deviations of the features times the square root of their number; fewer than `num` are enough where
-    that variance vanishes.
+    are the standard deviations of the features times the square root of their number, constant ones left out. The first
+    is point 0, and of several the first is taken. Fewer than `num` are enough where that variance vanishes: points with
+    equal features are never both chosen.
 
     Parameters
     ----------
-    features : (point, feature).
+    features : (point, feature); of rewards of pairs, in the order of state * A + action.
     num : integer, at least 1.
 
     Raises
     ------
-    ValueError : features are not a finite table, or `num` is not an integer above 0.
+    TypeError, ValueError
+        `features` is not a finite table (point, feature), or `num` is not an integer above 0.
+
+    Examples
+    --------
+    >>> print(representative_points(np.linspace(0, 1, 9)[:, None], 3))
+    [0 4 8]
+    >>> print(representative_points([[0.0], [1.0], [0.0], [1.0]]))
+    [0 1]
     """
     (checked,) = read_reals(features=features)
     if checked.ndim != 2 or not checked.size:
         raise ValueError(f"features has shape {checked.shape}, not (point, feature)")
     require_integer("num", num, 1)
     table = np.asarray(checked, float)
-    spread = np.where(np.ptp(table, axis=0) > 0, table.std(0), 0.0)
-    table = (table - table.mean(0)) / np.where(spread > 0, spread, 1.0) / np.sqrt(max(np.sum(spread > 0), 1))
+    table = table[:, np.ptp(table, axis=0) > 0]  # whose deviations may be rounding errors instead of zero
+    table = (table - table.mean(0)) / table.std(0) / np.sqrt(max(table.shape[1], 1))
     squares = np.sum(table**2, 1)
     left = np.ones(len(table))
     chosen: list[int] = []

@@ -1,4 +1,4 @@
-r"""Priors of GP-IRL: a sparse prior of relevances, and checks of priors and inducing points.
+r"""A sparse prior of relevances for GP-IRL.
 
 The square of a half-Cauchy variable has the density
 
@@ -27,24 +27,17 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, read_reals, require_reals
-
-__all__ = [
-    "MATTERS", "SquaredHalfCauchy", "read_inducing", "read_prior", "require_room_for_rewards", "shrinkage_scale",
-]  # fmt: skip
+__all__ = ["MATTERS", "SquaredHalfCauchy", "shrinkage_scale"]
 
 MATTERS = 0.02
 """Half the expected weighted squared distance of two points in a feature, from which its relevance matters."""
 
 RELEVANT = 3
 """Expected number of relevant features of the default prior."""
-
-POSITIVE = (constraints.positive, constraints.nonnegative)
 
 
 class SquaredHalfCauchy(dist.Distribution):
@@ -93,8 +86,7 @@ def shrinkage_scale(points: Any) -> Array:
 
     Half of the features that are not constant, where these are fewer than six.
     """
-    # A constant that is no binary fraction has a variance of rounding errors.
-    varies = jnp.max(points, axis=0) > jnp.min(points, axis=0)
+    varies = jnp.ptp(points, axis=0) > 0  # of a constant the variance may be a rounding error
     width = jnp.where(varies, jnp.sqrt(jnp.var(points, axis=0) / MATTERS), 0.0)
     wanted = jnp.minimum(RELEVANT, 0.5 * jnp.sum(width > 0))
 
@@ -107,69 +99,3 @@ def shrinkage_scale(points: Any) -> Array:
 
     low, high = jax.lax.fori_loop(0, 50, halve, (jnp.asarray(-30.0), jnp.asarray(30.0)))
     return jnp.exp(jnp.where(wanted > 0, 0.5 * (low + high), 0.0))
-
-
-def read_inducing(inducing: Any, family: str, num_points: int) -> Any:
-    """Checked numbers of points (inducing,), which must be unique; None for the direct family."""
-    if family == "direct":
-        if inducing is not None:
-            raise ValueError(
-                'inducing is given, but family is "direct": leave it out, or pass family="inducing"'
-            )
-        return None
-    if inducing is None:
-        raise ValueError(
-            f'inducing is None, family is "inducing" ({num_points} points) and the features are traced: pass numbers '
-            "of points, from representative_points or select_inducing_points"
-        )
-    points = jnp.asarray(inducing)
-    if not jnp.issubdtype(points.dtype, jnp.integer) or points.ndim != 1 or not len(points):
-        raise TypeError(
-            f"inducing is {points.dtype} {points.shape}: give integers (inducing,), numbers of points"
-        )
-    if is_concrete(points):
-        found, counts = np.unique(np.asarray(points), return_counts=True)
-        if found[0] < 0 or found[-1] >= num_points:
-            wrong = found[0] if found[0] < 0 else found[-1]
-            raise ValueError(
-                f"inducing has {wrong}, outside the points 0..{num_points - 1}: give numbers of points"
-            )
-        if (counts > 1).any():
-            raise ValueError(f"inducing must be unique points; {found[counts > 1][0]} appears twice")
-    return points
-
-
-def read_prior(name: str, value: Any, shapes: tuple[tuple[int, ...], ...]) -> Any:
-    """A checked scalar distribution on the positive reals, not of noise; or numbers above 0 of one of the shapes."""
-    if isinstance(value, dist.Distribution):
-        if name == "noise":
-            raise TypeError("noise is a distribution: give a number")
-        if value.batch_shape != () or value.event_shape != ():
-            raise ValueError(f"{name} has batch shape {value.batch_shape}: give a scalar distribution")
-        if not any(value.support is one or value.support == one for one in POSITIVE):
-            raise ValueError(
-                f"{name} is {type(value).__name__} with support {value.support}: give a distribution on the positive "
-                "reals, such as LogNormal, Gamma or HalfNormal"
-            )
-        return value
-    require_reals(name, value)
-    if np.shape(value) not in shapes or (is_concrete(value) and not np.all(np.asarray(value) > 0)):
-        allowed = " or ".join("a number" if not shape else f"numbers {shape}" for shape in shapes)
-        raise ValueError(f"{name} must be {allowed} above 0, or a distribution, not {value!r}")
-    return read_reals(**{name: value})[0]
-
-
-TABLES, LARGEST = 6, 2**32
-"""Matrices (point, point), or (point, inducing), that a fit holds at once, and bytes that these may take."""
-
-
-def require_room_for_rewards(num_points: int, num_inducing: int | None) -> None:
-    """Raise ValueError where covariances take too much memory: of all points, or only with the inducing points."""
-    size = TABLES * num_points * (num_inducing or num_points) * 8
-    if size > LARGEST:
-        cure = "fewer inducing points" if num_inducing else 'family="inducing" and conditional="independent"'
-        raise ValueError(
-            f"features has {num_points} points: their covariances, Cholesky factors and Hessians take {size} bytes, "
-            f"more than {LARGEST}. Pass {cure}, aggregate states, or fit a linear reward by fit_max_entropy, which "
-            "takes sparse MDPs of any size"
-        )

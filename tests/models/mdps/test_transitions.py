@@ -47,6 +47,29 @@ def test_lists_are_the_table_that_they_say(num_states, num_actions, num_slots, l
     np.testing.assert_allclose(world.probability(*every), table, atol=1e-15)
 
 
+@pytest.mark.parametrize("kind", ["dense", "shared lists", "own lists", "deterministic"])
+def test_values_after_one_action_are_those_of_the_table(kind):
+    """Of several columns of values, also where the action is traced."""
+    successors, probabilities = lists(4, 7, 3, 4 if kind == "shared lists" else 2, kind == "shared lists")
+    if kind == "deterministic":
+        successors, probabilities = successors[..., :1], np.ones((7, 3, 1))
+        world = MDP.deterministic(successors[..., 0])
+    else:
+        world = MDP.sparse(successors, probabilities)
+    table = table_of(successors, probabilities)
+    if kind == "dense":
+        world = MDP.dense(table)
+    transitions = world.transitions.for_solvers()
+    if kind != "dense":
+        assert transitions.neighbours.ndim == (2 if kind == "shared lists" else 3)
+    values = np.random.default_rng(5).normal(size=(7, 5))
+    traced = jax.jit(lambda action: transitions.after(action, jnp.asarray(values)))
+    for action in range(3):
+        expected = table[:, action] @ values
+        np.testing.assert_allclose(transitions.after(action, jnp.asarray(values)), expected, atol=1e-13)
+        np.testing.assert_allclose(traced(action), expected, atol=1e-13)
+
+
 def test_what_is_traced_gives_the_same():
     """Without lists of predecessors, which the host makes of known successors only."""
     successors, probabilities = lists(0, 6, 2, 2)

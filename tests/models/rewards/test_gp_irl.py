@@ -15,7 +15,6 @@ from numpyro.infer.util import log_density
 from ethogram.domains import toy_mdps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
-from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy, demonstration_counts
 from ethogram.models.mdps.soft_values import soft_values
 from ethogram.models.rewards import kernel as reward_kernel
@@ -146,48 +145,6 @@ def test_evidence_and_posterior_by_quadrature():
     mean = mass @ rewards / mass.sum()
     np.testing.assert_allclose(mean, [0.0826816, 0.9062176, 0.0826816], atol=1e-6)
     np.testing.assert_allclose(mass @ policy[:, 0, 0] / mass.sum(), 0.6110380759, rtol=1e-6)
-
-
-def numpy_log_likelihood(table, reward, discount, mask, counts):
-    """Of counts under rewards (state, action), by soft policy iteration in NumPy."""
-    values = np.zeros(len(table))
-    for _ in range(30):
-        action_values = np.where(mask, reward + discount * table @ values, -np.inf)
-        best = np.logaddexp.reduce(action_values, axis=1)
-        policy = np.exp(action_values - best[:, None])
-        moves = np.einsum("sa,san->sn", policy, table)
-        values = values + np.linalg.solve(np.eye(len(table)) - discount * moves, best - values)
-    each = np.where(mask, reward + discount * table @ values, 0) - values[:, None]
-    return (each * counts).sum()
-
-
-@pytest.mark.parametrize("pairs", [False, True])
-def test_curvature_is_that_of_the_log_likelihood(pairs):
-    """Gradient and Hessian along three directions, by central differences of fourth order in NumPy."""
-    random = np.random.default_rng(2)
-    mask = np.ones((6, 3), bool)
-    mask[4, 1:] = False
-    table = random.dirichlet(np.full(6, 0.5), (6, 3))
-    world = MDP.dense(table, discount=0.9, action_mask=mask)
-    counts = random.integers(0, 5, (6, 3)) * mask
-    reward = random.normal(size=(6, 3) if pairs else 6)
-
-    def log_likelihood(flat):
-        of_pairs = flat.reshape(6, -1) + np.zeros((6, 3))
-        return numpy_log_likelihood(table, of_pairs, 0.9, mask, counts)
-
-    found = likelihood_curvature(world, jnp.asarray(reward), jnp.asarray(counts, float), pairs=pairs)
-    at, step = reward.ravel(), 1e-2
-    np.testing.assert_allclose(found.log_likelihood, log_likelihood(at), rtol=1e-12)
-    for direction in random.normal(size=(3, reward.size)):
-        values = [log_likelihood(at + k * step * direction) for k in (-2, -1, 0, 1, 2)]
-        slope = np.dot([1, -8, 0, 8, -1], values) / (12 * step)
-        bend = np.dot([-1, 16, -30, 16, -1], values) / (12 * step**2)
-        np.testing.assert_allclose(direction @ found.gradient, slope, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(direction @ found.hessian @ direction, bend, rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(found.hessian, found.hessian.T, atol=1e-12)
-    if not pairs:  # the level is not identified
-        assert abs(found.gradient.sum()) < 1e-9 * counts.sum()
 
 
 def test_log_likelihood_of_ragged_demonstrations_with_missing_actions():
