@@ -19,19 +19,17 @@ from ethogram.inference.rewards.gaussian import RewardGaussian, hyper_values, na
 from ethogram.inference.rewards.intent_posterior import IntentFit, IntentPosterior
 from ethogram.inference.rewards.intent_starts import start_step
 from ethogram.inference.rewards.intent_steps import Blocks, intent_bounds, intent_sweeps, log_policies
-from ethogram.inference.rewards.natural_gradient import RewardSearch
-from ethogram.inference.rewards.natural_steps import RULE, hyper_gradient, moved_hypers, standard_error
-from ethogram.inference.rewards.reward_posterior import RewardPosterior
-from ethogram.inference.rewards.stopping_rule import (
+from ethogram.inference.rewards.intent_stopping import (
     FIRST_STEPS,
-    MOST_CHUNKS,
     NOISE,
     UNTRIED,
     WINDOW,
-    chunks_of,
     open_question,
     rises,
 )
+from ethogram.inference.rewards.natural_gradient import MOST_CHUNKS, RewardSearch, chunks_of
+from ethogram.inference.rewards.natural_steps import RULE, hyper_gradient, moved_hypers, standard_error
+from ethogram.inference.rewards.reward_posterior import RewardPosterior
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.conjugate_block import naming
