@@ -111,6 +111,7 @@ class RewardFits(System):
             [name.removeprefix("centred_reward[").partition(", ")[2][:-1] for name in firsts], values, left
         )
         left.set_title("rewards by intent: mean and 90 % interval")
+        left.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
         found, lengths = self.states(fit, fit.data), np.asarray(fit.data.lengths)
         longest = int(lengths.argmax())
         intent_timeline(found.probability[longest, : lengths[longest]], right)
@@ -141,11 +142,10 @@ def _intent_rewards(names: list[str], values: np.ndarray, axes: Any) -> None:
     count = len(mean)
     shown = np.argsort(-mean.max(0), kind="stable")[: max(1, MOST_BARS // count)]
     places = np.arange(len(shown))[::-1]
-    beside = np.linspace(0.3, -0.3, count) if count > 1 else np.zeros(1)
+    beside = np.linspace(0.3, -0.3, count) * (count - 1) / count
     for intent, colour in enumerate(category_colours(count)):
         at = places + beside[intent]
         axes.hlines(at, low[intent, shown], high[intent, shown], color=colour, linewidth=2)
         axes.plot(mean[intent, shown], at, "o", color=colour, markersize=4)
     axes.set_yticks(places, [names[at] for at in shown], fontsize="small")
-    more = f", {len(shown)} of {len(names)}" if len(shown) < len(names) else ""
-    axes.set(xlabel="reward, deviation from its mean", ylabel=f"state or pair{more}")
+    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.5, len(shown) - 0.5))
