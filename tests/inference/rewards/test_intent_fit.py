@@ -111,14 +111,14 @@ def test_the_e_step_is_the_gradient_over_all_paths():
 
 def test_the_elbo_is_below_the_evidence(short):
     """The evidence by draws from the prior, with all paths summed in NumPy."""
-    prior = Predictive(MODEL, num_samples=20_000)(jax.random.key(1))
+    prior = Predictive(MODEL, num_samples=10_000)(jax.random.key(1))
     initial, transition, policy = (np.log(np.asarray(prior[x])) for x in ("initial", "transition", "policy"))
     weights = np.exp(log_sum(initial, transition, policy))
     evidence, error = np.log(weights.mean()), weights.std() / weights.mean() / np.sqrt(len(weights))
-    assert error < 0.02
+    assert error < 0.03
     assert evidence - 4 < short.elbo < evidence + 3 * np.hypot(short.elbo_se, error)
     # The bound term by term: Dirichlet and Gaussian divergences as printed, and paths under expected logs.
-    posterior, draws = short.posterior, short.posterior.sample(jax.random.key(2), 4000)
+    posterior, draws = short.posterior, short.posterior.sample(jax.random.key(2), 2000)
     rows, before = [], []
     for name in ("initial", "transition"):
         rows += list(np.atleast_2d(posterior.chain[name].natural.concentration))
