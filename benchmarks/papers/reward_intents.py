@@ -104,7 +104,7 @@ def worlds(quick: bool) -> list[World]:
             0.03,
             1,
             1 if quick else 2,
-            20 if quick else 60,
+            12 if quick else 60,
             (1, 2) if quick else SIZES,
             True,
         )
