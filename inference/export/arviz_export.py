@@ -17,7 +17,6 @@ from ethogram.inference.export.draws import read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.observed_sites import counted_entries, observed_sites
 from ethogram.inference.export.pointwise import CHUNK, Pointwise, over_chunks
-from ethogram.inference.rewards.intent_posterior import IntentFit, IntentPosterior
 from ethogram.models.arguments import require_integer, require_key, require_one_of
 from ethogram.models.conjugate_model import Exportable, overrides
 from ethogram.models.data.trajectories import Trajectories
@@ -285,8 +284,9 @@ def _simulated(model: Any, draw: dict[str, Array], key: Array, data: Any, names:
 def _reference(
     align: Any, sites: dict[str, np.ndarray], layout: Layout, needed: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    if isinstance(align, IntentFit | IntentPosterior):
-        given: Mapping[str, Any] = (align.posterior if isinstance(align, IntentFit) else align).mean_sites()
+    posterior = getattr(align, "posterior", align)
+    if hasattr(posterior, "mean_sites"):  # of rewards, which this room does not know
+        given: Mapping[str, Any] = posterior.mean_sites()
     elif isinstance(align, ConjugatePosterior | ConjugateResult):
         given = posterior_of(align).mean()
     elif isinstance(align, Mapping):
