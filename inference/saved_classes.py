@@ -7,7 +7,7 @@ from importlib import import_module
 import numpyro.distributions
 from numpyro.distributions import Distribution
 
-__all__ = ["ADDED_LATER", "find_class", "find_distribution", "tag_of"]
+__all__ = ["ADDED_LATER", "find_class", "find_distribution", "of_older_files", "tag_of"]
 
 PACKAGE = "ethogram"
 
@@ -105,6 +105,13 @@ def tag_of(cls: type) -> str | None:
         return f"numpyro.{cls.__qualname__}"
     tag = _tag(cls.__qualname__)
     return tag if _PLACES.get(tag) == (cls.__module__, cls.__qualname__) else None
+
+
+def of_older_files(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Values of fields that a file lacks because it is older, where the default would be another model."""
+    if name == "GPIRL" and "conditional" not in given and given["family"] == "inducing":
+        return {"conditional": "full"}
+    return {}
 
 
 def find_class(recorded: str) -> type:

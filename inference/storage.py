@@ -22,7 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Distribution
 
-from ethogram.inference.saved_classes import ADDED_LATER, PACKAGE, find_class, find_distribution, tag_of
+from ethogram.inference.saved_classes import (
+    ADDED_LATER,
+    PACKAGE,
+    find_class,
+    find_distribution,
+    of_older_files,
+    tag_of,
+)
 
 __all__ = ["fingerprint", "read", "require_folder", "write"]
 
@@ -200,6 +207,7 @@ def _decode(value: Any, arrays: dict[str, np.ndarray], left: dict[str, np.ndarra
     ]
     read = fields(value["fields"], [field.name for field in own])
     given = {field.name: read[field.name] for field in own if field.init}
+    given |= of_older_files(build.__name__, given)
     made = _built(place, value["object"], lambda: build(**given))
     for (
         field

@@ -103,8 +103,8 @@ def worlds(quick: bool) -> list[World]:
             12 if quick else 40,
             0.03,
             1,
-            2,
-            60,
+            1 if quick else 2,
+            12 if quick else 60,
             (1, 2) if quick else SIZES,
             True,
         )
@@ -130,9 +130,9 @@ def scores_of_draw(
     data = cut_traces(data, 100) if quick else data
     key = jax.random.fold_in(jax.random.key(seed), number)
     start = time.process_time()
-    curve = heldout_reward_curve(
-        key, world.model, sizes, data, num_restarts=world.restarts, num_steps=world.rounds, **SETTINGS
-    )
+    options = SETTINGS | {"num_restarts": world.restarts, "num_steps": world.rounds}
+    options |= {"hyper": "fixed"} if quick else {}
+    curve = heldout_reward_curve(key, world.model, sizes, data, **options)
     found = {
         "heldout": curve.heldout.tolist(),
         "elbo": curve.elbo.tolist(),
@@ -193,7 +193,7 @@ def _agent(key: jax.Array, world: World, data: Trajectories, quick: bool) -> flo
     def model(size: int) -> AgentMarkov:
         return AgentMarkov(mdp.num_states, mdp.num_actions, size)
 
-    options = {"num_steps": 30, "restarts": 2} if quick else {}
+    options = {"num_steps": 30, "restarts": 2, "moves": False} if quick else {}
     size = AgentMarkov(mdp.num_states, mdp.num_actions).truncation
     curve: ScoreCurve = heldout_score_curve(
         key, model, [size], data, by="sequence", peers=False, progress_bar=False, **options
@@ -206,9 +206,9 @@ def accuracy(key: jax.Array, fit: Any, data: Trajectories, modes: np.ndarray) ->
     if not fit.posterior.model.switches:
         return float(max(np.mean(modes), 1 - np.mean(modes)))
     numbered = data._replace(group=np.arange(data.num_sequences, dtype=np.int32))
-    train, test = numbered.split(jax.random.split(key)[0], by="sequence", test_fraction=0.25)
-    paths = [infer_reward_intents(key, fit, part).path for part in (train, test)]
-    true = [modes[np.asarray(part.group)] for part in (train, test)]
+    parts = numbered.split(jax.random.split(key)[0], by="sequence", test_fraction=0.25)
+    every = infer_reward_intents(key, fit, data).path
+    paths, true = ([found[np.asarray(part.group)] for part in parts] for found in (every, modes))
     label = [np.mean(true[0][paths[0] == intent]) > 0.5 if (paths[0] == intent).any() else 0
              for intent in range(fit.posterior.model.num_intents)]  # fmt: skip
     return float(np.mean(np.array(label, int)[paths[1]] == true[1]))

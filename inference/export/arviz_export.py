@@ -80,10 +80,10 @@ def to_arviz(
     coords : coordinates by dim, in place of those from the metadata; states default to 0 to K - 1. Coordinates of
         ``state`` and ``feature`` also apply to ``next_state`` and ``next_feature``.
     dims : dims after (chain, draw), by site, in place of those of ``model.site_dims()``.
-    align : parameters by site, without a draw axis (``posterior.mean()``), or a `ConjugatePosterior` or
-        `ConjugateResult`, whose mean is taken. The state labels of every draw are permuted, on the model's
-        ``label_dims``, to match the state probabilities of this reference on the data. Required to compare chains
-        that switched labels, or fits by different algorithms. Needs data.
+    align : parameters by site, without a draw axis (``posterior.mean()``), or a `ConjugatePosterior`,
+        `ConjugateResult`, `IntentFit` or `IntentPosterior`, whose mean is taken. The state labels of every draw are
+        permuted, on the model's ``label_dims``, to match the state probabilities of this reference on the data.
+        Required to compare chains that switched labels, or fits by different algorithms. Needs data.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def _ask_model(
     name = model.observed_site
     labels: dict[str, Any] = {}
     if align is not None:
-        reference = _reference(align, sites, layout)
+        reference = _reference(align, sites, layout, model.needed_sites())
         order = asked.state_order(reference).reshape(chains, draws, -1)
         dims = {site: layout.site_dims(site, value) for site, value in sites.items()}
         sites = {site: relabel(value, dims[site], layout.label_dims, order) for site, value in sites.items()}
@@ -217,9 +217,9 @@ def _ask_model(
         groups["log_likelihood"] = {name: ((*layout.lead, "observation"), increment)}
     if posterior_predictive:
         values = asked.predictive(key)
-        field = np.shape(getattr(data, name))
-        groups["posterior_predictive"] = {name: layout.sampled(name, values.reshape(chains, draws, *field))}
-    groups.setdefault("observed_data", {name: layout.field(name)})
+        shape = (chains, draws, *values.shape[1:])
+        groups["posterior_predictive"] = {name: layout.sampled(name, values.reshape(shape))}
+    groups.setdefault("observed_data", {name: layout.observed(name, asked.value)})
     return sites, labels
 
 
@@ -281,12 +281,21 @@ def _simulated(model: Any, draw: dict[str, Array], key: Array, data: Any, names:
     return {name: x[0] for name, x in alone(key, data, condition=False).items()}
 
 
-def _reference(align: Any, sites: dict[str, np.ndarray], layout: Layout) -> dict[str, np.ndarray]:
-    if not isinstance(align, Mapping | ConjugatePosterior | ConjugateResult):
+def _reference(
+    align: Any, sites: dict[str, np.ndarray], layout: Layout, needed: Sequence[str]
+) -> dict[str, np.ndarray]:
+    posterior = getattr(align, "posterior", align)
+    if hasattr(posterior, "mean_sites"):  # of rewards, which this room does not know
+        given: Mapping[str, Any] = posterior.mean_sites()
+    elif isinstance(align, ConjugatePosterior | ConjugateResult):
+        given = posterior_of(align).mean()
+    elif isinstance(align, Mapping):
+        given = align
+    else:
         raise TypeError(
-            f"align is {type(align).__name__}: give parameters by site, a ConjugatePosterior or a ConjugateResult"
+            f"align is {type(align).__name__}: give parameters by site, a ConjugatePosterior, a ConjugateResult, an "
+            "IntentFit or an IntentPosterior"
         )
-    given = align if isinstance(align, Mapping) else posterior_of(align).mean()
     word = layout.label_dims[0]
     permuted = {*layout.label_dims}
     labelled = {name for name, site in sites.items() if permuted & {*layout.site_dims(name, site)}}
@@ -295,8 +304,8 @@ def _reference(align: Any, sites: dict[str, np.ndarray], layout: Layout) -> dict
     reference = {}
     for name, site in sites.items():
         if name not in given:
-            if name not in labelled:
-                continue  # a parameter without labels, such as the sticks behind weights
+            if name not in labelled or name not in needed:
+                continue  # a parameter without labels, such as the sticks behind weights, or that chains do not need
             raise ValueError(f"align has no site {name}: it has {', '.join(sorted(given))}")
         value = np.asarray(given[name])
         if value.shape != site.shape[2:]:

@@ -73,6 +73,10 @@ class Layout:
         """Dims and array of a field of the trajectories."""
         return self.plain(name, np.asarray(getattr(self.data, name)))
 
+    def observed(self, name: str, value: Any) -> tuple[tuple[str, ...], np.ndarray]:
+        """Dims and array of an observed site: a field of the trajectories, or else its value."""
+        return self.field(name) if name in Trajectories._fields else self.plain(name, np.asarray(value))
+
     def data_variables(self, groups: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Variables of the groups ``observed_data`` and ``constant_data``."""
         observed = groups.get("observed_data", {})

@@ -95,7 +95,8 @@ def fit_reward(
         difference on the same draws and with its standard error. Steps are averages of all draws so far, and n of them
         leave about what those from n / 2 on have gained; a gain of d leaves posterior means within sqrt(2 d) standard
         deviations of the optimum. With ``hyper="nested"`` it is four times `tol` at each place, since places share
-        their draws.
+        their draws. With several intents the search stops where the
+        expected gain of the rounds to come, from the scatter of the latest ten, is within `tol`.
     checkpoint : a file that is written after every natural-gradient step, with ``hyper="nested"`` after every place; if
         it exists, the same call resumes from it, and ends where an uninterrupted one would. `num_steps` and `tol` may
         differ, but for ``"nested"``.

@@ -15,7 +15,7 @@ from jax import Array
 
 from ethogram.inference.conjugate.score_curve import PeerScore, ScoreCurve, standard_errors
 from ethogram.inference.rewards.fit_reward import fit_reward
-from ethogram.inference.rewards.intent_posterior import IntentFit, predictive_agent
+from ethogram.inference.rewards.intent_posterior import IntentFit, IntentPosterior, predictive_agent
 from ethogram.inference.rewards.max_entropy import MaxEntropyFit, fit_max_entropy
 from ethogram.inference.rewards.reward_posterior import RewardFit
 from ethogram.models.arguments import Reals, read_array, require_distributions, require_integer, require_key
@@ -104,9 +104,9 @@ def heldout_policy_scores(
     Parameters
     ----------
     key : typed PRNG key, of the draws of posteriors.
-    models : by name, each a `RewardFit`, an `IntentFit`, a `MaxEntropyFit`, a policy (state, action) such as those of
-        `policies`, or an
-        object whose ``log_prob(test)`` is (sequence,) in nats, as those of `reward_peers` and of ``History.agent``.
+    models : by name, each a `RewardFit`, an `IntentFit` or `IntentPosterior`, a `MaxEntropyFit`, a policy (state,
+        action) such as those of `policies`, or an object whose ``log_prob(test)`` is (sequence,) in nats, as those of
+        `reward_peers`, of `predictive_agent` and of ``History.agent``.
     test : `Trajectories` with states and actions that no model was fitted to.
     num_draws : number of draws of each posterior.
 
@@ -176,13 +176,16 @@ def heldout_reward_curve(
 
     Raises
     ------
-    TypeError, ValueError : as `fit_reward` and `heldout_policy_scores`; or `sizes` is empty.
+    TypeError, ValueError : as `fit_reward` and `heldout_policy_scores`; `sizes` is empty, or has what is no number of
+        intents; `make_model` is no function.
     """
     require_key(key)
     options = {"hyper": "point"} | options  # of one intent too: other treatments have bounds of another kind
-    sizes = np.asarray(list(sizes))
-    if sizes.size == 0:
-        raise ValueError("sizes is empty: give at least one")
+    if not callable(make_model):
+        raise TypeError(
+            f"make_model is {type(make_model).__name__}: give a function from a number of intents to a GPIRL"
+        )
+    sizes = _numbers_of_intents(sizes)
     if not isinstance(data, Trajectories):
         raise TypeError(f"data is {type(data).__name__}: give Trajectories with states and actions")
     key_split, key_fits = jax.random.split(key)
@@ -209,6 +212,15 @@ def heldout_reward_curve(
     )
 
 
+def _numbers_of_intents(sizes: Any) -> np.ndarray:
+    if not isinstance(sizes, Iterable) or isinstance(sizes, str):
+        raise TypeError(f"sizes is {sizes!r}: give numbers of intents, such as [1, 2, 3]")
+    found = [require_integer(f"sizes[{place}]", size, 1) for place, size in enumerate(sizes)]
+    if not found:
+        raise ValueError("sizes is empty: give at least one")
+    return np.array(found)
+
+
 def known_decisions(test: Any) -> np.ndarray:
     """Number of known actions (sequence,) of checked test data, of which there must be one."""
     if not isinstance(test, Trajectories):
@@ -224,7 +236,7 @@ def known_decisions(test: Any) -> np.ndarray:
 
 def _log_prob(key: Array, name: str, model: Any, test: Trajectories, num_draws: int) -> Any:
     """Log probability (sequence,) of the known actions."""
-    if isinstance(model, IntentFit):
+    if isinstance(model, IntentFit | IntentPosterior):
         return predictive_agent(key, model, num_draws).log_prob(test)
     if isinstance(model, ScoresTrajectories):
         return model.log_prob(test)

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, one_chain, variational_attributes
 from ethogram.inference.rewards.reward_posterior import RewardPosterior
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import is_concrete, require_integer, require_key
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
@@ -121,7 +122,8 @@ class IntentFit(NamedTuple):
         the log prior density of the hyper-parameters in place of their divergence.
     trace : (evaluation,) ELBOs of the best start on a fixed set of draws.
     restart_elbos : (restart,) the last of every start on the same draws; all but the best were left after some rounds.
-    converged : whether the expected remaining gain of the ELBO is within the tolerance, see `fit_reward`.
+    converged : whether the expected remaining gain of the ELBO is within the tolerance, see `fit_reward`; of the best
+        start.
     steps : rounds of the best start.
     white_share : share of the prior variance of rewards that is white noise, independent between states.
     reason : why the search is not converged; empty where it is.
@@ -214,15 +216,42 @@ def predictive_agent(key: Array, fit: Any, num_draws: int = 200) -> PredictiveAg
     Parameters
     ----------
     key : typed PRNG key.
-    fit : an `IntentFit` or `IntentPosterior`.
+    fit : an `IntentFit` or `IntentPosterior`; or a `SampledPosterior`, all of whose draws are averaged: their labels
+        have to agree, as those of ``ethogram.fit(key, model, data, "nuts").result`` do.
     num_draws : number of draws of the rewards, whose policies are averaged.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `fit` is none of these, or of a model without intents; `num_draws` is below 1.
     """
+    require_key(key)
+    require_integer("num_draws", num_draws, 1)
     posterior = fit.posterior if isinstance(fit, IntentFit) else fit
+    if isinstance(posterior, SampledPosterior):
+        return _sampled_agent(posterior)
     if not isinstance(posterior, IntentPosterior):
-        raise TypeError(f"fit is {type(fit).__name__}: give an IntentFit or an IntentPosterior")
+        raise TypeError(
+            f"fit is {type(fit).__name__}: give an IntentFit, an IntentPosterior or a SampledPosterior, such as the "
+            "result of ethogram.fit for a GPIRL with num_intents > 1"
+        )
     policy = np.asarray(posterior.rewards.sample(key, num_draws)["policy"], float).mean(0)
     policy = policy if policy.ndim == 3 else policy[None]
     return PredictiveAgent(posterior.model, policy / policy.sum(-1, keepdims=True), posterior.mean_chain())
+
+
+def _sampled_agent(sampled: SampledPosterior) -> PredictiveAgent:
+    """The agent of the means of all draws."""
+    model = sampled.model
+    if not isinstance(model, GPIRL) or not model.switches:
+        raise TypeError(
+            "fit is a SampledPosterior of a model without intents: give one of a GPIRL with num_intents > 1"
+        )
+    means = [
+        np.asarray(sampled.sites[name], float).mean((0, 1)) for name in ("policy", "initial", "transition")
+    ]
+    policy, initial, transition = (x / x.sum(-1, keepdims=True) for x in means)
+    return PredictiveAgent(model, policy, IntentChain(initial, transition))
 
 
 def infer_reward_intents(key: Array, fit: Any, data: Trajectories, *, num_draws: int = 200) -> RewardIntents:
@@ -231,7 +260,7 @@ def infer_reward_intents(key: Array, fit: Any, data: Trajectories, *, num_draws:
     Parameters
     ----------
     key : typed PRNG key, of the draws of the policies.
-    fit : result of `fit_reward` for a model with several intents, or its posterior.
+    fit : result of `fit_reward` for a model with several intents, its posterior, or draws, as for `predictive_agent`.
     data : `Trajectories` in the same environment, those of the fit or others.
     num_draws : number of draws of the rewards, whose policies are averaged.
 

@@ -19,19 +19,23 @@ from ethogram.inference.rewards.gaussian import RewardGaussian, hyper_values, na
 from ethogram.inference.rewards.intent_posterior import IntentFit, IntentPosterior
 from ethogram.inference.rewards.intent_starts import start_step
 from ethogram.inference.rewards.intent_steps import Blocks, intent_bounds, intent_sweeps, log_policies
-from ethogram.inference.rewards.natural_gradient import RewardSearch
-from ethogram.inference.rewards.natural_steps import RULE, hyper_gradient, moved_hypers, standard_error
-from ethogram.inference.rewards.reward_posterior import RewardPosterior
-from ethogram.inference.rewards.stopping_rule import (
+from ethogram.inference.rewards.intent_stopping import (
     FIRST_STEPS,
-    MOST_CHUNKS,
     NOISE,
     UNTRIED,
     WINDOW,
-    chunks_of,
     open_question,
     rises,
 )
+from ethogram.inference.rewards.natural_gradient import MOST_CHUNKS, RewardSearch, chunks_of
+from ethogram.inference.rewards.natural_steps import (
+    RULE,
+    hyper_gradient,
+    moved_hypers,
+    standard_error,
+    with_moved_hypers,
+)
+from ethogram.inference.rewards.reward_posterior import RewardPosterior
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.conjugate_block import naming
@@ -188,6 +192,8 @@ class IntentSearch(NamedTuple):
         with tqdm(total=total, disable=not progress_bar, desc="rewards of intents") as bar:
 
             def go(number: int, most: int) -> None:
+                if not climbs[number].reason:  # of an earlier call, whose tolerance may have been another
+                    climbs[number] = self.judged(climbs[number], tol)
                 while climbs[number].step < most and climbs[number].reason:
                     climbs[number] = self.round(climbs[number], fixed, tol)
                     save(IntentSearchState(climbs))
@@ -257,7 +263,7 @@ def _hyper_step(
     shape = jax.tree.structure(RULE.init(moved_hypers(q)))
     down = jax.tree.map(lambda x: -x, gradient)
     change, state = RULE.update(down, jax.tree.unflatten(shape, moments))
-    return q._replace(log_hyper=q.log_hyper + factor * change[0]), jax.tree.leaves(state)
+    return with_moved_hypers(search.model, q, q.log_hyper + factor * change[0]), jax.tree.leaves(state)
 
 
 def _blocks(initial: Any, transition: Any) -> Blocks:

@@ -197,7 +197,7 @@ class RewardSearch(NamedTuple):
         if state.climb is not None:
             trace, steps = np.array(state.climb.trace), state.climb.step
             error = standard_error(state.climb.at_draws[-1])
-            chunks = min(max(4, _chunks_of(error)), MOST_CHUNKS)
+            chunks = min(max(4, chunks_of(error)), MOST_CHUNKS)
             ours, first = (self.fresh_bounds(key, one, chunks) for one in (state.climb.best, q))
             if ours.mean() < first.mean():
                 ours = first
@@ -293,7 +293,7 @@ def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
     return RewardFit(posterior, nan, nan, nan, np.zeros(0), found.objective, not reason, 0, share, reason)
 
 
-def _chunks_of(error: float) -> int:
+def chunks_of(error: float) -> int:
     """Number of chunks of `num_evaluations` draws that bring a standard error down to `PRECISE`."""
     return int(np.ceil(1.2 * (error / PRECISE) ** 2)) if np.isfinite(error) and error > PRECISE else 1
 

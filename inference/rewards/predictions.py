@@ -262,6 +262,7 @@ def _known(model: GPIRL, samples: Any) -> tuple[Array, Array, Array]:
     count = model.num_points if model.inducing is None else len(model.inducing)
     if known.shape[1:] != (count,):
         raise ValueError(
-            f"samples[{name!r}] has shape {known.shape}, not (draw, {count}): with several experts, select one"
+            f"samples[{name!r}] has shape {known.shape}, not (draw, {count}): with several experts or "
+            "intents, select one"
         )
     return scale, relevance, known

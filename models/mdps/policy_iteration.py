@@ -17,11 +17,11 @@ are MacQueen's (1966).
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from jax.custom_batching import sequential_vmap
 
@@ -210,7 +210,7 @@ def _centred(level, relative):
 def _first_level(mask, available, interest, num_actions, temperature):
     """The value of everything where every state is worth the mean reward and has the mean entropy."""
     if mask is None:
-        return (jnp.mean(available) + temperature * np.log(num_actions)) / interest
+        return (jnp.mean(available) + temperature * math.log(num_actions)) / interest
     choices = jnp.sum(mask, 0)
     entropy = jnp.mean(jnp.log(choices.astype(available.dtype)))
     return (jnp.sum(available) / jnp.sum(choices) + temperature * entropy) / interest

@@ -28,7 +28,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, require_key
+from ethogram.models.arguments import is_concrete, require_integer, require_key
 from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
@@ -46,6 +46,7 @@ from ethogram.models.model_object import model_object, static_field
 from ethogram.models.rewards import intent_chain
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.intent_chain import IntentChain, SimulatedIntents, SwitchingPolicies
+from ethogram.models.rewards.intent_scores import IntentScores
 from ethogram.models.rewards.kernel import RewardMap
 from ethogram.models.rewards.reward_settings import (
     default_relevance_prior,
@@ -303,6 +304,13 @@ class GPIRL(Exportable):
         flat = reward.reshape(*shape[: len(shape) - self.features.ndim + 1], self.num_points)
         self._observe(self.agent(flat, rationality), demonstrations, condition, chain)
 
+    def bound_to(self, data: Any) -> Any:
+        """With several intents, what scores their draws as latent chains; else the model itself."""
+        if not self.switches:
+            return self
+        self.check(data)
+        return IntentScores(self)
+
     def scoring_model(self) -> Any:
         """`given_reward`: rewards learned in double precision are scored as they are, not recomputed."""
         return self.given_reward
@@ -335,6 +343,8 @@ class GPIRL(Exportable):
             ``initial`` and ``transition``.
         """
         require_key(key)
+        require_integer("num_trajectories", num_trajectories, 1)
+        require_integer("length", length, 1)
         key_prior, key_data = jax.random.split(key)
         if parameters is None:
             seeded = numpyro.handlers.seed(self, key_prior)

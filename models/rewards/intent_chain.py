@@ -23,7 +23,7 @@ from jax import Array, lax
 from jaxtyping import Int
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, read_reals, require_integer
+from ethogram.models.arguments import is_concrete, read_reals, require_distributions, require_integer
 from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.data.trajectories import Trajectories
@@ -218,9 +218,23 @@ def simulate(
     for name in ("initial", "transition"):
         if name not in parameters:
             raise ValueError(f"parameters have no {name}: they have {', '.join(sorted(parameters))}")
-    reward = jnp.asarray(parameters["reward"])
+    count, given = model.num_intents, {}
+    shapes = {
+        "reward": (count, *model.features.shape[:-1]),
+        "initial": (count,),
+        "transition": (count, count),
+    }
+    for name, shape in shapes.items():
+        (given[name],) = read_reals(**{name: parameters[name]})
+        if given[name].shape != shape:
+            raise ValueError(
+                f"parameters[{name!r}] has shape {given[name].shape}, not {shape} of {count} intents"
+            )
+        if name != "reward":
+            require_distributions(f"parameters[{name!r}]", given[name])
+    reward = given["reward"]
     solution = model.agent(reward.reshape(len(reward), -1), rationality)
-    chain = IntentChain(jnp.asarray(parameters["initial"]), jnp.asarray(parameters["transition"]))
+    chain = IntentChain(given["initial"], given["transition"])
     acts = SwitchingPolicies(model.mdp, solution.log_policy, chain, length=length)
     drawn, intents = (np.asarray(x) for x in acts.sample_with_intents(key, (num_trajectories,)))
     data = Trajectories.from_list(states=list(drawn[..., 0]), actions=list(drawn[..., 1]))

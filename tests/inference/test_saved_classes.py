@@ -72,6 +72,20 @@ def test_a_reward_written_before_there_were_tags():
     np.testing.assert_allclose(reward.std(0), EXPECTED["gp_irl"]["sd"], rtol=0.05)
 
 
+def test_rewards_of_many_states_written_before_there_were_conditionals(tmp_path):
+    """They had the full conditional covariance, whatever the number of states."""
+    corridor = ethogram.MDP.deterministic(np.arange(2100)[:, None], discount=0.9)
+    of_today = {"family": "inducing", "inducing": np.arange(3), "conditional": "full", "relevance_prior": 1.0}
+    storage.write(tmp_path / "model", ethogram.GPIRL(corridor, np.arange(2100.0)[:, None], **of_today))
+    with np.load(tmp_path / "model") as archive:
+        arrays = dict(archive)
+    structure = json.loads(str(arrays["structure"]))
+    del structure["content"]["fields"]["conditional"]
+    with open(tmp_path / "older", "wb") as file:
+        np.savez(file, **(arrays | {"structure": np.array(json.dumps(structure))}))
+    assert storage.read(tmp_path / "older").conditional == "full"
+
+
 def test_a_checkpoint_written_before_there_were_tags():
     content = storage.read(WRITTEN / "role_hmm_checkpoint.npz")
     assert isinstance(content["state"], FitState)

@@ -12,12 +12,12 @@ from ethogram.fits.compare_trees import is_tree, leave_one_out, tree_scores, war
 from ethogram.fits.disagreement import Moments, disagreements, moments
 from ethogram.fits.estimates import entries_of
 from ethogram.fits.fit_object import Fit, Score
+from ethogram.fits.systems import has_labels
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.rewards import IntentFit, RewardFit
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.conjugate_model import ConjugateModel
 
 __all__ = ["Comparison", "compare"]
 
@@ -274,7 +274,8 @@ def _algorithms(fits: Mapping[str, Fit], data: Any) -> Comparison:
         words.append(_in_words(one, other, names, found, shift, ratio, apart))
     apart_table = pandas.DataFrame(rows)
     if len(rows):
-        spread = np.log(apart_table["ratio of sd"]).abs().clip(upper=1.0)  # heavy tails have any ratio
+        with np.errstate(divide="ignore"):  # a point has no spread
+            spread = np.log(apart_table["ratio of sd"]).abs().clip(upper=1.0)  # heavy tails have any ratio
         size = apart_table["shift in sd"].abs() + spread
         apart_table = apart_table.iloc[np.argsort(-size.to_numpy(), kind="stable")].reset_index(drop=True)
     words += [TRAINING] if data is None else []
@@ -318,7 +319,7 @@ def _entries(fits: Mapping[str, Fit]) -> tuple[list[str], dict[str, np.ndarray]]
     """Names that all fits have, and draws (chain, draw, entry) by fit, labels aligned to the first."""
     first = next(iter(fits.values()))
     options: dict[str, Any] = {}
-    if isinstance(first.model, ConjugateModel):
+    if has_labels(first.model):
         sites = flat_draws(first.draws().sites)
         means = {name: site.mean(0) for name, site in sites.items()}
         exist = all(np.isfinite(mean).all() for mean in means.values())

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 from numpyro.infer import MCMC, NUTS
 
+from ethogram.fits.systems import has_labels
 from ethogram.inference.choices import PXDA
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.export import to_arviz
@@ -104,7 +105,7 @@ def _sampled(kernel: Any, defaults: Mapping[str, Any]) -> Method:
 def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
     """Draws of a model with hidden states, their labels matched to those of the draw of highest density."""
     model = found.model
-    if not isinstance(model, ConjugateModel):
+    if not has_labels(model):
         return found
     best = np.unravel_index(np.argmax(found.statistics["lp"]), found.statistics["lp"].shape)
     reference = {name: site[best] for name, site in found.sites.items()}

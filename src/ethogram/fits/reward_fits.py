@@ -11,7 +11,6 @@ from numpyro.distributions import Distribution
 from ethogram.fits.estimates import entries_of, estimates
 from ethogram.fits.systems import System, draws_by_site, log_likelihood_of
 from ethogram.inference.rewards import (
-    IntentFit,
     RewardIntents,
     ThreePolicies,
     infer_reward_intents,
@@ -22,7 +21,8 @@ from ethogram.inference.rewards.max_entropy import MaxEntropyFit
 from ethogram.models.data import Trajectories
 from ethogram.models.mdps.soft_policy import num_experts, read_demonstrations
 from ethogram.plots import rewards as plots
-from ethogram.plots.colours import SERIES
+from ethogram.plots.colours import SERIES, category_colours
+from ethogram.plots.intents import intent_timeline
 
 __all__ = ["RewardFits"]
 
@@ -33,25 +33,22 @@ class RewardFits(System):
     """Fits of a `GPIRL`."""
 
     def states(self, fit: Any, data: Any) -> RewardIntents:
-        if not isinstance(fit.result, IntentFit):
-            return super().states(fit, data)
+        if not fit.model.switches:
+            raise TypeError("a GPIRL of one reward has no hidden states: give it num_intents > 1")
         return infer_reward_intents(fit._key, fit.result, data)
 
     def predict(self, fit: Any, data: Any, settings: Mapping[str, int]) -> ThreePolicies | Any:
         if isinstance(fit.result, MaxEntropyFit):
             return fit.result.policy
-        if isinstance(fit.result, IntentFit):
-            return predictive_agent(fit._key, fit.result).next_actions(data)
         if fit.model.switches:
-            raise TypeError(
-                f"a fit of several intents by {fit.method!r} has no predictions: fit by natural_gradient"
-            )
+            return predictive_agent(fit._key, fit.result).next_actions(data)
         draws = draws_by_site(fit, 200)
         return policies(
             fit.model.mdp, draws["reward"], rationality=draws.get("rationality", fit.model.rationality)
         )
 
     def log_densities(self, fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
+        fit.model.check(data)
         counts = fit.model.counts(data)
         experts, fitted = num_experts(data), num_experts(fit.data)
         if (experts is None) != (fitted is None) or (experts or 0) > (fitted or 0):
@@ -74,6 +71,8 @@ class RewardFits(System):
         return values, np.asarray(counts, float).sum(-1)
 
     def draw(self, fit: Any, figure: Any) -> None:
+        if fit.model.switches:
+            return self._draw_intents(fit, figure)
         single = isinstance(fit.result, MaxEntropyFit)
         held = not isinstance(fit.model.relevance_prior, Distribution)  # no relevances are learned
         axes = figure.subplots(1, 1 if single or held else 2, squeeze=False)[0]
@@ -100,6 +99,24 @@ class RewardFits(System):
         else:
             axes[1].set(xticks=[], yticks=[], xlabel="all are 0")
 
+    def _draw_intents(self, fit: Any, figure: Any) -> None:
+        """Rewards of every intent, and the intents of the longest demonstration."""
+        left, right = figure.subplots(1, 2, width_ratios=(1, 2))
+        names, draws = entries_of(fit)
+        rewards = [at for at, name in enumerate(names) if name.startswith("centred_reward[")]
+        values = draws.reshape(-1, len(names))[:, rewards]
+        values = values.reshape(len(values), fit.model.num_intents, -1)
+        firsts = [names[at] for at in rewards[: values.shape[-1]]]
+        _intent_rewards(
+            [name.removeprefix("centred_reward[").partition(", ")[2][:-1] for name in firsts], values, left
+        )
+        left.set_title("rewards by intent: mean and 90 % interval")
+        left.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
+        found, lengths = self.states(fit, fit.data), np.asarray(fit.data.lengths)
+        longest = int(lengths.argmax())
+        intent_timeline(found.probability[longest, : lengths[longest]], right)
+        right.set_title("intents along the longest demonstration")
+
 
 def _known_steps(fit: Any, data: Trajectories) -> tuple[Any, np.ndarray]:
     """Checked steps of demonstrations, and which of them have an action."""
@@ -117,3 +134,18 @@ def _reward_intervals(names: list[str], values: np.ndarray, axes: Any) -> None:
     axes.plot(mean[shown], places, "o", color=SERIES[0], markersize=4)
     axes.set_yticks(places, [names[at] for at in shown], fontsize="small")
     axes.set_xlabel("reward, deviation from its mean")
+
+
+def _intent_rewards(names: list[str], values: np.ndarray, axes: Any) -> None:
+    """Means and 90 % intervals of rewards (draw, intent, reward), those with the highest of an intent first."""
+    mean, (low, high) = values.mean(0), np.percentile(values, [5, 95], axis=0)
+    count = len(mean)
+    shown = np.argsort(-mean.max(0), kind="stable")[: max(1, MOST_BARS // count)]
+    places = np.arange(len(shown))[::-1]
+    beside = np.linspace(0.3, -0.3, count) * (count - 1) / count
+    for intent, colour in enumerate(category_colours(count)):
+        at = places + beside[intent]
+        axes.hlines(at, low[intent, shown], high[intent, shown], color=colour, linewidth=2)
+        axes.plot(mean[intent, shown], at, "o", color=colour, markersize=4)
+    axes.set_yticks(places, [names[at] for at in shown], fontsize="small")
+    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.5, len(shown) - 0.5))

@@ -9,9 +9,11 @@ import numpy as np
 
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export import to_arviz
+from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data import Trajectories
+from ethogram.models.rewards import GPIRL
 
-__all__ = ["System", "bound_model", "draws_by_site", "log_likelihood_of", "system_of"]
+__all__ = ["System", "bound_model", "draws_by_site", "has_labels", "log_likelihood_of", "system_of"]
 
 
 class System:
@@ -53,6 +55,11 @@ def log_likelihood_of(fit: Any, data: Any, num_draws: int) -> np.ndarray:
     return values.reshape(values.shape[0] * values.shape[1], -1).astype(float)
 
 
+def has_labels(model: Any) -> bool:
+    """Whether the hidden states of a model have labels, which draws have to be aligned in."""
+    return isinstance(model, ConjugateModel) or (isinstance(model, GPIRL) and model.switches)
+
+
 def bound_model(fit: Any) -> Any:
     """The model of the draws: bound to the data of the fit, whatever data it scores."""
     return fit.draws(1).model
@@ -84,7 +91,6 @@ def system_of(model: Any, result: Any) -> System:
     from ethogram.models.choices import NoisyMDP
     from ethogram.models.intents import AgentMarkov
     from ethogram.models.networks import MarginalMAP
-    from ethogram.models.rewards import GPIRL
     from ethogram.models.roles import RoleHMM
 
     if isinstance(result, ImitationResult):

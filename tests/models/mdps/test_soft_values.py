@@ -430,3 +430,13 @@ two = np.full((2, 2, 2), 0.5)
 def test_bad_input_is_refused(make, error, message):
     with pytest.raises(error, match=message):
         make(MDP.dense(two, discount=0.9))
+
+
+def test_single_precision_beside_double_is_kept():
+    """Rewards of 200 states in single precision, while the default is double."""
+    ring = (np.arange(200)[:, None] + [1, 7]) % 200
+    world, reward = MDP.deterministic(ring, discount=0.99), np.sin(np.arange(200.0))
+    with jax.enable_x64(True):
+        found = soft_values(world, reward.astype(np.float32))
+        assert found.values.dtype == found.log_policy.dtype == jnp.float32
+        np.testing.assert_allclose(found.values, soft_values(world, reward).values, rtol=1e-5)

@@ -109,10 +109,17 @@ def test_simulated_intents_stay_and_act():
         assert abs(stayed - TRANSITION[intent, intent]) < 4 * np.sqrt(0.2 / left.sum())
         here = (found.intents == intent) & (states == 1)
         assert abs(actions[here].mean() - policy[intent, 1, 1]) < 4 * np.sqrt(0.25 / here.sum())
-    with pytest.raises(ValueError, match="parameters have no initial"):
-        model.simulate(
-            jax.random.key(0), num_trajectories=1, length=2, parameters={"reward": parameters["reward"]}
-        )
+    wrong = {
+        "parameters have no initial": {"reward": parameters["reward"]},
+        r"parameters\['reward'\] has shape \(3,\)": parameters | {"reward": np.zeros(3)},
+        r"parameters\['initial'\] sums to 1.4": parameters | {"initial": INITIAL * 2 - [0, 0.6]},
+        r"parameters\['transition'\] has shape \(3, 3\)": parameters | {"transition": np.eye(3)},
+    }
+    for match, given in wrong.items():
+        with pytest.raises(ValueError, match=match):
+            model.simulate(jax.random.key(0), num_trajectories=1, length=2, parameters=given)
+    with pytest.raises(ValueError, match="num_trajectories must be at least 1"):
+        model.simulate(jax.random.key(0), num_trajectories=0, length=2)
 
 
 @pytest.mark.slow

@@ -1,25 +1,25 @@
-"""When a natural-gradient search of a reward posterior has converged, or what speaks against it."""
+"""When the rounds of a search for the rewards of several intents have converged, or what speaks against it.
+
+A round alternates between the rewards, the hyper-parameters and q(z), and its steps do not average: the average of
+earlier steps, by which the search for one reward stops, would be of other fractional counts.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-__all__ = [
-    "FIRST_STEPS", "MOST_CHUNKS", "NOISE", "PRECISE", "UNTRIED", "WINDOW", "chunks_of", "open_question", "rises",
-]  # fmt: skip
+from ethogram.inference.rewards.natural_gradient import PRECISE
+
+__all__ = ["FIRST_STEPS", "NOISE", "UNTRIED", "WINDOW", "open_question", "rises"]
 
 FIRST_STEPS = 6
+"""Rounds with larger steps; no search stops before it has done twice as many."""
+
 WINDOW = 5
-"""Steps whose mean ELBO is compared with that of as many before."""
-
-PRECISE = 1.0
-"""Largest standard error of the ELBO, in nats, that may be called converged."""
-
-MOST_CHUNKS = 16
-"""Most chunks of `num_evaluations` draws for an ELBO whose standard error is above `PRECISE`."""
+"""Rounds whose mean ELBO is compared with that of as many before."""
 
 AHEAD, MOST_AHEAD = 10, 50
-"""Steps ahead in the expected remaining gain: of full size, with which q(w) covers 94 % of its way to the optimum and
+"""Rounds ahead in the expected remaining gain: of full size, with which q(w) covers 94 % of its way to the optimum and
 the logarithms of hyper-parameters move by up to 1; and at most of the present size."""
 
 NOISE = "the standard error of the ELBO"
@@ -34,33 +34,30 @@ def _halves(trace: list[float]) -> tuple[float, float]:
 
 
 def _remaining(trace: list[float], factor: float) -> float:
-    """Expected remaining gain: that of the steps ahead at the upper standard error of the present rate."""
+    """Expected remaining gain: that of the rounds ahead at the upper standard error of the present rate."""
     ahead = min(AHEAD / factor, MOST_AHEAD)
     return ahead / WINDOW * sum(_halves(trace))
 
 
 def rises(trace: list[float], tol: float) -> bool:
+    """Whether the mean ELBO of a window exceeds that of the one before by more than `tol` and its noise."""
     change, error = _halves(trace)
     return change > max(tol, 2 * error)
-
-
-def chunks_of(error: float) -> int:
-    """Number of chunks of `num_evaluations` draws that bring a standard error down to `PRECISE`."""
-    return int(np.ceil(1.2 * (error / PRECISE) ** 2)) if np.isfinite(error) and error > PRECISE else 1
 
 
 def open_question(trace: list[float], step: int, factor: float, error: float, tol: float) -> str:
     """What speaks against convergence, in words; empty where nothing does.
 
-    ELBOs of the trace are on the same draws, so that what scatters is the steps. A gap of d nats to the optimum is
+    ELBOs of the trace are on the same draws, so that what scatters is the rounds. A gap of d nats to the optimum is
     about KL(q || optimum), and moves no posterior mean by more than sqrt(2 d) standard deviations: the limit is in
-    nats, however large the ELBO. The expected remaining gain must be within it; no ELBO may jump or fall by more than
-    twice that; there may be no downward trend; and the standard error of the ELBO must not exceed `PRECISE`.
+    nats, however large the ELBO. It is `tol`, or a quarter of the standard error of the ELBO, up to `PRECISE`, where
+    that is more. The expected remaining gain must be within the limit; no ELBO may jump or fall by more than twice
+    that; there may be no downward trend; and the standard error of the ELBO must not exceed `PRECISE`.
 
     Parameters
     ----------
-    trace : ELBOs so far, one more than steps.
-    step, factor : steps done, and the factor of their size.
+    trace : ELBOs so far, one more than rounds.
+    step, factor : rounds done, and the factor of the size of their steps.
     error : standard error of the latest ELBO.
     tol : in nats.
     """
