@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import numpyro.distributions
 from numpyro.distributions import Distribution

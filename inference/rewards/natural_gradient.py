@@ -146,7 +146,8 @@ class RewardSearch(NamedTuple):
     def _optimum(self, key: Array, start: dict[str, Any]) -> np.ndarray:
         """Logarithms (hyper,) of hyper-parameters after some steps that optimise them."""
         search = self._replace(hyper="point")
-        state = search.begin(*jax.random.split(key), start, False)
+        key_start, key_steps = jax.random.split(key)
+        state = search.begin(key_start, key_steps, start, False)
         found = search.climb(state, OPTIMISING, 1.0, False, lambda state: None)
         assert found.climb is not None
         return np.maximum(np.asarray(found.climb.best.log_hyper), FLOOR)
