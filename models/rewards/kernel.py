@@ -21,9 +21,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
 __all__ = [
-    "Conditional",
     "RewardMap",
-    "conditional",
     "conditional_map",
     "conditional_sd",
     "covariance",
@@ -35,13 +33,6 @@ __all__ = [
 
 JITTER = 4.0
 """Diagonal jitter, in units of the machine epsilon times the number of points."""
-
-
-class Conditional(NamedTuple):
-    """Conditional distribution of all rewards given those of inducing points: ``mean @ u`` and noise."""
-
-    mean: Float[Array, "state inducing"]  # S_
-    covariance: Float[Array, "state state"]  # Gamma
 
 
 class RewardMap(NamedTuple):
@@ -95,23 +86,6 @@ def root(matrix: Float[Array, "point point"], scale: Any) -> Float[Array, "point
     """Cholesky factor of a covariance with `scale` on its diagonal."""
     slack = JITTER * len(matrix) * jnp.finfo(matrix.dtype).eps * scale
     return jnp.linalg.cholesky(matrix + slack * jnp.eye(len(matrix), dtype=matrix.dtype))
-
-
-def conditional(
-    features: Float[Array, "state feature"],
-    inducing: Float[Array, "inducing feature"],
-    scale: Any,
-    relevance: Float[Array, "feature"],
-    noise: Any,
-) -> tuple[Float[Array, "inducing inducing"], Conditional]:
-    """Cholesky factor L of the inducing points' covariance, and the conditional distribution of all rewards.
-
-    ``mean`` is :math:`K_{ru} K_{uu}^{-1}`; the noise of a state, which no inducing point shares, is in ``covariance``.
-    """
-    low, half = whitened_cross(features, inducing, scale, relevance, noise)
-    mean = solve_triangular(low, half, lower=True, trans=1).T
-    own = covariance(features, scale, relevance, noise)
-    return low, Conditional(mean, own - jnp.matmul(half.T, half, precision="highest"))
 
 
 def conditional_map(

@@ -118,8 +118,10 @@ def test_bound_of_a_gaussian_by_quadrature():
     """Anchors of the three-state world: divergence, expected log likelihood and bound through inducing points."""
     with jax.enable_x64(True):
         model, data = three_state(family="inducing", inducing=np.arange(3))
-        low, given = reward_kernel.conditional(model.points, model.points, 5.0, jnp.ones(1), 0.005)
-        low, mean, rest = (np.asarray(x) for x in (low, given.mean, given.covariance))
+        mapping = model.reward_map(5.0, jnp.ones(1))
+        own = reward_kernel.covariance(model.points, 5.0, jnp.ones(1), 0.005)
+        low = np.asarray(reward_kernel.root(own, 5.0))
+        mean, rest = np.asarray(mapping.weights) @ np.linalg.inv(low), mapping.noise @ mapping.noise.T
         inner, spread = low @ low.T, ROOT @ ROOT.T
         divergence = 0.5 * (
             np.trace(np.linalg.solve(inner, spread)) + MEAN @ np.linalg.solve(inner, MEAN) - 3
