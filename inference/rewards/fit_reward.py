@@ -84,7 +84,8 @@ def fit_reward(
     prior : of the mode: the model's, or ``"levine"``, his objective over rewards of inducing points (those of the
         model, or all visited states) and hyper-parameters, with ``method="map"``.
     start : initial hyper-parameters ``{"scale": ..., "relevance": ...}``, all that have priors. Default: prior medians
-        for up to three features and for rewards of pairs, Levine's estimate for more.
+        for up to three features; for more, Levine's estimate, and for rewards of pairs, where there is none, equal
+        relevances, with ``"nested"`` and ``"fixed"`` the optimum of a short search from these.
     num_steps : largest number of natural-gradient steps, each with `num_draws` draws, an even number; with
         ``hyper="nested"`` at each place that the search visits. With several intents, rounds of the best start.
     num_evaluations : draws for monitoring the ELBO, an even number.
@@ -95,8 +96,8 @@ def fit_reward(
         difference on the same draws and with its standard error. Steps are averages of all draws so far, and n of them
         leave about what those from n / 2 on have gained; a gain of d leaves posterior means within sqrt(2 d) standard
         deviations of the optimum. With ``hyper="nested"`` it is four times `tol` at each place, since places share
-        their draws. With several intents the search stops where the
-        expected gain of the rounds to come, from the scatter of the latest ten, is within `tol`.
+        their draws. With several intents the search stops where the expected gain of the rounds to come, from the
+        scatter of the latest ten, is within `tol`, or a quarter of the standard error of the ELBO where that is more.
     checkpoint : a file that is written after every natural-gradient step, with ``hyper="nested"`` after every place; if
         it exists, the same call resumes from it, and ends where an uninterrupted one would. `num_steps` and `tol` may
         differ, but for ``"nested"``.

@@ -154,9 +154,10 @@ class _Nested(NamedTuple):
         return self.visited[where.tobytes()]
 
     def climb(self, near: RewardGaussian, where: np.ndarray) -> Place:
-        moved = with_moved_hypers(self.search.model, near, jnp.asarray(where))
-        moved = moved._replace(log_hyper_sd=jnp.zeros(len(where)))
-        start = begin_climb(self.search, moved, self.monitored, self.key)
+        if len(where):
+            near = with_moved_hypers(self.search.model, near, jnp.asarray(where))
+            near = near._replace(log_hyper_sd=jnp.zeros(len(where)))
+        start = begin_climb(self.search, near, self.monitored, self.key)
         tol = SHARED * self.tol if len(where) else self.tol
         found = climb(self.search, start, self.monitored, self.num_steps, tol)
         model, counts = self.search.model, self.search.counts
