@@ -30,7 +30,7 @@ from ethogram.inference.rewards.intent_stopping import (
 from ethogram.inference.rewards.natural_gradient import MOST_CHUNKS, RewardSearch, chunks_of
 from ethogram.inference.rewards.natural_steps import (
     RULE,
-    hyper_gradient,
+    hyper_change,
     moved_hypers,
     standard_error,
     with_moved_hypers,
@@ -144,7 +144,9 @@ class IntentSearch(NamedTuple):
         size = SIZES[climb.step >= FIRST_STEPS] * climb.factor
         q, moments = natural_step(search.model, climb.q, climb.counts, normals, size, True), climb.moments
         if search.hyper != "fixed" and len(q.log_hyper):
-            q, moments = _hyper_step(search, q, normals, moments, climb.factor)
+            change, moments = hyper_change(search, q, normals, moments)
+            if change is not None:
+                q = with_moved_hypers(search.model, q, q.log_hyper + climb.factor * change[0])
         climb = climb._replace(q=q, moments=moments, key=key, step=climb.step + 1)
         climb = self.settle(climb, fixed)
         climb = self.judged(climb, tol)
@@ -251,19 +253,6 @@ def check_saved_intents(path: str, search: IntentSearch, state: IntentSearchStat
                     raise ValueError("trace has NaN, or another length than the steps")
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}; {CURE}") from error
-
-
-def _hyper_step(
-    search: RewardSearch, q: RewardGaussian, normals: Any, moments: list[Any], factor: float
-) -> tuple[RewardGaussian, list[Any]]:
-    """Approximation after a step of the logarithms of the hyper-parameters, and leaves of the state of `RULE`."""
-    gradient = hyper_gradient(search.model, q, search.counts, normals, False)
-    if not all(bool(np.isfinite(x).all()) for x in gradient):
-        return q, moments
-    shape = jax.tree.structure(RULE.init(moved_hypers(q)))
-    down = jax.tree.map(lambda x: -x, gradient)
-    change, state = RULE.update(down, jax.tree.unflatten(shape, moments))
-    return with_moved_hypers(search.model, q, q.log_hyper + factor * change[0]), jax.tree.leaves(state)
 
 
 def _blocks(initial: Any, transition: Any) -> Blocks:

@@ -34,6 +34,7 @@ __all__ = [
     "begin_climb",
     "climb",
     "first_moments",
+    "hyper_change",
     "hyper_gradient",
     "moved_hypers",
     "standard_error",
@@ -127,7 +128,7 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
     normals = search.normals(key_step, search.num_draws)
     moving, q, latest = _moves_hypers(search, state.q), state.q, state.at_draws[-1]
     state = state._replace(key=key, step=state.step + 1)
-    change, moments = _hyper_change(search, state, normals) if moving else (None, state.moments)
+    change, moments = hyper_change(search, q, normals, state.moments) if moving else (None, state.moments)
     factor = state.factor
     for _ in range(HALVINGS):
         size = factor / (1 + state.decay)
@@ -210,16 +211,16 @@ def _open_question(state: Climb, shortest: int, tol: float) -> str:
     return f"the ELBO still increases, {of}" if gain > 0 else f"the ELBO has fallen, {of}"
 
 
-def _hyper_change(search: RewardSearch, state: Climb, normals: Normals) -> tuple[Any, list[Any]]:
+def hyper_change(
+    search: RewardSearch, q: RewardGaussian, normals: Normals, moments: list[Any]
+) -> tuple[Any, list[Any]]:
     """Step of full size of the hyper-parameters' logarithms, None where a gradient is not finite, and moments."""
-    q = state.q
     gradient = hyper_gradient(search.model, q, search.counts, normals, search.hyper == "variational")
     if not all(bool(jnp.isfinite(x).all()) for x in gradient):
-        return None, state.moments
+        return None, moments
     shape = jax.tree.structure(RULE.init(moved_hypers(q)))
-    down = jax.tree.map(jnp.negative, gradient)
-    change, moments = RULE.update(down, jax.tree.unflatten(shape, state.moments))
-    return change, jax.tree.leaves(moments)
+    change, state = RULE.update(jax.tree.map(jnp.negative, gradient), jax.tree.unflatten(shape, moments))
+    return change, jax.tree.leaves(state)
 
 
 with_moved_hypers = jax.jit(with_hypers)
