@@ -296,9 +296,11 @@ def _read_map(name: str, colours: Any) -> np.ndarray:
 
 def _distance(size: int, present: np.ndarray) -> np.ndarray:
     """Distance (state,) of every cell to the nearest present one."""
-    cells = np.stack(np.divmod(np.arange(size * size), size), axis=1)
-    gaps = cells[:, None] - cells[present]
-    return np.sqrt((gaps**2).sum(-1)).min(1) if present.any() else np.full(len(cells), math.sqrt(2) * size)
+    from scipy.ndimage import distance_transform_edt
+
+    if not present.any():
+        return np.full(size * size, math.sqrt(2) * size)
+    return distance_transform_edt(~present.reshape(size, size)).ravel()
 
 
 def _moves(size: int, success: float | int, discount: float | int, features: np.ndarray) -> MDP:

@@ -139,12 +139,18 @@ def with_hypers(
         if differentiable:
             covariance = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(moved, lower=True), identity)
         else:
-            values, vectors = jnp.linalg.eigh(0.5 * (moved + moved.T))
-            covariance = (vectors / jnp.maximum(values, SMALLEST)) @ vectors.T
+            covariance = _bounded_inverse(0.5 * (moved + moved.T))
         return covariance @ linear, jnp.linalg.cholesky(0.5 * (covariance + covariance.T))
 
     mean, root = jax.vmap(one)(q.mean, q.root)
     return q._replace(mean=mean, root=root, log_hyper=log_hyper)
+
+
+def _bounded_inverse(precision: Array) -> Array:
+    """Covariance (..., w, w) of a precision, whose eigenvalues are taken to be at least `SMALLEST`."""
+    values, vectors = jnp.linalg.eigh(precision)
+    values = jnp.maximum(values, SMALLEST)
+    return (vectors / values[..., None, :]) @ jnp.swapaxes(vectors, -2, -1)
 
 
 def log_likelihood(model: GPIRL, reward: Array, rationality: Array, counts: Array) -> Array:
@@ -243,8 +249,6 @@ def natural_step(
     inverse = jnp.linalg.inv(q.root)
     precision = jnp.swapaxes(inverse, -2, -1) @ inverse
     precision = (1 - size) * precision + size * (identity - hessian)
-    values, vectors = jnp.linalg.eigh(precision)
-    values = jnp.maximum(values, SMALLEST)
-    covariance = (vectors / values[:, None]) @ jnp.swapaxes(vectors, -2, -1)
+    covariance = _bounded_inverse(precision)
     mean = q.mean + size * jnp.einsum("eij,ej->ei", covariance, gradient - q.mean)
     return q._replace(mean=mean, root=jnp.linalg.cholesky(covariance))

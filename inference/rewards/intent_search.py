@@ -29,9 +29,8 @@ from ethogram.inference.rewards.intent_stopping import (
 )
 from ethogram.inference.rewards.natural_gradient import MOST_CHUNKS, RewardSearch, chunks_of
 from ethogram.inference.rewards.natural_steps import (
-    RULE,
+    first_moments,
     hyper_change,
-    moved_hypers,
     standard_error,
     with_moved_hypers,
 )
@@ -113,7 +112,7 @@ class IntentSearch(NamedTuple):
         )
         q = self.of_intents(first.counts).laplace(key_mode, log_hyper, False)[0]
         blocks = conjugate_step(self.prior, self.prior, first.chain, 1.0, 1.0)
-        moments = jax.tree.leaves(RULE.init(moved_hypers(q)))
+        moments = first_moments(q)
         initial, transition = (blocks[name].natural.concentration for name in ("initial", "transition"))
         climb = IntentClimb(
             q, initial, transition, first.counts, q, initial, transition, [], moments, key_steps, 0, 0, 1.0,

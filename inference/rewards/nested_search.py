@@ -213,8 +213,8 @@ def nested_fit(
         nodes, places, curvature = None, [nested.at(mode)], np.zeros((0, 0))
         if len(active):
             curvature = _curvature(nested, mode, active)
-        steep = not np.isfinite(curvature).all()
-        if len(active) and not steep:
+        finite = np.isfinite(curvature).all()
+        if len(active) and finite:
             nodes = integration_nodes(curvature)
             moved = np.repeat(mode[None], len(nodes.weights), axis=0)
             moved[:, active] = nodes.places(mode[active])
@@ -230,7 +230,7 @@ def nested_fit(
     error = standard_error(shares @ np.nan_to_num(np.stack(fresh), posinf=0.0, neginf=0.0))
     heaviest = [places[number].reason for number in np.argsort(-shares, kind="stable")]
     reason = next((f"at a node {one}" for one in heaviest if one), "")
-    reason = reason or ("gradients around the mode of the hyper-parameters are not finite" if steep else "")
+    reason = reason or ("" if finite else "gradients around the mode of the hyper-parameters are not finite")
     reason = reason or ("" if arrived else "the search for the mode of the hyper-parameters did not end")
     if not reason and nodes is not None:
         reason = open_direction(curvature)

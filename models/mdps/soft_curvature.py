@@ -28,6 +28,7 @@ from jaxtyping import Float
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.policy_values import evaluate, of_type, read_environment, read_interest
 from ethogram.models.mdps.soft_values import soft_values
+from ethogram.models.mdps.transitions import SparseTransitions
 
 __all__ = ["Curvature", "likelihood_curvature"]
 
@@ -103,10 +104,11 @@ def likelihood_curvature(
 
 def _next_states(transitions: Any) -> tuple[Array, Array] | None:
     """Next states (slot, state), and their probabilities (action, slot, state); None where they are many."""
-    neighbours = getattr(transitions, "neighbours", None)
-    if neighbours is None or np.prod(np.shape(neighbours)[:-1]) > SLOTS_AT_MOST:
+    if not isinstance(transitions, SparseTransitions):
         return None
-    chances = transitions.probabilities
+    neighbours, chances = transitions.neighbours, transitions.probabilities
+    if np.prod(np.shape(neighbours)[:-1]) > SLOTS_AT_MOST:
+        return None
     if np.ndim(neighbours) == 3:  # every action has slots of its own
         num_actions, width, num_states = chances.shape
         own = jnp.eye(num_actions, dtype=chances.dtype)[:, :, None, None]
