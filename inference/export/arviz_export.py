@@ -217,7 +217,7 @@ def _ask_model(
         groups["log_likelihood"] = {name: ((*layout.lead, "observation"), increment)}
     if posterior_predictive:
         values = asked.predictive(key)
-        shape = (chains, draws, *values.shape[1:])
+        shape = (chains, draws, *layout.observed(name, values[0])[1].shape)
         groups["posterior_predictive"] = {name: layout.sampled(name, values.reshape(shape))}
     groups.setdefault("observed_data", {name: layout.observed(name, asked.value)})
     return sites, labels
