@@ -15,6 +15,7 @@ from numpyro.infer import MCMC
 __all__ = [
     "Draws",
     "ExportsDraws",
+    "HasMeanSites",
     "draw_in_chunks",
     "flat_draws",
     "library_attributes",
@@ -58,6 +59,14 @@ class ExportsDraws(Protocol):
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """`num_draws` draws in one chain, with the diagnostics of the fit; a TypeError where it has no draws."""
+
+
+@runtime_checkable
+class HasMeanSites(Protocol):
+    """A posterior with a point estimate."""
+
+    def mean_sites(self) -> dict[str, Array]:
+        """Posterior means of the parameters, by site."""
 
 
 def _joined(parts: tuple[Array, ...], num_draws: int) -> Array:

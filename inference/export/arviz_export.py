@@ -12,7 +12,7 @@ from numpyro.infer import Predictive
 from numpyro.infer.util import log_likelihood as numpyro_log_likelihood
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
-from ethogram.inference.draws import flat_draws
+from ethogram.inference.draws import HasMeanSites, flat_draws
 from ethogram.inference.export.draws import read_draws
 from ethogram.inference.export.labelled_arrays import Layout, relabel
 from ethogram.inference.export.observed_sites import counted_entries, observed_sites
@@ -285,7 +285,7 @@ def _reference(
     align: Any, sites: dict[str, np.ndarray], layout: Layout, needed: Sequence[str]
 ) -> dict[str, np.ndarray]:
     posterior = getattr(align, "posterior", align)
-    if hasattr(posterior, "mean_sites"):  # of rewards, which this room does not know
+    if isinstance(posterior, HasMeanSites):
         given: Mapping[str, Any] = posterior.mean_sites()
     elif isinstance(align, ConjugatePosterior | ConjugateResult):
         given = posterior_of(align).mean()

@@ -222,7 +222,7 @@ class RewardSearch(NamedTuple):
         starts = np.zeros((len(self.counts), 1 + self.num_restarts, model.num_white))
         starts[:, 1:] = jax.random.normal(key, starts[:, 1:].shape)
         for counts, tried in zip(self.counts, starts, strict=True):
-            found = [posterior_mode(model, where, counts, one) for one in tried]
+            found = [posterior_mode(model, mapping, times, counts, one) for one in tried]
             white, _, there = max(found, key=lambda one: one[1])
             reward = (mapping.weights @ white).reshape(model.features.shape[:-1])
             pairs = model.features.ndim == 3

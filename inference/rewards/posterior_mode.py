@@ -21,9 +21,10 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 
-from ethogram.inference.rewards.gaussian import log_likelihood, reward_map_of
+from ethogram.inference.rewards.gaussian import log_likelihood
 from ethogram.models.rewards import kernel as reward_kernel
 from ethogram.models.rewards.gp_irl import GPIRL
+from ethogram.models.rewards.kernel import RewardMap
 
 __all__ = ["LevineMode", "levine_mode", "posterior_mode"]
 
@@ -46,18 +47,21 @@ class LevineMode(NamedTuple):
 
 
 @jax.jit
-def _negative_posterior(white: Array, model: GPIRL, log_hyper: Array, counts: Array) -> tuple[Array, Array]:
+def _negative_posterior(
+    white: Array, model: GPIRL, mapping: RewardMap, rationality: Array, counts: Array
+) -> tuple[Array, Array]:
     def objective(white):
-        mapping, times = reward_map_of(model, log_hyper)
-        likelihood = log_likelihood(model, mapping.reward(white), times, counts)
+        likelihood = log_likelihood(model, mapping.reward(white), rationality, counts)
         return -(likelihood - 0.5 * jnp.sum(white**2))
 
     return jax.value_and_grad(objective)(white)
 
 
-def posterior_mode(model: GPIRL, log_hyper: Any, counts: Any, start: Any) -> tuple[np.ndarray, float, bool]:
-    """Posterior mode of w (w,) of one expert at fixed hyper-parameters, log density, and convergence."""
-    found = _minimise(_negative_posterior, start, (model, log_hyper, counts), 2000)
+def posterior_mode(
+    model: GPIRL, mapping: RewardMap, rationality: Any, counts: Any, start: Any
+) -> tuple[np.ndarray, float, bool]:
+    """Posterior mode of w (w,) of one expert under a fixed map to the rewards, log density, and convergence."""
+    found = _minimise(_negative_posterior, start, (model, mapping, rationality, counts), 2000)
     return found.x, -float(found.fun), bool(found.success)
 
 

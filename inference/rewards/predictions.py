@@ -176,7 +176,7 @@ def policies(mdp: MDP, rewards: Reals, *, rationality: Reals = 1.0) -> ThreePoli
     Parameters
     ----------
     mdp : S states, A actions, a discount below 1.
-    rewards : (draw, state) or (draw, state, action).
+    rewards : (draw, state) or (draw, state, action); or (draw, intent, state), for policies (intent, state, action).
     rationality : inverse temperature of the agent, a number or (draw,).
 
     Raises

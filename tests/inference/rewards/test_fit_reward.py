@@ -315,6 +315,9 @@ def test_transfer_and_policies(fixed):
     three = policies(model.mdp, samples["reward"])
     np.testing.assert_allclose(three.mean, np.asarray(samples["policy"]).mean(0), atol=1e-5)
     assert set(np.unique(three.optimal)) <= {0.0, 1.0}
+    both = policies(model.mdp, jnp.stack([samples["reward"], 2 * samples["reward"]], 1))  # of two intents
+    for one, of_both in zip(three, both, strict=True):
+        np.testing.assert_allclose(of_both[0], one, atol=1e-5)
     with pytest.raises(ValueError, match=r"give features of the \(2,\) states"):
         transfer_reward(jax.random.key(2), model, samples, world, FEATURES)
     with pytest.raises(ValueError, match="samples have no relevance"):
