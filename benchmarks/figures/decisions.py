@@ -72,7 +72,7 @@ def value_differences(figure: Any, records: Records) -> None:
         "toolkit, GPIRL": ("GPIRL, IRL toolkit", PEER, "s"),
         "levine": ("Levine's objective, here", THIRD, "D"),
         "natural gradient, Levine's relevance": ("natural gradients, hyper-parameters fixed", SECOND, "^"),
-        "natural gradient": ("natural gradients, hyper-parameters learned", OURS, "o"),
+        "nested": ("default, hyper-parameters integrated over", OURS, "o"),
     }
     rows = [row for row in records["gp_irl"] if row["method"] in looks and row["world"] == "stored"]
     places = list(dict.fromkeys((row["seed"], row["trajectories"]) for row in rows))
