@@ -338,7 +338,7 @@ def test_the_mode_is_the_best_of_its_starts(monkeypatch):
     """A search that goes nowhere leaves the best start: the reward that says what was demonstrated, not the other."""
     model, tried = three_state(), []
 
-    def nowhere(model, log_hyper, counts, start):
+    def nowhere(model, mapping, rationality, counts, start):
         mapping = model.reward_map(5.0, jnp.ones(1))
         log_policy = np.asarray(model.agent(mapping.reward(jnp.asarray(start))).log_policy)
         tried.append(start)
@@ -347,7 +347,7 @@ def test_the_mode_is_the_best_of_its_starts(monkeypatch):
     monkeypatch.setattr(reward_search, "posterior_mode", nowhere)
     fit = fit_reward(jax.random.key(0), model, DATA, "map", num_restarts=20, progress_bar=False)
     densities = [
-        nowhere(fit.posterior.model, None, demonstration_counts(model.mdp, DATA), one)[1]
+        nowhere(fit.posterior.model, None, 1.0, demonstration_counts(model.mdp, DATA), one)[1]
         for one in tried[:21]
     ]
     assert not tried[0].any() and len({one[0] for one in tried[:21]}) == 21
