@@ -1,21 +1,28 @@
-"""What holds for all tests: types are checked, one precision, one compiler a tier, and a cache of compiled programs.
+"""What holds for all tests: types are checked, one precision, one quick compiler, and a cache that outlives the clone.
 
-The fast tier runs by default and compiles quickly; the slow tier (``-m slow``) compiles as users do.
+The fast tier runs by default, the slow one with ``-m slow``. Both compile quickly and share their programs; tests
+marked ``optimised`` need XLA's default optimisations and run by themselves (``-m optimised``).
 """
 
+import ctypes
 import gc
 import os
 import sys
 from pathlib import Path
 
-if sys.dont_write_bytecode:  # processes that tests start would compile all of their imports anew
+# Compiled programs and bytecode, kept from one clone to the next.
+os.environ.setdefault("ETHOGRAM_CI_CACHE", str(Path.home() / ".cache" / "ethogram" / "tests"))
+
+if sys.dont_write_bytecode or not sys.pycache_prefix:  # every process would compile all of its imports anew
     sys.dont_write_bytecode = False
-    sys.pycache_prefix = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "bytecode")
+    sys.pycache_prefix = os.path.join(os.environ["ETHOGRAM_CI_CACHE"], "bytecode")
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Tests fill the cores: threads of the linear algebra of small matrices would only wait for one another.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# numpyro flattens distributions in the order of a set: with another seed, the same program is another entry.
+os.environ.setdefault("PYTHONHASHSEED", "0")
 
 import jax
 import pytest
@@ -23,25 +30,30 @@ from jaxtyping import install_import_hook
 
 install_import_hook("ethogram", "beartype.beartype")
 
-MAPS = Path("/proc/self/maps")
-MANY_MAPS = 25_000
-"""Every compiled program takes some memory maps, of which a Linux process has 65530: beyond them it is killed."""
+STATM = Path("/proc/self/statm")
+LARGE, TOO_LARGE = 800 * 2**20, 1500 * 2**20
+"""Bytes of a process beyond which compiled programs are dropped: after a folder, and after any test."""
 
-FAST, SLOW = "not slow", "slow"
+FAST, SLOW, OPTIMISED = "not slow and not optimised", "slow", "optimised"
 
-QUICK_COMPILER = "--xla_cpu_use_fusion_emitters=false --xla_cpu_enable_concurrency_optimized_scheduler=false"
+QUICK_COMPILER = (
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_enable_concurrency_optimized_scheduler=false"
+    " --xla_cpu_parallel_codegen_split_count=1"
+)
 """Half the time of compiling, beyond what ``jax_disable_most_optimizations`` saves."""
 
 
 def pytest_configure(config):
-    """Float64 everywhere; in the fast tier a compiler that is quick, and in both a cache that outlives the run."""
-    if hasattr(config, "cache"):
-        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("compiled")))
-    jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR"))
+    """Float64 everywhere, a compiler that is quick, and a cache that outlives the run."""
+    os.environ.setdefault(
+        "JAX_COMPILATION_CACHE_DIR", os.path.join(os.environ["ETHOGRAM_CI_CACHE"], "compiled")
+    )
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_traceback_in_locations_limit", 0)
     jax.config.update("jax_enable_x64", True)
-    if config.option.markexpr == FAST:
+    if config.option.markexpr != OPTIMISED:
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = with_quick_compiler(os.environ.get("XLA_FLAGS", ""))
 
@@ -52,14 +64,22 @@ def with_quick_compiler(flags):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """In the slow tier, a file without the word has no slow test, and is not imported."""
-    if config.option.markexpr == SLOW and collection_path.match("test_*.py"):
-        return SLOW not in collection_path.read_text(encoding="utf-8") or None
+    """A tier of its own leaves out files without its word, which have no such test, and does not import them."""
+    tier = config.option.markexpr
+    if tier in (SLOW, OPTIMISED) and collection_path.match("test_*.py"):
+        return tier not in collection_path.read_text(encoding="utf-8") or None
     return None
 
 
+def pytest_collection_finish():
+    """Nothing that is imported is garbage: collecting then looks at what tests leave, and seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 50)
+
+
 def pytest_report_header(config):
-    """Which tier runs, and how to run the other."""
+    """Which tier runs, and how to run the others."""
     if config.option.markexpr == FAST:
         return "ethogram: the fast tier; the slow one runs by: python -m pytest -q -m slow"
     return f"ethogram: tests marked {config.option.markexpr!r}" if config.option.markexpr else None
@@ -79,29 +99,34 @@ def stored_file(pytestconfig):
     return find
 
 
-@pytest.fixture(scope="module")
-def quick_compiler():
-    """Few optimisations, in the slow tier too: for files whose tests compile longer than they compute."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    if not before:
-        jax.config.update("jax_disable_most_optimizations", False)
-        jax.clear_caches()
-
-
 @pytest.fixture(scope="session")
 def quick_environment():
-    """Environment variables of a process in single precision that compiles quickly, as the fast tier does."""
+    """Environment variables of a process in single precision that compiles quickly, as the tests do."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_ENABLE_X64")}
     flags = with_quick_compiler(inherited.get("XLA_FLAGS", ""))
     return inherited | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "XLA_FLAGS": flags}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_programs():
-    """After a file, programs are dropped where they have become many."""
+@pytest.fixture(autouse=True)
+def small_process():
+    """After a test, compiled programs are dropped where the process has become too large."""
     yield
-    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY_MAPS:
-        jax.clear_caches()
-        gc.collect()
+    drop_programs_beyond(TOO_LARGE)
+
+
+@pytest.fixture(autouse=True, scope="package")
+def programs_of_one_folder():
+    """Compiled programs of one system are not kept for the tests of another."""
+    yield
+    drop_programs_beyond(LARGE)
+
+
+def drop_programs_beyond(size):
+    """Empties the caches of compiled programs and traces of a process above `size` bytes, and frees their memory."""
+    if not STATM.exists() or int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") < size:
+        return
+    jax.clear_caches()
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc keeps what is freed
+    if trim is not None:
+        trim(0)

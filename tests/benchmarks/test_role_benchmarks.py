@@ -13,8 +13,6 @@ from ethogram.inference.refresh import RefreshedPosterior
 
 QUICK = argparse.Namespace(quick=True, seed=0)
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 def test_intervals_of_calibrated_draws_cover_as_many_as_they_promise():
     """Truths and draws from one law: 90 % within three standard errors, and none where draws are elsewhere."""

@@ -33,7 +33,6 @@ def test_examples_are_found():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiler")
 @pytest.mark.parametrize("name", modules_with_examples())
 def test_examples_run(name):
     with jax.enable_x64(False):

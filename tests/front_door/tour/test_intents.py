@@ -28,8 +28,6 @@ TINY = tour_agents.TourSizes(
 VERSIONS = ["VI", "VI-L", "CVI-G", "CVI-LG"]
 NAME, TOUR = "agent-markov", tour_agents.tour
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 @pytest.mark.slow
 def test_the_table_has_a_row_a_fit(first):

@@ -10,7 +10,7 @@ from ethogram.tour import rewards as tour_rewards
 TINY = tour_rewards.TourSizes(size=4, trajectories=6, steps=2, draws=20)
 NAME, TOUR = "gp-irl", tour_rewards.tour
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compiler")]
+pytestmark = pytest.mark.slow
 
 
 def test_the_table_has_a_row_a_method_and_one_of_the_buses(first):

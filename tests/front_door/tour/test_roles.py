@@ -27,7 +27,6 @@ NAME, TOUR = "role-hmm", tour_roles.tour
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiler")
 def test_the_table_has_a_row_a_fit(first):
     report, said = first
     assert [row["fit"] for row in report.rows] == [
@@ -65,7 +64,6 @@ def test_the_nearest_policy_ignores_rows_of_no_weight():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick_compiler")
 def test_the_file_holds_the_team(written):
     mean = np.asarray(written["posterior"]["mean"])
     assert mean.shape == (1, TINY.draws, 10, 2) and np.isfinite(mean).all()

@@ -13,7 +13,7 @@ from ethogram.inference.conjugate.nested_starts import nested_starts
 from ethogram.inference.conjugate.steps import bounds
 from ethogram.models.intents import AgentMarkov, IntentConstraints
 
-pytestmark = pytest.mark.usefixtures("float64", "quick_compiler")
+pytestmark = pytest.mark.usefixtures("float64")
 
 S, A = 4, 3
 MODEL = AgentMarkov(S, A, 4, stickiness="learn", rows="all")

@@ -25,8 +25,6 @@ from ethogram.models.emissions import GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet, NormalInverseWishart
 from ethogram.models.roles.role_hmm import RoleHMM
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 # ArviZ says so of a single influential sequence; that is its business, here the numbers are looked at.
 # ArviZ 0.23 calls pandas in a way that pandas 3 will drop.
 inplace = pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame.sort_values")

@@ -47,8 +47,6 @@ SHORT = {
     "num_steps": 3, "num_draws": 2, "num_evaluations": 4, "num_restarts": 1, "progress_bar": False, "hyper": "fixed",
 }  # fmt: skip
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 def paths_of(length):
     return itertools.product(range(2), repeat=int(length))

@@ -14,8 +14,6 @@ from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.mdps.soft_values import soft_values
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 def log_likelihood_of(table, discount, mask, counts):
     """Log likelihood of counts as a function of rewards (state, 1) or (state, action), by soft policy iteration.

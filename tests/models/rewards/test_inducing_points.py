@@ -21,8 +21,6 @@ from ethogram.models.mdps.mdp import MDP
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.inducing_points import representative_points
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(7, 2))
 NEXT = RANDOM.integers(7, size=(7, 2))

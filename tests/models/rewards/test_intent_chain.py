@@ -25,8 +25,6 @@ DATA = Trajectories.from_list(
 )
 INITIAL, TRANSITION = np.array([0.7, 0.3]), np.array([[0.8, 0.2], [0.1, 0.9]])
 
-pytestmark = pytest.mark.usefixtures("quick_compiler")
-
 
 def corridor(**settings):
     return GPIRL(
