@@ -1,7 +1,8 @@
-"""What holds for all tests: types are checked, one precision, one quick compiler, and a cache that outlives the clone.
+"""What holds for all tests: one precision, one quick compiler, and a cache that outlives the clone.
 
-The fast tier runs by default, the slow one with ``-m slow``. Both compile quickly and share their programs; tests
-marked ``optimised`` need XLA's default optimisations and run by themselves (``-m optimised``).
+The fast tier runs by default, the slow one with ``-m slow``; both compile quickly and share their programs. Tests
+marked ``optimised`` need XLA's default optimisations and run by themselves (``-m optimised``). Types of public
+signatures are checked outside the fast tier.
 """
 
 import ctypes
@@ -28,8 +29,6 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-install_import_hook("ethogram", "beartype.beartype")
-
 STATM = Path("/proc/self/statm")
 LARGE, TOO_LARGE = 800 * 2**20, 1500 * 2**20
 """Bytes of a process beyond which compiled programs are dropped: after a folder, and after any test."""
@@ -53,6 +52,8 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_traceback_in_locations_limit", 0)
     jax.config.update("jax_enable_x64", True)
+    if config.option.markexpr != FAST:  # a third of the time that the fast tier takes to be collected
+        install_import_hook("ethogram", "beartype.beartype")
     if config.option.markexpr != OPTIMISED:
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = with_quick_compiler(os.environ.get("XLA_FLAGS", ""))
