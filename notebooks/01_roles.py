@@ -68,7 +68,7 @@ print(
 model = ethogram.RoleHMM(10, ethogram.GaussianEmission(2, strength=0.01, dof=4.0, scale=25.0))
 engine = ethogram.ConjugateSVI(model)
 fit = engine.run(
-    jax.random.key(0), data, 40 if QUICK else 300, restarts=3 if QUICK else 8, progress_bar=False
+    jax.random.key(0), data, 10 if QUICK else 300, restarts=2 if QUICK else 8, progress_bar=False
 )
 print(f"ELBO of each restart, nats: {np.round(fit.restart_elbos)}; converged: {fit.converged}")
 
@@ -138,7 +138,7 @@ back_line = data.take(
 for exclusive in (None, "per_frame"):
     four = ethogram.RoleHMM(4, model.emission, exclusive=exclusive)
     four_fit = ethogram.ConjugateSVI(four).run(
-        jax.random.key(5), back_line, 30 if QUICK else 200, restarts=4, progress_bar=False
+        jax.random.key(5), back_line, 5 if QUICK else 200, restarts=2 if QUICK else 4, progress_bar=False
     )
     found = ethogram.infer_roles(four_fit, back_line)
     print(
@@ -161,9 +161,9 @@ plt.show()
 curve = ethogram.heldout_score_curve(
     jax.random.key(1),
     lambda size: ethogram.RoleHMM(size, model.emission),
-    [2, 10] if QUICK else [1, 2, 4, 6, 8, 10, 12],
+    [2, 3] if QUICK else [1, 2, 4, 6, 8, 10, 12],
     data,
-    num_steps=30 if QUICK else 200,
+    num_steps=5 if QUICK else 200,
     restarts=2 if QUICK else 6,
     progress_bar=False,
 )
@@ -197,8 +197,8 @@ svi = small_engine.run(jax.random.key(3), small_data, 160, batch_size=3, step_si
 
 mcmc = MCMC(
     NUTS(small),
-    num_warmup=100 if QUICK else 500,
-    num_samples=100 if QUICK else 1000,
+    num_warmup=30 if QUICK else 500,
+    num_samples=30 if QUICK else 1000,
     num_chains=2,
     chain_method="vectorized",
     progress_bar=False,
@@ -207,7 +207,7 @@ mcmc.run(jax.random.key(4), small_data)
 
 # %%
 reference = cavi.posterior
-draws = 200 if QUICK else 1000
+draws = 100 if QUICK else 1000
 trees = {
     "CAVI": ethogram.to_arviz(cavi, small_data, num_draws=draws, align=reference),
     "SVI": ethogram.to_arviz(svi, small_data, num_draws=draws, align=reference),

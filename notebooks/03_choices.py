@@ -59,7 +59,7 @@ for seed in range(20):
 print(f"seed {seed}: values {np.round(toy.values, 1)}")
 
 # %%
-draws = 500 if QUICK else 4000
+draws = 200 if QUICK else 4000
 kernels = {
     "DA": ethogram.PXDA(model, "da"),
     "PX-DA": ethogram.PXDA(model, "local+scale"),

@@ -60,8 +60,8 @@ variational = np.asarray(fit.posterior.sample(jax.random.key(1), 4000)["reward"]
 
 mcmc = MCMC(
     NUTS(small),
-    num_warmup=300 if QUICK else 1000,
-    num_samples=500 if QUICK else 2000,
+    num_warmup=100 if QUICK else 1000,
+    num_samples=100 if QUICK else 2000,
     num_chains=4,
     chain_method="vectorized",
     progress_bar=False,
@@ -113,7 +113,7 @@ plt.show()
 # each colour; the model does not know the rule.
 
 # %%
-size, paths = (8, 32) if QUICK else (12, 64)
+size, paths = (5, 16) if QUICK else (12, 64)
 keys = jax.random.split(jax.random.key(7), 3)
 home, away = (objectworld.objectworld(key, size, density=0.1) for key in keys[:2])
 data = objectworld.simulate(keys[2], home, paths)
@@ -125,7 +125,7 @@ with warnings.catch_warnings():
     if QUICK:
         warnings.filterwarnings("ignore", "the search has not converged")
     fit = ethogram.fit_reward(
-        jax.random.key(3), model, data, num_steps=20 if QUICK else 200, progress_bar=False
+        jax.random.key(3), model, data, num_steps=8 if QUICK else 200, progress_bar=False
     )
 draws = {name: np.asarray(x) for name, x in fit.posterior.sample(jax.random.key(4), 200).items()}
 mean = draws["reward"].mean(0)
@@ -219,7 +219,7 @@ with warnings.catch_warnings():
         rust_bus.free_costs(),
         counts,
         hyper="point",
-        num_steps=8 if QUICK else 200,
+        num_steps=4 if QUICK else 200,
         progress_bar=False,
     )
 reward = np.asarray(bus.posterior.sample(jax.random.key(9), 400)["reward"])
