@@ -80,7 +80,7 @@ PLANTED = (
     Planted("never_rows_count", "intents", "models/intents/row_counts.py",
             'jnp.where(never[:, None], 0, counts["transition"].reshape(-1, size)[:last, :-1])',
             'counts["transition"].reshape(-1, size)[:last, :-1]',
-            "models/intents/test_constraints.py inference/intents models/intents"),
+            "models/intents/test_stickiness.py models/intents inference/intents"),
     # one factor too many in the density of the weights
     Planted("gem_jacobian", "intents", "models/intents/stick_weights.py",
             "jnp.sum(jnp.log(left[1:count]))",
@@ -105,7 +105,7 @@ PLANTED = (
     Planted("inverse_of_labels", "intents", "inference/export/pointwise.py",
             "return np.argsort(optimal_assignment(-overlap).role, axis=-1)",
             "return optimal_assignment(-overlap).role",
-            "inference/export/test_pointwise.py inference/export inference/intents/test_arviz_agents.py"),
+            "inference/intents/test_arviz_agents.py inference/export"),
     # half of one translation in place of one a decision, as printed
     Planted("haar_shape", "choices", "inference/choices/gibbs_sweep.py",
             'shape - (jnp.sum(problem.counts > 0) / 2 if move.translations == "local" else 0.5)',
@@ -156,11 +156,11 @@ PLANTED = (
             "total = jnp.sum(log_hyper, -1)",
             "total = jnp.zeros(log_hyper.shape[:-1], log_hyper.dtype)",
             "inference/rewards/test_reward_gradients.py inference/rewards"),
-    # noise of all points by the key of the inducing points' rewards
-    Planted("key_of_noise", "rewards", "inference/rewards/reward_posterior.py",
-            "rest = jax.random.normal(key_rest,",
-            "rest = jax.random.normal(key_white,",
-            "inference/rewards/test_fit_reward.py inference/rewards"),
+    # all steps of a search have the same draws (key reused)
+    Planted("draws_of_every_step", "rewards", "inference/rewards/natural_steps.py",
+            "state = state._replace(key=key, step=state.step + 1)",
+            "state = state._replace(step=state.step + 1)",
+            "inference/rewards/test_fit_settings.py inference/rewards"),
     # shares of traces beside shares of steps
     Planted("first_states_per_trace", "rewards", "inference/rewards/max_entropy.py",
             "return visited / total, entering / total",
