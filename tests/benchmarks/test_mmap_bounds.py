@@ -16,12 +16,12 @@ def settings(**changes):
     return argparse.Namespace(**({"quick": True, "seed": 0, "json": None, "only": None} | changes))
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(30, 300, 30))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(20, 300, 20))])
 def test_random_queries_have_no_false_bound_or_proof(first):
-    verdicts = [mmap_fuzz.judge(seed) for seed in range(first, first + 30)]
+    verdicts = [mmap_fuzz.judge(seed) for seed in range(first, first + 20)]
     assert not [verdict for verdict in verdicts if verdict.faults]
     assert all(verdict.closed for verdict in verdicts)
-    assert sum(verdict.steps > 0 for verdict in verdicts) > 20
+    assert sum(verdict.steps > 0 for verdict in verdicts) > 13
 
 
 @pytest.mark.parametrize("seed", [9, 12, 269])
