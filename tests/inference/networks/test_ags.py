@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -95,7 +96,13 @@ def test_authors_steps_one_by_one(seed):
 
 @pytest.mark.parametrize(
     ("optimizer", "sizes"),
-    [("adam", (2,) * 7), ("paper", (2,) * 7), ("adam", MIXED), ("expgrad", MIXED), ("paper", MIXED)],
+    [
+        ("adam", (2,) * 7),
+        ("paper", (2,) * 7),
+        ("adam", MIXED),
+        ("paper", MIXED),
+        pytest.param("expgrad", MIXED, marks=pytest.mark.slow),
+    ],
 )
 def test_finds_the_best_vertex_of_the_surrogate(optimizer, sizes):
     query = chain(sizes, seed=1)
@@ -154,6 +161,19 @@ def test_adam_steps_are_those_of_the_paper():
         np.testing.assert_allclose(now, position, rtol=1e-10)
 
 
+def test_steps_of_exponentiated_gradient():
+    """Logits move by the gradient, of each climb by at most one, and only those of states that there are."""
+    layout, _ = lay_out(chain(MIXED))
+    random, shape = np.random.default_rng(0), (*layout.prior.shape, 2)
+    position, weights = random.normal(size=shape), random.random(shape)
+    gradient = 3 * random.normal(size=shape) * (0.1, 1)
+    climbers = ags.Climbers(position, (), *[None] * 7)
+    stepped = jax.jit(functools.partial(ags._stepped, layout, optimizer="expgrad"))
+    now, _ = stepped(climbers, weights, gradient)
+    own = np.where(layout.states[..., None], gradient, 0)
+    np.testing.assert_allclose(now, position + own / np.maximum(abs(own).max((0, 1)), 1), rtol=1e-12)
+
+
 def test_starts_again_and_counts_it():
     found = ags.ascend(jax.random.key(0), chain(), optimizer="paper", max_steps=50, **FEW)
     assert found.num_climbs > 8
@@ -204,8 +224,8 @@ def test_settings_that_do_not_fit(settings, message):
 
 @pytest.mark.parametrize("optimizer", ["adam", "paper"])
 def test_nothing_possible_is_an_answer_all_the_same(optimizer):
-    network = chain().network
+    network = chain((2,) * 7).network
     never = BayesNet((*network.tables, np.array([1.0, 0.0])), (*network.parents, ()))
-    query = MarginalMAP(never, {7: 1, 8: 1}, [0, 2, 4, 6])
+    query = MarginalMAP(never, {7: 1}, [0, 2, 4, 6])
     found = ags.ascend(jax.random.key(0), query, optimizer=optimizer, max_steps=10, **FEW)
     assert found.states.shape == (1, 4) and found.log_values[0] == -math.inf

@@ -130,40 +130,42 @@ def test_gradient_of_the_tables(seed, asked):
             )
 
 
-def test_of_many_weights_and_tables_by_vmap_and_jit(asked):
-    network, query = asked(3)
-    each = [drawn_weights(query, seed) for seed in range(4)]
+@pytest.fixture(scope="module")
+def small():
+    """A query of four variables, the last of which is seen."""
+    return MarginalMAP(grid(2), {3: 1}, [0, 1])
+
+
+def test_of_many_weights_and_tables_by_vmap_and_jit(small):
+    each = [drawn_weights(small, seed) for seed in range(4)]
     scaled = [
-        [(table + i) / (table + i).sum(-1, keepdims=True) for table in network.tables] for i in range(4)
+        [(table + i) / (table + i).sum(-1, keepdims=True) for table in small.network.tables] for i in range(4)
     ]
     many = jax.tree.map(lambda *leaves: np.stack(leaves), *zip(each, scaled, strict=True))
     with jax.enable_x64(True):
-        together = jax.jit(jax.vmap(compiled(query)))(*many)
+        together = jax.jit(jax.vmap(compiled(small)))(*many)
     for i in range(4):
-        alone = value_and_gradients(query, each[i], scaled[i])
+        alone = value_and_gradients(small, each[i], scaled[i])
         for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
             np.testing.assert_allclose(other[i], one, rtol=1e-12, atol=1e-12)
 
 
-def test_single_precision_is_that_of_the_weights(asked):
-    query = asked(3)[1]
-    weights = drawn_weights(query, 0)
+def test_single_precision_is_that_of_the_weights(small):
+    weights = drawn_weights(small, 0)
     short = [each.astype(np.float32) for each in weights]
-    double = log_value(query, weights)
-    single = log_value(query, short)
+    double, single = log_value(small, weights), log_value(small, short)
     with jax.enable_x64(False):
-        again, slope = jax.value_and_grad(forward_value(query))(short)
+        again, slope = jax.jit(jax.value_and_grad(forward_value(small)))(short)
     assert (double.dtype, single.dtype, again.dtype) == (np.float64, np.float32, np.float32)
     assert slope[0].dtype == np.float32
     np.testing.assert_allclose([single, again], double, rtol=1e-5)
 
 
-def test_copies_side_by_side_are_copies_alone(asked):
-    query = asked(3)[1]
-    many = [drawn_weights(query, seed) for seed in range(5)]
-    together = log_value(query, [np.stack([w[i] for w in many], -1) for i in range(len(query.map_variables))])
+def test_copies_side_by_side_are_copies_alone(small):
+    many = [drawn_weights(small, seed) for seed in range(5)]
+    together = log_value(small, [np.stack(each, -1) for each in zip(*many, strict=True)])
     for place, weights in enumerate(many):
-        assert together[place] == pytest.approx(float(log_value(query, weights)), rel=1e-14)
+        assert together[place] == pytest.approx(float(log_value(small, weights)), rel=1e-14)
 
 
 @pytest.mark.parametrize("seed", [1, 3])

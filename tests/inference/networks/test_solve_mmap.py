@@ -61,7 +61,7 @@ def test_methods_on_small_networks(seed, drawn, enumerated):
     if not table.any():
         return
     for method in METHODS:
-        if method == "ags" and seed not in (0, 5):
+        if method == "ags" and seed != 5:
             continue  # each network compiles its own ascent
         found = solve_mmap(jax.random.key(seed), query, method, time_limit=None, max_steps=20)
         value = table[tuple(found.states)]
@@ -78,8 +78,8 @@ def test_methods_on_small_networks(seed, drawn, enumerated):
 
 
 def test_hybrid_searches_where_elimination_is_too_wide():
-    query = wide(7)
-    found = solve_mmap(jax.random.key(0), query, max_steps=40, time_limit=None, most_cells=2**7)
+    query = wide(6)
+    found = solve_mmap(jax.random.key(0), query, max_steps=30, time_limit=None, most_cells=2**6)
     others = [
         solve_mmap(jax.random.key(0), query, m, time_limit=None, max_steps=20)
         for m in ("mpe", "sequential", "marginal")
@@ -271,7 +271,7 @@ def test_too_wide_for_the_exact_method_is_an_error_before_any_table_is_made(monk
 
 
 def test_estimates_are_called_so_where_not_even_an_answer_can_be_scored():
-    query = wide(7, share=0.05)
+    query = wide(6, share=0.05)
     found = solve_mmap(jax.random.key(0), query, time_limit=None, max_steps=1, most_cells=2**4)
     assert found.kind == "estimate"
     assert not found.proved_optimal
