@@ -220,17 +220,24 @@ def _task(
     signed, limits = rules.sums(state)
     random = random_policy_marginals(rules.weights, limits[: len(rules.weights)])
     first = np.arange(1 if mode == "original" else depth)[:, None] == 0
-    low, high = np.where(first, least, 0), np.where(first, most, 1)
     if len(rules.least):  # of an action that must be taken, the random policy takes a share too
         given = random[None, :, None], np.zeros((1, len(random))), np.ones((1, len(random))), signed, limits
         random = np.asarray(project(*(each.astype(precision) for each in given)))[0, :, 0]
-    now, *limited = (
-        jax.device_put(np.asarray(each, precision))
-        for each in (state, low, high, signed, limits, random, problem.discount)
+
+    def moved(numbers: Any) -> Array:
+        return jax.device_put(np.asarray(numbers, precision))
+
+    return _Task(
+        _on_device(problem, precision),
+        moved(state),
+        moved(np.where(first, least, 0)),
+        moved(np.where(first, most, 1)),
+        moved(signed),
+        moved(limits),
+        moved(random),
+        jax.device_put(np.int32(steps_left)),
+        moved(problem.discount),
     )
-    *limited, discount = limited
-    left = jax.device_put(np.int32(steps_left))
-    return _Task(_on_device(problem, precision), now, *limited, left, discount)
 
 
 @functools.lru_cache(maxsize=16)
@@ -300,7 +307,8 @@ def _climbs(key: Array, task: _Task, copies: int, start: Any) -> _Climbs:
     given = position.astype(task.low.dtype)
     resting = np.broadcast_to(np.asarray(task.least()), given.shape)
     begins = np.arange(copies) >= (0 if start is None else 1)
-    return _Climbs(*jax.device_put((given, begins, resting, np.int32(0))), key)
+    given, begins, resting, done = jax.device_put((given, begins, resting, np.int32(0)))
+    return _Climbs(given, begins, resting, done, key)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
