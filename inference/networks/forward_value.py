@@ -78,33 +78,30 @@ def forward_value(query: MarginalMAP) -> Callable[..., Array]:
     if not isinstance(query, MarginalMAP):
         raise TypeError(f"query must be a MarginalMAP, not {type(query).__name__}")
     network = query.network
-    sizes = [network.sizes[variable] for variable in query.map_variables]
     (layout, kinds), heavy = _places(query)
+    soft = [np.array(likelihoods) for _, likelihoods in query.soft]
 
     def value(weights: Sequence[Any], tables: Sequence[Any] | None = None) -> Float[Array, "*copy"]:
-        given = [jnp.asarray(each) for each in weights]
+        given = [_read(each) for each in weights]
         _check_weights(query, given)
-        dtype = jnp.float64 if any(each.dtype == jnp.float64 for each in given) else jnp.float32
+        dtype = np.float64 if any(each.dtype == np.float64 for each in given) else np.float32
         known = network.tables if tables is None else list(tables)
         _check_tables(query, known)
-        numbers = _numbers(query, [jnp.asarray(each, dtype) for each in known], heavy)
-        filled = layout._replace(
-            tables=tuple(numbers[each] for each in layout.tables),
-            fixed=layout.fixed.astype(dtype),
-            log_constant=layout.log_constant.astype(dtype),
-        )
-        filled = jax.tree.map(jnp.asarray, filled)
-        single, deep = given[0].ndim == 1, layout.prior.shape[1]
-        rows = [each.astype(dtype).reshape(size, -1)[1:] for size, each in zip(sizes, given, strict=True)]
-        rows = [jnp.pad(each, ((0, deep - len(each)), (0, 0))) for each in rows]
-        full = jnp.pad(jnp.stack(rows), ((0, len(layout.prior) - len(rows)), (0, 0), (0, 0)))
-        found = _value(kinds, filled, full)
-        return found[0] if single else found
+        known, likelihoods = ([_read(each, dtype) for each in group] for group in (known, soft))
+        return _surrogate(kinds, heavy, layout, [each.astype(dtype) for each in given], known, likelihoods)
 
     return value
 
 
-def _check_weights(query: MarginalMAP, weights: Sequence[Array]) -> None:
+def _read(given: Any, dtype: Any = None) -> Any:
+    """An array, on the host where it is known: nothing is compiled for it alone."""
+    if not is_concrete(*jax.tree.leaves(given)):
+        return jnp.asarray(given, dtype)
+    found = np.asarray(given, dtype)
+    return found.astype(jax.dtypes.canonicalize_dtype(found.dtype), copy=False)
+
+
+def _check_weights(query: MarginalMAP, weights: Sequence[Any]) -> None:
     network, variables = query.network, query.map_variables
     if len(weights) != len(variables):
         raise ValueError(
@@ -171,7 +168,31 @@ def _places(query: MarginalMAP) -> tuple[tuple[Layout, tuple[Kind, ...]], frozen
     return (layout, kinds), frozenset(heavy)
 
 
-def _numbers(query: MarginalMAP, tables: Sequence[Array], heavy: frozenset[int]) -> Array:
+@functools.partial(jax.jit, static_argnames=("kinds", "heavy"))
+def _surrogate(
+    kinds: tuple[Kind, ...],
+    heavy: frozenset[int],
+    layout: Layout,
+    weights: Sequence[Array],
+    tables: Sequence[Array],
+    likelihoods: Sequence[Array],
+) -> Array:
+    """The value of weights, tables and likelihoods: one program."""
+    numbers, dtype = _numbers(tables, likelihoods, heavy), weights[0].dtype
+    filled = layout._replace(
+        tables=tuple(numbers[each] for each in layout.tables),
+        fixed=layout.fixed.astype(dtype),
+        log_constant=layout.log_constant.astype(dtype),
+    )
+    deep = layout.prior.shape[1]
+    rows = [each.reshape(len(each), -1)[1:] for each in weights]
+    rows = [jnp.pad(each, ((0, deep - len(each)), (0, 0))) for each in rows]
+    full = jnp.pad(jnp.stack(rows), ((0, len(layout.prior) - len(rows)), (0, 0), (0, 0)))
+    found = _value(kinds, filled, full)
+    return found[0] if weights[0].ndim == 1 else found
+
+
+def _numbers(tables: Sequence[Array], likelihoods: Sequence[Array], heavy: frozenset[int]) -> Array:
     """Zero, the entries of all tables with rows scaled to one, masses of rows that were scaled, and likelihoods."""
     parts, masses = [jnp.full(1, float(ZERO), tables[0].dtype)], []
     for number, table in enumerate(tables):
@@ -180,7 +201,6 @@ def _numbers(query: MarginalMAP, tables: Sequence[Array], heavy: frozenset[int])
             masses.append(mass.reshape(-1))
             table = jnp.where(mass > 0, table, 1) / jnp.where(mass > 0, mass, table.shape[-1])
         parts.append(table.reshape(-1))
-    likelihoods = [jnp.asarray(each, tables[0].dtype) for _, each in query.soft]
     return jnp.concatenate((*parts, *masses, *likelihoods))
 
 

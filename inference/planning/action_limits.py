@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -78,6 +79,7 @@ def _share(coefficients: np.ndarray, size: float, bound: float) -> float:
     return float(with_it / (with_it + ways.sum()))
 
 
+@jax.jit
 def project(position: Array, low: Array, high: Array, weights: Array, bounds: Array) -> Array:
     """Probabilities of actions (time, action, ...) within limits.
 

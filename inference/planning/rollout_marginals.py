@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -24,6 +25,7 @@ from ethogram.models.planning.fluent_program import FluentProgram, step
 __all__ = ["rollout"]
 
 
+@jax.jit
 def rollout(
     program: FluentProgram,
     state: Float[Array | np.ndarray, " fluent"],

@@ -91,7 +91,7 @@ class _Task(NamedTuple):
 
     def least(self) -> Array:
         """No action (time, action, 1), or as little as must be done: what is not allowed may be worth more."""
-        nothing = jnp.zeros((*self.low.shape, 1), self.low.dtype)
+        nothing = jax.device_put(np.zeros((*self.low.shape, 1), self.low.dtype))
         return self.inside(nothing) if np.any(np.asarray(self.weights) < 0) else nothing
 
     def values(self, position: Array, depth: int) -> Array:
@@ -220,24 +220,24 @@ def _task(
     signed, limits = rules.sums(state)
     random = random_policy_marginals(rules.weights, limits[: len(rules.weights)])
     first = np.arange(1 if mode == "original" else depth)[:, None] == 0
-    now, low, high, weights, bounds, policy = (
-        jnp.asarray(each, precision)
-        for each in (
-            state,
-            np.where(first, least, 0),
-            np.where(first, most, 1),
-            signed,
-            limits,
-            random,
-        )
-    )
     if len(rules.least):  # of an action that must be taken, the random policy takes a share too
-        every = policy[None, :, None]
-        policy = project(every, jnp.zeros_like(every[..., 0]), jnp.ones_like(every[..., 0]), weights, bounds)[
-            0, :, 0
-        ]
-    left, discount = jnp.asarray(steps_left, jnp.int32), jnp.asarray(problem.discount, precision)
-    return _Task(_on_device(problem, precision), now, low, high, weights, bounds, policy, left, discount)
+        given = random[None, :, None], np.zeros((1, len(random))), np.ones((1, len(random))), signed, limits
+        random = np.asarray(project(*(each.astype(precision) for each in given)))[0, :, 0]
+
+    def moved(numbers: Any) -> Array:
+        return jax.device_put(np.asarray(numbers, precision))
+
+    return _Task(
+        _on_device(problem, precision),
+        moved(state),
+        moved(np.where(first, least, 0)),
+        moved(np.where(first, most, 1)),
+        moved(signed),
+        moved(limits),
+        moved(random),
+        jax.device_put(np.int32(steps_left)),
+        moved(problem.discount),
+    )
 
 
 @functools.lru_cache(maxsize=16)
@@ -245,7 +245,7 @@ def _on_device(problem: PlanningProblem, precision: str) -> FluentProgram:
     """The program of a problem as arrays of JAX."""
 
     def moved(leaf: Any) -> Array:
-        return jnp.asarray(leaf, precision if np.issubdtype(leaf.dtype, np.floating) else None)
+        return jax.device_put(np.asarray(leaf, precision if np.issubdtype(leaf.dtype, np.floating) else None))
 
     return jax.tree.map(moved, problem.program)
 
@@ -304,14 +304,15 @@ def _climbs(key: Array, task: _Task, copies: int, start: Any) -> _Climbs:
         if not np.all((found >= -1e-6) & (found <= 1 + 1e-6)):
             raise ValueError("start has numbers that are no probabilities: expected 0 to 1")
         position[..., 0] = found[np.minimum(np.arange(free), len(found) - 1)]
-    given = jnp.asarray(position, task.low.dtype)
-    resting = jnp.broadcast_to(task.least(), given.shape)
-    begins = jnp.asarray(np.arange(copies) >= (0 if start is None else 1))
-    return _Climbs(given, begins, resting, jnp.zeros((), jnp.int32), key)
+    given = position.astype(task.low.dtype)
+    resting = np.broadcast_to(np.asarray(task.least()), given.shape)
+    begins = np.arange(copies) >= (0 if start is None else 1)
+    given, begins, resting, done = jax.device_put((given, begins, resting, np.int32(0)))
+    return _Climbs(given, begins, resting, done, key)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
-def _advance(task: _Task, climbs: _Climbs, steps: Array, depth: int) -> _Climbs:
+def _advance(task: _Task, climbs: _Climbs, steps: Any, depth: int) -> _Climbs:
     """Climbs after some steps; those that have come to rest begin again at a random point."""
     value = functools.partial(task.values, depth=depth)
 
@@ -345,7 +346,7 @@ class _Decision:
 
     def advanced(self, climbs: _Climbs, steps: int) -> _Climbs:
         """Climbs after some steps, which are waited for."""
-        return jax.block_until_ready(_advance(self.task, climbs, jnp.int32(steps), depth=self.depth))
+        return jax.block_until_ready(_advance(self.task, climbs, np.int32(steps), depth=self.depth))
 
     def consider(self, climbs: _Climbs) -> None:
         """Round the points of climbs, and doing nothing, and keep the best by value."""
@@ -362,9 +363,7 @@ class _Decision:
         copies = position.shape[-1]  # of one size, so that one program evaluates all
         for i in range(0, len(fresh), copies):
             chosen = points[..., np.resize(fresh[i : i + copies], copies)]
-            values = np.asarray(
-                _evaluate(self.task, jnp.asarray(chosen, self.task.low.dtype), depth=self.depth)
-            )
+            values = np.asarray(_evaluate(self.task, chosen.astype(self.task.low.dtype), depth=self.depth))
             at = int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
             if np.isfinite(values[at]) and values[at] > self.value:
                 self.value, self.marginals = float(values[at]), chosen[..., at]

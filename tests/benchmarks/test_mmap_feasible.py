@@ -23,6 +23,7 @@ def small(monkeypatch):
         mmap_feasible.Recipe("k-tree", 20, 3, 0.5, 0.2),
     ]
     monkeypatch.setattr(mmap_feasible, "SMALL", recipes)
+    monkeypatch.setattr(mmap_feasible.gc, "collect", lambda: 0)  # of all that other tests have left
 
 
 def test_rows_of_generated_networks_and_deadlines(small):

@@ -9,6 +9,7 @@ import pytest
 from ethogram.domains import diagnosis
 from ethogram.inference.networks.marginals import variable_posteriors
 from ethogram.inference.networks.solve_mmap import solve_mmap
+from ethogram.models.networks.marginal_map import MarginalMAP
 
 
 def test_small_tables_whose_rows_sum_to_one():
@@ -23,6 +24,10 @@ def test_houses_have_faults_as_often_as_the_network_says():
     houses = diagnosis.simulate(jax.random.key(0), 2000)
     for name, chance in diagnosis.FAULTS.items():
         share = np.mean([house.faults[name] == "yes" for house in houses])
+        assert abs(share - chance) < 4.5 * np.sqrt(chance * (1 - chance) / 2000)
+    query = MarginalMAP(diagnosis.heating(), {}, list(diagnosis.SYMPTOMS))
+    for name, (_, chance) in variable_posteriors(query).probabilities.items():
+        share = np.mean([house.symptoms[name] == "yes" for house in houses])
         assert abs(share - chance) < 4.5 * np.sqrt(chance * (1 - chance) / 2000)
     with pytest.raises(ValueError, match="num_houses must be at least 1"):
         diagnosis.simulate(jax.random.key(0), 0)

@@ -15,7 +15,7 @@ from ethogram.models.planning import read_rddl
 
 @pytest.fixture(scope="module")
 def problem():
-    return sysadmin(4, horizon=15)
+    return sysadmin(4, horizon=8)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def best_value(written, horizon):
     return float(value @ np.asarray(written.mdp.start, float))
 
 
-@pytest.mark.parametrize("horizon", [1, 2, 15])
+@pytest.mark.parametrize("horizon", [1, 2, 8])
 def test_the_best_policy_has_the_value_of_backward_induction(written, horizon):
     policy = OptimalPolicy(sysadmin(4, horizon=horizon))
     assert policy.value == pytest.approx(best_value(written, horizon), rel=1e-6)
@@ -54,21 +54,21 @@ def test_the_best_policy_has_the_value_of_backward_induction(written, horizon):
 
 
 def test_the_best_policy_as_an_agent():
-    """400 episodes: their mean is within 4 standard errors of the value."""
+    """100 episodes: their mean is within 4 standard errors of the value."""
     problem = sysadmin(3, horizon=6)
     policy = OptimalPolicy(problem)
-    played = play_episodes(FluentWorld(problem), policy, 400, progress_bar=False)
-    assert abs(played.returns.mean() - policy.value) < 4 * played.returns.std() / np.sqrt(400)
+    played = play_episodes(FluentWorld(problem), policy, 100, progress_bar=False)
+    assert abs(played.returns.mean() - policy.value) < 4 * played.returns.std() / np.sqrt(100)
 
 
 def test_the_planner_is_near_the_best_policy_and_its_episodes_are_demonstrations(problem, written):
-    """20 episodes: the mean return is within 3 % and 4 standard errors of the best policy's expectation."""
+    """10 episodes: the mean return is within 3 % and 4 standard errors of the best policy's expectation."""
     policy = SogbofaPolicy(jax.random.key(0), problem, 100.0, depth=4, num_restarts=8, max_steps=5)
-    played = play_episodes(FluentWorld(problem), policy, 20, progress_bar=False)
-    best, error = best_value(written, 15), played.returns.std() / np.sqrt(20)
+    played = play_episodes(FluentWorld(problem), policy, 10, progress_bar=False)
+    best, error = best_value(written, 8), played.returns.std() / np.sqrt(10)
     assert 0.97 * best - 4 * error < played.returns.mean() < best + 4 * error
     data = written.demonstrations(problem, played)
-    assert data.states.shape == (20, 15) and int(data.states[0, 0]) == 15
+    assert data.states.shape == (10, 8) and int(data.states[0, 0]) == 15
     total = np.asarray(written.rewards)[np.asarray(data.states), np.asarray(data.actions)].sum(1)
     np.testing.assert_allclose(total, played.returns, atol=1e-9)
     with pytest.raises(ValueError, match="which the problem has not"):
@@ -118,7 +118,7 @@ def test_where_two_actions_must_be_taken_all_agents_take_two(tmp_path):
     state = FluentWorld(problem).reset()[0]
     cheap = {name for name in problem.actions if "y" not in name}
     assert set(best.sample_action(state)) == cheap
-    planner = SogbofaPolicy(jax.random.key(0), problem, None, depth=4, num_restarts=4, max_steps=5)
+    planner = SogbofaPolicy(jax.random.key(0), problem, None, depth=4, num_restarts=8, max_steps=5)
     assert set(planner.sample_action(state)) == cheap
     random = RandomPolicy(jax.random.key(0), problem)
     random.reset(seed=3)

@@ -52,7 +52,7 @@ def test_a_policy_that_learned_from_a_planner_plays_almost_as_well(planner):
         expert=expert,
         rounds=4,
         horizon=12,
-        evaluation_games=10,
+        evaluation_games=4,
         progress_bar=False,
     )
     assert result.loss[-1] < 0.05 and result.steps[-1] == 12
@@ -122,10 +122,30 @@ def test_of_actions_that_are_not_allowed_together_some_are_carried_out():
     np.testing.assert_array_equal(made, [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
 
 
-def test_enumerated_fluents_keep_one_value():
+LAMPS = """
+domain lamps {
+  requirements = { reward-deterministic };
+  types { place : {@x, @y}; colour : {@red, @green, @blue}; };
+  pvariables {
+    lamp(place) : { state-fluent, colour, default = @red };
+    act : { action-fluent, bool, default = false };
+  };
+  cpfs { lamp'(?p) = Discrete(colour, @red : 0.2, @green : 0.3, @blue : 0.5); };
+  reward = 0;
+}
+"""
+NIGHT = """
+non-fluents nf { domain = lamps; }
+instance night { domain = lamps; non-fluents = nf; max-nondef-actions = 1; horizon = 5; discount = 1.0; }
+"""
+
+
+def test_enumerated_fluents_keep_one_value(tmp_path):
     pytest.importorskip("pyRDDLGym")
-    pytest.importorskip("rddlrepository")
-    problem = ethogram.read_rddl("EarthObservation_ippc2018", 1)
+    (tmp_path / "domain.rddl").write_text(LAMPS)
+    (tmp_path / "instance.rddl").write_text(NIGHT)
+    problem = ethogram.read_rddl(tmp_path / "domain.rddl", tmp_path / "instance.rddl")
+    assert len(problem.enumerated) == 2
     team, rng = FluentTeam(problem), np.random.default_rng(0)
     state = team.reset(rng, 5)
     for _ in range(3):

@@ -37,18 +37,18 @@ def test_it_is_the_competitions_problem_where_the_network_is_the_same():
 
 
 def test_the_world_draws_from_the_program():
-    """2000 first steps with one reboot: each share within 4.5 standard errors of its probability."""
+    """400 first steps with one reboot: each share within 4.5 standard errors of its probability."""
     problem = sysadmin(4)
     world, seen = FluentWorld(problem), np.zeros(4)
     problem.initial[:] = [1, 0, 0, 1]
     chances = problem.program.expectations(problem.initial[:, None], np.eye(4)[:, 1:2])[0][:, 0]
-    for seed in range(2000):
+    for seed in range(400):
         world.reset(seed=seed)
         state, reward, ended, cut, _ = world.step({"reboot___c2": True})
         seen += problem.encode_state(state)
         assert reward == 2 - 0.75 and not ended and not cut
-    error = np.sqrt(np.maximum(chances * (1 - chances), 1e-9) / 2000)
-    assert (np.abs(seen / 2000 - chances) <= 4.5 * error).all()
+    error = np.sqrt(np.maximum(chances * (1 - chances), 1e-9) / 400)
+    assert (np.abs(seen / 400 - chances) <= 4.5 * error).all()
     with pytest.raises(ValueError, match="there is no such action"):
         world.step({"reboot": True})
     with pytest.raises(ValueError, match="are not allowed in this state"):

@@ -12,10 +12,30 @@ pytest.importorskip("rddlrepository")
 ARGUMENTS = ("--seconds", "5", "--depth", "4", "--mode", "original")
 
 
+DOMAIN = """
+domain lamps {
+  requirements = { reward-deterministic };
+  types { lamp : {@x, @y}; };
+  pvariables {
+    on(lamp) : { state-fluent, bool, default = false };
+    push(lamp) : { action-fluent, bool, default = false };
+  };
+  cpfs { on'(?l) = if (push(?l)) then Bernoulli(0.8) else KronDelta(on(?l)); };
+  reward = sum_{?l: lamp}[on(?l)];
+}
+"""
+INSTANCE = """
+non-fluents nf { domain = lamps; }
+instance night { domain = lamps; non-fluents = nf; max-nondef-actions = 1; horizon = 6; discount = 1.0; }
+"""
+
+
 @pytest.mark.slow
 def test_episodes_and_an_unfinished_record(tmp_path, capsys):
-    record = tmp_path / "record.json"
-    arguments = ["plan", "SkillTeaching_MDP_ippc2011", "1", *ARGUMENTS, "--json", str(record)]
+    record, domain, instance = (tmp_path / name for name in ("record.json", "domain.rddl", "instance.rddl"))
+    domain.write_text(DOMAIN)
+    instance.write_text(INSTANCE)
+    arguments = ["plan", str(domain), str(instance), *ARGUMENTS, "--json", str(record)]
     assert main([*arguments, "--episodes", "1"]) == 0
     assert "of 1 episodes" in capsys.readouterr().out
     first = json.loads(record.read_text())["returns"]
@@ -23,7 +43,7 @@ def test_episodes_and_an_unfinished_record(tmp_path, capsys):
     assert "standard error" in capsys.readouterr().out
     both = json.loads(record.read_text())
     assert both["returns"][:1] == first and len(both["episodes"]) == 2
-    assert len(both["episodes"][1]["rewards"]) == 40
+    assert len(both["episodes"][1]["rewards"]) == 6
     assert main([*arguments, "--episodes", "2", "--seed", "1"]) == 2
     assert "seed 0 in place of 1" in capsys.readouterr().err
 

@@ -2,42 +2,61 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ethogram.inference.networks import ags
 from ethogram.inference.networks.ags_step import ags_step
 from ethogram.inference.networks.forward_layout import lay_out
-from ethogram.inference.networks.forward_value import forward_value
 from ethogram.inference.networks.mixed_product import smoothed_tables
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
+MIXED = (2, 3, 3, 2, 3, 2, 3)
+"""Numbers of states that differ along a chain."""
+FEW = {"num_restarts": 8}
+"""One shape of all climbs, so that few programs compile."""
 
-def chain(count=8, seed=0, states=2):
+
+def chain(sizes=(2,) * 8, seed=0):
     """A chain of variables, every second of which is a MAP variable."""
-    random = np.random.default_rng(seed)
-    tables = [random.dirichlet(np.ones(states)), *random.dirichlet(np.ones(states), (count - 1, states))]
-    network = BayesNet(tuple(tables), ((), *((i,) for i in range(count - 1))))
-    return MarginalMAP(network, {count - 1: 1}, list(range(0, count - 1, 2)))
+    random, count = np.random.default_rng(seed), len(sizes)
+    tables = [random.dirichlet(np.ones(sizes[0]))]
+    tables += [random.dirichlet(np.ones(own), above) for above, own in itertools.pairwise(sizes)]
+    return chained(tables, range(0, count - 1, 2))
 
 
-def vertex(query, states):
-    sizes = [query.network.sizes[v] for v in query.map_variables]
-    with jax.enable_x64(True):
-        return float(forward_value(query)([np.eye(n)[s] for n, s in zip(sizes, states, strict=True)]))
+def chained(tables, maximised):
+    """A query of a chain with some tables, whose last variable is in its second state."""
+    network = BayesNet(tuple(tables), ((), *((i,) for i in range(len(tables) - 1))))
+    return MarginalMAP(network, {len(tables) - 1: 1}, list(maximised))
+
+
+def log_surrogate(query, weights):
+    """Ln V of a chain, one variable after the other, at weights (state,) of its MAP variables."""
+    known = dict(query.observed)
+    given, total, before = dict(zip(query.map_variables, weights, strict=True)), 0, None
+    for variable, table in enumerate(query.network.tables):
+        own = table if before is None else before @ table
+        if variable in known:
+            total += np.log(own[known[variable]])
+            before = np.eye(len(own))[known[variable]]
+        else:
+            total += np.log(own @ given[variable]) if variable in given else 0
+            before = given.get(variable, own)
+    return total
 
 
 def two(query, q):
-    """The surrogate and its gradient at probabilities of the second states."""
-    with jax.enable_x64(True):
-        value, gradient = jax.value_and_grad(forward_value(query))([np.array([1 - each, each]) for each in q])
-    return float(value), np.array([each[1] for each in gradient])
+    """The surrogate and its gradient at probabilities of the second states, by steps along the imaginary axis."""
+    value = log_surrogate(query, np.stack((1 - q, q), 1))
+    moved = (q + 1e-30j * row for row in np.eye(len(q)))
+    return value, np.array([log_surrogate(query, np.stack((1 - z, z), 1)).imag / 1e-30 for z in moved])
 
 
 def authors_step(query, q):
@@ -58,29 +77,40 @@ def authors_step(query, q):
     return np.clip(q + best * gradient, 0, 1)
 
 
+one_step = jax.jit(ags_step, static_argnames="kinds")
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_authors_steps_one_by_one(seed):
     query = chain(seed=seed)
     layout, kinds = lay_out(query)
     q = np.random.default_rng(seed).random(len(query.map_variables))
-    step = jax.jit(lambda layout, weights: ags_step(layout, kinds, weights))
     for _ in range(6):
         with jax.enable_x64(True):
             weights = np.zeros((*layout.prior.shape, 1))
             weights[: len(q), 0, 0] = q
-            found = np.asarray(step(layout, weights))[: len(q), 0, 0]
+            found = np.asarray(one_step(layout, kinds, weights))[: len(q), 0, 0]
         q = authors_step(query, q)
         np.testing.assert_allclose(found, q, atol=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "states"), [("adam", 2), ("paper", 2), ("adam", 3), ("expgrad", 3), ("paper", 3)]
+    ("optimizer", "sizes"),
+    [
+        ("adam", (2,) * 7),
+        ("paper", (2,) * 7),
+        ("adam", MIXED),
+        ("paper", MIXED),
+        pytest.param("expgrad", MIXED, marks=pytest.mark.slow),
+    ],
 )
-def test_finds_the_best_vertex_of_the_surrogate(optimizer, states):
-    query = chain(7, seed=1, states=states)
-    every = list(itertools.product(range(states), repeat=len(query.map_variables)))
-    values = {each: vertex(query, each) for each in every}
-    found = ags.ascend(jax.random.key(0), query, optimizer=optimizer, num_restarts=16, max_steps=60)
+def test_finds_the_best_vertex_of_the_surrogate(optimizer, sizes):
+    query = chain(sizes, seed=1)
+    values = {
+        each: log_surrogate(query, [np.eye(n)[state] for n, state in zip(sizes[::2], each, strict=False)])
+        for each in itertools.product(*map(range, sizes[:-1:2]))
+    }
+    found = ags.ascend(jax.random.key(0), query, optimizer=optimizer, max_steps=60, **FEW)
     best = max(values, key=values.__getitem__)
     assert tuple(found.states[0]) == best
     assert found.log_values[0] == pytest.approx(values[best], rel=1e-12)
@@ -91,10 +121,8 @@ def test_finds_the_best_vertex_of_the_surrogate(optimizer, states):
 
 
 def test_same_key_same_answers_and_another_key_others():
-    query = chain(20)
-    first, again, other = (
-        ags.ascend(jax.random.key(key), query, num_restarts=4, max_steps=10) for key in (1, 1, 2)
-    )
+    query = chain()
+    first, again, other = (ags.ascend(jax.random.key(key), query, max_steps=10, **FEW) for key in (1, 1, 2))
     np.testing.assert_array_equal(first.states, again.states)
     np.testing.assert_array_equal(first.log_values, again.log_values)
     assert first.states.shape != other.states.shape or (first.states != other.states).any()
@@ -102,9 +130,8 @@ def test_same_key_same_answers_and_another_key_others():
 
 def test_of_equal_answers_the_first_that_is_met():
     even = np.array([0.5, 0.5])
-    network = BayesNet((even, even, even, np.array([0.3, 0.7])), ((), (), (), ()))
-    query = MarginalMAP(network, {3: 1}, [0, 1, 2])
-    found = ags.ascend(jax.random.key(0), query, optimizer="paper", num_restarts=8, max_steps=20)
+    query = chained([even, *[np.stack((even, even))] * 6, np.array([[0.3, 0.7]] * 2)], (0, 2, 4))
+    found = ags.ascend(jax.random.key(0), query, optimizer="paper", max_steps=20, **FEW)
     assert len(found.states) > 1
     np.testing.assert_allclose(found.log_values, math.log(0.7 / 8), rtol=1e-12)
     assert tuple(found.states[0]) == (1, 1, 1)  # where the authors' first climb begins
@@ -115,21 +142,40 @@ def test_adam_steps_are_those_of_the_paper():
     layout, _ = lay_out(chain())
     random, shape = np.random.default_rng(0), (*layout.prior.shape, 2)
     position, first, second = random.normal(size=shape), np.zeros(shape), np.zeros(shape)
-    climbers = ags.Climbers(
-        jnp.asarray(position), ags._no_moments(jnp.asarray(position), "adam"), *[None] * 7
-    )
-    for t in (1, 2, 3):
-        weights, gradient = random.random(shape), random.normal(size=shape)
-        now, moments = ags._stepped(layout, climbers, jnp.asarray(weights), jnp.asarray(gradient), "adam")
-        climbers = climbers._replace(position=now, moments=moments)
-        slope = np.where(layout.states[..., None], weights * (gradient - weights * gradient), 0)
+    weights, gradients = random.random((3, *shape)), random.normal(size=(3, *shape))
+
+    @jax.jit
+    def stepped(position, weights, gradients):
+        climbers, found = ags.Climbers(position, ags._no_moments(position, "adam"), *[None] * 7), []
+        for each, gradient in zip(weights, gradients, strict=True):
+            now, moments = ags._stepped(layout, climbers, each, gradient, "adam")
+            climbers = climbers._replace(position=now, moments=moments)
+            found.append(now)
+        return found
+
+    for t, now in enumerate(stepped(position, weights, gradients), 1):
+        slope = weights[t - 1] * (gradients[t - 1] - weights[t - 1] * gradients[t - 1])
+        slope = np.where(layout.states[..., None], slope, 0)
         first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
         position = position + 0.3 * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
         np.testing.assert_allclose(now, position, rtol=1e-10)
 
 
+def test_steps_of_exponentiated_gradient():
+    """Logits move by the gradient, of each climb by at most one, and only those of states that there are."""
+    layout, _ = lay_out(chain(MIXED))
+    random, shape = np.random.default_rng(0), (*layout.prior.shape, 2)
+    position, weights = random.normal(size=shape), random.random(shape)
+    gradient = 3 * random.normal(size=shape) * (0.1, 1)
+    climbers = ags.Climbers(position, (), *[None] * 7)
+    stepped = jax.jit(functools.partial(ags._stepped, layout, optimizer="expgrad"))
+    now, _ = stepped(climbers, weights, gradient)
+    own = np.where(layout.states[..., None], gradient, 0)
+    np.testing.assert_allclose(now, position + own / np.maximum(abs(own).max((0, 1)), 1), rtol=1e-12)
+
+
 def test_starts_again_and_counts_it():
-    found = ags.ascend(jax.random.key(0), chain(), optimizer="paper", num_restarts=8, max_steps=50)
+    found = ags.ascend(jax.random.key(0), chain(), optimizer="paper", max_steps=50, **FEW)
     assert found.num_climbs > 8
     assert found.num_steps == 50
 
@@ -141,26 +187,25 @@ def test_stops_when_the_callback_says_so():
         seen.append(vertices.num_steps)
         return len(seen) == 2
 
-    found = ags.ascend(jax.random.key(0), chain(20), num_restarts=4, max_steps=1000, stop=enough)
+    found = ags.ascend(jax.random.key(0), chain(), max_steps=1000, stop=enough, **FEW)
     assert seen == [10, 20]
     assert found.num_steps == 20
 
 
 def test_walls_are_climbed_over_on_smoothed_tables():
-    copy = np.eye(2)
-    network = BayesNet((np.array([0.5, 0.5]), copy, copy), ((), (0,), (1,)))
-    query = MarginalMAP(network, {2: 1}, [0, 1])
-    found = ags.ascend(
-        jax.random.key(0), query, num_restarts=4, max_steps=40, tables=smoothed_tables(network)
-    )
-    assert tuple(found.states[0]) == (1, 1)
+    query = chained([np.array([0.5, 0.5]), *[np.eye(2)] * 7], range(7))
+    smooth = smoothed_tables(query.network)
+    found = ags.ascend(jax.random.key(0), query, max_steps=40, tables=smooth, **FEW)
+    assert tuple(found.states[0]) == (1,) * 7
 
 
 def test_no_program_twice_for_two_queries_of_one_shape():
-    network = chain(20).network
-    ags.ascend(jax.random.key(0), MarginalMAP(network, {19: 1}, [1, 4, 6]), num_restarts=4, max_steps=10)
+    query = chain()
+    ags.ascend(jax.random.key(0), query, max_steps=10, **FEW)
     before = ags._advance._cache_size()
-    ags.ascend(jax.random.key(0), MarginalMAP(network, {19: 1}, [1, 3, 6]), num_restarts=4, max_steps=10)
+    for maximised in ([0, 2, 4, 5], [1, 3, 6, 5]):
+        other = chained(query.network.tables, maximised)
+        ags.ascend(jax.random.key(0), other, max_steps=10, **FEW)
     assert ags._advance._cache_size() == before
 
 
@@ -179,7 +224,8 @@ def test_settings_that_do_not_fit(settings, message):
 
 @pytest.mark.parametrize("optimizer", ["adam", "paper"])
 def test_nothing_possible_is_an_answer_all_the_same(optimizer):
-    network = BayesNet((np.array([0.5, 0.5]), np.array([1.0, 0.0])), ((), ()))
-    query = MarginalMAP(network, {1: 1}, [0])
-    found = ags.ascend(jax.random.key(0), query, optimizer=optimizer, num_restarts=2, max_steps=10)
-    assert found.states.shape == (1, 1) and found.log_values[0] == -math.inf
+    network = chain((2,) * 7).network
+    never = BayesNet((*network.tables, np.array([1.0, 0.0])), (*network.parents, ()))
+    query = MarginalMAP(never, {7: 1}, [0, 2, 4, 6])
+    found = ags.ascend(jax.random.key(0), query, optimizer=optimizer, max_steps=10, **FEW)
+    assert found.states.shape == (1, 4) and found.log_values[0] == -math.inf

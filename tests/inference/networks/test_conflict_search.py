@@ -49,13 +49,13 @@ def solve(search, random, **settings):
     return search.solve(order, drawn_from(random), **settings)
 
 
-@pytest.mark.parametrize("first", range(0, 300, 60))
+@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(30, 150, 30))])
 def test_a_solution_is_found_or_its_absence_is_proved(first, monkeypatch):
     monkeypatch.setattr(conflict_search, "RUN", 2)  # small puzzles restart and forget too
     monkeypatch.setattr(conflict_search, "SHORT", 1)
     monkeypatch.setattr(conflict_search, "MOST", 3)
     impossible = 0
-    for seed in range(first, first + 60):
+    for seed in range(first, first + 30):
         factors, random = tables(seed), np.random.default_rng(seed)
         truth, names = solutions(factors)
         search = ConflictSearch(factors)
@@ -65,13 +65,13 @@ def test_a_solution_is_found_or_its_absence_is_proved(first, monkeypatch):
             if found is not None:
                 assert (truth == [found[v] for v in names]).all(1).any(), seed
         impossible += search.impossible
-    assert 10 < impossible < 50
+    assert 5 < impossible < 25
 
 
-@pytest.mark.parametrize("first", range(0, 200, 100))
+@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(40, 120, 40))])
 def test_what_is_wanted_is_kept_where_it_can_be(first):
     kept = 0
-    for seed in range(first, first + 100):
+    for seed in range(first, first + 40):
         factors, random = tables(seed), np.random.default_rng(seed)
         truth, names = solutions(factors)
         if not len(truth):
@@ -86,7 +86,7 @@ def test_what_is_wanted_is_kept_where_it_can_be(first):
                 left, kept = (with_it, kept + 1) if len(with_it) else (left, kept)
             found = solve(search, random, wanted=wanted)
             assert (left == [found[v] for v in names]).all(1).any(), seed
-    assert kept > 100
+    assert kept > 40
 
 
 def pigeons(count, holes):
@@ -137,13 +137,12 @@ def test_samples_have_the_probabilities_of_their_rows():
     query = MarginalMAP(network, None, [0])
     possible = propagate_zeros(query_factors(query))
     search = ConflictSearch(possible.factors)
-    draws = [draw_possible(random, query, possible, search, {}) for _ in range(500)]
+    draws = [draw_possible(random, query, possible, search, {}) for _ in range(200)]
     share = np.zeros((2, 3))
     for states in draws:
         share[states[0], states[1]] += 1 / len(draws)
     truth = first[:, None] * second
-    assert np.abs(share - truth).max() < 4.5 * np.sqrt(0.25 / len(draws))
-    assert (share[truth == 0] == 0).all()
+    assert (np.abs(share - truth) <= 4.5 * np.sqrt(truth * (1 - truth) / len(draws))).all()
 
 
 @pytest.mark.parametrize("seed", range(12))

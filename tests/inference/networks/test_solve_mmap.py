@@ -18,7 +18,7 @@ import pytest
 import ethogram
 from ethogram.inference.export import to_arviz
 from ethogram.inference.networks import elimination, hybrid, incumbent, smoothed_methods, zero_propagation
-from ethogram.inference.networks.ags import Vertices, ascend
+from ethogram.inference.networks.ags import Vertices
 from ethogram.inference.networks.best_assignments import best_assignments, single_flips
 from ethogram.inference.networks.elimination import WidthError, exact_log_probability
 from ethogram.inference.networks.incumbent import Clock, Incumbent, until
@@ -34,8 +34,6 @@ from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.networks.read_network import read_network
 
-ENOUGH = 5.0
-"""Seconds that are left over, and too few to compile an ascent."""
 STORED = Path(os.environ.get("ETHOGRAM_DATA", "../shared/data")) / "bayes_nets"
 stored = pytest.mark.skipif(not STORED.exists(), reason="stored networks are not here: set ETHOGRAM_DATA")
 
@@ -56,14 +54,14 @@ def wide(side=10, seed=0, share=0.5):
     return MarginalMAP(BayesNet(tuple(tables), tuple(parents)), {side * side - 1: 1}, maximised)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(5), pytest.param(5, marks=pytest.mark.slow)])
 def test_methods_on_small_networks(seed, drawn, enumerated):
     network, query = drawn(seed)
     table = enumerated(network, query)
     if not table.any():
         return
     for method in METHODS:
-        if method == "ags" and seed not in (0, 5):
+        if method == "ags" and seed != 5:
             continue  # each network compiles its own ascent
         found = solve_mmap(jax.random.key(seed), query, method, time_limit=None, max_steps=20)
         value = table[tuple(found.states)]
@@ -80,8 +78,8 @@ def test_methods_on_small_networks(seed, drawn, enumerated):
 
 
 def test_hybrid_searches_where_elimination_is_too_wide():
-    query = wide()
-    found = solve_mmap(jax.random.key(0), query, max_steps=150, time_limit=ENOUGH, most_cells=2**12)
+    query = wide(6)
+    found = solve_mmap(jax.random.key(0), query, max_steps=30, time_limit=None, most_cells=2**6)
     others = [
         solve_mmap(jax.random.key(0), query, m, time_limit=None, max_steps=20)
         for m in ("mpe", "sequential", "marginal")
@@ -98,7 +96,7 @@ def test_hybrid_searches_where_elimination_is_too_wide():
 
 
 def test_large_networks_have_an_answer_before_anything_is_planned(monkeypatch):
-    query, planned, heard = wide(), [], []
+    query, planned, heard = wide(7), [], []
     plan = hybrid.plan_elimination
 
     def spy(*arguments):
@@ -108,7 +106,7 @@ def test_large_networks_have_an_answer_before_anything_is_planned(monkeypatch):
     monkeypatch.setattr(hybrid, "MANY", 0)
     monkeypatch.setattr(hybrid, "plan_elimination", spy)
     found = solve_mmap(
-        jax.random.key(0), query, max_steps=5, time_limit=ENOUGH, most_cells=2**12, callback=heard.append
+        jax.random.key(0), query, max_steps=5, time_limit=None, most_cells=2**7, callback=heard.append
     )
     first = found.trace[0]
     assert planned[0] == [first] and first.kind == "estimate"  # a lower bound
@@ -175,8 +173,8 @@ def test_work_that_does_not_end_in_time_is_left_behind(ticking):
 
 def test_callback_hears_of_every_better_answer_in_order():
     heard = []
-    settings = {"time_limit": ENOUGH, "max_steps": 60, "most_cells": 2**12}
-    found = solve_mmap(jax.random.key(1), wide(), callback=heard.append, **settings)
+    settings = {"time_limit": None, "max_steps": 20, "most_cells": 2**7}
+    found = solve_mmap(jax.random.key(0), wide(7), callback=heard.append, **settings)
     assert len(heard) > 1
     assert [point.log_probability for point in heard] == [point.log_probability for point in found.trace]
     np.testing.assert_array_equal(heard[-1].states, found.states)
@@ -195,18 +193,17 @@ def test_interrupted_it_returns_the_best_so_far():
 
 
 def test_same_key_and_number_of_steps_give_the_same_answer():
-    query = wide(12)
+    query = wide(7)
     runs = [
-        solve_mmap(jax.random.key(5), query, time_limit=ENOUGH, max_steps=40, most_cells=2**12)
-        for _ in range(2)
+        solve_mmap(jax.random.key(5), query, time_limit=None, max_steps=10, most_cells=2**7) for _ in range(2)
     ]
     np.testing.assert_array_equal(runs[0].states, runs[1].states)
     assert runs[0].log_probability == runs[1].log_probability
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_other_names_and_another_order_change_no_score(seed):
-    query = wide(7, seed)
+    query = wide(6, seed)
     network, random = query.network, np.random.default_rng(seed)
     order = random.permutation(network.num_variables)
     place = np.argsort(order)
@@ -274,8 +271,8 @@ def test_too_wide_for_the_exact_method_is_an_error_before_any_table_is_made(monk
 
 
 def test_estimates_are_called_so_where_not_even_an_answer_can_be_scored():
-    query = wide(9, share=0.05)
-    found = solve_mmap(jax.random.key(0), query, time_limit=ENOUGH, max_steps=1, most_cells=2**4)
+    query = wide(6, share=0.05)
+    found = solve_mmap(jax.random.key(0), query, time_limit=None, max_steps=1, most_cells=2**4)
     assert found.kind == "estimate"
     assert not found.proved_optimal
     truth = exact_log_probability(query, found.states)
@@ -321,9 +318,9 @@ def test_queries_that_do_not_fit(drawn):
 @pytest.mark.parametrize(
     ("name", "fraction", "best"),
     [
-        ("50-12-5", "0.5", -16.536924),
+        pytest.param("50-12-5", "0.5", -16.536924, marks=pytest.mark.slow),
         ("promedas_or_chain_42", "0.3", -9.65621),
-        ("mastermind_03_08_03-0001", "0.5", -28.9694),
+        pytest.param("mastermind_03_08_03-0001", "0.5", -28.9694, marks=pytest.mark.slow),
     ],
 )
 def test_stored_queries_whose_optima_are_known(name, fraction, best):
@@ -399,9 +396,6 @@ def test_variables_of_one_state_and_of_many_beside_each_other():
                 continue  # each query compiles its own ascent
             found = solve_mmap(jax.random.key(0), query, method, time_limit=None, max_steps=20)
             assert found.log_probability == pytest.approx(values[tuple(found.states)], rel=1e-10)
-        if first:
-            passed = ascend(jax.random.key(0), query, num_restarts=4, max_steps=10)
-            assert tuple(passed.states[0]) in values
 
 
 @pytest.mark.parametrize("method", ["hybrid", "exact", "mpe", "marginal"])

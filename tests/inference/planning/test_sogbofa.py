@@ -1,7 +1,7 @@
 """Plans: against the best action by enumeration, their keys, limits and arguments, and episodes."""
 
 import json
-import time
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -9,38 +9,38 @@ import pytest
 
 from ethogram.domains.fluent_world import FluentWorld
 from ethogram.domains.sysadmin import sysadmin
-from ethogram.inference.planning import SogbofaPolicy, plan, play_episodes, rollout
+from ethogram.inference.planning import SogbofaPolicy, plan, play_episodes, rollout, sogbofa
 from ethogram.models.planning import ExpressionGraph, PlanningProblem, compile_program, limited_actions
 
 KEY = jax.random.key(0)
 PLENTY = 100.0
 SETTINGS = {"depth": 4, "num_restarts": 8, "max_steps": 10, "time_limit": PLENTY}
+ORIGINAL = {**SETTINGS, "mode": "original", "precision": "float64"}
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return sysadmin(5)
+    return sysadmin(4)
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_the_first_action_is_the_best_of_all_by_value(problem, precision):
-    """Of the mode "original" only the first action is free, so that all six may be tried."""
-    state = np.array([1, 0, 1, 1, 0.0])
-    found = plan(KEY, problem, state, mode="original", precision=precision, **SETTINGS)
-    policy = np.full(5, 1 / 6)
-    first = np.concatenate((np.zeros((5, 1)), np.eye(5)), 1)
-    actions = np.concatenate((first[None], np.broadcast_to(policy[:, None], (3, 5, 6))))
+def test_the_first_action_is_the_best_of_all_by_value(problem):
+    """Of the mode "original" only the first action is free, so that all five may be tried."""
+    state = np.array([1, 0, 1, 0.0])
+    found = plan(KEY, problem, state, **ORIGINAL)
+    policy = np.full(4, 1 / 5)
+    first = np.concatenate((np.zeros((4, 1)), np.eye(4)), 1)
+    actions = np.concatenate((first[None], np.broadcast_to(policy[:, None], (3, 4, 5))))
     values = np.asarray(rollout(problem.program, state, actions))
-    assert found.value == pytest.approx(values.max(), rel=1e-5 if precision == "float32" else 1e-12)
+    assert found.value == pytest.approx(values.max(), rel=1e-12)
     np.testing.assert_array_equal(found.vector, first[:, values.argmax()])
     assert list(found.action) == [problem.actions[i] for i in np.flatnonzero(found.vector)]
 
 
 def test_planned_later_actions_are_worth_no_less_than_random_ones(problem):
-    state = {f"running___c{i + 1}": i < 2 for i in range(5)}
+    state = {f"running___c{i + 1}": i < 2 for i in range(4)}
     planned = plan(KEY, problem, state, **SETTINGS)
-    assert planned.marginals.shape == (4, 5)
-    assert planned.value >= plan(KEY, problem, state, mode="original", **SETTINGS).value
+    assert planned.marginals.shape == (4, 4)
+    assert planned.value >= plan(KEY, problem, state, **ORIGINAL).value * (1 - 1e-5)
     assert planned.marginals.sum(1).max() <= 1 + 1e-6 and planned.finished
 
 
@@ -52,18 +52,26 @@ def test_the_same_key_gives_the_same_plan_and_a_start_is_kept_if_it_is_best(prob
     assert third.value >= first.value - 1e-4
 
 
-def test_a_deadline_is_kept_and_said(problem):
-    settings = {**SETTINGS, "max_steps": 10**6, "time_limit": 0.2}
-    plan(KEY, problem, **settings)
-    begin = time.perf_counter()
-    found = plan(KEY, problem, **settings)
+@pytest.fixture
+def ticking(monkeypatch):
+    """A clock that goes on by a hundredth of a second whenever it is read, and no shape that has run before."""
+    clock = SimpleNamespace(
+        now=0.0, perf_counter=lambda: clock.__dict__.update(now=clock.now + 0.01) or clock.now
+    )
+    monkeypatch.setattr(sogbofa, "time", clock)
+    monkeypatch.setattr(sogbofa, "_SECONDS", {})
+    return clock
+
+
+def test_a_deadline_is_kept_and_said(problem, ticking):
+    found = plan(KEY, problem, **{**SETTINGS, "max_steps": 10**6, "time_limit": 1.0})
     assert not found.finished and 0 < found.num_steps < 10**6
-    assert time.perf_counter() - begin < 10  # speed is measured in benchmarks; this is a hang
+    assert 0.5 < found.seconds < 1.05
 
 
 def test_rewards_beyond_the_episode_do_not_count(problem):
     one = plan(KEY, problem, steps_left=1, **SETTINGS)
-    assert one.action == {} and one.value == pytest.approx(5.0, rel=1e-6)
+    assert one.action == {} and one.value == pytest.approx(4.0, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,7 @@ def test_rewards_beyond_the_episode_do_not_count(problem):
         ({"key": 0}, "key"),
         ({"problem": 3}, "expected a PlanningProblem"),
         ({"state": {"running___c1": True}}, "state has no fluent running___c2"),
-        ({"state": np.full(5, 0.5)}, "state has running___c1 = np.float64.0.5.: expected 0 or 1"),
+        ({"state": np.full(4, 0.5)}, "state has running___c1 = np.float64.0.5.: expected 0 or 1"),
         ({"state": np.ones(2)}, "state has shape"),
         ({"time_limit": 0}, "time_limit must be greater than 0, not 0"),
         ({"time_limit": True}, "time_limit must be a real number, not True"),
@@ -82,7 +90,7 @@ def test_rewards_beyond_the_episode_do_not_count(problem):
         ({"num_restarts": 0}, "num_restarts"),
         ({"max_steps": 1.5}, "max_steps"),
         ({"start": np.zeros((2, 3))}, "start has shape"),
-        ({"start": np.full((1, 5), 2.0)}, "start has numbers that are no probabilities"),
+        ({"start": np.full((1, 4), 2.0)}, "start has numbers that are no probabilities"),
         ({"steps_left": 0}, "steps_left"),
     ],
 )
@@ -98,11 +106,21 @@ def test_a_policy_checks_its_time_before_it_measures_depths(problem, time_limit)
         SogbofaPolicy(KEY, problem, time_limit)
 
 
-def test_another_precision_is_compiled_outside_the_time_limit():
-    """Compiling takes seconds, where the plan has 0.2 s."""
-    small = sysadmin(3)
-    for precision in ("float32", "float64"):
-        assert plan(KEY, small, None, 0.2, depth=4, num_restarts=3, precision=precision).seconds < 1
+def test_another_precision_is_compiled_outside_the_time_limit(problem, ticking, monkeypatch):
+    """The first climb of each precision takes three seconds, where the plan has one."""
+    advanced, seen = sogbofa._Decision.advanced, set()
+
+    def slowly(self, climbs, steps):
+        if self.task.low.dtype not in seen:
+            seen.add(self.task.low.dtype)
+            ticking.now += 3
+        return advanced(self, climbs, steps)
+
+    monkeypatch.setattr(sogbofa._Decision, "advanced", slowly)
+    for settings in (SETTINGS, ORIGINAL):
+        found = plan(KEY, problem, **{**settings, "time_limit": 1.0})
+        assert found.seconds < 1.05 and found.finished
+    assert len(seen) == 2 and ticking.now > 6
 
 
 def test_where_no_step_fits_the_best_start_is_returned(problem):
@@ -114,7 +132,7 @@ def test_where_no_step_fits_the_best_start_is_returned(problem):
 def test_a_plan_looks_no_further_than_its_depth_and_the_episode(problem):
     for change, depth in (({"depth": 1}, 1), ({"depth": 3}, 3), ({"steps_left": 2}, 2)):
         found = plan(KEY, problem, **{**SETTINGS, **change})
-        assert found.depth == depth and found.marginals.shape == (depth, 5)
+        assert found.depth == depth and found.marginals.shape == (depth, 4)
 
 
 def any_problem(num_fluents, num_actions, reward=None):
@@ -152,8 +170,8 @@ def test_a_value_that_is_not_finite_is_said():
 
 def test_an_interrupted_record_goes_on_as_if_it_had_not_been(tmp_path):
     """Ctrl-C in the second of three episodes: the resumed ones are those of one run."""
-    short = sysadmin(3, horizon=4)
-    policy = SogbofaPolicy(KEY, short, None, depth=4, num_restarts=2, max_steps=5)
+    short = sysadmin(4, horizon=4)
+    policy = SogbofaPolicy(KEY, short, None, depth=4, num_restarts=8, max_steps=5)
     whole = play_episodes(FluentWorld(short), policy, 3, progress_bar=False)
 
     class Interrupted(FluentWorld):
@@ -170,7 +188,7 @@ def test_an_interrupted_record_goes_on_as_if_it_had_not_been(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         play_episodes(Interrupted(short), policy, 3, **settings)
     assert len(json.loads(record.read_text())["episodes"]) == 1
-    again = SogbofaPolicy(KEY, short, None, depth=4, num_restarts=2, max_steps=5)
+    again = SogbofaPolicy(KEY, short, None, depth=4, num_restarts=8, max_steps=5)
     resumed = play_episodes(FluentWorld(short), again, 3, **settings)
     assert resumed.actions == whole.actions and resumed.states == whole.states
 
@@ -215,7 +233,7 @@ class Idle:
 
 def test_a_policy_beats_doing_nothing_and_its_record_goes_on(problem, tmp_path):
     """Mean returns of three episodes of 12 steps: with reboots far above those without, which differ by 8 errors."""
-    short = sysadmin(5, horizon=12)
+    short = sysadmin(4, horizon=12)
     policy = SogbofaPolicy(KEY, short, **SETTINGS)
     record = tmp_path / "episodes.json"
     once = play_episodes(
@@ -229,5 +247,5 @@ def test_a_policy_beats_doing_nothing_and_its_record_goes_on(problem, tmp_path):
     with pytest.raises(ValueError, match="depth 4 in place of 5"):
         play_episodes(FluentWorld(short), policy, 3, record=record, settings={"depth": 5}, progress_bar=False)
 
-    idle = play_episodes(FluentWorld(short), Idle(), 20, progress_bar=False)
-    assert both.returns.mean() > idle.returns.mean() + 4 * idle.returns.std() / np.sqrt(20)
+    idle = play_episodes(FluentWorld(short), Idle(), 10, progress_bar=False)
+    assert both.returns.mean() > idle.returns.mean() + 4 * idle.returns.std() / np.sqrt(10)

@@ -60,10 +60,13 @@ def test_last_variable_of_a_scope_changes_fastest(garden):
 
 
 @pytest.mark.skipif(not STORED.exists(), reason="stored networks are not here: set ETHOGRAM_DATA")
-def test_stored_networks_come_back_to_the_letter(tmp_path):
+@pytest.mark.parametrize("most", [12_000, pytest.param(10**9, marks=pytest.mark.slow)])
+def test_stored_networks_come_back_to_the_letter(tmp_path, most):
     paths = sorted((STORED / "uai").glob("*.uai"))
     assert len(paths) == 33
     for path in paths:
+        if path.stat().st_size > most:
+            continue
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*do not sum to one")
             network = read_network(path)

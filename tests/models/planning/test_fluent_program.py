@@ -27,12 +27,10 @@ def example():
 
 
 def test_derivatives_by_state_action_and_coefficients_are_those_of_finite_differences():
-    program = jax.tree.map(jnp.asarray, example())
+    program = example()
     rng = np.random.default_rng(0)
-    state, action = jnp.asarray(rng.random((6, 3))), jnp.asarray(rng.random((2, 3)))
-    weights = jnp.asarray(rng.normal(size=(6, 3)))
+    state, action, weights = rng.random((6, 3)), rng.random((2, 3)), rng.normal(size=(6, 3))
 
-    @jax.jit
     def total(floats, state, action):
         given = jax.tree.map(
             lambda old, new: old if new is None else new, program, floats, is_leaf=lambda x: x is None
@@ -40,19 +38,20 @@ def test_derivatives_by_state_action_and_coefficients_are_those_of_finite_differ
         following, reward, end = step(given, state, action)
         return (weights * following).sum() + (reward * jnp.arange(1.0, 4.0)).sum() + jnp.sin(end).sum()
 
-    floats = jax.tree.map(lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.floating) else None, program)
-    slopes = jax.jit(jax.grad(total, (0, 1, 2)))(floats, state, action)
+    floats = jax.tree.map(lambda leaf: leaf if leaf.dtype.kind == "f" else None, program)
+    both = jax.jit(jax.value_and_grad(total, (0, 1, 2)))
+    slopes = jax.tree.map(np.asarray, both(floats, state, action)[1])
     h = 1e-5
     for _ in range(3):
-        steps = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), (floats, state, action))
+        steps = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), (floats, state, action))
         up, down = (
-            total(
+            both(
                 *jax.tree.map(lambda leaf, d, sign=sign: leaf + sign * h * d, (floats, state, action), steps)
-            )
+            )[0]
             for sign in (1, -1)
         )
         along = sum(
-            jnp.vdot(g, d) for g, d in zip(jax.tree.leaves(slopes), jax.tree.leaves(steps), strict=True)
+            np.vdot(g, d) for g, d in zip(jax.tree.leaves(slopes), jax.tree.leaves(steps), strict=True)
         )
         np.testing.assert_allclose(along, (up - down) / (2 * h), rtol=1e-6)
 
@@ -61,10 +60,9 @@ def test_copies_do_not_touch_each_other_and_vmap_is_more_copies():
     program = example()
     rng = np.random.default_rng(1)
     state, action = rng.random((6, 4)), rng.random((2, 4))
-    together = step(program, jnp.asarray(state), jnp.asarray(action))
-    one = step(program, jnp.asarray(state[:, 2:3]), jnp.asarray(action[:, 2:3]))
-    np.testing.assert_allclose(together[0][:, 2:3], one[0], rtol=1e-14)
-    halves = jax.vmap(lambda s, a: step(program, s, a)[1], (1, 1))(
-        jnp.asarray(state).reshape(6, 2, 2), jnp.asarray(action).reshape(2, 2, 2)
-    )
+    several = jax.jit(step)
+    together, one = several(program, state, action), several(program, state[:, 2:3], action[:, 2:3])
+    np.testing.assert_allclose(np.asarray(together[0])[:, 2:3], one[0], rtol=1e-14)
+    apart = jax.jit(jax.vmap(lambda s, a: step(program, s, a)[1], (1, 1)))
+    halves = np.asarray(apart(state.reshape(6, 2, 2), action.reshape(2, 2, 2)))
     np.testing.assert_allclose(halves.reshape(-1), together[1], rtol=1e-14)
