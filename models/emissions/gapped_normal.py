@@ -33,7 +33,7 @@ class GappedNormal(dist.MultivariateNormal):
 
     def __init__(self, loc: Any, covariance_matrix: Any, num_patterns: int | None = None):
         self.num_patterns = num_patterns
-        super().__init__(loc, covariance_matrix)
+        super().__init__(loc, covariance_matrix, validate_args=False)
 
     def log_prob(self, value: Any) -> Array:
         """Log density (...) of the features that are not NaN, of values (..., feature)."""

@@ -105,11 +105,11 @@ class _NormalInverseWishartEmission(CentredEmission):
             found = data_moments(data, self.strength.dtype)
             mean = found.mean if mean is None else mean
             if scale is None:
-                scale = found.covariance * (factor / parts ** (2 / size))[..., None, None]
+                shares = (found.covariance, factor)
+                scale = concretely(lambda xp, v, f: v * (f / parts ** (2 / size))[..., None, None], *shares)
         given = self.mean is not None or self.scale is not None
         if self.known is None and given:
-            weight = (factor * self.strength)[..., None, None]
-            warn_of_far_prior(data, parts, *_of_mixture(mean, scale / weight, scale))
+            warn_of_far_prior(data, parts, *_of_mixture(mean, scale, factor, self.strength))
         return self._filled(mean=mean, scale=scale)
 
 
@@ -184,11 +184,11 @@ class GaussianEmission(_NormalInverseWishartEmission):
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)`` and ``covariance (state, feature, feature)``."""
-        return dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
+        return _normals(parameters["mean"], parameters["covariance"])
 
     def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
         """The same Gaussians, of values that are NaN in missing features."""
-        return GappedNormal(parameters["mean"], parameters["covariance"], num_patterns)
+        return _gapped_normals(parameters["mean"], parameters["covariance"], num_patterns)
 
 
 @model_object
@@ -287,11 +287,11 @@ class KnownCovarianceEmission(CentredEmission):
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Gaussians at parameters ``mean (state, feature)``."""
-        return dist.MultivariateNormal(parameters["mean"], self.covariance)
+        return _normals(parameters["mean"], self.covariance)
 
     def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
         """The same Gaussians, of values that are NaN in missing features."""
-        return GappedNormal(parameters["mean"], self.covariance, num_patterns)
+        return _gapped_normals(parameters["mean"], self.covariance, num_patterns)
 
 
 @model_object
@@ -372,14 +372,24 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Mixtures at ``weight (state, component)``, ``mean`` and ``covariance`` (state, component, ...)."""
-        components = dist.MultivariateNormal(parameters["mean"], parameters["covariance"])
+        components = _normals(parameters["mean"], parameters["covariance"])
         return dist.MixtureSameFamily(dist.CategoricalProbs(parameters["weight"]), components)
 
     def gapped_distribution(self, parameters: dict[str, Any], num_patterns: int | None) -> dist.Distribution:
         """The same mixtures, of values that are NaN in missing features."""
-        components = GappedNormal(parameters["mean"], parameters["covariance"], num_patterns)
+        components = _gapped_normals(parameters["mean"], parameters["covariance"], num_patterns)
         weights = dist.CategoricalProbs(parameters["weight"])
         return dist.MixtureSameFamily(weights, components, validate_args=False)  # NaN is outside the support
+
+
+@jax.jit
+def _normals(mean: Any, covariance: Any) -> dist.Distribution:
+    return dist.MultivariateNormal(mean, covariance, validate_args=False)
+
+
+@jax.jit(static_argnums=2)
+def _gapped_normals(mean: Any, covariance: Any, num_patterns: int | None) -> dist.Distribution:
+    return GappedNormal(mean, covariance, num_patterns)
 
 
 def _gaussian_statistics(
@@ -432,16 +442,17 @@ def _plus_row(x: Array, row: Array) -> Array:
     return x + row.reshape((1,) * (x.ndim - 1) + row.shape)
 
 
-def _of_mixture(mean: Array, mean_covariance: Array, scale: Array) -> tuple[Array, Array, Array]:
+def _of_mixture(mean: Array, scale: Array, factor: Array, strength: Array) -> tuple[Array, Array, Array]:
     """Mean (feature,), covariance of means and average scale, over states where these have priors of their own."""
 
-    def averaged(xp, mean, covariance, scale):
+    def averaged(xp, mean, scale, factor, strength):
+        covariance = scale / (factor * strength)[..., None, None]
         if mean.ndim > 1:
             gap = mean - mean.mean(axis=0)
             mean, covariance = mean.mean(axis=0), covariance + gap.T @ gap / len(gap)
         return mean, *(x.mean(axis=0) if x.ndim > 2 else x for x in (covariance, scale))
 
-    return concretely(averaged, mean, mean_covariance, scale)
+    return concretely(averaged, mean, scale, factor, strength)
 
 
 def _matrix(value: Array, size: int) -> Array:

@@ -59,8 +59,8 @@ class PartlyKnown(ConjugateBlock):
             (probabilities that do not sum to one, a covariance that is not positive definite).
         TypeError : an array of integers.
         """
-        point = jax.eval_shape(block.inner_point)
-        ndim = jax.eval_shape(block.log_partition).ndim
+        point = jax.eval_shape(type(block).inner_point, block)
+        ndim = jax.eval_shape(type(block).log_partition, block).ndim
         parts = known.value if isinstance(known.value, tuple) else (known.value,)
         shapes = point if isinstance(point, tuple) else (point,)
         if len(parts) != len(shapes):

@@ -102,6 +102,7 @@ class DistinctRoles(dist.Distribution):
             return map_chain(*chain[:3], self._group_lengths).log_normalizer()
         return bound(chain, jax.lax.stop_gradient(settle(chain, SETTLING)))
 
+    @jax.jit
     def log_prob_distinct(self) -> Float[Array, "*batch"]:
         """Log probability that the roles of each group are distinct in every frame, by `role_sets`."""
         num_agents, num_steps = self.event_shape[:2]

@@ -51,7 +51,7 @@ def distinct_labels(
     stacked = jax.tree.map(lambda *x: np.stack(x).astype(jnp.result_type(float)), *starts)
     values, potentials = _with_one_map(model, model.emission.prior(model.num_roles), stacked, batches)
     best = int(np.argmax(np.where(np.isnan(values), -np.inf, values)))
-    return [_held(-np.asarray(part[best], float)) for part in potentials]
+    return [_held(-np.asarray(part, float)[best]) for part in potentials]
 
 
 def _costs(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -> list[np.ndarray]:

@@ -305,13 +305,14 @@ class RoleHMM(ConjugateModel):
     def observation(self, parameters: dict[str, Any], data: Trajectories) -> Any:
         """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
         emission = self.emission.distribution_of(parameters, data)
-        observed, states = jnp.asarray(data.observed), self._roles(data)
-        lengths = jnp.asarray(data.lengths)
-        if self.coupling.is_joint:
-            groups = self.grouped_sequences(data)
-            states = None if states is None else states[groups]
-            lengths, observed = lengths[groups], observed[groups]
-        return self.coupling.observation(emission, parameters, lengths, observed, states)
+        parts = self._by_group(data, data.lengths, data.observed, self._roles(data))
+        return self.coupling.observation(emission, parameters, *parts)
+
+    def _by_group(self, data: Trajectories, *parts: Any) -> Any:
+        """Arrays (sequence, ...), or None, as (group, agent, ...) where roles are exclusive."""
+        groups = self.grouped_sequences(data)
+        each = slice(None) if groups is None else groups
+        return concretely(lambda xp, *x: jax.tree.map(lambda part: part[each], x), *parts)
 
     def log_prob_of_condition(self, parameters: dict[str, Any], data: Trajectories) -> Any:
         """Log probability (group,) of roles that are distinct in every frame; 0 where this is no condition."""
@@ -320,8 +321,7 @@ class RoleHMM(ConjugateModel):
 
     def observed_value(self, data: Trajectories) -> Array:
         """The observations as the value of :meth:`observation`."""
-        value = self.emission.read(data)
-        return value[self.grouped_sequences(data)] if self.coupling.is_joint else value
+        return self._by_group(data, self.emission.read(data))[0]
 
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of every parameter site."""
@@ -390,10 +390,10 @@ class RoleHMM(ConjugateModel):
         observed = np.arange(lengths.max()) < each[:, None]
         agent = np.tile(np.arange(num_agents, dtype=np.int32), num_groups)
         group = np.repeat(np.arange(num_groups, dtype=np.int32), num_agents)
-        empty = np.zeros((*observed.shape, 1), np.int32)
-        data = Trajectories(empty, None, None, each.astype(np.int32), observed, agent=agent, group=group)
-        distribution = self.observation(parameters, data)
-        x, states = _draw_observations(key_data, distribution)
+        data = Trajectories(None, None, None, each.astype(np.int32), observed, agent=agent, group=group)
+        x, states = _draw_observations(
+            key_data, self, parameters, *self._by_group(data, data.lengths, observed)
+        )
         if self.coupling.is_joint:
             x = x.reshape(-1, *x.shape[2:])
             states = jnp.where(observed, states.reshape(len(x), -1), -1)
@@ -408,8 +408,10 @@ def _draw_parameters(key: Array, prior: dict[str, ConjugateBlock]) -> dict[str, 
 
 
 @jax.jit
-def _draw_observations(key: Array, distribution: Any) -> tuple[Array, Array]:
+def _draw_observations(key: Array, model: Any, parameters: Any, lengths: Any, observed: Any) -> Any:
     """Observations, and the states or roles behind them."""
+    emission = model.emission.distribution(parameters)
+    distribution = model.coupling.observation(emission, parameters, lengths, observed, None)
     if isinstance(distribution, HiddenMarkov):
         return distribution.sample_with_states(key)
     return distribution.sample_with_roles(key)

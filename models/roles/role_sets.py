@@ -45,6 +45,7 @@ def _between(log_transition: Array, sets: np.ndarray) -> Float[Array, "set next_
     return log_permanent(log_transition[sets[:, None, :, None], sets[None, :, None, :]])
 
 
+@jax.jit(static_argnames=("num_agents", "num_steps"))
 def log_prob_distinct(
     initial: ArrayLike, transition: ArrayLike, num_agents: int, num_steps: int
 ) -> Float[Array, "time"]:
@@ -72,6 +73,7 @@ def log_prob_distinct(
     return lax.scan(step, first, length=num_steps)[1]
 
 
+@jax.jit(static_argnames=("num_agents", "num_steps"))
 def sample_distinct(
     key: Array, initial: ArrayLike, transition: ArrayLike, num_agents: int, lengths: ArrayLike, num_steps: int
 ) -> Int[Array, "group time agent"]:

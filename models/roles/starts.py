@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.cluster import vq
 
@@ -72,16 +71,19 @@ def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: l
 
 def _nearest_prior(model: Any, chains: list[ChainData], labels: list[np.ndarray]) -> list[np.ndarray]:
     """The labels renumbered, one to one, so that their frames are likeliest under the priors of the roles."""
-    expected = expected_statistics(model.emission.prior(model.num_roles))
     cost = np.zeros((model.num_roles, model.num_roles))
     for chain, label in zip(chains, labels, strict=True):
         seen = np.asarray(chain.observed)
-        each = model.emission.expected_log_likelihood(
-            expected, jax.tree.map(lambda x, seen=seen: jnp.asarray(np.asarray(x)[seen]), chain.observations)
-        )
-        np.add.at(cost, label[seen], -np.asarray(each, float))
+        each = _under_priors(model, chain._replace(states=None))
+        np.add.at(cost, label[seen], -np.asarray(each, float)[seen])
     role = optimal_assignment(cost).role
     return [role[label].astype(label.dtype) for label in labels]
+
+
+@jax.jit
+def _under_priors(model: Any, chain: ChainData) -> Any:
+    """Expected log likelihood (sequence, time, role) of every step under the prior of each role."""
+    return model.step_potentials(expected_statistics(model.emission.prior(model.num_roles)), chain)
 
 
 def random_maps(rng: np.random.Generator, batch: GroupedChains, num_roles: int) -> np.ndarray:

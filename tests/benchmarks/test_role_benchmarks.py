@@ -1,17 +1,12 @@
-"""Benchmarks of roles: coverage, LOO and the mean field of distinct roles, against what is known, in small sizes."""
+"""Benchmarks of roles: coverage and LOO against what is known, in small sizes."""
 
 from __future__ import annotations
-
-import argparse
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from benchmarks.papers import exclusive_per_frame, interval_coverage, role_number
-from ethogram.inference.refresh import RefreshedPosterior
-
-QUICK = argparse.Namespace(quick=True, seed=0)
+from benchmarks.papers import interval_coverage, role_number
 
 
 def test_intervals_of_calibrated_draws_cover_as_many_as_they_promise():
@@ -49,30 +44,6 @@ def test_rows_of_coverage():
     assert "reached" not in ours and nuts["reached"] and nuts["r_hat_above_1.05"] == 0.5
 
 
-def from_q(key, fit, data, *, num_draws, num_chains, **ignored):
-    """Draws of q in place of NUTS, whose own tests compile it."""
-    flat = {name: np.asarray(x) for name, x in fit.posterior.sample(key, num_draws * num_chains).items()}
-    sites = {name: x.reshape(num_chains, num_draws, *x.shape[1:]) for name, x in flat.items()}
-    return RefreshedPosterior(
-        fit.posterior.model, sites, {"diverging": np.zeros((num_chains, num_draws))}, 1.0, 1.0
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the prior")
-def test_coverage_of_small_data_sets(monkeypatch):
-    """Draws of q under the name of NUTS cover as those of q, but for their random numbers."""
-    monkeypatch.setattr(interval_coverage, "refresh_posterior", from_q)
-    case = interval_coverage.Roles(2, 1, 3, 6)
-    rows = interval_coverage._rows("2 roles", [interval_coverage.role_case(case, 0, i) for i in range(3)])
-    assert [row["method"] for row in rows] == ["q", "linear response", "NUTS"]
-    for row in rows:
-        assert set(row["by_site"]) == {"initial", "transition", "mean", "covariance"}
-        assert 0 <= row["coverage90"] <= 1 and row["seconds"] > 0
-    assert rows[2]["coverage90"] == pytest.approx(rows[0]["coverage90"], abs=0.1)
-    assert rows[2]["divergent"] == 0
-
-
 def test_loo_of_draws_is_that_of_leaving_out():
     """A normal mean under a flat prior, where the predictive of the others is known."""
     random = np.random.default_rng(0)
@@ -82,11 +53,3 @@ def test_loo_of_draws_is_that_of_leaving_out():
     others = (x.sum() - x) / 29
     assert elpd == pytest.approx(norm.logpdf(x, others, np.sqrt(1 + 1 / 29)).sum(), abs=0.05)
     assert large == 0
-
-
-@pytest.mark.slow
-def test_the_mean_field_of_three_players_is_a_bound():
-    row = exclusive_per_frame._five((4, 7, 8), 0, 1, quick=True)
-    assert -1e-9 <= row["gap_per_frame"] and row["elbo"] <= row["exact_elbo"] + 1e-6
-    assert 0 <= row["same_roles"] <= 1
-    assert row["reached"] == (row["gap_per_frame"] <= 0.02 and row["same_roles"] >= 0.99)

@@ -1,4 +1,4 @@
-"""The world of predator and prey against its rules, and one forest of scikit-learn that imitates there."""
+"""The world of predator and prey against its rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 
-import ethogram
 from ethogram.domains import predator_prey
 from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
 
@@ -101,18 +100,3 @@ def test_other_boards_and_data_are_refused(recorded):
     ]:
         with pytest.raises(ValueError, match=message):
             PredatorPreyExperts(roles)
-
-
-def test_forests_with_true_roles_catch_the_prey_and_without_structure_they_do_not(recorded):
-    forest = pytest.importorskip("sklearn.ensemble").RandomForestClassifier(5)
-    data, games = recorded
-    world, experts = PredatorPreyWorld(SIZE), PredatorPreyExperts(games.roles, SIZE)
-    settings = {"expert": experts, "rounds": 2, "horizon": 30, "evaluation_games": 40, "progress_bar": False}
-    key = jax.random.key(1)
-    true = ethogram.imitate(key, games.roles, forest, world, data, **settings)
-    again = ethogram.imitate(key, games.roles, forest, world, data, **settings)
-    none = ethogram.imitate(key, None, forest, world, data, roles="shuffled", **settings)
-    assert true.failure[-1] <= 0.15 and true.steps[-1] + 3 < none.steps[-1]
-    assert true.loss[-1] < 0.15 < 0.4 < none.loss[-1]
-    np.testing.assert_array_equal(true.game_steps, again.game_steps)  # forests take their seeds from the key
-    assert len({policy.random_state for policy in true.policies}) == 4

@@ -263,10 +263,3 @@ def only(data, rows):
     return data._replace(
         lengths=np.where(keep, data.lengths, 0).astype(np.int32), observed=data.observed & keep[:, None]
     )
-
-
-def with_padding(data, steps):
-    """More padding, filled with rubbish."""
-    rubbish = 10**6 if data.observations.dtype.kind == "i" else np.nan
-    x = np.pad(data.observations, ((0, 0), (0, steps), (0, 0)), constant_values=rubbish)
-    return data._replace(observations=x, observed=np.pad(data.observed, ((0, 0), (0, steps))))

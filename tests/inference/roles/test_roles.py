@@ -135,8 +135,8 @@ def enumerate_paths(log_initial, log_transition, steps):
     )
 
 
-@pytest.mark.parametrize("known_roles", [False, True])
-def test_inferred_roles_are_those_of_all_paths(known_roles):
+def known_in_part(known_roles=True):
+    """A posterior, and data of lengths 5, 1, 0, 4, 5 of which some roles are known."""
     rng = np.random.default_rng(3)
     posterior = make_posterior(rng, known_roles=known_roles)
     lengths = [5, 1, 0, 4, 5]
@@ -146,6 +146,12 @@ def test_inferred_roles_are_those_of_all_paths(known_roles):
         states = np.full((5, 5), -1, np.int32)
         states[0, 2] = states[4, 4] = 1
         data = data._replace(states=states)
+    return posterior, data, lengths
+
+
+@pytest.mark.parametrize("known_roles", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_inferred_roles_are_those_of_all_paths(known_roles):
+    posterior, data, lengths = known_in_part(known_roles)
     path, probability = infer_roles(posterior, data)
     assert path.shape == (5, 5)
     assert probability.shape == (5, 5, NUM_ROLES)
@@ -218,12 +224,11 @@ def test_well_separated_roles_are_found():
 
 def test_a_result_is_taken_in_place_of_its_posterior():
     """One kind of first argument; anything else is refused by name."""
-    posterior = make_posterior(np.random.default_rng(4))
+    posterior, data, _ = known_in_part()
     key, one = jax.random.key(0), np.zeros(1)
     result = ConjugateResult(posterior, one, one, True, 1, key, np.zeros(1, int), one[None])
     assert posterior_of(result) is posterior_of(posterior) is posterior
     with pytest.raises(TypeError, match="posterior is int: give a ConjugatePosterior or a ConjugateResult"):
         posterior_of(3)
-    data = make_data(np.random.default_rng(5), [0, 0, 1], [4, 3, 2])
     for function in (assign_roles, infer_roles):
         jax.tree.map(np.testing.assert_array_equal, function(result, data), function(posterior, data))

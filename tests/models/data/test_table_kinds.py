@@ -120,7 +120,7 @@ def test_every_kind_gives_the_same_decisions(kind, tmp_path):
 
 
 @settings(
-    max_examples=12,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

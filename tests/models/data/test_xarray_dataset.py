@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.data.xarray_dataset import metadata_variables, read_metadata
 
-QUICK = settings(max_examples=15, deadline=None, derandomize=True)
+QUICK = settings(max_examples=5, deadline=None, derandomize=True)
 NAMES = st.one_of(
     st.none(),
     st.lists(

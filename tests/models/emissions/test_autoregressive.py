@@ -137,13 +137,24 @@ def test_exclusive_roles_sum_over_maps(exclusive):
 
 
 def test_expected_log_density_is_a_mean_over_draws():
-    """Within four standard errors of 4000 draws of q."""
+    """Within four standard errors of 4000 draws of q; statistics of labelled frames are those of its gradient."""
     emission = AutoregressiveGaussianEmission(2, ORDER, strength=3.0, dof=9.0).bind(DATA, 2)
     prior = emission.prior(2)
-    likelihood = jax.jit(
-        lambda prior, rows: emission.expected_log_likelihood(expected_statistics(prior), rows)
-    )
-    found = likelihood(prior, emission.arrange(DATA))[1, 2:4]
+    labels, rows = RNG.integers(2, size=DATA.observed.shape), emission.arrange(DATA)
+    weight = np.eye(2)[labels] * DATA.observed[..., None]
+
+    @jax.jit
+    def likelihood(prior, rows):
+        expected = expected_statistics(prior)
+        value, pull = jax.vjp(lambda e: emission.expected_log_likelihood(e, rows), expected)
+        return value, pull(weight)[0]
+
+    rows = np.where(DATA.observed[..., None], rows, 0)
+    value, statistics = likelihood(prior, rows)
+    own = emission.label_statistics(RNG, rows[DATA.observed], labels[DATA.observed], 2)
+    for one, other in zip(jax.tree.leaves(own), jax.tree.leaves(statistics), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-10)
+    found = np.asarray(value)[1, 2:4]
     block, x = prior["coefficients_covariance"], np.asarray(DATA.observations)[1] - np.asarray(emission.mean)
     coefficients, covariance = block.draw_on_host(np.random.default_rng(0), 4000)
     for t in (2, 3):
@@ -214,6 +225,7 @@ def switching_rotations(num_sequences=6, num_steps=120):
     return Trajectories.from_list(list(x), metadata=Metadata(feature_names=("x", "y"))), states, turn
 
 
+@pytest.mark.slow
 def test_states_that_differ_in_dynamics_alone():
     """Which Gaussians of single frames cannot tell apart: `docs/emissions.md` has both numbers."""
     data, states, turn = switching_rotations()

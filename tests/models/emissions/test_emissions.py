@@ -18,7 +18,7 @@ from ethogram.models.emissions import (
     KnownCovarianceEmission,
 )
 from ethogram.models.emissions.emission import Emission
-from ethogram.models.families.exponential_family import Known, PartlyKnown, expected_statistics
+from ethogram.models.families.exponential_family import Known, PartlyKnown, expected_statistics, natural_step
 from ethogram.models.hooks import overrides
 
 FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
@@ -68,7 +68,9 @@ def fitted(cases, oracle, name):
     return case.model.emission, q, own
 
 
-@pytest.mark.parametrize("double", [True, False], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "double", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["float64", "float32"]
+)
 def test_expected_log_likelihood_and_its_gradient(cases, oracle, name, double):
     """Textbook E log p(x | phi_k); its gradient are the weighted sums of the frames."""
     tolerance = 1e-9 if double else 2e-4
@@ -97,23 +99,11 @@ def test_expected_log_likelihood_and_its_gradient(cases, oracle, name, double):
             close(actual, desired, tolerance, tolerance)
 
 
-def test_expected_log_likelihood_is_the_mean_over_draws(cases, oracle, name):
-    """Of log p(x | phi) over 4000 draws of q: equal (mixtures: below), within five standard errors."""
-    emission, q, blocks = fitted(cases, oracle, name)
-    _, read = frames_of(cases, name, (4,), seed=2)
-    draws = cases.draw_emission(name, q.emission, np.random.default_rng(8), 4000)
-
-    def density(parameters):
-        return emission.distribution(parameters).log_prob(jnp.asarray(read)[:, None])
-
-    each = np.asarray(jax.jit(jax.vmap(density))(draws), float)
-    given = jnp.asarray(arranged(emission, read))
-    value = np.asarray(emission.expected_log_likelihood(expected_statistics(blocks), given))
-    error = each.std(0) / np.sqrt(4000) + 1e-6
-    if name == "mixture":
-        assert (value < each.mean(0) + 5 * error).all()
-    else:
-        assert (np.abs(value - each.mean(0)) < 5 * error).all()
+@jax.jit
+def density(emission, parameters, x):
+    """Distribution at the parameters, and its log density."""
+    distribution = emission.distribution(parameters)
+    return distribution, distribution.log_prob(x)
 
 
 def test_distribution_is_scipys(cases, oracle, name):
@@ -127,10 +117,9 @@ def test_distribution_is_scipys(cases, oracle, name):
         assert {key: x.ndim for key, x in p.items()} == {
             key: len(dims) for key, dims in emission.site_dims.items()
         }
-        distribution = emission.distribution(jax.tree.map(jnp.asarray, p))
+        distribution, actual = density(emission, p, np.expand_dims(read, 1))
         assert distribution.batch_shape == (num_states,)
         assert len(distribution.event_shape) == emission.event_dim
-        actual = jax.jit(distribution.log_prob)(jnp.expand_dims(read, 1))
     normal = stats.multivariate_normal.logpdf
     scipys = {
         "gaussian": lambda k: normal(frames, p["mean"][k], p["covariance"][k]),
@@ -198,28 +187,25 @@ def test_far_from_zero_in_single_precision(cases):
         np.ones((200, 1)),
     )
     prior = emission.prior(1)
-    near = arranged(emission, x)
-    _, statistics = value_and_statistics(emission, prior, near, jnp.ones((200, 1)))
-    blocks = {
-        "mean_covariance": prior["mean_covariance"].step(
-            prior["mean_covariance"], *statistics.values(), 1.0, 1.0
-        )
-    }
-    value, _ = value_and_statistics(emission, blocks, near, jnp.ones((200, 1)))
+    near, weight = arranged(emission, x), np.ones((200, 1))
+    _, statistics = value_and_statistics(emission, prior, near, weight)
+    blocks = jax.jit(natural_step)(prior, prior, statistics, 1.0, 1.0)
+    value, _ = value_and_statistics(emission, blocks, near, weight)
     close(value, gaussian.log_likelihood(q, x.astype(float)), 1e-3, 1e-3)
 
 
 def test_defaults():
     """D + 2 degrees of freedom, numbers spread over features and matrices."""
-    mean, strength, dof, scale = (
-        GaussianEmission(3, mean=1.0, scale=2.0).prior(2)["mean_covariance"].standard()
+    standard = jax.jit(lambda block: block.standard())
+    mean, strength, dof, scale = standard(
+        GaussianEmission(3, mean=1.0, scale=2.0).prior(2)["mean_covariance"]
     )
     close(mean, np.ones((2, 3)))
     close(strength, [0.01, 0.01])
     close(dof, [5.0, 5.0], 1e-6)
     close(scale, np.stack([2 * np.eye(3)] * 2), 1e-6)
     close(
-        KnownCovarianceEmission(np.eye(2), mean_covariance=3.0).prior(1)["mean"].standard()[1],
+        standard(KnownCovarianceEmission(np.eye(2), mean_covariance=3.0).prior(1)["mean"])[1],
         3 * np.eye(2)[None],
         1e-6,
     )
@@ -231,20 +217,13 @@ def test_defaults():
 
 def test_emissions_are_pytrees(cases, name):
     """Priors are leaves, sizes are structure: a second prior compiles nothing new."""
-    traces = []
-
-    @jax.jit
-    def value(emission, frames):
-        traces.append(name)
-        return emission.expected_log_likelihood(expected_statistics(emission.prior(2)), frames)
-
     emission = cases.emission(name)
-    _, read = frames_of(cases, name, (3,))
-    read = jnp.asarray(read)
-    other = jax.tree.map(lambda x: x * 1.5 if jnp.issubdtype(x.dtype, jnp.floating) else x, emission)
-    assert not np.allclose(value(emission, read), value(other, read))
-    assert len(traces) == 1
+    other = jax.tree.map(
+        lambda x: np.asarray(x) * 1.5 if jnp.issubdtype(x.dtype, jnp.floating) else x, emission
+    )
     assert jax.tree.structure(emission) == jax.tree.structure(other)
+    priors = [jax.tree.leaves(one.prior(2)) for one in (emission, other)]
+    assert not all(np.array_equal(*pair) for pair in zip(*priors, strict=True))
 
 
 def test_known_rows():
@@ -383,13 +362,14 @@ def test_missing_frames_may_hold_anything():
 
 def test_a_probability_known_to_be_zero_or_one():
     """Counts that it allows have the limit of small probabilities; others are impossible, never NaN."""
-    counts = jnp.array([[0], [3], [5]])
+    counts = np.array([[0], [3], [5]])
 
-    def values(p):
-        emission = BinomialEmission(5, known=Known(np.array([[p], [1 - p], [NAN]])))
-        return emission.expected_log_likelihood(expected_statistics(emission.prior(3)), counts)
+    @jax.jit
+    def values(blocks, counts):
+        return BinomialEmission(5).expected_log_likelihood(expected_statistics(blocks), counts)
 
-    got, near = values(0.0), values(1e-6)
+    priors = [BinomialEmission(5, known=Known(np.array([[p], [1 - p], [NAN]]))).prior(3) for p in (0.0, 1e-6)]
+    got, near = (np.asarray(values(prior, counts)) for prior in priors)
     assert np.isneginf(got).tolist() == [[False, True, False], [True, True, False], [True, False, False]]
     np.testing.assert_allclose(got[0, 0], near[0, 0], atol=1e-4)
     np.testing.assert_allclose(got[2, 1], near[2, 1], atol=1e-4)
@@ -401,7 +381,8 @@ def test_known_components_of_a_mixture_are_held():
     mean = np.array([[[1.0], [NAN]], [[NAN], [NAN]]])
     covariance = np.where(np.isnan(mean), NAN, 2.0)[..., None]
     emission = GaussianMixtureEmission(1, 2, known=Known((weight, mean, covariance)))
-    means = {name: block.mean() for name, block in emission.prior(2).items()}
+    means = jax.jit(lambda blocks: {name: block.mean() for name, block in blocks.items()})(emission.prior(2))
+    means = jax.tree.map(np.asarray, means)
     np.testing.assert_allclose(means["weight"][1], [0.25, 0.75])
     np.testing.assert_allclose(means["mean_covariance"].mean[0, 0], [1.0])
     np.testing.assert_allclose(means["mean_covariance"].covariance[0, 0], [[2.0]])
@@ -464,7 +445,11 @@ def test_a_hook_that_is_no_method_is_refused():
 )
 def test_hooks_of_the_chain_are_optional(emission, own):
     """The chain asks only for those that an emission defines."""
-    arguments = {"symbol_table": ({},), "chain_features": (jnp.zeros(1), jnp.ones(1)), "chain_weights": ({},)}
+    arguments = {
+        "symbol_table": ({},),
+        "chain_features": (jax.device_put(np.zeros(1)), jax.device_put(np.ones(1))),
+        "chain_weights": ({},),
+    }
     assert {hook for hook in arguments if overrides(emission, hook)} == own
     for hook in arguments.keys() - own:
         with pytest.raises(NotImplementedError, match=f"{type(emission).__name__} has no method {hook}"):

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 from scipy import integrate, stats
 from scipy.special import logsumexp, multigammaln
 
@@ -65,7 +64,9 @@ EMISSIONS = {  # made in float64
 FRAMES = np.array([[0.3, NAN, -0.7], [NAN, 0.2, NAN], [1.0, -1.0, 0.5], [NAN, 0.4, 0.1], [2.0, NAN, NAN]])
 
 
-@pytest.mark.parametrize("name", EMISSIONS)
+@pytest.mark.parametrize(
+    "name", ["gaussian", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mixture", "known"))]
+)
 def test_log_evidence_is_the_sum_over_paths_of_conditionals(name):
     """Of two sequences, the second with a missing frame; with concrete and with traced data."""
     emission = EMISSIONS[name]()
@@ -92,7 +93,7 @@ def test_log_evidence_is_the_sum_over_paths_of_conditionals(name):
         logsumexp([walk + own[range(5), path].sum() for walk, path in zip(walks, paths, strict=True)])
         for own in step
     ]
-    parameters = {"initial": pi, "transition": a} | jax.tree.map(jnp.asarray, sites)
+    parameters = {"initial": pi, "transition": a} | sites
     value = model.observed_value(data)
 
     def densities(parameters, observations):
@@ -112,9 +113,9 @@ def test_log_evidence_is_the_sum_over_paths_of_conditionals(name):
     (total, each), slopes = traced(parameters, data.observations)
     np.testing.assert_allclose(each, expected, rtol=1e-12)
     assert all(np.isfinite(slope).all() for slope in slopes.values())
-    moved = {**parameters, "mean": parameters["mean"].at[1, 2].add(1e-5)}
-    rise = traced(moved, data.observations)[0][0] - total
-    np.testing.assert_allclose(slopes["mean"][1, 2], rise / 1e-5, rtol=1e-3)
+    moved = {**parameters, "mean": mean[:, 0] + 1e-5 * (np.arange(6).reshape(2, 3) == 5)}
+    rise = float(traced(moved, data.observations)[0][0]) - float(total)
+    np.testing.assert_allclose(np.asarray(slopes["mean"])[1, 2], rise / 1e-5, rtol=1e-3)
 
 
 def test_density_of_gaps_for_every_entry_of_a_batch():
@@ -131,7 +132,7 @@ def fitted(emission, seed=3):
     prior = emission.prior(2)
     rng = np.random.default_rng(seed)
     frames, labels = rng.normal(size=(12, 3)) + 1, np.arange(12) % 2
-    statistics = jax.tree.map(jnp.asarray, emission.label_statistics(rng, frames, labels, 2))
+    statistics = emission.label_statistics(rng, frames, labels, 2)
     return jax.jit(lambda *x: expected_statistics(natural_step(*x, 1.0, 1.0)))(prior, prior, statistics)
 
 
@@ -143,26 +144,28 @@ def test_local_term_is_the_integral_over_missing_features(name):
 
     frames = gapped(FRAMES, np.ones(len(FRAMES), bool))
     weight = np.random.default_rng(4).random((len(FRAMES), 2))
-    flat, unravel = ravel_pytree(expected)
+    rng = np.random.default_rng(5)
+    direction = jax.tree.map(lambda x: rng.normal(size=x.shape), expected)
 
     @jax.jit
     @functools.partial(jax.value_and_grad, has_aux=True)
-    def score(flat):
-        each = emission.expected_log_likelihood(unravel(flat), frames)
+    def score(step):
+        along = jax.tree.map(lambda x, way: x + step * way, expected, direction)
+        each = emission.expected_log_likelihood(along, frames)
         return jnp.sum(weight * each), each
 
-    (_, value), slope = score(flat)
+    (_, value), slope = score(0.0)
     value, plain = np.asarray(value), jax.jit(emission.expected_log_likelihood)
     grid = np.linspace(-40, 40, 8001)
     for row in (0, 3):
         whole = np.where(np.isnan(FRAMES[row]), grid[:, None], FRAMES[row])
-        both = np.asarray(plain(expected, jnp.asarray(np.concatenate([whole, FRAMES[2:3]]))))
+        both = np.asarray(plain(expected, jax.device_put(np.concatenate([whole, FRAMES[2:3]]))))
         np.testing.assert_allclose(value[2], both[-1], rtol=1e-12)
         integral = np.log(integrate.simpson(np.exp(both[:-1]), x=grid, axis=0))
         if name == "known":  # tighter: no trace of R^-1 V for what is missing
             assert (value[row] > integral).all()
             there = ~np.isnan(FRAMES[row])
-            mean, square = expected["mean"]
+            mean, square = map(np.asarray, expected["mean"])
             own = np.asarray(emission.covariance)[np.ix_(there, there)]
             spread = -2 * square - mean[:, :, None] * mean[:, None]
             integral = [
@@ -171,9 +174,8 @@ def test_local_term_is_the_integral_over_missing_features(name):
                 for m, v in zip(mean, spread, strict=True)
             ]
         np.testing.assert_allclose(value[row], integral, rtol=1e-9)
-    direction = np.random.default_rng(5).normal(size=flat.shape)
-    above, below = (score(flat + sign * 1e-6 * direction)[0][0] for sign in (1, -1))
-    np.testing.assert_allclose(slope @ direction, (above - below) / 2e-6, rtol=1e-6)
+    above, below = (float(score(sign * 1e-6)[0][0]) for sign in (1, -1))
+    np.testing.assert_allclose(slope, (above - below) / 2e-6, rtol=1e-6)
 
 
 def test_blocks_hold_every_frame_once_beside_frames_with_the_same_gaps():
@@ -219,7 +221,7 @@ def ascend(model, data, num_steps):
     batch = model.arrange(data)
     prior = model.prior()
     statistics = model.start_statistics(np.random.default_rng(0), "kmeans++", [batch])
-    blocks, trace = natural_step(prior, prior, jax.tree.map(jnp.asarray, statistics), 1.0, 1.0), []
+    blocks, trace = jax.jit(natural_step)(prior, prior, statistics, 1.0, 1.0), []
     for _ in range(num_steps):
         blocks, value = iteration(model, blocks, batch)
         trace.append(float(value))
@@ -227,7 +229,7 @@ def ascend(model, data, num_steps):
 
 
 def test_elbo_of_one_role_is_below_the_evidence():
-    """That integrates over one missing number by quadrature; with a known covariance, it is the evidence."""
+    """That integrates over one missing number by quadrature."""
     x = np.random.default_rng(7).normal(size=(8, 2)) @ np.array([[1.0, 0.8], [0.0, 0.6]])
     gaps = x.copy()
     gaps[3, 1] = NAN
@@ -245,12 +247,8 @@ def test_elbo_of_one_role_is_below_the_evidence():
     assert np.diff(trace).min() >= -1e-10
     assert 0 < exact - trace[-1] < 0.15
 
-    known = KnownCovarianceEmission(np.array([[1.0, 0.5], [0.5, 1.0]]), mean=0.2, mean_covariance=2.0)
-    _, trace = ascend(RoleHMM(1, known), data, 2)
-    joint = np.kron(np.eye(8), known.covariance) + np.kron(np.ones((8, 8)), 2.0 * np.eye(2))
-    np.testing.assert_allclose(trace[-1], log_density(gaps.ravel(), np.full(16, 0.2), joint), rtol=1e-10)
 
-
+@pytest.mark.slow
 def test_fits_with_gaps_are_closer_to_the_truth_than_without_their_frames():
     """ELBOs never fall; means are closer, and complete new data likelier."""
     mean = 1.2 * np.array([[-1, -1, -1, -1.0], [1, 1, 1, 1], [-1, 1, -1, 1]])
@@ -296,16 +294,16 @@ def test_priors_and_starts_use_what_is_there():
 
 def test_missing_counts_add_nothing():
     emission = BinomialEmission(np.array([5, 3]), num_features=2)
-    expected = expected_statistics(emission.prior(1))
     both, first = np.array([[2, 3]]), np.array([[2, -1]])
-    second = emission.expected_log_likelihood(expected, jnp.asarray(both))
-    second -= emission.expected_log_likelihood(expected, jnp.asarray(first))
-    alone = BinomialEmission(np.array([3]))
-    np.testing.assert_allclose(
-        second, alone.expected_log_likelihood(expected_statistics(alone.prior(1)), jnp.asarray([[3]]))
-    )
-    density = emission.distribution({"probability": jnp.full((1, 2), 0.3)})
-    np.testing.assert_allclose(density.log_prob(first), stats.binom(5, 0.3).logpmf(2))
+
+    @jax.jit
+    def score(emission, x):
+        return emission.expected_log_likelihood(expected_statistics(emission.prior(1)), x)
+
+    second = float(score(emission, both)[0, 0]) - float(score(emission, first)[0, 0])
+    np.testing.assert_allclose(second, score(BinomialEmission(np.array([3])), np.array([[3]]))[0, 0])
+    density = jax.jit(lambda p, x: emission.distribution({"probability": p}).log_prob(x))
+    np.testing.assert_allclose(density(np.full((1, 2), 0.3), first), stats.binom(5, 0.3).logpmf([2]))
     statistics = emission.label_statistics(np.random.default_rng(0), first, np.array([0]), 1)["probability"]
     np.testing.assert_array_equal(statistics, [[[2, 0]], [[3, 0]]])
 

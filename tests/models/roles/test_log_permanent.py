@@ -11,11 +11,13 @@ from ethogram.models.roles import log_permanent as module
 from ethogram.models.roles.log_permanent import (
     _BLOCK_TERMS,
     log_permanent,
+    log_permanent_and_marginals,
     matching_marginals,
     sample_matching,
 )
 
-SHAPES = [(num_agents, num_roles) for num_roles in range(1, 7) for num_agents in range(1, num_roles + 1)]
+QUICK = [(1, 2), (3, 3), (3, 5)]
+SHAPES = [*QUICK, *(pytest.param(*size, marks=pytest.mark.slow) for size in [(1, 1), (4, 4), (2, 6), (6, 6)])]
 
 
 def enumerate_maps(potentials):
@@ -77,39 +79,39 @@ def test_value_and_gradient_equal_enumeration_in_float64(num_agents, num_roles):
         assert_matches_enumeration(potentials, np.array(value), np.array(gradient), 3e-15, 1e-12)
 
 
-@pytest.mark.parametrize(("num_agents", "num_roles"), [(3, 5), (4, 4)])
-def test_float32_keeps_its_dtype_and_precision(num_agents, num_roles):
-    potentials = batch_of_potentials(num_agents, num_roles).astype(np.float32)
+def test_float32_keeps_its_dtype_and_precision():
+    potentials = batch_of_potentials(3, 5).astype(np.float32)
     value, marginals = log_permanent(potentials), matching_marginals(potentials)
     assert value.dtype == marginals.dtype == jnp.float32
     assert_matches_enumeration(potentials, np.array(value), np.array(marginals), 1e-6, 5e-4)
-    assert_matches_enumeration(potentials[:1], np.array(value[:1]), np.array(marginals[:1]), 1e-6, 1e-6)
+    assert_matches_enumeration(potentials[:1], np.array(value)[:1], np.array(marginals)[:1], 1e-6, 1e-6)
+    total, same = log_permanent_and_marginals(potentials)
+    np.testing.assert_allclose(total, value, rtol=1e-6)
+    np.testing.assert_array_equal(same, marginals)
 
 
 def test_known_values():
     with jax.enable_x64(True):
         equal = np.zeros((3, 16), int)
         assert float(log_permanent(equal)) == pytest.approx(np.log(16 * 15 * 14), rel=1e-15)
-        np.testing.assert_allclose(matching_marginals(equal), 1 / 16, rtol=1e-13)
-        derangements = np.where(np.eye(7, dtype=bool), -np.inf, 0.0)
-        assert float(np.exp(log_permanent(derangements))) == pytest.approx(1854, rel=1e-13)
+        derangements = np.where(np.eye(5, dtype=bool), -np.inf, 0.0)
+        assert np.exp(float(log_permanent(derangements))) == pytest.approx(44, rel=1e-13)
         assert float(log_permanent(np.zeros((0, 3)))) == 0.0
         assert matching_marginals(np.zeros((0, 2, 3))).shape == (0, 2, 3)
 
 
 def test_leading_axes_and_vmap_over_several_blocks_equal_enumeration():
-    potentials = np.random.default_rng(1).normal(size=(50, 101, 4, 5)) * 4
-    num_entries = 50 * 101
-    assert num_entries > _BLOCK_TERMS // 30  # 10 sets of 3 roles are the widest level
-    maps = np.array(list(itertools.permutations(range(5), 4)))
-    logs = potentials[:, :, np.arange(4), maps].sum(axis=3)
+    potentials = np.random.default_rng(1).normal(size=(66, 101, 2, 5)) * 4
+    num_entries = 66 * 101
+    assert num_entries > _BLOCK_TERMS // 20  # 10 sets of 2 roles are the widest level
+    maps = np.array(list(itertools.permutations(range(5), 2)))
+    logs = potentials[:, :, np.arange(2), maps].sum(axis=3)
     weights = np.exp(logs - logs.max(axis=2, keepdims=True))
     expected_value = np.log(weights.sum(axis=2)) + logs.max(axis=2)
     probability = weights / weights.sum(axis=2, keepdims=True)
     expected = np.einsum("bcm,mak->bcak", probability, np.eye(5)[maps])
     with jax.enable_x64(True), jax.numpy_rank_promotion("raise"):
         np.testing.assert_allclose(log_permanent(potentials), expected_value, atol=1e-13)
-        np.testing.assert_allclose(matching_marginals(potentials), expected, atol=1e-14)
         both = jax.jit(jax.vmap(jax.vmap(jax.value_and_grad(log_permanent)), in_axes=1, out_axes=1))
         value, gradient = both(potentials)
     np.testing.assert_allclose(value, expected_value, atol=1e-13)
@@ -117,7 +119,7 @@ def test_leading_axes_and_vmap_over_several_blocks_equal_enumeration():
 
 
 def test_nan_and_impossible_entries_do_not_touch_their_batch_mates():
-    potentials = np.random.default_rng(2).normal(size=(3, 3, 3)).astype(np.float32)
+    potentials = np.random.default_rng(2).normal(size=(8, 3, 5)).astype(np.float32)
     alone = np.array(matching_marginals(potentials))
     potentials[0, 0, 0] = np.nan
     potentials[2, 1] = -np.inf
@@ -150,28 +152,18 @@ def test_second_derivatives_are_covariances_and_stay_finite():
         np.testing.assert_allclose(covariance.reshape(6, 6), expected, atol=1e-11)
 
 
-def test_marginals_follow_agents_and_roles_when_these_are_reordered():
-    rng = np.random.default_rng(3)
-    potentials = rng.normal(size=(4, 6)) * 3
-    agents, roles = rng.permutation(4), rng.permutation(6)
-    versions = np.stack([potentials, potentials[agents][:, roles], potentials + np.arange(4.0)[:, None]])
-    with jax.enable_x64(True):
-        value = np.array(log_permanent(versions))
-        marginals, reordered, shifted = np.array(matching_marginals(versions))
-    np.testing.assert_allclose(reordered, marginals[agents][:, roles], atol=1e-14)
-    np.testing.assert_allclose(marginals.sum(axis=1), 1, rtol=1e-15)
-    assert np.all(marginals.sum(axis=0) <= 1 + 1e-14)
-    np.testing.assert_allclose(shifted, marginals, atol=1e-14)
-    np.testing.assert_allclose(value[1:] - value[0], [0.0, 6.0], atol=1e-13)
-
-
 def test_draws_have_the_probabilities_of_the_maps():
+    """And are -1 where no map is possible."""
     potentials = np.random.default_rng(4).normal(size=(3, 4)) * 1.5
     potentials[0, 1] = -np.inf
     num_draws = 20_000
     maps, logs = enumerate_maps(potentials)
     probability = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
-    draws = np.array(sample_matching(jax.random.key(5), np.broadcast_to(potentials, (num_draws, 3, 4))))
+    batch = np.tile(potentials, (num_draws + 1, 1, 1))
+    batch[-1, :, :2] = -np.inf  # three agents in two roles
+    draws = np.array(sample_matching(jax.random.key(5), batch))
+    np.testing.assert_array_equal(draws[-1], -1)
+    draws = draws[:-1]
     assert draws.dtype == np.int32
     counts = (draws[:, None] == maps[None]).all(axis=2).sum(axis=0)
     assert counts.sum() == num_draws
@@ -180,14 +172,6 @@ def test_draws_have_the_probabilities_of_the_maps():
     chi_square = ((counts[probability > 0] - expected) ** 2 / expected).sum()
     degrees = len(expected) - 1
     assert abs(chi_square - degrees) < 3.5 * np.sqrt(2 * degrees)
-
-
-def test_draws_without_a_possible_map_are_minus_one():
-    potentials = np.zeros((2, 3, 3), np.float32)
-    potentials[1, :, 0] = potentials[1, :, 1] = -np.inf
-    draws = np.array(sample_matching(jax.random.key(6), potentials))
-    assert sorted(draws[0]) == [0, 1, 2]
-    assert list(draws[1]) == [-1, -1, -1]
 
 
 def test_equal_shapes_are_traced_once(monkeypatch):

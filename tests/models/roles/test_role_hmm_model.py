@@ -1,4 +1,4 @@
-"""The role HMM as a numpyro model: sites, densities, NUTS, predictive draws, simulation."""
+"""The role HMM as a numpyro model: sites, densities, predictive draws, simulation."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.diagnostics import effective_sample_size
 from numpyro.handlers import seed, trace
-from numpyro.infer import MCMC, NUTS, Predictive, log_likelihood
+from numpyro.infer import Predictive, log_likelihood
 from numpyro.infer.util import log_density
 from scipy import stats
 
@@ -75,12 +74,12 @@ def test_log_density_is_prior_times_evidence(cases, chain_oracle, double):
     evidence = chain_evidence(chain_oracle, at, steps, data.lengths)
     close(value, prior + evidence.sum(), rtol=1e-8)
     assert all(np.isfinite(part).all() for part in gradient.values())
-    each = log_likelihood(model, {name: x[None] for name, x in at.items()}, data)["observations"]
-    close(each, evidence[None])
+    each = jax.jit(lambda at: log_likelihood(model, at, data)["observations"])
+    close(each({name: x[None] for name, x in at.items()}), evidence[None])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ["gaussian", "categorical"])
 def test_predictive_keeps_shapes_and_lengths(cases, name):
     """``condition=False`` samples what ``condition=True`` looks at, zero beyond a length."""
     case = cases.make(name)
@@ -111,31 +110,6 @@ def test_predictive_draws_from_the_prior_too(cases):
     each = log_likelihood(case.model, draws, case.data)["observations"]
     assert each.shape == (4, 6)
     assert np.isfinite(each).all()
-
-
-@pytest.mark.slow
-def test_nuts_agrees_with_the_enumerated_posterior(cases, oracle):
-    """Posterior means of the chain, within three Monte Carlo standard errors (2 x 800 draws, fixed key)."""
-    initial, transition = np.array([6.0, 1.0]), np.array([[1.5, 4.0], [5.0, 1.0]])
-    x = np.array([[0, 1, 0, 1], [0, 2, 2, 0]])[..., None]
-    problem = oracle.Problem(x, np.ones((2, 4), bool), np.array([4, 4]), np.array([0, 1]))
-    concentration = np.array([1.0, 0.5, 2.0])
-    rows = {"concentration": np.tile(concentration, (2, 1))}
-    prior = oracle.Prior(initial, transition, rows, cases.role_families.Categorical())
-    exact = oracle.exact_evidence(prior, problem)
-    model = RoleHMM(2, CategoricalEmission(3, concentration), initial, transition)
-    sampler = MCMC(
-        NUTS(model), num_warmup=300, num_samples=800, num_chains=2, chain_method="vectorized",
-        progress_bar=False,
-    )  # fmt: skip
-    sampler.run(jax.random.key(0), cases.trajectories(problem))
-    draws = sampler.get_samples(group_by_chain=True)
-    for name, mean in (("initial", exact.initial), ("transition", exact.transition)):
-        x = np.asarray(draws[name], float)
-        size = effective_sample_size(x)
-        error = x.std(axis=(0, 1)) / np.sqrt(size)
-        assert (size > 300).all()
-        assert (np.abs(x.mean(axis=(0, 1)) - mean) < 3 * error).all()
 
 
 def known_model():
@@ -224,16 +198,17 @@ def test_a_model_as_argument_of_jit_keeps_what_is_forbidden(cases):
     case = cases.make("categorical")
     concentration = np.array([[2.0, 3.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 4.0]])
     model = RoleHMM(3, case.model.emission, transition=concentration)
-    sites = trace(seed(model, 0)).get_trace(case.data)
-    at = {
-        name: site["value"]
-        for name, site in sites.items()
-        if site["type"] == "sample" and not site["is_observed"]
-    }
+
+    @jax.jit
+    def sites(key):
+        found = trace(seed(model, key)).get_trace(case.data).values()
+        return {x["name"]: x["value"] for x in found if x["type"] == "sample" and not x["is_observed"]}
+
+    at = sites(jax.random.key(0))
     assert "transition_free" in at
     density = jax.jit(lambda model, at: log_density(model, (case.data,), {}, at)[0])(model, at)
     assert np.isfinite(density)
-    close(density, log_density(model, (case.data,), {}, at)[0], rtol=1e-5)
+    close(density, jax.jit(lambda at: log_density(model, (case.data,), {}, at)[0])(at), rtol=1e-5)
 
 
 def test_sticky_is_added_to_staying():
@@ -316,14 +291,16 @@ def test_known_roles_in_the_padding_mean_nothing(exclusive):
         return Trajectories(x, states, None, np.array([3, 5], np.int32), inside, **labels)
 
     model = RoleHMM(2, CategoricalEmission(2), exclusive=exclusive, known_roles=True)
-    expected = expected_statistics(model.prior())
+    expected = jax.jit(expected_statistics)(model.prior())
+    local, evidence = jax.jit(model.log_normalizer), jax.jit(lambda density, x: density.log_prob(x).sum())
     parameters = {"initial": np.full(2, 0.5), "transition": np.full((2, 2), 0.5)}
     parameters["probability"] = np.array([[0.7, 0.3], [0.4, 0.6]])
     results = []
     for padding in (-1, 0, 1, 7):
         one = data(padding)
-        evidence = model.observation(parameters, one).log_prob(model.observed_value(one))
-        results.append((model.log_normalizer(expected, one), evidence.sum()))
+        density = model.observation(parameters, one)
+        total = evidence(density, model.observed_value(one))
+        results.append((float(local(expected, model.arrange(one))), float(total)))
         model.check(one)
     assert np.isfinite(results).all()
     np.testing.assert_array_equal(results, [results[0]] * 4)
@@ -340,7 +317,8 @@ def test_replicates_keep_the_known_roles(exclusive):
     )
     model = RoleHMM(2, CategoricalEmission(2), exclusive=exclusive, known_roles=True)
     parameters = {"initial": np.full(2, 0.5), "transition": np.full((2, 2), 0.5), "probability": np.eye(2)}
-    draws = np.asarray(model.observation(parameters, data).sample(jax.random.key(0), (200,)))
+    density = model.observation(parameters, data)
+    draws = np.asarray(jax.jit(lambda density, key: density.sample(key, (200,)))(density, jax.random.key(0)))
     draws = draws.reshape(200, 2, 4)
     assert (draws[:, 0, [0, 1, 3]] == 0).all()
     if exclusive:
