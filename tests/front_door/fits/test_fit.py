@@ -1,4 +1,4 @@
-"""Fits of every system by every cheap algorithm: the same key, scores against sums of their own, files, pictures."""
+"""Fits of every system, of posteriors made here: the same key, scores against sums of their own, files, pictures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from scipy.special import log_ndtr, logsumexp
+from scipy.stats import multivariate_normal
 
 import ethogram
 from ethogram import fits
@@ -16,25 +17,22 @@ from ethogram.domains import diagnosis
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group
 from ethogram.inference import storage
-from ethogram.inference.conjugate import heldout_log_likelihood
-from ethogram.inference.rewards import RewardPosterior
+from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult, heldout_log_likelihood
+from ethogram.inference.rewards import RewardFit, RewardPosterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Metadata
 from ethogram.models.mdps import MDP
 
 QUIET = {"progress_bar": False}
-SHORT = {"num_warmup": 100, "num_samples": 800, "num_chains": 2, **QUIET}
+KEY = jax.random.key(0)
 
 
-@pytest.fixture(scope="module")
-def role_data():
-    model = ethogram.RoleHMM(2, ethogram.GaussianEmission(2))
-    return model, model.simulate(jax.random.key(0), num_groups=6, lengths=15).data
-
-
-@pytest.fixture(scope="module")
-def roles(role_data):
-    return fits.fit(jax.random.key(1), *role_data, num_steps=40, restarts=2, **QUIET)
+def of_prior(model, data):
+    """A fit whose posterior is the prior."""
+    posterior = ConjugatePosterior(model.bound_to(data), model.bound_to(data).prior())
+    trace = np.array([-2.0, -1.0])
+    result = ConjugateResult(posterior, trace, trace[1:], True, 2, KEY, np.arange(2), trace[None])
+    return Fit(model, data, "cavi", "", result, 1.0, KEY)
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +46,42 @@ def decisions():
 @pytest.fixture(scope="module")
 def choices(decisions):
     model = ethogram.NoisyMDP(kind="features")
-    return fits.fit(jax.random.key(2), model, decisions, "px-da", **SHORT)
+    theta = np.random.default_rng(2).normal(2.0, 0.3, size=(2, 400, 1))
+    return Fit(model, decisions, "px-da", "", SampledPosterior(model, {"theta": theta}, {}), 1.0, KEY)
 
 
 @pytest.fixture(scope="module")
 def rewards():
     corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
     model = ethogram.GPIRL(corridor, [[0.0], [1.0], [2.0]], scale_prior=5.0, relevance_prior=1.0)
-    return fits.fit(jax.random.key(3), model, np.array([[0, 3], [0, 3], [0, 3]]), "laplace", **QUIET)
+    none = np.zeros(0)
+    posterior = RewardPosterior(model, np.array([-1.0, 0.0, 1.5]), 0.5 * np.eye(3), none, none, "laplace")
+    result = RewardFit(posterior, -3.0, 0.1, -3.0, np.array([-3.0]), -2.0, True, 0, 0.0)
+    return Fit(model, np.array([[0, 3], [0, 3], [0, 3]]), "laplace", "", result, 1.0, KEY)
 
 
 @pytest.fixture(scope="module")
 def answer():
     return fits.fit(jax.random.key(4), diagnosis.heating_query(), time_limit=2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "method", "settings"),
+    [
+        ("choices", "px-da", {"num_warmup": 50, "num_samples": 200, "num_chains": 2}),
+        ("choices", "nuts", {"num_warmup": 50, "num_samples": 100, "num_chains": 2}),
+        ("rewards", "laplace", {}),
+    ],
+)
+def test_methods_find_what_the_posteriors_here_have(name, method, settings, request):
+    """From the model and the data to a fit whose estimates have the signs of those that are made here."""
+    made = request.getfixturevalue(name)
+    found = fits.fit(jax.random.key(2), made.model, made.data, method, **settings, **QUIET)
+    assert found.method == method and type(found.result) is type(made.result)
+    names = [each for each in made.summary().index if not each.startswith("log_")]
+    ours, theirs = (fit.summary().loc[names, "mean"].to_numpy() for fit in (made, found))
+    assert np.sign(theirs[np.argmax(abs(ours))]) == np.sign(ours[np.argmax(abs(ours))])
 
 
 def test_auto_says_why_and_the_same_key_gives_the_same_fit(roles, role_data):
@@ -85,27 +106,35 @@ def test_roles_without_ellipses_show_the_elbo(role_data):
     from matplotlib.figure import Figure
 
     model = ethogram.RoleHMM(2, ethogram.GaussianMixtureEmission(2, 2))
-    found = fits.fit(jax.random.key(8), model, role_data[1], num_steps=1, restarts=1, **QUIET)
-    assert found.plot(Figure()).axes[0].get_title() == "ELBO of the restarts"
+    assert of_prior(model, role_data[1]).plot(Figure()).axes[0].get_title() == "ELBO of the restarts"
 
 
-def test_a_score_is_the_log_of_the_mean_density(roles, role_data):
-    """By enumeration of draws; near the plug-in score where the posterior is narrow."""
-    data = role_data[1]
-    found = roles.score()
-    draws = roles.draws(1000).sites
-    model = role_data[0].bound_to(data)
-    each = [
-        np.asarray(
-            model.observation({name: site[0, i] for name, site in draws.items()}, data).log_prob(
-                data.observations
-            )
-        )
-        for i in range(0, 1000, 100)
-    ]
-    assert found.entries.shape == (6,) and found.unit == "step"
-    assert abs(logsumexp(each, axis=0) - np.log(10) - found.entries).max() < 1.0
-    assert found.mean == pytest.approx(found.total / 90)
+def test_a_score_is_the_log_of_the_mean_density(roles, role_data, role_tracks):
+    """By the forward algorithm for each draw, of new data too; near the plug-in score where the posterior is narrow."""
+    sites = roles.to_arviz(num_draws=100).posterior.data_vars
+    draws = {name: np.asarray(site)[0] for name, site in sites.items()}
+
+    def of_draw(initial, transition, mean, covariance, rows):
+        density = [multivariate_normal(*each).pdf(rows) for each in zip(mean, covariance, strict=True)]
+        forward, total = initial, 0.0
+        for step in np.moveaxis(density, (0, 2), (2, 0)):
+            joint = forward * step
+            total += np.log(joint.sum(-1))
+            forward = joint / joint.sum(-1, keepdims=True) @ transition
+        return total
+
+    for data in (role_data[1], role_tracks.take(range(6, 12))):
+        rows = np.asarray(data.observations)
+        each = [
+            of_draw(*(draws[name][i] for name in ("initial", "transition", "mean", "covariance")), rows)
+            for i in range(100)
+        ]
+        found = roles.score(data, num_draws=100)
+        assert found.entries.shape == (6,) and found.unit == "step"
+        np.testing.assert_allclose(found.entries, logsumexp(each, axis=0) - np.log(100), rtol=1e-4)
+        assert found.mean == pytest.approx(found.total / 96)
+        gaps = found.entries - found.mean * 16
+        assert found.se == pytest.approx(gaps.std(ddof=1) * np.sqrt(6) / 96)
     assert found.mean == pytest.approx(heldout_log_likelihood(roles.result, data), abs=0.1)
 
 
@@ -139,7 +168,7 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     states, actions = [["home", "$w", "home"], ["$w", "$w"]], [["eat", "run", "eat"], ["run", "eat"]]
     data = ethogram.Trajectories.from_list(states=states, actions=actions)
     model = ethogram.AgentMarkov(2, 2, truncation=2)
-    found = fits.fit(jax.random.key(6), model, data, num_steps=3, restarts=1, **QUIET)
+    found = of_prior(model, data)
     assert {"policy[0, home, eat]", "transition[$w,run, 1, 0]"} <= set(found.summary().index)
     from matplotlib.figure import Figure
 
@@ -220,7 +249,7 @@ def test_uncertain_relevances_are_told_by_their_logarithms(rewards):
 @pytest.mark.parametrize("name", ["roles", "choices", "rewards", "answer"])
 def test_pictures_files_and_reports(name, request, tmp_path):
     found = request.getfixturevalue(name)
-    found.plot().savefig(tmp_path / "picture.png")
+    assert found.plot().axes
     found.save(tmp_path / "fit")
     again = fits.load(tmp_path / "fit")
     assert (again.method, again.seconds) == (found.method, found.seconds)
