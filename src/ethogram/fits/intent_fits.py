@@ -34,6 +34,11 @@ def _next_actions(model: Any, data: Any, draws: Any) -> Any:
     return jax.lax.map(one, draws)
 
 
+@jax.jit
+def _informative(model: Any, data: Any, draw: Any) -> Any:
+    return model.observation(draw, data).informative(model.observed_value(data))
+
+
 class IntentFits(System):
     """Fits of an `AgentMarkov`."""
 
@@ -57,7 +62,7 @@ class IntentFits(System):
         model = bound_model(fit)
         model.check(data)
         draw = {name: site[0] for name, site in draws_by_site(fit, 1).items()}
-        known = np.asarray(model.observation(draw, data).informative(model.observed_value(data)))
+        known = np.asarray(_informative(model, data, draw))
         return log_likelihood_of(fit, data, num_draws), known.sum(1).astype(float)
 
     def draw(self, fit: Any, figure: Any) -> None:
