@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -14,10 +15,16 @@ from scipy.stats import multivariate_normal
 import ethogram
 from ethogram import fits
 from ethogram.domains import diagnosis
+from ethogram.fits import methods
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group
 from ethogram.inference import storage
-from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult, heldout_log_likelihood
+from ethogram.inference.conjugate import (
+    ConjugatePosterior,
+    ConjugateResult,
+    ConjugateSVI,
+    heldout_log_likelihood,
+)
 from ethogram.inference.rewards import RewardFit, RewardPosterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Metadata
@@ -82,6 +89,39 @@ def test_methods_find_what_the_posteriors_here_have(name, method, settings, requ
     names = [each for each in made.summary().index if not each.startswith("log_")]
     ours, theirs = (fit.summary().loc[names, "mean"].to_numpy() for fit in (made, found))
     assert np.sign(theirs[np.argmax(abs(ours))]) == np.sign(ours[np.argmax(abs(ours))])
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "settings", "told"),
+    [
+        ("roles", "cavi", {}, {"num_steps": 1000}),
+        ("roles", "svi", {"tol": 0.1}, {"num_steps": 2000, "batch_size": 1, "tol": 0.1}),
+        ("choices", "px-da", {}, {"num_warmup": 500, "num_samples": 2000, "chain_method": "vectorized"}),
+        ("choices", "auto", {"num_chains": 1}, {"num_samples": 500, "chain_method": "sequential"}),
+        ("rewards", "auto", {}, {"method": "natural_gradient"}),
+        ("rewards", "laplace", {}, {"method": "laplace"}),
+        ("rewards", "levine", {}, {"method": "map", "prior": "levine"}),
+    ],
+)
+def test_methods_reach_their_algorithms(name, method, settings, told, request, monkeypatch):
+    """With settings of their own, which those that are given replace."""
+    seen = {}
+
+    def stopped(function):
+        @functools.wraps(function)
+        def stop(*given, **named):
+            seen.update(named)
+            raise InterruptedError
+
+        return stop
+
+    made = request.getfixturevalue(name)
+    monkeypatch.setattr(ConjugateSVI, "run", stopped(ConjugateSVI.run))
+    for algorithm in ("MCMC", "fit_reward"):
+        monkeypatch.setattr(methods, algorithm, stopped(getattr(methods, algorithm)))
+    with pytest.raises(InterruptedError):
+        fits.fit(KEY, made.model, made.data, method, **settings)
+    assert seen == seen | told
 
 
 def test_auto_says_why_and_the_same_key_gives_the_same_fit(roles, role_data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ethogram.domains.optimal_policy import OptimalPolicy
 from ethogram.domains.sysadmin import sysadmin
@@ -12,6 +13,7 @@ TINY = planning.TourSizes(3, 4, 4)
 NAME, TOUR = "planning", planning.tour
 
 
+@pytest.mark.slow
 def test_table_notes_and_file(first):
     import xarray
 
