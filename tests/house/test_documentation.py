@@ -16,6 +16,8 @@ import nbformat
 import pytest
 from numpyro.infer import MCMC
 
+import ethogram
+from ethogram.fits import fit_object, systems
 from ethogram.inference.conjugate import ConjugateSVI
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +33,7 @@ def blocks(page: Path) -> list[str]:
 @pytest.fixture
 def short(monkeypatch):
     """Fits and samplers that stop soon: a page shows how they are called, and the tests of each what they find."""
-    run, make = ConjugateSVI.run, MCMC.__init__
+    run, make, export = ConjugateSVI.run, MCMC.__init__, ethogram.to_arviz
 
     @functools.wraps(run)
     def run_shortly(self, key, data, num_steps, **settings):
@@ -39,10 +41,16 @@ def short(monkeypatch):
 
     @functools.wraps(make)
     def make_short(self, sampler, *, num_warmup, num_samples, **settings):
-        make(self, sampler, num_warmup=min(num_warmup, 20), num_samples=min(num_samples, 50), **settings)
+        make(self, sampler, num_warmup=min(num_warmup, 10), num_samples=min(num_samples, 20), **settings)
+
+    @functools.wraps(export)
+    def export_few(*given, num_draws=50, **options):
+        return export(*given, num_draws=min(num_draws, 50), **options)
 
     monkeypatch.setattr(ConjugateSVI, "run", run_shortly)
     monkeypatch.setattr(MCMC, "__init__", make_short)
+    for place in (ethogram, systems, fit_object):
+        monkeypatch.setattr(place, "to_arviz", export_few)
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
