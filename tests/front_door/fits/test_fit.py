@@ -223,6 +223,35 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     np.testing.assert_allclose(found.predict(new)[0, :2], found.predict()[1, :2], atol=1e-4)
 
 
+def test_intents_are_predicted_and_scored_by_filtering():
+    """Two steps by hand, for draws that are all the same and have no other intents."""
+    data = ethogram.Trajectories.from_list(states=[["w", "w"]], actions=[["run", "eat"]])
+    model = ethogram.AgentMarkov(1, 2, truncation=2).bound_to(data)
+    initial, policy = np.array([0.7, 0.3]), np.array([[0.9, 0.1], [0.4, 0.6]])
+    turn = np.array([[[0.8, 0.2], [0.5, 0.5]]])
+    sites = {"weights": initial, "initial": initial, "transition": turn}
+    sites = {name: np.pad(site, [(0, 0)] * (site.ndim - 1) + [(0, 1)]) for name, site in sites.items()}
+    sites["policy"] = policy[:, None]
+    sampled = SampledPosterior(
+        model, {name: np.tile(x, (1, 3, *[1] * x.ndim)) for name, x in sites.items()}, {}
+    )
+    found = Fit(model, data, "nuts", "", sampled, 1.0, KEY)
+    first, (run, eat) = initial @ policy, data.actions[0]
+    belief = initial * policy[:, run] / first[run]
+    second = belief @ turn[0] @ policy
+    np.testing.assert_allclose(found.predict()[0], [first, second], rtol=1e-5)
+    assert found.score().total == pytest.approx(np.log(first[run] * second[eat]), rel=1e-5)
+    assert found.score().counts.tolist() == [2]
+
+
+def test_estimates_are_moments_and_quantiles_of_the_draws(roles):
+    draws = np.asarray(roles.to_arviz(num_draws=1000).posterior["mean"])[0, :, 1, 0]
+    row = roles.summary(0.5).loc["mean[1, 0]"]
+    wanted = [draws.mean(), draws.std(ddof=1), *np.quantile(draws, [0.25, 0.75])]
+    np.testing.assert_allclose(row[["mean", "sd", "lower", "upper"]].astype(float), wanted)
+    assert np.isnan(row["ess"])
+
+
 def test_choices_are_predicted_scored_and_summarised(choices, decisions):
     table = choices.summary()
     assert list(table.columns) == ["mean", "sd", "lower", "upper", "ess", "r_hat"]
