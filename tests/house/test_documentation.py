@@ -14,7 +14,7 @@ import jax
 import jupytext
 import nbformat
 import pytest
-from numpyro.infer import MCMC
+from numpyro.infer import MCMC, NUTS
 
 import ethogram
 from ethogram.fits import fit_object, systems
@@ -41,6 +41,8 @@ def short(monkeypatch):
 
     @functools.wraps(make)
     def make_short(self, sampler, *, num_warmup, num_samples, **settings):
+        if isinstance(sampler, NUTS):
+            sampler._max_tree_depth = 3
         make(self, sampler, num_warmup=min(num_warmup, 10), num_samples=min(num_samples, 20), **settings)
 
     @functools.wraps(export)

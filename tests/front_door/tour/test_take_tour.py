@@ -177,6 +177,7 @@ def test_an_error_comes_back_from_its_process_and_ends_the_others(tmp_path, pipe
     with pytest.raises(OSError, match="No space left on device") as caught:
         tour.take_tour(["endless", "full-disk"], tmp_path, processes=2, say=lambda line: None)
     assert caught.value.filename == "x.nc" and "faulty_system.py" in caught.value.__notes__[0]
+    os.write(pipe, b".")
     for child in multiprocessing.active_children():
         child.join()
         assert child.exitcode == -signal.SIGTERM
