@@ -72,8 +72,8 @@ CHECKS = {
         -np.log(4) < float(row["held-out, nats/step"]) < -0.5 for row in rows[4:]
     ),
     "noisy-mdp": lambda rows, notes: any("log likelihood -164.65 at the mode" in note for note in notes),
-    "gp-irl": lambda rows, notes: (
-        min(float(row["EVD home; transfer"].split(";")[0]) for row in rows[:3]) >= 0
+    "gp-irl": lambda rows, notes: all(
+        float(part) >= 0 for row in rows[:3] for part in row["EVD home; transfer"].split(";")
     ),
     "marginal-map": lambda rows, notes: all(
         float(row["ln p at 1 s"]) <= float(row["best known"]) + 1e-3
@@ -109,5 +109,5 @@ def test_a_tour_has_its_rows_its_picture_and_its_draws(name, tmp_path):
     for site, shape in SITES[name].items():
         values = np.asarray(written["posterior"][site])
         assert values.shape[: len(shape)] == shape and np.isfinite(values).all()
-    likelihoods = written["log_likelihood"].data_vars.values() if "log_likelihood" in written.groups() else ()
-    assert all(np.isfinite(each).all() for each in likelihoods)
+    if name != "role-hmm":
+        assert all(np.isfinite(each).all() for each in written["log_likelihood"].data_vars.values())
