@@ -18,36 +18,15 @@ pytestmark = pytest.mark.slow
 
 TINY = {
     "role-hmm": roles.TourSizes(
-        restarts=1,
-        iterations=3,
-        train_games=8,
-        test_games=4,
-        draws=6,
-        predictive=False,
-        sides=("home",),
-        demonstrations=6,
-        fresh_games=5,
+        1, 3, 8, 4, draws=6, predictive=False, sides=("home",), demonstrations=6, fresh_games=5
     ),
-    "agent-markov": intents.TourSizes(
-        traces=4,
-        truncation=3,
-        restarts=1,
-        iterations=5,
-        train_windows=6,
-        test_windows=2,
-        mouse_truncation=2,
-        mouse_restarts=1,
-        mouse_iterations=5,
-        draws=4,
-        scores=True,
-    ),
-    "noisy-mdp": choices.TourSizes(
-        tested=20, repetitions=2, draws=40, warmup=30, bus=40, games=3, moves=20, shown=8
-    ),
+    "agent-markov": intents.TourSizes(4, 3, 1, 5, 6, 2, 2, 1, 5, draws=4, scores=True),
+    "noisy-mdp": choices.TourSizes(20, 2, draws=40, warmup=30, bus=40, games=3, moves=20, shown=8),
     "gp-irl": rewards.TourSizes(size=4, trajectories=6, steps=2, draws=20),
     "marginal-map": networks.TourSizes(0.5, 1.0),
     "planning": planning.TourSizes(3, 4, 4),
 }
+"""Sizes of tours of seconds."""
 ROWS = {
     "role-hmm": ["home defence, plain", "home defence, plain + assignment", "predators, exclusive roles"]
     + [f"imitation, {kind} roles" for kind in ("arbitrary", "learned")],
