@@ -120,18 +120,7 @@ def fit_of(reached, tmp_path, table: str, *words: str):
 
 def test_intents_have_the_states_and_actions_of_the_data(reached, tmp_path):
     table = "walk,s,a\n0,3,left\n0,0,right\n1,2,left\n1,,left\n"
-    words = [
-        "--model",
-        "intents",
-        "--sequence",
-        "walk",
-        "--states",
-        "s",
-        "--actions",
-        "a",
-        "--missing",
-        "nan",
-    ]
+    words = "--model intents --sequence walk --states s --actions a --missing nan".split()
     model, data = fit_of(reached, tmp_path, table, *words, "--truncation", "3", "--method", "svi")
     assert (model.num_states, model.num_actions, model.truncation) == (4, 2, 3)
     assert data.states.tolist() == [[3, 0], [2, -1]] and data.actions.tolist() == [[0, 1], [0, 0]]
@@ -254,16 +243,8 @@ def reward_words(folder, transitions):
     """Words of a fit of rewards, whose walk and transitions are written into the folder."""
     (folder / "moves.csv").write_text(f"state,action,next_state,probability\n{transitions}")
     (folder / "walks.csv").write_text("s,a\n0,go\n")
-    words = [str(folder / "walks.csv"), "--model", "rewards", "--states", "s", "--actions", "a"]
-    return [
-        *words,
-        "--discount",
-        ".9",
-        "--transitions",
-        str(folder / "moves.csv"),
-        "--out",
-        str(folder / "out"),
-    ]
+    words = [str(folder / "walks.csv"), *"--model rewards --states s --actions a --discount .9".split()]
+    return [*words, "--transitions", str(folder / "moves.csv"), "--out", str(folder / "out")]
 
 
 @pytest.mark.parametrize(
