@@ -40,6 +40,23 @@ def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
+def statements_in(node: ast.AST) -> list[ast.AST]:
+    """Statements right inside one; most nodes of a file are parts of expressions, in which nothing is imported."""
+    fields = ("body", "orelse", "handlers", "finalbody", "cases")
+    parts = [getattr(node, field, None) for field in fields]
+    return [inside for part in parts if isinstance(part, list) for inside in part]
+
+
+def nodes_with_imports(source: str) -> Iterator[ast.AST]:
+    """All statements of a file, and its expressions where one may import by a call."""
+    waiting: list[ast.AST] = [parsed(source)]
+    inside = ast.iter_child_nodes if "import_module" in source or "__import__" in source else statements_in
+    while waiting:
+        node = waiting.pop()
+        waiting += inside(node)
+        yield node
+
+
 @functools.cache
 def imported_modules(source: str) -> list[tuple[int, str]]:
     """Line and dotted name of each import, inside functions too, and of literal `import_module` calls.
@@ -47,7 +64,7 @@ def imported_modules(source: str) -> list[tuple[int, str]]:
     `from ethogram import models` counts as `ethogram.models`; a relative import keeps its leading dots.
     """
     found = []
-    for node in ast.walk(parsed(source)):
+    for node in nodes_with_imports(source):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -186,7 +203,7 @@ def imported_names(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
         parts: list[ast.AST] = list(node.orelse)
     else:
-        parts = list(ast.iter_child_nodes(node))
+        parts = statements_in(node)
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):

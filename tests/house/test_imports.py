@@ -1,4 +1,4 @@
-"""What `import ethogram` costs and leaves alone, each asked of a fresh process."""
+"""What `import ethogram` costs and leaves alone, asked of a fresh process."""
 
 from __future__ import annotations
 
@@ -18,26 +18,18 @@ PROBE = """
     heard = []
     jax.monitoring.register_event_duration_secs_listener(lambda name, seconds, **more: heard.append(name))
     settings = ("enable_x64", "default_prng_impl", "numpy_rank_promotion", "compilation_cache_dir")
-    before = [getattr(jax.config, "jax_" + name) for name in settings]
-    {statement}
-    after = [getattr(jax.config, "jax_" + name) for name in settings]
-    print(json.dumps({{
-        "modules": sorted(sys.modules),
-        "compiled": [name for name in heard if "compile" in name],
-        "unchanged": before == after,
-        "backends": len(jax._src.xla_bridge._backends),
-    }}))
+    seen = []
+    for statement in json.loads(sys.argv[1]):
+        before = [getattr(jax.config, "jax_" + name) for name in settings]
+        exec(statement, {})
+        seen.append({
+            "modules": sorted(sys.modules),
+            "compiled": [name for name in heard if "compile" in name],
+            "unchanged": before == [getattr(jax.config, "jax_" + name) for name in settings],
+            "backends": len(jax._src.xla_bridge._backends),
+        })
+    print(json.dumps(seen))
 """
-
-
-def probe(statement: str, folder) -> dict:
-    """What a fresh process saw around a statement."""
-    code = textwrap.dedent(PROBE).format(statement=statement)
-    command = [sys.executable, "-P", "-W", "error", "-c", code]
-    answer = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    assert answer.returncode == 0, answer.stderr
-    return json.loads(answer.stdout)
-
 
 # The front door is lazy, so what it shows and every module behind it are imported too.
 EVERYTHING = (
@@ -51,13 +43,23 @@ OFFENDERS = (
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory) -> dict:
-    return probe(EVERYTHING, tmp_path_factory.mktemp("ours"))
+def seen(tmp_path_factory) -> list[dict]:
+    """What the process saw after importing what numpyro and optax do, all of the package, and offenders."""
+    statements = json.dumps(["import numpyro, optax", EVERYTHING, OFFENDERS])
+    command = [sys.executable, "-P", "-W", "error", "-c", textwrap.dedent(PROBE), statements]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path_factory.mktemp("imports"))
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout)
 
 
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory) -> dict:
-    return probe("import numpyro, optax", tmp_path_factory.mktemp("theirs"))
+@pytest.fixture
+def theirs(seen) -> dict:
+    return seen[0]
+
+
+@pytest.fixture
+def ours(seen) -> dict:
+    return seen[1]
 
 
 def test_no_heavy_package_is_imported(ours, theirs):
@@ -78,7 +80,6 @@ def test_settings_of_jax_are_untouched(ours):
     assert ours["unchanged"]
 
 
-def test_the_probe_sees_planted_offenders(tmp_path):
-    seen = probe(OFFENDERS, tmp_path)
-    assert "h5py" in seen["modules"] and not seen["unchanged"]
-    assert "/jax/core/compile/backend_compile_duration" in seen["compiled"]
+def test_the_probe_sees_planted_offenders(seen):
+    assert "h5py" in seen[2]["modules"] and not seen[2]["unchanged"]
+    assert "/jax/core/compile/backend_compile_duration" in seen[2]["compiled"]

@@ -21,6 +21,24 @@ __all__ = ["IntentFits"]
 NUM_DRAWS = 50
 
 
+@jax.jit
+def _next_actions(model: Any, data: Any, draws: Any) -> Any:
+    """Probabilities of the actions given those before, for each draw."""
+
+    def one(draw: Any) -> Any:
+        chain = model.observation(draw, data)
+        predicted = chain.filter(model.observed_value(data)).predicted
+        policy = chain.policy[:, jnp.maximum(chain.states, 0)]  # (intent, sequence, time, action)
+        return jnp.einsum("nti,inta->nta", predicted, policy)
+
+    return jax.lax.map(one, draws)
+
+
+@jax.jit
+def _informative(model: Any, data: Any, draw: Any) -> Any:
+    return model.observation(draw, data).informative(model.observed_value(data))
+
+
 class IntentFits(System):
     """Fits of an `AgentMarkov`."""
 
@@ -33,25 +51,18 @@ class IntentFits(System):
     ) -> Float[np.ndarray, "sequence time action"]:
         model = bound_model(fit)
         model.check(data)
-        value, draws = model.observed_value(data), draws_by_site(fit, NUM_DRAWS)
+        draws = draws_by_site(fit, NUM_DRAWS)
         count = len(next(iter(draws.values())))
         rows = np.unique(np.linspace(0, count - 1, NUM_DRAWS).round().astype(int))
-
-        @jax.jit
-        def next_actions(draw: Any) -> Any:
-            chain = model.observation(draw, data)
-            predicted = chain.filter(value).predicted
-            policy = chain.policy[:, jnp.maximum(chain.states, 0)]  # (intent, sequence, time, action)
-            return jnp.einsum("nti,inta->nta", predicted, policy)
-
-        each = [next_actions({name: site[row] for name, site in draws.items()}) for row in rows]
-        return np.mean([np.asarray(one) for one in each], axis=0)
+        return np.asarray(
+            _next_actions(model, data, {name: site[rows] for name, site in draws.items()})
+        ).mean(0)
 
     def log_densities(self, fit: Any, data: Trajectories, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
         model = bound_model(fit)
         model.check(data)
         draw = {name: site[0] for name, site in draws_by_site(fit, 1).items()}
-        known = np.asarray(model.observation(draw, data).informative(model.observed_value(data)))
+        known = np.asarray(_informative(model, data, draw))
         return log_likelihood_of(fit, data, num_draws), known.sum(1).astype(float)
 
     def draw(self, fit: Any, figure: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -39,6 +40,18 @@ def states_source(fit: Any) -> tuple[Any, dict[str, Any]]:
     return draws_by_site(fit, 200), {"model": fit.model}
 
 
+@functools.partial(jax.jit, static_argnames="steps")
+def _forecasts(model: Any, data: Any, draws: Any, keys: Any, steps: int) -> Any:
+    """The next observations, and probabilities of the roles, for each draw."""
+    value = model.observed_value(data)
+
+    def one(drawn: Any) -> Any:
+        following = model.observation(drawn[0], data).forecast(drawn[1], value, steps)
+        return following.observations, following.state
+
+    return jax.lax.map(one, (draws, keys))
+
+
 class RoleFits(System):
     """Fits of a `RoleHMM`."""
 
@@ -59,20 +72,11 @@ class RoleFits(System):
                 "the model scores groups jointly (exclusive roles), of which there are no forecasts: predict with a "
                 "model without exclusive roles"
             )
-        value, found, chances = model.observed_value(data), [], []
         draws = draws_by_site(fit, num_draws)
         rows = np.linspace(0, len(next(iter(draws.values()))) - 1, num_draws).round().astype(int)
-        keys = jax.random.split(fit._key, num_draws)
-
-        @jax.jit
-        def forecast(draw: Any, key: Any) -> Any:
-            return model.observation(draw, data).forecast(key, value, steps)
-
-        for row, key in zip(rows, keys, strict=True):
-            following = forecast({name: site[row] for name, site in draws.items()}, key)
-            found.append(np.asarray(following.observations))
-            chances.append(np.asarray(following.state))
-        return RoleForecast(np.stack(found), np.mean(chances, axis=0))
+        chosen = {name: site[rows] for name, site in draws.items()}
+        found = _forecasts(model, data, chosen, jax.random.split(fit._key, num_draws), steps)
+        return RoleForecast(np.asarray(found[0]), np.asarray(found[1]).mean(0))
 
     def log_densities(self, fit: Any, data: Trajectories, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
         return log_likelihood_of(fit, data, num_draws), steps_of(fit, data)

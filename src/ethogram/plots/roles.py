@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ethogram.inference.draws import flat_draws
 from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.families.exponential_family import PartlyKnown
 from ethogram.plots.axes import axes_or_new, default_title, feature_label, legend_beside
@@ -101,7 +102,10 @@ def role_ellipses(
     pick = list(features)
     colours = category_colours(average["mean"].shape[0])
     places = [(average["mean"], average["covariance"], {"linewidth": 2.0, "zorder": 4})]
-    draws = posterior.sample(jax.random.key(0), 20) if draws is None else draws
+    if draws is None:  # those of an export are made by NumPy, which compiles nothing
+        draws = flat_draws(posterior.draws_for_export(jax.random.key(0), 20).sites)
+        count = len(draws["mean"])
+        draws = {name: site[np.arange(min(count, 20)) * count // 20] for name, site in draws.items()}
     thin = {"linewidth": 0.6, "alpha": 0.4, "zorder": 2}
     places += [(*pair, thin) for pair in zip(draws["mean"], draws["covariance"], strict=True)]
     for mean, covariance, style in places:

@@ -163,40 +163,29 @@ def test_the_short_form_and_the_long_one_exclude_each_other(capsys):
 
 
 PROBE = """
-import json, jax
+import json, os, sys, jax
 from ethogram.commands import use_compilation_cache
 names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs", "persistent_cache_min_entry_size_bytes")
-before = jax.config.jax_compilation_cache_dir
-folder = use_compilation_cache()
-if folder is not None:
-    jax.jit(lambda x: 2 * x)(1.0)
-print(json.dumps([before, folder and str(folder), *(getattr(jax.config, "jax_" + name) for name in names)]))
+seen = []
+for home in sys.argv[1:]:
+    os.environ["XDG_CACHE_HOME"] = home
+    before = jax.config.jax_compilation_cache_dir
+    folder = use_compilation_cache()
+    seen.append([before, folder and str(folder), *(getattr(jax.config, "jax_" + name) for name in names)])
+jax.jit(lambda x: 2 * x)(1.0)
+print(json.dumps(seen))
 """
 
 
-def probe(**environment) -> list:
-    """Settings of a fresh process before and after the cache was asked for."""
-    kept = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    answer = subprocess.run(
-        [sys.executable, "-c", PROBE], capture_output=True, text=True, env=kept | environment
-    )
-    assert answer.returncode == 0, answer.stderr
-    return json.loads(answer.stdout.splitlines()[-1])
-
-
 def test_compiled_programs_are_kept_in_the_users_cache_folder(tmp_path):
-    folder = tmp_path / "ethogram" / "jax"
-    assert probe(XDG_CACHE_HOME=str(tmp_path)) == [None, str(folder), str(folder), 0, -1]
-    assert any(folder.iterdir())
-
-
-def test_a_cache_folder_of_the_users_own_stays(tmp_path):
-    own = str(tmp_path / "own")
-    before, used, folder, *_ = probe(JAX_COMPILATION_CACHE_DIR=own, XDG_CACHE_HOME=str(tmp_path / "other"))
-    assert before == used == folder == own
-    assert not (tmp_path / "other").exists()
-
-
-def test_where_no_folder_can_be_made_there_is_no_cache(tmp_path):
+    """There is none where no folder can be made, and one that is set already stays."""
     (tmp_path / "file").write_text("")
-    assert probe(XDG_CACHE_HOME=str(tmp_path / "file"))[:3] == [None, None, None]
+    homes = [str(tmp_path / name) for name in ("file", "home", "other")]
+    kept = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    answer = subprocess.run([sys.executable, "-c", PROBE, *homes], capture_output=True, text=True, env=kept)
+    assert answer.returncode == 0, answer.stderr
+    nowhere, home, other = json.loads(answer.stdout.splitlines()[-1])
+    folder = tmp_path / "home" / "ethogram" / "jax"
+    assert nowhere[:3] == [None, None, None]
+    assert home == [None, str(folder), str(folder), 0, -1] and any(folder.iterdir())
+    assert other[:3] == [str(folder)] * 3 and not (tmp_path / "other").exists()

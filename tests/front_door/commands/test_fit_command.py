@@ -14,6 +14,7 @@ import ethogram
 from ethogram.commands import fit as fit_command
 from ethogram.commands import main
 from ethogram.commands.fit_tables import Task
+from ethogram.fits import Fit
 from ethogram.inference.conjugate import PeerScore, ScoreCurve
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov
@@ -25,30 +26,52 @@ SHORT = ["--setting", "num_steps=15", "--setting", "restarts=1"]
 
 
 @pytest.fixture(scope="module")
-def tracks(tmp_path_factory):
+def tracks(role_data, tmp_path_factory):
     """Two roles about (-5, 2) and (5, -2); trip 0 lacks rows 4 and 5, and has an empty cell at 8."""
-    random = np.random.default_rng(0)
-    rows = [
-        (trip, t, *(np.array([5, -2]) * (2 * ((trip + t // 8) % 2) - 1) + random.normal(size=2)))
-        for trip in range(8)
-        for t in range(16)
-        if (trip, t) not in ((0, 4), (0, 5))
-    ]
-    table = pandas.DataFrame(rows, columns=["trip", "t", "x", "y"])
-    table.loc[(table.trip == 0) & (table.t == 8), "x"] = np.nan
+    rows = np.asarray(role_data[1].observations)
+    trip, t = np.indices(rows.shape[:2]).reshape(2, -1)
+    table = pandas.DataFrame({"trip": trip, "t": t, "x": rows[..., 0].ravel(), "y": rows[..., 1].ravel()})
+    table.loc[8, "x"] = np.nan
     path = tmp_path_factory.mktemp("tracks") / "tracks.csv"
-    table.to_csv(path, index=False)
+    table.drop([4, 5]).to_csv(path, index=False)
     return path
 
 
+@pytest.fixture
+def known_results(roles, monkeypatch):
+    """In place of fits, that of the same tracks, and scores in favour of two roles."""
+
+    def fit(key, model, data, method, **settings):
+        assert settings == {"progress_bar": False, "num_steps": 15, "restarts": 1} and method == "auto"
+        return Fit(model, data, "cavi", "why", roles.result, 1.0, key)
+
+    def scored(key, make_model, sizes, data, **options):
+        assert options == {"by": "sequence", "progress_bar": False, "num_steps": 15, "restarts": 1}
+        heldout, error = np.array([-4.0, -3.0]), np.array([0.1, 0.0])
+        return ScoreCurve(np.array(sizes), np.zeros(2), heldout, (), error, 10)
+
+    monkeypatch.setattr(fit_command, "fit", fit)
+    monkeypatch.setattr(fit_command, "heldout_score_curve", scored)
+
+
+def test_a_table_becomes_the_results_of_the_picked_number_of_roles(known_results, tracks, tmp_path, capsys):
+    results_of(tracks, tmp_path, capsys)
+
+
+@pytest.mark.slow
 def test_a_table_becomes_a_fit_of_the_right_number_of_roles(tracks, tmp_path, capsys):
+    results_of(tracks, tmp_path, capsys)
+
+
+def results_of(tracks, tmp_path, capsys):
+    """All files of a fit, and those of another that may replace them."""
     out = tmp_path / "new" / "results"
     words = ["fit", str(tracks), *TRACKS, *SHORT, "--missing", "nan", "--out", str(out)]
-    assert main([*words, "--num-roles", "2:3"]) == 0
+    assert main([*words, "--num-roles", "1:2"]) == 0
     said = capsys.readouterr().out
     read = "2 frames are missing, in 1 gap, the longest of 2 frames: 2 without a row, 0 without values. "
     read += "Of the others 1 lack some feature: x in 1."
-    assert f"8 sequences of 128 steps in all; features x, y. {read}" in said
+    assert f"6 sequences of 96 steps in all; features x, y. {read}" in said
     assert {path.name for path in out.iterdir()} == FILES
     found = ethogram.load(out / "fit.ethogram")
     assert found.model.num_roles == 2 and found.data.metadata.name == "tracks.csv"
@@ -60,7 +83,7 @@ def test_a_table_becomes_a_fit_of_the_right_number_of_roles(tracks, tmp_path, ca
         import arviz
     assert arviz.from_netcdf(str(out / "fit.nc")).posterior["mean"].shape == (1, 1000, 2, 2)
     page = (out / "report.html").read_text()
-    assert read in page and "2, the least of 2 to 3 within one standard error" in page
+    assert read in page and "2, the least of 1 to 2 within one standard error" in page
     assert page.count("data:image/svg+xml;base64,") == 2 and "src=" not in page.replace('src="data:', "")
 
     kept = (out / "fit.ethogram").read_bytes()
@@ -97,18 +120,7 @@ def fit_of(reached, tmp_path, table: str, *words: str):
 
 def test_intents_have_the_states_and_actions_of_the_data(reached, tmp_path):
     table = "walk,s,a\n0,3,left\n0,0,right\n1,2,left\n1,,left\n"
-    words = [
-        "--model",
-        "intents",
-        "--sequence",
-        "walk",
-        "--states",
-        "s",
-        "--actions",
-        "a",
-        "--missing",
-        "nan",
-    ]
+    words = "--model intents --sequence walk --states s --actions a --missing nan".split()
     model, data = fit_of(reached, tmp_path, table, *words, "--truncation", "3", "--method", "svi")
     assert (model.num_states, model.num_actions, model.truncation) == (4, 2, 3)
     assert data.states.tolist() == [[3, 0], [2, -1]] and data.actions.tolist() == [[0, 1], [0, 0]]
@@ -231,16 +243,8 @@ def reward_words(folder, transitions):
     """Words of a fit of rewards, whose walk and transitions are written into the folder."""
     (folder / "moves.csv").write_text(f"state,action,next_state,probability\n{transitions}")
     (folder / "walks.csv").write_text("s,a\n0,go\n")
-    words = [str(folder / "walks.csv"), "--model", "rewards", "--states", "s", "--actions", "a"]
-    return [
-        *words,
-        "--discount",
-        ".9",
-        "--transitions",
-        str(folder / "moves.csv"),
-        "--out",
-        str(folder / "out"),
-    ]
+    words = [str(folder / "walks.csv"), *"--model rewards --states s --actions a --discount .9".split()]
+    return [*words, "--transitions", str(folder / "moves.csv"), "--out", str(folder / "out")]
 
 
 @pytest.mark.parametrize(

@@ -1,40 +1,45 @@
-"""Fits of every system by every cheap algorithm: the same key, scores against sums of their own, files, pictures."""
+"""Fits of every system, of posteriors made here: the same key, scores against sums of their own, files, pictures."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 from scipy.special import log_ndtr, logsumexp
+from scipy.stats import multivariate_normal
 
 import ethogram
 from ethogram import fits
 from ethogram.domains import diagnosis
+from ethogram.fits import methods
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group
 from ethogram.inference import storage
-from ethogram.inference.conjugate import heldout_log_likelihood
-from ethogram.inference.rewards import RewardPosterior
+from ethogram.inference.conjugate import (
+    ConjugatePosterior,
+    ConjugateResult,
+    ConjugateSVI,
+    heldout_log_likelihood,
+)
+from ethogram.inference.rewards import RewardFit, RewardPosterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Metadata
 from ethogram.models.mdps import MDP
 
 QUIET = {"progress_bar": False}
-SHORT = {"num_warmup": 100, "num_samples": 800, "num_chains": 2, **QUIET}
+KEY = jax.random.key(0)
 
 
-@pytest.fixture(scope="module")
-def role_data():
-    model = ethogram.RoleHMM(2, ethogram.GaussianEmission(2))
-    return model, model.simulate(jax.random.key(0), num_groups=6, lengths=15).data
-
-
-@pytest.fixture(scope="module")
-def roles(role_data):
-    return fits.fit(jax.random.key(1), *role_data, num_steps=40, restarts=2, **QUIET)
+def of_prior(model, data):
+    """A fit whose posterior is the prior."""
+    posterior = ConjugatePosterior(model.bound_to(data), model.bound_to(data).prior())
+    trace = np.array([-2.0, -1.0])
+    result = ConjugateResult(posterior, trace, trace[1:], True, 2, KEY, np.arange(2), trace[None])
+    return Fit(model, data, "cavi", "", result, 1.0, KEY)
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +53,75 @@ def decisions():
 @pytest.fixture(scope="module")
 def choices(decisions):
     model = ethogram.NoisyMDP(kind="features")
-    return fits.fit(jax.random.key(2), model, decisions, "px-da", **SHORT)
+    theta = np.random.default_rng(2).normal(2.0, 0.3, size=(2, 400, 1))
+    return Fit(model, decisions, "px-da", "", SampledPosterior(model, {"theta": theta}, {}), 1.0, KEY)
 
 
 @pytest.fixture(scope="module")
 def rewards():
     corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
     model = ethogram.GPIRL(corridor, [[0.0], [1.0], [2.0]], scale_prior=5.0, relevance_prior=1.0)
-    return fits.fit(jax.random.key(3), model, np.array([[0, 3], [0, 3], [0, 3]]), "laplace", **QUIET)
+    none = np.zeros(0)
+    posterior = RewardPosterior(model, np.array([-1.0, 0.0, 1.5]), 0.5 * np.eye(3), none, none, "laplace")
+    result = RewardFit(posterior, -3.0, 0.1, -3.0, np.array([-3.0]), -2.0, True, 0, 0.0)
+    return Fit(model, np.array([[0, 3], [0, 3], [0, 3]]), "laplace", "", result, 1.0, KEY)
 
 
 @pytest.fixture(scope="module")
 def answer():
     return fits.fit(jax.random.key(4), diagnosis.heating_query(), time_limit=2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "method", "settings"),
+    [
+        ("choices", "px-da", {"num_warmup": 50, "num_samples": 200, "num_chains": 2}),
+        ("choices", "nuts", {"num_warmup": 50, "num_samples": 100, "num_chains": 2}),
+        ("rewards", "laplace", {}),
+    ],
+)
+def test_methods_find_what_the_posteriors_here_have(name, method, settings, request):
+    """From the model and the data to a fit whose estimates have the signs of those that are made here."""
+    made = request.getfixturevalue(name)
+    found = fits.fit(jax.random.key(2), made.model, made.data, method, **settings, **QUIET)
+    assert found.method == method and type(found.result) is type(made.result)
+    names = [each for each in made.summary().index if not each.startswith("log_")]
+    ours, theirs = (fit.summary().loc[names, "mean"].to_numpy() for fit in (made, found))
+    assert np.sign(theirs[np.argmax(abs(ours))]) == np.sign(ours[np.argmax(abs(ours))])
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "settings", "told"),
+    [
+        ("roles", "cavi", {}, {"num_steps": 1000}),
+        ("roles", "svi", {"tol": 0.1}, {"num_steps": 2000, "batch_size": 1, "tol": 0.1}),
+        ("choices", "px-da", {}, {"num_warmup": 500, "num_samples": 2000, "chain_method": "vectorized"}),
+        ("choices", "auto", {"num_chains": 1}, {"num_samples": 500, "chain_method": "sequential"}),
+        ("rewards", "auto", {}, {"method": "natural_gradient"}),
+        ("rewards", "laplace", {}, {"method": "laplace"}),
+        ("rewards", "levine", {}, {"method": "map", "prior": "levine"}),
+    ],
+)
+def test_methods_reach_their_algorithms(name, method, settings, told, request, monkeypatch):
+    """With settings of their own, which those that are given replace."""
+    seen = {}
+
+    def stopped(function):
+        @functools.wraps(function)
+        def stop(*given, **named):
+            seen.update(named)
+            raise InterruptedError
+
+        return stop
+
+    made = request.getfixturevalue(name)
+    monkeypatch.setattr(ConjugateSVI, "run", stopped(ConjugateSVI.run))
+    for algorithm in ("MCMC", "fit_reward"):
+        monkeypatch.setattr(methods, algorithm, stopped(getattr(methods, algorithm)))
+    with pytest.raises(InterruptedError):
+        fits.fit(KEY, made.model, made.data, method, **settings)
+    assert seen == seen | told
 
 
 def test_auto_says_why_and_the_same_key_gives_the_same_fit(roles, role_data):
@@ -85,27 +146,35 @@ def test_roles_without_ellipses_show_the_elbo(role_data):
     from matplotlib.figure import Figure
 
     model = ethogram.RoleHMM(2, ethogram.GaussianMixtureEmission(2, 2))
-    found = fits.fit(jax.random.key(8), model, role_data[1], num_steps=1, restarts=1, **QUIET)
-    assert found.plot(Figure()).axes[0].get_title() == "ELBO of the restarts"
+    assert of_prior(model, role_data[1]).plot(Figure()).axes[0].get_title() == "ELBO of the restarts"
 
 
-def test_a_score_is_the_log_of_the_mean_density(roles, role_data):
-    """By enumeration of draws; near the plug-in score where the posterior is narrow."""
-    data = role_data[1]
-    found = roles.score()
-    draws = roles.draws(1000).sites
-    model = role_data[0].bound_to(data)
-    each = [
-        np.asarray(
-            model.observation({name: site[0, i] for name, site in draws.items()}, data).log_prob(
-                data.observations
-            )
-        )
-        for i in range(0, 1000, 100)
-    ]
-    assert found.entries.shape == (6,) and found.unit == "step"
-    assert abs(logsumexp(each, axis=0) - np.log(10) - found.entries).max() < 1.0
-    assert found.mean == pytest.approx(found.total / 90)
+def test_a_score_is_the_log_of_the_mean_density(roles, role_data, role_tracks):
+    """By the forward algorithm for each draw, of new data too; near the plug-in score where the posterior is narrow."""
+    sites = roles.to_arviz(num_draws=100).posterior.data_vars
+    draws = {name: np.asarray(site)[0] for name, site in sites.items()}
+
+    def of_draw(initial, transition, mean, covariance, rows):
+        density = [multivariate_normal(*each).pdf(rows) for each in zip(mean, covariance, strict=True)]
+        forward, total = initial, 0.0
+        for step in np.moveaxis(density, (0, 2), (2, 0)):
+            joint = forward * step
+            total += np.log(joint.sum(-1))
+            forward = joint / joint.sum(-1, keepdims=True) @ transition
+        return total
+
+    for data in (role_data[1], role_tracks.take(range(6, 12))):
+        rows = np.asarray(data.observations)
+        each = [
+            of_draw(*(draws[name][i] for name in ("initial", "transition", "mean", "covariance")), rows)
+            for i in range(100)
+        ]
+        found = roles.score(data, num_draws=100)
+        assert found.entries.shape == (6,) and found.unit == "step"
+        np.testing.assert_allclose(found.entries, logsumexp(each, axis=0) - np.log(100), rtol=1e-4)
+        assert found.mean == pytest.approx(found.total / 96)
+        gaps = found.entries - found.mean * 16
+        assert found.se == pytest.approx(gaps.std(ddof=1) * np.sqrt(6) / 96)
     assert found.mean == pytest.approx(heldout_log_likelihood(roles.result, data), abs=0.1)
 
 
@@ -139,7 +208,7 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     states, actions = [["home", "$w", "home"], ["$w", "$w"]], [["eat", "run", "eat"], ["run", "eat"]]
     data = ethogram.Trajectories.from_list(states=states, actions=actions)
     model = ethogram.AgentMarkov(2, 2, truncation=2)
-    found = fits.fit(jax.random.key(6), model, data, num_steps=3, restarts=1, **QUIET)
+    found = of_prior(model, data)
     assert {"policy[0, home, eat]", "transition[$w,run, 1, 0]"} <= set(found.summary().index)
     from matplotlib.figure import Figure
 
@@ -152,6 +221,35 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     new = data.take([1])
     assert found.score(new).entries[0] == pytest.approx(found.score().entries[1], abs=1e-3)
     np.testing.assert_allclose(found.predict(new)[0, :2], found.predict()[1, :2], atol=1e-4)
+
+
+def test_intents_are_predicted_and_scored_by_filtering():
+    """Two steps by hand, for draws that are all the same and have no other intents."""
+    data = ethogram.Trajectories.from_list(states=[["w", "w"]], actions=[["run", "eat"]])
+    model = ethogram.AgentMarkov(1, 2, truncation=2).bound_to(data)
+    initial, policy = np.array([0.7, 0.3]), np.array([[0.9, 0.1], [0.4, 0.6]])
+    turn = np.array([[[0.8, 0.2], [0.5, 0.5]]])
+    sites = {"weights": initial, "initial": initial, "transition": turn}
+    sites = {name: np.pad(site, [(0, 0)] * (site.ndim - 1) + [(0, 1)]) for name, site in sites.items()}
+    sites["policy"] = policy[:, None]
+    sampled = SampledPosterior(
+        model, {name: np.tile(x, (1, 3, *[1] * x.ndim)) for name, x in sites.items()}, {}
+    )
+    found = Fit(model, data, "nuts", "", sampled, 1.0, KEY)
+    first, (run, eat) = initial @ policy, data.actions[0]
+    belief = initial * policy[:, run] / first[run]
+    second = belief @ turn[0] @ policy
+    np.testing.assert_allclose(found.predict()[0], [first, second], rtol=1e-5)
+    assert found.score().total == pytest.approx(np.log(first[run] * second[eat]), rel=1e-5)
+    assert found.score().counts.tolist() == [2]
+
+
+def test_estimates_are_moments_and_quantiles_of_the_draws(roles):
+    draws = np.asarray(roles.to_arviz(num_draws=1000).posterior["mean"])[0, :, 1, 0]
+    row = roles.summary(0.5).loc["mean[1, 0]"]
+    wanted = [draws.mean(), draws.std(ddof=1), *np.quantile(draws, [0.25, 0.75])]
+    np.testing.assert_allclose(row[["mean", "sd", "lower", "upper"]].astype(float), wanted)
+    assert np.isnan(row["ess"])
 
 
 def test_choices_are_predicted_scored_and_summarised(choices, decisions):
@@ -220,7 +318,7 @@ def test_uncertain_relevances_are_told_by_their_logarithms(rewards):
 @pytest.mark.parametrize("name", ["roles", "choices", "rewards", "answer"])
 def test_pictures_files_and_reports(name, request, tmp_path):
     found = request.getfixturevalue(name)
-    found.plot().savefig(tmp_path / "picture.png")
+    assert found.plot().axes
     found.save(tmp_path / "fit")
     again = fits.load(tmp_path / "fit")
     assert (again.method, again.seconds) == (found.method, found.seconds)

@@ -18,6 +18,7 @@ from scipy.stats import beta
 from ethogram import plots
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.conjugate.score_curve import PeerScore, ScoreCurve
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet, Known, NormalInverseWishart
@@ -57,8 +58,7 @@ def posterior() -> ConjugatePosterior:
 
 @pytest.fixture(scope="module")
 def draws(posterior) -> dict:
-    """As many as are made without them: sampling is compiled once."""
-    return posterior.sample(jax.random.key(1), 20)
+    return {name: site[0] for name, site in posterior.draws_for_export(jax.random.key(1), 20).sites.items()}
 
 
 @pytest.fixture
@@ -110,7 +110,17 @@ def test_ellipses_on_a_pitch_keep_its_limits(posterior):
     assert axes.get_xlabel() == "x, m"
     assert plots.role_ellipses(posterior, axes) is axes
     assert (axes.get_xlim(), axes.get_ylim()) == limits
-    assert len([p for p in axes.patches if isinstance(p, Ellipse) and p.get_linewidth() < 1]) == 3 * 20
+    thin = [p.center for p in axes.patches if isinstance(p, Ellipse) and p.get_linewidth() < 1]
+    middle = np.reshape(thin, (20, 3, 2)).mean(0)  # means have deviations of at most 9 / sqrt(7)
+    np.testing.assert_allclose(middle, CENTRES, atol=5 * 9 / np.sqrt(7 * 20))
+
+
+def test_twenty_draws_of_all_chains_are_drawn_thin(posterior):
+    sites = posterior.draws_for_export(jax.random.key(1), 40).sites
+    sampled = SampledPosterior(posterior.model, {name: site.repeat(2, 0) for name, site in sites.items()}, {})
+    axes = plots.role_ellipses(sampled)
+    thin = [patch.center for patch in axes.patches if patch.get_linewidth() < 1]
+    np.testing.assert_allclose(thin, np.tile(sites["mean"][0, ::4].reshape(-1, 2), (2, 1)))
 
 
 def test_lines_of_the_pitch_have_their_lengths():

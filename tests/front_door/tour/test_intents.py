@@ -1,4 +1,4 @@
-"""The tour of agent-markov from end to end on few sweeps, and what it says of mice."""
+"""Parts of the tour of agent-markov, and what it says of mice."""
 
 from __future__ import annotations
 
@@ -11,50 +11,6 @@ from ethogram.inference.conjugate import ConjugateSVI, heldout_log_likelihood
 from ethogram.models.intents import AgentMarkov, IntentConstraints
 from ethogram.tour import intents as tour_agents
 from ethogram.tour import mouse_intents
-
-TINY = tour_agents.TourSizes(
-    traces=4,
-    truncation=3,
-    restarts=2,
-    iterations=10,
-    train_windows=6,
-    test_windows=2,
-    mouse_truncation=2,
-    mouse_restarts=2,
-    mouse_iterations=5,
-    draws=4,
-    scores=True,
-)
-VERSIONS = ["VI", "VI-L", "CVI-G", "CVI-LG"]
-NAME, TOUR = "agent-markov", tour_agents.tour
-
-
-@pytest.mark.slow
-def test_the_table_has_a_row_a_fit(first):
-    report, said = first
-    assert [row["fit"] for row in report.rows] == [
-        *(f"Line World, {version}" for version in VERSIONS),
-        "mice, one intent (exact)",
-        "mice, at most 2 intents",
-    ]
-    for row in report.rows[:4]:
-        train, test = (float(part) for part in row["Hamming train; test"].split(";"))
-        assert 0 <= train < 0.7 and 0 <= test <= 1 and 1 <= row["intents used"] <= 3
-        assert 0 < float(row["policy wKL, nats"]) < 2 and float(row["ELBO, nats"]) < 0
-    for row in report.rows[4:]:
-        assert -np.log(4) < float(row["held-out, nats/step"]) < -0.5
-    assert all(float(row["seconds"]) >= 0 for row in report.rows)
-    assert report.rows[-1]["iterations"] == "5, not converged"
-    assert any(note.startswith("mouse intent") for note in report.notes)
-    assert any("region" in line for line in said)
-
-
-@pytest.mark.slow
-def test_the_file_holds_the_mice(written):
-    policy = np.asarray(written["posterior"]["policy"])
-    assert policy.shape[:3] == (1, TINY.draws, 2) and policy.shape[-1] == 4
-    np.testing.assert_allclose(policy.sum(-1), 1, rtol=1e-4)
-    assert np.asarray(written["log_likelihood"]["actions"]).shape == (1, TINY.draws, TINY.train_windows)
 
 
 @pytest.mark.slow

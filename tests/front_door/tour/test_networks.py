@@ -1,44 +1,13 @@
-"""The tour of marginal-map from end to end on little time, and its pictures."""
+"""Queries and pictures of the tour of marginal-map."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 
 from ethogram.domains import uai_networks
-from ethogram.inference.networks.elimination import exact_log_probability
 from ethogram.inference.networks.incumbent import TracePoint
 from ethogram.plots import networks as plots_mmap
-from ethogram.tour import networks as tour_mmap
-
-TINY = tour_mmap.TourSizes(0.5, 1.0)
-NAME, TOUR = "marginal-map", tour_mmap.tour
-
-
-@pytest.mark.slow
-def test_the_table_has_a_row_a_network_and_method(first):
-    report, said = first
-    assert len(report.rows) == len(uai_networks.KNOWN) * len(tour_mmap.METHODS)
-    assert [line.split(":")[0] for line in said[:3]] == list(uai_networks.KNOWN)
-    for row in report.rows:
-        late, best = float(row["ln p at 1 s"]), float(row["best known"])
-        assert late <= best + 1e-3 or row["query"].startswith("pedigree1")
-    hybrid = [row for row in report.rows if row["method"] == "hybrid"]
-    assert all(math.isfinite(float(row["ln p at 1 s"])) for row in hybrid)
-
-
-@pytest.mark.slow
-def test_the_file_holds_scored_assignments_by_method(first):
-    import xarray
-
-    with xarray.open_dataset(first[0].files[-1], engine="h5netcdf") as written:
-        for name in uai_networks.KNOWN:
-            query = uai_networks.load(name)
-            states, values = np.asarray(written[name]), np.asarray(written[f"log probability of {name}"])
-            assert states.shape == (len(tour_mmap.METHODS), len(query.map_variables))
-            assert exact_log_probability(query, states[0]) == pytest.approx(values[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("name", list(uai_networks.KNOWN))

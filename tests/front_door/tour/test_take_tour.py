@@ -10,18 +10,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from importlib import import_module
 from subprocess import PIPE
+from types import SimpleNamespace
 
 import pytest
 
 from ethogram import tour
 
 SYSTEM = """
-import io
 import os
-import re
 
 QUICK, FULL = 1, 2
 prepared = []
@@ -36,36 +34,38 @@ def prepare():
 
 def tour(guide, sizes):
     seconds = guide.step("counting", quick=3, full=30)
-    with guide.figure(2, 1, "a title") as figure:
-        figure.subplots().plot([sizes, guide.seed])
+    if guide.full:  # matplotlib takes long to import in each process
+        with guide.figure(2, 1, "a title") as figure:
+            figure.subplots().plot([sizes, guide.seed])
     guide.save(Tree())
     row = {"fit": guide.name, "sizes": sizes, "seed": guide.seed, "process": os.getpid(), "seconds": seconds()}
     return guide.report([row | {"prepared": len(prepared)}], ["a note"])
 """
 FAULTS = """
-import io
 import os
-import re
-import time
+from pathlib import Path
 QUICK = FULL = None
 
 def tour(guide, sizes):
     if guide.name == "full-disk":
         raise OSError(28, "No space left on device", "x.nc")
-    if guide.name == "endless":
+    if guide.name.startswith("endless"):
         guide.say(f"process {os.getpid()}")
-        time.sleep(60)
+        with open(Path(__file__).with_name("pipe"), "rb", buffering=0) as pipe:
+            pipe.read(1)
     os._exit(9)
 """
 INTERRUPTED = """
-import sys
+import os, signal, sys
 from ethogram import tour
 from ethogram.commands import command_line
 
-command_line._prepare_tour = None
+signal.signal(signal.SIGINT, signal.default_int_handler)
+command_line._prepare = os.getpid
 tour.available_cores = lambda: 2
-tour.SYSTEMS["endless"] = tour.System("faulty_system", 1, 1)
-sys.exit(command_line.main(["tour", "endless", "role-hmm", "--out", sys.argv[1]]))
+names = ["endless", "endless too"]
+tour.SYSTEMS.update({name: tour.System("faulty_system", 1, 1) for name in names})
+sys.exit(command_line.main(["tour", *names, "--out", sys.argv[1]]))
 """
 
 
@@ -87,6 +87,23 @@ def systems(tmp_path, monkeypatch):
     yield
     for name in ("made_system", "faulty_system"):
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """What the endless systems wait for: a byte ends one of them, with exit code 9."""
+    os.mkfifo(tmp_path / "pipe")
+    ends = os.open(tmp_path / "pipe", os.O_RDWR)
+    yield ends
+    os.close(ends)
+
+
+@pytest.fixture
+def interruptible():
+    """The usual handler of Ctrl-C, which Python leaves out of a process that is started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_every_system_has_two_sizes_and_a_tour():
@@ -131,38 +148,38 @@ def test_each_system_is_taken_once_and_its_table_follows_it(tmp_path):
     assert all(line.startswith("[  0.") for line in (said[0], said[1]))
 
 
-def test_processes_give_the_same_reports(tmp_path):
-    said: list[str] = []
-    reports = tour.take_tour(
-        ["one", "two", "three"],
-        tmp_path,
-        seed=3,
-        processes=2,
-        prepare=import_module("made_system").prepare,
-        say=said.append,
-    )
-    assert list(reports) == ["one", "two", "three"]
+def test_processes_give_the_same_reports_and_a_terminal_shows_a_bar_for_each(tmp_path, monkeypatch):
+    """In a window of 100 characters, with the lines of progress and the tables above the bars."""
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.setattr("sys.stdout", screen)
+    for name, value in {"COLUMNS": "100", "TERM": "xterm", "FORCE_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    names, prepare = ["one", "two", "three"], import_module("made_system").prepare
+    reports = tour.take_tour(names, tmp_path, seed=3, processes=2, prepare=prepare)
+    assert list(reports) == names
     rows = [report.rows[0] for report in reports.values()]
     assert [(row["sizes"], row["seed"], row["prepared"]) for row in rows] == [(1, 3, 1)] * 3
     assert len({row["process"] for row in rows} | {os.getpid()}) == 4
-    assert any(line.endswith(f"three: wrote {tmp_path / 'three.png'}") for line in said)
-    assert "in 2 processes: about 3 s" in said[0]
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert "in 2 processes: about 3 s" in shown
+    assert re.search(r"one +━+ 0:00:\d\d of about 2 s done", shown)
+    assert f"three: wrote {tmp_path / 'three.nc'}" in shown and "a note" in shown
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_an_error_comes_back_as_it_is(tmp_path, processes):
+def test_an_error_comes_back_as_it_is(tmp_path):
     with pytest.raises(OSError, match="No space left on device") as caught:
-        tour.take_tour(["full-disk", "one"], tmp_path, processes=processes, say=lambda line: None)
+        tour.take_tour(["full-disk", "one"], tmp_path, say=lambda line: None)
     assert caught.value.filename == "x.nc"
-    if processes == 2:
-        assert "faulty_system.py" in caught.value.__notes__[0]
 
 
-def test_an_error_ends_the_other_processes(tmp_path):
-    with pytest.raises(OSError, match="No space left on device"):
+def test_an_error_comes_back_from_its_process_and_ends_the_others(tmp_path, pipe):
+    with pytest.raises(OSError, match="No space left on device") as caught:
         tour.take_tour(["endless", "full-disk"], tmp_path, processes=2, say=lambda line: None)
+    assert caught.value.filename == "x.nc" and "faulty_system.py" in caught.value.__notes__[0]
+    os.write(pipe, b".")
     for child in multiprocessing.active_children():
-        child.join(20)
+        child.join()
         assert child.exitcode == -signal.SIGTERM
 
 
@@ -171,7 +188,8 @@ def test_a_process_that_dies_is_told(tmp_path):
         tour.take_tour(["killed", "one"], tmp_path, processes=2, say=lambda line: None)
 
 
-def test_an_interrupt_ends_all_processes_and_is_told_in_one_line(tmp_path):
+def test_an_interrupt_ends_all_processes_and_is_told_in_one_line(tmp_path, pipe):
+    """Not the death of the processes, which would follow if it were lost."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     }
@@ -181,23 +199,26 @@ def test_an_interrupt_ends_all_processes_and_is_told_in_one_line(tmp_path):
     ) as running:
         child = int(next(line for line in running.stdout if "endless: process" in line).split()[-1])
         os.killpg(running.pid, signal.SIGINT)
-        _, told = running.communicate(timeout=180)
+        os.write(pipe, b"..")
+        _, told = running.communicate()
     assert (running.returncode, told) == (130, "ethogram: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
 
 
-def test_an_interrupt_that_does_not_end_the_wait_is_seen(tmp_path):
+def test_an_interrupt_that_does_not_end_the_wait_is_seen(tmp_path, pipe, interruptible, monkeypatch):
     """As one that comes just before the wait; here another thread has it while the main thread waits."""
 
-    def interrupt(line):
-        if "endless: process" in line:
-            threading.Timer(0.5, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)).start()
+    def wait(readers, seconds=None):
+        assert seconds is not None, "the interrupt would be seen only once a tour speaks"
+        other = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT))
+        other.start()
+        other.join()
+        return []
 
-    start = time.monotonic()
+    monkeypatch.setattr(sys.modules["ethogram.tour.take_tour"], "connection", SimpleNamespace(wait=wait))
     with pytest.raises(KeyboardInterrupt):
-        tour.take_tour(["endless", "one"], tmp_path, processes=2, say=interrupt)
-    assert time.monotonic() - start < 50  # the endless one ends by itself after 60 seconds
+        tour.take_tour(["endless", "one"], tmp_path, processes=2, say=lambda line: None)
 
 
 def test_importing_the_tour_starts_no_device(tmp_path):
@@ -215,19 +236,6 @@ def test_numbers_stand_to_the_right_and_gaps_are_dashes():
         row.index(cell) + len(cell) for row, cell in zip([head, *rows], ["score", "10.5", "2"], strict=True)
     }
     assert len(ends) == 1 and rows[0].index("-") == rows[1].index("yes") == head.index("other")
-
-
-def test_a_terminal_shows_a_bar_for_each_system(tmp_path, monkeypatch):
-    """In a window of 100 characters, with the lines of progress and the tables above the bars."""
-    screen = io.StringIO()
-    screen.isatty = lambda: True
-    monkeypatch.setattr("sys.stdout", screen)
-    for name, value in {"COLUMNS": "100", "TERM": "xterm", "FORCE_COLOR": "1"}.items():
-        monkeypatch.setenv(name, value)
-    tour.take_tour(["one", "two"], tmp_path, processes=2, prepare=import_module("made_system").prepare)
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
-    assert re.search(r"one +━+ 0:00:\d\d of about 2 s done", shown)
-    assert f"two: wrote {tmp_path / 'two.png'}" in shown and "a note" in shown
 
 
 def test_an_interrupted_file_leaves_the_old_one(tmp_path):
