@@ -24,8 +24,14 @@ def problems(chain_oracle):
     return {kind: (chains, chain_oracle.enumerate_batch(*chains)) for kind, chains in kinds.items()}
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("kind", ["fixed", "driven"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("fixed", np.float64),
+        ("driven", np.float64),
+        pytest.param("fixed", np.float32, marks=pytest.mark.slow),
+    ],
+)
 def test_the_most_likely_path_is_the_best_of_all(problems, kind, dtype, compilations):
     chains, truth = problems[kind]
     potentials = [x.astype(dtype) for x in chains[:3]]

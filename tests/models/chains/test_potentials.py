@@ -154,7 +154,8 @@ def test_parameters_that_are_shared_fold_into_one_chain(initial, transition, lik
     assert potentials.log_transition.shape == ((*folded, 4, 3, 3) if driven else (num_chains, 3, 3))
     back = potentials.unfold(potentials.log_likelihood)
     np.testing.assert_allclose(back, np.broadcast_to(given[2], back.shape), rtol=1e-6)
-    together = potentials.over_sequences(lambda pi, a, lik, n: pi.sum() + lik.sum() + (a * a).sum() * n)
+    total = lambda pi, a, lik, n: pi.sum() + lik.sum() + (a * a).sum() * n  # noqa: E731
+    together = jax.jit(lambda potentials: potentials.over_sequences(total))(potentials)
     inner = (given[1] ** 2).sum((-3, -2, -1)) if driven else (given[1] ** 2).sum((-2, -1))
     apart = given[0].sum(-1) + given[2].sum((-2, -1)) + 5 * inner
     np.testing.assert_allclose(together, np.broadcast_to(apart, potentials.batch_shape), rtol=1e-5)

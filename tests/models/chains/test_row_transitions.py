@@ -70,7 +70,11 @@ def lost_by_scaling(p):
 @pytest.mark.parametrize(
     "spoil", [lambda p: p, impossible, lost_by_scaling], ids=["plain", "impossible", "lost"]
 )
-@pytest.mark.parametrize("written_out", [True, False], ids=["likelihoods of steps", "of symbols"])
+@pytest.mark.parametrize(
+    "written_out",
+    [pytest.param(True, marks=pytest.mark.slow), False],
+    ids=["likelihoods of steps", "of symbols"],
+)
 def test_rows_of_a_table_equal_matrices_of_every_step(spoil, written_out, chain_oracle):
     p = spoil(problem(1))
     value, state, pair = truth(chain_oracle, p)

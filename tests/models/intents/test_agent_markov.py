@@ -20,6 +20,9 @@ def local_step(model, expected, batch):
     return jax.value_and_grad(lambda e: model.log_normalizer(e, batch))(expected)
 
 
+expect = jax.jit(expected_statistics)
+
+
 def trajectories(traces, padding=0):
     """Ragged traces as arrays; what stands in the padding is nonsense."""
     lengths = np.array([len(trace.states) for trace in traces], np.int32)
@@ -81,7 +84,7 @@ def test_local_step_equals_enumeration(trace_oracle, truncation, accuracy, rows)
         traces = [t._replace(actions=[max(a, 0) for a in t.actions]) for t in traces]
     data = trajectories(traces, padding=2)
     model = AgentMarkov(S, A, truncation, stay_accuracy=accuracy, rows=rows).bind(data)
-    expected = expected_statistics(drawn_blocks(model, 5))
+    expected = expect(drawn_blocks(model, 5))
 
     value, statistics = local_step(model, expected, model.arrange(data))
 
@@ -163,7 +166,7 @@ def test_padding_order_and_names_of_intents_change_nothing(trace_oracle):
     traces = draw_traces(trace_oracle, 3)
     model = AgentMarkov(S, A, 3, stay_accuracy=0.8).bind(trajectories(traces, padding=2))
     blocks = drawn_blocks(model, 1)
-    expected = expected_statistics(blocks)
+    expected = expect(blocks)
     order = [2, 0, 1]
 
     def renamed(name, x):
