@@ -34,7 +34,9 @@ class ChainPotentials:
 
     log_initial: Array | np.ndarray  # (chain, state)
     log_transition: Array | np.ndarray  # (chain, state, state) or (chain, sequence, time - 1, state, state)
-    log_likelihood: Array | np.ndarray  # (chain, sequence, time, state); what varies by step is zero beyond the length
+    log_likelihood: (
+        Array | np.ndarray
+    )  # (chain, sequence, time, state); what varies by step is zero beyond the length
     length: Array | np.ndarray  # (chain, sequence)
     batch_shape: tuple[int, ...]
     chain_shape: tuple[int, ...]  # the leading batch axes along which a parameter changes

@@ -77,8 +77,12 @@ def prior_given(model: Any, weights: Any, stickiness: Any = None) -> Blocks:
 
     Rows that never switch keep only their diagonal entry.
     """
-    rows, count = model.rows_carried(), model.truncation
-    points = {"weights": weights}
+    return _prior_given(model, model.rows_carried(), weights, stickiness)
+
+
+@functools.partial(jax.jit, inline=True)
+def _prior_given(model: Any, rows: Any, weights: Any, stickiness: Any) -> Blocks:
+    count, points = model.truncation, {"weights": weights}
     if isinstance(model.stickiness, StickinessPrior):
         points["stickiness"] = stickiness = stickiness or Stickiness.at_start(model.stickiness)
     row = model.alpha * weights.natural

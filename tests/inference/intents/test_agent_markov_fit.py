@@ -44,6 +44,7 @@ def test_the_elbo_never_falls_under_constraints(fitted):
 MOVES = {"tol": 1e-4, "init": "prior"}
 
 
+@pytest.mark.slow
 def test_moves_end_at_one_intent_and_the_elbo_never_falls_without_constraints(walks):
     """By default: few steps support one intent of four."""
     moved = run(AgentMarkov(S, A, 4), walks, 400, restarts=2, **MOVES)
@@ -156,11 +157,11 @@ def test_no_intent_changes_where_it_never_does(fitted):
 
 def test_held_out_scores_count_actions_where_training_did_not_go(fitted):
     """Unseen states and actions are scored by prior rows, without stay labels; a missing action is no step."""
-    random = np.random.default_rng(9)
-    shape = fitted.data.states.shape
+    random, shape = np.random.default_rng(9), (27, 3)
     states, actions = random.integers(S, size=shape), random.integers(A, size=shape)
     actions[:, 1::2] = -1
-    test = fitted.data._replace(states=states, actions=actions, stay=np.full(shape, -1))
+    test = Trajectories.from_list(states=list(states), actions=list(actions))
+    test = test._replace(stay=np.full(shape, -1, np.int32))
     model, mean = fitted.result.posterior.model, fitted.result.posterior.mean()
     pairs = states[:, ::2] * (A + 1) + actions[:, ::2]
     assert not np.isin(pairs, model.visited.pairs).all()

@@ -64,8 +64,10 @@ def test_the_bound_is_below_the_evidence_and_reaches_it_without_latent_paths(
     trace_oracle, truncation, beta_prior
 ):
     """Log p(data, beta), paths enumerated and rows integrated exactly; with one intent q is exact."""
-    known = {"weights": [0.8, 0.2]} if (truncation, beta_prior) == (1, "fixed") else {}
-    model = model_of(truncation, beta_prior=beta_prior, **known)
+    rho, known = np.ones(A), {}
+    if (truncation, beta_prior) == (1, "fixed"):
+        rho, known = np.array([[0.5, 2.0], [3.0, 0.2]]), {"weights": [0.8, 0.2]}
+    model = model_of(truncation, beta_prior=beta_prior, rho=rho, **known)
     blocks, value = ascended(model, started(model), model.arrange(DATA))
     weights = np.asarray(blocks["weights"].mean())
     if beta_prior == "fixed":
@@ -73,7 +75,7 @@ def test_the_bound_is_below_the_evidence_and_reaches_it_without_latent_paths(
             weights, known.get("weights", np.full(truncation + 1, 1 / (truncation + 1)))
         )
     trace = trace_oracle.Trace(STATES, ACTIONS, [-1] * 5)
-    exact = trace_oracle.log_marginal([trace], 3.0, weights, np.ones(A), S, A)
+    exact = trace_oracle.log_marginal([trace], 3.0, weights, rho, S, A)
     exact += (GAMMA - 1) * np.log(weights[-1]) if beta_prior == "stick" else 0
     if truncation == 1:
         np.testing.assert_allclose(value, exact, rtol=1e-10)

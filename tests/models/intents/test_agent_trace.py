@@ -36,20 +36,17 @@ def distribution(traces, drawn, accuracy=None):
         states[i, : lengths[i]], actions[i, : lengths[i]] = trace.states, trace.actions
         stay[i, : len(trace.stay)] = trace.stay
     row_of = np.arange(S * (A + 1)).reshape(S, A + 1)
-    evidence = {} if accuracy is None else {"stay": stay, "accuracy": accuracy}
+    said = () if accuracy is None else (stay, accuracy)
     table = transition.reshape(-1, K + 1, K + 1)
-    return AgentTrace(initial, table, policy, states, row_of, lengths, **evidence), actions
+    return (initial, table, policy, states, row_of, lengths, *said), actions
 
 
 @jax.jit
-def evidence(traced, actions):
-    """Log density, and its increments step by step."""
-    return traced.log_prob(actions), traced.filter(actions).log_increment
-
-
-@jax.jit
-def evidence_within(traced, actions):
-    return traced.within_truncation().log_prob(actions)
+def evidence(arguments, actions):
+    """Log density, its increments step by step, and the density of paths within the truncation."""
+    traced = AgentTrace(*arguments)
+    within = traced.within_truncation().log_prob(actions)
+    return traced.log_prob(actions), traced.filter(actions).log_increment, within
 
 
 @pytest.mark.parametrize("accuracy", [None, 0.8, 1.0])
@@ -61,17 +58,16 @@ def test_evidence_equals_enumeration(trace_oracle, accuracy):
         trace_oracle.Trace([1, 1], [-1, 0], [0]),
     ]
     drawn = parameters(1)
-    traced, actions = distribution(traces, drawn, accuracy)
+    value, increments, found = (np.asarray(x)[:3] for x in evidence(*distribution(traces, drawn, accuracy)))
     logs = [np.log(x) for x in drawn]
     # One more column of zeros: the oracle takes tables of all intents that paths visit, and one for the rest.
     whole = [np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) for x in logs[:2]]
     truth = [trace_oracle.local_step([trace], *whole, logs[2], accuracy)[0] for trace in traces]
-    value, increments = (np.asarray(x)[:3] for x in evidence(traced, actions))
     np.testing.assert_allclose(value, truth, rtol=1e-12)
     within = [
         trace_oracle.local_step([x], logs[0], logs[1][:, :, :K], logs[2][:K], accuracy)[0] for x in traces
     ]
-    np.testing.assert_allclose(evidence_within(traced, actions)[:3], within, rtol=1e-12)
+    np.testing.assert_allclose(found, within, rtol=1e-12)
     if accuracy is None:
         np.testing.assert_allclose(increments.sum(1), truth, rtol=1e-10)
 

@@ -17,7 +17,7 @@ block_step, coordinate_step = jax.jit(fit_to_counts), jax.jit(fit_to_rows)
 
 
 def block(weights, density):
-    return StickWeights(weights, np.float64(GAMMA), density)
+    return StickWeights(*map(jax.device_put, (weights, GAMMA)), density)
 
 
 def log_density(weights, density):
