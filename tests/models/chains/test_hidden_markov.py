@@ -30,12 +30,6 @@ def close(actual, desired, rtol=1e-10, atol=1e-10):
     np.testing.assert_allclose(actual, desired, rtol=rtol, atol=atol)
 
 
-@pytest.fixture
-def double():
-    with jax.enable_x64(True):
-        yield
-
-
 def ragged():
     """Values with NaN wherever nothing is to be looked at, and which frames were seen."""
     y = np.random.default_rng(0).normal(size=(5, 5))
@@ -78,7 +72,7 @@ def everything(hidden, y):
 
 
 @pytest.mark.slow
-def test_log_prob_and_decoding_equal_enumeration(double, chain_oracle):
+def test_log_prob_and_decoding_equal_enumeration(chain_oracle):
     """NaN at missing frames and in padding harms neither values nor gradients."""
     y, _ = ragged()
     truth = enumerated(chain_oracle)
@@ -103,7 +97,7 @@ def test_log_prob_and_decoding_equal_enumeration(double, chain_oracle):
     close(mean, (weight * (y[observed][:, None] - MEAN) / SPREAD**2).sum(0))
 
 
-def test_known_states_restrict_the_paths(double, chain_oracle):
+def test_known_states_restrict_the_paths(chain_oracle):
     """The joint log probability of what was seen and what is known; impossible labels have none."""
     y, _ = ragged()
     states = np.full((5, 5), -1)
@@ -114,24 +108,6 @@ def test_known_states_restrict_the_paths(double, chain_oracle):
     close(value, [one.log_normalizer for one in truth])
     close(smooth.state, np.stack([one.state for one in truth]))
     assert all(np.isfinite(part).all() for part in gradient)
-
-
-@pytest.mark.slow
-def test_numpyros_mixture_over_all_paths_is_the_same(double):
-    """A mixture of 243 independent Gaussians, one a path, as a density and as a site."""
-    paths = np.array(list(itertools.product(range(3), repeat=5)))
-    weight = INITIAL[paths[:, 0]] * np.prod(TRANSITION[paths[:, :-1], paths[:, 1:]], axis=1)
-    parts = dist.Normal(jnp.asarray(MEAN[paths]), jnp.asarray(SPREAD[paths])).to_event(1)
-    theirs = dist.MixtureSameFamily(dist.CategoricalProbs(jnp.asarray(weight)), parts)
-    ours = HiddenMarkov(INITIAL, TRANSITION, dist.Normal(jnp.asarray(MEAN), jnp.asarray(SPREAD)), num_steps=5)
-    y = jnp.asarray(np.random.default_rng(1).normal(size=(4, 5)))
-    close(ours.log_prob(y), theirs.log_prob(y))
-
-    def model(hidden):
-        with numpyro.plate("sequence", 4):
-            numpyro.sample("y", hidden, obs=y)
-
-    close(log_density(model, (ours,), {}, {})[0], log_density(model, (theirs,), {}, {})[0])
 
 
 def coin(initial=FAIR, **options):

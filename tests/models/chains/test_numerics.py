@@ -123,7 +123,7 @@ def test_the_guard_catches_every_loss(dtype, transitions, chain_oracle):
     chains = [np.concatenate(pair) for pair in zip(named, random_hard_chains(least, 1000), strict=True)]
     names = [*hard, *("random" for _ in range(1000))]
     truth = chain_oracle.log_space_recursion(*chains)
-    with jax.enable_x64(double):
+    with jax.enable_x64():
         if transitions == "driven":
             result = kernel(*(x.astype(dtype) for x in chains))
             value, state, pair, exact_pair = *result, truth.pair
@@ -162,8 +162,7 @@ def long_chains(chain_oracle):
 @pytest.mark.slow
 def test_a_long_chain_to_ten_digits_in_float64(long_chains):
     potentials, truth = long_chains["plain"]
-    with jax.enable_x64(True):
-        value, gradient = value_and_gradient(*potentials)
+    value, gradient = value_and_gradient(*potentials)
     close(value, truth.log_normalizer, rtol=1e-10)
     # Unnormalised messages of the oracle are of size 1e4, and good to 1e-12 of that.
     close(gradient[0], truth.state[0], atol=1e-8)
@@ -211,12 +210,11 @@ def test_batch_mates_order_and_padding_change_nothing():
     hard = np.arange(len(length)) % 10 == 1
     order = np.random.default_rng(3).permutation(len(length))
     longer = np.pad(log_likelihood, ((0, 0), (0, 7), (0, 0)), constant_values=1e3)
-    with jax.enable_x64(True):
-        among = kernel(log_initial, log_transition, log_likelihood, length)
-        tame = np.where(hard[:, None, None], 0, log_likelihood)
-        among_others = kernel(log_initial, log_transition, tame, length)
-        moved = kernel(log_initial, log_transition, log_likelihood[order], length[order])
-        alone = [kernel(log_initial, log_transition, longer[n], length[n]) for n in range(12)]
+    among = kernel(log_initial, log_transition, log_likelihood, length)
+    tame = np.where(hard[:, None, None], 0, log_likelihood)
+    among_others = kernel(log_initial, log_transition, tame, length)
+    moved = kernel(log_initial, log_transition, log_likelihood[order], length[order])
+    alone = [kernel(log_initial, log_transition, longer[n], length[n]) for n in range(12)]
 
     among, among_others, moved, alone = jax.tree.map(np.asarray, (among, among_others, moved, alone))
     same = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)

@@ -162,11 +162,8 @@ def test_parameters_that_are_shared_fold_into_one_chain(initial, transition, lik
 
 
 def test_the_widest_type_is_everyones_type():
-    with jax.enable_x64(True):
-        mixed = chain_potentials(
-            np.zeros(2, np.float32), np.zeros((2, 2)), np.zeros((3, 2), np.float32), None
-        )
-        single = chain_potentials(*(x.astype(np.float32) for x in good()[:3]), None)
+    mixed = chain_potentials(np.zeros(2, np.float32), np.zeros((2, 2)), np.zeros((3, 2), np.float32), None)
+    single = chain_potentials(*(x.astype(np.float32) for x in good()[:3]), None)
     assert {x.dtype for x in mixed.arrays[:3]} == {np.dtype(np.float64)}
     assert {x.dtype for x in single.arrays[:3]} == {np.dtype(np.float32)}
 

@@ -106,7 +106,7 @@ def test_log_partition_has_the_expected_statistics_as_gradient(precision):
 
 @pytest.mark.slow
 def test_draws_have_the_expected_statistics_and_the_kl_divergence():
-    with jax.enable_x64(True), jax.numpy_rank_promotion("raise"):
+    with jax.numpy_rank_promotion("raise"):
         blocks, others = make_all(0), make_all(1)
 
         @jax.jit
@@ -136,21 +136,20 @@ def test_kl_of_equal_blocks_is_zero(precision):
 @pytest.mark.slow
 def test_natural_step_is_the_natural_gradient():
     """The gradient of E<t, statistics> - KL is the Fisher information times (prior + t - q)."""
-    with jax.enable_x64(True):
-        q, prior = make_all(0), make_all(1)
-        data = jax.tree.map(lambda x: 0.3 * x, naturals(make_all(2)))
+    q, prior = make_all(0), make_all(1)
+    data = jax.tree.map(lambda x: 0.3 * x, naturals(make_all(2)))
 
-        def elbo(blocks):
-            products = jax.tree.map(lambda a, b: jnp.sum(a * b), expected_statistics(blocks), data)
-            return jax.tree.reduce(jnp.add, products) - total_kl(blocks, prior)
+    def elbo(blocks):
+        products = jax.tree.map(lambda a, b: jnp.sum(a * b), expected_statistics(blocks), data)
+        return jax.tree.reduce(jnp.add, products) - total_kl(blocks, prior)
 
-        def moments(natural):
-            moved = {kind: dataclasses.replace(q[kind], natural=natural[kind]) for kind in KINDS}
-            return expected_statistics(moved)
+    def moments(natural):
+        moved = {kind: dataclasses.replace(q[kind], natural=natural[kind]) for kind in KINDS}
+        return expected_statistics(moved)
 
-        direction = jax.tree.map(jnp.subtract, naturals(step(q, prior, data, 1.0, 1.0)), naturals(q))
-        _, fisher = jax.jit(lambda v: jax.jvp(moments, (naturals(q),), (v,)))(direction)
-        assert_trees_close(naturals(jax.jit(jax.grad(elbo))(q)), fisher, rtol=1e-8, atol=1e-8)
+    direction = jax.tree.map(jnp.subtract, naturals(step(q, prior, data, 1.0, 1.0)), naturals(q))
+    _, fisher = jax.jit(lambda v: jax.jvp(moments, (naturals(q),), (v,)))(direction)
+    assert_trees_close(naturals(jax.jit(jax.grad(elbo))(q)), fisher, rtol=1e-8, atol=1e-8)
 
 
 def test_step_sizes_zero_and_one(precision):
@@ -301,18 +300,17 @@ def test_statistics_at_the_border_have_no_nan_gradient(precision):
 
 def test_beta_is_its_integral():
     pairs = np.array([[0.7, 2.5], [3.0, 8.0]])
-    with jax.enable_x64(True):
-        block = Beta.from_standard(*pairs.T)
-        partition, expected, point, log_prob = jax.device_get(
-            jax.jit(
-                lambda b: (
-                    b.log_partition(),
-                    b.expected_statistics(),
-                    b.statistics(jnp.array([0.3, 0.3])),
-                    b.predictive(6).log_prob(jnp.arange(7.0)[:, None]),
-                )
-            )(block)
-        )
+    block = Beta.from_standard(*pairs.T)
+    partition, expected, point, log_prob = jax.device_get(
+        jax.jit(
+            lambda b: (
+                b.log_partition(),
+                b.expected_statistics(),
+                b.statistics(jnp.array([0.3, 0.3])),
+                b.predictive(6).log_prob(jnp.arange(7.0)[:, None]),
+            )
+        )(block)
+    )
     for row, (a, b) in enumerate(pairs):
 
         def integral(weight, a=a, b=b):
@@ -363,22 +361,19 @@ def test_conjugate_steps_are_the_textbook(precision):
 
 def test_log_normaliser_gradient_feeds_the_step():
     """The gradient with respect to the expected statistics has the type that a step takes."""
-    with jax.enable_x64(True):
-        blocks = {"p": make("dirichlet", 0, 2), "known": make("beta", 0, 2)}
-        values, rows = np.array([0.2, 0.4]), np.array([True, False])
-        blocks["known"] = PartlyKnown(blocks["known"], rows, values)
+    blocks = {"p": make("dirichlet", 0, 2), "known": make("beta", 0, 2)}
+    values, rows = np.array([0.2, 0.4]), np.array([True, False])
+    blocks["known"] = PartlyKnown(blocks["known"], rows, values)
 
-        def log_normaliser(potentials):
-            mixed = jax.nn.logsumexp(potentials["p"].concentration[0])
-            return mixed + 3 * potentials["known"].successes[1] + potentials["known"].failures[0]
+    def log_normaliser(potentials):
+        mixed = jax.nn.logsumexp(potentials["p"].concentration[0])
+        return mixed + 3 * potentials["known"].successes[1] + potentials["known"].failures[0]
 
-        data = jax.jit(jax.grad(log_normaliser))(expect(blocks))
-        after = step(blocks, blocks, data, 1.0, 1.0)
-        np.testing.assert_allclose(data["known"].successes, [0, 3])
-        np.testing.assert_allclose(
-            after["known"].natural.successes - blocks["known"].natural.successes, [0, 3]
-        )
-        np.testing.assert_allclose(data["p"].concentration.sum(-1), [1, 0], atol=1e-12)
+    data = jax.jit(jax.grad(log_normaliser))(expect(blocks))
+    after = step(blocks, blocks, data, 1.0, 1.0)
+    np.testing.assert_allclose(data["known"].successes, [0, 3])
+    np.testing.assert_allclose(after["known"].natural.successes - blocks["known"].natural.successes, [0, 3])
+    np.testing.assert_allclose(data["p"].concentration.sum(-1), [1, 0], atol=1e-12)
 
 
 positive = st.floats(1e-3, 1e3)
@@ -387,12 +382,11 @@ positive = st.floats(1e-3, 1e3)
 @QUICK
 @given(st.lists(positive, min_size=3, max_size=3), positive, positive)
 def test_standard_parameters_come_back(concentration, successes, failures):
-    with jax.enable_x64(True):
-        block = Dirichlet.from_standard(concentration)
-        np.testing.assert_array_equal(block.standard().concentration, concentration)
-        again = Dirichlet.from_standard(*block.standard())
-        np.testing.assert_array_equal(again.natural.concentration, block.natural.concentration)
-        assert Beta.from_standard(successes, failures).standard() == (successes, failures)
+    block = Dirichlet.from_standard(concentration)
+    np.testing.assert_array_equal(block.standard().concentration, concentration)
+    again = Dirichlet.from_standard(*block.standard())
+    np.testing.assert_array_equal(again.natural.concentration, block.natural.concentration)
+    assert Beta.from_standard(successes, failures).standard() == (successes, failures)
 
 
 def test_mean_and_covariance_travel_together():

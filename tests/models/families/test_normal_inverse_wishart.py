@@ -95,30 +95,29 @@ def test_density_expectations_and_predictive_are_scipys():
 
 def test_partition_and_expectations_are_integrals_in_one_dimension():
     """Trapezoids over the mean and the log variance, fine and wide enough for eight digits."""
-    with jax.enable_x64(True):
-        block = NormalInverseWishart.from_standard([0.4], 2.0, 6.0, [[1.5]], origin=[1.0])
-        standard, log_variance = np.meshgrid(np.linspace(-9, 9, 201), np.linspace(-5, 6, 401), indexing="ij")
-        variance = np.exp(log_variance)
-        mu = 0.4 + standard * np.sqrt(variance / 2.0)
-        statistics, partition, expectations = jax.device_get(
-            jax.jit(lambda b, m, v: (b.statistics(m, v), b.log_partition(), b.expected_statistics()))(
-                block, mu[..., None], variance[..., None, None]
-            )
+    block = NormalInverseWishart.from_standard([0.4], 2.0, 6.0, [[1.5]], origin=[1.0])
+    standard, log_variance = np.meshgrid(np.linspace(-9, 9, 201), np.linspace(-5, 6, 401), indexing="ij")
+    variance = np.exp(log_variance)
+    mu = 0.4 + standard * np.sqrt(variance / 2.0)
+    statistics, partition, expectations = jax.device_get(
+        jax.jit(lambda b, m, v: (b.statistics(m, v), b.log_partition(), b.expected_statistics()))(
+            block, mu[..., None], variance[..., None, None]
         )
-        statistics = [np.asarray(s).reshape(mu.shape) for s in statistics]
-        natural = [np.asarray(n).item() for n in block.natural]
-        # Jacobians: d mu = sqrt(variance / 2) d standard and d variance = variance d log_variance.
-        weight = np.exp(sum(n * s for n, s in zip(natural, statistics, strict=True)))
-        weight *= variance**1.5 / np.sqrt(2.0)
-        integral = lambda y: np.trapezoid(np.trapezoid(y, dx=18 / 200), dx=11 / 400)  # noqa: E731
-        mass = integral(weight)
-        np.testing.assert_allclose(partition, np.log(mass), rtol=1e-8)
-        for expected, statistic in zip(expectations, statistics, strict=True):
-            np.testing.assert_allclose(np.ravel(expected)[0], integral(weight * statistic) / mass, rtol=1e-7)
+    )
+    statistics = [np.asarray(s).reshape(mu.shape) for s in statistics]
+    natural = [np.asarray(n).item() for n in block.natural]
+    # Jacobians: d mu = sqrt(variance / 2) d standard and d variance = variance d log_variance.
+    weight = np.exp(sum(n * s for n, s in zip(natural, statistics, strict=True)))
+    weight *= variance**1.5 / np.sqrt(2.0)
+    integral = lambda y: np.trapezoid(np.trapezoid(y, dx=18 / 200), dx=11 / 400)  # noqa: E731
+    mass = integral(weight)
+    np.testing.assert_allclose(partition, np.log(mass), rtol=1e-8)
+    for expected, statistic in zip(expectations, statistics, strict=True):
+        np.testing.assert_allclose(np.ravel(expected)[0], integral(weight * statistic) / mass, rtol=1e-7)
 
 
 def test_kl_is_the_printed_formula_whatever_the_origins():
-    with jax.enable_x64(True), jax.numpy_rank_promotion("raise"):
+    with jax.numpy_rank_promotion("raise"):
         against = [reference_kl(*row, *OTHER) for row in zip(MEAN, STRENGTH, DOF, SCALE, strict=True)]
         prior = NormalInverseWishart.from_standard(*OTHER, origin=np.array([-3.0, 2.0]))
         np.testing.assert_allclose(kl(block_of(), prior), against, rtol=1e-11)
@@ -169,9 +168,8 @@ def test_origin_saves_float32_from_large_offsets():
 def test_draws_follow_scipys_marginals():
     """Bartlett draws in three features: Kolmogorov-Smirnov on diagonal entries, determinant and mean."""
     psi = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, -0.3], [0.1, -0.3, 0.8]])
-    with jax.enable_x64(True):
-        block = NormalInverseWishart.from_standard(np.zeros(3), 2.0, 3.3, psi)
-        mean, covariance = jax.jit(lambda b: b.sample(jax.random.key(1), (2_000,)))(block)
+    block = NormalInverseWishart.from_standard(np.zeros(3), 2.0, 3.3, psi)
+    mean, covariance = jax.jit(lambda b: b.sample(jax.random.key(1), (2_000,)))(block)
     covariance = np.asarray(covariance)
     assert mean.shape == (2_000, 3) and covariance.shape == (2_000, 3, 3)
     np.testing.assert_array_equal(covariance, covariance.swapaxes(-1, -2))
@@ -200,7 +198,7 @@ def test_mean_of_the_covariance_is_infinite_where_it_has_none():
 def test_normal_is_scipys_and_the_textbook_update():
     noise = np.array([[0.5, 0.1], [0.1, 0.4]])
     x = np.random.default_rng(1).normal(size=(20, 2))
-    with jax.enable_x64(True), jax.numpy_rank_promotion("raise"):
+    with jax.numpy_rank_promotion("raise"):
         block = Normal.from_standard(MEAN, SCALE)
         point = np.array([[0.5, 0.5]] * 2)
         prior = Normal.from_standard(*OTHER[::3])
@@ -249,16 +247,15 @@ real, positive = st.floats(-50, 50), st.floats(1e-2, 1e2)
 )
 def test_standard_parameters_come_back(mean, strength, spare, root, origin):
     factor = np.array([[root[0], 0], [root[1], root[2]]])
-    with jax.enable_x64(True):
-        scale = factor @ factor.T
-        given_ = (np.array(mean), strength, 1 + spare, scale)
-        block = NormalInverseWishart.from_standard(*given_, origin=np.array(origin))
-        tolerance = 1e-9 * max(1.0, strength) * np.abs(scale).max() + 1e-9
-        for left, right in zip(block.standard(), given_, strict=True):
-            np.testing.assert_allclose(left, right, rtol=1e-9, atol=tolerance)
-        again = NormalInverseWishart.from_standard(*block.standard(), origin=np.array(origin))
-        for left, right in zip(again.natural, block.natural, strict=True):
-            np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
+    scale = factor @ factor.T
+    given_ = (np.array(mean), strength, 1 + spare, scale)
+    block = NormalInverseWishart.from_standard(*given_, origin=np.array(origin))
+    tolerance = 1e-9 * max(1.0, strength) * np.abs(scale).max() + 1e-9
+    for left, right in zip(block.standard(), given_, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-9, atol=tolerance)
+    again = NormalInverseWishart.from_standard(*block.standard(), origin=np.array(origin))
+    for left, right in zip(again.natural, block.natural, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
 
 
 GOOD = {"mean": np.zeros(2), "strength": 1.0, "dof": 4.0, "scale": np.eye(2)}

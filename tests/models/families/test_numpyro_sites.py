@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-import pytest
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer.util import log_density
 from scipy import stats
@@ -30,12 +29,6 @@ def close(actual, desired, rtol=1e-8, atol=1e-10):
     np.testing.assert_allclose(actual, desired, rtol=rtol, atol=atol)
 
 
-@pytest.fixture
-def double():
-    with jax.enable_x64(True):
-        yield
-
-
 def prior():
     """A block of every kind, two rows each."""
     return {
@@ -46,7 +39,7 @@ def prior():
     }
 
 
-def test_densities_are_scipys(double):
+def test_densities_are_scipys():
     """Of all sites of all blocks at once; a mean and a covariance are sites of their own."""
     rng = np.random.default_rng(0)
     at = {
@@ -73,7 +66,7 @@ def test_densities_are_scipys(double):
     jax.tree.map(np.testing.assert_array_equal, sites, at)
 
 
-def test_forbidden_entries_leave_the_rest_dirichlet(double):
+def test_forbidden_entries_leave_the_rest_dirichlet():
     """Zeros stay zero; the rest is the Dirichlet draw of the free entries: its means and variances.
 
     20 000 draws, 4.5 standard errors.
@@ -97,7 +90,7 @@ def test_forbidden_entries_leave_the_rest_dirichlet(double):
     assert abs(x.var() - spread) < 4.5 * ((x - 0.4) ** 2).std() / np.sqrt(20_000)
 
 
-def test_known_rows_are_held(double):
+def test_known_rows_are_held():
     """A free latent site beneath, and the held value as a deterministic site, for every kind."""
     means = np.array([[7.0, 8.0], [NAN, NAN]])
     covariances = np.stack([np.eye(2), np.full((2, 2), NAN)])
@@ -133,7 +126,7 @@ def test_known_rows_are_held(double):
         assert np.isfinite(at[name]).all()
 
 
-def test_known_rows_beside_forbidden_entries(double):
+def test_known_rows_beside_forbidden_entries():
     """Both at once: the known row as given, the zero of the other kept."""
     block = Dirichlet.from_standard(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 2.0]]))
     held = PartlyKnown.from_known(block, Known(np.array([[0.2, 0.3, 0.5], [NAN, NAN, NAN]])))

@@ -95,30 +95,6 @@ def test_the_bound_is_below_the_evidence_and_never_falls_when_all_moves():
     assert exact - 4 < bounds[-1] < exact
 
 
-@pytest.mark.slow
-def test_the_bound_is_below_the_evidence_and_never_falls():
-    model = AgentMarkov(S, A, K, beta_prior="fixed", stickiness=4.0, pool="shared", stay_accuracy=0.9).bind(
-        DATA
-    )
-    _, bounds = ascended(model, started(model), model.arrange(DATA))
-    exact = exact_evidence(np.full(K + 1, 1 / 3), 4.0, np.asarray(model.pool_prior), 0.9)
-    assert exact - 4 < bounds[-1] < exact
-    assert np.diff(bounds).min() > -1e-9
-
-
-@pytest.mark.slow
-def test_the_bound_never_falls_when_weights_and_stickiness_move():
-    model = AgentMarkov(S, A, K, gamma=GAMMA, stickiness="learn", stay_accuracy=0.9).bind(DATA)
-    blocks, bounds = ascended(model, started(model), model.arrange(DATA))
-    assert np.diff(bounds).min() > -1e-9
-    assert 0 < blocks["stickiness"].natural < 20
-    exact = exact_evidence(
-        np.asarray(blocks["weights"].natural), float(blocks["stickiness"].natural), None, 0.9
-    )
-    exact += blocks["weights"].log_density() + blocks["stickiness"].log_density()
-    assert exact - 4 < bounds[-1] < exact
-
-
 def test_the_local_step_is_enumeration_over_paths_and_gates():
     """One more sum over gates at every step: the expected potentials are those of a chain with gates."""
     model = AgentMarkov(S, A, K, pool="shared", stickiness=4.0).bind(DATA)
