@@ -51,6 +51,7 @@ def test_weights_of_the_reference_are_where_the_package_ends():
     np.testing.assert_allclose(theirs, weights.natural, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_no_row_of_the_reference_is_better():
     free, lower, upper = plain.draw_rows(2, 8, ("equal", "least"), size=5)
     theirs = plain.project_rows(free, lower, upper)

@@ -56,23 +56,6 @@ def test_moves_of_the_best_restarts_end_at_one_intent_and_resume(walks, tmp_path
     np.testing.assert_array_equal(found.elbo, moved.elbo)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"beta_prior": "gem", "beta_step": "coordinate", "stay_accuracy": 0.9},
-        {"beta_prior": "fixed", "stay_accuracy": 1.0, "rows": "all"},
-    ],
-    ids=lambda settings: " ".join(map(str, settings.values())),
-)
-def test_the_elbo_never_falls_in_any_setting(walks, settings):
-    stay = np.array(walks.stay)
-    if settings.get("stay_accuracy") == 1.0:  # labels of accuracy 1 are right
-        stay[:] = -1
-        stay[0, :3] = 1
-    assert largest_fall(run(AgentMarkov(S, A, 4, **settings), walks._replace(stay=stay), 40)) <= 1e-8
-
-
 @jax.jit
 def scored(model, parameters, data):
     return model.observation(parameters, data).log_prob(model.observed_value(data))
@@ -205,31 +188,6 @@ def test_starts_from_the_prior_are_possible_in_single_precision(walks):
         for name in ("initial", "transition", "policy"):
             rows = np.asarray(blocks[name].natural.concentration)
             assert rows.dtype == np.float32 and (rows > 0).all() and np.isfinite(rows).all()
-
-
-@pytest.mark.slow
-def test_two_goals_are_found_among_ten_intents():
-    """Sticky intents: the best fit uses two, one for each goal, in the cells between the goals."""
-    data = line_world.simulate(jax.random.key(0), 5, 20).data
-    fit = run(AgentMarkov(S, A, stickiness="learn"), data, 300, restarts=8)
-    used = np.flatnonzero(fit.posterior.mean()["weights"][:-1] > 0.02)
-    assert len(used) == 2
-    towards = np.asarray(fit.posterior.model.agent(fit.posterior.mean()).policy)[used, 1:-1].argmax(-1)
-    assert sorted(map(tuple, towards.tolist())) == [(0,) * 3, (1,) * 3]
-    assert fit.converged and np.diff(fit.elbo).min() > -1e-6
-
-
-@pytest.mark.slow
-def test_all_traces_at_step_one_are_the_batch_step(walks):
-    data = walks._replace(group=np.arange(4, dtype=np.int32))
-    model = AgentMarkov(S, A, 3)
-    start = run(model, data, 1, restarts=1)
-    ascent, stochastic = (
-        run(model, data, 3, init=start, **kind) for kind in ({}, {"batch_size": 4, "step_size": 1.0})
-    )
-    for name, block in ascent.posterior.blocks.items():
-        other = stochastic.posterior.blocks[name]
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12), block, other)
 
 
 def test_a_fit_goes_on_only_with_the_rows_it_has(walks, fitted):

@@ -259,17 +259,3 @@ def test_batch_axes_broadcast(lead, chain_oracle, compilations):
     for place in np.ndindex(4, 5):
         truth = chain_oracle.enumerate_chain(*(x[place] for x in whole))
         close(tuple(x[place] for x in result), (truth.log_normalizer, truth.state, truth.pair), **DOUBLE)
-
-
-@pytest.mark.slow
-def test_the_smallest_chains(method="associative"):
-    """One state, one step, and no step at all."""
-    one_state = (np.array([-0.5]), np.array([[-0.3]]), np.array([[0.2], [0.3], [-1.0]]))
-    log_initial, log_likelihood = np.log([0.25, 0.75]), np.log([[0.5, 0.1]])
-    single = posterior(*one_state, method=method)
-    first = posterior(log_initial, np.zeros((2, 2)), log_likelihood, np.array([1, 0]), method=method)
-    moved = posterior(log_initial, np.zeros((0, 2, 2)), log_likelihood, method=method)
-    close(tuple(single), (np.array(-1.6), np.ones((3, 1)), np.ones((2, 1, 1))), **DOUBLE)
-    close(tuple(moved), (np.log(0.2), np.array([[0.625, 0.375]]), np.zeros((0, 2, 2))), **DOUBLE)
-    close(first.log_normalizer, np.array([np.log(0.2), 0]), **DOUBLE)
-    close(first.state, np.array([[[0.625, 0.375]], [[0, 0]]]), **DOUBLE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -166,10 +165,3 @@ def test_the_widest_type_is_everyones_type():
     single = chain_potentials(*(x.astype(np.float32) for x in good()[:3]), None)
     assert {x.dtype for x in mixed.arrays[:3]} == {np.dtype(np.float64)}
     assert {x.dtype for x in single.arrays[:3]} == {np.dtype(np.float32)}
-
-
-def test_potentials_are_a_pytree():
-    potentials = chain_potentials(*good())
-    doubled = jax.jit(lambda p: jax.tree.map(jnp.negative, p))(potentials)
-    assert doubled.batch_shape == (4,)
-    assert doubled.length.tolist() == [[-5, -3, -1, 0]]

@@ -162,21 +162,17 @@ def test_a_model_that_is_bound_while_it_is_traced_has_the_density(trace_oracle):
     """As NUTS does; the accuracy of stay labels is a concrete array there, whose comparisons are traced."""
     trace, data = small_problem(trace_oracle)
     model, random = AgentMarkov(S, A, K, beta_prior="fixed", stay_accuracy=0.9), np.random.default_rng(1)
-    prior, density = model.bind(data).prior(), 0.0
-    drawn = {}
+    bound, drawn, density = model.bind(data), {}, 0.0
     for name in ("initial", "transition", "policy"):
-        rows = np.asarray(prior[name].natural.concentration)
+        rows = np.asarray(bound.prior()[name].natural.concentration)
         drawn[name] = np.apply_along_axis(random.dirichlet, -1, rows)
-        pairs = zip(drawn[name].reshape(-1, rows.shape[-1]), rows.reshape(-1, rows.shape[-1]), strict=True)
-        density += sum(stats.dirichlet.logpdf(x, concentration) for x, concentration in pairs)
-    rows = model.bind(data).visited
-    table = np.zeros((S, A + 1, K + 1, K + 2))
-    pairs = np.asarray(rows.pairs)
-    table[..., :-1] = 1 / (K + 1)
-    table[pairs // (A + 1), pairs % (A + 1), :K, :-1] = drawn["transition"]
-    policy = np.full((K + 1, S, A), 1 / A)
-    policy[:K, np.asarray(rows.states)] = drawn["policy"]
-    initial = np.append(drawn["initial"], 0)
+        pairs = zip(*(x.reshape(-1, rows.shape[-1]) for x in (drawn[name], rows)), strict=True)
+        density += sum(stats.dirichlet.logpdf(*pair) for pair in pairs)
+    pairs, states = np.divmod(np.asarray(bound.visited.pairs), A + 1), np.asarray(bound.visited.states)
+    table, policy = np.full((S, A + 1, K + 1, K + 1), 1 / (K + 1)), np.full((K + 1, S, A), 1 / A)
+    table[(*pairs, slice(K))], policy[:K, states] = drawn["transition"], drawn["policy"]
+    # One more column of zeros: the oracle takes tables of all intents that paths visit, and one for the rest.
+    initial, table = (np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) for x in (drawn["initial"], table))
     with np.errstate(divide="ignore"):
         logs = np.log(initial), np.log(table), np.log(policy)
     density += trace_oracle.local_step([trace], *logs, 0.9)[0]
