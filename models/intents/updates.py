@@ -54,6 +54,8 @@ LEAST = 1e-3
 ROWS = ("initial", "transition", "shared")
 """Blocks of rows over intents, around the shared weights."""
 
+BLOCKS = ("weights", "stickiness", "initial", "transition", "shared", "share", "policy")
+
 
 def start_weights(model: Any, number: int | None = None) -> StickWeights:
     """Known weights, or else equal ones, of the first `number` intents; the others have the smallest."""
@@ -77,7 +79,8 @@ def prior_given(model: Any, weights: Any, stickiness: Any = None) -> Blocks:
 
     Rows that never switch keep only their diagonal entry.
     """
-    return _prior_given(model, model.rows_carried(), weights, stickiness)
+    found = _prior_given(model, model.rows_carried(), weights, stickiness)
+    return {name: found[name] for name in BLOCKS if name in found}  # jit sorts them, and starts draw in turn
 
 
 @functools.partial(jax.jit, inline=True)

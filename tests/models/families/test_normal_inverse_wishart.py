@@ -213,7 +213,7 @@ def test_normal_is_scipys_and_the_textbook_update():
             ).standard()
 
         (statistics, divergence, expected, partition), after = jax.device_get(of(block, prior, data, point))
-    log_predictive = jax.jit(lambda q: q.predictive(noise).log_prob(point))(block)
+    log_predictive = jax.jit(lambda q, noise: q.predictive(noise).log_prob(point))(block, noise)
     natural = jax.device_get(block.natural)
     m0, v0 = OTHER[::3]
     for row in range(2):
