@@ -8,7 +8,9 @@ deterministic and mostly separated: the default here is 16.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +72,18 @@ def simulate(
     require_integer("num_decisions", num_decisions, 1)
     require_integer("num_states", num_states, 2)
     require_integer("num_actions", num_actions, 2)
-    scale = jnp.sqrt(require_number("kappa", kappa, above=0))
+    scale = math.sqrt(require_number("kappa", kappa, above=0))
+    drawn = _drawn(key, scale, num_decisions, num_states, num_actions)
+    table, values, states, actions = map(np.asarray, drawn)
+    mdp = MDP.dense(table.astype(float) / table.astype(float).sum(-1, keepdims=True))
+    return ToyChain(mdp, values, states, Decisions.from_mdp(mdp, states, actions))
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _drawn(
+    key: Array, scale: Any, num_decisions: int, num_states: int, num_actions: int
+) -> tuple[Array, ...]:
+    """Transition probabilities, values, states and actions."""
     key_table, key_values, key_first, key_steps = jax.random.split(key, 4)
     table = jax.random.dirichlet(key_table, jnp.full(num_states, 0.5), (num_states, num_actions))
     values = scale * jax.random.normal(key_values, (num_states,))
@@ -84,6 +97,4 @@ def simulate(
         return following, (state, action)
 
     _, (states, actions) = lax.scan(decide, first, jax.random.split(key_steps, num_decisions))
-    mdp = MDP.dense(np.asarray(table, float) / np.asarray(table, float).sum(-1, keepdims=True))
-    where = np.asarray(states)
-    return ToyChain(mdp, np.asarray(values), where, Decisions.from_mdp(mdp, where, np.asarray(actions)))
+    return table, values, states, actions

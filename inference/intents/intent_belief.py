@@ -13,6 +13,7 @@ random actions.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -186,10 +187,8 @@ def _read(name: str, value: Any, shape: tuple[int, ...], least: int, count: int)
 
 
 def _tables(model: AgentMarkov, sites: dict[str, Array]) -> BelievedAgent:
-    each = [
-        agent_tables(model, {name: site[draw] for name, site in sites.items()})
-        for draw in range(len(sites["initial"]))
-    ]
+    tables = jax.vmap(functools.partial(agent_tables, model), out_axes=(0, 0, None))
+    table, policy, row_of = tables(sites)
     count = sites["initial"].shape[-1]
     stay = (
         jnp.zeros((0, count, count))
@@ -198,9 +197,9 @@ def _tables(model: AgentMarkov, sites: dict[str, Array]) -> BelievedAgent:
     )
     return BelievedAgent(
         sites["initial"],
-        jnp.stack([table for table, _, _ in each]),
-        jnp.stack([jnp.moveaxis(policy, 0, 1) for _, policy, _ in each]),
-        jnp.asarray(each[0][2], jnp.int32),
+        table,
+        jnp.moveaxis(policy, 1, 2),
+        jnp.asarray(row_of, jnp.int32),
         stay,
     )
 

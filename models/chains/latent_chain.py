@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import functools
 from typing import Any, ClassVar
 
+import jax
 from jax import Array
 from numpyro.distributions import Distribution
 
@@ -38,20 +40,26 @@ class LatentChain(Distribution):
 
     def log_prob(self, value: Any) -> Array:
         r"""Log evidence :math:`\ln p(y)`, one entry a sequence; where states z are known, of both."""
-        return markov_chain.log_normalizer(*self._chain(value))
+        return markov_chain.log_normalizer(*_chain_of(self, value))
 
     def filter(self, value: Any) -> Filtered:
         r"""Filtered and predicted state probabilities; ``log_increment`` is :math:`\ln p(y_t \mid y_{<t})`."""
-        return markov_chain.filter_states(*self._chain(value))
+        return markov_chain.filter_states(*_chain_of(self, value))
 
     def smooth(self, value: Any) -> Marginals:
         """Posterior state and pair marginals given the whole sequence."""
-        return markov_chain.marginals(*self._chain(value))
+        return markov_chain.marginals(*_chain_of(self, value))
 
     def most_likely_path(self, value: Any) -> Path:
         """Viterbi path; -1 beyond the length."""
-        return markov_chain.most_likely_path(*self._chain(value))
+        return markov_chain.most_likely_path(*_chain_of(self, value))
 
     def sample_path(self, key: Array, value: Any) -> Path:
         """One exact posterior draw of the states; -1 beyond the length."""
-        return markov_chain.sample_path(key, *self._chain(value))
+        return markov_chain.sample_path(key, *_chain_of(self, value))
+
+
+@functools.partial(jax.jit, inline=True)
+def _chain_of(chain: LatentChain, value: Any) -> tuple[Array, Array, Array, Array]:
+    """The arguments of `markov_chain.log_normalizer`, by one program."""
+    return chain._chain(value)

@@ -36,7 +36,7 @@ from ethogram.models.chains.filtering import Filtered, filter_states, forecast_s
 from ethogram.models.chains.forward_backward import chunk_e_step
 from ethogram.models.chains.log_space import EStep, log_space_e_step
 from ethogram.models.chains.paths import Path, most_likely_path, sample_path
-from ethogram.models.chains.potentials import chain_potentials
+from ethogram.models.chains.potentials import ChainPotentials, chain_potentials
 
 __all__ = [
     "ExpectedCounts",
@@ -124,7 +124,7 @@ def log_normalizer(
     -3.6119
     """
     potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
-    return potentials.unfold(_log_normalizer(*potentials.arrays, _known(method)))
+    return _value(potentials, _known(method))
 
 
 def marginals(
@@ -142,9 +142,7 @@ def marginals(
     Rabiner (1989), eq. 27 and 37.
     """
     potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
-    driven = potentials.every_step()
-    result = e_step(*driven.arrays, _known(method))
-    return Marginals(*(potentials.unfold(part) for part in result))
+    return _marginals(potentials, _known(method))
 
 
 def expected_counts(
@@ -167,10 +165,7 @@ def expected_counts(
             f"log_transition {potentials.log_transition.shape} changes along the chain: pass one matrix "
             "(..., state, state), or use marginals() for the pairs of every step"
         )
-    result = e_step(*potentials.arrays, "scan", True)
-    state = potentials.unfold(result.state)
-    counts = result.pair.reshape(*potentials.chain_shape, *result.pair.shape[1:])
-    return ExpectedCounts(potentials.unfold(result.log_normalizer), state, counts)
+    return _counts(potentials)
 
 
 def entropy(
@@ -187,8 +182,41 @@ def entropy(
     :func:`log_normalizer`.
     """
     potentials = chain_potentials(log_initial, log_transition, step_log_likelihood, length)
+    return _entropy(potentials, _known(method))
+
+
+def _known(method: str) -> str:
+    require_one_of("method", method, get_args(Method))
+    return method
+
+
+# One program for each public function, inlined where the caller has its own.
+_program = functools.partial(jax.jit, static_argnames="method", inline=True)
+
+
+@_program
+def _value(potentials: ChainPotentials, method: str) -> Array:
+    return potentials.unfold(_log_normalizer(*potentials.arrays, method))
+
+
+@_program
+def _marginals(potentials: ChainPotentials, method: str) -> Marginals:
+    result = e_step(*potentials.every_step().arrays, method)
+    return Marginals(*(potentials.unfold(part) for part in result))
+
+
+@functools.partial(jax.jit, inline=True)
+def _counts(potentials: ChainPotentials) -> ExpectedCounts:
+    result = e_step(*potentials.arrays, "scan", True)
+    state = potentials.unfold(result.state)
+    counts = result.pair.reshape(*potentials.chain_shape, *result.pair.shape[1:])
+    return ExpectedCounts(potentials.unfold(result.log_normalizer), state, counts)
+
+
+@_program
+def _entropy(potentials: ChainPotentials, method: str) -> Array:
     log_pi, log_a, log_lik, lengths = potentials.arrays
-    result = e_step(log_pi, log_a, log_lik, lengths, _known(method))
+    result = e_step(log_pi, log_a, log_lik, lengths, method)
     pairs = _expect(result.pair, log_a if potentials.driven else log_a[:, None])
     expected = (
         jnp.sum(_expect(result.state[..., 0, :], log_pi[:, None]), -1)
@@ -198,11 +226,6 @@ def entropy(
     possible = result.log_normalizer > -jnp.inf
     total = jnp.where(possible, jnp.where(possible, result.log_normalizer, 0) - expected, 0)
     return potentials.unfold(jnp.maximum(total, 0))
-
-
-def _known(method: str) -> str:
-    require_one_of("method", method, get_args(Method))
-    return method
 
 
 def _expect(probability: Array, log_potential: Array) -> Array:

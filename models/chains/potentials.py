@@ -32,15 +32,17 @@ class ChainPotentials:
     so that a kernel is jitted over it once and kept.
     """
 
-    log_initial: Array  # (chain, state)
-    log_transition: Array  # (chain, state, state) or (chain, sequence, time - 1, state, state)
-    log_likelihood: Array  # (chain, sequence, time, state); what varies by step is zero beyond the length
-    length: Array  # (chain, sequence)
+    log_initial: Array | np.ndarray  # (chain, state)
+    log_transition: Array | np.ndarray  # (chain, state, state) or (chain, sequence, time - 1, state, state)
+    log_likelihood: (
+        Array | np.ndarray
+    )  # (chain, sequence, time, state); what varies by step is zero beyond the length
+    length: Array | np.ndarray  # (chain, sequence)
     batch_shape: tuple[int, ...]
     chain_shape: tuple[int, ...]  # the leading batch axes along which a parameter changes
 
     @property
-    def arrays(self) -> tuple[Array, Array, Array, Array]:
+    def arrays(self) -> tuple[Any, Any, Any, Any]:
         return self.log_initial, self.log_transition, self.log_likelihood, self.length
 
     @property
@@ -57,7 +59,7 @@ class ChainPotentials:
             self, log_transition=jnp.broadcast_to(self.log_transition[:, None, None], shape)
         )
 
-    def unfold(self, x: Array) -> Array:
+    def unfold(self, x: Any) -> Any:
         """``(chain, sequence, ...)`` with the caller's batch axes."""
         return x.reshape(*self.batch_shape, *x.shape[2:])
 
@@ -85,10 +87,12 @@ def chain_potentials(
 
     Arguments and errors are those of :func:`ethogram.models.chains.log_normalizer`.
     """
+    concrete = is_concrete(log_initial, log_transition, step_log_likelihood, length)
+    xp: Any = np if concrete else jnp  # NumPy compiles nothing
     named = {
-        "log_initial": jnp.asarray(log_initial),
-        "log_transition": jnp.asarray(log_transition),
-        "step_log_likelihood": jnp.asarray(step_log_likelihood),
+        "log_initial": xp.asarray(log_initial),
+        "log_transition": xp.asarray(log_transition),
+        "step_log_likelihood": xp.asarray(step_log_likelihood),
     }
     for name, x in named.items():
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -96,10 +100,10 @@ def chain_potentials(
                 f"{name} must be floating-point log potentials, not {x.dtype}: take the log first"
             )
     dtype = jnp.result_type(*named.values())
-    log_pi, log_a, log_lik = (x.astype(dtype) for x in named.values())
+    log_pi, log_a, log_lik = (x.astype(dtype, copy=False) for x in named.values())
     driven = _check_shapes(log_pi, log_a, log_lik)
     batch, num_steps = log_lik.shape[:-2], log_lik.shape[-2]
-    lengths = jnp.full(batch, num_steps) if length is None else jnp.asarray(length)
+    lengths = xp.full(batch, num_steps) if length is None else xp.asarray(length)
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise TypeError(f"length must be integers, not {lengths.dtype}: count the steps of each sequence")
     if is_concrete(lengths):
@@ -127,22 +131,22 @@ def chain_potentials(
         shared -= 1
     num_chains, num_sequences = math.prod(shape[:shared]), math.prod(shape[shared:])
 
-    def parameter(x: Array, num_inner: int) -> Array:
+    def parameter(x: Any, num_inner: int) -> Any:
         x = x.reshape((1,) * (len(shape) + num_inner - x.ndim) + x.shape)
         x = x.reshape(x.shape[:shared] + x.shape[len(shape) :])
-        x = jnp.broadcast_to(x, shape[:shared] + x.shape[shared:])
+        x = xp.broadcast_to(x, shape[:shared] + x.shape[shared:])
         return x.reshape(num_chains, *x.shape[shared:])
 
-    def data(x: Array, num_inner: int) -> Array:
-        x = jnp.broadcast_to(x, shape + x.shape[x.ndim - num_inner :])
+    def data(x: Any, num_inner: int) -> Any:
+        x = xp.broadcast_to(x, shape + x.shape[x.ndim - num_inner :])
         return x.reshape(num_chains, num_sequences, *x.shape[len(shape) :])
 
     log_lik, counted = data(log_lik, 2), data(lengths, 0)
     log_a = data(log_a, 3) if driven else parameter(log_a, 2)
     if length is not None:
-        alive = jnp.arange(num_steps)[None, None] < counted[..., None]
-        log_lik = jnp.where(alive[..., None], log_lik, 0)
-        log_a = jnp.where(alive[..., 1:, None, None], log_a, 0) if driven else log_a
+        alive = xp.arange(num_steps)[None, None] < counted[..., None]
+        log_lik = xp.where(alive[..., None], log_lik, 0)
+        log_a = xp.where(alive[..., 1:, None, None], log_a, 0) if driven else log_a
     return ChainPotentials(parameter(log_pi, 1), log_a, log_lik, counted, shape, shape[:shared])
 
 
@@ -155,7 +159,7 @@ def into_step(log_transition: Array, t: Array) -> Array:
     return log_transition[jnp.minimum(t, log_transition.shape[0]) - 1]
 
 
-def _check_shapes(log_initial: Array, log_transition: Array, log_likelihood: Array) -> bool:
+def _check_shapes(log_initial: Any, log_transition: Any, log_likelihood: Any) -> bool:
     """Whether transitions are input-driven."""
     if log_likelihood.ndim < 2 or 0 in log_likelihood.shape[-2:]:
         raise ValueError(
@@ -184,7 +188,7 @@ def _check_shapes(log_initial: Array, log_transition: Array, log_likelihood: Arr
     return True
 
 
-def _check_values(name: str, x: Array, lengths: Array | None = None, first_step: int = 0) -> None:
+def _check_values(name: str, x: Any, lengths: Any = None, first_step: int = 0) -> None:
     """Refuse NaN and ``+inf``; where steps have `lengths`, only before these. Traced values cannot be read."""
     if not is_concrete(x):
         return

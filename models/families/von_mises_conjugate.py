@@ -15,6 +15,8 @@ import numpy as np
 from jax.scipy.special import i0e, i1e
 from jaxtyping import Array, Float
 from numpyro.distributions.util import von_mises_centered
+from scipy.special import i0e as i0
+from scipy.special import i1e as i1
 
 from ethogram.models.arguments import Reals, common_batch, concretely, is_concrete, read_reals, require
 from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
@@ -100,7 +102,8 @@ class VonMisesConjugate(ConjugateBlock):
 
         def natural(xp, mu, kappa, n):
             mu, kappa, n = (xp.broadcast_to(x, batch) for x in (mu, kappa, n))
-            resultant = n * (1 - _fall_short(jnp.asarray(kappa)) / kappa)
+            ratio = i1(kappa) / i0(kappa) if xp is np else 1 - _fall_short(kappa) / kappa
+            resultant = n * ratio
             return VonMisesConjugateCoordinates(
                 n, *(xp.asarray(resultant * each(mu), dtype=mu.dtype) for each in (xp.cos, xp.sin))
             )

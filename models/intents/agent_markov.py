@@ -21,6 +21,7 @@ and actions that do not occur are marginalised, not carried.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,7 +32,14 @@ import numpyro
 from jax import Array
 from jaxtyping import Float, Int
 
-from ethogram.models.arguments import is_concrete, read_reals, require, require_integer, require_one_of
+from ethogram.models.arguments import (
+    concretely,
+    is_concrete,
+    read_reals,
+    require,
+    require_integer,
+    require_one_of,
+)
 from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
 from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.conjugate_model import ConjugateModel
@@ -81,6 +89,12 @@ class SimulatedAgent(NamedTuple):
     data: Trajectories
     intents: Int[np.ndarray, "sequence time"]
     parameters: dict[str, Any]
+
+
+@functools.partial(jax.jit, static_argnums=4, inline=True)
+def _agent_of(initial: Any, table: Array, row_of: Array, policy: Array, count: int | None) -> IntentAgent:
+    """The agent of the first `count` intents; of all where None."""
+    return IntentAgent.of_rows(initial, table[:, :count], row_of, policy[:count])
 
 
 @model_object
@@ -337,8 +351,7 @@ class AgentMarkov(ConjugateModel):
         Intents are those within the truncation; rows over intents have one more entry, for all beyond it.
         """
         table, policy, row_of = agent_tables(self, parameters)
-        within = slice(self.truncation)
-        return IntentAgent.of_rows(parameters["initial"], table[:, within], row_of, policy[within])
+        return _agent_of(parameters["initial"], table, row_of, policy, self.truncation)
 
     def simulate(
         self,
@@ -363,7 +376,7 @@ class AgentMarkov(ConjugateModel):
         if parameters is None:
             parameters = drawn_parameters(model, key_parameters)
         table, policy, row_of = agent_tables(model, parameters)
-        agent = IntentAgent.of_rows(parameters["initial"], table, row_of, policy)
+        agent = _agent_of(parameters["initial"], table, row_of, policy, None)
         data, intents = roll_out(key_traces, agent, dynamics, first_states, lengths)
         if self.stay_accuracy is not None:
             data = data._replace(stay=noisy_stay_labels(key_labels, intents, float(self.stay_accuracy)))
@@ -371,9 +384,12 @@ class AgentMarkov(ConjugateModel):
 
     def observed_value(self, data: Trajectories) -> Int[Array, "sequence time"]:
         """The actions as the value of :meth:`observation`: -1 where missing or beyond a length."""
-        actions = jnp.asarray(data.actions)
-        inside = jnp.arange(actions.shape[1]) < jnp.asarray(data.lengths)[:, None]
-        return jnp.where(inside & jnp.asarray(data.observed), actions, -1)
+
+        def masked(xp: Any, actions: Any, lengths: Any, observed: Any) -> Any:
+            inside = xp.arange(actions.shape[1]) < lengths[:, None]
+            return xp.where(inside & observed, actions, -1)
+
+        return concretely(masked, data.actions, data.lengths, data.observed)
 
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of every parameter site; the last ``next_intent`` stands for all beyond the truncation."""

@@ -86,7 +86,7 @@ def roll_out(
     ValueError
         For tables whose shapes disagree with each other or the dynamics, first states out of range, or lengths below 1.
     """
-    agent = IntentAgent(*(jnp.asarray(table) for table in agent))
+    agent = IntentAgent(*(np.asarray(table) for table in agent))
     dynamics = np.asarray(dynamics)
     num_intents, num_states, num_actions = agent.policy.shape
     shapes = {
@@ -107,9 +107,7 @@ def roll_out(
     steps = np.broadcast_to(np.asarray(lengths), first.shape).astype(np.int32)
     if steps.min() < 1:
         raise ValueError(f"lengths must be at least 1, not {steps.min()}")
-    key_first, key_walk = jax.random.split(key)
-    intent = jax.random.categorical(key_first, safe_log(agent.initial), shape=first.shape)
-    drawn = walk(key_walk, agent, jnp.asarray(dynamics), (jnp.asarray(first), intent), int(steps.max()))
+    drawn = _from_the_start(key, agent, dynamics, first, int(steps.max()))
     states, actions, intents = (np.asarray(x).astype(np.int32) for x in drawn)
     inside = np.arange(states.shape[1]) < steps[:, None]
     states, actions, intents = (np.where(inside, x, -1) for x in (states, actions, intents))
@@ -152,6 +150,13 @@ def noisy_stay_labels(
     right = np.asarray(jax.random.bernoulli(key, accuracy, intents.shape))
     stayed = (intents == following) == right
     return np.where((intents >= 0) & (following >= 0), stayed, -1).astype(np.int32)
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def _from_the_start(key: Array, agent: IntentAgent, dynamics: Array, first: Array, num_steps: int) -> Any:
+    key_first, key_walk = jax.random.split(key)
+    intent = jax.random.categorical(key_first, safe_log(agent.initial), shape=first.shape)
+    return walk(key_walk, agent, dynamics, (first, intent), num_steps)
 
 
 @functools.partial(jax.jit, static_argnums=4)

@@ -7,6 +7,7 @@ The weights move together with the rows, see :mod:`ethogram.models.intents.stick
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -53,6 +54,8 @@ LEAST = 1e-3
 ROWS = ("initial", "transition", "shared")
 """Blocks of rows over intents, around the shared weights."""
 
+BLOCKS = ("weights", "stickiness", "initial", "transition", "shared", "share", "policy")
+
 
 def start_weights(model: Any, number: int | None = None) -> StickWeights:
     """Known weights, or else equal ones, of the first `number` intents; the others have the smallest."""
@@ -76,8 +79,13 @@ def prior_given(model: Any, weights: Any, stickiness: Any = None) -> Blocks:
 
     Rows that never switch keep only their diagonal entry.
     """
-    rows, count = model.rows_carried(), model.truncation
-    points = {"weights": weights}
+    found = _prior_given(model, model.rows_carried(), weights, stickiness)
+    return {name: found[name] for name in BLOCKS if name in found}  # jit sorts them, and starts draw in turn
+
+
+@functools.partial(jax.jit, inline=True)
+def _prior_given(model: Any, rows: Any, weights: Any, stickiness: Any) -> Blocks:
+    count, points = model.truncation, {"weights": weights}
     if isinstance(model.stickiness, StickinessPrior):
         points["stickiness"] = stickiness = stickiness or Stickiness.at_start(model.stickiness)
     row = model.alpha * weights.natural
@@ -253,7 +261,12 @@ def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
     shared row and their own. The last table, (state, action + 1), has the row of each state and action; its last column
     is for missing actions.
     """
-    rows, count = model.rows_carried(), model.truncation
+    return _tables_of(model, model.rows_carried(), parameters)
+
+
+@functools.partial(jax.jit, inline=True)
+def _tables_of(model: Any, rows: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
+    count = model.truncation
     weights, transition = parameters["weights"], jnp.asarray(parameters["transition"])
     kappa = stickiness_of(model, parameters.get("stickiness"))
     prior = jnp.broadcast_to(weights, (count + 1, count + 1))
@@ -281,6 +294,11 @@ def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
 
 def drawn_parameters(model: Any, key: Array) -> dict[str, Array]:
     """Parameters by site, sampled from the prior; rows with bounds around a mean within them."""
+    return _drawn(dataclasses.replace(model, visited=model.rows_carried()), key)
+
+
+@jax.jit
+def _drawn(model: Any, key: Array) -> dict[str, Array]:
     names = ("sticks", "initial", "transition", "policy", "stickiness", "shared", "share")
     keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
     start, prior = start_weights(model), model.stickiness

@@ -57,7 +57,7 @@ def stiffness(integrand, peak, step=0.01):
     return -corners.reshape(size, size) / (4 * step**2)
 
 
-@pytest.mark.parametrize(("num_used", "kappa"), [(2, 0.0), (3, 20.0), (5, 0.0)])
+@pytest.mark.parametrize(("num_used", "kappa"), [(2, 0.0), (3, 20.0)])
 def test_more_intents_equal_importance_sampling(num_used, kappa):
     """Draws are from a Student distribution as wide as the integrand, in logits of the weights."""
     counts, own = rows_of(num_used, kappa)
@@ -70,7 +70,7 @@ def test_more_intents_equal_importance_sampling(num_used, kappa):
 
     peak = optimize.minimize(lambda x: -integrand(x[None])[0], np.zeros(num_used)).x
     student = stats.multivariate_t(peak, 1.5 * np.linalg.inv(stiffness(integrand, peak)), df=6, seed=1)
-    draws = student.rvs(20_000).reshape(-1, num_used)
+    draws = student.rvs(10_000).reshape(-1, num_used)
     logs = np.concatenate([integrand(part) for part in np.array_split(draws, 10)]) - student.logpdf(draws)
     found = laplace(counts, own, kappa)
     assert abs(found - logsumexp(logs) + np.log(len(draws))) < 0.1

@@ -79,10 +79,9 @@ def normalized(log_weight):
 def test_forecasts_are_matrix_powers(chain_oracle, compilations):
     chains = chain_oracle.random_chains(4, False, num_chains=8, num_sequences=7)
     initial, transition = normalized(chains.log_initial), normalized(chains.log_transition)
-    with jax.enable_x64(True):
-        result = forecast_states(initial, transition, chains.log_likelihood, 5, chains.length)
-        compilations.clear()
-        forecast_states(initial, transition, chains.log_likelihood, 5, chains.length)
+    result = forecast_states(initial, transition, chains.log_likelihood, 5, chains.length)
+    compilations.clear()
+    forecast_states(initial, transition, chains.log_likelihood, 5, chains.length)
     assert compilations == [], "a second call of one shape compiles nothing"
     assert result.shape == (8, 7, 5, 3)
     for r, n in np.ndindex(chains.length.shape):

@@ -30,12 +30,6 @@ def close(actual, desired, rtol=1e-10, atol=1e-10):
     np.testing.assert_allclose(actual, desired, rtol=rtol, atol=atol)
 
 
-@pytest.fixture
-def double():
-    with jax.enable_x64(True):
-        yield
-
-
 def ragged():
     """Values with NaN wherever nothing is to be looked at, and which frames were seen."""
     y = np.random.default_rng(0).normal(size=(5, 5))
@@ -46,8 +40,8 @@ def ragged():
 
 def chain(states=None, emission=None):
     _, observed = ragged()
-    emission = dist.Normal(jnp.asarray(MEAN), jnp.asarray(SPREAD)) if emission is None else emission
-    return HiddenMarkov(INITIAL, TRANSITION, emission, jnp.asarray(LENGTHS), jnp.asarray(observed), states)
+    emission = dist.Normal(MEAN, SPREAD) if emission is None else emission
+    return HiddenMarkov(INITIAL, TRANSITION, emission, LENGTHS, observed, states)
 
 
 def enumerated(chain_oracle, states=None):
@@ -71,14 +65,16 @@ def everything(hidden, y):
     def total(initial, transition, mean):
         emission = dist.Normal(mean, hidden.emission.scale)
         moved = HiddenMarkov(initial, transition, emission, hidden.lengths, hidden.observed, hidden.states)
-        return jnp.sum(moved.log_prob(y))
+        value = moved.log_prob(y)
+        return jnp.sum(value), value
 
-    gradient = jax.grad(total, (0, 1, 2))(hidden.initial, hidden.transition, hidden.emission.loc)
-    return hidden.log_prob(y), gradient, hidden.filter(y), hidden.smooth(y), hidden.most_likely_path(y)
+    slopes = jax.grad(total, (0, 1, 2), has_aux=True)
+    gradient, value = slopes(hidden.initial, hidden.transition, hidden.emission.loc)
+    return value, gradient, hidden.filter(y), hidden.smooth(y), hidden.most_likely_path(y)
 
 
 @pytest.mark.slow
-def test_log_prob_and_decoding_equal_enumeration(double, chain_oracle):
+def test_log_prob_and_decoding_equal_enumeration(chain_oracle):
     """NaN at missing frames and in padding harms neither values nor gradients."""
     y, _ = ragged()
     truth = enumerated(chain_oracle)
@@ -103,51 +99,32 @@ def test_log_prob_and_decoding_equal_enumeration(double, chain_oracle):
     close(mean, (weight * (y[observed][:, None] - MEAN) / SPREAD**2).sum(0))
 
 
-def test_known_states_restrict_the_paths(double, chain_oracle):
+def test_known_states_restrict_the_paths(chain_oracle):
     """The joint log probability of what was seen and what is known; impossible labels have none."""
     y, _ = ragged()
     states = np.full((5, 5), -1)
     states[0, :3], states[1, 1], states[2, 2:4] = [1, 2, 0], 2, [1, 0]
     truth = enumerated(chain_oracle, states)
-    value, gradient, _, smooth, _ = everything(chain(jnp.asarray(states)), y)
+    value, gradient, _, smooth, _ = everything(chain(states), y)
     assert truth[2].log_normalizer == -np.inf
     close(value, [one.log_normalizer for one in truth])
     close(smooth.state, np.stack([one.state for one in truth]))
     assert all(np.isfinite(part).all() for part in gradient)
 
 
-@pytest.mark.slow
-def test_numpyros_mixture_over_all_paths_is_the_same(double):
-    """A mixture of 243 independent Gaussians, one a path, as a density and as a site."""
-    paths = np.array(list(itertools.product(range(3), repeat=5)))
-    weight = INITIAL[paths[:, 0]] * np.prod(TRANSITION[paths[:, :-1], paths[:, 1:]], axis=1)
-    parts = dist.Normal(jnp.asarray(MEAN[paths]), jnp.asarray(SPREAD[paths])).to_event(1)
-    theirs = dist.MixtureSameFamily(dist.CategoricalProbs(jnp.asarray(weight)), parts)
-    ours = HiddenMarkov(INITIAL, TRANSITION, dist.Normal(jnp.asarray(MEAN), jnp.asarray(SPREAD)), num_steps=5)
-    y = jnp.asarray(np.random.default_rng(1).normal(size=(4, 5)))
-    close(ours.log_prob(y), theirs.log_prob(y))
-
-    def model(hidden):
-        with numpyro.plate("sequence", 4):
-            numpyro.sample("y", hidden, obs=y)
-
-    close(log_density(model, (ours,), {}, {})[0], log_density(model, (theirs,), {}, {})[0])
-
-
 def coin(initial=FAIR, **options):
-    return HiddenMarkov(initial, LAZY, dist.CategoricalProbs(jnp.asarray(CODES)), **options)
+    return HiddenMarkov(initial, LAZY, dist.CategoricalProbs(CODES), **options)
 
 
 def test_draws_have_their_exact_frequencies():
-    """Of all eight observation sequences of three steps; chi-square at p > 1e-3 for each of two keys."""
+    """Of all eight observation sequences of three steps; chi-square at p > 1e-3."""
     hidden = coin(np.array([0.1, 0.9]), num_steps=3)
     every = np.array(list(itertools.product(range(2), repeat=3)))
     expected = np.exp(np.asarray(hidden.log_prob(every), float))
     close(expected.sum(), 1.0, 1e-5)
-    draw = jax.jit(lambda key: hidden.sample(key, (20_000,)))
-    for number in range(2):
-        counts = np.bincount(np.asarray(draw(jax.random.key(number))) @ [4, 2, 1], minlength=8)
-        assert stats.chisquare(counts, 20_000 * expected / expected.sum()).pvalue > 1e-3
+    draws = jax.jit(lambda key: hidden.sample(key, (20_000,)))(jax.random.key(0))
+    counts = np.bincount(np.asarray(draws) @ [4, 2, 1], minlength=8)
+    assert stats.chisquare(counts, 20_000 * expected / expected.sum()).pvalue > 1e-3
 
 
 def test_a_stationary_chain_stays_stationary():
@@ -233,9 +210,8 @@ def test_batches_plates_vmap_and_pytrees():
     close(log_density(masked, (), {}, {})[0], value.sum() - value[1], 1e-6)
 
 
-@pytest.mark.parametrize("event", [(), (2,)])
-def test_shapes_of_every_method(event):
-    """Batch axes (2, 3) of values, with and without features."""
+def test_shapes_of_every_method(event=(2,)):
+    """Batch axes (2, 3) of values, with features."""
     emission = dist.Normal(jnp.zeros((3, *event)), 1.0).to_event(len(event))
     hidden = HiddenMarkov(INITIAL, TRANSITION, emission, num_steps=4)
 
@@ -259,7 +235,7 @@ def test_shapes_of_every_method(event):
 
 def test_log_of_zero():
     """Exactly -inf, with gradient zero."""
-    value, gradient = jax.vmap(jax.value_and_grad(safe_log))(jnp.array([0.0, 0.5]))
+    value, gradient = jax.jit(jax.vmap(jax.value_and_grad(safe_log)))(np.array([0.0, 0.5]))
     close(value, [-np.inf, np.log(0.5)], 1e-6)
     close(gradient, [0.0, 2.0])
 

@@ -14,10 +14,9 @@ def test_types_of_arguments():
         assert Dirichlet.from_standard([1, 2, 3]).natural.concentration.dtype == jnp.float32
     assert not Dirichlet.from_standard([1, 2]).natural.concentration.weak_type
     assert Beta.from_standard(1, np.array([1.0, 2.0])).natural.successes.shape == (2,)
-    with jax.enable_x64(True):
-        assert Dirichlet.from_standard([1, 2, 3]).natural.concentration.dtype == jnp.float64
-        kept = Beta.from_standard(1.0, np.float32(2.0)).natural
-        assert kept.successes.dtype == kept.failures.dtype == jnp.float32
+    assert Dirichlet.from_standard([1, 2, 3]).natural.concentration.dtype == jnp.float64
+    kept = Beta.from_standard(1.0, np.float32(2.0)).natural
+    assert kept.successes.dtype == kept.failures.dtype == jnp.float32
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -74,5 +74,5 @@ def test_known_rows_and_weights_are_held():
     values = drawn(PartlyKnown.from_known(Dirichlet.from_standard(np.ones((2, 2))), Known(known)))
     np.testing.assert_array_equal(values[:, 0], np.tile(known[0], (DRAWS, 1)))
     assert follows(values[:, 1, 0], stats.uniform())
-    weights = StickWeights.uniform(3, jnp.asarray(2.0), "stick")
+    weights = StickWeights.uniform(3, jax.device_put(2.0), "stick")
     np.testing.assert_array_equal(drawn(weights)[-1], weights.natural)

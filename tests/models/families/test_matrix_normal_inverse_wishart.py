@@ -94,7 +94,7 @@ def test_update_density_and_expectations(updated):
 
 def test_divergence_and_draws(updated):
     """KL by Monte Carlo within four standard errors; draws have the mean of q."""
-    q, standard, *_, (none, divergence) = updated
+    q, standard, *_, (none, divergence) = jax.device_get(updated)
     np.testing.assert_allclose(none, 0, atol=1e-12)
     coefficients, covariance = q.draw_on_host(np.random.default_rng(0), 4000)
     to_units, prior = np.linalg.inv(BASIS), block_of()
@@ -106,9 +106,9 @@ def test_divergence_and_draws(updated):
             - stats.invwishart.logpdf(s, DOF, SCALE)
             + stats.matrix_normal.logpdf(a, mean, s, after)
             - stats.matrix_normal.logpdf(a, MEAN[row], s, before)
-            for a, s in zip(coefficients[:1000, row], covariance[:1000, row], strict=True)
+            for a, s in zip(coefficients[:400, row], covariance[:400, row], strict=True)
         ]
-        assert abs(np.mean(gaps) - divergence[row]) < 4 * np.std(gaps) / np.sqrt(1000)
+        assert abs(np.mean(gaps) - divergence[row]) < 4 * np.std(gaps) / np.sqrt(400)
     error = coefficients.std(0) / np.sqrt(4000)
     assert (np.abs(coefficients.mean(0) - standard.coefficients) < 4.5 * error).all()
     error = covariance.std(0) / np.sqrt(4000)
@@ -123,14 +123,20 @@ def test_sites_have_the_density_of_the_block():
     white = RNG.normal(size=(2, 2, 3))
     at = {"covariance": COVARIANCE, "coefficients_white": white}
     blocks = {"coefficients_covariance": block_of()}
-    found, trace = log_density(lambda: sample_parameters(blocks), (), {}, at)
+
+    @jax.jit
+    def density(at):
+        total, trace = log_density(lambda: sample_parameters(blocks), (), {}, at)
+        return total, trace["coefficients"]["value"]
+
+    found, coefficients = density(at)
     against = sum(
         stats.invwishart.logpdf(s, DOF, SCALE)
         + stats.matrix_normal.logpdf(b, np.zeros((2, 3)), s, np.linalg.inv(PRECISION))
         for s, b in zip(COVARIANCE, white, strict=True)
     )
     np.testing.assert_allclose(found, against, rtol=1e-9)
-    np.testing.assert_allclose(trace["coefficients"]["value"], MEAN + white @ BASIS, rtol=1e-12)
+    np.testing.assert_allclose(coefficients, MEAN + white @ BASIS, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

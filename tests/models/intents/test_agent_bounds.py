@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import digamma, gammaln, logsumexp
@@ -47,20 +46,20 @@ def started(model):
     """The prior, with policies that differ by intent."""
     blocks = model.prior()
     policy = blocks["policy"]
-    tilt = jnp.asarray(np.random.default_rng(0).gamma(1.0, size=policy.natural.concentration.shape))
-    natural = policy.natural._replace(concentration=policy.natural.concentration + tilt)
+    tilt = np.random.default_rng(0).gamma(1.0, size=policy.natural.concentration.shape)
+    natural = policy.natural._replace(concentration=np.asarray(policy.natural.concentration) + tilt)
     return {**blocks, "policy": dataclasses.replace(policy, natural=natural)}
 
 
-@pytest.mark.parametrize(
-    ("truncation", "beta_prior"), [(1, "stick"), (2, "stick"), (1, "fixed"), (2, "fixed")]
-)
+@pytest.mark.parametrize(("truncation", "beta_prior"), [(2, "stick"), (1, "fixed")])
 def test_the_bound_is_below_the_evidence_and_reaches_it_without_latent_paths(
     trace_oracle, truncation, beta_prior
 ):
     """Log p(data, beta), paths enumerated and rows integrated exactly; with one intent q is exact."""
-    known = {"weights": [0.8, 0.2]} if (truncation, beta_prior) == (1, "fixed") else {}
-    model = model_of(truncation, beta_prior=beta_prior, **known)
+    rho, known = np.ones(A), {}
+    if (truncation, beta_prior) == (1, "fixed"):
+        rho, known = np.array([[0.5, 2.0], [3.0, 0.2]]), {"weights": [0.8, 0.2]}
+    model = model_of(truncation, beta_prior=beta_prior, rho=rho, **known)
     blocks, value = ascended(model, started(model), model.arrange(DATA))
     weights = np.asarray(blocks["weights"].mean())
     if beta_prior == "fixed":
@@ -68,7 +67,7 @@ def test_the_bound_is_below_the_evidence_and_reaches_it_without_latent_paths(
             weights, known.get("weights", np.full(truncation + 1, 1 / (truncation + 1)))
         )
     trace = trace_oracle.Trace(STATES, ACTIONS, [-1] * 5)
-    exact = trace_oracle.log_marginal([trace], 3.0, weights, np.ones(A), S, A)
+    exact = trace_oracle.log_marginal([trace], 3.0, weights, rho, S, A)
     exact += (GAMMA - 1) * np.log(weights[-1]) if beta_prior == "stick" else 0
     if truncation == 1:
         np.testing.assert_allclose(value, exact, rtol=1e-10)
@@ -80,22 +79,23 @@ def test_an_unused_intent_leaves_the_bound_where_it_is():
     """Two intents among K, the others without counts and at their prior: the limit of small weights."""
     small = model_of(2)
     blocks, value = ascended(small, started(small), small.arrange(DATA))
-    for truncation in (3, 6):
+    small_prior = prior_given(small, blocks["weights"])
+    for truncation in (6,):
         model, more, tiny = model_of(truncation), truncation - 2, 1e-9
         first = np.asarray(blocks["weights"].natural)
         weights = np.concatenate([first[:2], np.full(more, tiny), [first[2] - more * tiny]])
-        point = dataclasses.replace(model.prior()["weights"], natural=jnp.asarray(weights))
+        point = dataclasses.replace(model.prior()["weights"], natural=weights)
         prior = prior_given(model, point)
         counts = {
             name: np.asarray(blocks[name].natural.concentration)
-            - np.asarray(prior_given(small, blocks["weights"])[name].natural.concentration)
+            - np.asarray(small_prior[name].natural.concentration)
             for name in ("initial", "transition", "policy")
         }
         padding = {"initial": [(0, more)], "transition": [(0, 0), (0, more), (0, more)]}
         padding["policy"] = [(0, more), (0, 0), (0, 0)]
         q = {"weights": point}
         for name, around in padding.items():
-            rows = prior[name].natural.concentration
+            rows = np.asarray(prior[name].natural.concentration)
             natural = prior[name].natural._replace(concentration=rows + np.pad(counts[name], around))
             q[name] = dataclasses.replace(prior[name], natural=natural)
         found = jax.jit(bound)(model, q, model.arrange(DATA))
@@ -114,7 +114,7 @@ def test_the_bound_is_the_mean_of_its_definition():
     spread = np.random.default_rng(1)
 
     def tilted(block):
-        natural = jax.tree.map(lambda x: x + spread.gamma(2.0, size=x.shape), block.natural)
+        natural = jax.tree.map(lambda x: np.asarray(x) + spread.gamma(2.0, size=x.shape), block.natural)
         return dataclasses.replace(block, natural=natural)
 
     blocks = {name: block if name == "weights" else tilted(block) for name, block in model.prior().items()}
@@ -171,6 +171,6 @@ def test_single_steps_and_traces_without_actions_have_their_probabilities():
     one = parameters["initial"][:2] @ first + parameters["initial"][2] / A  # the rest is at its prior mean
     small = Trajectories.from_list(states=[[1]], actions=[[0]])
     large = Trajectories.from_list(states=[[1], [0, 1, 1], [0]], actions=[[0], [-1, -1, -1], [-1]])
-    for data, expected in ((small, [one]), (large, [one, 1, 1]), (small, [one])):
-        trace = model.observation(parameters, data)
-        np.testing.assert_allclose(np.exp(trace.log_prob(model.observed_value(data))), expected, rtol=1e-10)
+    score = jax.jit(lambda data: model.observation(parameters, data).log_prob(model.observed_value(data)))
+    for data, expected in ((small, [one]), (large, [one, 1, 1])):
+        np.testing.assert_allclose(np.exp(score(data)), expected, rtol=1e-10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet, expected_statistics
 from ethogram.models.intents import AgentMarkov
+from ethogram.models.intents.stick_weights import SMALLEST_WEIGHT
 
 S, A = 3, 2
 
@@ -18,6 +21,10 @@ S, A = 3, 2
 def local_step(model, expected, batch):
     """Summed log normaliser, and the expected counts."""
     return jax.value_and_grad(lambda e: model.log_normalizer(e, batch))(expected)
+
+
+expect = jax.jit(expected_statistics)
+AXES = {"initial": [0], "transition": [1, 2], "policy": [0]}
 
 
 def trajectories(traces, padding=0):
@@ -81,7 +88,7 @@ def test_local_step_equals_enumeration(trace_oracle, truncation, accuracy, rows)
         traces = [t._replace(actions=[max(a, 0) for a in t.actions]) for t in traces]
     data = trajectories(traces, padding=2)
     model = AgentMarkov(S, A, truncation, stay_accuracy=accuracy, rows=rows).bind(data)
-    expected = expected_statistics(drawn_blocks(model, 5))
+    expected = expect(drawn_blocks(model, 5))
 
     value, statistics = local_step(model, expected, model.arrange(data))
 
@@ -129,6 +136,7 @@ def test_only_what_occurs_is_carried(trace_oracle):
     )
 
 
+@pytest.mark.slow
 def test_one_intent_has_the_exact_evidence_for_its_bound(trace_oracle):
     """With K = 1 q is the posterior: every KL term and constant of the bound counts."""
     traces = draw_traces(trace_oracle, 8, (5, 1, 4))
@@ -142,20 +150,16 @@ def test_one_intent_has_the_exact_evidence_for_its_bound(trace_oracle):
 
 @pytest.mark.slow
 def test_the_bound_lies_below_the_exact_evidence(trace_oracle, accuracy=0.9):
-    """Two intents, nine steps: no restart above the evidence, and the best of ten is the best of two hundred."""
+    """Two intents, nine steps: no restart above the evidence, and the best of twenty within two nats of it."""
     random = np.random.default_rng(2)
     trace = trace_oracle.Trace(
         [0, 1, 2, 1, 0, 1, 2, 1, 0], [1, 1, 0, 0, 1, 1, 0, 0, 1], random.integers(-1, 2, 8).tolist()
     )
     data = trajectories([trace])
     engine = ConjugateSVI(AgentMarkov(S, A, 2, alpha=2.0, beta_prior="fixed", stay_accuracy=accuracy))
-    ten, many = (
-        engine.run(jax.random.key(seed), data, 500, restarts=restarts, progress_bar=False, tol=1e-12)
-        for seed, restarts in ((0, 10), (1, 200))
-    )
+    fit = engine.run(jax.random.key(0), data, 150, restarts=20, progress_bar=False)
     exact = trace_oracle.log_marginal([trace], 2.0, np.full(3, 1 / 3), np.ones(A), S, A, accuracy)
-    assert (many.restart_elbos <= exact).all()
-    np.testing.assert_allclose(ten.elbo[-1], many.elbo[-1], atol=1e-6)
+    assert (fit.restart_elbos <= exact).all() and fit.elbo[-1] > exact - 2
 
 
 def test_padding_order_and_names_of_intents_change_nothing(trace_oracle):
@@ -163,13 +167,13 @@ def test_padding_order_and_names_of_intents_change_nothing(trace_oracle):
     traces = draw_traces(trace_oracle, 3)
     model = AgentMarkov(S, A, 3, stay_accuracy=0.8).bind(trajectories(traces, padding=2))
     blocks = drawn_blocks(model, 1)
-    expected = expected_statistics(blocks)
+    expected = expect(blocks)
     order = [2, 0, 1]
 
     def renamed(name, x):
         if name == "weights":
             return x
-        axes = {"initial": [0], "transition": [1, 2], "policy": [0]}[name]
+        axes = AXES[name]
         x = np.asarray(x.concentration)
         for axis in axes:
             index = order + ([3] if x.shape[axis] == 4 else [])
@@ -184,6 +188,41 @@ def test_padding_order_and_names_of_intents_change_nothing(trace_oracle):
         np.testing.assert_allclose(value_of(expected, data), value, rtol=1e-12)
     other = {name: renamed(name, x) for name, x in expected.items()}
     np.testing.assert_allclose(value_of(other, trajectories(traces, padding=2)), value, rtol=1e-12)
+
+
+@jax.jit
+def merged(model, blocks, keep, drop):
+    return model.relabelled(blocks, keep, drop), model.state_mass(blocks)
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+def test_counts_and_weights_of_merged_and_deleted_intents(trace_oracle, keep):
+    """Intent 2 goes to intent 0, or is deleted: rows have the new weights and the counts of both, or of one."""
+    model, random = (
+        AgentMarkov(S, A, 3).bind(trajectories(draw_traces(trace_oracle, 3))),
+        np.random.default_rng(0),
+    )
+    weights, prior = random.dirichlet(np.ones(4)), model.prior()
+    counts = {name: random.gamma(2.0, size=prior[name].natural.concentration.shape) for name in AXES}
+    counts["initial"][3] = counts["transition"][..., 3] = 0
+
+    def rows(weights, name):
+        return 1.0 if name == "policy" else 3.0 * weights
+
+    blocks = {name: Dirichlet.from_standard(rows(weights, name) + counts[name]) for name in AXES}
+    point = dataclasses.replace(prior["weights"], natural=weights)
+    moved, mass = jax.device_get(merged(model, {"weights": point, **blocks}, keep, 2))
+    np.testing.assert_allclose(mass, (counts["initial"] + counts["transition"].sum((0, 1)))[:3], rtol=1e-12)
+    weights[keep if keep == 0 else 3] += weights[2]
+    weights[2] = 0
+    np.testing.assert_allclose(moved["weights"].natural, weights, atol=2 * SMALLEST_WEIGHT)
+    for name, axes in AXES.items():
+        for axis in axes:
+            part = np.moveaxis(counts[name], axis, 0)
+            part[keep] += part[2]
+            part[2] = 0
+        wanted = rows(moved["weights"].natural, name) + counts[name]
+        np.testing.assert_allclose(moved[name].natural.concentration, wanted, rtol=1e-12)
 
 
 BAD_ARGUMENTS = {

@@ -46,7 +46,8 @@ def test_tables_obey_constraints_where_data_never_were():
     )
     blocks = model.prior()
     assert model.visited.num_rows < 10, "pairs without data share a row by their bounds"
-    agent = model.agent({name: block.mean() for name, block in blocks.items()})
+    means = jax.jit(lambda blocks: {name: block.mean() for name, block in blocks.items()})
+    agent = model.agent(means(blocks))
     own = np.diagonal(np.moveaxis(np.asarray(agent.transition), 0, 2), axis1=2, axis2=3)
     np.testing.assert_allclose(own[4], 1, rtol=1e-6)
     assert own[[0, 3]].min() >= 0.9 - 1e-6
@@ -95,7 +96,8 @@ def test_the_numpyro_model_has_hard_zeros_and_finite_gradients():
     data = data._replace(lengths=np.array([5], np.int32), observed=np.arange(6)[None] < 5)
     known = IntentConstraints.never_switch([1, 2, 3]).action(2, [2], equal=0.0)
     model = AgentMarkov(S, A, 2, constraints=known)
-    drawn = Predictive(model, num_samples=6)(jax.random.key(1), data, condition=False)
+    predict = jax.jit(lambda key: Predictive(model, num_samples=6)(key, data, condition=False))
+    drawn = jax.device_get(predict(jax.random.key(1)))
     actions = np.asarray(drawn["actions"])
     assert actions.shape == (6, 1, 6) and (actions[..., 5:] == -1).all()
     assert set(np.unique(actions[..., :5])) <= set(range(A))
@@ -107,6 +109,7 @@ def test_the_numpyro_model_has_hard_zeros_and_finite_gradients():
         drawn["transition"][:, never], np.broadcast_to(np.eye(2, 3), (6, never.sum(), 2, 3))
     )
     np.testing.assert_array_equal(drawn["policy"][:, :, visited.states.tolist().index(2), 2], 0)
-    start = initialize_model(jax.random.key(5), model, model_args=(data,)).param_info
+    begin = jax.jit(lambda key: initialize_model(key, model, model_args=(data,)).param_info)
+    start = begin(jax.random.key(5))
     assert np.isfinite(start.potential_energy)
     assert all(np.isfinite(x).all() and np.any(x) for x in jax.tree.leaves(start.z_grad))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpyro.infer import MCMC, NUTS, log_likelihood
 from numpyro.infer.util import log_density
+from scipy import stats
 
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov, AgentTrace
@@ -25,7 +26,9 @@ def parameters(seed):
 
 
 def distribution(traces, drawn, accuracy=None):
+    """Of 96 traces, the last one repeated: all numbers of them share a program."""
     initial, transition, policy = drawn
+    traces = [*traces, *traces[-1:] * (96 - len(traces))]
     lengths = np.array([len(trace.states) for trace in traces])
     states, stay = np.full((len(traces), lengths.max()), 99), np.full((len(traces), lengths.max()), -1)
     actions = np.full_like(states, -1)
@@ -33,15 +36,17 @@ def distribution(traces, drawn, accuracy=None):
         states[i, : lengths[i]], actions[i, : lengths[i]] = trace.states, trace.actions
         stay[i, : len(trace.stay)] = trace.stay
     row_of = np.arange(S * (A + 1)).reshape(S, A + 1)
-    evidence = {} if accuracy is None else {"stay": stay, "accuracy": accuracy}
+    said = () if accuracy is None else (stay, accuracy)
     table = transition.reshape(-1, K + 1, K + 1)
-    return AgentTrace(initial, table, policy, states, row_of, lengths, **evidence), actions
+    return (initial, table, policy, states, row_of, lengths, *said), actions
 
 
 @jax.jit
-def evidence(traced, actions):
-    """Log density, and its increments step by step."""
-    return traced.log_prob(actions), traced.filter(actions).log_increment
+def evidence(arguments, actions):
+    """Log density, its increments step by step, and the density of paths within the truncation."""
+    traced = AgentTrace(*arguments)
+    within = traced.within_truncation().log_prob(actions)
+    return traced.log_prob(actions), traced.filter(actions).log_increment, within
 
 
 @pytest.mark.parametrize("accuracy", [None, 0.8, 1.0])
@@ -53,38 +58,38 @@ def test_evidence_equals_enumeration(trace_oracle, accuracy):
         trace_oracle.Trace([1, 1], [-1, 0], [0]),
     ]
     drawn = parameters(1)
-    traced, actions = distribution(traces, drawn, accuracy)
+    value, increments, found = (np.asarray(x)[:3] for x in evidence(*distribution(traces, drawn, accuracy)))
     logs = [np.log(x) for x in drawn]
     # One more column of zeros: the oracle takes tables of all intents that paths visit, and one for the rest.
     whole = [np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) for x in logs[:2]]
     truth = [trace_oracle.local_step([trace], *whole, logs[2], accuracy)[0] for trace in traces]
-    value, increments = evidence(traced, actions)
     np.testing.assert_allclose(value, truth, rtol=1e-12)
     within = [
         trace_oracle.local_step([x], logs[0], logs[1][:, :, :K], logs[2][:K], accuracy)[0] for x in traces
     ]
-    np.testing.assert_allclose(evidence(traced.within_truncation(), actions)[0], within, rtol=1e-12)
+    np.testing.assert_allclose(found, within, rtol=1e-12)
     if accuracy is None:
-        np.testing.assert_allclose(np.where(actions > -2, increments, 0).sum(1), truth, rtol=1e-10)
+        np.testing.assert_allclose(increments.sum(1), truth, rtol=1e-10)
 
 
-@pytest.mark.parametrize(("x64", "tolerance"), [(True, 1e-12), (False, 1e-5)])
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("accuracy", [None, 0.8])
-def test_the_score_is_a_density(trace_oracle, accuracy, missing, x64, tolerance):
+@pytest.mark.parametrize(
+    ("accuracy", "x64", "tolerance"), [(None, True, 1e-12), (0.8, True, 1e-12), (0.8, False, 1e-5)]
+)
+def test_the_score_is_a_density(trace_oracle, accuracy, x64, tolerance):
     """Over all action sequences, and all stay labels where they are scored, probabilities sum to 1."""
-    states, free = [0, 2, 1, 1], [0, 2, 3] if missing else [0, 1, 2, 3]
-    traces = []
-    for chosen in itertools.product(range(A), repeat=len(free)):
-        actions = np.full(4, -1)
-        actions[free] = chosen
-        for labels in itertools.product([0, 1], repeat=0 if accuracy is None else 2):
-            stay = [labels[0], -1, labels[1]] if labels else [-1, -1, -1]
-            traces.append(trace_oracle.Trace(states, actions.tolist(), stay))
+    states, traces, sizes = [0, 2, 1, 1], [], []
+    for free in ([0, 1, 2, 3], [0, 2, 3]):  # none missing, one missing
+        for chosen in itertools.product(range(A), repeat=len(free)):
+            actions = np.full(4, -1)
+            actions[free] = chosen
+            for labels in itertools.product([0, 1], repeat=0 if accuracy is None else 2):
+                stay = [labels[0], -1, labels[1]] if labels else [-1, -1, -1]
+                traces.append(trace_oracle.Trace(states, actions.tolist(), stay))
+        sizes.append(len(traces))
     with jax.enable_x64(x64):
-        traced, actions = distribution(traces, parameters(1), accuracy)
-        total = np.exp(np.asarray(evidence(traced, actions)[0], float)).sum()
-    np.testing.assert_allclose(total, 1, atol=tolerance)
+        value = np.exp(np.asarray(evidence(*distribution(traces, parameters(1), accuracy))[0], float))
+    whole, part = np.split(value[: sizes[1]], sizes[:1])
+    np.testing.assert_allclose([whole.sum(), part.sum()], 1, atol=tolerance)
 
 
 def test_draws_have_the_frequencies_of_the_model():
@@ -92,12 +97,17 @@ def test_draws_have_the_frequencies_of_the_model():
     initial, transition, policy = parameters(3)
     row_of = np.arange(S * (A + 1)).reshape(S, A + 1)
     table = transition.reshape(-1, K + 1, K + 1)
-    traced = AgentTrace(initial, table, policy, np.array([[0, 2, 1]]), row_of, np.array([2]))
-    draws, intents = traced.sample_with_intents(jax.random.key(0), (40_000,))
-    assert (np.asarray(draws)[..., 2] == -1).all() and (np.asarray(intents)[..., 2] == -1).all()
+
+    @jax.jit
+    def draw(key):
+        traced = AgentTrace(initial, table, policy, np.array([[0, 2, 1]]), row_of, np.array([2]))
+        return traced.sample_with_intents(key, (40_000,))
+
+    draws, intents = map(np.asarray, draw(jax.random.key(0)))
+    assert (draws[..., 2] == -1).all() and (intents[..., 2] == -1).all()
     exact = np.einsum("j,ja,ajk,kb->ab", initial, policy[:, 0], transition[0, :A], policy[:, 2])
     seen = np.zeros((A, A))
-    np.add.at(seen, tuple(np.asarray(draws)[:, 0, :2].T), 1 / 40_000)
+    np.add.at(seen, tuple(draws[:, 0, :2].T), 1 / 40_000)
     assert (np.abs(seen - exact) < 5 * np.sqrt(exact * (1 - exact) / 40_000)).all()
 
 
@@ -148,15 +158,24 @@ def test_nuts_gives_the_exact_probability_of_staying(trace_oracle, accuracy=0.9)
     assert each.shape == (5, 1) and np.isfinite(each).all()
 
 
-def test_a_model_that_is_bound_while_it_is_traced_has_the_same_density(trace_oracle):
+def test_a_model_that_is_bound_while_it_is_traced_has_the_density(trace_oracle):
     """As NUTS does; the accuracy of stay labels is a concrete array there, whose comparisons are traced."""
-    _, data = small_problem(trace_oracle)
-    model = AgentMarkov(S, A, K, beta_prior="fixed", stay_accuracy=0.9)
-    bound = model.bind(data)
-    drawn = {
-        name: block.sample(jax.random.key(1)) for name, block in bound.prior().items() if name != "weights"
-    }
-    density, _ = log_density(bound, (data,), {}, drawn)
+    trace, data = small_problem(trace_oracle)
+    model, random = AgentMarkov(S, A, K, beta_prior="fixed", stay_accuracy=0.9), np.random.default_rng(1)
+    bound, drawn, density = model.bind(data), {}, 0.0
+    for name in ("initial", "transition", "policy"):
+        rows = np.asarray(bound.prior()[name].natural.concentration)
+        drawn[name] = np.apply_along_axis(random.dirichlet, -1, rows)
+        pairs = zip(*(x.reshape(-1, rows.shape[-1]) for x in (drawn[name], rows)), strict=True)
+        density += sum(stats.dirichlet.logpdf(*pair) for pair in pairs)
+    pairs, states = np.divmod(np.asarray(bound.visited.pairs), A + 1), np.asarray(bound.visited.states)
+    table, policy = np.full((S, A + 1, K + 1, K + 1), 1 / (K + 1)), np.full((K + 1, S, A), 1 / A)
+    table[(*pairs, slice(K))], policy[:K, states] = drawn["transition"], drawn["policy"]
+    # One more column of zeros: the oracle takes tables of all intents that paths visit, and one for the rest.
+    initial, table = (np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)]) for x in (drawn["initial"], table))
+    with np.errstate(divide="ignore"):
+        logs = np.log(initial), np.log(table), np.log(policy)
+    density += trace_oracle.local_step([trace], *logs, 0.9)[0]
     traced = jax.jit(lambda one: log_density(model, (data,), {}, one)[0])(drawn)
     np.testing.assert_allclose(traced, density, rtol=1e-12)
 

@@ -26,7 +26,7 @@ def sequences(states):
 
 
 def test_scores_are_densities_at_every_truncation_and_unused_intents_change_none():
-    """All 2^7 sequences of actions, with a pair where no intent changes; one or three intents embedded in ten."""
+    """All 2^7 sequences of actions, with a pair where no intent changes; three intents embedded in ten."""
     data, random = sequences([0, 2, 1, 1, 0, 2, 2]), np.random.default_rng(3)
     never = IntentConstraints.never_switch([1], [0])
     weights = random.dirichlet(np.full(4, 2.0))
@@ -34,7 +34,7 @@ def test_scores_are_densities_at_every_truncation_and_unused_intents_change_none
     initial = random.dirichlet(np.ones(4))
     share = random.dirichlet(np.ones(8))  # how seven more intents and the rest split what is left
     scores = {}
-    for count, used in ((1, 1), (3, 3), (10, 3)):
+    for count, used in ((3, 3), (10, 3)):
         model = AgentMarkov(S, A, count, constraints=never).bind(data)
 
         def spread(x, count=count, used=used):
@@ -51,7 +51,6 @@ def test_scores_are_densities_at_every_truncation_and_unused_intents_change_none
         scores[count] = log_probs(model, parameters, data)
         np.testing.assert_allclose(np.exp(scores[count]).sum(), 1, atol=1e-12)
     np.testing.assert_allclose(scores[10], scores[3], rtol=1e-12)
-    assert np.abs(scores[1] - scores[3]).max() > 0.01
 
 
 def test_shared_rows_are_those_of_a_hidden_markov_model():
