@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pytest
@@ -64,7 +65,9 @@ def test_the_likelihood_is_that_of_all_paths():
 
     @jax.jit
     def found():
-        sites, (scores,) = sites_of(model, DATA, initial=INITIAL, transition=TRANSITION)()
+        sites, (scores,) = sites_of(
+            model, DATA, initial=jnp.asarray(INITIAL), transition=jnp.asarray(TRANSITION)
+        )()
         values = {name: sites[name] for name in ("initial", "transition", "reward_white")}
         return sites["policy"], values["reward_white"], scores, log_density(model, (DATA,), {}, values)[0]
 
