@@ -289,7 +289,7 @@ def levine_fit(key: Array, model: GPIRL, counts: Array) -> RewardFit:
         "map",
         inducing,
     )
-    share = float(white_share(np.exp(found.log_hyper[1:]), model.noise))
+    share = float(white_share(jnp.exp(found.log_hyper[1:]), model.noise))
     nan = float("nan")
     reason = "" if found.converged else LOST
     return RewardFit(posterior, nan, nan, nan, np.zeros(0), found.objective, not reason, 0, share, reason)

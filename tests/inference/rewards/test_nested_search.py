@@ -22,7 +22,7 @@ DATA = toy_mdps.three_state_demonstrations(1, 1)
 MODEL = GPIRL(
     toy_mdps.three_state(), FEATURES, scale_prior=dist.LogNormal(np.log(5.0), 1.0), relevance_prior=1.0
 )
-FEW = {"hyper": "nested", "num_draws": 16, "num_evaluations": 128, "progress_bar": False}
+FEW = {"hyper": "nested", "num_draws": 32, "num_evaluations": 64, "progress_bar": False}
 
 
 @pytest.fixture(scope="module")

@@ -242,8 +242,8 @@ def test_nuts_agrees_with_quadrature():
         model, data = three_state()
         mcmc = MCMC(
             NUTS(model),
-            num_warmup=500,
-            num_samples=2000,
+            num_warmup=300,
+            num_samples=1000,
             num_chains=4,
             chain_method="vectorized",
             progress_bar=False,

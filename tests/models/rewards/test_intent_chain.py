@@ -170,7 +170,7 @@ def test_what_does_not_go_together_is_refused():
 def test_draws_of_nuts_against_weighted_draws_of_the_prior():
     """Means that no relabelling of intents changes, by importance sampling with all paths summed in NumPy."""
     model, data = corridor(sticky=2.0), DATA
-    mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=4000, progress_bar=False)
+    mcmc = MCMC(NUTS(model), num_warmup=300, num_samples=1500, progress_bar=False)
     mcmc.run(jax.random.key(0), data)
     draws = mcmc.get_samples()
 
@@ -182,7 +182,7 @@ def test_draws_of_nuts_against_weighted_draws_of_the_prior():
         )
 
     sampled = of_draws(np.asarray(draws["policy"]), np.asarray(draws["transition"]))
-    prior = Predictive(model, num_samples=20_000)(jax.random.key(1))
+    prior = Predictive(model, num_samples=5000)(jax.random.key(1))
     policy, initial, transition = (np.asarray(prior[name]) for name in ("policy", "initial", "transition"))
     log_weight = np.zeros(len(policy))
     for states, actions, length in zip(data.states, data.actions, data.lengths, strict=True):
@@ -202,7 +202,7 @@ def test_draws_of_nuts_against_weighted_draws_of_the_prior():
     error = np.sqrt((weight[:, None] ** 2 * (exact - mean) ** 2).sum(0))
     size = np.array([numpyro.diagnostics.effective_sample_size(x[None]) for x in sampled.T])
     error = np.hypot(error, sampled.std(0) / np.sqrt(size))
-    assert (np.abs(sampled.mean(0) - mean) < 4 * error).all() and (error < 0.05).all()
+    assert (np.abs(sampled.mean(0) - mean) < 4 * error).all() and (error < 0.12).all()
     tree = to_arviz(mcmc, data, log_likelihood="sequence", progress_bar=False)
     assert tree.posterior["transition"].dims == ("chain", "draw", "intent", "next_intent")
     assert tree.posterior["reward"].dims == ("chain", "draw", "intent", "state")
