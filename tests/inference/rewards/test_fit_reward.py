@@ -292,15 +292,15 @@ def test_predictions_read_mcmc_and_warn_where_it_has_not_converged(fixed):
     model = fixed.posterior.model
     drawn = fixed.posterior.sample(jax.random.key(1), 400)
     sites = {name: np.asarray(drawn[name]).reshape(2, 200, *drawn[name].shape[1:]) for name in drawn}
-    key, features = jax.random.key(2), np.array([[1.5]])
+    key, features = jax.random.key(2), np.array([[1.5], [2.5], [4.0]])
     good = predict_reward(key, model, Chains(**sites), features)
     np.testing.assert_allclose(good.mean, predict_reward(key, model, drawn, features).mean, rtol=1e-6)
     sites["scale"] = sites["scale"] * np.array([1.0, 1.5])[:, None]
     sites["scale"] = sites["scale"] * np.exp(0.01 * np.random.default_rng(0).normal(size=(2, 200)))
-    world = MDP.deterministic([[0, 1], [1, 0]], discount=0.5)
+    world = MDP.deterministic([[0, 1], [2, 0], [1, 2]], discount=0.5)
     for predict in (
         lambda: predict_reward(key, model, Chains(**sites), features),
-        lambda: transfer_reward(key, model, Chains(**sites), world, [[1.5], [2.5]]),
+        lambda: transfer_reward(key, model, Chains(**sites), world, features),
     ):
         with pytest.warns(UserWarning, match=r"the draws have not converged: scale .*r_hat") as seen:
             predict()
@@ -310,12 +310,12 @@ def test_predictions_read_mcmc_and_warn_where_it_has_not_converged(fixed):
 def test_transfer_and_policies(fixed):
     model = fixed.posterior.model
     samples = fixed.posterior.sample(jax.random.key(1), 30)
-    world = MDP.deterministic([[0, 1], [1, 0]], discount=0.5)
-    there = transfer_reward(jax.random.key(2), model, samples, world, [[1.5], [2.5]])
-    assert there.values.shape == (30, 2) and there.policy.shape == (30, 2, 2)
+    world = MDP.deterministic([[0, 1], [2, 0], [1, 2]], discount=0.5)
+    there = transfer_reward(jax.random.key(2), model, samples, world, [[1.5], [2.5], [4.0]])
+    assert there.values.shape == (30, 3) and there.policy.shape == (30, 3, 2)
     expected = soft_values(world, there.reward.draws).policy
     np.testing.assert_allclose(there.policy, expected, atol=1e-6)
-    assert there.reward.draws.shape == (30, 2)
+    assert there.reward.draws.shape == (30, 3)
     three = jax.tree.map(np.asarray, policies(model.mdp, samples["reward"]))
     np.testing.assert_allclose(three.mean, np.asarray(samples["policy"]).mean(0), atol=1e-5)
     assert set(np.unique(three.optimal)) <= {0.0, 1.0}
@@ -324,8 +324,8 @@ def test_transfer_and_policies(fixed):
     )  # of two intents
     for one, of_both in zip(three, both, strict=True):
         np.testing.assert_allclose(np.asarray(of_both)[0], one, atol=1e-5)
-    with pytest.raises(ValueError, match=r"give features of the \(2,\) states"):
-        transfer_reward(jax.random.key(2), model, samples, world, FEATURES)
+    with pytest.raises(ValueError, match=r"give features of the \(3,\) states"):
+        transfer_reward(jax.random.key(2), model, samples, world, FEATURES[:2])
     with pytest.raises(ValueError, match="samples have no relevance"):
         predict_reward(jax.random.key(2), model, {"scale": 1.0, "reward": samples["reward"]}, FEATURES)
 

@@ -173,7 +173,7 @@ def bound_of_rewards(flat, points=(0, 1, 2)):
     """The bound of q(u) at inducing points, by quadrature over the rewards of states."""
     mean, root, log_hyper = split(flat, len(points))
     inner, given, rest = conditional(np.exp(log_hyper), list(points))
-    grid, weights = nodes(14, 3)
+    grid, weights = nodes(8, 3)
     rewards = given @ mean + grid @ np.linalg.cholesky(given @ root @ root.T @ given.T + rest).T
     low = np.linalg.cholesky(inner)
     whitened = np.linalg.solve(low, mean), np.linalg.solve(low, root)
@@ -209,7 +209,7 @@ def test_gradient_in_a_root_of_low_rank():
     """Rank two and a diagonal, of whitened rewards; 20 000 draws, nine numbers within 4.5 errors."""
     factor, deviation = ROOT[:, :2], np.array([0.3, 0.5, 0.4])
     low = np.linalg.cholesky(kernel(FEATURES[:, 0], FEATURES[:, 0], (5.0, 1.5), True))
-    grid, weights = nodes(14, 3)
+    grid, weights = nodes(8, 3)
 
     def reference(flat):
         factor, deviation = flat[:6].reshape(3, 2), flat[6:]

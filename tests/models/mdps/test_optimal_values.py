@@ -136,23 +136,6 @@ def test_multiplied_rewards_have_multiplied_values_and_the_same_actions():
         np.testing.assert_array_equal(scaled.actions, found.actions)
 
 
-@pytest.mark.slow
-def test_dense_sparse_and_deterministic_worlds_agree():
-    random = np.random.default_rng(6)
-    next_state, reward = random.integers(6, size=(6, 3)), random.normal(size=6)
-    found = [
-        optimal_values(world, reward)
-        for world in (
-            MDP.dense(np.eye(6)[next_state], discount=0.9),
-            MDP.sparse(next_state[..., None], np.ones((6, 3, 1)), discount=0.9),
-            MDP.deterministic(next_state, discount=0.9),
-        )
-    ]
-    for other in found[1:]:
-        close(other.values, found[0].values, 1e-13)
-        np.testing.assert_array_equal(other.actions, found[0].actions)
-
-
 @pytest.mark.parametrize("size", [4, pytest.param(12, marks=pytest.mark.slow)])
 def test_single_precision_has_the_values(size):
     world, next_values = grid(size, 0.9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import sparse
@@ -12,7 +11,6 @@ from scipy.sparse.linalg import spsolve
 from ethogram.models.mdps import soft_curvature
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
-from ethogram.models.mdps.soft_values import soft_values
 
 
 def log_likelihood_of(table, discount, mask, counts):
@@ -100,26 +98,6 @@ def test_curvature_is_that_of_the_log_likelihood(kind, pairs, projected):
     np.testing.assert_allclose(found.hessian, found.hessian.T, atol=1e-12)
     if not pairs and not projected:  # the level is not identified
         assert abs(found.gradient.sum()) < 1e-9 * counts.sum()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pairs", [False, True])
-def test_projected_curvature_is_that_of_automatic_differentiation(pairs):
-    """In four coordinates of the rewards, the whole Hessian."""
-    world, counts, reward, _ = six_states("own lists", pairs)
-    basis = jnp.asarray(np.random.default_rng(4).normal(size=(reward.size, 4)))
-
-    def log_likelihood(w):
-        acted = jnp.asarray(reward) + (basis @ w).reshape(reward.shape)
-        # A trailing axis of one says states.
-        log_policy = soft_values(world, acted if pairs else acted[:, None]).log_policy
-        return jnp.sum(jnp.where(counts > 0, counts * jnp.where(counts > 0, log_policy, 0), 0))
-
-    found = likelihood_curvature(world, jnp.asarray(reward), counts, basis=basis, pairs=pairs)
-    nothing = jnp.zeros(4)
-    np.testing.assert_allclose(found.log_likelihood, log_likelihood(nothing), rtol=1e-10)
-    np.testing.assert_allclose(found.gradient, jax.grad(log_likelihood)(nothing), rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(found.hessian, jax.hessian(log_likelihood)(nothing), rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize(
