@@ -258,6 +258,9 @@ def test_a_step_that_lowers_the_bound_is_halved(worse, monkeypatch):
     step = lambda model, q, counts, normals, size, point: q._replace(mean=at + np.array([away * size, 0, 0]))  # noqa: E731
     monkeypatch.setattr(natural_steps, "natural_step", step)
     fixed = search.normals(jax.random.key(1), 64)
+    np.testing.assert_array_equal(
+        *np.split(np.asarray(fixed.white) * np.repeat([1, -1], 32)[:, None, None], 2)
+    )
     first = natural_steps.begin_climb(search, q, fixed, jax.random.key(0))
     found = natural_steps.climb(search, first, fixed, 1, 0.05)
     assert found.step == 1
