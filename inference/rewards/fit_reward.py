@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 from threadpoolctl import threadpool_limits
 
@@ -142,7 +141,7 @@ def fit_reward(
     counts = model.counts(demonstrations)
     threads = 1 if model.num_white <= FEW_POINTS else None
     with jax.enable_x64(True), threadpool_limits(threads, user_api="blas"):
-        double, taken = as_double(model), jnp.asarray(counts)
+        double, taken = as_double(model), jax.device_put(counts)
         key_start, key_search = jax.random.split(key)
         if several:
             given = (hyper, start, num_steps, num_draws, num_evaluations, num_restarts, tol)
@@ -150,7 +149,7 @@ def fit_reward(
         elif prior == "levine":
             found = levine_fit(key_start, double, taken)
         else:
-            by_expert = taken if taken.ndim == 3 else taken[None]
+            by_expert = jax.device_put(counts if counts.ndim == 3 else counts[None])
             search = RewardSearch(double, by_expert, hyper, num_draws, num_evaluations, num_restarts)
             nested = hyper == "nested" and method == "natural_gradient"
             saved: Any = None

@@ -49,6 +49,7 @@ __all__ = [
     "reward_map_of",
     "rewards_at",
     "white_root",
+    "white_share_at",
 ]
 
 SMALLEST = 0.05
@@ -102,6 +103,12 @@ def log_hyper_prior(model: GPIRL, log_hyper: Array) -> Array:
         density = priors[name].log_prob(values[name])
         total += jnp.sum(density, -1) if name == "relevance" else density
     return total
+
+
+@jax.jit
+def white_share_at(model: GPIRL, log_hyper: Array) -> Array:
+    """Share of the prior variance of rewards that is white noise, at the logarithms (hyper,)."""
+    return reward_kernel.white_share(hyper_values(model, log_hyper)["relevance"], model.noise)
 
 
 def reward_map_of(model: GPIRL, log_hyper: Array) -> tuple[RewardMap, Array]:

@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -47,7 +46,7 @@ def fit_intents(
     """Fit of a model in double precision; arguments as those of `fit_reward`."""
     steps = read_demonstrations(model.mdp, demonstrations, model.check_transitions)
     pooled = model.counts(demonstrations)
-    base = RewardSearch(model, jnp.asarray(pooled[None]), hyper, num_draws, num_evaluations, 0)
+    base = RewardSearch(model, jax.device_put(pooled[None]), hyper, num_draws, num_evaluations, 0)
     prior = chain_prior(model.num_intents or 1, 0.0 if model.sticky is None else model.sticky)
     search = IntentSearch(base, chain_data(steps, model.mdp.num_actions), prior, 1 + num_restarts)
     key_hyper, key_fixed, key_starts, key_end = jax.random.split(key, 4)

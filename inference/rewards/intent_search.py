@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference.checkpoint import CURE
-from ethogram.inference.rewards.gaussian import RewardGaussian, hyper_values, natural_step
+from ethogram.inference.rewards.gaussian import RewardGaussian, natural_step, white_share_at
 from ethogram.inference.rewards.intent_posterior import IntentFit, IntentPosterior
 from ethogram.inference.rewards.intent_starts import start_step
 from ethogram.inference.rewards.intent_steps import Blocks, intent_bounds, intent_sweeps, log_policies
@@ -40,7 +40,6 @@ from ethogram.models.chains.conjugate_chain import ChainData
 from ethogram.models.families.conjugate_block import naming
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.families.exponential_family import natural_step as conjugate_step
-from ethogram.models.rewards.kernel import white_share
 
 __all__ = ["IntentClimb", "IntentSearch", "IntentSearchState", "check_saved_intents"]
 
@@ -145,7 +144,7 @@ class IntentSearch(NamedTuple):
         if search.hyper != "fixed" and len(q.log_hyper):
             change, moments = hyper_change(search, q, normals, moments)
             if change is not None:
-                q = with_moved_hypers(search.model, q, q.log_hyper + climb.factor * change[0])
+                q = with_moved_hypers(search.model, q, np.asarray(q.log_hyper) + climb.factor * change[0])
         climb = climb._replace(q=q, moments=moments, key=key, step=climb.step + 1)
         climb = self.settle(climb, fixed)
         climb = self.judged(climb, tol)
@@ -219,7 +218,7 @@ class IntentSearch(NamedTuple):
         hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
         rewards = RewardPosterior(model, np.asarray(q.mean), np.asarray(q.root), *hyper)
         posterior = IntentPosterior(rewards, {name: _on_host(block) for name, block in blocks.items()})
-        share = float(white_share(hyper_values(model, q.log_hyper)["relevance"], model.noise))
+        share = float(white_share_at(model, q.log_hyper))
         return IntentFit(
             posterior,
             float(bounds.mean()),

@@ -190,11 +190,11 @@ def _fit_infinite(
     counts = demonstration_counts(mdp, demonstrations)
     table = np.eye(mdp.num_states) if features is None else np.asarray(features, float)
     with jax.enable_x64(True):
-        task = (mdp, jnp.asarray(table), jnp.asarray(counts))
+        task = (mdp, table, counts)
         trace: list[float] = []
 
         def loss(weights):
-            value, gradient = _objective(jnp.asarray(weights), *task)
+            value, gradient = _objective(weights, *task)
             trace.append(float(value))
             return 0.5 * penalty * float(weights @ weights) - trace[-1], penalty * weights - np.asarray(
                 gradient
@@ -203,8 +203,8 @@ def _fit_infinite(
         options = {"maxiter": num_steps, "maxfun": 2 * num_steps, "ftol": 1e-12, "gtol": CONVERGED}
         found = minimize(loss, np.zeros(table.shape[-1]), jac=True, method="L-BFGS-B", options=options)
         reward = table @ found.x
-        policy = np.asarray(soft_values(mdp, jnp.asarray(reward)).policy)
-        likelihood = float(_objective(jnp.asarray(found.x), *task)[0])
+        policy = np.asarray(soft_values(mdp, reward).policy)
+        likelihood = float(_objective(found.x, *task)[0])
     residual = float(np.abs(found.jac).max())
     return MaxEntropyFit(found.x, reward, policy, likelihood, np.array(trace), residual, bool(found.success))
 

@@ -7,6 +7,7 @@ Hessians of the log likelihood, averaged over a dozen draws, are close to the op
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,8 +25,8 @@ from ethogram.inference.rewards.gaussian import (
     bound,
     free_hypers,
     hyper_priors,
-    hyper_values,
     reward_map_of,
+    white_share_at,
 )
 from ethogram.inference.rewards.natural_steps import Climb, begin_climb, climb, first_moments, standard_error
 from ethogram.inference.rewards.posterior_mode import levine_mode, posterior_mode
@@ -162,7 +163,7 @@ class RewardSearch(NamedTuple):
         fixed = self.normals(key_fixed, self.num_evaluations)
         starts = [q]
         if self.hyper == "variational" and len(q.log_hyper):
-            starts = [q._replace(log_hyper_sd=jnp.full_like(q.log_hyper, sd)) for sd in SPREADS]
+            starts = [q._replace(log_hyper_sd=np.full(len(q.log_hyper), sd)) for sd in SPREADS]
         tried = [begin_climb(self, one, fixed, key_steps) for one in starts]
         best = tried[int(np.nanargmax([one.trace[0] for one in tried]))]
         return SearchState(best.q, objective, arrived, key_fixed, best)
@@ -211,51 +212,40 @@ class RewardSearch(NamedTuple):
         mean, root = (np.asarray(x[0] if single else x) for x in (q.mean, q.root))
         hyper = (np.asarray(q.log_hyper), np.asarray(q.log_hyper_sd))
         posterior = RewardPosterior(self.model, mean, root, *hyper, method)
-        share = float(white_share(hyper_values(self.model, q.log_hyper)["relevance"], self.model.noise))
+        share = float(white_share_at(self.model, q.log_hyper))
         return RewardFit(posterior, *elbos, trace, state.objective, not reason, steps, share, reason, error)
 
     def laplace(self, key: Array, log_hyper: np.ndarray, point: bool) -> tuple[RewardGaussian, float, bool]:
         """Laplace's approximation at fixed hyper-parameters, log posterior density at the mode, and convergence."""
-        model, where = self.model, jnp.asarray(log_hyper)
-        mapping, times = reward_map_of(model, where)
+        model = self.model
+        mapping, times = _map_of(model, log_hyper)
+        weights, inverse_temperature = np.asarray(mapping.weights), np.asarray(times)
         means, roots, objective, arrived = [], [], 0.0, True
         starts = np.zeros((len(self.counts), 1 + self.num_restarts, model.num_white))
-        starts[:, 1:] = jax.random.normal(key, starts[:, 1:].shape)
-        for counts, tried in zip(self.counts, starts, strict=True):
+        if self.num_restarts:
+            starts[:, 1:] = jax.random.normal(key, starts[:, 1:].shape)
+        for counts, tried in zip(np.asarray(self.counts), starts, strict=True):
             found = [posterior_mode(model, mapping, times, counts, one) for one in tried]
             white, _, there = max(found, key=lambda one: one[1])
-            reward = (mapping.weights @ white).reshape(model.features.shape[:-1])
+            reward = inverse_temperature * (weights @ white).reshape(model.features.shape[:-1])
             pairs = model.features.ndim == 3
-            bent = likelihood_curvature(model.mdp, times * reward, counts, basis=mapping.weights, pairs=pairs)
-            precision = np.eye(len(white)) - np.asarray(times**2 * bent.hessian)
+            bent = likelihood_curvature(model.mdp, reward, counts, basis=mapping.weights, pairs=pairs)
+            precision = np.eye(len(white)) - inverse_temperature**2 * np.asarray(bent.hessian)
             values, vectors = np.linalg.eigh(precision)
             covariance = (vectors / np.maximum(values, 1e-3)) @ vectors.T
             means.append(white)
             roots.append(np.zeros_like(covariance) if point else np.linalg.cholesky(covariance))
             objective += float(bent.log_likelihood) - 0.5 * float(white @ white)
             arrived &= there
-        q = RewardGaussian(
-            jnp.asarray(np.stack(means)), jnp.asarray(np.stack(roots)), where, jnp.zeros(len(where))
-        )
-        return q, objective, arrived
+        q = RewardGaussian(np.stack(means), np.stack(roots), np.asarray(log_hyper), np.zeros(len(log_hyper)))
+        return jax.device_put(q), objective, arrived
 
     def normals(self, key: Array, count: int) -> Normals:
         """Antithetic standard normals, draws and their negatives: odd functions have no Monte Carlo error."""
-        key_white, key_rest, key_hyper = jax.random.split(key, 3)
-        experts, size = len(self.counts), self.model.num_white
-
-        def pairs(key, shape):
-            half = jax.random.normal(key, (count // 2, *shape))
-            return jnp.concatenate([half, -half])
-
-        rest = None
-        if self.model.family == "inducing":
-            rest = pairs(key_rest, (experts, self.model.num_points))
-        return Normals(
-            pairs(key_white, (experts, size)),
-            rest,
-            pairs(key_hyper, (sum(free_hypers(self.model).values()),)),
-        )
+        experts, model = len(self.counts), self.model
+        rest = (experts, model.num_points) if model.family == "inducing" else None
+        hypers = (sum(free_hypers(model).values()),)
+        return _antithetic(key, count // 2, (experts, model.num_white), rest, hypers)
 
     def bounds(self, q: RewardGaussian, normals: Normals) -> Array:
         return bound(self.model, q, self.counts, normals, self.hyper != "variational")
@@ -265,6 +255,17 @@ class RewardSearch(NamedTuple):
         fresh = [self.normals(one, self.num_evaluations) for one in jax.random.split(key, chunks)]
         pairs = [np.asarray(self.bounds(q, one)).reshape(2, -1) for one in fresh]
         return np.concatenate(pairs, axis=1).ravel()
+
+
+_map_of = jax.jit(reward_map_of)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _antithetic(key: Array, count: int, *shapes: Any) -> Normals:
+    """Standard normals of some shapes, or None of None, followed by their negatives."""
+    draws = [None if shape is None else jax.random.normal(one, (count, *shape))
+             for one, shape in zip(jax.random.split(key, 3), shapes, strict=True)]  # fmt: skip
+    return Normals(*jax.tree.map(lambda half: jnp.concatenate([half, -half]), draws))
 
 
 def takes_levine(model: GPIRL) -> bool:

@@ -105,14 +105,14 @@ def climb(
     return state
 
 
-def moved_hypers(q: RewardGaussian) -> tuple[Array, Array]:
+def moved_hypers(q: RewardGaussian) -> tuple[Any, Any]:
     """Parameters of q(ln hyper-parameters) that are optimised."""
-    return q.log_hyper, jnp.log(jnp.maximum(q.log_hyper_sd, 1e-3))
+    return np.asarray(q.log_hyper), np.log(np.maximum(np.asarray(q.log_hyper_sd), 1e-3))
 
 
 def first_moments(q: RewardGaussian) -> list[Any]:
     """Leaves of the optimiser state before the first step."""
-    return jax.tree.leaves(RULE.init(moved_hypers(q)))
+    return jax.tree.leaves(_init(moved_hypers(q)))
 
 
 def _moves_hypers(search: RewardSearch, q: RewardGaussian) -> bool:
@@ -136,10 +136,10 @@ def _after_step(search: RewardSearch, state: Climb, fixed: Normals, tol: float) 
         if change is not None:
             length = factor * min(1.0, (1 + FULL) / (1 + state.decay))
             log_sd = moved_hypers(q)[1] + length * change[1]
-            log_hyper = q.log_hyper + length * change[0]
+            log_hyper = moved_hypers(q)[0] + length * change[0]
             after = with_moved_hypers(search.model, after, log_hyper)
             if search.hyper == "variational":
-                after = after._replace(log_hyper_sd=jnp.exp(log_sd))
+                after = after._replace(log_hyper_sd=np.exp(log_sd))
         at_draws = np.asarray(search.bounds(after, fixed))
         gain, error = _gain(latest, at_draws)
         if np.isfinite(at_draws).all() and not gain < -max(tol, 2 * error):
@@ -216,10 +216,19 @@ def hyper_change(
 ) -> tuple[Any, list[Any]]:
     """Step of full size of the hyper-parameters' logarithms, None where a gradient is not finite, and moments."""
     gradient = hyper_gradient(search.model, q, search.counts, normals, search.hyper == "variational")
-    if not all(bool(jnp.isfinite(x).all()) for x in gradient):
+    if not all(np.isfinite(x).all() for x in gradient):
         return None, moments
-    shape = jax.tree.structure(RULE.init(moved_hypers(q)))
-    change, state = RULE.update(jax.tree.map(jnp.negative, gradient), jax.tree.unflatten(shape, moments))
+    change, moments = _update(gradient, moments)
+    return jax.tree.map(np.asarray, change), moments
+
+
+_init = jax.jit(RULE.init)
+
+
+@jax.jit
+def _update(gradient: tuple[Array, Array], moments: list[Any]) -> tuple[Any, list[Any]]:
+    state = jax.tree.unflatten(jax.tree.structure(RULE.init(gradient)), moments)
+    change, state = RULE.update(jax.tree.map(jnp.negative, gradient), state)
     return change, jax.tree.leaves(state)
 
 

@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float
@@ -32,7 +31,7 @@ from ethogram.inference.rewards.gaussian import (
     Normals,
     RewardGaussian,
     free_hypers,
-    hyper_values,
+    white_share_at,
 )
 from ethogram.inference.rewards.integration_nodes import (
     MOST_HYPERS,
@@ -52,7 +51,6 @@ from ethogram.inference.rewards.posterior_mode import NOWHERE
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
 from ethogram.models.families.conjugate_block import naming
 from ethogram.models.rewards.gp_irl import GPIRL
-from ethogram.models.rewards.kernel import white_share
 from ethogram.models.rewards.priors import MATTERS
 from ethogram.models.rewards.reward_settings import FEW_FEATURES
 
@@ -155,8 +153,8 @@ class _Nested(NamedTuple):
 
     def climb(self, near: RewardGaussian, where: np.ndarray) -> Place:
         if len(where):
-            near = with_moved_hypers(self.search.model, near, jnp.asarray(where))
-            near = near._replace(log_hyper_sd=jnp.zeros(len(where)))
+            near = with_moved_hypers(self.search.model, near, where)
+            near = near._replace(log_hyper_sd=np.zeros(len(where)))
         start = begin_climb(self.search, near, self.monitored, self.key)
         tol = SHARED * self.tol if len(where) else self.tol
         found = climb(self.search, start, self.monitored, self.num_steps, tol)
@@ -234,10 +232,7 @@ def nested_fit(
     reason = reason or ("" if arrived else "the search for the mode of the hyper-parameters did not end")
     if not reason and nodes is not None:
         reason = open_direction(curvature)
-    white = [
-        white_share(hyper_values(search.model, one.q.log_hyper)["relevance"], search.model.noise)
-        for one in places
-    ]
+    white = [white_share_at(search.model, one.q.log_hyper) for one in places]
     return RewardFit(
         _posterior(search.model, places, shares, len(search.counts) == 1),
         elbo,
@@ -258,7 +253,7 @@ def _mode(nested: _Nested, start: np.ndarray, active: np.ndarray) -> tuple[np.nd
     from scipy.optimize import minimize
 
     first = nested.at(start)
-    trace = [float(jnp.mean(nested.search.bounds(nested.first, nested.monitored))), first.value]
+    trace = [float(np.mean(nested.search.bounds(nested.first, nested.monitored))), first.value]
     if not len(active):
         return start, trace, True
 

@@ -74,7 +74,7 @@ def levine_mode(key: Array, model: GPIRL, counts: Any) -> tuple[LevineMode, np.n
     visited = np.asarray(counts).sum(1) > 0
     inducing = np.flatnonzero(visited) if model.inducing is None else np.asarray(model.inducing)
     first = np.log(np.append(INITIAL_SCALE, np.ones(model.num_features)))
-    task = (model, jnp.asarray(inducing), jnp.asarray(counts))
+    task = (model, inducing, counts)
     draws = np.asarray(jax.random.uniform(key, (STARTS, len(inducing)), model.features.dtype))
     found = [_minimise(_negative_levine, np.append(u, first), task, SHORT) for u in draws]
     best = min(found, key=lambda one: one.fun)
@@ -116,7 +116,7 @@ def _minimise(function: Any, start: Any, arguments: tuple, most: int) -> Any:
     from scipy.optimize import minimize
 
     def loss(x):
-        value, gradient = function(jnp.asarray(x), *arguments)
+        value, gradient = function(x, *arguments)
         if not np.isfinite(value):
             return NOWHERE, np.zeros_like(x)
         return float(value), np.asarray(gradient, float)

@@ -6,6 +6,7 @@ here they are drawn, with the noise of new states.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.inference.rewards.gaussian import white_root
-from ethogram.models.arguments import Reals, read_reals, require_key
+from ethogram.models.arguments import Reals, concretely, read_reals, require_key
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.optimal_values import optimal_values
 from ethogram.models.mdps.soft_values import soft_values
@@ -104,7 +105,18 @@ def predict_reward(
             f"features has shape {features.shape}, the model's {model.features.shape}: give the same number of axes, "
             "and the same last one"
         )
-    scale, relevance, known = _known(model, _by_site(samples))
+    name, *known = _known(model, _by_site(samples))
+    means, sd, draws = _predicted(key, model, features, *known, name == "u_white", noise_free)
+    shape = features.shape[:-1]
+    return RewardPrediction(means.reshape(shape), sd.reshape(shape), draws.reshape(-1, *shape))
+
+
+@functools.partial(jax.jit, static_argnames=("white", "noise_free"))
+def _predicted(
+    key: Array, model: GPIRL, features: Array, scale: Array, relevance: Array, known: Array, white: bool,
+    noise_free: bool,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Means, deviations and draws of rewards given those that are `known`, or the variables that whiten them."""
     flat = features.reshape(-1, features.shape[-1]).astype(model.features.dtype)
     points = model.points if model.inducing is None else model.points[model.inducing]
     noise = jnp.asarray(model.noise, flat.dtype)
@@ -114,7 +126,7 @@ def predict_reward(
         low = white_root(model, scale, relevance)
         cross = reward_kernel.cross_covariance(points, flat, scale, relevance, noise)
         half = solve_triangular(low, cross, lower=True)
-        mean = half.T @ solve_triangular(low, known, lower=True)
+        mean = half.T @ (known if white else solve_triangular(low, known, lower=True))
         noise_drawn = jax.random.normal(key, mean.shape, mean.dtype)
         if model.conditional == "independent":
             known_share = 1 - reward_kernel.white_share(relevance, noise) if noise_free else 1.0
@@ -128,10 +140,8 @@ def predict_reward(
         return mean, spread, mean + reward_kernel.root(rest, scale) @ noise_drawn
 
     keys = jax.random.split(key, len(known))
-    means, spreads, draws = jax.jit(lambda x: jax.lax.map(one, x))((keys, scale, relevance, known))
-    shape = features.shape[:-1]
-    sd = jnp.sqrt(jnp.mean(spreads**2, 0) + jnp.var(means, 0))
-    return RewardPrediction(jnp.mean(means, 0).reshape(shape), sd.reshape(shape), draws.reshape(-1, *shape))
+    means, spreads, draws = jax.lax.map(one, (keys, scale, relevance, known))
+    return jnp.mean(means, 0), jnp.sqrt(jnp.mean(spreads**2, 0) + jnp.var(means, 0)), draws
 
 
 def transfer_reward(
@@ -164,9 +174,8 @@ def transfer_reward(
         )
     samples = _by_site(samples)
     reward = predict_reward(key, model, samples, features, noise_free=noise_free)
-    times = jnp.asarray(samples.get("rationality", model.rationality), reward.draws.dtype)
-    times = jnp.broadcast_to(times, len(reward.draws)).reshape(-1, *[1] * len(shape))
-    solution = soft_values(mdp, _of_points(times * reward.draws, len(shape) + 1))
+    acted = concretely(_acted, samples.get("rationality", model.rationality), reward.draws)
+    solution = soft_values(mdp, acted)
     return RewardTransfer(reward, solution.values, solution.policy)
 
 
@@ -188,18 +197,17 @@ def policies(mdp: MDP, rewards: Reals, *, rationality: Reals = 1.0) -> ThreePoli
         raise ValueError(f"rewards has shape {rewards.shape}, not (draw, state) or (draw, state, action)")
     if times.shape not in ((), rewards.shape[:1]):
         raise ValueError(f"rationality has shape {times.shape}: give a number, or one per draw")
+    acted = concretely(_acted, times, rewards)
+    mean = concretely(lambda xp, x: x.mean(0), acted if rewards.ndim == 3 else acted[..., 0])
+    each = soft_values(mdp, acted).policy
+    return ThreePolicies(soft_values(mdp, mean).policy, jnp.mean(each, 0), optimal_values(mdp, mean).policy)
+
+
+def _acted(xp: Any, times: Any, rewards: Any) -> Any:
+    """Draws times rationalities; of rewards of states (draw, state, 1), which is never read as (state, action)."""
+    times = xp.broadcast_to(xp.asarray(times, rewards.dtype), len(rewards))
     acted = times.reshape(-1, *[1] * (rewards.ndim - 1)) * rewards
-    mean = jnp.mean(acted, 0)
-    return ThreePolicies(
-        soft_values(mdp, mean).policy,
-        jnp.mean(soft_values(mdp, _of_points(acted, rewards.ndim)).policy, 0),
-        optimal_values(mdp, mean).policy,
-    )
-
-
-def _of_points(rewards: Array, num_axes: int) -> Array:
-    """Draws of rewards of states as (draw, state, 1), which is never read as (state, action)."""
-    return rewards[..., None] if num_axes == 2 else rewards
+    return acted[..., None] if rewards.ndim == 2 else acted
 
 
 def difference_coverage(
@@ -243,26 +251,26 @@ def _by_site(samples: Any) -> Mapping[str, Any]:
     return samples.get_samples()
 
 
-def _known(model: GPIRL, samples: Any) -> tuple[Array, Array, Array]:
-    """Scale (draw,), relevance (draw, feature), and rewards (draw, point) of the points to condition on."""
+def _known(model: GPIRL, samples: Any) -> tuple[str, Array, Array, Array]:
+    """Site, scale (draw,), relevance (draw, feature), and rewards (draw, point) of the points to condition on."""
     name = "reward" if model.inducing is None else "u"
     for site in ("scale", "relevance", name):
         if site not in samples and not (site == "u" and "u_white" in samples):
             raise ValueError(
                 f"samples have no {site}, only {', '.join(sorted(samples))}: give draws of the model's sites"
             )
-    dtype = model.features.dtype
-    scale, relevance = (jnp.asarray(samples[site], dtype) for site in ("scale", "relevance"))
-    if name in samples:
-        known = jnp.asarray(samples[name], dtype)
-        known = known.reshape(len(known), -1) if known.ndim == model.features.ndim or name == "u" else known
-    else:
-        draws = scale, relevance, jnp.asarray(samples["u_white"], dtype)
-        known = jax.lax.map(lambda draw: white_root(model, *draw[:2]) @ draw[2], draws)
+    name = name if name in samples else "u_white"
+
+    def read(xp, *values):
+        scale, relevance, known = (xp.asarray(x, model.features.dtype) for x in values)
+        flat = known.ndim == model.features.ndim or name == "u"
+        return scale, relevance, known.reshape(len(known), -1) if flat else known
+
+    scale, relevance, known = concretely(read, *(samples[site] for site in ("scale", "relevance", name)))
     count = model.num_points if model.inducing is None else len(model.inducing)
     if known.shape[1:] != (count,):
         raise ValueError(
             f"samples[{name!r}] has shape {known.shape}, not (draw, {count}): with several experts or "
             "intents, select one"
         )
-    return scale, relevance, known
+    return name, scale, relevance, known

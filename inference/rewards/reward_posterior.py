@@ -127,17 +127,10 @@ class RewardPosterior:
         """
         with jax.enable_x64(True):
             model = as_double(self.model)
-            log_hyper, mean = jnp.asarray(self.log_hyper), jnp.asarray(self.mean)
             if self.log_weights is not None:
-                return self._rounded(
-                    _mean_sites(model, log_hyper, mean, jnp.exp(jnp.asarray(self.log_weights)))
-                )
-            if self.levine is None:
-                one = _sites(model, log_hyper[None], mean[None], None)
-                return self._rounded({name: x[0] for name, x in one.items()})
-            hypers = {"scale": jnp.exp(log_hyper[0]), "relevance": jnp.exp(log_hyper[1:])}
-            reward = levine_conditional(model, self.levine, *hypers.values())[1] @ mean
-            return self._rounded(reward_sites(model, reward, model.agent(reward)) | hypers | {"u": mean})
+                weights = np.exp(self.log_weights)
+                return self._rounded(_mean_sites(model, self.log_hyper, self.mean, weights))
+            return self._rounded(_middle_sites(model, self.log_hyper, self.mean, self.levine))
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain."""
@@ -208,7 +201,7 @@ def as_double(tree: Any) -> Any:
 
     def one(x):
         real = jnp.issubdtype(jnp.result_type(x), jnp.floating)
-        return jnp.asarray(np.asarray(x, np.float64)) if real else x
+        return jax.device_put(np.asarray(x, np.float64)) if real else x
 
     return jax.tree.map(one, tree)
 
@@ -237,6 +230,16 @@ def _draw(posterior: RewardPosterior, key: Array, num_draws: int, fixed: bool) -
     if model.family == "inducing":
         rest = jax.random.normal(key_rest, (num_draws, *mean.shape[:-1], model.num_points))
     return _sites(model, log_hyper, white, rest, fixed)
+
+
+@jax.jit
+def _middle_sites(model: GPIRL, log_hyper: Array, mean: Array, levine: Array | None) -> dict[str, Array]:
+    """Sites at the mean of one Gaussian, or at Levine's estimate."""
+    if levine is None:
+        return {name: x[0] for name, x in _sites(model, log_hyper[None], mean[None], None).items()}
+    hypers = {"scale": jnp.exp(log_hyper[0]), "relevance": jnp.exp(log_hyper[1:])}
+    reward = levine_conditional(model, levine, *hypers.values())[1] @ mean
+    return reward_sites(model, reward, model.agent(reward)) | hypers | {"u": mean}
 
 
 @jax.jit

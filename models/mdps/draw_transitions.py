@@ -7,6 +7,7 @@ as normalised gamma variables: Gelman et al. (2013), "Bayesian data analysis", s
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import require_integer, require_key, require_room
+from ethogram.models.arguments import is_concrete, require_integer, require_key, require_room
 from ethogram.models.mdps.from_tables import SPARSE_WAY, concentrations, read_counts
 from ethogram.models.mdps.mdp import MDP
 
@@ -65,9 +66,14 @@ def draw_transitions(
     dtype = jnp.result_type(float)
     require_room("draws", (num_draws, *read.counts.shape), dtype, f"draw fewer at a time, or {SPARSE_WAY}")
     weights = concentrations(read, prior)
-    some = jnp.asarray(weights > 0)[None]
-    shapes = jnp.asarray(np.where(weights > 0, weights, 1), dtype)
-    logs = jax.random.loggamma(key, shapes, (num_draws, *shapes.shape))
-    drawn = jax.nn.softmax(jnp.where(some, logs, -jnp.inf), axis=-1)
+    drawn = _drawn(key, weights.astype(dtype), num_draws)
+    drawn = np.asarray(drawn) if is_concrete(drawn) else drawn
     settings = {"discount": discount, "action_mask": action_mask, **parts}
     return [MDP._of_slots(read.successors, one, **settings) for one in drawn]
+
+
+@functools.partial(jax.jit, static_argnames="num_draws")
+def _drawn(key: Any, weights: Any, num_draws: int) -> Any:
+    """Probabilities (draw, state, action, slot) of Dirichlet rows, zero where the weight is."""
+    logs = jax.random.loggamma(key, jnp.where(weights > 0, weights, 1), (num_draws, *weights.shape))
+    return jax.nn.softmax(jnp.where((weights > 0)[None], logs, -jnp.inf), axis=-1)

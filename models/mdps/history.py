@@ -11,13 +11,13 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.models.arguments import (
     Reals,
+    concretely,
     is_concrete,
     read_array,
     read_reals,
@@ -81,21 +81,26 @@ class History(NamedTuple):
             raise ValueError(
                 f"of_states has shape {table.shape}: give ({lead[0]}, feature) or ({lead[0]}, {lead[1]}, feature)"
             )
-        if table.ndim == 3:
-            parts = [table[self.states[:, 0]]]
-        else:
-            parts = [jnp.where((lag >= 0)[:, None], table[lag], 0) for lag in self.states.T]
-        if of_pairs is not None:
-            parts.append(self._of_pairs(of_pairs))
-        if any(part.ndim == 3 for part in parts):
-            shape = (len(self.states), lead[1])
-            parts = [
-                part if part.ndim == 3 else jnp.broadcast_to(part[:, None], (*shape, part.shape[-1]))
-                for part in parts
-            ]
-        return jnp.concatenate(parts, -1)
+        pairs = None if of_pairs is None else self._read_pairs(of_pairs)
 
-    def _of_pairs(self, of_pairs: Reals) -> Array:
+        def features(xp, table, pairs):
+            if table.ndim == 3:
+                parts = [table[self.states[:, 0]]]
+            else:
+                parts = [xp.where((lag >= 0)[:, None], table[lag], 0) for lag in self.states.T]
+            if pairs is not None and self.of == "actions":
+                last = self.actions[:, 0]
+                parts.append(xp.where((last >= 0)[:, None, None], pairs[last], 0))
+            elif pairs is not None:
+                now, last = self.states[:, 0], self.states[:, 1]
+                parts.append(xp.where((last >= 0)[:, None], pairs[last, now], 0))
+            if any(part.ndim == 3 for part in parts):
+                parts = [part if part.ndim == 3 else part[:, None].repeat(lead[1], 1) for part in parts]
+            return xp.concatenate(parts, -1)
+
+        return concretely(features, table, pairs)
+
+    def _read_pairs(self, of_pairs: Reals) -> Array:
         (pairs,) = read_reals(of_pairs=of_pairs)
         lagged = self.actions if self.of == "actions" else self.states[:, 1:]
         count = self.original.num_actions if self.of == "actions" else self.original.num_states
@@ -105,9 +110,7 @@ class History(NamedTuple):
             )
         if not lagged.shape[1]:
             raise ValueError("of_pairs is given, but histories have the current state only: give a larger k")
-        last = lagged[:, 0]
-        known = (last >= 0).reshape(-1, *[1] * (2 if self.of == "actions" else 1))
-        return jnp.where(known, pairs[last] if self.of == "actions" else pairs[last, self.states[:, 0]], 0)
+        return pairs
 
     def rewrite(self, data: Trajectories) -> Trajectories:
         """Trajectories of the original MDP as those of the new one: states are numbers of histories.

@@ -5,9 +5,11 @@ Puterman (1994), "Markov decision processes", section 2.1; the reward is an argu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -15,6 +17,7 @@ from jaxtyping import Bool, Float
 
 from ethogram.models.arguments import (
     Reals,
+    concretely,
     is_concrete,
     read_array,
     read_reals,
@@ -192,7 +195,9 @@ class MDP:
         require_representable("reward", reward)
         dtype = jnp.result_type(float)
         settings = {"discount": discount, "action_mask": mask, **parts}
-        return cls.sparse(successors, probabilities.astype(dtype), **settings), jnp.asarray(reward, dtype)
+        return cls.sparse(successors, probabilities.astype(dtype), **settings), jax.device_put(
+            reward.astype(dtype)
+        )
 
     @classmethod
     def from_counts(
@@ -291,7 +296,7 @@ class MDP:
         r"""Undiscounted expectation (..., state, action) of next values, :math:`\sum_{s'} P(s' \mid s, a) v(s')`."""
         (values,) = read_reals(values=values)
         self._fits("values", values, (self.num_states,))
-        return self.transitions.expect(values)
+        return _at_once("expect", self.transitions, values)
 
     def push(self, weights: Reals) -> Float[Array, "*batch state"]:
         r"""Weights (..., state) one step ahead of w (..., state, action), :math:`\sum_{s,a} w(s, a) P(s' \mid s, a)`.
@@ -300,7 +305,7 @@ class MDP:
         """
         (weights,) = read_reals(weights=weights)
         self._fits("weights", weights, (self.num_states, self.num_actions))
-        return self.transitions.push(weights)
+        return _at_once("push", self.transitions.for_solvers(), weights)
 
     def policy_matrix(self, policy: Reals) -> Float[Array, "state next_state"]:
         r"""Transition matrix of a policy (state, action), :math:`\sum_a \pi(a \mid s) P(s' \mid s, a)`.
@@ -316,11 +321,17 @@ class MDP:
             )
         cure = "use expect and push, which need no table"
         require_room("policy_matrix", (self.num_states, self.num_states), policy.dtype, cure)
-        return self.transitions.for_solvers().chain(policy.T).matrix()
+        return _matrix(self.transitions.for_solvers(), policy)
 
     def probability(self, states: Any, actions: Any, next_states: Any) -> Float[Array, "..."]:
         """P(next state | state, action), for integers that broadcast; they are not checked."""
-        return self.transitions.probability(*(jnp.asarray(index) for index in (states, actions, next_states)))
+        at = (states, actions, next_states)
+        if is_concrete(
+            *jax.tree.leaves((self.transitions, at))
+        ):  # on the host, where no shape is compiled for
+            with jax.ensure_compile_time_eval():
+                return jax.device_put(self.transitions.probability(*map(np.asarray, at), xp=np))
+        return self.transitions.probability(*map(jnp.asarray, at))
 
     def legal(self, legal: Any = None, states: Any = ()) -> Bool[np.ndarray | Array, "state action"]:
         """Legal actions: a given subset of the available ones, or all of them.
@@ -360,6 +371,17 @@ class MDP:
             )
 
 
+@functools.partial(jax.jit, static_argnames="method")
+def _at_once(method: str, transitions: Any, x: Array) -> Array:
+    """What a method of transitions says of an array, as one program."""
+    return getattr(transitions, method)(x)
+
+
+@jax.jit
+def _matrix(transitions: Any, policy: Array) -> Array:
+    return transitions.chain(policy.T).matrix()
+
+
 def read_reward(mdp: Any, reward: Reals, name: str = "reward") -> tuple[Array, tuple[int, ...]]:
     """Checked rewards (..., state, action or 1), and their batch axes; reads and refuses as :func:`soft_values`."""
     if not isinstance(mdp, MDP):
@@ -369,7 +391,7 @@ def read_reward(mdp: Any, reward: Reals, name: str = "reward") -> tuple[Array, t
     if reward.shape[-2:] in ((count, num_actions), (count, 1)):
         return reward, reward.shape[:-2]
     if reward.shape[-1:] == (count,):
-        return reward[..., None], reward.shape[:-1]
+        return concretely(lambda xp, x: x[..., None], reward), reward.shape[:-1]
     raise ValueError(
         f"{name} has shape {reward.shape}: the last axis must be states, ({count},), or the last two states and "
         f"actions, ({count}, {num_actions})"
@@ -386,7 +408,7 @@ def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:
     if is_concrete(mask):
         cure = "give every state at least one, if only to stay"
         require(np.asarray(mask).any(1), "action_mask", mask, "has no available action", cure)
-    return jnp.asarray(mask)
+    return concretely(lambda xp, x: xp.asarray(x), mask)
 
 
 def _read_start(start: Any, num_states: int) -> Array:

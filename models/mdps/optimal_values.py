@@ -45,8 +45,7 @@ class OptimalSolution(NamedTuple):
     @property
     def policy(self) -> Float[Array, "*batch state action"]:
         """The deterministic policy (..., state, action), as probabilities."""
-        num_actions = self.action_values.shape[-1]
-        return jax.nn.one_hot(self.actions, num_actions, dtype=self.values.dtype)
+        return _one_hot(self.actions, self.action_values.shape[-1], dtype=self.values.dtype)
 
 
 def optimal_values(
@@ -91,12 +90,15 @@ def optimal_values(
     require_integer("max_steps", max_steps, 1)
     environment, dtype = read_environment(mdp, reward)
     controls = Controls(interest, None, tol, max_steps)
-    return _solve(environment, jnp.swapaxes(reward, -2, -1).astype(dtype), controls, batch)
+    return _solve(environment, reward, dtype, controls, batch)
 
 
-@functools.partial(jax.jit, static_argnames="batch")
-def _solve(environment, reward, controls, batch):
-    environment = of_type(environment, reward.dtype)
+_one_hot = jax.jit(jax.nn.one_hot, static_argnums=(1,), static_argnames="dtype")
+
+
+@functools.partial(jax.jit, static_argnames=("dtype", "batch"))
+def _solve(environment, reward, dtype, controls, batch):
+    environment, reward = of_type(environment, dtype), jnp.swapaxes(reward, -2, -1).astype(dtype)
     method = "direct" if reward.shape[-1] <= DIRECT_AT_MOST else "newton"
     typed = controls._replace(interest=jnp.asarray(controls.interest, reward.dtype))
 

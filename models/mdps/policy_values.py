@@ -80,7 +80,7 @@ def policy_values(
     came = f"reward has batch axes {batch}, policy {policy.shape[:-2]}"
     batch = common_batch(came, batch, policy.shape[:-2])
     environment, dtype = read_environment(mdp, reward, policy)
-    return _values(environment, reward.astype(dtype), policy.astype(dtype), interest, tol, batch)
+    return _values(environment, reward, policy, dtype, interest, tol, batch)
 
 
 def expected_value(mdp: MDP, reward: Reals, policy: Reals) -> Float[Array, "*batch"]:
@@ -94,21 +94,24 @@ def expected_value(mdp: MDP, reward: Reals, policy: Reals) -> Float[Array, "*bat
     ------
     TypeError, ValueError : as :func:`policy_values`.
     """
-    values = policy_values(mdp, reward, policy)
-    return jnp.mean(values, -1) if mdp.start is None else values @ jnp.asarray(mdp.start, values.dtype)
+    return _mean(policy_values(mdp, reward, policy), mdp.start)
 
 
-@functools.partial(jax.jit, static_argnames="batch")
-def _values(environment, reward, policy, interest, tol, batch):
-    environment = of_type(environment, reward.dtype)
-    interest = jnp.asarray(interest, reward.dtype)
+@jax.jit
+def _mean(values: Array, start: Array | None) -> Array:
+    return jnp.mean(values, -1) if start is None else values @ start.astype(values.dtype)
+
+
+@functools.partial(jax.jit, static_argnames=("dtype", "batch"))
+def _values(environment, reward, policy, dtype, interest, tol, batch):
+    environment, interest = of_type(environment, dtype), jnp.asarray(interest, dtype)
 
     def solve(reward, policy):
         share = policy / jnp.sum(policy, axis=-1, keepdims=True)
         gain = jnp.sum(share * reward, axis=-1)
         return evaluate(environment, share.T, gain, interest, tol, len(gain) <= DIRECT_AT_MOST)
 
-    rows = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (reward, policy))
+    rows = (jnp.broadcast_to(x.astype(dtype), (*batch, *x.shape[-2:])) for x in (reward, policy))
     for _ in batch:
         solve = jax.vmap(solve)
     return solve(*rows)

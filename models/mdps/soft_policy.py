@@ -10,6 +10,7 @@ do not depend on the reward and are left out; samples are simulated with them. Z
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 import jax
@@ -20,14 +21,15 @@ from jax import Array, lax
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, refuse, require_integer, require_kind
+from ethogram.models.arguments import concretely, is_concrete, refuse, require_integer, require_kind
 from ethogram.models.data.state_action_steps import AgentSteps, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_values import SoftSolution, soft_values
 
 __all__ = [
-    "ActionCounts", "SoftPolicy", "demonstration_counts", "demonstration_value", "num_experts", "read_demonstrations",
+    "ActionCounts", "SoftPolicy", "demonstration_counts", "demonstration_value", "first_states", "num_experts",
+    "read_demonstrations", "spread",
 ]  # fmt: skip
 
 
@@ -91,9 +93,8 @@ class SoftPolicy(dist.Distribution):
                 raise ValueError(
                     f"start has {np.asarray(start)[outside][0]}, outside 0..{mdp.num_states - 1}: give states"
                 )
-        self.lengths = jnp.broadcast_to(length if lengths is None else jnp.asarray(lengths), batch)
-        self.start = None if start is None else jnp.broadcast_to(jnp.asarray(start), batch)
-        self.agent = None if agent is None else jnp.broadcast_to(jnp.asarray(agent), batch)
+        self.lengths = spread(length if lengths is None else lengths, batch)
+        self.start, self.agent = spread(start, batch), spread(agent, batch)
         super().__init__(batch, (self.length, 2), validate_args=validate_args)
 
     @property
@@ -103,38 +104,50 @@ class SoftPolicy(dist.Distribution):
 
     def log_prob(self, value: Any) -> Array:
         """Log probability (...) of the actions; -inf where one is not available."""
-        states, actions = jnp.asarray(value)[..., 0], jnp.asarray(value)[..., 1]
-        known = (states >= 0) & (actions >= 0)
-        inside = (states < self.mdp.num_states) & (actions < self.mdp.num_actions)
-        at: tuple[Array, ...] = (jnp.where(known, states, 0), jnp.where(known, actions, 0))
-        if self.agent is not None:
-            at = (jnp.broadcast_to(self.agent[..., None], known.shape), *at)
-        each = jnp.where(inside, self.log_policy[at], -jnp.inf)
-        return jnp.sum(jnp.where(known, each, 0), axis=-1)
+        return _log_prob(self, value)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Simulated demonstrations (..., time, 2)."""
-        shape = (*sample_shape, *self.batch_shape)
-        key_start, key_steps = jax.random.split(key)
-        num_states = self.mdp.num_states
-        if self.start is None:
-            chances = getattr(self.mdp, "start", None)
-            chances = jnp.ones(num_states) if chances is None else chances
-            state = jax.random.categorical(key_start, jnp.log(chances), shape=shape)
-        else:
-            state = jnp.broadcast_to(self.start, shape)
-        agent = None if self.agent is None else jnp.broadcast_to(self.agent, shape)
+        return _draw(self, key, tuple(sample_shape))
 
-        def step(state, key):
-            key_action, key_next = jax.random.split(key)
-            log_policy = self.log_policy[state] if agent is None else self.log_policy[agent, state]
-            action = jax.random.categorical(key_action, log_policy)
-            arrived = self.mdp.transitions.draw(key_next, state, action)
-            return arrived.astype(state.dtype), jnp.stack([state, action.astype(state.dtype)], -1)
 
-        steps = lax.scan(step, state.astype(np.int32), jax.random.split(key_steps, self.length))[1]
-        inside = jnp.arange(self.length) < self.lengths[..., None]
-        return jnp.where(inside[..., None], jnp.moveaxis(steps, 0, -2), -1)
+@jax.jit
+def _log_prob(acts: SoftPolicy, value: Array) -> Array:
+    states, actions = value[..., 0], value[..., 1]
+    known = (states >= 0) & (actions >= 0)
+    inside = (states < acts.mdp.num_states) & (actions < acts.mdp.num_actions)
+    at: tuple[Array, ...] = (jnp.where(known, states, 0), jnp.where(known, actions, 0))
+    if acts.agent is not None:
+        at = (jnp.broadcast_to(acts.agent[..., None], known.shape), *at)
+    each = jnp.where(inside, acts.log_policy[at], -jnp.inf)
+    return jnp.sum(jnp.where(known, each, 0), axis=-1)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _draw(acts: SoftPolicy, key: Array, sample_shape: tuple[int, ...]) -> Array:
+    shape = (*sample_shape, *acts.batch_shape)
+    key_start, key_steps = jax.random.split(key)
+    state = first_states(acts, key_start, shape)
+    agent = None if acts.agent is None else jnp.broadcast_to(acts.agent, shape)
+
+    def step(state, key):
+        key_action, key_next = jax.random.split(key)
+        log_policy = acts.log_policy[state] if agent is None else acts.log_policy[agent, state]
+        action = jax.random.categorical(key_action, log_policy)
+        arrived = acts.mdp.transitions.draw(key_next, state, action)
+        return arrived.astype(state.dtype), jnp.stack([state, action.astype(state.dtype)], -1)
+
+    steps = lax.scan(step, state, jax.random.split(key_steps, acts.length))[1]
+    inside = jnp.arange(acts.length) < acts.lengths[..., None]
+    return jnp.where(inside[..., None], jnp.moveaxis(steps, 0, -2), -1)
+
+
+def first_states(acts: Any, key: Array, shape: tuple[int, ...]) -> Array:
+    """States in which demonstrations begin: those given, or drawn from the start distribution."""
+    if acts.start is not None:
+        return jnp.broadcast_to(acts.start, shape).astype(np.int32)
+    chances = jnp.ones(acts.mdp.num_states) if acts.mdp.start is None else acts.mdp.start
+    return jax.random.categorical(key, jnp.log(chances), shape=shape).astype(np.int32)
 
 
 class ActionCounts(dist.Distribution):
@@ -205,9 +218,17 @@ def read_demonstrations(mdp: MDP, data: Any, check_transitions: bool = True) -> 
 
 def demonstration_value(data: Trajectories) -> Array:
     """Integers (sequence, time, 2), a state and an action per step; -1 where missing, and in padding."""
-    states, actions, lengths = map(jnp.asarray, (data.states, data.actions, data.lengths))
-    inside = (jnp.arange(states.shape[1]) < lengths[:, None]) & jnp.asarray(data.observed)
-    return jnp.where(inside[..., None], jnp.stack([states, actions], -1), -1)
+
+    def value(xp, states, actions, lengths, observed):
+        inside = (xp.arange(states.shape[1]) < lengths[:, None]) & observed
+        return xp.where(inside[..., None], xp.stack([states, actions], -1), -1)
+
+    return concretely(value, data.states, data.actions, data.lengths, data.observed)
+
+
+def spread(value: Any, batch: tuple[int, ...]) -> Any:
+    """A value with the batch axes of a distribution; None of None."""
+    return None if value is None else concretely(lambda xp, x: xp.broadcast_to(x, batch), value)
 
 
 def demonstration_counts(
@@ -291,8 +312,7 @@ def require_possible(mdp: MDP, steps: AgentSteps) -> None:
     sequence, time = np.nonzero(steps.leaving)
     state, action = steps.state[sequence, time], steps.action[sequence, time]
     after, every = steps.state[sequence, time + 1], np.arange(mdp.num_actions)
-    with jax.ensure_compile_time_eval():  # inside jit too, where MDP and traces are concrete
-        likely = np.asarray(mdp.probability(state[:, None], every, after[:, None])) > 0
+    likely = np.asarray(mdp.probability(state[:, None], every, after[:, None])) > 0
     taken = (action[:, None] < 0) | (action[:, None] == every)
     wrong = np.flatnonzero(~(likely & taken).any(1))
     if wrong.size:

@@ -139,7 +139,6 @@ def soft_values(
     [83. 73. 50.]
     """
     reward, batch = read_reward(mdp, reward)
-    reward = jnp.swapaxes(reward, -2, -1)
     if horizon is not None:
         require_integer("horizon", horizon, 1)
         if method != "newton" or max_steps is not None or initial is not None:
@@ -147,7 +146,7 @@ def soft_values(
                 f"horizon is {horizon}, which replaces method, max_steps and initial: leave those out, or horizon"
             )
         environment, dtype = read_environment(mdp, reward)
-        return _backward(environment, reward.astype(dtype), int(horizon), batch, all_steps)
+        return _backward(environment, reward, dtype, int(horizon), batch, all_steps)
     if all_steps:
         raise ValueError("all_steps is True without a horizon: pass horizon=, the number of steps")
     interest = read_interest(mdp)
@@ -167,7 +166,7 @@ def soft_values(
             "the linear system of method 'direct'", (*batch, mdp.num_states, mdp.num_states), dtype, cure
         )
     controls = Controls(interest, initial, tol, max_steps)
-    return _solve(environment, reward.astype(dtype), controls, method, batch)
+    return _solve(environment, reward, dtype, controls, method, batch)
 
 
 def soft_policy(
@@ -177,9 +176,9 @@ def soft_policy(
     return require_converged("soft_values", soft_values(mdp, reward, horizon=horizon)).policy
 
 
-@functools.partial(jax.jit, static_argnames=("horizon", "batch", "all_steps"))
-def _backward(environment, reward, horizon, batch, all_steps):
-    environment = of_type(environment, reward.dtype)
+@functools.partial(jax.jit, static_argnames=("dtype", "horizon", "batch", "all_steps"))
+def _backward(environment, reward, dtype, horizon, batch, all_steps):
+    environment, reward = of_type(environment, dtype), jnp.swapaxes(reward, -2, -1).astype(dtype)
 
     def backup(reward, later):
         whole = action_values(environment, reward, 0, later)[1]
@@ -204,10 +203,9 @@ def _backward(environment, reward, horizon, batch, all_steps):
     return solve(reward)
 
 
-@functools.partial(jax.jit, static_argnames=("method", "batch"))
-def _solve(environment, reward, controls, method, batch):
-    dtype = reward.dtype
-    environment = of_type(environment, dtype)
+@functools.partial(jax.jit, static_argnames=("dtype", "method", "batch"))
+def _solve(environment, reward, dtype, controls, method, batch):
+    environment, reward = of_type(environment, dtype), jnp.swapaxes(reward, -2, -1).astype(dtype)
     if method == "newton" and reward.shape[-1] <= DIRECT_AT_MOST:
         method = "direct"
 

@@ -66,9 +66,9 @@ class DenseTransitions:
         """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
         return jnp.einsum("san,...sa->...n", self.probabilities, weights, precision="highest")
 
-    def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
+    def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
         """P of single transitions, in the shape that the indices broadcast to."""
-        return self.probabilities[states, actions, next_states]
+        return xp.asarray(self.probabilities)[states, actions, next_states]
 
     def draw(self, key: Array, states: Array, actions: Array) -> Array:
         """Next states after states and actions, in the shape that these broadcast to."""
@@ -195,10 +195,10 @@ class SparseTransitions:
         moved = jnp.einsum(f"acs,...sa->...{own}cs", self.probabilities, weights, precision="highest")
         return _gather_in(moved.reshape(*weights.shape[:-2], -1), self.neighbours, self.entering)
 
-    def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
+    def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
         """P of single transitions, in the shape that the indices broadcast to."""
-        after, chance = self._after(*jnp.broadcast_arrays(states, actions))
-        return jnp.sum(jnp.where(after == next_states[..., None], chance, 0), axis=-1)
+        after, chance = self._after(*xp.broadcast_arrays(states, actions), xp=xp)
+        return xp.sum(xp.where(after == next_states[..., None], chance, 0), axis=-1)
 
     def draw(self, key: Array, states: Array, actions: Array) -> Array:
         """Next states after states and actions, in the shape that these broadcast to."""
@@ -206,11 +206,14 @@ class SparseTransitions:
         slot = jax.random.categorical(key, jnp.log(chance))
         return jnp.take_along_axis(after, slot[..., None], axis=-1)[..., 0]
 
-    def _after(self, states: Array, actions: Array) -> tuple[Array, Array]:
+    def _after(self, states: Any, actions: Any, xp: Any = jnp) -> tuple[Any, Any]:
         """Next states (..., slot) and their probabilities."""
-        neighbours, chance = jnp.asarray(self.neighbours), self.probabilities[actions, :, states]
+        neighbours, chance = (
+            xp.asarray(self.neighbours),
+            xp.asarray(self.probabilities)[actions, :, states],
+        )
         if neighbours.ndim == 2:
-            return jnp.moveaxis(neighbours[:, states], 0, -1), chance
+            return xp.moveaxis(neighbours[:, states], 0, -1), chance
         return neighbours[actions, :, states], chance
 
     def for_solvers(self) -> SparseTransitions:
@@ -270,15 +273,9 @@ class DeterministicTransitions:
         """Values (..., state, action) of the next states, of values (..., state)."""
         return values[..., self.next_state]
 
-    def push(self, weights: Array) -> Array:
-        """Weights (..., state) one step after weights (..., state, action): the transpose of `expect`."""
-        lists = self.for_solvers()
-        moved = jnp.swapaxes(weights, -2, -1).reshape(*weights.shape[:-2], -1)
-        return _gather_in(moved, lists.neighbours, lists.entering)
-
-    def probability(self, states: Array, actions: Array, next_states: Array) -> Array:
+    def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
         """One where the transition is the one that happens, else zero, in the shape that the indices broadcast to."""
-        return (self.next_state[states, actions] == next_states).astype(float)
+        return (xp.asarray(self.next_state)[states, actions] == next_states).astype(float)
 
     def draw(self, key: Array, states: Array, actions: Array) -> Array:
         """Next states after states and actions, in the shape that these broadcast to; the key is not used."""

@@ -40,6 +40,7 @@ from ethogram.models.mdps.soft_policy import (
     demonstration_value,
     num_experts,
     read_demonstrations,
+    spread,
 )
 from ethogram.models.mdps.soft_values import SoftSolution, soft_values
 from ethogram.models.model_object import model_object, static_field
@@ -282,12 +283,13 @@ class GPIRL(Exportable):
             total = np.asarray(data).sum(-1) if is_concrete(data) else jnp.sum(data, -1)
             with numpyro.plate("state", self.mdp.num_states):
                 of_states = ActionCounts(solution.log_policy, total)
-                numpyro.sample("demonstrations", of_states, obs=jnp.asarray(data) if condition else None)
+                numpyro.sample(
+                    "demonstrations", of_states, obs=spread(data, data.shape) if condition else None
+                )
             return
         value = demonstration_value(data)
-        agent = None if data.subject is None else jnp.asarray(data.subject)
-        states, lengths = jnp.asarray(data.states), jnp.asarray(data.lengths)
-        parts: dict[str, Any] = {"length": states.shape[1], "lengths": lengths, "start": states[:, 0]}
+        states, agent = data.states, data.subject
+        parts: dict[str, Any] = {"length": states.shape[1], "lengths": data.lengths, "start": states[:, 0]}
         if chain is None:
             acts = SoftPolicy(self.mdp, None, agent=agent, **parts, solution=solution)
         else:

@@ -12,6 +12,7 @@ characterizing animal behavior", whose rewards drift instead.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -23,12 +24,19 @@ from jax import Array, lax
 from jaxtyping import Int
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, read_reals, require_distributions, require_integer
+from ethogram.models.arguments import (
+    concretely,
+    is_concrete,
+    read_reals,
+    require_distributions,
+    require_integer,
+)
 from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_policy import first_states, spread
 
 __all__ = [
     "IntentChain", "SimulatedIntents", "SwitchingPolicies", "chain_prior", "read_sticky", "refuse_unordered",
@@ -104,10 +112,11 @@ class SwitchingPolicies(LatentChain):
         validate_args: bool | None = None,
     ):
         require_integer("length", length, 1)
-        self.mdp, self.log_policy, self.chain, self.length = mdp, jnp.asarray(log_policy), chain, int(length)
+        self.mdp, self.chain, self.length = mdp, chain, int(length)
+        self.log_policy = spread(log_policy, np.shape(log_policy))
         batch = jnp.broadcast_shapes(*(jnp.shape(x) for x in (lengths, start) if x is not None))
-        self.lengths = jnp.broadcast_to(length if lengths is None else jnp.asarray(lengths), batch)
-        self.start = None if start is None else jnp.broadcast_to(jnp.asarray(start), batch)
+        self.lengths = spread(length if lengths is None else lengths, batch)
+        self.start = spread(start, batch)
         super().__init__(batch, (self.length, 2), validate_args=validate_args)
 
     @property
@@ -139,30 +148,29 @@ class SwitchingPolicies(LatentChain):
 
     def sample_with_intents(self, key: Array, sample_shape: tuple[int, ...] = ()) -> tuple[Array, Array]:
         """Simulated demonstrations (..., time, 2), and their intents (..., time), -1 beyond a length."""
-        shape = (*sample_shape, *self.batch_shape)
-        key_start, key_first, key_steps = jax.random.split(key, 3)
-        if self.start is None:
-            chances = getattr(self.mdp, "start", None)
-            chances = jnp.ones(self.mdp.num_states) if chances is None else chances
-            state = jax.random.categorical(key_start, jnp.log(chances), shape=shape)
-        else:
-            state = jnp.broadcast_to(self.start, shape)
-        first = jax.random.categorical(key_first, safe_log(self.chain.initial), shape=shape)
-        log_transition = safe_log(self.chain.transition)
+        return _draw(self, key, tuple(sample_shape))
 
-        def step(now, key):
-            state, intent = now
-            key_action, key_next, key_intent = jax.random.split(key, 3)
-            action = jax.random.categorical(key_action, self.log_policy[intent, state])
-            arrived = self.mdp.transitions.draw(key_next, state, action).astype(state.dtype)
-            later = jax.random.categorical(key_intent, log_transition[intent]).astype(intent.dtype)
-            return (arrived, later), (jnp.stack([state, action.astype(state.dtype)], -1), intent)
 
-        began = (state.astype(np.int32), first.astype(np.int32))
-        drawn, intents = lax.scan(step, began, jax.random.split(key_steps, self.length))[1]
-        inside = jnp.arange(self.length) < self.lengths[..., None]
-        drawn, intents = jnp.moveaxis(drawn, 0, -2), jnp.moveaxis(intents, 0, -1)
-        return jnp.where(inside[..., None], drawn, -1), jnp.where(inside, intents, -1)
+@functools.partial(jax.jit, static_argnums=2)
+def _draw(acts: SwitchingPolicies, key: Array, sample_shape: tuple[int, ...]) -> tuple[Array, Array]:
+    shape = (*sample_shape, *acts.batch_shape)
+    key_start, key_first, key_steps = jax.random.split(key, 3)
+    first = jax.random.categorical(key_first, safe_log(acts.chain.initial), shape=shape)
+    log_transition = safe_log(acts.chain.transition)
+
+    def step(now, key):
+        state, intent = now
+        key_action, key_next, key_intent = jax.random.split(key, 3)
+        action = jax.random.categorical(key_action, acts.log_policy[intent, state])
+        arrived = acts.mdp.transitions.draw(key_next, state, action).astype(state.dtype)
+        later = jax.random.categorical(key_intent, log_transition[intent]).astype(intent.dtype)
+        return (arrived, later), (jnp.stack([state, action.astype(state.dtype)], -1), intent)
+
+    began = (first_states(acts, key_start, shape), first.astype(np.int32))
+    drawn, intents = lax.scan(step, began, jax.random.split(key_steps, acts.length))[1]
+    inside = jnp.arange(acts.length) < acts.lengths[..., None]
+    drawn, intents = jnp.moveaxis(drawn, 0, -2), jnp.moveaxis(intents, 0, -1)
+    return jnp.where(inside[..., None], drawn, -1), jnp.where(inside, intents, -1)
 
 
 def read_sticky(sticky: Any, num_intents: int | None) -> Any:
@@ -197,8 +205,9 @@ def refuse_unordered(data: Any) -> None:
 
 def chain_prior(num_intents: int, sticky: Any) -> dict[str, Dirichlet]:
     """Dirichlet blocks of ``initial`` and of the rows of ``transition``: 1 everywhere, and `sticky` more on staying."""
-    ones = jnp.ones(num_intents, jnp.result_type(float))
-    rows = ones + jnp.asarray(sticky, ones.dtype) * jnp.eye(num_intents, dtype=ones.dtype)
+    dtype = jnp.result_type(float)
+    ones = np.ones(num_intents, dtype)
+    rows = concretely(lambda xp, sticky: xp.asarray(1 + sticky * np.eye(num_intents), dtype), sticky)
     return {"initial": Dirichlet.from_standard(ones), "transition": Dirichlet.from_standard(rows)}
 
 

@@ -52,8 +52,8 @@ class IntentScores(Exportable):
         times = parameters.get("rationality", model.rationality)
         log_policy = model.agent(reward.reshape(len(reward), -1), times).log_policy
         chain = IntentChain(jnp.asarray(parameters["initial"]), jnp.asarray(parameters["transition"]))
-        states, lengths = jnp.asarray(data.states), jnp.asarray(data.lengths)
-        parts: dict[str, Any] = {"length": states.shape[1], "lengths": lengths, "start": states[:, 0]}
+        states = data.states
+        parts: dict[str, Any] = {"length": states.shape[1], "lengths": data.lengths, "start": states[:, 0]}
         return SwitchingPolicies(model.mdp, log_policy, chain, **parts)
 
     def observed_value(self, data: Trajectories) -> Array:

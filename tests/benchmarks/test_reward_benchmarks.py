@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-
 import jax
 import numpy as np
 import pytest
 
-from benchmarks.papers import bus_engine, gp_irl, gp_irl_toys, gp_irl_truth, reward_history, reward_intents
+from benchmarks.papers import bus_engine, gp_irl, gp_irl_truth, reward_history, reward_intents
 from benchmarks.papers import gp_irl_calibration as calibration
 from benchmarks.papers import rust_bus as estimates
 from ethogram.domains import labyrinth, rust_bus
@@ -26,18 +24,6 @@ def test_coverage_is_of_differences_and_ranks_are_tested():
     assert not sure["reached"] and sure["sbc_p"] < 1e-6
     level = calibration.row_of("NUTS", draws + 100, truth)  # a level is no difference
     assert level["coverage90"] == pytest.approx(right["coverage90"])
-
-
-@pytest.mark.slow
-def test_calibration_runs_on_a_few_worlds(monkeypatch):
-    def few(key, worlds, **unknown):
-        return simulate(key, 2, **unknown)
-
-    simulate = calibration.simulate
-    monkeypatch.setattr(calibration, "simulate", few)
-    rows = calibration.measure(argparse.Namespace(quick=True, seed=0))
-    assert [row["method"] for row in rows] == ["natural gradient", "NUTS", "nested"]
-    assert all(row["worlds"] == 2 and 0.5 < row["coverage90"] <= 1 for row in rows)  # 30 differences of 90 %
 
 
 def test_what_is_held_against_the_toolkit():
@@ -95,17 +81,6 @@ def test_estimates_by_gradients_are_the_published_ones():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the search has not converged")  # the quick form is short
-def test_curves_of_the_bus_engines_have_a_row_a_mileage():
-    rows = bus_engine.measure(argparse.Namespace(quick=True, seed=0))
-    curves = [row for row in rows if "curve" in row]
-    assert [row["curve"] for row in curves] == ["GP"] * rust_bus.NUM_BINS + ["line"] * rust_bus.NUM_BINS
-    assert all(row["lower"] <= row["mean"] <= row["upper"] for row in curves)
-    parameters = {row["parameter"]: row for row in rows if "parameter" in row}
-    assert parameters["theta"]["reached"] and parameters["replacement_cost"]["r_hat"] < 1.05
-
-
-@pytest.mark.slow
 def test_sums_over_nodes_have_the_known_evidence_and_posterior():
     """Of the three-state world, with its hyper-parameters known and with priors."""
     case = gp_irl_truth.cases()[0]
@@ -119,37 +94,6 @@ def test_sums_over_nodes_have_the_known_evidence_and_posterior():
     free = gp_irl_truth.posterior_with_priors(case, 10, 10)
     np.testing.assert_allclose(free.evidence, known["evidence, free"], atol=1e-2)
     np.testing.assert_allclose(free.moments[1] - free.moments[0], 1.2290689, atol=0.03)
-
-
-@pytest.mark.slow
-def test_bounds_are_held_against_the_best_gaussian():
-    with jax.enable_x64(True):
-        case = gp_irl_truth.cases()[1]
-        row = gp_irl_truth.row_of_bound(case, "inducing", gp_irl_truth.posterior(case, 24), 0)
-    assert row["reached"] and row["correct"]
-    assert 0 < row["evidence"] - row["best_gaussian"] < 0.05
-
-
-@pytest.mark.slow
-def test_chains_are_held_against_sums_over_nodes():
-    """Nine numbers within four Monte Carlo errors, and a truth that is moved is told."""
-    with jax.enable_x64(True):
-        case = gp_irl_truth.cases()[0]
-        exact = gp_irl_truth.posterior(case, 24)
-        row = gp_irl_truth.row_of_nuts(case, case.model(), exact, True, 0)
-        moved = gp_irl_truth.row_of_nuts(
-            case, case.model(), exact._replace(moments=exact.moments + 0.5), True, 0
-        )
-    assert row["reached"] and row["numbers"] == 9
-    assert not moved["reached"]
-
-
-@pytest.mark.slow
-def test_copies_of_demonstrations_make_surer():
-    with jax.enable_x64(True):
-        rows = [gp_irl_toys.row_of_copies(copies, copies, 0) for copies in (1, 3)]
-    assert all(row["reached"] for row in rows)
-    assert rows[1]["exact_variance"] < rows[0]["exact_variance"]
 
 
 def test_histories_of_the_maze_share_features_by_level_and_actions():
@@ -186,11 +130,3 @@ def test_numbers_of_intents_are_chosen_on_other_draws():
     accuracy = rows[-1]
     assert accuracy["accuracy"] == pytest.approx((0.9 + 0.5 + 0.5) / 3) and not accuracy["reached"]
     assert {"input-driven HMM"} < {row["peer"] for row in reward_intents.recorded("gridworld5")}
-
-
-@pytest.mark.slow
-def test_rewards_of_intents_beside_tables_and_agent_markov_models():
-    rows = reward_intents.measure(argparse.Namespace(quick=True, seed=0))
-    scores = {row.get("model") or row["peer"]: row for row in rows}
-    assert scores["2 intents"]["heldout"] > scores["1 intents"]["heldout"]
-    assert scores["accuracy of intents"]["accuracy"] > 0.8 and scores["agent Markov model"]["reached"]

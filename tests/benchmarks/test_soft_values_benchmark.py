@@ -74,6 +74,7 @@ def test_rounded_problems_are_near_and_sum_to_one():
     assert rounded(problem, "float64").discount == 0.9
 
 
+@pytest.mark.slow
 def test_rows_have_their_columns_and_targets():
     with jax.enable_x64(True):
         problem = draw_problem(0, 25, 0.9)

@@ -42,14 +42,13 @@ def three_state(**settings):
 
 FREE = {"scale_prior": dist.LogNormal(np.log(5.0), 1.0), "relevance_prior": dist.LogNormal(0.0, 1.0)}
 MANY = {"hyper": "variational", "num_draws": 128, "num_evaluations": 512, "progress_bar": False}
-SOME = {"hyper": "variational", "num_draws": 48, "num_evaluations": 128, "progress_bar": False}
 FEW = {"hyper": "variational", "num_draws": 32, "num_evaluations": 64, "progress_bar": False}
 
 
 @pytest.fixture(scope="module")
 def fixed():
     """Fit with fixed hyper-parameters."""
-    return fit_reward(jax.random.key(0), three_state(), DATA, **SOME)
+    return fit_reward(jax.random.key(0), three_state(), DATA, **(FEW | {"hyper": "fixed"}))
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +57,14 @@ def free():
     return fit_reward(jax.random.key(0), three_state(**FREE), DATA, **FEW)
 
 
-def bound_by_quadrature(model, mean, root, nodes=24):
+@jax.jit
+def mapping_of(model, scale):
+    return model.reward_map(scale, jnp.ones(1))
+
+
+def bound_by_quadrature(model, mean, root, nodes=14):
     """The bound of a Gaussian over w, rewards being one Gaussian of three."""
-    mapping = model.reward_map(5.0, jnp.ones(1))
+    mapping = mapping_of(model, 5.0)
     weights = np.asarray(mapping.weights)
     spread = weights @ root @ root.T @ weights.T
     if mapping.noise is not None:
@@ -70,7 +74,7 @@ def bound_by_quadrature(model, mean, root, nodes=24):
     mass = (w[:, None, None] * w[:, None] * w).ravel() / w.sum() ** 3
     rewards = weights @ mean + grid @ np.linalg.cholesky(spread).T
     counts = demonstration_counts(model.mdp, DATA)
-    told = (np.asarray(soft_values(model.mdp, jnp.asarray(rewards)).log_policy) * counts).sum((1, 2))
+    told = (np.asarray(soft_values(model.mdp, rewards).log_policy) * counts).sum((1, 2))
     sign = np.linalg.slogdet(root)[1]
     return mass @ told - 0.5 * ((root**2).sum() + mean @ mean - 3) + sign
 
@@ -114,7 +118,7 @@ def test_draws_of_the_posterior_have_its_moments(fixed):
     """4 000 draws: means and deviations within 5 errors, of 6 numbers; fails by chance in 1 of 100 000 runs."""
     posterior = fixed.posterior
     model, drawn = posterior.model, posterior.sample(jax.random.key(1), 4000)
-    weights = np.asarray(model.reward_map(5.0, jnp.ones(1)).weights)
+    weights = np.asarray(mapping_of(model, 5.0).weights)
     covariance = weights @ posterior.root @ posterior.root.T @ weights.T
     rewards = np.asarray(drawn["reward"], float)
     sd = np.sqrt(np.diag(covariance))
@@ -162,8 +166,8 @@ def test_rewards_of_states_are_never_read_as_those_of_pairs():
     model = GPIRL(
         MDP.deterministic([[0, 1, 2]] * 3, discount=0.5), FEATURES, scale_prior=5.0, relevance_prior=1.0
     )
-    found = model.agent(jnp.eye(3))
-    assert found.values.shape == (3, 3) and found.policy.shape == (3, 3, 3)
+    found = jax.eval_shape(model.agent, np.eye(3))
+    assert found.values.shape == (3, 3) and found.log_policy.shape == (3, 3, 3)
 
 
 @pytest.mark.slow
@@ -219,7 +223,7 @@ def test_bounds_of_numpyro_are_ours():
         )
         for whiten, at, spread in ((True, mean, root), (False, low @ mean, low @ root)):
             guide = RewardGuide(model, whiten=whiten)
-            loss = Trace_ELBO(num_particles=4000)
+            loss = Trace_ELBO(num_particles=1000)
             params = {"mean": jnp.asarray(at), "root": jnp.asarray(spread)}
             once = jax.jit(
                 lambda key, params, guide=guide, loss=loss: -loss.loss(key, params, model, guide, DATA)
@@ -229,15 +233,15 @@ def test_bounds_of_numpyro_are_ours():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"rank": 2}, {"hyper": "point"}])
+@pytest.mark.parametrize("settings", [{}, {"rank": 2, "hyper": "point"}])
 def test_svi_climbs_with_the_guide(settings):
     model = three_state(scale_prior=dist.LogNormal(np.log(5.0), 1.0))
     svi = SVI(
         model, RewardGuide(model, start={"scale": 5.0}, **settings), Adam(0.02), Trace_ELBO(num_particles=16)
     )
-    losses = np.asarray(svi.run(jax.random.key(0), 300, DATA, progress_bar=False).losses)
+    losses = np.asarray(svi.run(jax.random.key(0), 200, DATA, progress_bar=False).losses)
     assert np.isfinite(losses).all()
-    assert losses[-100:].mean() < losses[:20].mean() - 0.1
+    assert losses[-50:].mean() < losses[:20].mean() - 0.1
 
 
 def test_rewards_of_other_states_against_dense_algebra():
@@ -288,15 +292,15 @@ def test_predictions_read_mcmc_and_warn_where_it_has_not_converged(fixed):
     model = fixed.posterior.model
     drawn = fixed.posterior.sample(jax.random.key(1), 400)
     sites = {name: np.asarray(drawn[name]).reshape(2, 200, *drawn[name].shape[1:]) for name in drawn}
-    key, features = jax.random.key(2), np.array([[1.5]])
+    key, features = jax.random.key(2), np.array([[1.5], [2.5], [4.0]])
     good = predict_reward(key, model, Chains(**sites), features)
     np.testing.assert_allclose(good.mean, predict_reward(key, model, drawn, features).mean, rtol=1e-6)
     sites["scale"] = sites["scale"] * np.array([1.0, 1.5])[:, None]
     sites["scale"] = sites["scale"] * np.exp(0.01 * np.random.default_rng(0).normal(size=(2, 200)))
-    world = MDP.deterministic([[0, 1], [1, 0]], discount=0.5)
+    world = MDP.deterministic([[0, 1], [2, 0], [1, 2]], discount=0.5)
     for predict in (
         lambda: predict_reward(key, model, Chains(**sites), features),
-        lambda: transfer_reward(key, model, Chains(**sites), world, [[1.5], [2.5]]),
+        lambda: transfer_reward(key, model, Chains(**sites), world, features),
     ):
         with pytest.warns(UserWarning, match=r"the draws have not converged: scale .*r_hat") as seen:
             predict()
@@ -306,20 +310,22 @@ def test_predictions_read_mcmc_and_warn_where_it_has_not_converged(fixed):
 def test_transfer_and_policies(fixed):
     model = fixed.posterior.model
     samples = fixed.posterior.sample(jax.random.key(1), 30)
-    world = MDP.deterministic([[0, 1], [1, 0]], discount=0.5)
-    there = transfer_reward(jax.random.key(2), model, samples, world, [[1.5], [2.5]])
-    assert there.values.shape == (30, 2) and there.policy.shape == (30, 2, 2)
+    world = MDP.deterministic([[0, 1], [2, 0], [1, 2]], discount=0.5)
+    there = transfer_reward(jax.random.key(2), model, samples, world, [[1.5], [2.5], [4.0]])
+    assert there.values.shape == (30, 3) and there.policy.shape == (30, 3, 2)
     expected = soft_values(world, there.reward.draws).policy
     np.testing.assert_allclose(there.policy, expected, atol=1e-6)
-    assert there.reward.draws.shape == (30, 2)
-    three = policies(model.mdp, samples["reward"])
+    assert there.reward.draws.shape == (30, 3)
+    three = jax.tree.map(np.asarray, policies(model.mdp, samples["reward"]))
     np.testing.assert_allclose(three.mean, np.asarray(samples["policy"]).mean(0), atol=1e-5)
     assert set(np.unique(three.optimal)) <= {0.0, 1.0}
-    both = policies(model.mdp, jnp.stack([samples["reward"], 2 * samples["reward"]], 1))  # of two intents
+    both = policies(
+        model.mdp, np.stack([samples["reward"], 2 * np.asarray(samples["reward"])], 1)
+    )  # of two intents
     for one, of_both in zip(three, both, strict=True):
-        np.testing.assert_allclose(of_both[0], one, atol=1e-5)
-    with pytest.raises(ValueError, match=r"give features of the \(2,\) states"):
-        transfer_reward(jax.random.key(2), model, samples, world, FEATURES)
+        np.testing.assert_allclose(np.asarray(of_both)[0], one, atol=1e-5)
+    with pytest.raises(ValueError, match=r"give features of the \(3,\) states"):
+        transfer_reward(jax.random.key(2), model, samples, world, FEATURES[:2])
     with pytest.raises(ValueError, match="samples have no relevance"):
         predict_reward(jax.random.key(2), model, {"scale": 1.0, "reward": samples["reward"]}, FEATURES)
 
@@ -339,18 +345,18 @@ def test_the_mode_is_the_best_of_its_starts(monkeypatch):
     model, tried = three_state(), []
 
     def nowhere(model, mapping, rationality, counts, start):
-        mapping = model.reward_map(5.0, jnp.ones(1))
-        log_policy = np.asarray(model.agent(mapping.reward(jnp.asarray(start))).log_policy)
+        reward = np.asarray(mapping_of(model, 5.0).weights) @ start
+        log_policy = np.asarray(soft_values(model.mdp, reward).log_policy)
         tried.append(start)
         return start, float((log_policy * np.asarray(counts)).sum() - 0.5 * start @ start), True
 
     monkeypatch.setattr(reward_search, "posterior_mode", nowhere)
-    fit = fit_reward(jax.random.key(0), model, DATA, "map", num_restarts=20, progress_bar=False)
+    fit = fit_reward(jax.random.key(0), model, DATA, "map", num_restarts=6, progress_bar=False)
     densities = [
         nowhere(fit.posterior.model, None, 1.0, demonstration_counts(model.mdp, DATA), one)[1]
-        for one in tried[:21]
+        for one in tried[:7]
     ]
-    assert not tried[0].any() and len({one[0] for one in tried[:21]}) == 21
+    assert not tried[0].any() and len({one[0] for one in tried[:7]}) == 7
     assert fit.objective == pytest.approx(max(densities), rel=1e-4)
     np.testing.assert_array_equal(fit.posterior.mean, tried[int(np.argmax(densities))])
 
@@ -383,7 +389,7 @@ def test_levines_objective_and_policy_against_dense_algebra(rationality):
     objective = told + prior - np.log1p(relevance) - 0.5 * (np.linalg.inv(inner) ** 2).sum()
     np.testing.assert_allclose(fit.objective, objective, rtol=1e-8)
     drawn = fit.posterior.sample(jax.random.key(0), 5)
-    np.testing.assert_allclose(drawn["policy"][4], np.exp(log_policy), atol=1e-5)
+    np.testing.assert_allclose(np.asarray(drawn["policy"])[4], np.exp(log_policy), atol=1e-5)
 
 
 @pytest.mark.slow

@@ -52,7 +52,8 @@ def test_any_positive_distribution_may_be_a_prior():
     np.testing.assert_allclose(search.first(jax.random.key(0), None), medians, atol=0.03)
     at = np.array([0.4, -0.2])
     expected = gamma.logpdf(np.exp(0.4)) + normal.logpdf(np.exp(-0.2)) + at.sum()
-    np.testing.assert_allclose(reward_gaussian.log_hyper_prior(model, jnp.asarray(at)), expected, rtol=1e-9)
+    found = jax.jit(reward_gaussian.log_hyper_prior)(model, at)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -83,11 +84,11 @@ def test_divergence_is_that_of_gaussians():
     random = np.random.default_rng(5)
     roots = np.tril(random.normal(size=(2, 4, 4))) + 2 * np.eye(4)
     means = random.normal(size=(2, 4))
-    q = reward_gaussian.RewardGaussian(jnp.asarray(means), jnp.asarray(roots), jnp.zeros(0), jnp.zeros(0))
+    q = reward_gaussian.RewardGaussian(means, roots, np.zeros(0), np.zeros(0))
     covariances = roots @ np.swapaxes(roots, 1, 2)
     expected = np.trace(covariances, axis1=1, axis2=2).sum() + (means**2).sum() - 8
     expected = 0.5 * (expected - np.linalg.slogdet(covariances)[1].sum())
-    np.testing.assert_allclose(reward_gaussian.divergence(q), expected, rtol=1e-10)
+    np.testing.assert_allclose(jax.jit(reward_gaussian.divergence)(q), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -248,15 +249,18 @@ def test_a_flat_bound_is_convergence_after_enough_steps():
 def test_a_step_that_lowers_the_bound_is_halved(worse, monkeypatch):
     """Steps that lead away from the optimum at any size leave it; those that overshoot end at it, by halves."""
     model = three_state()
-    search = reward_search.RewardSearch(model, jnp.asarray(model.counts(DATA))[None], "fixed", 2, 64, 0)
-    at = jnp.array([[0.0 if worse else 3.0, 0.0, 0.0]])
-    q = reward_gaussian.RewardGaussian(at, jnp.eye(3)[None], jnp.zeros(0), jnp.zeros(0))
-    bound = lambda self, q, normals: jnp.full(64, -jnp.sum(q.mean**2))  # noqa: E731
+    search = reward_search.RewardSearch(model, model.counts(DATA)[None], "fixed", 2, 64, 0)
+    at = np.array([[0.0 if worse else 3.0, 0.0, 0.0]])
+    q = reward_gaussian.RewardGaussian(at, np.eye(3)[None], np.zeros(0), np.zeros(0))
+    bound = lambda self, q, normals: np.full(64, -np.sum(q.mean**2))  # noqa: E731
     monkeypatch.setattr(reward_search.RewardSearch, "bounds", bound)
     away = 1000.0 if worse else -24.0
-    step = lambda model, q, counts, normals, size, point: q._replace(mean=at + jnp.array([away * size, 0, 0]))  # noqa: E731
+    step = lambda model, q, counts, normals, size, point: q._replace(mean=at + np.array([away * size, 0, 0]))  # noqa: E731
     monkeypatch.setattr(natural_steps, "natural_step", step)
     fixed = search.normals(jax.random.key(1), 64)
+    np.testing.assert_array_equal(
+        *np.split(np.asarray(fixed.white) * np.repeat([1, -1], 32)[:, None, None], 2)
+    )
     first = natural_steps.begin_climb(search, q, fixed, jax.random.key(0))
     found = natural_steps.climb(search, first, fixed, 1, 0.05)
     assert found.step == 1
@@ -288,7 +292,7 @@ def test_an_unconverged_search_says_what_to_pass():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.parametrize("count", [100])
 def test_a_converged_fit_is_near_that_of_a_long_search(count, monkeypatch):
     """Posterior means within .25 sd of the fit after 250 steps, of few and of many demonstrations."""
     data, settings = (

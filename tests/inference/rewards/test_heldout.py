@@ -6,24 +6,24 @@ import jax
 import numpy as np
 import pytest
 
+from ethogram.domains import toy_mdps
 from ethogram.inference.rewards import fit_reward, heldout_policy_scores, reward_peers
 from ethogram.models.data import Trajectories
-from ethogram.models.mdps import MDP
 from ethogram.models.rewards import GPIRL
 
-CORRIDOR = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9, features=[[0.0], [1.0], [2.0]])
-TRAIN = Trajectories.from_list(states=[[0, 1, 2, 2], [2, 1, 2]], actions=[[1, 1, 1, 1], [0, 1, 1]])
-TEST = Trajectories.from_list(states=[[0, 1, 2], [2, 1], [0]], actions=[[1, 1, -1], [1, 0], [1]])
-STEPS = [[(0, 1), (1, 1)], [(2, 1), (1, 0)], [(0, 1)]]
+WORLD = toy_mdps.three_state()
+TRAIN = Trajectories.from_list(states=[[0, 2, 1, 2], [2, 1, 2]], actions=[[1, 1, 1, 1], [1, 1, 0]])
+TEST = Trajectories.from_list(states=[[0, 2, 1], [2, 1], [0]], actions=[[1, 1, -1], [1, 0], [1]])
+STEPS = [[(0, 1), (2, 1)], [(2, 1), (1, 0)], [(0, 1)]]
 KEY = jax.random.key(0)
 
 
 def test_scores_and_their_paired_errors_are_sums_by_hand():
     """Of a posterior, of maximum entropy, and of tables, per known action, over trajectories."""
     fit = fit_reward(
-        KEY, GPIRL(CORRIDOR), TRAIN, "laplace", hyper="fixed", num_restarts=1, progress_bar=False
+        KEY, GPIRL(WORLD), TRAIN, "laplace", hyper="fixed", num_evaluations=64, progress_bar=False
     )
-    peers = reward_peers(CORRIDOR, TRAIN)
+    peers = reward_peers(WORLD, TRAIN)
     found = heldout_policy_scores(KEY, {"GP-IRL": fit} | peers, TEST, num_draws=50)
     tables = {
         "GP-IRL": np.asarray(fit.posterior.sample(KEY, 50)["policy"]).mean(0),
@@ -57,7 +57,7 @@ def test_scores_and_their_paired_errors_are_sums_by_hand():
         ({}, TEST, "models is dict: give at least one"),
         ({"x": np.ones((3, 2))}, TEST, r"models\['x'\]\[0\] sums to 2"),
         ({"x": "policy"}, TEST, "give a fit, a policy"),
-        ({"x": np.full((2, 2), 0.5)}, TEST, r"data.states\[0, 2\] is 2, outside 0..1"),
+        ({"x": np.full((2, 2), 0.5)}, TEST, r"data.states\[0, 1\] is 2, outside 0..1"),
         ({"x": np.full((3, 2), 0.5)}, TEST._replace(actions=np.full((3, 3), -1)), "no known action"),
         ({"x": np.full((3, 2), 0.5)}, [[0, 1]], "test is list"),
     ],

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.infer import Predictive
 from scipy.special import digamma, gammaln
 
 import ethogram
@@ -88,7 +87,7 @@ def test_the_e_step_is_the_gradient_over_all_paths():
         "transition": Dirichlet.from_standard(np.array([[4.0, 1.0], [0.7, 3.0]])),
     }
     data = chain_data(read_demonstrations(CORRIDOR, DATA), 2)
-    step = local_step(jnp.asarray(table), blocks, data)
+    step = jax.tree.map(np.asarray, jax.jit(local_step)(table, blocks, data))
     logs = [
         np.asarray(blocks[name].expected_statistics().concentration) for name in ("initial", "transition")
     ]
@@ -109,8 +108,16 @@ def test_the_e_step_is_the_gradient_over_all_paths():
 
 def test_the_elbo_is_below_the_evidence(short):
     """The evidence by draws from the prior, with all paths summed in NumPy."""
-    prior = Predictive(MODEL, num_samples=10_000)(jax.random.key(1))
-    initial, transition, policy = (np.log(np.asarray(prior[x])) for x in ("initial", "transition", "policy"))
+    random, count = np.random.default_rng(1), 10_000
+    initial = np.log(random.dirichlet([1.0, 1.0], count))
+    transition = np.log(np.stack([random.dirichlet(row, count) for row in ([3.0, 1.0], [1.0, 3.0])], 1))
+    apart = (MODEL.features - np.asarray(MODEL.features).T) ** 2
+    low = np.linalg.cholesky(5 * np.exp(-0.5 * apart - 0.005 * (apart > 0)))
+    reward, values = random.normal(size=(count, 2, 3)) @ low.T, np.zeros((count, 2, 3))
+    for _ in range(100):
+        ahead = reward[..., None] + 0.9 * values[..., CORRIDOR.transitions.next_state]
+        values = np.logaddexp(ahead[..., 0], ahead[..., 1])
+    policy = ahead - values[..., None]
     weights = np.exp(log_sum(initial, transition, policy))
     evidence, error = np.log(weights.mean()), weights.std() / weights.mean() / np.sqrt(len(weights))
     assert error < 0.03
@@ -250,20 +257,16 @@ def two_goals():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_intents", "num_steps"), [(2, 300), (4, 20)])
-def test_intents_of_a_gridworld_are_recovered(two_goals, num_intents, num_steps):
-    """From 30 of 50 demonstrations; two intents more than there are do no harm to the predictions of the others."""
+def test_intents_of_a_gridworld_are_recovered(two_goals):
+    """From 30 of 50 demonstrations."""
     truth, drawn = two_goals
     train, test = drawn.data.take(np.arange(30)), drawn.data.take(np.arange(30, 50))
-    model = GPIRL(truth.mdp, truth.features, num_intents=num_intents)
-    with warnings.catch_warnings():
-        if num_intents == 4:
-            warnings.filterwarnings("ignore", "the search has not converged")
-        settings = {"num_restarts": 1, "num_steps": num_steps, "num_evaluations": 32, "progress_bar": False}
-        found = fit_reward(jax.random.key(1), model, train, **settings)
-    assert found.converged == (num_intents == 2)
+    model = GPIRL(truth.mdp, truth.features, num_intents=2)
+    settings = {"num_restarts": 1, "num_evaluations": 32, "progress_bar": False}
+    found = fit_reward(jax.random.key(1), model, train, **settings)
+    assert found.converged
     path, intents = infer_reward_intents(jax.random.key(2), found, train).path, drawn.intents[:30]
-    shares = np.array([[((path == i) & (intents == j)).mean() for j in range(2)] for i in range(num_intents)])
+    shares = np.array([[((path == i) & (intents == j)).mean() for j in range(2)] for i in range(2)])
     assert shares.max(1).sum() > 0.9
     agent = predictive_agent(jax.random.key(3), found)
     true = np.asarray(truth.agent(jnp.asarray(drawn.parameters["reward"])).policy)

@@ -67,18 +67,17 @@ def slope(function, at, step=1e-5):
 
 @pytest.mark.parametrize("dense", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_step_climbs_the_enumerated_likelihood(dense):
-    """Ragged traces: the reward after 1, 2, 3 steps moves by the slope of the enumeration, less the penalty."""
+    """Ragged traces: the reward in three steps moves by the slope of the enumeration, less the penalty."""
     data = walks(NEXT_STATE, 3, (6, 2, 5, 1, 6))
     world = MDP.dense(np.eye(3)[NEXT_STATE]) if dense else MDP.deterministic(NEXT_STATE)
     reward = np.zeros(3)
-    for num_steps in (1, 2, 3):
-        fit = fit_max_entropy(world, data, num_steps=num_steps, step_size=2.0, penalty=0.05)
-        gradient = slope(lambda r: log_likelihood(NEXT_STATE, r, data), reward) - 0.05 * reward
-        likelihoods = fit.trace[num_steps - 1]
-        np.testing.assert_allclose(likelihoods, log_likelihood(NEXT_STATE, reward, data), rtol=1e-12)
-        np.testing.assert_allclose(fit.reward, reward + 2 * gradient, atol=1e-9)
-        reward = np.asarray(fit.reward)
-    assert fit.trace.shape == (4,) and fit.log_likelihood == fit.trace[-1] and not fit.converged
+    fit = fit_max_entropy(world, data, num_steps=3, step_size=2.0, penalty=0.05)
+    for likelihood in np.asarray(fit.trace)[:3]:
+        np.testing.assert_allclose(likelihood, log_likelihood(NEXT_STATE, reward, data), rtol=1e-9)
+        reward = reward + 2 * slope(lambda r: log_likelihood(NEXT_STATE, r, data), reward) - 0.1 * reward
+    np.testing.assert_allclose(fit.reward, reward, atol=1e-8)
+    reward = np.asarray(fit.reward)
+    assert fit.trace.shape == (4,) and fit.log_likelihood == np.asarray(fit.trace)[-1] and not fit.converged
     np.testing.assert_allclose(fit.log_likelihood, log_likelihood(NEXT_STATE, reward, data), rtol=1e-12)
     gradient = slope(lambda r: log_likelihood(NEXT_STATE, r, data), reward) - 0.05 * reward
     assert fit.residual == pytest.approx(np.abs(gradient).max(), abs=1e-9)
@@ -119,7 +118,7 @@ def live(seed, table, policy, first_states):
     return np.array(states).T, np.array(actions).T
 
 
-@pytest.mark.parametrize("chance", [False, True])
+@pytest.mark.parametrize("chance", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_known_policy_is_recovered(chance):
     """20 000 traces of 8 steps of a soft-optimal agent: every probability of the average policy within 0.01.
 
@@ -138,7 +137,7 @@ def test_a_known_policy_is_recovered(chance):
     assert visits.sum(0).min() / 8 > 0.08
     assert np.abs(average - 1 / average.shape[1]).max() > 0.2
     np.testing.assert_allclose(fit.policy, average, atol=0.01)
-    np.testing.assert_allclose(fit.policy.sum(1), 1, rtol=1e-12)
+    np.testing.assert_allclose(np.sum(fit.policy, 1), 1, rtol=1e-12)
     assert fit.residual < 1e-6 and fit.converged
 
 
@@ -186,6 +185,7 @@ def test_the_reward_may_be_linear_in_features():
     np.testing.assert_allclose(same.policy, plain.policy, rtol=1e-12)
     features = np.array([[1.0, 0.5], [1.0, -1.0], [1.0, 2.0]])
     fit = fit_max_entropy(world, data, features, num_steps=1, step_size=2.0, penalty=0.0)
+    fit = jax.tree.map(np.asarray, fit)
     slopes = slope(lambda w: log_likelihood(NEXT_STATE, features @ w, data), np.zeros(2))
     np.testing.assert_allclose(fit.weights, 2 * slopes, atol=1e-9)
     np.testing.assert_allclose(fit.reward, features @ fit.weights, rtol=1e-12)
@@ -213,7 +213,7 @@ def test_states_that_cannot_be_reached_have_the_plain_average():
     data = Trajectories.from_list(states=[[0, 1, 1]])
     fit = fit_max_entropy(MDP.deterministic([[0, 1], [1, 1], [0, 1]]), data)
     policy, _ = soft_agent(np.eye(3)[np.array([[0, 1], [1, 1], [0, 1]])], np.asarray(fit.reward), 3)
-    np.testing.assert_allclose(fit.policy[2], policy[:, 2].mean(0), rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(fit.policy)[2], policy[:, 2].mean(0), rtol=1e-12)
 
 
 def test_an_unconverged_fit_says_what_to_pass():
@@ -221,22 +221,22 @@ def test_an_unconverged_fit_says_what_to_pass():
     data = walks(NEXT_STATE, 3, [4, 6, 5])
     world = MDP.deterministic(NEXT_STATE)
     with pytest.warns(
-        UserWarning, match=r"gradient is .*, above 1e-06. Pass num_steps=20, or a larger step_size"
+        UserWarning, match=r"gradient is .*, above 1e-06. Pass num_steps=30, or a larger step_size"
     ):
-        assert not fit_max_entropy(world, data, num_steps=2).converged
+        assert not fit_max_entropy(world, data, num_steps=3).converged
     with pytest.warns(UserWarning, match="Pass step_size=25"):
-        fit_max_entropy(world, data, num_steps=2, step_size=100.0, penalty=10.0)
+        fit_max_entropy(world, data, num_steps=3, step_size=100.0, penalty=10.0)
     discounted = MDP.deterministic(NEXT_STATE, discount=0.9)
     with pytest.warns(UserWarning, match="Pass num_steps=2, a larger penalty"):
         fit_max_entropy(discounted, np.array([[0, 3], [1, 2], [2, 1]]), num_steps=1)
 
 
 def test_a_fit_is_one_program_made_once(compiler_events):
-    data, world = walks(NEXT_STATE, 3, (6, 2)), MDP.deterministic(NEXT_STATE)
+    data, world = walks(NEXT_STATE, 3, (5, 2)), MDP.deterministic(NEXT_STATE)
     fit_max_entropy(world, data)
     compiler_events.clear()
     fit_max_entropy(
-        MDP.deterministic(NEXT_STATE[::-1].copy()), walks(NEXT_STATE[::-1], 4, (6, 2)), step_size=0.1
+        MDP.deterministic(NEXT_STATE[::-1].copy()), walks(NEXT_STATE[::-1], 4, (5, 2)), step_size=0.1
     )
     assert not compiler_events["backend_compile_duration"] and not compiler_events["jaxpr_trace_duration"]
 

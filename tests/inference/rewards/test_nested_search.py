@@ -22,7 +22,7 @@ DATA = toy_mdps.three_state_demonstrations(1, 1)
 MODEL = GPIRL(
     toy_mdps.three_state(), FEATURES, scale_prior=dist.LogNormal(np.log(5.0), 1.0), relevance_prior=1.0
 )
-FEW = {"hyper": "nested", "num_draws": 16, "num_evaluations": 128, "progress_bar": False}
+FEW = {"hyper": "nested", "num_draws": 32, "num_evaluations": 64, "progress_bar": False}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_nodes_integrate_gaussians(size):
     np.testing.assert_allclose(found @ precision, np.eye(size), atol=slack)
 
 
-def truth(draws=60_000):
+def truth(draws=30_000):
     """Log evidence, and moments of rewards apart from their mean and of ln scale, by importance sampling in NumPy."""
     random = np.random.default_rng(0)
     log_scale = np.log(5.0) + random.normal(size=draws)
@@ -59,7 +59,7 @@ def truth(draws=60_000):
     reward = np.exp(0.5 * log_scale)[:, None] * (random.normal(size=(draws, 3)) @ low.T)
     ahead = np.array([[1, 2], [0, 2], [0, 1]])
     values = np.zeros((draws, 3))
-    for _ in range(150):
+    for _ in range(100):
         each = reward[:, :, None] + 0.9 * values[:, ahead]
         values = np.logaddexp.reduce(each, -1)
     log_policy = each - values[..., None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -85,7 +84,7 @@ def test_histories_and_values_are_those_of_enumerated_paths(mdp, k, of):
         ]
         return own + np.log(np.exp(0.9 * np.array(ahead)).sum())
 
-    found = np.asarray(soft_values(history.mdp, jnp.asarray(reward)[:, None], horizon=4).values)
+    found = np.asarray(soft_values(history.mdp, reward[:, None], horizon=4).values)
     for path, taken in itertools.islice(walk(mdp, 2), 0, None, 3):
         own = rows.index(seen_last(path, taken, k, of))
         np.testing.assert_allclose(found[own], value(path, taken, 3), rtol=1e-5)
@@ -93,7 +92,7 @@ def test_histories_and_values_are_those_of_enumerated_paths(mdp, k, of):
 
 @pytest.mark.parametrize("mdp", [DENSE, SPARSE, CORRIDOR], ids=["dense", "sparse", "deterministic"])
 def test_without_a_past_it_is_the_same_mdp(mdp):
-    reward = jnp.array([0.0, 1.0, -2.0])
+    reward = np.array([0.0, 1.0, -2.0])
     expected = soft_values(mdp, reward[:, None], horizon=30)
     for k, of in ((0, "states"), (1, "states"), (0, "actions")):
         found = mdp.with_history(k, of=of).mdp
@@ -121,7 +120,7 @@ def test_data_go_there_and_back():
     steps = [(0, 0), (1, 0), (2, 1), (3, 1)]
     total = sum(np.log(policy[new.states[0, t], a]) for t, a in steps)
     np.testing.assert_allclose(history.agent(policy).log_prob(data)[0], total, rtol=1e-6)
-    reward = jnp.zeros((history.mdp.num_states, 1))
+    reward = np.zeros((history.mdp.num_states, 1))
     drawn = SoftPolicy(history.mdp, reward, length=6).sample(jax.random.key(0), (3,))
     one = np.asarray(drawn).reshape(-1, 6, 2)
     back = Trajectories.from_list(states=list(history.states[one[..., 0], 0]), actions=list(one[..., 1]))

@@ -95,21 +95,20 @@ def test_large_worlds_are_solved_by_iteration(discount):
     rewards = np.stack([goal, np.random.default_rng(3).normal(size=169)])
     found = optimal_values(world, rewards)
     assert found.converged.all() and found.steps.max() <= 20
-    for row, reward in enumerate(rewards):
-        values = by_sweeps(next_values, reward[:, None], discount)
-        close(found.values[row], values, 1e-10)
-        close(policy_values(world, reward, found.policy[row]), values, 1e-10)
+    values = [by_sweeps(next_values, reward[:, None], discount) for reward in rewards]
+    close(found.values, values, 1e-10)
+    close(policy_values(world, rewards, found.policy), values, 1e-10)
 
 
 def test_a_discount_near_one_is_solved_by_iteration():
     """The values satisfy the equation, so that they are off by its residual over 1 - gamma at most."""
     world, next_values = grid(13, 0.9999)
-    reward = np.random.default_rng(4).normal(size=169)
-    found = optimal_values(world, reward)
-    values = np.asarray(found.values)
-    gap = np.max(reward[:, None] + 0.9999 * next_values(values), axis=1) - values
-    assert found.converged
-    assert np.abs(gap).max() / 1e-4 < 1e-10 * np.abs(values).max()
+    rewards = np.random.default_rng(4).normal(size=(2, 169))
+    found = optimal_values(world, rewards)
+    assert found.converged.all()
+    for reward, values in zip(rewards, np.asarray(found.values), strict=True):
+        gap = np.max(reward[:, None] + 0.9999 * next_values(values), axis=1) - values
+        assert np.abs(gap).max() / 1e-4 < 1e-10 * np.abs(values).max()
 
 
 def test_the_first_of_equal_actions_is_taken():
@@ -117,40 +116,24 @@ def test_the_first_of_equal_actions_is_taken():
     world, _ = grid(4, 0.9)
     for reward in (np.zeros(16), np.full(16, -3.7)):
         found = optimal_values(world, reward)
-        assert found.converged and (found.actions == 0).all()
+        assert found.converged and not np.any(found.actions)
         close(found.values, reward / (1 - 0.9), 1e-13)
     corner = optimal_values(world, np.where(np.arange(16) == 15, 1.0, 0.0))
-    assert corner.actions[15] == 0
+    actions = np.asarray(corner.actions)
+    assert actions[15] == 0
     # Of ways along either axis, which are equal on the diagonal, the first; along a wall there is one.
-    assert corner.actions[jnp.array([0, 5, 3, 12])].tolist() == [1, 1, 1, 2]
+    assert actions[[0, 5, 3, 12]].tolist() == [1, 1, 1, 2]
 
 
 def test_multiplied_rewards_have_multiplied_values_and_the_same_actions():
     world, _ = grid(13, 0.95)
     reward = np.random.default_rng(5).normal(size=169)
-    found = optimal_values(world, reward)
+    found = jax.tree.map(np.asarray, optimal_values(world, np.stack([reward, -reward])))
     for factor in (1e-9, 1e9):
-        scaled = optimal_values(world, factor * reward)
-        assert scaled.converged
-        close(scaled.values, factor * np.asarray(found.values), 1e-11)
+        scaled = optimal_values(world, factor * np.stack([reward, -reward]))
+        assert scaled.converged.all()
+        close(scaled.values, factor * found.values, 1e-11)
         np.testing.assert_array_equal(scaled.actions, found.actions)
-
-
-@pytest.mark.slow
-def test_dense_sparse_and_deterministic_worlds_agree():
-    random = np.random.default_rng(6)
-    next_state, reward = random.integers(6, size=(6, 3)), random.normal(size=6)
-    found = [
-        optimal_values(world, reward)
-        for world in (
-            MDP.dense(np.eye(6)[next_state], discount=0.9),
-            MDP.sparse(next_state[..., None], np.ones((6, 3, 1)), discount=0.9),
-            MDP.deterministic(next_state, discount=0.9),
-        )
-    ]
-    for other in found[1:]:
-        close(other.values, found[0].values, 1e-13)
-        np.testing.assert_array_equal(other.actions, found[0].actions)
 
 
 @pytest.mark.parametrize("size", [4, pytest.param(12, marks=pytest.mark.slow)])
@@ -177,7 +160,7 @@ def test_values_of_policies_solve_their_systems(num_states):
     policies = random.dirichlet(np.ones(3), (2, num_states))
     for discount in (0.9, 0.9999):
         world = MDP.dense(table, discount=discount)
-        found = policy_values(world, rewards, policies)
+        found = np.asarray(policy_values(world, rewards, policies))
         assert found.shape == (2, 2, num_states)
         for i, j in np.ndindex(2, 2):
             close(found[i, j], worth(table, rewards[i, 0], discount, policies[j]), 1e-10)
@@ -188,16 +171,17 @@ def test_values_of_policies_solve_their_systems(num_states):
     start = random.dirichlet(np.ones(num_states))
     np.testing.assert_allclose(expected_value(world, of_states, policies[1]), expected.mean(), rtol=1e-10)
     world = MDP.dense(table, discount=0.9, start=start)
-    np.testing.assert_allclose(expected_value(world, of_states, policies)[1], start @ expected, rtol=1e-10)
+    np.testing.assert_allclose(
+        np.asarray(expected_value(world, of_states, policies))[1], start @ expected, rtol=1e-10
+    )
 
 
 def test_values_of_policies_have_derivatives():
     table, random = chances(10, 5, 2), np.random.default_rng(11)
     policy, reward, away = random.dirichlet(np.ones(2), 5), random.normal(size=5), random.normal(size=5)
     world = MDP.dense(table, discount=0.9)
-    of_reward, of_policy = jax.grad(lambda r, p: away @ policy_values(world, r, p), (0, 1))(
-        jnp.asarray(reward), jnp.asarray(policy)
-    )
+    slope = jax.jit(jax.grad(lambda r, p: away @ policy_values(world, r, p), (0, 1)))
+    of_reward, of_policy = slope(reward, policy)
     visits = np.linalg.solve(np.eye(5) - 0.9 * np.einsum("sa,san->ns", policy, table), away)
     np.testing.assert_allclose(of_reward, visits, rtol=1e-11)
     move = np.outer(np.ones(5), [1, -1]) * 1e-6

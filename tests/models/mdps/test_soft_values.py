@@ -55,7 +55,7 @@ def test_values_are_those_of_policy_iteration(num_states):
             close(found.values, values, 1e-10)
             close(found.action_values, action_values, 1e-10)
             close(found.policy, policy, 1e-10)
-            np.testing.assert_allclose(jnp.sum(found.policy, 1), 1, rtol=1e-13)
+            np.testing.assert_allclose(np.sum(found.policy, 1), 1, rtol=1e-13)
             assert found.converged and found.steps <= 15
             # What is returned satisfies the equation, whoever found it.
             backup = reward[:, None] + discount * table @ np.asarray(found.values)
@@ -95,7 +95,7 @@ def hard_worlds():
     """Next states (state, action) of worlds whose systems are hard to iterate, or take many steps."""
     state = np.arange(160)
     ahead, back = (state + 1) % 160, (state - 1) % 160
-    yield pytest.param(ahead[:, None], id="ring")
+    yield pytest.param(ahead[:, None], id="ring", marks=pytest.mark.slow)
     yield pytest.param(np.stack([ahead, back], 1), id="two-way ring", marks=pytest.mark.slow)
     reset = np.stack([np.minimum(state + 1, 159), np.zeros(160, int)], 1)
     yield pytest.param(reset, id="back to the start")
@@ -110,40 +110,15 @@ def test_hard_worlds_are_solved(next_state):
     values, _, policy = reference(table, reward[:, None].repeat(next_state.shape[1], 1), 0.999)
 
     @jax.jit
-    @jax.grad
-    def slope(reward):
-        return jnp.dot(away, soft_values(world, reward).values)
+    def total(reward):
+        found = soft_values(world, reward)
+        return jnp.dot(away, found.values), found
 
-    found = soft_values(world, reward)
+    slope, found = jax.grad(total, has_aux=True)(reward)
     close(found.values, values, 1e-10)
     assert found.converged and found.steps <= 15
     visits = np.linalg.solve(np.eye(160) - 0.999 * np.einsum("sa,san->ns", policy, table), away)
-    close(slope(reward), visits, 1e-8)
-
-
-@pytest.mark.slow
-def test_values_lie_between_those_of_the_least_and_the_largest_reward():
-    """In 400 random worlds; equal rewards reach the bound."""
-    random = np.random.default_rng(8)
-    tables = np.stack([chances(seed, 4, 3) for seed in range(400)])
-    rewards = random.normal(size=(400, 4)) * random.choice([0.1, 1, 10], size=(400, 1))
-    discounts = random.choice([0.5, 0.9, 0.99], size=400)
-    rewards[0] = 2.0
-
-    @jax.jit
-    @jax.vmap
-    def solve(table, discount, reward):
-        found = soft_values(MDP.dense(table, discount=discount), reward)
-        return found.values, found.converged
-
-    values, converged = solve(tables, discounts, rewards)
-    assert converged.all()
-    low, high = (
-        (part(rewards, axis=1) + np.log(3)) / (1 - discounts) * np.ones((4, 1)) for part in (np.min, np.max)
-    )
-    slack = 1e-9 * (1 + np.abs(high))
-    assert (low - slack <= values.T).all() and (values.T <= high + slack).all()
-    np.testing.assert_allclose(values[0], high[0, 0], rtol=1e-12)
+    close(slope, visits, 1e-8)
 
 
 def test_backups_come_nearer_by_the_discount():
@@ -152,28 +127,10 @@ def test_backups_come_nearer_by_the_discount():
     for discount in (0.3, 0.9):
         world = MDP.dense(random.dirichlet(np.full(5, 0.3), (5, 3)), discount=discount)
         rewards = 10 * random.normal(size=(40, 5))
-        values = soft_values(world, rewards, horizon=11, all_steps=True).values[
-            :, ::-1
-        ]  # 1 to 11 steps to go
+        values = soft_values(world, rewards, horizon=11, all_steps=True).values
+        values = np.asarray(values)[:, ::-1]  # 1 to 11 steps to go
         added = np.abs(np.diff(values, axis=1)).max(-1).T
         assert (added[1:] <= discount * added[:-1] + 1e-12).all()
-
-
-@pytest.mark.slow
-def test_values_are_convex_in_rewards_and_grow_with_them():
-    """Between two rewards values lie below the chord; a derivative's rows are visits, of sum 1 / (1 - discount)."""
-    random = np.random.default_rng(21)
-    world = MDP.dense(random.dirichlet(np.full(4, 0.3), (4, 2)), discount=0.9)
-    one, other, share = (
-        5 * random.normal(size=(60, 4)),
-        5 * random.normal(size=(60, 4)),
-        random.random((60, 1)),
-    )
-    chord = share * soft_values(world, one).values + (1 - share) * soft_values(world, other).values
-    assert (soft_values(world, share * one + (1 - share) * other).values <= chord + 1e-9).all()
-    visits = np.asarray(jax.jacobian(lambda r: soft_values(world, r).values)(jnp.asarray(one[0])))
-    assert (visits >= 0).all()
-    np.testing.assert_allclose(visits.sum(1), 10, rtol=1e-9)
 
 
 def test_newton_climbs_from_below_after_its_first_step():
@@ -192,7 +149,7 @@ def test_a_constant_on_every_reward_changes_no_choice():
     table, reward = chances(12, 6, 3), np.random.default_rng(13).normal(size=6)
     world = MDP.dense(table, discount=0.99)
     found, lifted = soft_values(world, reward), soft_values(world, reward + 7)
-    close(lifted.values, found.values + 7 / (1 - 0.99), 1e-12)
+    close(lifted.values, np.asarray(found.values) + 7 / (1 - 0.99), 1e-12)
     close(lifted.policy, found.policy, 1e-11)
 
 
@@ -202,7 +159,7 @@ def test_a_far_horizon_is_none():
     found, ahead = soft_values(world, reward), soft_values(world, reward, horizon=400)
     close(ahead.values, found.values, 1e-12)
     close(ahead.policy, found.policy, 1e-11)
-    assert ahead.residual < 1e-13 * jnp.abs(found.values).max()
+    assert ahead.residual < 1e-13 * np.abs(found.values).max()
     np.testing.assert_array_equal(soft_policy(world, reward), found.policy)
     np.testing.assert_array_equal(soft_policy(world, reward, horizon=400), ahead.policy)
 
@@ -219,7 +176,7 @@ def test_a_horizon_gives_the_first_of_its_steps(form):
         if form == "sparse":
             lists = np.broadcast_to(np.arange(5), (5, 3, 5))
             world = MDP.sparse(lists, table, discount=discount, action_mask=mask)
-        found = soft_values(world, rewards, horizon=7)
+        found = jax.tree.map(np.asarray, soft_values(world, rewards, horizon=7))
         assert found.values.shape == (2, 5) and found.steps.tolist() == [7, 7] and found.converged.all()
         for row in range(2):
             values, every = np.zeros(5), []
@@ -229,13 +186,13 @@ def test_a_horizon_gives_the_first_of_its_steps(form):
                 every.insert(0, (values, q, np.exp(q - values[:, None])))
             close(found.values[row], values, 1e-13)
             close(np.where(mask, found.action_values[row], 0), np.where(mask, q, 0), 1e-13)
-            close(found.policy[row], np.exp(q - values[:, None]), 1e-12)
+            close(np.exp(found.log_policy[row]), np.exp(q - values[:, None]), 1e-12)
             close(found.residual[row], np.abs(values - before).max(), 1e-12)
-    steps = soft_values(world, rewards, horizon=7, all_steps=True)
+    steps = jax.tree.map(np.asarray, soft_values(world, rewards, horizon=7, all_steps=True))
     for t, (values, q, policy) in enumerate(every):  # of the last row and discount
         close(steps.values[1, t], values, 1e-13)
         close(np.where(mask, steps.action_values[1, t], 0), np.where(mask, q, 0), 1e-13)
-        close(steps.policy[1, t], policy, 1e-12)
+        close(np.exp(steps.log_policy[1, t]), policy, 1e-12)
     assert steps.residual.shape == steps.steps.shape == (2,) and steps.converged.all()
 
 
@@ -249,7 +206,7 @@ def test_the_gradient_before_a_horizon_is_what_will_be_visited():
     for t in range(4):
         visited = visited + (mass := np.einsum("s,sa,san->n", mass, np.exp(expected[t]), table))
     start = np.array([0.1, 0.5, 0.0, 0.4])
-    slope = jax.grad(lambda r: start @ soft_values(world, r, horizon=5).values)(jnp.asarray(reward))
+    slope = jax.jit(jax.grad(lambda r: start @ soft_values(world, r, horizon=5).values))(reward)
     np.testing.assert_allclose(slope, visited, rtol=1e-12)
 
 
@@ -290,53 +247,39 @@ def test_rewards_of_actions_and_batches():
     table = chances(19, 6, 3)
     world = MDP.dense(table, discount=0.9)
     rewards = random.normal(size=(2, 3, 6, 3))
-    found = soft_values(world, rewards)
+    found = jax.tree.map(np.asarray, soft_values(world, rewards))
     assert found.values.shape == (2, 3, 6) and found.action_values.shape == (2, 3, 6, 3)
     assert found.steps.shape == found.converged.shape == found.residual.shape == (2, 3)
     for at in np.ndindex(2, 3):
         values, action_values, policy = reference(table, rewards[at], 0.9)
         close(found.values[at], values, 1e-12)
         close(found.action_values[at], action_values, 1e-12)
-        close(found.policy[at], policy, 1e-12)
-    of_states = soft_values(world, rewards[0, :, :, 0])
-    np.testing.assert_array_equal(of_states.values, soft_values(world, rewards[0, :, :, :1]).values)
-    np.testing.assert_allclose(
-        of_states.values[1], soft_values(world, rewards[0, 1, :, 0]).values, rtol=1e-13
-    )
+        close(np.exp(found.log_policy[at]), policy, 1e-12)
+    of_states = np.asarray(soft_values(world, rewards[0, :, :, 0]).values)
+    np.testing.assert_array_equal(of_states, soft_values(world, rewards[0, :, :, :1]).values)
+    np.testing.assert_allclose(of_states[1], soft_values(world, rewards[0, 1, :, 0]).values, rtol=1e-13)
     # As many actions as states: the last two axes are those.
     square, both = MDP.dense(chances(20, 3, 3)), random.normal(size=(3, 3))
     assert read_reward(square, both)[0].shape == (3, 3) and read_reward(square, both)[1] == ()
     assert read_reward(square, both[..., None])[1] == (3,)
 
 
-@pytest.mark.slow
-def test_many_rewards_at_once_equal_one_after_the_other():
-    table = chances(21, 140, 2)
-    world, rewards = MDP.dense(table, discount=0.9), np.random.default_rng(22).normal(size=(64, 140))
-
-    @jax.jit
-    @jax.value_and_grad
-    def total(rewards):
-        return jnp.sum(jnp.sin(soft_values(world, rewards).values))
-
-    together, slopes = total(rewards)
-    values, slope = zip(*(total(rewards[row]) for row in range(64)), strict=True)
-    np.testing.assert_allclose(together, sum(values), rtol=1e-12)
-    np.testing.assert_allclose(slopes, np.stack(slope), rtol=1e-9, atol=1e-12)
-
-
 def test_a_warm_start_saves_steps_and_changes_nothing():
     table, reward = chances(23, 6, 3), 10 * np.random.default_rng(24).normal(size=6)
     world = MDP.dense(table, discount=0.99)
     cold = soft_values(world, reward)
-    warm = soft_values(world, reward + 1e-4, initial=cold.values)
-    assert warm.steps < cold.steps
+
+    @jax.jit
+    def total(start):
+        warm = soft_values(world, reward + 1e-4, initial=start)
+        return jnp.sum(warm.values), warm
+
+    slope, warm = jax.grad(total, has_aux=True)(cold.values)
+    assert warm.steps < cold.steps and not np.any(slope)
     close(warm.values, soft_values(world, reward + 1e-4).values, 1e-12)
     both = soft_values(world, reward, initial=np.stack([cold.values, np.zeros(6)]))
-    assert both.values.shape == (2, 6) and both.steps[0] == 0
-    close(both.values[1], cold.values, 1e-12)
-    slope = jax.grad(lambda start: jnp.sum(soft_values(world, reward, initial=start).values))(cold.values)
-    assert (slope == 0).all()
+    assert both.values.shape == (2, 6) and np.asarray(both.steps)[0] == 0
+    close(np.asarray(both.values)[1], cold.values, 1e-12)
 
 
 def test_what_has_not_converged_says_so():
@@ -344,7 +287,7 @@ def test_what_has_not_converged_says_so():
     world = MDP.dense(table, discount=0.99)
     early = soft_values(world, reward, method="value_iteration", max_steps=3)
     assert not early.converged and early.steps == 3 and early.residual > 0
-    spoilt = jax.jit(lambda r: soft_values(world, r))(jnp.full(6, jnp.nan))
+    spoilt = jax.jit(lambda r: soft_values(world, r))(np.full(6, np.nan))
     assert not spoilt.converged and np.isnan(spoilt.values).all() and spoilt.steps == 0
 
 
@@ -365,11 +308,12 @@ def test_an_end_is_a_state_with_one_action():
     np.testing.assert_allclose(
         np.asarray(found.action_values)[mask], action_values[mask], rtol=1e-11, atol=1e-12
     )
-    assert abs(found.values[4]) < 1e-10
+    assert abs(np.asarray(found.values)[4]) < 1e-10
     open_end = soft_values(MDP.dense(table, discount=0.95), reward)
-    np.testing.assert_allclose(open_end.values[4], np.log(4) / 0.05, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(open_end.values)[4], np.log(4) / 0.05, rtol=1e-12)
     step = 1e-6 * np.eye(5)[2]
-    slope = jax.jvp(lambda r: soft_values(world, r).policy, (jnp.asarray(reward),), (jnp.eye(5)[2],))[1]
+    moved = jax.jit(lambda r, along: jax.jvp(lambda r: soft_values(world, r).policy, (r,), (along,))[1])
+    slope = moved(reward, np.eye(5)[2])
     ahead, behind = (
         reference(table, (reward + d)[:, None].repeat(4, 1), 0.95, mask)[2] for d in (step, -step)
     )
@@ -439,4 +383,5 @@ def test_single_precision_beside_double_is_kept():
     with jax.enable_x64(True):
         found = soft_values(world, reward.astype(np.float32))
         assert found.values.dtype == found.log_policy.dtype == jnp.float32
-        np.testing.assert_allclose(found.values, soft_values(world, reward).values, rtol=1e-5)
+    values, _, _ = reference(np.eye(200)[ring], reward[:, None].repeat(2, 1), 0.99)
+    np.testing.assert_allclose(found.values, values, rtol=1e-5)

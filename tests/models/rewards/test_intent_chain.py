@@ -16,6 +16,7 @@ from numpyro.infer.util import log_density
 from ethogram.inference.export import to_arviz
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_values import soft_policy
 from ethogram.models.rewards import GPIRL, IntentChain, SwitchingPolicies
 
 CORRIDOR = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
@@ -47,47 +48,56 @@ def by_all_paths(policy, initial, transition, data=DATA):
 
 
 def sites_of(model, data, **values):
-    """Sites of the model by name, with some of them given."""
-    given = numpyro.handlers.substitute(numpyro.handlers.seed(model, jax.random.key(3)), values)
-    trace = numpyro.handlers.trace(given).get_trace(data)
-    return {name: site for name, site in trace.items() if site["type"] != "plate"}
+    """Values of the sites of the model by name, some of them given, and the log likelihood of each demonstration."""
+
+    def sites():
+        given = numpyro.handlers.substitute(numpyro.handlers.seed(model, jax.random.key(3)), values)
+        trace = numpyro.handlers.trace(given).get_trace(data)
+        scores = [site["fn"].log_prob(site["value"]) for site in trace.values() if site.get("is_observed")]
+        return {name: site["value"] for name, site in trace.items() if site["type"] != "plate"}, scores
+
+    return sites
 
 
 def test_the_likelihood_is_that_of_all_paths():
     """Missing actions, ragged lengths and one step included; and the prior density is that of its parts."""
     model = corridor(sticky=4.0)
-    sites = sites_of(model, DATA, initial=jnp.asarray(INITIAL), transition=jnp.asarray(TRANSITION))
-    expected = by_all_paths(np.asarray(sites["policy"]["value"]), INITIAL, TRANSITION)
-    acts = sites["demonstrations"]
-    np.testing.assert_allclose(acts["fn"].log_prob(acts["value"]), expected, rtol=1e-12)
-    values = {name: sites[name]["value"] for name in ("initial", "transition", "reward_white")}
-    white = np.asarray(values["reward_white"])
+
+    @jax.jit
+    def found():
+        sites, (scores,) = sites_of(
+            model, DATA, initial=jnp.asarray(INITIAL), transition=jnp.asarray(TRANSITION)
+        )()
+        values = {name: sites[name] for name in ("initial", "transition", "reward_white")}
+        return sites["policy"], values["reward_white"], scores, log_density(model, (DATA,), {}, values)[0]
+
+    policy, white, scores, total = map(np.asarray, found())
+    expected = by_all_paths(policy, INITIAL, TRANSITION)
+    np.testing.assert_allclose(scores, expected, rtol=1e-12)
     normal = -0.5 * (white**2).sum() - 3 * np.log(2 * np.pi)
     # Dirichlet densities: uniform first intents, Beta(5, 1) probabilities of staying.
     stays = 2 * np.log(5.0) + 4 * np.log(np.diag(TRANSITION)).sum()
-    total = log_density(model, (DATA,), {}, values)[0]
     np.testing.assert_allclose(total, expected.sum() + normal + stays, rtol=1e-10)
 
 
 def test_one_intent_is_the_model_without_intents():
     plain, one = corridor(num_intents=None), corridor(num_intents=1)
-    here, there = (sites_of(model, DATA) for model in (plain, one))
+    here, there = (jax.jit(sites_of(model, DATA))()[0] for model in (plain, one))
     assert list(here) == list(there)
-    for name, site in here.items():
-        np.testing.assert_array_equal(site["value"], there[name]["value"])
-    assert sites_of(corridor(), DATA)["reward"]["value"].shape == (2, 3)
+    for name, value in here.items():
+        np.testing.assert_array_equal(value, there[name])
+    assert jax.eval_shape(sites_of(corridor(), DATA))[0]["reward"].shape == (2, 3)
 
 
-@pytest.mark.slow
 def test_rewards_of_intents_are_apart_and_share_hyper_parameters():
     """Unwhitened rewards, rewards of pairs, and those given inducing points."""
-    draws = sites_of(corridor(whiten=False), None)
-    assert draws["reward"]["value"].shape == (2, 3) and draws["scale"]["value"].shape == ()
+    draws, _ = jax.eval_shape(sites_of(corridor(whiten=False), None))
+    assert draws["reward"].shape == (2, 3) and draws["scale"].shape == ()
     pairs = np.random.default_rng(0).normal(size=(3, 2, 2))
     model = GPIRL(CORRIDOR, pairs, num_intents=3, family="inducing", inducing=np.array([0, 3]))
-    draws = sites_of(model, DATA)
-    assert draws["reward"]["value"].shape == (3, 3, 2) and draws["u_white"]["value"].shape == (3, 2)
-    assert draws["demonstrations"]["fn"].log_policy.shape == (3, 3, 2)
+    draws, _ = jax.eval_shape(sites_of(model, DATA))
+    assert draws["reward"].shape == (3, 3, 2) and draws["u_white"].shape == (3, 2)
+    assert draws["policy"].shape == (3, 3, 2)
 
 
 def test_simulated_intents_stay_and_act():
@@ -99,7 +109,7 @@ def test_simulated_intents_stay_and_act():
     found = model.simulate(jax.random.key(0), num_trajectories=500, length=20, parameters=parameters)
     assert found.intents.shape == (500, 20)
     assert abs((found.intents[:, 0] == 0).mean() - 0.7) < 4 * np.sqrt(0.21 / 500)
-    policy = np.asarray(model.agent(jnp.asarray(parameters["reward"])).policy)
+    policy = np.asarray(soft_policy(CORRIDOR, parameters["reward"]))
     states, actions = found.data.states, found.data.actions
     for intent in range(2):
         left = found.intents[:, :-1] == intent
@@ -130,15 +140,15 @@ def test_new_data_keep_lengths_and_first_states():
 
 def test_filtered_and_smoothed_intents_against_all_paths():
     policy = np.random.default_rng(1).dirichlet(np.ones(2), (2, 3))
-    acts = SwitchingPolicies(
-        CORRIDOR, jnp.log(policy), IntentChain(jnp.asarray(INITIAL), jnp.asarray(TRANSITION)), length=5
-    )
-    value = jnp.stack([jnp.asarray(DATA.states[:1]), jnp.asarray(DATA.actions[:1])], -1)
+    acts = SwitchingPolicies(CORRIDOR, np.log(policy), IntentChain(INITIAL, TRANSITION), length=5)
+    value = np.stack([DATA.states[:1], DATA.actions[:1]], -1)
+    found = jax.jit(lambda acts, value: (acts.filter(value).log_increment, acts.smooth(value).state))
+    increment, smoothed = map(np.asarray, found(acts, value))
     whole = by_all_paths(policy, INITIAL, TRANSITION, DATA.take([0]))[0]
-    np.testing.assert_allclose(np.sum(acts.filter(value).log_increment), whole, rtol=1e-12)
+    np.testing.assert_allclose(increment.sum(), whole, rtol=1e-12)
     # The first intent, by fixing it.
     first = by_all_paths(policy, np.array([0.7, 0.0]), TRANSITION, DATA.take([0]))[0]
-    np.testing.assert_allclose(acts.smooth(value).state[0, 0, 0], np.exp(first - whole), rtol=1e-12)
+    np.testing.assert_allclose(smoothed[0, 0, 0], np.exp(first - whole), rtol=1e-12)
 
 
 def test_what_does_not_go_together_is_refused():
@@ -160,7 +170,7 @@ def test_what_does_not_go_together_is_refused():
 def test_draws_of_nuts_against_weighted_draws_of_the_prior():
     """Means that no relabelling of intents changes, by importance sampling with all paths summed in NumPy."""
     model, data = corridor(sticky=2.0), DATA
-    mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=4000, progress_bar=False)
+    mcmc = MCMC(NUTS(model), num_warmup=300, num_samples=1500, progress_bar=False)
     mcmc.run(jax.random.key(0), data)
     draws = mcmc.get_samples()
 
@@ -172,7 +182,7 @@ def test_draws_of_nuts_against_weighted_draws_of_the_prior():
         )
 
     sampled = of_draws(np.asarray(draws["policy"]), np.asarray(draws["transition"]))
-    prior = Predictive(model, num_samples=20_000)(jax.random.key(1))
+    prior = Predictive(model, num_samples=5000)(jax.random.key(1))
     policy, initial, transition = (np.asarray(prior[name]) for name in ("policy", "initial", "transition"))
     log_weight = np.zeros(len(policy))
     for states, actions, length in zip(data.states, data.actions, data.lengths, strict=True):
@@ -192,7 +202,7 @@ def test_draws_of_nuts_against_weighted_draws_of_the_prior():
     error = np.sqrt((weight[:, None] ** 2 * (exact - mean) ** 2).sum(0))
     size = np.array([numpyro.diagnostics.effective_sample_size(x[None]) for x in sampled.T])
     error = np.hypot(error, sampled.std(0) / np.sqrt(size))
-    assert (np.abs(sampled.mean(0) - mean) < 4 * error).all() and (error < 0.05).all()
+    assert (np.abs(sampled.mean(0) - mean) < 4 * error).all() and (error < 0.12).all()
     tree = to_arviz(mcmc, data, log_likelihood="sequence", progress_bar=False)
     assert tree.posterior["transition"].dims == ("chain", "draw", "intent", "next_intent")
     assert tree.posterior["reward"].dims == ("chain", "draw", "intent", "state")
