@@ -83,10 +83,16 @@ def test_a_spoiled_shape_is_the_shape_it_says():
     chains, rest = 4000, 3.0
     shifts = np.repeat([0.0, -0.5, 0.5, 3.0], chains)
     with truth.shapes_can_be_spoiled():
-        arguments = (jnp.full(len(shifts), rest), None, problem, gibbs_sweep.MOVES["local+scale"], None)
+        arguments = (
+            jax.device_put(np.full(len(shifts), rest)),
+            None,
+            problem,
+            gibbs_sweep.MOVES["local+scale"],
+            None,
+        )
         with truth.spoiled(shape, shifts):
-            scale = gibbs_sweep._draw_scale(jax.random.key(0), *arguments)
-        right = gibbs_sweep._draw_scale(jax.random.key(1), *arguments)
+            scale = jax.jit(lambda key: gibbs_sweep._draw_scale(key, *arguments))(jax.random.key(0))
+        right = jax.jit(lambda key: gibbs_sweep._draw_scale(key, *arguments))(jax.random.key(1))
     blocks = [*np.split(np.asarray(scale), 4), np.asarray(right)]
     for drawn, shift in zip(blocks, (0.0, -0.5, 0.5, 3.0, 0.0), strict=True):
         assert stats.kstest(rest / 2 / drawn, stats.gamma(shape + shift).cdf).pvalue > 0.001

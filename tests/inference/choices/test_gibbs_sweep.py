@@ -14,7 +14,7 @@ from ethogram.inference.choices.px_da import PXDA
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 
-CHAINS = 30_000
+CHAINS = 10_000
 LEGAL = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 1], [1, 1, 1]], bool)
 PRECISION = np.array([0.25, 0.7])
 PRIOR = (5.0, 2.0)
@@ -81,12 +81,12 @@ def test_conditional_distributions(fixture, moves, shifted):
     power, square, drift, covariance, x, z = by_dense_algebra(design, latents, move, mean)
     extra = [0.0] if move.translations == "one" else []
     problem = probit_problem(design, LEGAL, np.zeros(4, int), move)
-    problem = with_prior(problem, jnp.array([*PRECISION, *extra]), jnp.array([*mean, *extra]))
+    problem = with_prior(problem, np.array([*PRECISION, *extra]), np.array([*mean, *extra]))
     drawn = drawn_parameters(problem, latents, move, shifted=shifted)
     s = 1 / np.sqrt(np.asarray(drawn.scale))
     theta = np.asarray(drawn.theta)
     if move.scale:
-        grid = np.linspace(1e-6, 8, 400_001)
+        grid = np.linspace(1e-6, 8, 20_001)
         logs = (power - 1) * np.log(grid) - square * grid**2 / 2 + drift * grid
         mass = np.exp(logs - logs.max())
         mass /= mass.sum()
@@ -113,7 +113,7 @@ def test_proper_scales_given_the_expanded_utilities(fixture, moves):
     spread = 1.3
     problem = probit_problem(design, LEGAL, np.zeros(4, int), move)
     extra = [1 / spread**2] if move.translations == "one" else []
-    problem = with_prior(problem, jnp.array([*PRECISION, *extra]))
+    problem = with_prior(problem, np.array([*PRECISION, *extra]))
     drawn = drawn_parameters(problem, latents, move, PRIOR)
     rows = design[LEGAL]
     count = len(rows)

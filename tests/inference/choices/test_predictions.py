@@ -48,7 +48,7 @@ def around(toy, spread, count):
 
 def exact_probabilities(utilities):
     """Probabilities (..., option) by a sum over the noise of each option, in NumPy."""
-    x = np.linspace(-9, 9, 181)
+    x = np.linspace(-9, 9, 41)
     each = []
     for option in range(utilities.shape[-1]):
         gaps = utilities[..., [option]] - np.delete(utilities, option, axis=-1)
