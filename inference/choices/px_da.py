@@ -235,7 +235,7 @@ class PXDA(MCMCKernel):
                 "different scales; rescale them, or use double precision"
             )
         self._sample_fn = self._one_sweep
-        return jax.tree.map(jnp.asarray, state)
+        return jax.device_put(state)
 
     def _problem(self, checked: ChoiceProblem) -> ProbitProblem:
         """The decisions as a sweep reads them, each repeated by its weight."""

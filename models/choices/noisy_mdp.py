@@ -189,7 +189,7 @@ class NoisyMDP(Exportable):
         weight = xp.ones(data.choice.shape) if data.weight is None else xp.asarray(data.weight, float)
         counts = (data.choice >= 0) & (weight > 0)
         with offers, mask(mask=counts), scale(scale=xp.where(counts, weight, 1.0)):
-            numpyro.sample("choice", offered, obs=jnp.asarray(data.choice))
+            numpyro.sample("choice", offered, obs=data.choice)
 
     def simulate(
         self, key: Array, decisions: Decisions, parameters: dict[str, Any] | None = None

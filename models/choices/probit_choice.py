@@ -105,8 +105,8 @@ class ProbitChoice(dist.Distribution):
             require(allowed.any(-1), "legal", allowed, "has no legal option", "drop such decisions")
             wrong = allowed & ~np.isfinite(given)
             refuse(wrong, "utilities", given, ": pass finite utilities of legal options")
-        self.legal = jnp.asarray(xp.broadcast_to(mask, shape))
-        self.utilities = jnp.asarray(xp.where(mask, utilities, 0).astype(dtype))
+        self.legal = xp.broadcast_to(mask, shape)
+        self.utilities = xp.where(mask, utilities, 0).astype(dtype)
         self.num_nodes = num_nodes
         super().__init__(shape[:-1], (), validate_args=bool(validate_args))  # they are checked above
 
@@ -153,6 +153,7 @@ class ProbitChoice(dist.Distribution):
         logits = jnp.where(self.legal, self.logits, 0)
         return -jnp.sum(jnp.where(self.legal, jnp.exp(logits) * logits, 0), axis=-1)
 
+    @functools.partial(jax.jit, static_argnames="sample_shape")
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
         """Chosen options (*sample_shape, ...)."""
         shape = (*sample_shape, *self.utilities.shape)

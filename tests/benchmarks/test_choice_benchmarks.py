@@ -47,6 +47,7 @@ def fall(board: np.ndarray, piece: int) -> np.ndarray:
     return np.concatenate([np.zeros((len(board) - len(left_over), board.shape[1]), bool), left_over])
 
 
+@pytest.mark.slow
 def test_pieces_that_nobody_decides_on_fall_straight():
     pieces = np.random.default_rng(3).integers(7, size=60)
     played = paper.hurried_play(
@@ -60,6 +61,7 @@ def test_pieces_that_nobody_decides_on_fall_straight():
         assert features[t, slot[t]].tolist() == features_of(board)
 
 
+@pytest.mark.slow
 def test_a_player_with_time_takes_what_is_worth_most():
     pieces = jax.random.randint(jax.random.key(1), (40,), 0, 7)
     values = 1e4 * np.array(TRUTH)  # beside which noise is nothing
@@ -70,6 +72,7 @@ def test_a_player_with_time_takes_what_is_worth_most():
     assert legal.sum(1).tolist() == [tetris.placements().exists[p].sum() for p in np.asarray(pieces)]
 
 
+@pytest.mark.slow
 def test_log_probability_is_that_of_the_mean_over_draws():
     random = np.random.default_rng(5)
     features = random.normal(size=(4, 3, 3))

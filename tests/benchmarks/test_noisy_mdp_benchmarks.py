@@ -63,6 +63,7 @@ def test_oracles_are_the_posterior_by_plain_quadrature():
     assert (means.error < 0.1).all()
 
 
+@pytest.mark.slow
 def test_autocorrelation_of_chains_of_known_memory():
     """Times and lags of autoregressions: within four Monte Carlo errors, of 3 % for a time at this size."""
     random, rho = np.random.default_rng(1), np.array([0.9, 0.5])
@@ -76,6 +77,7 @@ def test_autocorrelation_of_chains_of_known_memory():
     np.testing.assert_allclose(found.at_lag[[0, 1, 5]], rho ** np.array([[0], [1], [5]]), atol=0.03)
 
 
+@pytest.mark.slow
 def test_a_spoiled_shape_is_the_shape_it_says():
     """Kolmogorov and Smirnov's test at 1 in 1000."""
     problem = truth.problem_of(chosen_world(3, 6), "local+scale")

@@ -57,7 +57,7 @@ def sampled(data, collapse_scale, num_samples):
 def test_the_posterior_is_that_of_a_grid(separated, every):
     """Means within four Monte Carlo errors, deviations within 6 %; without c^p means would be 10 % off."""
     mean, deviation = on_a_grid(separated)
-    drawn, taken = sampled(separated, every, 500)
+    drawn, taken = sampled(separated, every, 400)
     error = deviation / np.sqrt(np.asarray(effective_sample_size(drawn)))
     assert (np.abs(drawn.mean((0, 1)) - mean) < 4 * error).all()
     np.testing.assert_allclose(drawn.std((0, 1)), deviation, rtol=0.06)

@@ -69,7 +69,7 @@ def truth():
     return data, by_quadrature(data, 4.0, *rough)
 
 
-def run_of(kernel, data, seed=0, chains=32, draws=300, warmup=100, method="vectorized"):
+def run_of(kernel, data, seed=0, chains=16, draws=300, warmup=100, method="vectorized"):
     mcmc = MCMC(
         kernel,
         num_warmup=warmup,
@@ -87,9 +87,9 @@ def draws_of(*arguments, **settings):
 
 
 @functools.cache
-def run_of_variant(moves, winner, draws=300):
+def run_of_variant(moves, winner, draws):
     kernel = PXDA(NoisyMDP(4.0, "features"), moves, winner, scale_prior=PROPER.get(moves))
-    return run_of(kernel, ragged_decisions(), draws=draws)
+    return run_of(kernel, ragged_decisions(), chains=16 if draws == 300 else 32, draws=draws)
 
 
 def distance(draws, truth):
@@ -124,13 +124,13 @@ def test_every_variant_has_the_same_posterior(truth, moves, winner):
     squares = variance_distance(drawn, exact)
     assert (errors < 4).all(), errors
     assert (squares < 4).all(), squares
-    np.testing.assert_allclose(ratio, 1, atol=0.08)
+    np.testing.assert_allclose(ratio, 1, atol=0.1)
 
 
 @pytest.mark.optimised
 def test_the_posterior_under_a_flat_prior(flat_truth):
     data, exact = flat_truth
-    drawn = draws_of(PXDA(NoisyMDP(float("inf"), "features")), data, 1, draws=1500, warmup=500)
+    drawn = draws_of(PXDA(NoisyMDP(float("inf"), "features")), data, 1, 32, 1500, 500)
     errors, _ = distance(drawn, exact)
     assert (errors < 4).all(), errors
     squares = variance_distance(drawn, exact)
@@ -217,7 +217,7 @@ def test_fields_that_do_not_exist_are_refused_by_name():
 @pytest.mark.parametrize("method", ["vectorized", pytest.param(jax.vmap, marks=pytest.mark.slow)])
 def test_chains_in_every_way_and_fields(method):
     if method == "vectorized":
-        mcmc, chains = run_of_variant("local+scale", "mh"), 32
+        mcmc, chains = run_of_variant("local+scale", "mh", 300), 16
     else:
         mcmc = run_of(
             PXDA(NoisyMDP(4.0, "features"), winner="mh"), ragged_decisions(), chains=3, method=method
@@ -276,7 +276,7 @@ def test_starts_and_states_that_do_not_fit():
 def test_single_precision_is_the_same_posterior(truth):
     data, (mean, deviation) = truth
     with jax.enable_x64(False):
-        drawn = draws_of(PXDA(NoisyMDP(4.0, "features")), data)
+        drawn = draws_of(PXDA(NoisyMDP(4.0, "features")), data, chains=32, draws=1000)
     assert drawn.dtype == np.float32
     assert (np.abs(drawn.mean((0, 1)) - mean) < 0.05 * deviation).all()
 

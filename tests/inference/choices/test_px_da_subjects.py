@@ -60,22 +60,22 @@ def on_a_grid(data, number, loc=LOC, kappa=KAPPA):
     ],
 )
 def test_every_expansion_about_a_mean(moves):
-    """Means within four and a half Monte Carlo errors, deviations within 7 %: fails by chance in 1 of 3000 runs."""
+    """Means within four and a half Monte Carlo errors, deviations within 8 %: fails by chance in 1 of 3000 runs."""
     data = decisions_of_three()
     kernel = PXDA(NoisyMDP(KAPPA, "features"), moves, scale_prior=PROPER.get(moves))
     kernel = kernel.wrap_model(lambda model: condition(model, {"loc": np.array([LOC])}))
     mcmc = MCMC(
-        kernel, num_warmup=100, num_samples=300, num_chains=24, chain_method="vectorized", progress_bar=False
+        kernel, num_warmup=100, num_samples=300, num_chains=16, chain_method="vectorized", progress_bar=False
     )
     mcmc.run(jax.random.key(0), data)
     drawn = np.asarray(mcmc.get_samples(group_by_chain=True)["v"])
-    assert drawn.shape == (24, 300, 3, 1)
+    assert drawn.shape == (16, 300, 3, 1)
     for number in range(3):
         mean, deviation = on_a_grid(data, number)
         one = drawn[:, :, number, 0]
         error = deviation / np.sqrt(float(effective_sample_size(one)))
         assert abs(one.mean() - mean) < 4.5 * error, (number, one.mean(), mean)
-        assert one.std() == pytest.approx(deviation, rel=0.07)
+        assert one.std() == pytest.approx(deviation, rel=0.08)
 
 
 @pytest.mark.optimised
