@@ -130,7 +130,7 @@ def test_proper_scales_given_the_expanded_utilities(fixture, moves):
     assert abs(found.mean() - inverse.mean()) < 5 * error
 
 
-@pytest.mark.slow
+@pytest.mark.optimised
 def test_directions_without_data_keep_their_prior_in_single_precision():
     """The third feature is the sum of the others: along (1, 1, -1) there is the prior alone, of deviation 50.
 

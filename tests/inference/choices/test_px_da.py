@@ -189,12 +189,12 @@ def test_resuming_in_another_process_is_the_same_run():
         mcmc.run(jax.random.key(0) if key is None else key, data)
         return np.asarray(mcmc.get_samples()["v"]), mcmc.last_state
 
-    whole, _ = run(kernel, 20)
-    first, state = run(kernel, 12)
+    whole, _ = run(kernel, 18)
+    first, state = run(kernel, 9)
     stored = state._replace(rng_key=jax.random.key_data(state.rng_key))
     again, stored = pickle.loads(pickle.dumps((kernel, jax.tree.map(np.asarray, stored))))
     state = jax.tree.map(jnp.asarray, stored)._replace(rng_key=jax.random.wrap_key_data(stored.rng_key))
-    second, _ = run(again, 8, state, state.rng_key)
+    second, _ = run(again, 9, state, state.rng_key)
     np.testing.assert_array_equal(whole, np.concatenate([first, second]))
 
 
@@ -272,7 +272,7 @@ def test_starts_and_states_that_do_not_fit():
         kernel.sample(state, (ragged_decisions(4),), {})
 
 
-@pytest.mark.slow
+@pytest.mark.optimised
 def test_single_precision_is_the_same_posterior(truth):
     data, (mean, deviation) = truth
     with jax.enable_x64(False):
