@@ -20,7 +20,7 @@ drawn by rejection.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -103,17 +103,11 @@ def probit_problem(design: np.ndarray, legal: np.ndarray, choice: np.ndarray, mo
     rows = np.swapaxes(design, 0, 1).reshape(-1, design.shape[-1])
     squares, axes = np.linalg.eigh(rows.T @ rows)
     dtype = jnp.result_type(float)
-    none = np.zeros(len(axes), dtype)
-    return ProbitProblem(
-        (rows @ axes).astype(dtype),
-        axes.astype(dtype),
-        np.maximum(squares, 0).astype(dtype),
-        legal.T[..., None],
-        counts[:, None],
-        none,
-        none,
-        np.eye(len(axes), dtype=dtype),
-    )
+    none = np.zeros(len(axes))
+    reals = (rows @ axes, axes, np.maximum(squares, 0), none, none, np.eye(len(axes)))
+    *known, precision, pull, factor = (part.astype(dtype) for part in reals)
+    parts: Any = (*known, legal.T[..., None], counts[:, None], precision, pull, factor)
+    return ProbitProblem(*parts)
 
 
 def subject_problems(
@@ -131,7 +125,7 @@ def subject_problems(
     each = []
     for number in range(num_subjects):
         mine = subject == number
-        ordered = probit_problem(design[mine], legal[mine], choice[mine], move)
+        ordered: Any = probit_problem(design[mine], legal[mine], choice[mine], move)
         missing = max(counts.max(initial=0), 1) - counts[number]
         rows = np.reshape(ordered.design, (legal.shape[1], counts[number], ordered.design.shape[1]))
         each.append(

@@ -221,10 +221,10 @@ class PXDA(MCMCKernel):
                 raise ValueError("init_params theta must be finite")
             theta = jnp.asarray(given, dtype)
         first = np.where(np.arange(problem.legal.shape[-3]) == 0, 1.0, -1.0).astype(dtype)
-        latents = np.where(problem.legal, first[:, None, None], 0)
+        latents: Any = np.where(problem.legal, first[:, None, None], 0)
         latents = np.broadcast_to(latents, (*latents.shape[:-1], num_chains))
         ones = np.ones((*chains, *subjects), dtype), np.ones(chains, dtype)
-        started = np.zeros(chains, np.int32), {"theta": theta}, *ones, rng_key, Carried(latents, problem)
+        started: Any = np.zeros(chains, np.int32), {"theta": theta}, *ones, rng_key, Carried(latents, problem)
         state = PXDAState(*started)
         others = {name: value for name, value in model_kwargs.items() if name != "data"}
         state = self.refresh(state, (checked, *model_args[1:]), others)

@@ -60,3 +60,15 @@ def test_a_spoiled_shape_is_the_shape_it_says():
     blocks = [*np.split(np.asarray(scale), 4), np.asarray(right)]
     for drawn, shift in zip(blocks, (0.0, -0.5, 0.5, 3.0, 0.0), strict=True):
         assert stats.kstest(rest / 2 / drawn, stats.gamma(shape + shift).cdf).pvalue > 0.001
+
+
+@pytest.mark.slow
+def test_checks_of_shapes_and_of_the_joint_law_and_their_power():
+    """At a level of 1 % for all; wrong shapes are twenty errors off."""
+    with truth.shapes_can_be_spoiled():
+        rows = truth.rows_of_shape("scale+translate", (200, 200), 0)
+    assert [row["variant"].split(", ")[1] for row in rows] == ["right", "shape - 1/2", "shape + 1/2"]
+    assert all(row["reached"] for row in rows)
+    assert rows[1]["z"] < -10 and rows[2]["z"] > 10
+    (row,) = truth.rows_of_geweke(3, "local+scale", "gibbs", (100, 100), 0, 1)
+    assert row["reached"] and row["statistic"] == "largest of 6"

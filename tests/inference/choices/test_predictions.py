@@ -57,7 +57,7 @@ def exact_probabilities(utilities):
     return np.stack(each, axis=-1)
 
 
-DRAWS = 150
+DRAWS = 200
 
 
 def test_probabilities_are_means_over_draws_and_votes_estimate_them(toy):
