@@ -53,7 +53,7 @@ def sampled(data, collapse_scale, num_samples):
     return np.asarray(mcmc.get_samples(group_by_chain=True)["v"]), taken
 
 
-@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.optimised)])
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_posterior_is_that_of_a_grid(separated, every):
     """Means within four Monte Carlo errors, deviations within 6 %; without c^p means would be 10 % off."""
     mean, deviation = on_a_grid(separated)

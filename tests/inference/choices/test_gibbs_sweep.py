@@ -130,11 +130,11 @@ def test_proper_scales_given_the_expanded_utilities(fixture, moves):
     assert abs(found.mean() - inverse.mean()) < 5 * error
 
 
-@pytest.mark.optimised
+@pytest.mark.slow
 def test_directions_without_data_keep_their_prior_in_single_precision():
     """The third feature is the sum of the others: along (1, 1, -1) there is the prior alone, of deviation 50.
 
-    4000 draws, 4 chains; the deviation of independent draws has a standard error of 1.1 %.
+    2400 draws, 4 chains; the deviation of independent draws has a standard error of 1.4 %.
     """
     random = np.random.default_rng(0)
     two = np.round(random.normal(size=(300, 10, 2)) * 40) / 8  # sums are exact
@@ -143,12 +143,12 @@ def test_directions_without_data_keep_their_prior_in_single_precision():
     data = Decisions(features.astype(np.float32), np.ones((300, 10), bool), choice)
     kernel = PXDA(NoisyMDP(2500.0, "features"))
     mcmc = MCMC(
-        kernel, num_warmup=200, num_samples=1000, num_chains=4, chain_method="vectorized", progress_bar=False
+        kernel, num_warmup=100, num_samples=600, num_chains=4, chain_method="vectorized", progress_bar=False
     )
     with jax.enable_x64(False), pytest.warns(UserWarning, match="only the prior bounds"):
         mcmc.run(jax.random.key(0), data)
         along = np.asarray(mcmc.get_samples()["v"], float) @ np.array([1.0, 1.0, -1.0]) / np.sqrt(3)
-    assert abs(along.std() / 50 - 1) < 0.05
+    assert abs(along.std() / 50 - 1) < 0.06
 
 
 @pytest.mark.slow
