@@ -198,7 +198,7 @@ def _by_draw(function, model, draws, data, probability, *rest):
     if not weight.sum() > 0:
         raise ValueError("weight is all zero: pass decisions of positive weight")
     data = jax.tree.map(jnp.asarray, data)
-    found = _mapped(function, jnp.asarray(theta), model, data, jnp.asarray(weight / weight.sum()), *rest)
+    found = _mapped(function, theta, model, data, weight / weight.sum(), *rest)
     return jax.tree.map(np.array, found)
 
 

@@ -20,7 +20,7 @@ drawn by rejection.
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -103,16 +103,11 @@ def probit_problem(design: np.ndarray, legal: np.ndarray, choice: np.ndarray, mo
     rows = np.swapaxes(design, 0, 1).reshape(-1, design.shape[-1])
     squares, axes = np.linalg.eigh(rows.T @ rows)
     dtype = jnp.result_type(float)
-    return ProbitProblem(
-        jnp.asarray((rows @ axes).astype(dtype)),
-        jnp.asarray(axes.astype(dtype)),
-        jnp.asarray(np.maximum(squares, 0).astype(dtype)),
-        jnp.asarray(legal.T[..., None]),
-        jnp.asarray(counts[:, None]),
-        jnp.zeros(len(axes)),
-        jnp.zeros(len(axes)),
-        jnp.eye(len(axes)),
-    )
+    none = np.zeros(len(axes))
+    reals = (rows @ axes, axes, np.maximum(squares, 0), none, none, np.eye(len(axes)))
+    *known, precision, pull, factor = (part.astype(dtype) for part in reals)
+    parts: Any = (*known, legal.T[..., None], counts[:, None], precision, pull, factor)
+    return ProbitProblem(*parts)
 
 
 def subject_problems(
@@ -130,19 +125,20 @@ def subject_problems(
     each = []
     for number in range(num_subjects):
         mine = subject == number
-        ordered = probit_problem(design[mine], legal[mine], choice[mine], move)
+        ordered: Any = probit_problem(design[mine], legal[mine], choice[mine], move)
         missing = max(counts.max(initial=0), 1) - counts[number]
-        rows = jnp.reshape(ordered.design, (legal.shape[1], counts[number], ordered.design.shape[1]))
+        rows = np.reshape(ordered.design, (legal.shape[1], counts[number], ordered.design.shape[1]))
         each.append(
             ordered._replace(
-                design=jnp.reshape(jnp.pad(rows, ((0, 0), (0, missing), (0, 0))), (-1, rows.shape[-1])),
-                legal=jnp.pad(ordered.legal, ((0, 0), (0, missing), (0, 0))),
-                counts=jnp.pad(ordered.counts, ((0, missing), (0, 0))),
+                design=np.pad(rows, ((0, 0), (0, missing), (0, 0))).reshape(-1, rows.shape[-1]),
+                legal=np.pad(ordered.legal, ((0, 0), (0, missing), (0, 0))),
+                counts=np.pad(ordered.counts, ((0, missing), (0, 0))),
             )
         )
-    return jax.tree.map(lambda *parts: jnp.stack(parts), *each)
+    return jax.tree.map(lambda *parts: np.stack(parts), *each)
 
 
+@jax.jit
 def with_prior(problem: ProbitProblem, precision: Array, mean: Array | None = None) -> ProbitProblem:
     """The problem with a prior precision (..., parameter), zero where flat, and a prior mean, zero where None."""
     dtype, axes = problem.axes.dtype, problem.axes

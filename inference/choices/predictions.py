@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete, refuse, require_integer, require_key
-from ethogram.models.choices.decisions import Decisions, weights_of
+from ethogram.models.choices.decisions import Decisions, HostOrDevice, weights_of
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
 
@@ -196,15 +196,15 @@ def _counts(data: Decisions) -> np.ndarray:
     return weight
 
 
-def draws_of(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> Array:
+def draws_of(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> HostOrDevice:
     """Theta (draw, ...) of posterior draws, with a UserWarning where they have not converged; as `theta_chains`."""
     chains = theta_chains(model, draws, data)
     if is_concrete(chains):
         warn_of_convergence({"theta": chains})
-    return jnp.reshape(chains, (-1, *chains.shape[2:]))
+    return chains.reshape(-1, *chains.shape[2:])
 
 
-def theta_chains(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> Array:
+def theta_chains(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -> HostOrDevice:
     """Theta (chain, draw, ...), once it fits the model and the decisions; held-out data may lack some subjects.
 
     Draws are an `MCMC` object that has run, its samples, or its samples grouped by chain; not grouped, they count as
@@ -220,7 +220,7 @@ def theta_chains(model: NoisyMDP, draws: Any, data: Decisions | ChoiceProblem) -
             f"draws have no theta, but {', '.join(sorted(sites)) or 'nothing'}: pass the MCMC object, or "
             "mcmc.get_samples()"
         )
-    theta = jnp.asarray(sites["theta"])
+    theta = np.asarray(sites["theta"]) if is_concrete(sites["theta"]) else sites["theta"]
     shape, size = theta.shape, sum(model.sizes(data))
     least = 0 if data.subject is None else data.num_subjects or 0
     axes = 2 if data.subject is None else 3

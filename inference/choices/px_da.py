@@ -33,8 +33,8 @@ from ethogram.inference.choices.gibbs_sweep import (
     with_prior,
 )
 from ethogram.models.arguments import is_concrete, refuse, require_integer, require_key, require_one_of
-from ethogram.models.choices.checks import digest
-from ethogram.models.choices.decisions import Decisions
+from ethogram.models.choices.checks import digest, namespace
+from ethogram.models.choices.decisions import Decisions, HostOrDevice
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
 
 __all__ = ["PXDA", "PXDAState"]
@@ -209,7 +209,7 @@ class PXDA(MCMCKernel):
         chains = () if single else (num_chains,)
         dtype = problem.design.dtype
         subjects = () if data.subject is None else (data.num_subjects,)
-        theta = jnp.zeros((*chains, *subjects, sum(self._values.sizes(data))), dtype)
+        theta: Any = np.zeros((*chains, *subjects, sum(self._values.sizes(data))), dtype)
         if init_params is not None:
             if isinstance(init_params, dict) and "theta" not in init_params:
                 names = ", ".join(map(str, init_params)) or "nothing"
@@ -220,17 +220,12 @@ class PXDA(MCMCKernel):
             if is_concrete(given) and not np.isfinite(np.asarray(given)).all():
                 raise ValueError("init_params theta must be finite")
             theta = jnp.asarray(given, dtype)
-        first = jnp.where(jnp.arange(problem.legal.shape[-3]) == 0, 1.0, -1.0).astype(dtype)
-        latents = jnp.where(problem.legal, first[:, None, None], 0)
-        latents = jnp.broadcast_to(latents, (*latents.shape[:-1], num_chains))
-        state = PXDAState(
-            jnp.zeros(chains, jnp.int32),
-            {"theta": theta},
-            jnp.ones((*chains, *subjects), dtype),
-            jnp.ones(chains, dtype),
-            rng_key,
-            Carried(latents, problem),
-        )
+        first = np.where(np.arange(problem.legal.shape[-3]) == 0, 1.0, -1.0).astype(dtype)
+        latents: Any = np.where(problem.legal, first[:, None, None], 0)
+        latents = np.broadcast_to(latents, (*latents.shape[:-1], num_chains))
+        ones = np.ones((*chains, *subjects), dtype), np.ones(chains, dtype)
+        started: Any = np.zeros(chains, np.int32), {"theta": theta}, *ones, rng_key, Carried(latents, problem)
+        state = PXDAState(*started)
         others = {name: value for name, value in model_kwargs.items() if name != "data"}
         state = self.refresh(state, (checked, *model_args[1:]), others)
         factor = state.carried.problem.factor
@@ -240,7 +235,7 @@ class PXDA(MCMCKernel):
                 "different scales; rescale them, or use double precision"
             )
         self._sample_fn = self._one_sweep
-        return state
+        return jax.device_put(state)
 
     def _problem(self, checked: ChoiceProblem) -> ProbitProblem:
         """The decisions as a sweep reads them, each repeated by its weight."""
@@ -259,27 +254,28 @@ class PXDA(MCMCKernel):
     def refresh(self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any] | None) -> PXDAState:
         """The state under the current prior of the model, whose hyperparameters other blocks may have updated."""
         mean, variance = self._prior(state, model_args, model_kwargs or {})
-        precision = jnp.where(jnp.isinf(variance), 0, 1 / variance)
         problem, move = state.carried.problem, MOVES[self.moves]
+        xp = namespace(mean, variance, problem.counts)
+        precision = xp.where(xp.isinf(variance), 0, 1 / variance)
         if move.translations == "one":
             states = variance.shape[-1] + 1
             # A subject without decisions has no level to translate: any proper prior will do.
-            own = (jnp.sum(problem.counts, axis=(-2, -1))[..., None] == 0).astype(variance.dtype)
-            mean = jnp.concatenate([mean, jnp.zeros_like(own)], axis=-1)
+            own = (xp.sum(problem.counts, axis=(-2, -1))[..., None] == 0).astype(variance.dtype)
+            mean = xp.concatenate([mean, xp.zeros_like(own)], axis=-1)
             if move.proper:  # any proper prior will do; where that of the values is flat, a standard normal
                 first = variance.ravel()[0]
-                spread = jnp.where(jnp.isinf(first), 1, first / states)
-                own = jnp.broadcast_to(1 / spread, own.shape)
-            precision = jnp.concatenate([precision, own], axis=-1)
+                spread = xp.where(xp.isinf(first), 1, first / states)
+                own = xp.broadcast_to(1 / spread, own.shape)
+            precision = xp.concatenate([precision, own], axis=-1)
         return state._replace(carried=state.carried._replace(problem=with_prior(problem, precision, mean)))
 
     def _prior(
         self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any]
-    ) -> tuple[Array, Array]:
+    ) -> tuple[HostOrDevice, HostOrDevice]:
         """Prior mean and variance of theta, without chains, by a trace of the conditioned model."""
         dtype, problem = state.carried.latents.dtype, state.carried.problem
         shape = (*problem.squares.shape[:-1], state.z["theta"].shape[-1])
-        held = substitute(self.model, data={"theta": jnp.zeros(shape)})
+        held = substitute(self.model, data={"theta": np.zeros(shape, dtype)})
         with block():
             sites = trace(seed(held, jax.random.key(0))).get_trace(*model_args, **model_kwargs)
         for name in ("kappa", "loc"):
@@ -290,9 +286,10 @@ class PXDA(MCMCKernel):
                     f'Gibbs([(PXDA(model), ["theta"]), (NUTS(model), {others})]), with the sites that have a prior'
                 )
         if self._values.flat:
-            return jnp.zeros(shape, dtype), jnp.full(shape, jnp.inf, dtype)
+            return np.zeros(shape, dtype), np.full(shape, np.inf, dtype)
         prior = sites["theta"]["fn"]
-        mean, variance = (jnp.broadcast_to(x, shape).astype(dtype) for x in (prior.mean, prior.variance))
+        xp = np if is_concrete(prior.mean, prior.variance) else jnp
+        mean, variance = (xp.broadcast_to(xp.asarray(x, dtype), shape) for x in (prior.mean, prior.variance))
         return mean, variance
 
     def sample(self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any] | None) -> PXDAState:

@@ -75,13 +75,13 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
         values, own = model.sizes(data)
         kappa = float(model.kappa)
         other = float(model.action_rewards) if model.rewards == "own" else kappa
-        precision = jnp.asarray(np.repeat([1 / kappa, 1 / other], [values, own]))
+        precision = np.repeat([1 / kappa, 1 / other], [values, own])
         design = np.where(data.legal[..., None], np.asarray(problem.design, float), 0)
         arrays = [jnp.asarray(x) for x in (design, data.legal, data.choice, weights_of(data, known=True))]
-        theta = jnp.zeros(values + own)
+        theta = np.zeros(values + own)
         for _ in range(100):
             score, slope, curvature = _expansion(theta, precision, *arrays)
-            step = jnp.linalg.solve(curvature, slope)
+            step = np.linalg.solve(np.asarray(curvature), np.asarray(slope))
             if float(slope @ step) < 1e-12 * (1 + abs(float(score))):
                 theta = theta + step
                 break
@@ -94,10 +94,9 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
         else:
             raise RuntimeError("Newton's method did not converge in 100 steps: rescale the features")
         deviation = np.sqrt(np.diag(np.linalg.inv(np.asarray(curvature))))
-        likelihood = float(_log_posterior(theta, jnp.zeros_like(precision), *arrays))
-        found = np.asarray(theta)
-        parts = {name: np.asarray(part) for name, part in model.parts(found, data).items()}
-    return Mode(found, parts, deviation, likelihood)
+        likelihood = float(_log_posterior(theta, np.zeros_like(precision), *arrays))
+        parts = {name: np.asarray(part) for name, part in model.parts(theta, data).items()}
+    return Mode(theta, parts, deviation, likelihood)
 
 
 @jax.jit
@@ -244,7 +243,7 @@ def _log_likelihood(model: NoisyMDP, theta: np.ndarray, problem: ChoiceProblem) 
     data = problem.data
     weight = weights_of(data, known=True)
     with jax.enable_x64(True):
-        chosen = ProbitChoice(model.utilities(theta, data), data.legal)
+        chosen = ProbitChoice(model.utilities(theta, problem), data.legal)
         each = np.asarray(chosen.log_prob(np.maximum(data.choice, 0)))
     return float(np.where(weight > 0, weight * each, 0).sum())
 

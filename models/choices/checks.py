@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
@@ -13,6 +15,7 @@ from ethogram.models.arguments import is_concrete, read_array, require, require_
 __all__ = [
     "check_fields",
     "digest",
+    "namespace",
     "read_floats",
     "read_indices",
     "read_positions",
@@ -120,6 +123,11 @@ def read_positions(indices: Any, count: int) -> np.ndarray:
     inside = (chosen >= -count) & (chosen < count)
     require(inside, "indices", chosen, "is out of range", f"there are {count} decisions")
     return chosen
+
+
+def namespace(*values: Any) -> Any:
+    """NumPy, which compiles nothing, for numbers and arrays on the host; else jax.numpy."""
+    return jnp if any(isinstance(value, jax.Array) for value in values) else np
 
 
 def digest(*arrays: Any) -> bytes:

@@ -29,11 +29,12 @@ from numpyro.handlers import block, mask, scale, seed, substitute, trace
 from scipy.linalg import helmert
 
 from ethogram.models.arguments import is_concrete, read_reals, require_key, require_one_of, require_reals
-from ethogram.models.choices.checks import require_positive_prior
+from ethogram.models.choices.checks import namespace, require_positive_prior
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
 from ethogram.models.choices.probit_choice import ProbitChoice
 from ethogram.models.choices.separation import separation_once
 from ethogram.models.conjugate_model import Exportable
+from ethogram.models.data.trajectories import Metadata
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["ChoiceProblem", "FlatPrior", "NoisyMDP", "SimulatedChoices"]
@@ -171,8 +172,7 @@ class NoisyMDP(Exportable):
         if data.subject is None:
             theta = numpyro.sample("theta", self._prior(0.0, kappa, data))
         else:
-            zero = jnp.zeros(sum(self.sizes(data)))
-            loc = numpyro.sample("loc", dist.Normal(zero, jnp.sqrt(self.loc_kappa)).to_event(1))
+            loc = numpyro.sample("loc", _normal(0.0, np.array([sum(self.sizes(data))]), self.loc_kappa))
             for name, value in self.parts(loc, data).items():
                 numpyro.deterministic(f"{name}_loc", value)
             with numpyro.plate("subject", data.num_subjects):
@@ -180,16 +180,16 @@ class NoisyMDP(Exportable):
         for name, value in self.parts(theta, data).items():
             numpyro.deterministic(name, value)
         offered = ProbitChoice(_utilities(theta, problem), data.legal)
-        choice = jnp.asarray(data.choice)
+        offers = numpyro.plate("decision", data.num_decisions)
         if not condition:
-            with numpyro.plate("decision", choice.shape[0]):
+            with offers:
                 numpyro.sample("choice", offered)
             return
-        weight = jnp.ones(choice.shape) if data.weight is None else jnp.asarray(data.weight, float)
-        counts = (choice >= 0) & (weight > 0)
-        offers = numpyro.plate("decision", choice.shape[0])
-        with offers, mask(mask=counts), scale(scale=jnp.where(counts, weight, 1)):
-            numpyro.sample("choice", offered, obs=choice)
+        xp = namespace(data.choice, data.weight)
+        weight = xp.ones(data.choice.shape) if data.weight is None else xp.asarray(data.weight, float)
+        counts = (data.choice >= 0) & (weight > 0)
+        with offers, mask(mask=counts), scale(scale=xp.where(counts, weight, 1.0)):
+            numpyro.sample("choice", offered, obs=data.choice)
 
     def simulate(
         self, key: Array, decisions: Decisions, parameters: dict[str, Any] | None = None
@@ -228,9 +228,9 @@ class NoisyMDP(Exportable):
         given = {} if parameters is None else {"theta": self._theta(parameters, data)}
         if self.flat and not given:
             raise ValueError("kappa is infinite, and a flat prior cannot be sampled: pass parameters")
-        with block():
-            sites = trace(seed(substitute(self, data=given), key)).get_trace(problem, condition=False)
-        drawn = {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
+        names = tuple(map(str, range(data.num_subjects or 0))) or None  # their number, under jit
+        bare = data._replace(metadata=Metadata(subject_names=names))
+        drawn = _drawn(self, key, given, problem._replace(data=bare))
         chosen = data._replace(choice=np.asarray(drawn.pop("choice")))
         # Parameters that were passed do not come from the variance and mean sampled beside them.
         parameters = {**given, **self.parts(given["theta"], data)} if given else drawn
@@ -253,9 +253,12 @@ class NoisyMDP(Exportable):
             found.append(value @ _sum_zero(size).astype(value.dtype) if summing else value)
         return jnp.concatenate(found, axis=-1)
 
-    def utilities(self, theta: Any, data: Decisions) -> Float[Array, "decision option"]:
+    def utilities(
+        self, theta: Any, data: Decisions | ChoiceProblem
+    ) -> Float[HostOrDevice, "decision option"]:
         """Utilities given theta (parameter,), or (subject, parameter); zero for options that are not legal."""
-        return _utilities(theta, ChoiceProblem(data, self.design(data)))
+        known = isinstance(data, ChoiceProblem)
+        return _utilities(theta, data if known else ChoiceProblem(data, self.design(data)))
 
     def check(self, data: Decisions | ChoiceProblem | Any, condition: bool = True) -> ChoiceProblem:
         """The decisions and their design, once they are valid for this model; see :meth:`__call__`.
@@ -301,7 +304,7 @@ class NoisyMDP(Exportable):
 
     def design(self, data: Decisions) -> Float[HostOrDevice, "decision option parameter"]:
         """Design of the decisions: utilities are ``design @ theta``."""
-        xp = np if isinstance(data.features, np.ndarray) and is_concrete(self.beta) else jnp
+        xp = namespace(data.features, self.beta)
         features = data.features if self.beta is None else data.features * self.beta
         if self.kind == "tabular":
             features = features @ _sum_zero(features.shape[-1]).astype(features.dtype)
@@ -346,8 +349,7 @@ class NoisyMDP(Exportable):
         variance = self.action_rewards if self.rewards == "own" else kappa
         if self.flat:
             return FlatPrior(dist.constraints.real_vector, (), (values + own,))
-        variances = jnp.concatenate([jnp.full(values, kappa, float), jnp.full(own, variance, float)])
-        return dist.Normal(loc, jnp.sqrt(variances)).to_event(1)
+        return _normal(loc, np.array([values, own]), kappa, variance)
 
     def separation(self, data: Decisions | ChoiceProblem) -> str | None:
         """A direction of the values that no choice contradicts, in words; None where the choices overlap.
@@ -371,13 +373,32 @@ class NoisyMDP(Exportable):
         return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"
 
 
-def _utilities(theta: Any, problem: ChoiceProblem) -> Array:
+@jax.jit
+def _drawn(model: NoisyMDP, key: Array, given: dict[str, Any], problem: ChoiceProblem) -> dict[str, Any]:
+    """Values of all sites, with those given in place of draws."""
+    with block():
+        sites = trace(seed(substitute(model, data=given), key)).get_trace(problem, condition=False)
+    return {name: site["value"] for name, site in sites.items() if site["type"] != "plate"}
+
+
+def _normal(loc: Any, counts: np.ndarray, *variances: Any) -> dist.Distribution:
+    """Independent normals with these variances, each so many times."""
+    xp = namespace(*variances)
+    each = [xp.full(count, variance, float) for count, variance in zip(counts, variances, strict=True)]
+    scales = xp.sqrt(xp.concatenate(each))
+    means = loc if np.ndim(loc) else np.full(scales.shape, loc, scales.dtype)
+    return dist.Normal(means, scales, validate_args=False).to_event(1)
+
+
+def _utilities(theta: Any, problem: ChoiceProblem) -> Any:
     data = problem.data
+    xp = namespace(theta, data.legal, data.subject, problem.design)
     # Entries that are not legal may be NaN, whose gradient is NaN even where it is masked later.
-    design = jnp.where(jnp.asarray(data.legal)[..., None], jnp.asarray(problem.design), 0)
+    design = xp.where(data.legal[..., None], problem.design, 0)
     if data.subject is None:
         return design @ theta
-    return jnp.einsum("dop,dp->do", design, theta[jnp.asarray(data.subject)], precision="highest")
+    exact = {"precision": "highest"} if xp is jnp else {}
+    return xp.einsum("dop,dp->do", design, xp.asarray(theta)[xp.asarray(data.subject)], **exact)
 
 
 def _is_flat(variance: Any) -> bool:

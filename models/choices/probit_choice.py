@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int
 from numpyro.distributions import constraints
 
 from ethogram.models.arguments import common_batch, is_concrete, refuse, require, require_integer
+from ethogram.models.choices.checks import namespace
 
 __all__ = [
     "OFFSETS",
@@ -83,13 +84,14 @@ class ProbitChoice(dist.Distribution):
         num_nodes: Any = None,
         validate_args: bool | None = None,
     ):
-        utilities = jnp.asarray(utilities)
+        xp = namespace(utilities, legal)
+        utilities = xp.asarray(utilities)
         if utilities.ndim < 1 or utilities.shape[-1] < 1:
             raise ValueError(
                 f"utilities has shape {utilities.shape}: pass (..., option), with at least one option"
             )
-        utilities = utilities.astype(jnp.promote_types(utilities.dtype, jnp.float32))
-        mask = jnp.ones(utilities.shape, bool) if legal is None else jnp.asarray(legal)
+        dtype = jax.dtypes.canonicalize_dtype(jnp.promote_types(utilities.dtype, jnp.float32))
+        mask = np.ones(utilities.shape, bool) if legal is None else xp.asarray(legal)
         if mask.dtype != bool or mask.shape[-1:] != utilities.shape[-1:]:
             raise ValueError(
                 f"legal is {mask.dtype} {mask.shape}: pass booleans (..., {utilities.shape[-1]}), one an option"
@@ -103,16 +105,17 @@ class ProbitChoice(dist.Distribution):
             require(allowed.any(-1), "legal", allowed, "has no legal option", "drop such decisions")
             wrong = allowed & ~np.isfinite(given)
             refuse(wrong, "utilities", given, ": pass finite utilities of legal options")
-        self.legal = jnp.broadcast_to(mask, shape)
-        self.utilities = jnp.where(self.legal, utilities, 0)
+        self.legal = xp.broadcast_to(mask, shape)
+        self.utilities = xp.where(mask, utilities, 0).astype(dtype)
         self.num_nodes = num_nodes
-        super().__init__(shape[:-1], (), validate_args=validate_args)
+        super().__init__(shape[:-1], (), validate_args=bool(validate_args))  # they are checked above
 
     @property
     def support(self):
         """Indices of the options."""
         return constraints.integer_interval(0, self.utilities.shape[-1] - 1)
 
+    @jax.jit
     def log_prob(self, value: Any) -> Float[Array, "..."]:
         """Log probability of the chosen options (...); ``-inf`` where one is not legal, or out of range."""
         value = jnp.asarray(value)
@@ -127,6 +130,7 @@ class ProbitChoice(dist.Distribution):
         return jnp.where(allowed, log_probability(gaps, others, num_nodes), -jnp.inf)
 
     @property
+    @jax.jit
     def logits(self) -> Float[Array, "... option"]:
         """Normalised log probability of every option (..., option); ``-inf`` where not legal."""
         options = jnp.arange(self.utilities.shape[-1])
@@ -143,11 +147,13 @@ class ProbitChoice(dist.Distribution):
         """
         return option_probabilities(self.utilities, self.legal)
 
+    @jax.jit
     def entropy(self) -> Float[Array, "..."]:
         """Entropy of the choice (...), in nats."""
         logits = jnp.where(self.legal, self.logits, 0)
         return -jnp.sum(jnp.where(self.legal, jnp.exp(logits) * logits, 0), axis=-1)
 
+    @functools.partial(jax.jit, static_argnames="sample_shape")
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
         """Chosen options (*sample_shape, ...)."""
         shape = (*sample_shape, *self.utilities.shape)
@@ -194,6 +200,7 @@ OFFSETS = np.linspace(-9.0, 10.0, 97)
 are a third of the smallest standard deviation of the largest of a hundred, and the rule converges geometrically."""
 
 
+@jax.jit
 def option_probabilities(utilities: Array, legal: Array) -> Array:
     r"""Probability of every option (..., option): :math:`\int h(x - \mu_j) \prod_k \Phi(x - \mu_k)\, dx`."""
     top = jnp.max(jnp.where(legal, utilities, -jnp.inf), axis=-1, keepdims=True)

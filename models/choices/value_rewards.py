@@ -16,6 +16,9 @@ does not solve the optimality equation (3) of the first.
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,12 +72,17 @@ def reward(
     if np.ndim(beta) or (is_concrete(beta) and not 0 < np.asarray(beta) < 1):
         raise ValueError(f"beta must be a number in (0, 1), not {beta!r}")
     (values,) = read_reals(values=values)
-    ahead = mdp.expect(values)
-    allowed = jnp.asarray(mdp.legal(legal))
+    allowed = mdp.legal(legal)
     if is_concrete(allowed):
         fault = "has no legal action"
         require(np.asarray(allowed).any(-1), "legal", allowed, fault, "pass at least one a state")
-    if reading == "execution":
+    return _reward(values, mdp, beta, allowed, reading == "execution")
+
+
+@functools.partial(jax.jit, static_argnames="executed")
+def _reward(values: Array, mdp: MDP, beta: Any, allowed: Array, executed: bool) -> Array:
+    ahead = mdp.expect(values)
+    if executed:
         return values - beta * jnp.max(jnp.where(allowed, ahead, -jnp.inf), axis=-1)
     return values / beta - expected_maximum(ahead, allowed)
 

@@ -1,4 +1,4 @@
-"""Benchmarks of the noisy MDP: a hurried player piece by piece, targets of made-up rows, rows with their columns."""
+"""Benchmarks of the noisy MDP: a hurried player piece by piece, and targets of made-up rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from benchmarks.papers import tetris as paper
 from benchmarks.speed import px_da
 from ethogram.domains import tetris, toy_chain
 from ethogram.models.choices.decisions import Decisions
-from ethogram.models.choices.noisy_mdp import NoisyMDP
 
 TRUTH = (-3.0, -15.0, -1.0)
 
@@ -47,6 +46,7 @@ def fall(board: np.ndarray, piece: int) -> np.ndarray:
     return np.concatenate([np.zeros((len(board) - len(left_over), board.shape[1]), bool), left_over])
 
 
+@pytest.mark.slow
 def test_pieces_that_nobody_decides_on_fall_straight():
     pieces = np.random.default_rng(3).integers(7, size=60)
     played = paper.hurried_play(
@@ -60,6 +60,7 @@ def test_pieces_that_nobody_decides_on_fall_straight():
         assert features[t, slot[t]].tolist() == features_of(board)
 
 
+@pytest.mark.slow
 def test_a_player_with_time_takes_what_is_worth_most():
     pieces = jax.random.randint(jax.random.key(1), (40,), 0, 7)
     values = 1e4 * np.array(TRUTH)  # beside which noise is nothing
@@ -70,6 +71,7 @@ def test_a_player_with_time_takes_what_is_worth_most():
     assert legal.sum(1).tolist() == [tetris.placements().exists[p].sum() for p in np.asarray(pieces)]
 
 
+@pytest.mark.slow
 def test_log_probability_is_that_of_the_mean_over_draws():
     random = np.random.default_rng(5)
     features = random.normal(size=(4, 3, 3))
@@ -153,33 +155,3 @@ def test_medians_over_worlds_are_held_against_the_targets():
     assert against_nuts["value"] == 50 and against_nuts["target"] == 24 and against_nuts["reached"]
     assert checks["mean ESS/s, local+scale over da"]["value"] == 2.5
     assert checks["min ESS/s, local+scale over scale+translate"]["value"] == 1.25
-
-
-@pytest.mark.slow
-def test_rows_of_samplers_have_their_columns():
-    with jax.enable_x64(True):
-        data = toy_chain.simulate(jax.random.key(0), 12, num_states=3).decisions
-        case = px_da.Case(data, NoisyMDP(9.0), 4, 80, 40, (80, 40), collapsed=(1,))
-        rows = px_da.measure_case("toy", case, (("dense", 16),), ("local+scale",), "float64", 2, 0)
-    assert [row["sampler"] for row in rows] == ["NUTS", "local+scale", "local+scale, rejection"]
-    for row in rows:
-        assert row["min_ess_per_s"] > 0 and row["sweep_us"] > 0 and row["compile_s"] > 0
-        assert row["mean_ess_per_s"] >= row["min_ess_per_s"] and row.get("correct", True)
-        assert row["ratio_low"] <= row["ratio_to_nuts"] <= row["ratio_high"]
-    assert rows[0]["ratio_to_nuts"] == pytest.approx(1) and rows[0]["nuts_nodes"] == 16
-    assert rows[2]["collapse_scale"] == 1 and rows[1]["decisions"] == 12
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the draws have not converged")  # the quick form is short
-def test_rows_of_players_have_their_columns():
-    few = {6: (20, 20)}
-    sizes = paper.Sizes({20: 1}, few, paper.PLAYERS[:1], few, 1, (6, 5, 20), 4)
-    rows = paper.rows_of_learning(sizes, TRUTH, 20, 0, with_pxda=True)
-    assert [row["sampler"] for row in rows] == ["NUTS", "PXDA"]
-    for row in rows:
-        assert 0 <= row["action_error"] <= 1 and 0 < row["noise_floor"] < 0.2 and row["mean_log_p"] < 0
-    assert 0 <= rows[0]["survived"] <= rows[0]["games"] == 4 and rows[0]["observations"] == 6
-    hurried = paper.rows_of_hurry(sizes, 0)
-    assert hurried[0]["kind"] == "hurried" and hurried[0]["sd_holes"] > 0
-    assert [row["kind"] for row in hurried[1:]] == ["check"] * 4

@@ -86,13 +86,18 @@ def test_two_moves_written_by_hand():
     assert load_games({**games.table, "board": [boards[0], boards[2]]}).disagreeing == (1,)
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(12, 6), (7, 5), (20, 10)])
-@pytest.mark.parametrize("dedupe", [True, False])
+SLOW = [(12, 6, False), (7, 5, True), (20, 10, True), (20, 10, False)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "dedupe"),
+    [(12, 6, True), (7, 5, False), *(pytest.param(*size, marks=pytest.mark.slow) for size in SLOW)],
+)
 def test_games_of_a_simulator_of_the_rules_are_read_as_they_were_played(rows, cols, dedupe):
-    table = random_games(rows, 150, rows, cols, timed_out=0.2)
+    table = random_games(rows, 140, rows, cols, timed_out=0.2)
     games = load_games(table, dedupe=dedupe)
-    decided = [row for row in range(150) if table["action"][row] is not None]
-    assert games.disagreeing == () and games.skipped == 150 - len(decided) > 10
+    decided = [row for row in range(140) if table["action"][row] is not None]
+    assert games.disagreeing == () and games.skipped == 140 - len(decided) > 10
     assert games.play.game.tolist() == [table["game"][row] for row in decided]
     decisions, where = games.play.decisions, tetris.placements(cols, dedupe)
     for number, row in enumerate(decided):
@@ -154,11 +159,16 @@ def test_games_may_be_interleaved():
     assert games.disagreeing == () and games.play.game[:4].tolist() == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("dedupe", [True, False])
-@pytest.mark.parametrize("features", ["basic", "bertsekas"])
+@pytest.mark.parametrize(
+    ("features", "dedupe"),
+    [
+        ("basic", True), ("bertsekas", False),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("basic", False), ("bertsekas", True))),
+    ],
+)  # fmt: skip
 def test_decisions_of_the_simulator_come_back(tmp_path, dedupe, features):
     play = tetris.simulate(
-        jax.random.key(0), 0.1 * np.ones(3 if features == "basic" else 2 + 6 + 5), 90, rows=9, cols=6,
+        jax.random.key(0), 0.1 * np.ones(3 if features == "basic" else 2 + 6 + 5), 120, rows=12, cols=6,
         features=features, dedupe=dedupe,
     )  # fmt: skip
     write_games(tmp_path / "games.csv", play)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC
-from scipy.stats import norm
+from scipy.special import log_ndtr
 
 from ethogram.inference.choices.px_da import PXDA
 from ethogram.models.choices.decisions import Decisions
@@ -27,10 +27,10 @@ def separated():
 
 def on_a_grid(data):
     """Means and deviations of two weights: two options have a closed form."""
-    axis = np.linspace(-50, 50, 1201)
+    axis = np.linspace(-50, 50, 401)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1)
     rows = data.features[np.arange(15), data.choice] - data.features[np.arange(15), 1 - data.choice]
-    logs = norm.logcdf(grid @ rows.T / np.sqrt(2)).sum(-1) - (grid**2).sum(-1) / (2 * KAPPA)
+    logs = log_ndtr(grid @ rows.T / np.sqrt(2)).sum(-1) - (grid**2).sum(-1) / (2 * KAPPA)
     mass = np.exp(logs - logs.max())
     mass /= mass.sum()
     mean = np.tensordot(mass, grid, 2)
@@ -55,12 +55,12 @@ def sampled(data, collapse_scale, num_samples):
 
 @pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_posterior_is_that_of_a_grid(separated, every):
-    """Means within four Monte Carlo errors, deviations within 5 %; without c^p means would be 10 % off."""
+    """Means within four Monte Carlo errors, deviations within 6 %; without c^p means would be 10 % off."""
     mean, deviation = on_a_grid(separated)
-    drawn, taken = sampled(separated, every, 800)
+    drawn, taken = sampled(separated, every, 400)
     error = deviation / np.sqrt(np.asarray(effective_sample_size(drawn)))
     assert (np.abs(drawn.mean((0, 1)) - mean) < 4 * error).all()
-    np.testing.assert_allclose(drawn.std((0, 1)), deviation, rtol=0.05)
+    np.testing.assert_allclose(drawn.std((0, 1)), deviation, rtol=0.06)
     assert 0.2 < taken.mean() < 0.95
 
 

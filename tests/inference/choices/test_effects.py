@@ -99,7 +99,7 @@ def test_a_slot_without_options_has_no_elasticity():
 def log_shares(mu):
     """Log probabilities of three options by a sum over the noise of each, in logarithms."""
     found, top = [], max(mu)
-    x = np.linspace(-50, 50, 200_001)
+    x = np.linspace(-50, 50, 2_001)
     for own in range(3):
         at = x + top
         logs = norm.logpdf(at - mu[own]) + sum(log_ndtr(at - mu[j]) for j in range(3) if j != own)
@@ -109,23 +109,24 @@ def log_shares(mu):
 
 def test_elasticities_of_shares_that_underflow():
     """Single precision, where the share of an option that is 19 behind is no number above zero."""
-    samples = {"theta": constant([1.0])}
-    one = Decisions.from_list([[[0.0], [19.0]]])
-    found = elasticities(MODEL, samples, one, 0).mean
+    samples, three = {"theta": constant([1.0])}, np.array([1.0, 30.0, 29.5])
+    far = Decisions.from_list([[[0.0], [19.0]], [[0.0], [40.0]]], weight=np.ones(2))
+    near = Decisions.from_list([[[0.0], [3.0]]] * 2, weight=np.ones(2))
+    with jax.enable_x64(False):
+        alone = elasticities(MODEL, samples, far._replace(weight=np.array([1.0, 0.0])), 0).mean
+        found = elasticities(MODEL, samples, far, 0).mean
+        effect = marginal_effects(MODEL, samples, near, 0).mean
+        of_three = elasticities(MODEL, samples, Decisions.from_list([three[:, None]]), 0).mean
     rate = np.exp(norm.logpdf(-19 / np.sqrt(2)) - norm.logcdf(-19 / np.sqrt(2))) / np.sqrt(2)
-    np.testing.assert_allclose(found[0], [0, -19 * rate], rtol=1e-5)
     assert 19 * rate == pytest.approx(181.5, abs=0.1)
+    np.testing.assert_allclose(alone[0], [0, -19 * rate], rtol=1e-5)
     # The share over both decisions is that of the first one, to rounding.
-    two = Decisions.from_list([[[0.0], [19.0]], [[0.0], [40.0]]])
-    np.testing.assert_allclose(elasticities(MODEL, samples, two, 0).mean[0], [0, -19 * rate], rtol=1e-5)
-    three = np.array([1.0, 30.0, 29.5])
-    found = elasticities(MODEL, samples, Decisions.from_list([three[:, None]]), 0).mean
+    np.testing.assert_allclose(found[0], [0, -19 * rate], rtol=1e-5)
     step = 1e-5
     for option in range(3):
         moved = step * three[option] * np.eye(3)[option]
         truth = (log_shares(three + moved) - log_shares(three - moved)) / (2 * step)
-        np.testing.assert_allclose(found[:, option], truth, rtol=1e-3, atol=1e-4)
-    effect = marginal_effects(MODEL, samples, Decisions.from_list([[[0.0], [3.0]]]), 0).mean
+        np.testing.assert_allclose(of_three[:, option], truth, rtol=1e-3, atol=1e-4)
     slope = norm.pdf(3 / np.sqrt(2)) / np.sqrt(2)
     np.testing.assert_allclose(effect, slope * np.array([[1, -1], [-1, 1]]), rtol=1e-5)
 

@@ -14,7 +14,7 @@ from ethogram.inference.choices.px_da import PXDA
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 
-CHAINS = 30_000
+CHAINS = 10_000
 LEGAL = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 1], [1, 1, 1]], bool)
 PRECISION = np.array([0.25, 0.7])
 PRIOR = (5.0, 2.0)
@@ -81,12 +81,12 @@ def test_conditional_distributions(fixture, moves, shifted):
     power, square, drift, covariance, x, z = by_dense_algebra(design, latents, move, mean)
     extra = [0.0] if move.translations == "one" else []
     problem = probit_problem(design, LEGAL, np.zeros(4, int), move)
-    problem = with_prior(problem, jnp.array([*PRECISION, *extra]), jnp.array([*mean, *extra]))
+    problem = with_prior(problem, np.array([*PRECISION, *extra]), np.array([*mean, *extra]))
     drawn = drawn_parameters(problem, latents, move, shifted=shifted)
     s = 1 / np.sqrt(np.asarray(drawn.scale))
     theta = np.asarray(drawn.theta)
     if move.scale:
-        grid = np.linspace(1e-6, 8, 400_001)
+        grid = np.linspace(1e-6, 8, 20_001)
         logs = (power - 1) * np.log(grid) - square * grid**2 / 2 + drift * grid
         mass = np.exp(logs - logs.max())
         mass /= mass.sum()
@@ -113,7 +113,7 @@ def test_proper_scales_given_the_expanded_utilities(fixture, moves):
     spread = 1.3
     problem = probit_problem(design, LEGAL, np.zeros(4, int), move)
     extra = [1 / spread**2] if move.translations == "one" else []
-    problem = with_prior(problem, jnp.array([*PRECISION, *extra]))
+    problem = with_prior(problem, np.array([*PRECISION, *extra]))
     drawn = drawn_parameters(problem, latents, move, PRIOR)
     rows = design[LEGAL]
     count = len(rows)
@@ -134,7 +134,7 @@ def test_proper_scales_given_the_expanded_utilities(fixture, moves):
 def test_directions_without_data_keep_their_prior_in_single_precision():
     """The third feature is the sum of the others: along (1, 1, -1) there is the prior alone, of deviation 50.
 
-    4000 draws, 4 chains; the deviation of independent draws has a standard error of 1.1 %.
+    2400 draws, 4 chains; the deviation of independent draws has a standard error of 1.4 %.
     """
     random = np.random.default_rng(0)
     two = np.round(random.normal(size=(300, 10, 2)) * 40) / 8  # sums are exact
@@ -143,12 +143,12 @@ def test_directions_without_data_keep_their_prior_in_single_precision():
     data = Decisions(features.astype(np.float32), np.ones((300, 10), bool), choice)
     kernel = PXDA(NoisyMDP(2500.0, "features"))
     mcmc = MCMC(
-        kernel, num_warmup=200, num_samples=1000, num_chains=4, chain_method="vectorized", progress_bar=False
+        kernel, num_warmup=100, num_samples=600, num_chains=4, chain_method="vectorized", progress_bar=False
     )
     with jax.enable_x64(False), pytest.warns(UserWarning, match="only the prior bounds"):
         mcmc.run(jax.random.key(0), data)
         along = np.asarray(mcmc.get_samples()["v"], float) @ np.array([1.0, 1.0, -1.0]) / np.sqrt(3)
-    assert abs(along.std() / 50 - 1) < 0.05
+    assert abs(along.std() / 50 - 1) < 0.06
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def around(toy, spread, count):
 
 def exact_probabilities(utilities):
     """Probabilities (..., option) by a sum over the noise of each option, in NumPy."""
-    x = np.linspace(-9, 9, 181)
+    x = np.linspace(-9, 9, 41)
     each = []
     for option in range(utilities.shape[-1]):
         gaps = utilities[..., [option]] - np.delete(utilities, option, axis=-1)
@@ -57,11 +57,11 @@ def exact_probabilities(utilities):
     return np.stack(each, axis=-1)
 
 
-DRAWS = 300
+DRAWS = 200
 
 
 def test_probabilities_are_means_over_draws_and_votes_estimate_them(toy):
-    """Shares of votes within five standard errors; options ahead by 0.15 win the vote, 4 standard errors."""
+    """Shares of votes within five standard errors; options ahead by 0.25 win the vote, 3 standard errors."""
     draws, data = around(toy, 0.5, DRAWS), toy.decisions.take(np.arange(60))
     found = np.asarray(predict_choice_probabilities(None, MODEL, draws, data))
     values = np.asarray(MODEL.parts(draws["theta"], data)["v"])
@@ -71,8 +71,8 @@ def test_probabilities_are_means_over_draws_and_votes_estimate_them(toy):
     np.testing.assert_allclose(DRAWS * shares, np.round(DRAWS * shares), atol=1e-6)
     assert (np.abs(shares - exact) < 5 * np.sqrt(exact * (1 - exact) / DRAWS) + 1e-9).all()
     np.testing.assert_allclose(shares.sum(-1), 1, rtol=1e-6)
-    ahead = np.diff(np.sort(exact, axis=-1)[:, -2:])[:, 0] > 0.15
-    assert ahead.sum() > 30 and (exact.argmax(-1) == shares.argmax(-1))[ahead].all()
+    ahead = np.diff(np.sort(exact, axis=-1)[:, -2:])[:, 0] > 0.25
+    assert ahead.sum() > 20 and (exact.argmax(-1) == shares.argmax(-1))[ahead].all()
 
 
 def test_the_oracle_errs_as_often_as_the_noise(toy):

@@ -16,8 +16,8 @@ CASES = np.array([(1, 2, -3), (1, 2, 3), (1.5, 1, 0), (2, 1, -8), (7, 3, 4), (60
 
 @pytest.mark.parametrize("x64", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_moments(x64):
-    """20 000 draws a case: means within 4.5 errors, deviations within 3 %; fails by chance in 1 of 3000 runs."""
-    count = 20_000
+    """6000 draws a case: means within 4.5 errors, deviations within 5 %; fails by chance in 1 of 3000 runs."""
+    count = 6_000
     cases = np.append(CASES, [(3, 1, np.nan)], axis=0)[..., None]
     with jax.enable_x64(x64):
         power, square, drift = (jnp.asarray(part, float) for part in np.swapaxes(cases, 0, 1))
@@ -26,7 +26,7 @@ def test_moments(x64):
         )
     drawn = np.asarray(drawn, float)
     assert np.isnan(drawn[-1]).all()  # and the loop has ended
-    s = np.linspace(1e-9, 12, 200_001)
+    s = np.linspace(1e-9, 12, 24_001)
     for (power, square, drift), found in zip(CASES, drawn, strict=False):
         logs = (power - 1) * np.log(s) - 0.5 * square * s**2 + drift * s
         density = np.exp(logs - logs.max())
@@ -35,7 +35,7 @@ def test_moments(x64):
         deviation = np.sqrt(trapezoid((s - mean) ** 2 * density, s))
         assert (found > 0).all()
         assert abs(found.mean() - mean) < 4.5 * deviation / np.sqrt(count), (power, square, drift)
-        assert found.std() == pytest.approx(deviation, rel=0.03), (power, square, drift)
+        assert found.std() == pytest.approx(deviation, rel=0.05), (power, square, drift)
 
 
 def test_the_least_of_random_bits_gives_a_finite_scale(monkeypatch):

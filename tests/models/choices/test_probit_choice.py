@@ -14,7 +14,7 @@ from scipy.stats import chisquare, multivariate_normal, norm
 
 from ethogram.models.choices.probit_choice import ProbitChoice, hazard
 
-OPTIONS = 40
+OPTIONS, ROWS = 40, 100
 
 
 def by_trapezoid(utilities, legal, chosen):
@@ -27,7 +27,7 @@ def by_trapezoid(utilities, legal, chosen):
         rate = np.sqrt(2 / np.pi) / erfcx(-at / np.sqrt(2))
         curvature = 1 + (rate * (at + rate)).sum()
         mode += (rate.sum() - mode) / curvature
-    x = np.linspace(mode - 9 / np.sqrt(curvature), mode + 9, 2001)
+    x = np.linspace(mode - 9 / np.sqrt(curvature), mode + 9, 301)
     logs = norm.logpdf(x) + log_ndtr(x[:, None] + gaps).sum(1)
     top = logs.max()
     return top + np.log(np.exp(logs - top).sum() * (x[1] - x[0]))
@@ -35,11 +35,11 @@ def by_trapezoid(utilities, legal, chosen):
 
 @pytest.fixture(scope="module")
 def problems():
-    """Five hundred decisions of 2 to 40 options, utilities up to 1000, padded to one shape."""
+    """A hundred decisions of 2 to 40 options, utilities up to 1000, padded to one shape."""
     random = np.random.default_rng(0)
-    utilities, legal = np.full((500, OPTIONS), np.nan), np.zeros((500, OPTIONS), bool)
-    chosen, truth = np.zeros(500, int), np.zeros(500)
-    for row in range(500):
+    utilities, legal = np.full((ROWS, OPTIONS), np.nan), np.zeros((ROWS, OPTIONS), bool)
+    chosen, truth = np.zeros(ROWS, int), np.zeros(ROWS)
+    for row in range(ROWS):
         count = random.integers(2, OPTIONS + 1)
         utilities[row, :count] = random.uniform(-1, 1, count) * 10 ** random.uniform(-1, 3)
         legal[row, :count] = random.random(count) < 0.8
@@ -50,14 +50,36 @@ def problems():
 
 
 @functools.partial(jax.jit, static_argnames="nodes")
+def both(utilities, legal, chosen, nodes=None):
+    """Log probabilities, and gradients by the utilities."""
+
+    def total(x):
+        each = ProbitChoice(x, legal, num_nodes=nodes).log_prob(chosen)
+        return jnp.sum(each), each
+
+    slopes, each = jax.grad(total, has_aux=True)(utilities)
+    return each, slopes
+
+
+def padded(utilities, legal, chosen, nodes):
+    """As `both`, for more than two options padded to one shape, in one program."""
+    rows, options = np.shape(utilities)
+    if options > 2:
+        more = (0, ROWS - rows), (0, OPTIONS - options)
+        utilities = np.pad(utilities, more, constant_values=np.nan)
+        legal, chosen = np.pad(legal, more), np.pad(chosen, more[0])
+        utilities[rows:, 0], legal[rows:, 0] = 0, True
+    each, slopes = map(np.asarray, both(utilities, legal, chosen, nodes=nodes))
+    return each[:rows], slopes[:rows, :options]
+
+
 def log_prob(utilities, legal, chosen, nodes=None):
-    return ProbitChoice(utilities, legal, num_nodes=nodes).log_prob(chosen)
+    return padded(utilities, legal, chosen, nodes)[0]
 
 
-@functools.partial(jax.jit, static_argnames="nodes")
 def slope(utilities, legal, chosen, nodes=None):
     """Gradients of all decisions by their utilities."""
-    return jax.grad(lambda x: jnp.sum(ProbitChoice(x, legal, num_nodes=nodes).log_prob(chosen)))(utilities)
+    return padded(utilities, legal, chosen, nodes)[1]
 
 
 @pytest.mark.parametrize(("nodes", "within"), [(None, 1e-8), (48, 1e-11)])
@@ -71,24 +93,27 @@ def test_probabilities_are_right_far_out(problems, nodes, within):
 def test_single_precision_is_right_and_finite_far_out(problems):
     utilities, legal, chosen, truth = problems
     with jax.enable_x64(False):
-        single = jnp.asarray(np.where(legal, utilities, 0), jnp.float32)
+        single = np.where(legal, utilities, 0).astype(np.float32)
         each = log_prob(single, legal, chosen)
         assert np.isfinite(slope(single, legal, chosen)).all()
     assert each.dtype == np.float32
     assert (np.abs(each - truth) / (1 + np.abs(truth))).max() < 1e-4
 
 
-def test_probabilities_of_all_options_sum_to_one(problems):
+def test_probabilities_of_all_options_sum_to_one_and_have_their_entropy(problems):
     utilities, legal = (x[:50, :12] for x in problems[:2])
     legal = legal | (np.arange(12) == 0)
     utilities = np.where(np.isfinite(utilities), utilities, 0.5)
+    legal[:2], utilities[:2] = np.arange(12) < [[3], [4]], 0
+    utilities[0, :4] = [0.2, 1.0, -0.5, np.nan]
 
     @jax.jit
     def every(utilities, legal):
         choice = ProbitChoice(utilities, legal)
-        return choice.log_prob(jnp.arange(12)[:, None]).T, choice.logits, choice.probs
+        each = choice.log_prob(jnp.arange(12)[:, None]).T
+        return each, choice.logits, choice.probs, choice.entropy()
 
-    each, logits, probs = (np.asarray(x) for x in every(utilities, legal))
+    each, logits, probs, entropy = (np.asarray(x) for x in every(utilities, legal))
     np.testing.assert_allclose(np.exp(each).sum(-1), 1, atol=1e-9)
     np.testing.assert_allclose(probs.sum(-1), 1, atol=1e-12)
     np.testing.assert_allclose(probs, np.exp(each), atol=1e-9)
@@ -96,6 +121,9 @@ def test_probabilities_of_all_options_sum_to_one(problems):
     assert (
         (each[~legal] == -np.inf).all() and (logits[~legal] == -np.inf).all() and (probs[~legal] == 0).all()
     )
+    logs = np.array([by_trapezoid(utilities[0], legal[0], option) for option in range(3)])
+    np.testing.assert_allclose(entropy[:2], [-(np.exp(logs) * logs).sum(), np.log(4)], rtol=1e-9)
+    np.testing.assert_allclose(each[0, :3], logs, atol=1e-9)
 
 
 def test_closed_forms_and_anchors():
@@ -185,14 +213,6 @@ def test_draws_have_the_probabilities():
     assert chisquare(counts[:3], 100_000 * expected / expected.sum()).pvalue > 1e-3
 
 
-def test_entropy_is_that_of_the_probabilities():
-    utilities = np.array([[0.2, 1.0, -0.5, np.nan], [0.0, 0.0, 0.0, 0.0]])
-    legal = np.array([[True, True, True, False], [True] * 4])
-    logs = np.array([by_trapezoid(utilities[0], legal[0], option) for option in range(3)])
-    entropy = jax.jit(lambda x: ProbitChoice(x, legal).entropy())(utilities)
-    np.testing.assert_allclose(entropy, [-(np.exp(logs) * logs).sum(), np.log(4)], rtol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -233,7 +253,7 @@ def test_the_hazard_is_exact_to_rounding_and_costs_one_erfc(dtype, rtol):
     """The log_ndtr of jax evaluates erf and erfc both, and is off by 4e-9 in float64."""
     x = np.linspace(-60, 9, 2001).astype(dtype)
     with jax.enable_x64(dtype == "float64"):
-        found = hazard(jnp.asarray(x))
+        found = jax.jit(hazard)(x)
         program = str(jax.make_jaxpr(hazard)(jnp.asarray(x)))
     exact = x.astype(float)
     truth = np.sqrt(2 / np.pi) / erfcx(-exact / np.sqrt(2))
