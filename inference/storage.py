@@ -173,7 +173,7 @@ def _decode(value: Any, arrays: dict[str, np.ndarray], left: dict[str, np.ndarra
         if name not in arrays or not isinstance(device, bool):
             raise ValueError(f"{place} should be the array {name}, which the file does not have")
         left.pop(name, None)
-        return jnp.asarray(arrays[name]) if device else arrays[name]
+        return jax.device_put(arrays[name]) if device else arrays[name]
     if "dict" in value:
         pairs = [(inner(key, " (a key)"), item) for key, item in value["dict"]]
         return {key: inner(item, f"[{key!r}]") for key, item in pairs}
@@ -182,7 +182,9 @@ def _decode(value: Any, arrays: dict[str, np.ndarray], left: dict[str, np.ndarra
             return make(inner(item, f"[{number}]") for number, item in enumerate(value[kind]))
     if "key" in value:
         data = inner(value["key"], "")
-        return _built(place, "a key", lambda: jax.random.wrap_key_data(jnp.asarray(data), impl=value["impl"]))
+        return _built(
+            place, "a key", lambda: jax.random.wrap_key_data(jax.device_put(data), impl=value["impl"])
+        )
     if "distribution" in value:
         law = find_distribution(value["distribution"])
         arguments = fields(value["arguments"], law.arg_constraints)
