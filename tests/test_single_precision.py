@@ -182,6 +182,7 @@ def test_gp_irl():
     assert float(fit.elbo) == pytest.approx(IN_DOUBLE["GP-IRL"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_ascents_are_double_whatever_the_switch():
     random = np.random.default_rng(0)
     tables = (random.dirichlet(np.ones(2)), *random.dirichlet(np.ones(2), (4, 2)))

@@ -203,7 +203,7 @@ def tried(name, examples):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_strange_input_is_refused_by_name(name):
-    tried(name, 25)
+    tried(name, 15)
 
 
 @pytest.mark.slow

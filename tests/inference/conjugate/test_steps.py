@@ -240,6 +240,15 @@ def test_roles_without_data_return_to_the_prior_exactly():
         np.testing.assert_array_equal(np.asarray(blocks["transition"].natural.concentration)[closed == 0], 0)
 
 
+def test_the_bound_of_symbols_is_that_of_numpy(symbol_model, symbols):
+    with jax.enable_x64(True):
+        model, data = symbol_model(), symbols()
+        fit = ConjugateSVI(model).run(jax.random.key(0), data, 4, restarts=2, progress_bar=False)
+        expected = numpy_bound("categorical", fit.posterior.blocks, model.prior(), data)
+        np.testing.assert_allclose(fit.elbo[-1], expected, rtol=1e-10)
+
+
+@pytest.mark.slow
 def test_the_bound_of_one_role_is_the_evidence():
     with jax.enable_x64(True):
         data = make_data("categorical", 1)

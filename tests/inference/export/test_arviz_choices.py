@@ -36,17 +36,27 @@ def run(kernel, data, **options):
     return mcmc
 
 
+def stored(kernel, **states):
+    """What an MCMC of a kernel holds after a run; nothing is compiled."""
+    mcmc = MCMC(kernel, num_warmup=1, num_samples=1, progress_bar=False)
+    mcmc._states = mcmc._last_state = states
+    return mcmc
+
+
 def elpd_of(found):
     """What `az.loo` found, whose name depends on the version."""
     return float(found.elpd if hasattr(found, "elpd") else found.elpd_loo)
 
 
-def test_a_run_of_px_da_with_unknown_choices():
+def test_draws_of_px_da_with_unknown_choices():
     """They and decisions of weight zero have no log likelihood, and stay in what was observed and is predicted."""
     data = decisions(weight=np.where(np.arange(60) == 11, 0, 1 + np.arange(60) % 2))
     data = data._replace(choice=np.where(np.isin(np.arange(60), (3, 20)), -1, data.choice))
     model = NoisyMDP(9.0, "features", action_rewards=True)
-    mcmc = run(PXDA(model), data, num_chains=2, chain_method="vectorized")
+    random = np.random.default_rng(1)
+    sites = {"theta": random.normal(size=(2, 100, 4)), "action_rewards": random.normal(size=(2, 100, 3))}
+    sites["v"] = sites["theta"][..., :2]
+    mcmc = stored(PXDA(model), z=sites, z1=random.normal(size=(2, 100)), accept_prob=np.ones((2, 100)))
     tree = to_arviz(mcmc, data, key=jax.random.key(1), log_likelihood="sequence", posterior_predictive=True)
     values = tree.posterior["v"]
     assert values.dims == ("chain", "draw", "feature") and values.shape == (2, 100, 2)

@@ -63,7 +63,7 @@ class Stored:
     """A guide of which the draws are known."""
 
     def __init__(self, **draws):
-        self.draws = {name: np.asarray(draw, np.float32) for name, draw in draws.items()}
+        self.draws = {name: np.asarray(draw) for name, draw in draws.items()}
 
     def sample_posterior(self, key, params, *args, sample_shape=()):
         return self.draws
