@@ -271,12 +271,9 @@ def _is_block(node: Any) -> bool:
 def _as_one_program(function: Callable) -> Callable:
     """The function of pytrees, compiled as a whole where all of them are concrete."""
     compiled = jax.jit(function)
-
-    @functools.wraps(function)
-    def called(*trees: Any) -> Any:
-        return (compiled if is_concrete(*jax.tree.leaves(trees)) else function)(*trees)
-
-    return called
+    return functools.wraps(function)(
+        lambda *trees: (compiled if is_concrete(*jax.tree.leaves(trees)) else function)(*trees)
+    )
 
 
 @_as_one_program

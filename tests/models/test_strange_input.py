@@ -209,4 +209,4 @@ def test_strange_input_is_refused_by_name(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_much_strange_input_is_refused_by_name(name):
-    tried(name, 100)
+    tried(name, 60)

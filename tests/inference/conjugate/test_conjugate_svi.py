@@ -425,16 +425,6 @@ def test_known_roles_hold_in_empty_slots_of_a_batch(symbols):
 
 
 @pytest.mark.slow
-def test_exclusive_roles_by_mini_batches(symbols):
-    data = symbols(
-        lengths=np.array([6, 6, 4, 4, 5, 5], dtype=np.int32), group=np.repeat([2, 0, 1], 2).astype(np.int32)
-    )
-    model = RoleHMM(3, CategoricalEmission(3), exclusive="per_sequence")
-    ascent, stochastic = fit(model, data, tol=0), fit(model, data, tol=0, batch_size=3, step_size=1.0)
-    np.testing.assert_allclose(stochastic.elbo[-1], ascent.elbo[-1], rtol=1e-10)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"batch_size": 2, "step_size": 0.5}, {"step_size": 0.5}])
 def test_restarts_in_slices_are_the_same_restarts(symbol_model, symbols, monkeypatch, settings):
     """Restarts whose blocks are too large to stand side by side run one slice after another."""

@@ -285,7 +285,8 @@ def test_an_intent_that_occurs_twice_is_merged_and_the_bound_rises():
         np.add.at(counts["transition"], (row, labels[:, :-1], labels[:, 1:]), 1)
         np.add.at(counts["policy"], (labels, states, actions), 1)
         statistics = {name: DirichletCoordinates(jnp.asarray(x)) for name, x in counts.items()}
-        start = with_blocks(result, model.update(prior, prior, {"weights": (), **statistics}, 1.0, 1.0))
+        update = jax.jit(lambda one: model.update(prior, prior, one, 1.0, 1.0))
+        start = with_blocks(result, update({"weights": (), **statistics}))
         plain, moved = (
             run(AgentMarkov(2, 3, 4, rows="all"), data, 300, init=start, moves=on) for on in (False, "auto")
         )

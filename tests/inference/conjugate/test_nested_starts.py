@@ -59,18 +59,6 @@ def test_as_many_intents_are_used_as_there_are(walks):
     assert not short.converged and short.step <= 60
 
 
-@pytest.mark.slow
-def test_the_elbo_does_not_fall_with_the_truncation(walks):
-    """With 4 intents allowed it is no lower than with 2 or 3."""
-    fits = {}
-    for truncation in (2, 3, 4):
-        model = dataclasses.replace(MODEL, truncation=truncation)
-        fits[truncation] = ConjugateSVI(model).run(jax.random.key(2), walks, 2000, **OPTIONS)
-        assert fits[truncation].converged
-    elbos = np.array([fit.elbo[-1] for fit in fits.values()])
-    assert (np.diff(elbos) >= -1e-6 * abs(elbos[0])).all() and elbos[2] > elbos[0] + 5
-
-
 NOT_FREE = (
     {"beta_prior": "fixed"},
     {"constraints": IntentConstraints.stay(at_least=0.8)},
@@ -85,11 +73,3 @@ def test_models_whose_unused_states_are_not_free_start_with_all(walks):
         one = Run(model, walks, jax.random.key(0), None, None, None, 1e-6, "auto")
         assert one.search_at_start(0, 4).number == number
         assert one.search_at_start(0, 1).number == 0  # a single restart uses all
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", NOT_FREE)
-def test_fits_whose_unused_states_are_not_free(walks, settings):
-    model = AgentMarkov(S, A, 3, rows="all", **settings)
-    fit = ConjugateSVI(model).run(jax.random.key(0), walks, 3, **OPTIONS)
-    assert np.isfinite(fit.elbo).all() and not fit.converged

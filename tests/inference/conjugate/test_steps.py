@@ -248,20 +248,6 @@ def test_the_bound_of_symbols_is_that_of_numpy(symbol_model, symbols):
         np.testing.assert_allclose(fit.elbo[-1], expected, rtol=1e-10)
 
 
-@pytest.mark.slow
-def test_the_bound_of_one_role_is_the_evidence():
-    with jax.enable_x64(True):
-        data = make_data("categorical", 1)
-        model = RoleHMM(1, CategoricalEmission(4, concentration=0.8))
-        fit = ConjugateSVI(model).run(jax.random.key(0), data, 3, restarts=1, progress_bar=False)
-        probability = np.asarray(fit.posterior.blocks["probability"].natural.concentration)
-        counts = np.bincount(data.observations[data.observed][:, 0], minlength=4)
-        evidence = gammaln(counts + 0.8).sum() - gammaln(counts.sum() + 3.2) + gammaln(3.2) - 4 * gammaln(0.8)
-        np.testing.assert_allclose(fit.elbo, [evidence] * len(fit.elbo), rtol=1e-10)
-        np.testing.assert_allclose(probability[0], counts + 0.8)
-        assert fit.converged
-
-
 def test_settled():
     elbo = np.array([-100.0, -100.0, -100.0, 0.0, -np.inf, np.nan])
     latest = np.array([-100.0, -100.05, -101.0, 0.0, -np.inf, -1.0])

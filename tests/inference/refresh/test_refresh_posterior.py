@@ -14,7 +14,7 @@ import ethogram
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugatePosterior, ConjugateSVI
 from ethogram.inference.refresh import RefreshedPosterior, chains, refresh_posterior
-from ethogram.inference.refresh.refresh_posterior import _starts
+from ethogram.inference.refresh.refresh_posterior import NUM_DRAWS, _starts
 from ethogram.inference.roles import infer_roles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import BinomialEmission, CategoricalEmission, GaussianEmission
@@ -23,7 +23,7 @@ from ethogram.models.intents import AgentMarkov, IntentConstraints
 from ethogram.models.roles import RoleHMM
 
 NUM_SEQUENCES, NUM_STEPS, STICKY = 3, 4, 2.0
-NUM_REPLICATES = 25
+NUM_REPLICATES = 16
 SETTINGS = {"num_warmup": 200, "num_draws": 1000, "num_chains": 2, "progress_bar": False}
 
 
@@ -77,7 +77,7 @@ def staying(sites):
     return np.einsum("...kk->...", np.asarray(sites["transition"], float)) / 2
 
 
-@pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.filterwarnings("ignore:the draws have not converged")
 def test_draws_have_the_moments_of_enumeration_and_intervals_hold(model):
     made = model.simulate(jax.random.key(3), num_groups=NUM_SEQUENCES, lengths=NUM_STEPS)
@@ -100,7 +100,7 @@ def test_draws_have_the_moments_of_enumeration_and_intervals_hold(model):
         }.items():
             low, high = np.quantile(staying(sites), [0.05, 0.95])
             held[name].append(low <= truth <= high)
-    assert np.mean(held["refreshed"]) >= 0.76  # .9 but for 2.3 standard errors
+    assert np.mean(held["refreshed"]) >= 0.73  # .9 but for 2.3 standard errors
     assert np.mean(held["refreshed"]) >= np.mean(held["q"])
 
 
@@ -119,11 +119,12 @@ def test_starts_are_draws_of_q_inside_every_support(case):
     if case == "gaussian":
         data = Trajectories.from_list(list(random.normal(size=(3, 5, 2))))
     posterior = ConjugatePosterior(model, model.prior())
-    starts, variance = _starts(jax.random.key(1), posterior, data, 3)
+    starts, variance = jax.tree.map(np.asarray, _starts(jax.random.key(1), posterior, data, NUM_DRAWS))
     leaves = jax.tree.leaves(starts)
-    assert all(len(leaf) == 3 and np.isfinite(leaf).all() for leaf in leaves)
-    assert variance.shape == (size,) and sum(leaf[0].size for leaf in leaves) == size
-    assert (np.asarray(variance) > 0).all()
+    assert all(len(leaf) == NUM_DRAWS and np.isfinite(leaf).all() for leaf in leaves)
+    columns = np.concatenate([leaf.reshape(NUM_DRAWS, -1) for leaf in leaves], axis=1)
+    assert variance.shape == (size,) and columns.shape[1] == size
+    np.testing.assert_allclose(variance, np.maximum(columns.var(axis=0), 1e-4), rtol=1e-9)
 
 
 def test_starts_of_an_agent_have_its_sticks_and_stay_labels():
