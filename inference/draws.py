@@ -73,7 +73,7 @@ def _joined(parts: tuple[Array, ...], num_draws: int) -> Array:
     """Chunks on one axis, joined on the host where values are known: on the device each number would compile."""
     if any(isinstance(part, jax.core.Tracer) for part in parts):
         return jnp.concatenate(parts)[:num_draws]
-    return jnp.asarray(np.concatenate([np.asarray(part) for part in parts])[:num_draws])
+    return jax.device_put(np.concatenate([np.asarray(part) for part in parts])[:num_draws])
 
 
 def one_chain(draws: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -73,10 +73,10 @@ def test_a_long_chain():
     log_initial = np.log(random.dirichlet(np.ones(num_states)))
     log_transition = np.log(random.dirichlet(np.ones(num_states), num_states))
     log_likelihood = 4 * random.normal(size=(num_steps, num_states)) - 50
-    given = [jnp.asarray(x) for x in (log_initial, log_transition, log_likelihood)]
+    given = [np.float32(x) for x in (log_initial, log_transition, log_likelihood)]
     total, state = forward_backward(*(np.asarray(x, np.float64) for x in given))
-    value, slope = jax.value_and_grad(log_normalizer, 2)(*given)
-    found = marginals(*given)
+    value, slope = jax.jit(jax.value_and_grad(log_normalizer, 2))(*given)
+    found = jax.jit(marginals)(*given)
     assert types((value, slope, found)) == {jnp.dtype(np.float32)}
     assert float(value) == pytest.approx(total, rel=10 * EPS)
     np.testing.assert_allclose(found.state, state, atol=2e-5)
@@ -103,6 +103,7 @@ def test_role_hmm_by_coordinate_ascent():
     assert fit.elbo[-1] == pytest.approx(IN_DOUBLE["role HMM"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_agent_markov_by_coordinate_ascent():
     cells, goals = 4, np.repeat([[0, 1], [1, 0], [0, 1], [1, 1]], 6, 1)
     states, actions = np.zeros((2, *goals.shape), int)
@@ -135,6 +136,7 @@ def probit_posterior(features, choice, variance):
     return mean, np.sqrt(weight @ (points - mean) ** 2)
 
 
+@pytest.mark.slow
 def test_noisy_mdp_by_px_da():
     random = np.random.default_rng(0)
     features = random.normal(size=(60, 3, 2))
@@ -158,23 +160,29 @@ def test_noisy_mdp_by_px_da():
     np.testing.assert_allclose(np.asarray(drawn).std(0), spread, rtol=0.2)
 
 
-def test_soft_values_and_gp_irl():
-    corridor = [[0, 1], [0, 2], [1, 3], [2, 3]]
+CORRIDOR = [[0, 1], [0, 2], [1, 3], [2, 3]]
+
+
+def test_soft_values():
     reward, discount = np.array([0.0, -1.0, 0.5, 2.0]), 0.95
     values = np.zeros(4)
     for _ in range(2000):
-        values = np.logaddexp.reduce(reward[:, None] + discount * values[np.array(corridor)], axis=1)
-    found = soft_values(MDP.deterministic(corridor, discount=discount), reward.astype(np.float32))
+        values = np.logaddexp.reduce(reward[:, None] + discount * values[np.array(CORRIDOR)], axis=1)
+    found = soft_values(MDP.deterministic(CORRIDOR, discount=discount), reward.astype(np.float32))
     assert types(found.values) == {jnp.dtype(np.float32)} and bool(found.converged)
     np.testing.assert_allclose(found.values, values, rtol=20 * EPS)
 
-    world = MDP.deterministic(corridor, discount=0.9)
+
+@pytest.mark.slow
+def test_gp_irl():
+    world = MDP.deterministic(CORRIDOR, discount=0.9)
     model = GPIRL(world, np.arange(4.0)[:, None], scale_prior=5.0, relevance_prior=1.0)
     fit = fit_reward(jax.random.key(0), model, np.full((4, 2), (0, 3)), progress_bar=False)
     assert bool(fit.converged)
     assert float(fit.elbo) == pytest.approx(IN_DOUBLE["GP-IRL"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_ascents_are_double_whatever_the_switch():
     random = np.random.default_rng(0)
     tables = (random.dirichlet(np.ones(2)), *random.dirichlet(np.ones(2), (4, 2)))

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -23,9 +22,9 @@ from ethogram.inference.conjugate.moves import (
     best_deletion,
     best_merge,
     best_split,
+    chosen_blocks,
     posteriors,
 )
-from ethogram.inference.conjugate.projection import choose
 from ethogram.inference.conjugate.steps import BLOCK
 
 __all__ = [
@@ -124,7 +123,7 @@ def propose(
     def take(kind, candidate, trying, tries):
         nonlocal new
         possible = trying & (candidate.gain > -FLOOR[kind]) & (failures < tries)
-        new = choose(jnp.asarray(possible), candidate.blocks, new)
+        new = chosen_blocks(possible, candidate.blocks, new)
         states[possible] = candidate.states[possible]
         chosen[possible] = True
         phase[trying & ~possible] = kind + 1
@@ -142,7 +141,7 @@ def propose(
         pair, tries = np.full_like(states, -1), TRIES[SPLIT]
         if keeps:
             merge = best_merge(*arguments, search.tried)
-            full = np.min(now.mass, axis=1) > EMPTY
+            full = np.min(np.asarray(now.mass), axis=1) > EMPTY
             pair = np.where(full[:, None], merge.states, -1)
             tries *= TRIES[MERGE]
             failures[trying & full & ~np.isfinite(merge.gain)] = tries
@@ -189,7 +188,7 @@ def judge(
             break
     kept = chosen & gained
     stays = chosen & ~kept
-    new = choose(jnp.asarray(stays), blocks, new)
+    new = chosen_blocks(stays, blocks, new)
     traces = np.where(stays, base, np.where(chosen, np.maximum(rows, base), rows))
     return kept, new, np.where(stays, before, now), np.where(stays, base, bound), traces
 

@@ -45,6 +45,7 @@ __all__ = [
     "best_deletion",
     "best_merge",
     "best_split",
+    "chosen_blocks",
     "merged_statistics",
     "num_labels",
     "posteriors",
@@ -82,7 +83,7 @@ class Posteriors(NamedTuple):
 def num_labels(model: Any, prior: Any) -> int:
     """How many states a model labels; 0 where it makes no moves."""
     axes = model.label_axes()
-    entries = {name: jax.tree.leaves(prior[name].expected_statistics()) for name in axes}
+    entries = {name: jax.tree.leaves(prior[name].natural) for name in axes}
     return min((x.shape[axis] for name in axes for x in entries[name] for axis in axes[name]), default=0)
 
 
@@ -132,16 +133,17 @@ def best_merge(
     used = np.asarray(now.mass) > EMPTY
     first, second = np.triu_indices(used.shape[1], 1)
     allowed = used[:, first] & used[:, second] & ~tried[:, first, second]
-    change = _changes(model, blocks, batches, now.paths, first, second)
+    change = np.asarray(_changes(model, blocks, batches, now.paths, first, second))
+    constant, bound = np.asarray(now.constant), np.asarray(now.bound)
     gains = np.full(allowed.shape, -np.inf)
     fixed = model, blocks, prior, now.statistics
     for at in np.flatnonzero(allowed.any(axis=0)):
         pair = np.broadcast_to([first[at], second[at]], (len(used), 2))
-        value = np.asarray(profiled(*fixed, now.constant + change[:, at], pair)[0] - now.bound)
+        value = np.asarray(profiled(*fixed, constant + change[:, at], pair)[0]) - bound
         gains[:, at] = np.where(allowed[:, at] & ~np.isnan(value), value, -np.inf)
     best = np.argmax(gains, axis=1)
     pair = np.stack([first[best], second[best]], axis=1)
-    constant = now.constant + jnp.take_along_axis(change, best[:, None], axis=1)[:, 0]
+    constant = constant + np.take_along_axis(change, best[:, None], axis=1)[:, 0]
     return Candidate(np.max(gains, axis=1), pair, profiled(*fixed, constant, pair)[1])
 
 
@@ -153,9 +155,10 @@ def best_deletion(
     allowed = (mass > EMPTY) & ~np.diagonal(tried, axis1=1, axis2=2)
     state = np.argmin(np.where(allowed, mass, np.inf), axis=1)
     pair = np.stack([state, state], axis=1)
-    after = posteriors(model, blocks, prior, batches, jnp.arange(mass.shape[1]) == state[:, None])
+    after = posteriors(model, blocks, prior, batches, np.arange(mass.shape[1]) == state[:, None])
     value, moved = profiled(model, blocks, prior, after.statistics, after.constant, pair)
-    gain = np.where(allowed.any(axis=1) & np.isfinite(after.bound), value - now.bound, -np.inf)
+    possible = allowed.any(axis=1) & np.isfinite(np.asarray(after.bound))
+    gain = np.where(possible, np.asarray(value) - np.asarray(now.bound), -np.inf)
     return Candidate(gain, pair, moved)
 
 
@@ -177,10 +180,11 @@ def best_split(
     kinds : (restart,) number of the way to divide the steps of a state.
     pair : (restart, 2) states that are merged first, which frees the second; -1: the label of least use is free.
     """
-    free = np.where(pair[:, 0] >= 0, pair[:, 1], np.argmin(now.mass, axis=1))
+    mass, constant, bound = (np.asarray(x) for x in (now.mass, now.constant, now.bound))
+    free = np.where(pair[:, 0] >= 0, pair[:, 1], np.argmin(mass, axis=1))
     gain = np.full(len(free), -np.inf)
     states, moved = np.stack([free, free], axis=1), blocks
-    possible = (pair[:, 0] >= 0) | (np.min(now.mass, axis=1) <= EMPTY)
+    possible = (pair[:, 0] >= 0) | (np.min(mass, axis=1) <= EMPTY)
     for number in range(keys.shape[1]):
         state, statistics, change = _divisions(
             model,
@@ -193,13 +197,16 @@ def best_split(
             free,
         )
         same = np.stack([free, free], axis=1)
-        value, after = profiled(model, blocks, prior, statistics, now.constant + change, same)
-        value = np.asarray(value - now.bound)
+        value, after = profiled(model, blocks, prior, statistics, constant + np.asarray(change), same)
+        value = np.asarray(value) - bound
         better = possible & np.isfinite(value) & (value > gain)
         gain = np.where(better, value, gain)
-        states = np.where(better[:, None], np.stack([state, free], axis=1), states)
-        moved = choose(jnp.asarray(better), after, moved)
+        states = np.where(better[:, None], np.stack([np.asarray(state), free], axis=1), states)
+        moved = chosen_blocks(better, after, moved)
     return Candidate(gain, states, moved)
+
+
+chosen_blocks = jax.jit(choose)
 
 
 @jax.jit

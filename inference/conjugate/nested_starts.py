@@ -35,6 +35,7 @@ def nested_starts(
     return start_blocks(key, model, model.prior_of_first(number), batches, restarts, init, padded, number)
 
 
+@jax.jit
 def joined(*blocks: Any) -> Any:
     """Blocks with leading axes of restarts, one after another."""
     return jax.tree.map(lambda *x: jnp.concatenate(x), *blocks)

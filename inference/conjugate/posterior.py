@@ -53,7 +53,7 @@ class ConjugatePosterior:
 
     def mean(self) -> dict[str, Array]:
         """Posterior means of the parameters by site; infinite where a mean does not exist."""
-        return by_site({name: block.mean() for name, block in self.blocks.items()})
+        return _mean(self.blocks)
 
     def expected_statistics(self) -> dict[str, Any]:
         """Expected log potentials of the blocks, the argument of the model's log normaliser."""
@@ -174,6 +174,11 @@ def load_posterior(path: str | os.PathLike) -> Any:
     if not isinstance(found, ExportsDraws):
         raise ValueError(f"{os.fspath(path)} holds no posterior: give a file written by posterior.save(path)")
     return found
+
+
+@jax.jit
+def _mean(blocks: dict[str, ConjugateBlock]) -> dict[str, Array]:
+    return by_site({name: block.mean() for name, block in blocks.items()})
 
 
 @functools.partial(jax.jit, static_argnums=2)

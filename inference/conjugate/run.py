@@ -345,7 +345,7 @@ class Run:
         final = np.where(np.isnan(final), -np.inf, final)
         best = int(np.argmax(final))
         traces = np.stack(state.traces, axis=1)
-        blocks = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[best]), state.blocks)
+        blocks = jax.tree.map(lambda x: jax.device_put(np.asarray(x)[best]), state.blocks)
         if self.ascent and may_not_fall(blocks):
             warn_of_falls(traces[best])
         warn_of_rows(blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from ethogram.inference.concrete_labels import with_labels, without_labels
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.models.chains.latent_chain import LatentChain
@@ -89,14 +91,20 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
     return float(scores.sum() / steps.sum())
 
 
-def _informative_steps(model: Any, parameters: Any, data: Trajectories) -> tuple[Any, Any, np.ndarray]:
-    """Distribution of the data, their value, and the steps with information in each sequence (or group)."""
-    value = model.observed_value(data)
-    distribution = model.observation(parameters, data)
-    known = distribution.informative(value) if isinstance(distribution, LatentChain) else data.observed
+def _scored(model: Any, parameters: Any, data: Trajectories) -> tuple[np.ndarray, np.ndarray]:
+    """Log likelihood of each sequence (or group), and its steps with information."""
+    scores, known = _score(model, parameters, *without_labels(data))
     groups = model.grouped_sequences(data)
     each = np.asarray(known).sum(axis=1)
-    return distribution, value, each if groups is None else each[groups].sum(axis=1)
+    return np.asarray(scores, dtype=float), each if groups is None else each[groups].sum(axis=1)
+
+
+@functools.partial(jax.jit, static_argnames="labels")
+def _score(model, parameters, arrays, labels):
+    data = with_labels(arrays, labels)
+    value, distribution = model.observed_value(data), model.observation(parameters, data)
+    known = distribution.informative(value) if isinstance(distribution, LatentChain) else data.observed
+    return distribution.log_prob(value) - model.log_prob_of_condition(parameters, data), known
 
 
 def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, np.ndarray]:
@@ -110,16 +118,10 @@ def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, np
                 f"the posterior mean of {site} does not exist: strengthen its prior "
                 "(a covariance has a mean if dof > num_features + 1)"
             )
-    distribution, value, steps = _informative_steps(posterior.model, mean, test)
+    scores, steps = _scored(posterior.model, mean, test)
     if steps.sum() == 0:
         raise ValueError("test data have no observed step")
-    condition = posterior.model.log_prob_of_condition(mean, test)
-    return np.asarray(_log_prob(distribution, value) - condition, dtype=float), steps
-
-
-@jax.jit
-def _log_prob(distribution, value):
-    return distribution.log_prob(value)
+    return scores, steps
 
 
 def heldout_score_curve(
@@ -174,7 +176,7 @@ def heldout_score_curve(
     with np.errstate(invalid="ignore"):  # impossible data have scores of -inf
         error = standard_errors(np.stack([*scores, *beside.values()]) - scores[best], steps)
     posterior = fits[0].posterior
-    *_, known = _informative_steps(posterior.model, posterior.mean(), train)
+    known = _scored(posterior.model, posterior.mean(), train)[1]
     others = {
         name: PeerScore(float(score.sum() / steps.sum()), float(one))
         for (name, score), one in zip(beside.items(), error[len(sizes) :], strict=True)

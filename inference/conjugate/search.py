@@ -15,7 +15,7 @@ from ethogram.inference.conjugate.fit_state import FitState
 from ethogram.inference.conjugate.move_rounds import DONE, SWEEPS, MoveSearch, after_round, judge, propose
 from ethogram.inference.conjugate.moves import EMPTY
 from ethogram.inference.conjugate.nested_starts import UNUSED, joined
-from ethogram.inference.conjugate.side_by_side_moves import try_candidates
+from ethogram.inference.conjugate.side_by_side_moves import mass_of, try_candidates
 from ethogram.inference.conjugate.steps import BLOCK
 
 __all__ = ["best_restart", "merge", "move", "moves_are_due", "next_stage"]
@@ -49,8 +49,7 @@ def next_stage(run: Any, state: FitState) -> FitState | None:
         return None
     restarts, labels = search.tried.shape[:2]
     if 0 < search.number < labels:
-        one = jax.tree.map(lambda x: x[best], state.blocks)
-        used = int(np.sum(np.asarray(run.model.state_mass(one)) > EMPTY))
+        used = int(np.sum(np.asarray(mass_of(run.model, state.blocks, best)) > EMPTY))
         if used > search.number - UNUSED:
             return _with_one_state_more(run, state, best)
     active = np.arange(restarts) == best
@@ -60,7 +59,7 @@ def next_stage(run: Any, state: FitState) -> FitState | None:
 def _with_one_state_more(run: Any, state: FitState, best: int) -> FitState:
     """State in which all restarts but the first, the best so far, start anew."""
     restarts, number = len(state.latest), state.search.number + 1
-    incumbent = jax.tree.map(lambda x: x[best : best + 1], state.blocks)
+    incumbent = jax.tree.map(lambda x: np.asarray(x)[best : best + 1], state.blocks)
     search = run.search_at_start(state.step, restarts)._replace(round=state.search.round, number=number)
     search.phase[0] = DONE
     first = np.arange(restarts) == 0

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ethogram.inference.conjugate.move_rounds import least_kept
 from ethogram.inference.conjugate.moves import EMPTY
 
-__all__ = ["LONGEST", "Judged", "candidates", "try_candidates"]
+__all__ = ["LONGEST", "Judged", "candidates", "mass_of", "try_candidates"]
 
 ROUNDS = 3
 """Candidates, as a multiple of the restarts, that a few iterations rank before the best of them are judged."""
@@ -73,7 +74,7 @@ def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, moving: 
     latest = np.asarray(latest)
     restarts, base = len(latest), latest[moving]
     least = least_kept(base)
-    pairs = candidates(_mass(model, blocks, moving), ROUNDS * restarts)
+    pairs = candidates(mass_of(model, blocks, moving), ROUNDS * restarts)
     nowhere = np.full(restarts, -np.inf, latest.dtype)
 
     def start(pairs):
@@ -121,7 +122,8 @@ def try_candidates(sweep: Sweeps, model: Any, blocks: Any, latest: Any, moving: 
 
 
 @jax.jit
-def _mass(model, blocks, moving):
+def mass_of(model: Any, blocks: Any, moving: Any) -> Array:
+    """Expected steps (state,) in every state of one restart."""
     return model.state_mass(jax.tree.map(lambda x: x[moving], blocks))
 
 

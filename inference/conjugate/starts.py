@@ -75,9 +75,7 @@ def start_blocks(
         parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
     if drawn:
         parts.append(_from_prior(keys[np.asarray(drawn)], model, prior, padded or batches))
-    order = np.argsort(rough + drawn)
-    blocks = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
-    return _constrained(blocks)
+    return _in_order(parts, np.argsort(rough + drawn))
 
 
 def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, ConjugateBlock]) -> Any:
@@ -100,10 +98,13 @@ def continued_blocks(blocks: dict[str, ConjugateBlock], prior: dict[str, Conjuga
             raise ValueError(
                 f"{fault}: blocks{name} differs, and is constant during a fit; choose another init"
             )
-    return jax.tree.map(lambda old, new: jnp.asarray(old, dtype=new.dtype)[None], blocks, prior)
+    return jax.tree.map(lambda old, new: jax.device_put(np.asarray(old, new.dtype)[None]), blocks, prior)
 
 
-_constrained = jax.jit(jax.vmap(constrain))
+@jax.jit
+def _in_order(parts, order):
+    """Blocks of all restarts, in their order, with constrained rows projected."""
+    return jax.vmap(constrain)(jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts))
 
 
 @jax.jit

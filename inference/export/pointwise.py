@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ethogram.inference.concrete_labels import with_labels, without_labels
 from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.conjugate_model import Exportable
-from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
 
 __all__ = ["CHUNK", "Pointwise", "Steps", "over_chunks"]
@@ -31,8 +32,6 @@ CHUNK = 32
 DELAY = 2.0
 """Seconds after which a progress bar appears."""
 
-PLAIN = Metadata()
-
 
 class Steps(NamedTuple):
     """Log-likelihood increments of the informative steps."""
@@ -40,10 +39,6 @@ class Steps(NamedTuple):
     increment: np.ndarray  # (draw, observation), log p(y_t given y_<t) in nats
     sequence: np.ndarray  # (observation,), indices of each step in the data
     time: np.ndarray
-
-
-LABELS = ("agent", "group", "subject")
-"""Integer labels of the sequences; models need them concretely, also under jit, which takes them as tuples."""
 
 
 class Pointwise:
@@ -57,13 +52,10 @@ class Pointwise:
         progress_bar: bool = False,
     ):
         self.model, self.draws, self.data, self.progress_bar = model, draws, data, progress_bar
-        self.value = jnp.asarray(model.observed_value(data))
-        labels = [getattr(data, name) for name in LABELS]
-        self.labels = tuple(None if x is None else tuple(np.asarray(x).tolist()) for x in labels)
-        bare = data._replace(agent=None, group=None, subject=None, times=None, metadata=PLAIN)
-        self.arrays = jax.tree.map(jnp.asarray, bare)
-        first = {name: jnp.asarray(draw[0]) for name, draw in draws.items()}
-        self.example = model.observation(first, data)
+        self.arrays, self.labels = without_labels(data)
+        self.value = _value(model, self.arrays, self.labels)
+        self.first = {name: draw[0] for name, draw in draws.items()}
+        self.example: Any = jax.eval_shape(lambda draw: model.observation(draw, data), self.first)
         self.groups = model.grouped_sequences(data)
 
     def log_likelihood(self) -> np.ndarray:
@@ -77,7 +69,9 @@ class Pointwise:
                 f'log_likelihood="step" needs a latent chain, but the observations of {type(self.model).__name__} are '
                 f'{type(self.example).__name__}: choose "sequence"'
             )
-        sequence, time = np.nonzero(np.asarray(self.example.informative(self.value)))
+        sequence, time = np.nonzero(
+            np.asarray(_informative(self.model, self.first, self.arrays, self.labels, self.value))
+        )
         increment = self._over_draws("log likelihood", _increments, self.draws, self.value, sequence, time)
         return Steps(increment, sequence, time)
 
@@ -153,8 +147,17 @@ def over_chunks(
 
 
 def _distribution(model, parameters, arrays, labels):
-    restored = [None if x is None else np.asarray(x, np.int32) for x in labels]
-    return model.observation(parameters, arrays._replace(**dict(zip(LABELS, restored, strict=True))))
+    return model.observation(parameters, with_labels(arrays, labels))
+
+
+@functools.partial(jax.jit, static_argnames="labels")
+def _value(model, arrays, labels):
+    return jnp.asarray(model.observed_value(with_labels(arrays, labels)))
+
+
+@functools.partial(jax.jit, static_argnames="labels")
+def _informative(model, parameters, arrays, labels, value):
+    return _distribution(model, parameters, arrays, labels).informative(value)
 
 
 @functools.partial(jax.jit, static_argnames="labels")

@@ -12,22 +12,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from numpyro.infer import NUTS
 
 from ethogram.inference.checkpoint import CURE, resumed
+from ethogram.inference.concrete_labels import with_labels, without_labels
 from ethogram.models.arguments import require_integer
-from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["Chains", "ChainsState", "run_chains"]
 
 BLOCK = 50
 """Iterations per compiled call; between calls the progress bar advances, and a checkpoint is written."""
-
-LABELS = ("agent", "group", "subject")
-"""Integer labels of the sequences; models need them concretely, also under jit, which takes them as tuples."""
 
 
 class Chains(NamedTuple):
@@ -65,12 +62,7 @@ def run_chains(
     """
     from tqdm.auto import tqdm
 
-    labels = tuple(
-        None if x is None else tuple(np.asarray(x).tolist()) for x in (getattr(data, name) for name in LABELS)
-    )
-    arrays = jax.tree.map(
-        jnp.asarray, data._replace(agent=None, group=None, subject=None, times=None, metadata=Metadata())
-    )
+    arrays, labels = without_labels(data)
     num_chains = len(next(iter(starts.values())))
     keys = jax.random.split(key, num_chains)
     fixed = (model, arrays, labels, keys, starts, variance, num_warmup)
@@ -122,8 +114,7 @@ def _kernel(
     model: Any, arrays: Any, labels: Any, key: Array, start: Any, variance: Array, num_warmup: int
 ) -> Any:
     """A kernel, the arguments of its model, and its first state."""
-    restored = [None if x is None else np.asarray(x, np.int32) for x in labels]
-    data = arrays._replace(**dict(zip(LABELS, restored, strict=True)))
+    data = with_labels(arrays, labels)
     kernel = NUTS(model, inverse_mass_matrix=variance)
     state = kernel.init(key, num_warmup, init_params=start, model_args=(data,), model_kwargs={})
     return kernel, (data,), state

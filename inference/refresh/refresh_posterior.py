@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.handlers
 from jax import Array
-from jax.flatten_util import ravel_pytree
 from numpyro.distributions import biject_to, constraints
 
 from ethogram.inference import storage
@@ -131,22 +130,29 @@ def _starts(
     """
     count = max(NUM_DRAWS, num_chains)
     drawn = flat_draws(posterior.draws_for_export(key, count).sites)
-    unconstrained, known = {}, {}
+    supports, values, unconstrained = {}, {}, {}
     for name, (support, shape) in _latent_sites(key, posterior.model, data).items():
-        transform = biject_to(support)
         value = start_of_site(name, drawn, posterior.blocks)
         if value is not None and value.shape[1:] == shape:
             if _is_simplex(support):
                 value = (value + INTERIOR) / (1 + INTERIOR * value.shape[-1])
-            unconstrained[name], found = transform.inv(jnp.asarray(value)), True
+            supports[name], values[name] = support, value
         else:
-            like = jax.eval_shape(transform.inv, jax.ShapeDtypeStruct(shape, jnp.result_type(float)))
-            unconstrained[name], found = jnp.zeros((count, *like.shape), like.dtype), False
-        known[name] = jnp.full(unconstrained[name].shape[1:], found)
-    columns = np.asarray(jax.vmap(lambda one: ravel_pytree(one)[0])(unconstrained))
-    variance = np.where(ravel_pytree(known)[0], np.maximum(columns.var(axis=0), LEAST_VARIANCE), 1)
-    starts = {name: x[:num_chains] for name, x in unconstrained.items()}
-    return starts, jnp.asarray(variance.astype(columns.dtype))
+            like = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+            like = jax.eval_shape(biject_to(support).inv, like)
+            unconstrained[name] = np.zeros((count, *like.shape), like.dtype)
+    unconstrained |= jax.tree.map(np.asarray, _unconstrained(supports, values))
+    spread = {
+        name: np.maximum(x.var(axis=0), LEAST_VARIANCE) if name in values else np.ones_like(x[0])
+        for name, x in unconstrained.items()
+    }
+    variance = np.concatenate([spread[name].ravel() for name in sorted(spread)])  # as `ravel_pytree` has them
+    return jax.device_put(({name: x[:num_chains] for name, x in unconstrained.items()}, variance))
+
+
+@jax.jit
+def _unconstrained(supports, values):
+    return {name: biject_to(support).inv(values[name]) for name, support in supports.items()}
 
 
 def _is_simplex(support: Any) -> bool:

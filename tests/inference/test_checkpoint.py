@@ -260,7 +260,7 @@ def test_damaged_numbers_of_a_checkpoint_are_named(symbol_model, symbols, tmp_pa
     good = storage.read(path)
 
     def poisoned(tree):
-        return jax.tree.map(lambda x: x.at[..., -1].set(np.nan), tree)
+        return jax.tree.map(lambda x: np.where(np.arange(x.shape[-1]) == x.shape[-1] - 1, np.nan, x), tree)
 
     state = good["state"]
     damage = {

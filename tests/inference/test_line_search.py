@@ -1,5 +1,6 @@
 """The authors' line search, against a plain rewriting of its rule in NumPy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def by_hand(value, gradient, position, rounds):
     return np.clip(position + best * gradient, 0, 1)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 6])
+@pytest.mark.parametrize("rounds", [1, 6])
 def test_each_copy_takes_the_step_of_the_rule(rounds):
     rng = np.random.default_rng(0)
     centre, position = rng.random((3, 1)), rng.random((3, 5))
@@ -36,13 +37,12 @@ def test_each_copy_takes_the_step_of_the_rule(rounds):
         return -(scale * (q - centre[..., : q.shape[-1]]) ** 2).sum(0)
 
     gradient = -2 * scale * (position - centre)
-    found = line_search(
-        lambda q: value(jnp.asarray(q)),
-        jnp.asarray(gradient),
-        jnp.asarray(position),
-        lambda q: jnp.clip(q, 0, 1),
-        rounds=rounds,
-    )
+
+    @jax.jit
+    def search(gradient, position):
+        return line_search(value, gradient, position, lambda q: jnp.clip(q, 0, 1), rounds=rounds)
+
+    found = np.asarray(search(gradient, position))
     for copy in range(5):
         unit = gradient[:, copy] / np.abs(gradient[:, copy]).max()
         wanted = by_hand(lambda q: float(value(q[:, None])[0]), unit, position[:, copy], rounds)
@@ -50,6 +50,6 @@ def test_each_copy_takes_the_step_of_the_rule(rounds):
 
 
 def test_without_a_gradient_nothing_moves():
-    position = jnp.full((2, 3), 0.4)
-    found = line_search(lambda q: q.sum(0), jnp.zeros((2, 3)), position, lambda q: q)
+    position = np.full((2, 3), 0.4)
+    found = jax.jit(lambda *at: line_search(lambda q: q.sum(0), *at, lambda q: q))(np.zeros((2, 3)), position)
     np.testing.assert_array_equal(found, position)

@@ -43,7 +43,7 @@ def enumerated(parameters, symbols):
     return total / total.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("count", [1, 5, 20])
+@pytest.mark.parametrize("count", [1, 20])
 def test_roles_are_means_of_enumerations_also_where_labels_switch(data, count):
     found, model = draws(count), RoleHMM(2, CategoricalEmission(3))
     expected = [
@@ -75,13 +75,19 @@ def test_intents_of_one_draw_are_its_smoothed_marginals():
     walks = Trajectories.from_list(states=[[0, 1, 0, 1], [1, 1]], actions=[[0, 1, 1, 0], [1, 0]])
     model = AgentMarkov(2, 2, truncation=2).bind(walks)
 
-    prior = Predictive(model, num_samples=2)(jax.random.key(1), walks, condition=False)
-    drawn = {name: np.asarray(prior[name]) for name in model.site_dims()}
+    prior = jax.eval_shape(lambda key: Predictive(model, num_samples=2)(key, walks), jax.random.key(1))
+    shapes, rng = {name: prior[name].shape for name in model.site_dims()}, np.random.default_rng(1)
+    drawn = {name: rng.dirichlet(np.ones(shape[-1]), shape[:-1]) for name, shape in shapes.items()}
     one = {name: x[:1] for name, x in drawn.items()}
-    traces = model.observation({n: x[0] for n, x in one.items()}, walks).within_truncation()
-    smoothed = traces.smooth(model.observed_value(walks))
+
+    @jax.jit
+    def smoothed(parameters):
+        traces = model.observation(parameters, walks).within_truncation()
+        return traces.smooth(model.observed_value(walks)).state
+
     inferred = infer_intents(one, walks, model=model)
-    np.testing.assert_allclose(inferred.probability[0], smoothed.state[0, :, :2], atol=1e-10)
+    state = np.asarray(smoothed({n: x[0] for n, x in one.items()}))
+    np.testing.assert_allclose(inferred.probability[0], state[0, :, :2], atol=1e-10)
     np.testing.assert_allclose(infer_intents(drawn, walks, model=model).visits.sum(0), [2, 4])
 
     del one["sticks"], drawn["weights"]

@@ -203,10 +203,10 @@ def tried(name, examples):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_strange_input_is_refused_by_name(name):
-    tried(name, 25)
+    tried(name, 15)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_much_strange_input_is_refused_by_name(name):
-    tried(name, 100)
+    tried(name, 60)

@@ -92,7 +92,7 @@ def test_a_curve_over_sizes(symbol_model, symbols):
     with pytest.raises(ValueError, match="by='group' needs"):
         heldout_score_curve(jax.random.key(0), RoleHMM, [1], data._replace(group=None))
     _, test = data.split(jax.random.split(jax.random.key(0))[0], by="group")
-    each = [test.take([i]) for i in range(test.num_sequences)]
+    each = [test.take([i])._replace(group=None) for i in range(test.num_sequences)]
     scores = [[heldout_log_likelihood(fit, one) * one.observed.sum() for one in each] for fit in curve.fits]
     gaps, steps = np.subtract(scores[1], scores[0]), test.observed.sum(axis=1)
     left = gaps - gaps.sum() / steps.sum() * steps

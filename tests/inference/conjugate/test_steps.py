@@ -7,7 +7,6 @@ import math
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import digamma, gammaln, logsumexp, multigammaln
@@ -197,26 +196,23 @@ def numpy_bound(family, blocks, prior, data):
     return total
 
 
-SINGLE = [
-    pytest.param(family, False, marks=() if family in ("gaussian", "exclusive") else pytest.mark.slow)
-    for family in FAMILIES
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "double"), [(family, True) for family in FAMILIES] + SINGLE)
+@pytest.mark.parametrize(
+    ("family", "double"),
+    [*((family, True) for family in FAMILIES), ("gaussian", False), ("exclusive", False)],
+)
 def test_the_bound_is_right_and_never_falls(family, double):
     allowed, agreement = (1e-9, 1e-10) if double else (1e-5, 2e-5)
     with jax.enable_x64(double):
         model = FAMILIES[family].model()
         engine = ConjugateSVI(model)
-        for seed in range(5):
+        for seed in range(3):
             data = make_data(family, seed)
             if data.observations.dtype == float and not double:
                 data = data._replace(observations=data.observations.astype(np.float32))
-            fit = engine.run(jax.random.key(seed), data, 200, restarts=4, tol=0, progress_bar=False)
+            fit = engine.run(jax.random.key(seed), data, 60, restarts=4, tol=0, progress_bar=False)
             assert fit.elbo.dtype == (np.float64 if double else np.float32)
-            assert fit.restart_traces.shape == (4, 201)
+            assert fit.restart_traces.shape == (4, 61)
             trace = np.asarray(fit.restart_traces, dtype=float)
             fall = -np.diff(trace, axis=1) / np.abs(trace[:, 1:])
             assert fall.max() <= allowed, (seed, fall.max())
@@ -236,28 +232,27 @@ def test_roles_without_data_return_to_the_prior_exactly():
             jax.random.key(0), data, 5, init="kmeans++", restarts=4, progress_bar=False
         )
         blocks, prior = fit.posterior.blocks, model.prior()
+        np.testing.assert_allclose(fit.elbo[-1], numpy_bound("gaussian", blocks, prior, data), rtol=1e-10)
         for name in ("mean_covariance", "transition"):
             for one, start in zip(blocks[name].natural, prior[name].natural, strict=True):
-                np.testing.assert_array_equal(one[2], start[2])
-                assert not np.array_equal(one[0], start[0])
+                np.testing.assert_array_equal(np.asarray(one)[2], np.asarray(start)[2])
+                assert not np.array_equal(np.asarray(one)[0], np.asarray(start)[0])
         np.testing.assert_array_equal(np.asarray(blocks["transition"].natural.concentration)[closed == 0], 0)
 
 
-def test_the_bound_of_one_role_is_the_evidence():
+def test_the_bound_of_symbols_is_that_of_numpy(symbol_model, symbols):
     with jax.enable_x64(True):
-        data = make_data("categorical", 1)
-        model = RoleHMM(1, CategoricalEmission(4, concentration=0.8))
-        fit = ConjugateSVI(model).run(jax.random.key(0), data, 3, restarts=1, progress_bar=False)
-        counts = np.bincount(data.observations[data.observed][:, 0], minlength=4)
-        evidence = gammaln(counts + 0.8).sum() - gammaln(counts.sum() + 3.2) + gammaln(3.2) - 4 * gammaln(0.8)
-        np.testing.assert_allclose(fit.elbo, [evidence] * len(fit.elbo), rtol=1e-10)
-        np.testing.assert_allclose(fit.posterior.blocks["probability"].natural.concentration[0], counts + 0.8)
-        assert fit.converged
+        model, data = symbol_model(), symbols()
+        fit = ConjugateSVI(model).run(jax.random.key(0), data, 4, restarts=2, progress_bar=False)
+        expected = numpy_bound("categorical", fit.posterior.blocks, model.prior(), data)
+        np.testing.assert_allclose(fit.elbo[-1], expected, rtol=1e-10)
 
 
 def test_settled():
-    elbo = jnp.array([-100.0, -100.0, -100.0, 0.0, -jnp.inf, jnp.nan])
-    latest = jnp.array([-100.0, -100.05, -101.0, 0.0, -jnp.inf, -1.0])
-    np.testing.assert_array_equal(settled(elbo, latest, 1e-3), [True, True, False, True, False, False])
-    assert not np.any(settled(elbo, latest, 0.0))
-    assert not np.any(settled(elbo, jnp.full(6, -jnp.inf), 1e9)[:4])
+    elbo = np.array([-100.0, -100.0, -100.0, 0.0, -np.inf, np.nan])
+    latest = np.array([-100.0, -100.05, -101.0, 0.0, -np.inf, -1.0])
+    with np.errstate(invalid="ignore"):
+        found = settled(elbo, latest, 1e-3)
+        np.testing.assert_array_equal(found, [True, True, False, True, False, False])
+        assert not np.any(settled(elbo, latest, 0.0))
+        assert not np.any(settled(elbo, np.full(6, -np.inf), 1e9)[:4])

@@ -8,7 +8,6 @@ import arviz as az
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
 import xarray
 from numpyro.infer import MCMC, NUTS
@@ -16,7 +15,7 @@ from numpyro.infer.svi import SVIRunResult
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from ethogram.inference.conjugate.conjugate_svi import ConjugateResult, ConjugateSVI
+from ethogram.inference.conjugate.conjugate_svi import ConjugateResult
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.export.arviz_export import to_arviz
 from ethogram.models.data.trajectories import Metadata, Trajectories
@@ -63,7 +62,7 @@ class Stored:
     """A guide of which the draws are known."""
 
     def __init__(self, **draws):
-        self.draws = {name: np.asarray(draw, np.float32) for name, draw in draws.items()}
+        self.draws = {name: np.asarray(draw) for name, draw in draws.items()}
 
     def sample_posterior(self, key, params, *args, sample_shape=()):
         return self.draws
@@ -235,6 +234,7 @@ def test_summary_loo_and_compare_run(tree, by_step, fit, data):
     other = to_arviz(
         STORED, data, model=fit.posterior.model, guide=Stored(**wrong), log_likelihood="sequence"
     )
+    np.testing.assert_array_equal(other["fit_stats"]["elbo"].values, [-5, -4, -3])
     table = az.compare({"wrong": other, "fit": tree})
     assert list(table.index) == ["fit", "wrong"]
 
@@ -254,38 +254,6 @@ def test_netcdf_gives_the_same_back(tree, tmp_path):
     assert read_metadata(observed) == METADATA
 
 
-@pytest.mark.slow
-def test_aligned_nuts_can_be_compared_with_coordinate_ascent(model, data):
-    start = {name: jnp.asarray(np.stack([value, value[::-1]])) for name, value in TRUTH.items()}
-    start["transition"] = start["transition"].at[1].set(TRUTH["transition"][::-1, ::-1])
-    simplex, positive = dist.constraints.simplex, dist.constraints.positive_definite
-    supports = {
-        "initial": simplex,
-        "transition": simplex,
-        "mean": dist.constraints.real,
-        "covariance": positive,
-    }
-    start = {name: dist.biject_to(supports[name]).inv(value) for name, value in start.items()}
-    sampler = MCMC(
-        NUTS(model, max_tree_depth=5),
-        num_warmup=40,
-        num_samples=40,
-        num_chains=2,
-        chain_method="vectorized",
-        progress_bar=False,
-    )
-    sampler.run(jax.random.key(3), data, init_params=start)
-    ascent = ConjugateSVI(model).run(jax.random.key(2), data, 30, restarts=2, progress_bar=False)
-    loose, tight = (to_arviz(sampler, data, align=align)["posterior"] for align in (None, ascent))
-    expected = ascent.posterior.mean()
-    apart = np.abs(loose["mean"].values.mean(1) - expected["mean"]).max((1, 2))
-    assert apart.max() > 2 and apart.min() < 0.5  # the chains started with opposite labels
-    np.testing.assert_allclose(tight["mean"].values.mean(1), np.stack([expected["mean"]] * 2), atol=0.5)
-    close = np.stack([expected["transition"]] * 2)
-    np.testing.assert_allclose(tight["transition"].values.mean(1), close, atol=0.15)
-
-
-@pytest.mark.slow
 def test_alignment_recovers_permuted_labels_exactly():
     model = RoleHMM(3, GaussianEmission(1, dof=4.0, scale=1.0))
     rng = np.random.default_rng(4)
@@ -304,12 +272,13 @@ def test_alignment_recovers_permuted_labels_exactly():
     rows = np.arange(20)[:, None]
     mixed = {name: value[rows, orders] for name, value in truth.items()}
     mixed["transition"] = mixed["transition"][rows[:, None], np.arange(3)[:, None], orders[:, None]]
-    tree = to_arviz(
-        STORED, data, model=model, guide=Stored(**mixed), align=reference,
-    )  # fmt: skip
+    sampler = MCMC(NUTS(model), num_warmup=1, num_samples=1)  # of two chains, as a run leaves it
+    sampler._states = sampler._last_state = {
+        "z": {name: x.reshape(2, 10, *x.shape[1:]) for name, x in mixed.items()}
+    }
+    tree = to_arviz(sampler, data, align=reference)
     for name, value in truth.items():
-        np.testing.assert_array_equal(tree["posterior"][name].values[0], value)
-    np.testing.assert_array_equal(tree["fit_stats"]["elbo"].values, [-5, -4, -3])
+        np.testing.assert_array_equal(tree["posterior"][name].values.reshape(value.shape), value)
 
 
 @pytest.mark.slow

@@ -32,11 +32,25 @@ def coin(data, *, condition=True):
 COINS = Trajectories.from_list(actions=[[1, 0, 1], [0, 1, 1]], metadata=Metadata(name="coins"))
 
 
-@pytest.fixture(scope="module")
-def mcmc():
+@pytest.fixture(scope="module", params=["stored", pytest.param("run", marks=pytest.mark.slow)])
+def mcmc(request):
     sampler = MCMC(
         NUTS(coin), num_warmup=20, num_samples=30, num_chains=2, chain_method="vectorized", progress_bar=False
     )
+    if request.param == "stored":  # what a run leaves, by hand
+        rng, shape = np.random.default_rng(3), (2, 30)
+        x = rng.uniform(0.1, 0.9, shape)
+        potential = -np.log(2 * x) - np.log(x**4 * (1 - x) ** 2 * x * (1 - x))
+        sampler._states = sampler._last_state = {
+            "z": {"share": x},
+            "diverging": np.zeros(shape, bool),
+            "potential_energy": potential,
+            "energy": potential + rng.gamma(0.5, size=shape),
+            "num_steps": 2 ** rng.integers(1, 4, size=shape) - 1,
+            "accept_prob": rng.uniform(size=shape),
+            "adapt_state.step_size": np.full(shape, 0.7),
+        }
+        return sampler
     extra = ("potential_energy", "energy", "num_steps", "accept_prob", "adapt_state.step_size")
     sampler.run(jax.random.key(3), COINS, extra_fields=extra)
     return sampler

@@ -14,7 +14,7 @@ import ethogram
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugatePosterior, ConjugateSVI
 from ethogram.inference.refresh import RefreshedPosterior, chains, refresh_posterior
-from ethogram.inference.refresh.refresh_posterior import _starts
+from ethogram.inference.refresh.refresh_posterior import NUM_DRAWS, _starts
 from ethogram.inference.roles import infer_roles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import BinomialEmission, CategoricalEmission, GaussianEmission
@@ -23,13 +23,22 @@ from ethogram.models.intents import AgentMarkov, IntentConstraints
 from ethogram.models.roles import RoleHMM
 
 NUM_SEQUENCES, NUM_STEPS, STICKY = 3, 4, 2.0
-NUM_REPLICATES = 25
+NUM_REPLICATES = 16
 SETTINGS = {"num_warmup": 200, "num_draws": 1000, "num_chains": 2, "progress_bar": False}
 
 
 @pytest.fixture(scope="module")
 def model():
     return RoleHMM(2, CategoricalEmission(2), sticky=STICKY)
+
+
+def rows_of(random, shape=(3, 5, 1), symbols=2):
+    return Trajectories.from_list(list(random.integers(symbols, size=shape)))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return rows_of(np.random.default_rng(0))
 
 
 def fitted(model, data, key=1):
@@ -68,7 +77,7 @@ def staying(sites):
     return np.einsum("...kk->...", np.asarray(sites["transition"], float)) / 2
 
 
-@pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.filterwarnings("ignore:the draws have not converged")
 def test_draws_have_the_moments_of_enumeration_and_intervals_hold(model):
     made = model.simulate(jax.random.key(3), num_groups=NUM_SEQUENCES, lengths=NUM_STEPS)
@@ -91,7 +100,7 @@ def test_draws_have_the_moments_of_enumeration_and_intervals_hold(model):
         }.items():
             low, high = np.quantile(staying(sites), [0.05, 0.95])
             held[name].append(low <= truth <= high)
-    assert np.mean(held["refreshed"]) >= 0.76  # .9 but for 2.3 standard errors
+    assert np.mean(held["refreshed"]) >= 0.73  # .9 but for 2.3 standard errors
     assert np.mean(held["refreshed"]) >= np.mean(held["q"])
 
 
@@ -105,13 +114,17 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_starts_are_draws_of_q_inside_every_support(case):
     model, size = CASES[case]
-    data = model.simulate(jax.random.key(0), num_groups=3, lengths=5).data
+    random = np.random.default_rng(0)
+    data = rows_of(random, symbols=3)
+    if case == "gaussian":
+        data = Trajectories.from_list(list(random.normal(size=(3, 5, 2))))
     posterior = ConjugatePosterior(model, model.prior())
-    starts, variance = _starts(jax.random.key(1), posterior, data, 3)
+    starts, variance = jax.tree.map(np.asarray, _starts(jax.random.key(1), posterior, data, NUM_DRAWS))
     leaves = jax.tree.leaves(starts)
-    assert all(len(leaf) == 3 and np.isfinite(leaf).all() for leaf in leaves)
-    assert variance.shape == (size,) and sum(leaf[0].size for leaf in leaves) == size
-    assert (np.asarray(variance) > 0).all()
+    assert all(len(leaf) == NUM_DRAWS and np.isfinite(leaf).all() for leaf in leaves)
+    columns = np.concatenate([leaf.reshape(NUM_DRAWS, -1) for leaf in leaves], axis=1)
+    assert variance.shape == (size,) and columns.shape[1] == size
+    np.testing.assert_allclose(variance, np.maximum(columns.var(axis=0), 1e-4), rtol=1e-9)
 
 
 def test_starts_of_an_agent_have_its_sticks_and_stay_labels():
@@ -141,10 +154,9 @@ def refreshed(model):
     return RefreshedPosterior(model, sites, {"diverging": np.zeros((2, 15), bool)}, 20.0, 1.0)
 
 
-def test_it_goes_where_draws_go(model, refreshed):
-    data = model.simulate(jax.random.key(0), num_groups=3, lengths=5).data
+def test_it_goes_where_draws_go(model, refreshed, data):
     flat = {name: site.reshape(30, *site.shape[2:]) for name, site in refreshed.sites.items()}
-    picked = refreshed.sample(jax.random.key(1), 30)
+    picked = jax.tree.map(np.asarray, refreshed.sample(jax.random.key(1), 30))
     for name, site in flat.items():
         assert refreshed.mean()[name] == pytest.approx(site.mean(0))
         order = np.lexsort(picked[name].reshape(30, -1).T), np.lexsort(site.reshape(30, -1).T)
@@ -161,14 +173,13 @@ def test_it_goes_where_draws_go(model, refreshed):
 
 
 @pytest.mark.parametrize("load", [ethogram.load, ethogram.load_posterior])
-def test_what_is_saved_is_loaded(model, refreshed, load, tmp_path):
+def test_what_is_saved_is_loaded(refreshed, data, load, tmp_path):
     refreshed.save(tmp_path / "draws.npz")
     found = load(tmp_path / "draws.npz")
     assert isinstance(found, RefreshedPosterior) and (found.ess, found.r_hat) == (20.0, 1.0)
     for name, site in refreshed.sites.items():
         np.testing.assert_array_equal(found.sites[name], site)
     np.testing.assert_array_equal(found.statistics["diverging"], refreshed.statistics["diverging"])
-    data = model.simulate(jax.random.key(0), num_groups=3, lengths=5).data
     np.testing.assert_array_equal(infer_roles(found, data)[1], infer_roles(refreshed, data)[1])
 
 
@@ -207,8 +218,7 @@ SHORT = {"num_warmup": 30, "num_draws": 90, "num_chains": 2, "progress_bar": Fal
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the draws have not converged")
-def test_an_interrupted_refresh_goes_on_to_the_same_draws(model, monkeypatch, tmp_path):
-    data = model.simulate(jax.random.key(0), num_groups=3, lengths=5).data
+def test_an_interrupted_refresh_goes_on_to_the_same_draws(model, data, monkeypatch, tmp_path):
     fit, path = ConjugatePosterior(model, model.prior()), tmp_path / "refresh.ckpt"
 
     def refresh(**changed):
@@ -259,8 +269,7 @@ def test_an_interrupted_refresh_goes_on_to_the_same_draws(model, monkeypatch, tm
             refresh(checkpoint=path)
 
 
-def test_refusals(model):
-    data = model.simulate(jax.random.key(0), num_groups=3, lengths=5).data
+def test_refusals(model, data):
     key = jax.random.key(0)
     with pytest.raises(TypeError, match="fit is RoleHMM: give a ConjugatePosterior or a ConjugateResult"):
         refresh_posterior(key, model, data)
@@ -270,7 +279,7 @@ def test_refusals(model):
     with pytest.raises(ValueError, match="there is no folder '/nowhere': create it first"):
         refresh_posterior(key, fit, data, checkpoint="/nowhere/refresh.ckpt")
     agent = AgentMarkov(3, 2, truncation=2, constraints=IntentConstraints.stay(states=[0], at_least=0.8))
-    traces = AgentMarkov(3, 2, truncation=2).simulate(key, np.array([[1, 2], [2, 0], [0, 1]]), [0, 1], 4).data
+    traces = Trajectories.from_list(states=[[0, 1, 2, 0], [1, 2, 0, 1]], actions=[[0, 0, 0, 1], [0, 0, 0, 1]])
     bound = agent.bind(traces)
     with pytest.raises(ValueError, match="constraints on means"):
         refresh_posterior(key, ConjugatePosterior(bound, bound.prior()), traces)
