@@ -100,14 +100,6 @@ def stored_file(pytestconfig):
     return find
 
 
-@pytest.fixture(scope="session")
-def quick_environment():
-    """Environment variables of a process in single precision that compiles quickly, as the tests do."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_ENABLE_X64")}
-    flags = with_quick_compiler(inherited.get("XLA_FLAGS", ""))
-    return inherited | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "XLA_FLAGS": flags}
-
-
 @pytest.fixture(autouse=True)
 def small_process():
     """After a test, compiled programs are dropped where the process has become too large."""

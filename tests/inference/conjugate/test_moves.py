@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ethogram.inference.conjugate import ConjugatePosterior, ConjugateResult, ConjugateSVI
-from ethogram.inference.conjugate.moves import _changes, best_merge, posteriors
+from ethogram.inference.conjugate.moves import _changes, best_merge, best_split, posteriors
 from ethogram.inference.conjugate.side_by_side_moves import candidates
+from ethogram.inference.conjugate.steps import bounds
 from ethogram.models.chains.relabelled_paths import (
     Paths,
     divided,
@@ -340,3 +341,14 @@ def test_a_result_with_other_fixed_weights_or_stickiness_does_not_go_on():
     ):
         with pytest.raises(ValueError, match=message):
             run(other, data, 2, init=first, moves=False)
+
+
+def test_what_a_split_claims_is_reached_by_its_blocks(fits):
+    """The q(z) of a split is one of those among which the local step chooses the best."""
+    model, _, batch, prior, blocks, now = fits
+    keys, pair = jax.random.split(jax.random.key(0), (FITS, 2)), np.tile([0, 1], (FITS, 1))
+    split = best_split(model, blocks, prior, [batch], now, keys, np.arange(FITS) % 4, pair)
+    some = np.isfinite(split.gain)
+    assert some.sum() > FITS / 2
+    claimed, reached = np.asarray(now.bound) + split.gain, bounds(model, split.blocks, prior, [batch])
+    assert (np.asarray(reached) - claimed)[some].min() > -1e-9

@@ -398,3 +398,9 @@ def test_one_way_in_gives_the_same_imitation(ring, made, model, tmp_path):
     ):
         with pytest.raises(TypeError, match=message):
             wrong()
+
+
+def test_without_an_expert_segments_of_the_first_round_are_single_steps(ring, made):
+    data, roles, (_, _, lengths) = made
+    result = imitate(KEY, roles.ravel(), ring.Majority(), ring.Ring(), data, **SHORT)
+    assert result.rolled.lengths.tolist() == [1] * (2 * lengths.sum())

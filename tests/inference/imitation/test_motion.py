@@ -396,3 +396,24 @@ def test_positions_and_context_may_have_any_types(positions, context):
         for each in (parts, [part.astype(float) for part in parts])
     )
     np.testing.assert_allclose(found, real, atol=1e-4)
+
+
+def leaning(parameters, memory, features, velocity):
+    """Moves towards the sum of the velocities so far."""
+    memory = memory + velocity
+    return memory, velocity + parameters * memory
+
+
+def test_a_new_start_has_the_memory_of_the_true_past():
+    scenes, _ = drawn(1, 2)
+    rolled = roll_motion(leaning, np.full(AGENTS, 0.1), scenes, 4, 2, num_units=2)
+    true = np.swapaxes(scenes.positions, 0, 1)
+    position = previous = true[0]
+    memory = np.zeros_like(position)
+    for time in range(TIME - 1):
+        if (time - 2) % 4 == 0:
+            position, previous = true[time], true[max(time - 1, 0)]
+            memory = previous - true[0]
+        memory = memory + position - previous
+        position, previous = position + (position - previous) + 0.1 * memory, position
+        np.testing.assert_allclose(rolled.positions[time], position, rtol=1e-5)

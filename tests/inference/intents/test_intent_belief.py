@@ -176,3 +176,19 @@ def test_actions_of_no_intent_are_unlike(fitted):
 def test_wrong_arguments_are_named(fitted, call, words):
     with pytest.raises((TypeError, ValueError), match=words):
         call(IntentBelief.start(fitted[0]))
+
+
+def test_surprise_and_unlike_are_their_sums(fitted, after):
+    """From the reported probabilities of actions, step by step; missing actions change nothing."""
+    (_, data), (_, reports) = fitted, after
+    excess, variance, unlike = np.zeros((3, COUNT))
+    for t, report in enumerate(reports):
+        action = np.asarray(data.actions)[:, t]
+        known, logs = action >= 0, np.log(report.action)
+        surprisal, entropy = -logs[np.arange(COUNT), action], -(report.action * logs).sum(-1)
+        spread = (report.action * logs**2).sum(-1) - entropy**2
+        excess = np.where(known, 0.95 * excess + surprisal - entropy, excess)
+        variance = np.where(known, 0.95**2 * variance + spread, variance)
+        unlike = np.where(known, np.maximum(unlike + surprisal - np.log(ACTIONS), 0), unlike)
+        np.testing.assert_allclose(report.surprise, excess / np.sqrt(variance), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(report.unlike, unlike, rtol=1e-9, atol=1e-12)

@@ -13,6 +13,7 @@ import pytest
 from ethogram.inference.networks import ags
 from ethogram.inference.networks.ags_step import ags_step
 from ethogram.inference.networks.forward_layout import lay_out
+from ethogram.inference.networks.forward_marginals import fixed_values
 from ethogram.inference.networks.mixed_product import smoothed_tables
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
@@ -229,3 +230,16 @@ def test_nothing_possible_is_an_answer_all_the_same(optimizer):
     query = MarginalMAP(never, {7: 1}, [0, 2, 4, 6])
     found = ags.ascend(jax.random.key(0), query, optimizer=optimizer, max_steps=10, **FEW)
     assert found.states.shape == (1, 4) and found.log_values[0] == -math.inf
+
+
+def test_of_equal_weights_the_first_state_is_taken():
+    query = chain((3,) * 3)
+    layout, kinds = lay_out(query)
+    with jax.enable_x64(True):
+        weights = np.zeros((*layout.prior.shape, 4))
+        weights[0] = [[0.5, 0.4, 0.25, 0.0], [0.0, 0.4, 0.375, 0.5]]  # of the second and the third state
+        worst, vertex = np.full(4, -np.inf), np.zeros(weights[:, 0].shape, np.uint8)
+        climbers = ags.Climbers(weights, (), None, worst, vertex, worst, vertex, None, None)
+        attempt = jax.jit(ags._try, static_argnums=1)
+        found, _ = attempt(layout, kinds, climbers, weights, fixed_values(layout, 4))
+    np.testing.assert_array_equal(found.climb_vertex[0], [0, 1, 0, 0])

@@ -249,3 +249,10 @@ def test_a_policy_beats_doing_nothing_and_its_record_goes_on(problem, tmp_path):
 
     idle = play_episodes(FluentWorld(short), Idle(), 10, progress_bar=False)
     assert both.returns.mean() > idle.returns.mean() + 4 * idle.returns.std() / np.sqrt(10)
+
+
+def test_more_steps_never_lead_to_a_worse_plan(problem):
+    """The same climbs, looked at once more: the best plan so far is kept."""
+    state = np.array([1, 0, 1, 0.0])
+    values = [plan(KEY, problem, state, **SETTINGS | {"max_steps": steps}).value for steps in range(5, 31, 5)]
+    assert np.diff(values).min() >= 0

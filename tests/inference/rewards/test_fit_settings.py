@@ -307,3 +307,20 @@ def test_a_converged_fit_is_near_that_of_a_long_search(count, monkeypatch):
     sd = np.sqrt((long.posterior.root**2).sum(-1))
     assert (np.abs(fit.posterior.mean - long.posterior.mean) < 0.25 * sd).all()
     assert long.elbo - fit.elbo < 0.1 + 3 * long.elbo_se
+
+
+def test_every_step_has_draws_of_its_own(monkeypatch):
+    model, drawn = three_state(), []
+    search = reward_search.RewardSearch(model, jnp.asarray(model.counts(DATA))[None], "fixed", 2, 64, 0)
+    q = reward_gaussian.RewardGaussian(jnp.zeros((1, 3)), jnp.eye(3)[None], jnp.zeros(0), jnp.zeros(0))
+
+    def step(model, q, counts, normals, size, point):
+        drawn.append(np.asarray(normals.white))
+        return q
+
+    monkeypatch.setattr(natural_steps, "natural_step", step)
+    monkeypatch.setattr(reward_search.RewardSearch, "bounds", lambda self, q, normals: jnp.zeros(64))
+    fixed = search.normals(jax.random.key(1), 64)
+    first = natural_steps.begin_climb(search, q, fixed, jax.random.key(0))
+    natural_steps.climb(search, first, fixed, 3, 0.05)
+    assert len(drawn) == 3 and len(np.unique(drawn)) == np.size(drawn)

@@ -13,7 +13,7 @@ from scipy.special import gammaln, logsumexp
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import expected_statistics
 from ethogram.models.intents import AgentMarkov, IntentConstraints, StickinessPrior
-from ethogram.models.intents.row_counts import CountedRows
+from ethogram.models.intents.row_counts import CountedRows, counted_rows
 from ethogram.models.intents.row_sites import sample_rows
 from ethogram.models.intents.stick_weights import StickWeights, fit_to_counts
 from ethogram.models.intents.stickiness import Stickiness, fit_stickiness
@@ -242,3 +242,14 @@ def test_bad_arguments_are_named(arguments, message):
         AgentMarkov(S, A, K, **arguments)
     with pytest.raises(ValueError, match="shape is below 1"):
         StickinessPrior(shape=0.5)
+
+
+def test_rows_that_never_switch_do_not_inform_the_weights():
+    model = AgentMarkov(S, A, K, constraints=IntentConstraints.never_switch([1])).bind(DATA)
+    rows, random = model.visited, np.random.default_rng(0)
+    counts = {"initial": random.random(K + 1), "transition": random.random((rows.num_rows, K, K + 1))}
+    found = counted_rows(model, model.prior(), counts).counts
+    never = np.asarray(rows.never)[: len(rows.pairs)]
+    assert never.any() and not never.all()
+    wanted = np.where(never[:, None, None], 0, counts["transition"][: len(never), :, :-1])
+    np.testing.assert_array_equal(found, [counts["initial"][:-1], *wanted.reshape(-1, K)])
