@@ -138,8 +138,8 @@ PLANTED = (
             "inference/choices/test_effects.py inference/choices"),
     # (current, last) in place of (last, current)
     Planted("pairs_of_history", "rewards", "models/mdps/history.py",
-            "pairs[last, self.states[:, 0]]",
-            "pairs[self.states[:, 0], last]",
+            "pairs[last, now]",
+            "pairs[now, last]",
             "models/mdps/test_history.py models/mdps"),
     # wrong exponent
     Planted("discount_in_curvature", "rewards", "models/mdps/soft_curvature.py",
