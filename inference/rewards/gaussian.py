@@ -62,10 +62,10 @@ HYPERS = ("variational", "point", "fixed")
 class RewardGaussian(NamedTuple):
     """q(w) and q(ln hyper-parameters); with a leading axis ``expert`` on what is of w."""
 
-    mean: Float[Array, "expert w"]
-    root: Float[Array, "expert w w"]  # lower triangular
-    log_hyper: Float[Array, "hyper"]  # means of logarithms
-    log_hyper_sd: Float[Array, "hyper"]  # and their standard deviations
+    mean: Float[Any, "expert w"]
+    root: Float[Any, "expert w w"]  # lower triangular
+    log_hyper: Float[Any, "hyper"]  # means of logarithms
+    log_hyper_sd: Float[Any, "hyper"]  # and their standard deviations
 
 
 def hyper_priors(model: GPIRL) -> dict[str, Any]:

@@ -257,8 +257,8 @@ class NoisyMDP(Exportable):
         self, theta: Any, data: Decisions | ChoiceProblem
     ) -> Float[HostOrDevice, "decision option"]:
         """Utilities given theta (parameter,), or (subject, parameter); zero for options that are not legal."""
-        known = isinstance(data, ChoiceProblem)
-        return _utilities(theta, data if known else ChoiceProblem(data, self.design(data)))
+        problem = data if isinstance(data, ChoiceProblem) else ChoiceProblem(data, self.design(data))
+        return _utilities(theta, problem)
 
     def check(self, data: Decisions | ChoiceProblem | Any, condition: bool = True) -> ChoiceProblem:
         """The decisions and their design, once they are valid for this model; see :meth:`__call__`.

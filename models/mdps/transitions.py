@@ -197,7 +197,8 @@ class SparseTransitions:
 
     def probability(self, states: Any, actions: Any, next_states: Any, xp: Any = jnp) -> Any:
         """P of single transitions, in the shape that the indices broadcast to."""
-        after, chance = self._after(*xp.broadcast_arrays(states, actions), xp=xp)
+        states, actions = xp.broadcast_arrays(states, actions)
+        after, chance = self._after(states, actions, xp)
         return xp.sum(xp.where(after == next_states[..., None], chance, 0), axis=-1)
 
     def draw(self, key: Array, states: Array, actions: Array) -> Array:

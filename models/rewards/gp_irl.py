@@ -288,10 +288,10 @@ class GPIRL(Exportable):
                 )
             return
         value = demonstration_value(data)
-        states, agent = data.states, data.subject
+        states: Any = data.states
         parts: dict[str, Any] = {"length": states.shape[1], "lengths": data.lengths, "start": states[:, 0]}
         if chain is None:
-            acts = SoftPolicy(self.mdp, None, agent=agent, **parts, solution=solution)
+            acts = SoftPolicy(self.mdp, None, agent=data.subject, **parts, solution=solution)
         else:
             acts = SwitchingPolicies(self.mdp, solution.log_policy, chain, **parts)
         with numpyro.plate("trajectory", states.shape[0]):

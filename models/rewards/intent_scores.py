@@ -52,7 +52,7 @@ class IntentScores(Exportable):
         times = parameters.get("rationality", model.rationality)
         log_policy = model.agent(reward.reshape(len(reward), -1), times).log_policy
         chain = IntentChain(jnp.asarray(parameters["initial"]), jnp.asarray(parameters["transition"]))
-        states = data.states
+        states: Any = data.states
         parts: dict[str, Any] = {"length": states.shape[1], "lengths": data.lengths, "start": states[:, 0]}
         return SwitchingPolicies(model.mdp, log_policy, chain, **parts)
 
