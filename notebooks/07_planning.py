@@ -36,7 +36,7 @@ from ethogram.plots import planning as plots_planning
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
-EPISODES = 3 if QUICK else 20
+EPISODES = 2 if QUICK else 20
 
 # %% [markdown]
 # ## From an RDDL file to a problem
@@ -140,7 +140,7 @@ learned = ethogram.imitate(
     team,
     team.demonstrations(planning.play_episodes(small, planner, 3, progress_bar=False)),
     expert=PlannerExpert(team, planner),
-    rounds=3 if QUICK else 6,
+    rounds=2 if QUICK else 6,
     horizon=20,
     progress_bar=False,
 )

@@ -34,8 +34,8 @@ if QUICK:  # most of the time is compiling
         slow = ("use_fusion_emitters", "enable_concurrency_optimized_scheduler")
         os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_cpu_{part}=false" for part in slow))
 SAMPLING = {
-    "num_warmup": 80 if QUICK else 500,
-    "num_samples": 120 if QUICK else 1000,
+    "num_warmup": 30 if QUICK else 500,
+    "num_samples": 50 if QUICK else 1000,
     "num_chains": 2,
     "progress_bar": False,
 }
@@ -108,7 +108,7 @@ values = ethogram.NoisyMDP(kind="features")
 choices = {
     "nuts": ethogram.fit(jax.random.key(6), values, decisions, "nuts", **SAMPLING),
     "px-da": ethogram.fit(
-        jax.random.key(6), values, decisions, "px-da", **{**SAMPLING, "num_samples": 800 if QUICK else 4000}
+        jax.random.key(6), values, decisions, "px-da", **{**SAMPLING, "num_samples": 100 if QUICK else 4000}
     ),
 }
 found = ethogram.compare(choices)
@@ -130,7 +130,7 @@ features = world.features[:, world.features.std(axis=0) > 0]  # distances to obj
 explained = ethogram.GPIRL(world.mdp, features)
 rewards = {
     "natural_gradient": ethogram.fit(
-        jax.random.key(9), explained, paths, num_steps=20 if QUICK else 300, progress_bar=False
+        jax.random.key(9), explained, paths, num_steps=5 if QUICK else 300, progress_bar=False
     ),
     "laplace": ethogram.fit(jax.random.key(9), explained, paths, "laplace", progress_bar=False),
 }
