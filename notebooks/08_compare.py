@@ -28,11 +28,6 @@ from ethogram.domains import diagnosis, objectworld
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
-if QUICK:  # most of the time is compiling
-    jax.config.update("jax_disable_most_optimizations", True)
-    if (0, 9) <= jax.version.__version_info__ < (0, 13):  # XLA ends a process that has flags it does not know
-        slow = ("use_fusion_emitters", "enable_concurrency_optimized_scheduler")
-        os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_cpu_{part}=false" for part in slow))
 SAMPLING = {
     "num_warmup": 30 if QUICK else 500,
     "num_samples": 50 if QUICK else 1000,
