@@ -69,7 +69,7 @@ trees, runs = {}, {}
 for name, kernel in kernels.items():
     mcmc = MCMC(
         kernel,
-        num_warmup=300,
+        num_warmup=100 if QUICK else 300,
         num_samples=draws // 4 if name == "NUTS" else draws,
         num_chains=CHAINS,
         chain_method="vectorized",
@@ -152,8 +152,8 @@ print(
 player = ethogram.NoisyMDP(kappa=2500.0, kind="features")
 mcmc = MCMC(
     NUTS(player, dense_mass=True),
-    num_warmup=100 if QUICK else 500,
-    num_samples=100 if QUICK else 1000,
+    num_warmup=20 if QUICK else 500,
+    num_samples=20 if QUICK else 1000,
     num_chains=2,
     chain_method="vectorized",
     progress_bar=False,
@@ -205,8 +205,8 @@ for ax, values, title in zip(
     tetris.draw_placement(played.boards[-1], played.pieces[-1], played.decisions.choice[-1], ax)
     ax.set_title(f"{title}: move {moves}")
 plt.show()
-cap = 100 if QUICK else 250
-survived = tetris.play(jax.random.key(5), samples["v"].mean(0), 20 if QUICK else 100, cap)
+cap = 20 if QUICK else 250
+survived = tetris.play(jax.random.key(5), samples["v"].mean(0), 5 if QUICK else 100, cap)
 print(
     f"of {len(survived)} games of the learned player, {np.mean(survived == cap):.0%} lasted all {cap} moves"
 )
