@@ -151,7 +151,7 @@ print(
 
 player = ethogram.NoisyMDP(kappa=2500.0, kind="features")
 mcmc = MCMC(
-    NUTS(player, dense_mass=True),
+    NUTS(player, dense_mass=True, max_tree_depth=4 if QUICK else 10),
     num_warmup=20 if QUICK else 500,
     num_samples=20 if QUICK else 1000,
     num_chains=2,
