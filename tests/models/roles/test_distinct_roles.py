@@ -95,8 +95,8 @@ def test_sampled_roles_have_the_probabilities_of_the_paths():
 
 
 @jax.jit
-def mean_field_and_exact(log_initial, log_transition, potentials):
-    """Log sums over maps, bounds of iterations 0 to 3, settled and exact marginals; the last frame is padding."""
+def mean_field(log_initial, log_transition, potentials):
+    """Bounds of iterations 0 to 3, settled marginals and their field; the last frame is padding."""
     num_groups, num_steps = potentials.shape[:2]
     alive = jnp.broadcast_to(jnp.arange(num_steps) < num_steps - 1, (num_groups, num_steps))
     chain = FrameChain(log_initial, log_transition, potentials, alive)
@@ -106,31 +106,33 @@ def mean_field_and_exact(log_initial, log_transition, potentials):
         return found.marginals, bound(chain, found)
 
     values = jax.lax.scan(iterate, jnp.zeros_like(potentials), jnp.arange(4))[1]
-    exact = map_chain(*chain[:3], jnp.full(num_groups, num_steps - 1))
     settled = settle(chain, 10).marginals
-    return exact.log_normalizer(), values.T, settled, exact.marginals(), field_of(chain, settled)
+    return values.T, settled, field_of(chain, settled)
 
 
 def test_mean_field_bounds_the_sum_over_maps_and_never_falls():
     """Of groups whose roles are unclear and of others whose roles are clear: there it is close."""
     errors = []
     for seed in range(4):
-        log_initial, log_transition, potentials = problem(seed, 3, 3, num_steps=7)
+        log_initial, log_transition, potentials = problem(seed, 3, 3, num_steps=5)
         unclear_and_clear = potentials * np.array([0.3, 2.0])[:, None, None, None]
-        exact, values, marginals, exact_marginals, field = map(
-            np.asarray, mean_field_and_exact(log_initial, log_transition, unclear_and_clear)
-        )
+        values, marginals, field = map(np.asarray, mean_field(log_initial, log_transition, unclear_and_clear))
+        paths = [every_path(log_initial, log_transition, one[:4]) for one in unclear_and_clear]
+        exact = np.array([log_total(weight) for weight, _ in paths])
+        weight, path = paths[1]
+        share = np.exp(weight - exact[1])
+        exact_marginals = np.stack([np.tensordot(share, path == k, 1) for k in range(3)], axis=-1)
         before = np.concatenate([np.tile(log_initial, (2, 1, 3, 1)), marginals[:, :-1] @ log_transition], 1)
         after = np.pad(marginals[:, 1:], [(0, 0), (0, 1), (0, 0), (0, 0)]) @ log_transition.T
         np.testing.assert_allclose(field, unclear_and_clear + before + after, atol=1e-9)
         assert (values <= exact[:, None] + 1e-9).all()
         assert (np.diff(values, axis=1) >= -1e-9).all()
         sums = marginals.sum(-1)
-        np.testing.assert_allclose(sums[:, :6], 1, atol=1e-9)
-        np.testing.assert_array_equal(sums[:, 6], 0)
+        np.testing.assert_allclose(sums[:, :4], 1, atol=1e-9)
+        np.testing.assert_array_equal(sums[:, 4], 0)
         assert (marginals.sum(-2) <= 1 + 1e-9).all()  # no role twice
         np.testing.assert_allclose(values[1, -1], exact[1], atol=1.5)
-        errors.append(np.abs(marginals - exact_marginals)[1].mean())
+        errors.append(np.abs(marginals[1, :4] - exact_marginals).mean())
     assert np.mean(errors) < 0.1
 
 

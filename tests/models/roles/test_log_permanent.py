@@ -16,8 +16,11 @@ from ethogram.models.roles.log_permanent import (
     sample_matching,
 )
 
-QUICK = [(1, 2), (3, 3), (3, 5)]
-SHAPES = [*QUICK, *(pytest.param(*size, marks=pytest.mark.slow) for size in [(1, 1), (4, 4), (2, 6), (6, 6)])]
+QUICK = [(3, 3), (3, 5)]
+SHAPES = [
+    *QUICK,
+    *(pytest.param(*size, marks=pytest.mark.slow) for size in [(1, 1), (1, 2), (4, 4), (2, 6), (6, 6)]),
+]
 
 
 def enumerate_maps(potentials):
@@ -94,8 +97,6 @@ def test_known_values():
     with jax.enable_x64(True):
         equal = np.zeros((3, 16), int)
         assert float(log_permanent(equal)) == pytest.approx(np.log(16 * 15 * 14), rel=1e-15)
-        derangements = np.where(np.eye(5, dtype=bool), -np.inf, 0.0)
-        assert np.exp(float(log_permanent(derangements))) == pytest.approx(44, rel=1e-13)
         assert float(log_permanent(np.zeros((0, 3)))) == 0.0
         assert matching_marginals(np.zeros((0, 2, 3))).shape == (0, 2, 3)
 
