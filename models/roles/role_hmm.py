@@ -314,7 +314,7 @@ class RoleHMM(ConjugateModel):
         """Raise ValueError unless covariances are symmetric positive definite; traced ones are not checked."""
         for name, dims in self.emission.site_dims.items():
             if dims[-1].endswith("next_feature") and is_concrete(parameters[name]):
-                require_covariance(f"parameters[{name!r}] of role", parameters[name])
+                require_covariance(f"parameters[{name!r}] of role ", parameters[name])
 
     def _by_group(self, data: Trajectories, *parts: Any) -> Any:
         """Arrays (sequence, ...), or None, as (group, agent, ...) where roles are exclusive."""

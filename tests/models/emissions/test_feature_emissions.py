@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, special, stats
+from scipy import special, stats
 
 from ethogram import plots
 from ethogram.inference.conjugate import ConjugatePosterior
@@ -102,52 +102,6 @@ def test_a_prior_is_worth_its_observations():
     logs = 0.5 * (np.log(0.5) + special.digamma(1.5) - np.log(1.5))
     np.testing.assert_allclose(np.ravel(block.natural), [0.5, logs, 0.25])
     np.testing.assert_allclose(np.ravel(block.centre), 1.5)
-
-
-@pytest.mark.slow
-def test_evidence_of_one_state_is_the_bound():
-    """With one state q is exact, and the ELBO is the log evidence: by quadrature over both parameters of each."""
-    rng = np.random.default_rng(3)
-    x = np.stack([rng.gamma(2.0, 0.4, 12), rng.vonmises(3.0, 1.5, 12)], -1)[None]
-    x[0, 3, 1] = NAN
-    emission = ProductEmission(
-        {"step": GammaEmission(mean=0.5, shape=1.5, strength=0.5), "turn": VonMisesEmission()}
-    )
-    model = RoleHMM(1, emission).bind(data_of(x))
-    prior, batch = model.prior(), model.arrange(data_of(x))
-
-    statistics = model.start_statistics(rng, "sticky", [batch])
-    blocks = jax.jit(natural_step)(prior, prior, statistics, 1.0, 1.0)
-
-    @jax.jit
-    def bound(blocks, prior):
-        return model.log_normalizer(expected_statistics(blocks), batch) - total_kl(blocks, prior)
-
-    elbo = float(bound(blocks, prior))
-
-    def gamma(u, count, logs, total):
-        a = np.exp(u)
-        beneath = u + special.gammaln(count * a) - count * a * np.log(total) - count * special.gammaln(a)
-        return np.exp(beneath + a * logs + stats.norm.logpdf(u, np.log(1.5), 2))
-
-    def von_mises(u, count, r):
-        kappa = np.exp(u)
-        bessel = np.log(special.i0e(kappa * r)) - count * np.log(special.i0e(kappa))
-        return np.exp(bessel - kappa * (count - r) + stats.norm.logpdf(u, 0, 2))
-
-    steps, turns = x[0, :, 0], x[0, :, 1][~np.isnan(x[0, :, 1])]
-    prior = (0.5, 0.5 * (np.log(0.5) + special.digamma(1.5) - np.log(1.5)), 0.25)
-    after = (prior[0] + 12, prior[1] + np.log(steps).sum(), prior[2] + steps.sum())
-    logs = [
-        np.log(integrate.quad(gamma, -25, 14, args=row, limit=200, points=[0])[0]) for row in (after, prior)
-    ]
-    r = np.hypot(np.cos(turns).sum(), np.sin(turns).sum())
-    circle = [
-        np.log(integrate.quad(von_mises, -20, 20, args=row, limit=200, points=[0])[0])
-        for row in ((11, r), (0, 0))
-    ]
-    exact = logs[0] - logs[1] - np.log(steps).sum() + circle[0] - circle[1] - 11 * np.log(2 * np.pi)
-    assert elbo == pytest.approx(exact, rel=1e-7)
 
 
 def test_a_product_is_the_sum_of_its_parts():

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from scipy.special import logsumexp, multigammaln
+from scipy.special import logsumexp
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
 from ethogram.inference.conjugate.score_curve import heldout_log_likelihood
@@ -198,22 +198,6 @@ def test_blocks_hold_every_frame_once_beside_frames_with_the_same_gaps():
         )
 
 
-def log_evidence(x, mean, strength, dof, scale):
-    """Of complete frames under a normal-inverse-Wishart prior (Murphy 2007, eq. 266)."""
-    count, size = x.shape
-    gap = x - x.mean(axis=0)
-    off = (x.mean(axis=0) - mean)[:, None]
-    after = scale + gap.T @ gap + strength * count / (strength + count) * off @ off.T
-    return (
-        -0.5 * count * size * np.log(np.pi)
-        + multigammaln((dof + count) / 2, size)
-        - multigammaln(dof / 2, size)
-        + 0.5 * dof * np.linalg.slogdet(scale)[1]
-        - 0.5 * (dof + count) * np.linalg.slogdet(after)[1]
-        + 0.5 * size * np.log(strength / (strength + count))
-    )
-
-
 @jax.jit
 def iteration(model, blocks, batch):
     """Blocks after one iteration of coordinate ascent, and the ELBO before."""
@@ -233,27 +217,6 @@ def ascend(model, data, num_steps):
         blocks, value = iteration(model, blocks, batch)
         trace.append(float(value))
     return blocks, np.array(trace)
-
-
-@pytest.mark.slow
-def test_elbo_of_one_role_is_below_the_evidence():
-    """That integrates over one missing number by quadrature."""
-    x = np.random.default_rng(7).normal(size=(8, 2)) @ np.array([[1.0, 0.8], [0.0, 0.6]])
-    gaps = x.copy()
-    gaps[3, 1] = NAN
-    data = Trajectories.from_list([gaps], missing="nan")
-    prior = (np.zeros(2), 0.5, 4.0, np.eye(2))
-
-    def completed(number):
-        whole = x.copy()
-        whole[3, 1] = number
-        return np.exp(log_evidence(whole, *prior))
-
-    exact = np.log(integrate.quad(completed, -30, 30, epsabs=0, epsrel=1e-10, points=[0.0])[0])
-    emission = GaussianEmission(2, mean=0.0, strength=0.5, dof=4.0, scale=1.0)
-    _, trace = ascend(RoleHMM(1, emission), data, 40)
-    assert np.diff(trace).min() >= -1e-10
-    assert 0 < exact - trace[-1] < 0.15
 
 
 @pytest.mark.slow
