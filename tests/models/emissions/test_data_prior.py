@@ -33,7 +33,7 @@ def fitted(data, emission, number=0, **options):
 def test_roles_are_found_wherever_the_data_lie(offset, scale):
     """By default arguments, in single precision; with a prior at 0 half of the frames were wrong from 300 on."""
     found = []
-    for number in range(3):
+    for number in range(2):
         data, roles = simulated(number, offset, scale)
         path = infer_roles(fitted(data, GaussianEmission(2), number), data).probability.argmax(-1)
         found.append(max((path == roles).mean(), (path != roles).mean()))
