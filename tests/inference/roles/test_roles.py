@@ -205,15 +205,8 @@ def test_well_separated_roles_are_found():
             1.0,
         )
     }
-    data = Trajectories(
-        x,
-        None,
-        None,
-        np.full(6, 8, np.int32),
-        np.ones((6, 8), bool),
-        None,
-        np.repeat([0, 1], 3).astype(np.int32),
-    )
+    lengths, group = np.full(6, 8, np.int32), np.repeat([0, 1], 3).astype(np.int32)
+    data = Trajectories(x, None, None, lengths, np.ones((6, 8), bool), None, group)
     found = assign_roles(ConjugatePosterior(model, blocks), data)
     np.testing.assert_array_equal(found.role, roles.reshape(6))
     assert (found.margin > 50).all()

@@ -132,10 +132,9 @@ def test_draws_are_uniform_over_maps():
 
 
 def test_more_agents_than_roles_are_refused():
+    two = dist.Normal(MEAN[:2], SPREAD[:2], validate_args=False)
     with pytest.raises(ValueError, match="3 agents in 2 exclusive roles: give num_roles >= 3"):
-        ExclusiveRoles(
-            dist.Normal(MEAN[:2], SPREAD[:2], validate_args=False), np.ones((1, 3)), np.ones((1, 3, 2), bool)
-        )
+        ExclusiveRoles(two, np.ones((1, 3)), np.ones((1, 3, 2), bool))
 
 
 def exclusive_case(cases, oracle, name):
