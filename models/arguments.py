@@ -273,10 +273,12 @@ def require_distributions(name: str, rows: Any) -> None:
 def require_covariance(name: str, matrices: Any, rows: Iterable[tuple[int, ...]] | None = None) -> None:
     """Raise ValueError unless matrices (*batch, feature, feature) are symmetric positive definite, all or ``rows``."""
     matrices = np.asarray(matrices)
-    tolerance = 1e3 * np.finfo(matrices.dtype).eps
+    tolerance = 1e3 * np.finfo(np.result_type(matrices, np.float16)).eps
     for at in np.ndindex(matrices.shape[:-2]) if rows is None else rows:
         matrix, place = matrices[at], f"{name}{list(at) or ''}"
         came = np.array2string(matrix, separator=", ")
+        if not np.isfinite(matrix).all():
+            raise ValueError(f"{place} is not finite (it is {came})")
         if not np.abs(matrix - matrix.T).max() <= tolerance * np.abs(matrix).max():
             raise ValueError(f"{place} is not symmetric (it is {came}): pass (M + M.T) / 2")
         try:

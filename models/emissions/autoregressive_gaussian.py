@@ -55,12 +55,14 @@ class AutoregressiveGaussian(DependentSteps):
 
     def log_prob(self, value: Any) -> Array:
         """Log density (..., state) of frames (..., feature) before which nothing is known: that of N(m, S)."""
-        start = dist.MultivariateNormal(self.centre, scale_tril=self.start_factor).log_prob(value)
+        start = dist.MultivariateNormal(
+            self.centre, scale_tril=self.start_factor, validate_args=False
+        ).log_prob(value)
         return jnp.broadcast_to(start, jnp.broadcast_shapes(start.shape, self.batch_shape))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Frames (*sample_shape, state, feature) before which nothing is known."""
-        start = dist.MultivariateNormal(self.centre, scale_tril=self.start_factor)
+        start = dist.MultivariateNormal(self.centre, scale_tril=self.start_factor, validate_args=False)
         return start.sample(key, (*sample_shape, *self.batch_shape))
 
     def log_prob_of_steps(self, value: Array, known: Array) -> Array:

@@ -227,7 +227,9 @@ class KnownCovarianceEmission(CentredEmission):
         if "mean" in given:
             given["mean"] = of_every("mean", given["mean"], size)
         if "mean_covariance" in given:
-            given["mean_covariance"] = _matrix(given["mean_covariance"], size)
+            spread = given["mean_covariance"] = _matrix(given["mean_covariance"], size)
+            if spread.shape == (size, size) and is_concrete(spread):
+                require_covariance("mean_covariance", spread)
         self._set(covariance=covariance, **given)
         self._block()
 

@@ -33,6 +33,7 @@ from ethogram.models.arguments import (
     is_concrete,
     read_reals,
     refuse,
+    require_covariance,
     require_integer,
     require_one_of,
 )
@@ -304,9 +305,16 @@ class RoleHMM(ConjugateModel):
 
     def observation(self, parameters: dict[str, Any], data: Trajectories) -> Any:
         """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
+        self._check_covariances(parameters)
         emission = self.emission.distribution_of(parameters, data)
         parts = self._by_group(data, data.lengths, data.observed, self._roles(data))
         return self.coupling.observation(emission, parameters, *parts)
+
+    def _check_covariances(self, parameters: dict[str, Any]) -> None:
+        """Raise ValueError unless covariances are symmetric positive definite; traced ones are not checked."""
+        for name, dims in self.emission.site_dims.items():
+            if dims[-1].endswith("next_feature") and is_concrete(parameters[name]):
+                require_covariance(f"parameters[{name!r}] of role ", parameters[name])
 
     def _by_group(self, data: Trajectories, *parts: Any) -> Any:
         """Arrays (sequence, ...), or None, as (group, agent, ...) where roles are exclusive."""
@@ -385,6 +393,7 @@ class RoleHMM(ConjugateModel):
         key_parameters, key_data = jax.random.split(key)
         if parameters is None:
             parameters = _draw_parameters(key_parameters, self.prior())
+        self._check_covariances(parameters)
         lengths = np.broadcast_to(np.asarray(lengths), (num_groups,))
         each = np.repeat(lengths, num_agents)
         observed = np.arange(lengths.max()) < each[:, None]

@@ -13,7 +13,7 @@ def test_intervals_of_calibrated_draws_cover_as_many_as_they_promise():
     """Truths and draws from one law: 90 % within three standard errors, and none where draws are elsewhere."""
     random = np.random.default_rng(0)
     truth = {"mean": random.normal(size=(40, 50)), "covariance": random.normal(size=(500, 2, 2))}
-    drawn = {name: random.normal(size=(2000, *site.shape)) for name, site in truth.items()}
+    drawn = {name: random.normal(size=(500, *site.shape)) for name, site in truth.items()}
     inside = interval_coverage._covered(drawn, truth)
     assert inside["mean"] == pytest.approx(0.9, abs=3 * np.sqrt(0.09 / 2000))
     assert inside["covariance"] == pytest.approx(0.9, abs=3 * np.sqrt(0.09 / 1500))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.families.numpyro_sites import by_site
 from ethogram.plots.axes import axes_or_new, feature_label, legend_beside
 from ethogram.plots.colours import category_colours
 
@@ -72,7 +72,6 @@ def role_marginals(
     axes.hist(values, edges, density=True, color="0.85", label="data")
     frames = np.full((len(points), 1, x.shape[-1]), np.nan)
     frames[:, 0, place] = points
-    parameters = by_site({name: block.mean() for name, block in posterior.blocks.items()})
     like = data._replace(
         observations=frames.swapaxes(0, 1),
         observed=np.ones((1, len(points)), bool),
@@ -80,8 +79,9 @@ def role_marginals(
         actions=None,
         lengths=np.array([len(points)]),
     )
-    law = emission.distribution_of(parameters, like)
-    density = np.exp(np.asarray(law.log_prob(jnp.asarray(frames, dtype=jnp.result_type(float)))))
+    law = emission.distribution_of(posterior.mean(), like)
+    log_prob = jax.jit(type(law).log_prob)  # compiled once for every kind of law
+    density = np.exp(np.asarray(log_prob(law, frames.astype(jnp.result_type(float)))))
     share = np.asarray(probability, float)[seen].mean(axis=0)
     style: dict[str, Any] = {"marker": "o", "markersize": 3} if whole else {}
     for role, colour in enumerate(category_colours(len(share))):

@@ -104,13 +104,7 @@ def test_probabilities_of_roles_weight_the_training(ring, made, model):
     data, roles, (states, _, lengths) = made
     ignorant = ConjugateResult(
         ConjugatePosterior(model, model.prior()),
-        np.zeros(1),
-        np.zeros(1),
-        True,
-        0,
-        KEY,
-        np.zeros(1, int),
-        np.zeros((1, 1)),
+        *(np.zeros(1), np.zeros(1), True, 0, KEY, np.zeros(1, int), np.zeros((1, 1))),
     )
     settings = SHORT | {"fit_steps": 2}
     result = imitate(
@@ -294,18 +288,15 @@ def test_learned_roles_resume_too_and_more_rounds_extend_the_run(ring, made, mod
     data, roles, _ = made
     whole, _ = learned
     path = tmp_path / "run.npz"
-    for rounds in (1, 2):
-        settings = SHORT | {"rounds": rounds, "restarts": 3, "fit_steps": 30}
-        part = imitate(
-            KEY,
-            model,
-            ring.Majority(),
-            ring.Ring(),
-            data,
-            expert=ring.RingExperts(roles),
-            checkpoint=path,
-            **settings,
+
+    def run(rounds):
+        settings = SHORT | {"rounds": rounds, "restarts": 3, "fit_steps": 30, "checkpoint": path}
+        return imitate(
+            KEY, model, ring.Majority(), ring.Ring(), data, expert=ring.RingExperts(roles), **settings
         )
+
+    run(1)
+    part = run(2)
     for name in ("failure", "steps", "loss", "elbo", "policy_role", "role_probability"):
         np.testing.assert_array_equal(getattr(part, name), getattr(whole, name))
     for one, two in zip(
@@ -313,17 +304,7 @@ def test_learned_roles_resume_too_and_more_rounds_extend_the_run(ring, made, mod
     ):
         np.testing.assert_array_equal(one, two)
     with pytest.raises(ValueError, match="rounds=1"):
-        settings = SHORT | {"restarts": 3, "fit_steps": 30}
-        imitate(
-            KEY,
-            model,
-            ring.Majority(),
-            ring.Ring(),
-            data,
-            expert=ring.RingExperts(roles),
-            checkpoint=path,
-            **settings,
-        )
+        run(1)
 
 
 def test_a_checkpoint_of_another_run_is_refused(ring, made, tmp_path):

@@ -27,7 +27,7 @@ def enumerated(potentials):
     return pairs, maps[score.argmax()]
 
 
-@pytest.mark.parametrize("num_agents, num_roles", [(3, 3), (2, 4)])
+@pytest.mark.parametrize("num_agents, num_roles", [pytest.param(3, 3, marks=pytest.mark.slow), (2, 4)])
 def test_weights_of_the_maps_sum_to_the_probability_of_each_pair(num_agents, num_roles):
     potentials = np.random.default_rng(3).normal(size=(20, num_agents, num_roles)) * 2
     probability = map_probability(potentials)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import digamma
@@ -198,25 +197,16 @@ def test_well_separated_roles_are_found():
     x = 10.0 * roles.reshape(6, 1, 1) + rng.normal(size=(6, 8, 1))
     labels = np.repeat(roles.reshape(6), 8)
     blocks = {
-        "mean_covariance": prior.step(
+        "mean_covariance": jax.jit(type(prior).step)(
             prior,
-            jax.tree.map(
-                jnp.asarray,
-                model.emission.label_statistics(rng, x.reshape(48, 1), labels, NUM_ROLES)["mean_covariance"],
-            ),
+            prior,
+            model.emission.label_statistics(rng, x.reshape(48, 1), labels, NUM_ROLES)["mean_covariance"],
             1.0,
             1.0,
         )
     }
-    data = Trajectories(
-        x,
-        None,
-        None,
-        np.full(6, 8, np.int32),
-        np.ones((6, 8), bool),
-        None,
-        np.repeat([0, 1], 3).astype(np.int32),
-    )
+    lengths, group = np.full(6, 8, np.int32), np.repeat([0, 1], 3).astype(np.int32)
+    data = Trajectories(x, None, None, lengths, np.ones((6, 8), bool), None, group)
     found = assign_roles(ConjugatePosterior(model, blocks), data)
     np.testing.assert_array_equal(found.role, roles.reshape(6))
     assert (found.margin > 50).all()

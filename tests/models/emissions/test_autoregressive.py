@@ -7,6 +7,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from numpyro.infer.util import log_density
 from scipy import stats
@@ -81,7 +82,7 @@ def test_evidence_is_a_sum_over_paths():
     ]
     prior = model.prior()
     block = prior["coefficients_covariance"]
-    own = np.asarray(block.whitened(PARAMETERS["coefficients"]))
+    own = np.asarray(jax.jit(block.whitened)(PARAMETERS["coefficients"]))
 
     @jax.jit
     def values(own, covariance):
@@ -101,7 +102,8 @@ def test_evidence_is_a_sum_over_paths():
         )
         return engine(covariance), *scored(own)
 
-    engine, total, gradient = values(own, PARAMETERS["covariance"])
+    with numpyro.validation_enabled(False):  # whose checks of the prior would compile one by one
+        engine, total, gradient = values(own, PARAMETERS["covariance"])
     np.testing.assert_allclose(engine, sum(against), rtol=1e-10)
     of_prior = sum(
         stats.invwishart.logpdf(s, 4, np.asarray(model.emission.scale))
@@ -111,8 +113,10 @@ def test_evidence_is_a_sum_over_paths():
     of_prior += 3 * stats.dirichlet.logpdf([0.5, 0.5], [1, 1])  # flat
     np.testing.assert_allclose(total, sum(against) + of_prior, rtol=1e-10)
     direction = RNG.normal(size=own.shape)
-    ends = [values(own + step * direction, PARAMETERS["covariance"])[1] for step in (-1e-5, 1e-5)]
-    np.testing.assert_allclose((ends[1] - ends[0]) / 2e-5, np.sum(gradient * direction), rtol=1e-6)
+    ends = [float(values(own + step * direction, PARAMETERS["covariance"])[1]) for step in (-1e-5, 1e-5)]
+    np.testing.assert_allclose(
+        (ends[1] - ends[0]) / 2e-5, np.sum(np.asarray(gradient) * direction), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("exclusive", ["per_sequence", "per_frame"])
@@ -171,22 +175,25 @@ def test_forecasts_of_one_state_are_gaussian():
     mean, start = np.array([3.0, 4.0]), np.array([[2.0, 0.5], [0.5, 1.0]])
     x = 3 + RNG.normal(size=(2, 4, 2))
     observed = np.array([[True] * 4, [True, True, True, False]])
-    emission = AutoregressiveGaussian(coefficients, covariance, mean, start)
-    chain = HiddenMarkov(np.ones(1), np.ones((1, 1)), emission, np.array([4, 4]), observed)
-    drawn = jax.jit(lambda key, y: chain.forecast(key, y, 3).observations)(
-        jax.random.key(0), np.broadcast_to(x, (4000, *x.shape))
-    )
+
+    @jax.jit
+    def forecast(key, y):
+        emission = AutoregressiveGaussian(coefficients, covariance, mean, start)
+        chain = HiddenMarkov(np.ones(1), np.ones((1, 1)), emission, np.array([4, 4]), observed)
+        return chain.forecast(key, y, 3).observations
+
+    drawn = np.asarray(forecast(jax.random.key(0), np.broadcast_to(x, (4000, *x.shape))))
     shift = np.zeros((5, 5))  # of the state (y_t, y_{t-1}, 1)
     shift[:2], shift[2:4, :2], shift[4, 4] = coefficients[0], np.eye(2), 1
     now, spread = np.concatenate([x[0, 3] - mean, x[0, 2] - mean, [1.0]]), np.zeros((5, 5))
     for step in range(3):
         now, spread = shift @ now, shift @ spread @ shift.T
         spread[:2, :2] += covariance[0]
-        draws = np.asarray(drawn[:, 0, step])
+        draws = drawn[:, 0, step]
         error = np.sqrt(np.diag(spread)[:2] / 4000)
         assert (np.abs(draws.mean(0) - mean - now[:2]) < 4.5 * error).all()
         np.testing.assert_allclose(draws.var(0), np.diag(spread)[:2], rtol=4.5 * np.sqrt(2 / 4000))
-    fresh = np.asarray(drawn[:, 1, 1])  # the second frame has no past either, of order 2
+    fresh = drawn[:, 1, 1]  # the second frame has no past either, of order 2
     np.testing.assert_allclose(np.cov(fresh.T), start, atol=0.15)
 
 

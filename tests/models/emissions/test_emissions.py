@@ -265,7 +265,12 @@ BAD = {
     "known covariance not positive definite": (
         lambda: KnownCovarianceEmission(-np.eye(2)),
         ValueError,
-        "covariance is not positive definite",
+        "^covariance is not positive definite",
+    ),
+    "covariance of means not positive definite": (
+        lambda: KnownCovarianceEmission(np.eye(2), mean_covariance=-1.0),
+        ValueError,
+        "^mean_covariance is not positive definite",
     ),
     "covariance not a matrix": (
         lambda: KnownCovarianceEmission(np.ones(2)),

@@ -8,14 +8,14 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
 
-from ethogram.models.roles.distinct_roles import DistinctRoles
+from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.roles.log_permanent import log_permanent
-from ethogram.models.roles.mean_field_roles import FrameChain, bound, field_of, improve, settle
+from ethogram.models.roles.mean_field_roles import FrameChain, bound, field_of, settle
+from ethogram.models.roles.role_hmm import RoleHMM
 from ethogram.models.roles.role_maps import map_chain
-from ethogram.models.roles.role_sets import log_prob_distinct, sample_distinct
+from ethogram.models.roles.role_sets import log_prob_distinct
 
 STEPS = 3
 
@@ -81,65 +81,53 @@ def test_probability_of_distinct_roles_is_the_sum_over_all_paths(num_agents, num
 
 
 def test_sampled_roles_have_the_probabilities_of_the_paths():
+    """In simulations, where every role has a symbol of its own."""
     log_initial, log_transition, potentials = problem(2, 2, 3, num_steps=2)
     weight, paths = every_path(log_initial, log_transition, 0 * potentials[0])
     count = 20_000
-    drawn = sample_distinct(
-        jax.random.key(0), np.exp(log_initial), np.exp(log_transition), 2, np.full(count, 2), 2
-    )
+    model = RoleHMM(3, CategoricalEmission(3), exclusive="per_frame")
+    parameters = {"initial": np.exp(log_initial), "transition": np.exp(log_transition)}
+    parameters["probability"] = np.eye(3)
+    data, states, _ = model.simulate(jax.random.key(0), count, 2, 2, parameters=parameters)
+    np.testing.assert_array_equal(data.observations[..., 0], states)
+    drawn = np.asarray(states).reshape(count, 2, 2).swapaxes(1, 2)
     number = {tuple(path.ravel()): i for i, path in enumerate(paths)}
-    seen = np.bincount([number[tuple(roles.ravel())] for roles in np.asarray(drawn)], minlength=len(paths))
+    seen = np.bincount([number[tuple(roles.ravel())] for roles in drawn], minlength=len(paths))
     expected = count * np.exp(weight - log_total(weight))
     # 36 cells, 35 degrees of freedom: beyond 66.6 with probability 1e-3.
     assert ((seen - expected) ** 2 / expected).sum() < 66.6
 
 
 @jax.jit
-def mean_field_and_exact(log_initial, log_transition, potentials):
-    """Log sums over maps, bounds of iterations 0 to 3, settled and exact marginals; the last frame is padding."""
+def mean_field(log_initial, log_transition, potentials):
+    """Bound, settled marginals and their field; the last frame is padding."""
     num_groups, num_steps = potentials.shape[:2]
     alive = jnp.broadcast_to(jnp.arange(num_steps) < num_steps - 1, (num_groups, num_steps))
     chain = FrameChain(log_initial, log_transition, potentials, alive)
-
-    def iterate(marginals, step):
-        found = improve(chain, marginals, step)
-        return found.marginals, bound(chain, found)
-
-    values = jax.lax.scan(iterate, jnp.zeros_like(potentials), jnp.arange(4))[1]
-    exact = map_chain(*chain[:3], jnp.full(num_groups, num_steps - 1))
-    settled = settle(chain, 10).marginals
-    return exact.log_normalizer(), values.T, settled, exact.marginals(), field_of(chain, settled)
+    settled = settle(chain, 10)
+    return bound(chain, settled), settled.marginals, field_of(chain, settled.marginals)
 
 
-def test_mean_field_bounds_the_sum_over_maps_and_never_falls():
+def test_mean_field_bounds_the_sum_over_maps():
     """Of groups whose roles are unclear and of others whose roles are clear: there it is close."""
     errors = []
     for seed in range(4):
-        log_initial, log_transition, potentials = problem(seed, 3, 3, num_steps=7)
+        log_initial, log_transition, potentials = problem(seed, 3, 3, num_steps=5)
         unclear_and_clear = potentials * np.array([0.3, 2.0])[:, None, None, None]
-        exact, values, marginals, exact_marginals, field = map(
-            np.asarray, mean_field_and_exact(log_initial, log_transition, unclear_and_clear)
-        )
+        values, marginals, field = map(np.asarray, mean_field(log_initial, log_transition, unclear_and_clear))
+        paths = [every_path(log_initial, log_transition, one[:4]) for one in unclear_and_clear]
+        exact = np.array([log_total(weight) for weight, _ in paths])
+        weight, path = paths[1]
+        share = np.exp(weight - exact[1])
+        exact_marginals = np.stack([np.tensordot(share, path == k, 1) for k in range(3)], axis=-1)
         before = np.concatenate([np.tile(log_initial, (2, 1, 3, 1)), marginals[:, :-1] @ log_transition], 1)
         after = np.pad(marginals[:, 1:], [(0, 0), (0, 1), (0, 0), (0, 0)]) @ log_transition.T
         np.testing.assert_allclose(field, unclear_and_clear + before + after, atol=1e-9)
-        assert (values <= exact[:, None] + 1e-9).all()
-        assert (np.diff(values, axis=1) >= -1e-9).all()
+        assert (values <= exact + 1e-9).all()
         sums = marginals.sum(-1)
-        np.testing.assert_allclose(sums[:, :6], 1, atol=1e-9)
-        np.testing.assert_array_equal(sums[:, 6], 0)
+        np.testing.assert_allclose(sums[:, :4], 1, atol=1e-9)
+        np.testing.assert_array_equal(sums[:, 4], 0)
         assert (marginals.sum(-2) <= 1 + 1e-9).all()  # no role twice
-        np.testing.assert_allclose(values[1, -1], exact[1], atol=1.5)
-        errors.append(np.abs(marginals - exact_marginals)[1].mean())
+        np.testing.assert_allclose(values[1], exact[1], atol=1.5)
+        errors.append(np.abs(marginals[1, :4] - exact_marginals).mean())
     assert np.mean(errors) < 0.1
-
-
-def test_distribution_sums_to_the_probability_of_distinct_roles():
-    rng = np.random.default_rng(3)
-    initial, transition = rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3), 3)
-    table = rng.dirichlet(np.ones(2), 3)
-    values = np.array(list(itertools.product(range(2), repeat=4))).reshape(-1, 2, 2)
-    lengths, observed = np.full((len(values), 2), 2), np.ones(values.shape, bool)
-    joint = DistinctRoles(initial, transition, dist.CategoricalProbs(table), lengths, observed)
-    total = log_total(np.asarray(jax.jit(DistinctRoles.log_prob)(joint, values)))
-    np.testing.assert_allclose(total, log_prob_distinct(initial, transition, 2, 2)[-1], rtol=1e-10)

@@ -16,8 +16,14 @@ from ethogram.models.roles.log_permanent import (
     sample_matching,
 )
 
-QUICK = [(1, 2), (3, 3), (3, 5)]
-SHAPES = [*QUICK, *(pytest.param(*size, marks=pytest.mark.slow) for size in [(1, 1), (4, 4), (2, 6), (6, 6)])]
+QUICK = [(3, 3), (3, 5)]
+SHAPES = [
+    *QUICK,
+    *(
+        pytest.param(*size, marks=pytest.mark.slow)
+        for size in [(1, 1), (1, 2), (4, 4), (2, 6), (6, 6), (3, 16)]
+    ),
+]
 
 
 def enumerate_maps(potentials):
@@ -92,10 +98,8 @@ def test_float32_keeps_its_dtype_and_precision():
 
 def test_known_values():
     with jax.enable_x64(True):
-        equal = np.zeros((3, 16), int)
-        assert float(log_permanent(equal)) == pytest.approx(np.log(16 * 15 * 14), rel=1e-15)
-        derangements = np.where(np.eye(5, dtype=bool), -np.inf, 0.0)
-        assert np.exp(float(log_permanent(derangements))) == pytest.approx(44, rel=1e-13)
+        equal = np.zeros((66, 101, 2, 5), int)  # a shape of another test
+        np.testing.assert_allclose(log_permanent(equal), np.log(5 * 4), rtol=1e-14)
         assert float(log_permanent(np.zeros((0, 3)))) == 0.0
         assert matching_marginals(np.zeros((0, 2, 3))).shape == (0, 2, 3)
 
@@ -134,22 +138,26 @@ def test_nan_and_impossible_entries_do_not_touch_their_batch_mates():
 def test_second_derivatives_are_covariances_and_stay_finite():
     potentials = batch_of_potentials(2, 3)
     with jax.enable_x64(True):
-        hessian = np.array(jax.jit(jax.vmap(jax.hessian(log_permanent)))(potentials))
         direction = np.random.default_rng(8).normal(size=potentials.shape)
-        along = jax.grad(lambda w: jnp.vdot(direction, jax.grad(lambda x: log_permanent(x).sum())(w)))
-        product = np.array(jax.jit(along)(potentials))
-    assert np.isfinite(hessian).all()
-    np.testing.assert_allclose(product, np.einsum("nakbl,nbl->nak", hessian, direction), atol=1e-12)
-    for entry, covariance in zip(potentials, hessian, strict=True):
+        slope = jax.grad(lambda x: log_permanent(x).sum())
+
+        @jax.jit
+        def products(potentials):  # of the Hessian and a direction, by reverse and by forward mode
+            backward = jax.grad(lambda x: jnp.vdot(direction, slope(x)))(potentials)
+            return backward, jax.jvp(slope, (potentials,), (direction,))[1]
+
+        backward, forward = map(np.asarray, products(potentials))
+    np.testing.assert_allclose(backward, forward, atol=1e-12)
+    for entry, way, product in zip(potentials, direction, forward, strict=True):
         maps, logs = enumerate_maps(entry)
         if np.isneginf(logs.max()):
-            np.testing.assert_array_equal(covariance, 0)
+            np.testing.assert_array_equal(product, 0)
             continue
         weights = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
         chosen = np.eye(3)[maps].reshape(len(maps), -1)
         mean = weights @ chosen
         expected = (chosen * weights[:, None]).T @ chosen - np.outer(mean, mean)
-        np.testing.assert_allclose(covariance.reshape(6, 6), expected, atol=1e-11)
+        np.testing.assert_allclose(product.ravel(), expected @ way.ravel(), atol=1e-11)
 
 
 def test_draws_have_the_probabilities_of_the_maps():

@@ -9,7 +9,13 @@ from numpyro.handlers import seed, trace
 
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.models.data.trajectories import Metadata, Trajectories
-from ethogram.models.emissions import CategoricalEmission, GaussianEmission
+from ethogram.models.emissions import (
+    AutoregressiveGaussianEmission,
+    CategoricalEmission,
+    GaussianEmission,
+    GaussianMixtureEmission,
+    ProductEmission,
+)
 from ethogram.models.families.exponential_family import Known
 from ethogram.models.roles.role_hmm import RoleHMM
 
@@ -208,6 +214,34 @@ BAD_DATA = {
         "agent 'Bob' appears twice in group 'trip b'",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        ([[1.0, 0.5], [0.0, 1.0]], "is not symmetric"),
+        ([[1.0, 2.0], [2.0, 1.0]], "is not positive definite"),
+        ([[1.0, NAN], [NAN, 1.0]], "is not finite"),
+    ],
+)
+def test_covariances_of_given_parameters_are_checked(matrix, message):
+    """Before anything compiles; of any emission that has some, and of parts of a product."""
+    given = np.tile(np.eye(2), (2, 1, 1))
+    given[1] = matrix
+    chain = {"initial": np.full(2, 0.5), "transition": np.full((2, 2), 0.5)}
+    parts = [
+        (GaussianEmission(2), "covariance", given, r"\[1\]"),
+        (AutoregressiveGaussianEmission(2), "covariance", given, r"\[1\]"),
+        (GaussianMixtureEmission(2, 2), "covariance", np.stack([given[[0, 0]], given]), r"\[1, 1\]"),
+        (ProductEmission({"pose": GaussianEmission(2)}), "pose_covariance", given, r"\[1\]"),
+    ]
+    for emission, site, covariance, place in parts:
+        model, parameters = RoleHMM(2, emission), chain | {site: covariance}
+        expected = rf"^parameters\['{site}'\] of role {place} {message}"
+        with pytest.raises(ValueError, match=expected):
+            model.observation(parameters, gaussian_data())
+        with pytest.raises(ValueError, match=expected):
+            model.simulate(jax.random.key(0), 2, parameters=parameters)
 
 
 @pytest.mark.parametrize("call", ["model", "engine"])

@@ -20,7 +20,6 @@ from ethogram.models.families.exponential_family import Known, expected_statisti
 from ethogram.models.families.numpyro_sites import sample_parameters
 from ethogram.models.roles.role_hmm import RoleHMM
 
-FAMILIES = ("gaussian", "known_covariance", "categorical", "binomial", "mixture")
 NAN = float("nan")
 
 
@@ -222,7 +221,7 @@ def test_sticky_is_added_to_staying():
 @pytest.mark.parametrize(
     ("name", "exclusive"),
     [
-        *((name, None) for name in FAMILIES),
+        *((name, None) for name in ("gaussian", "binomial", "mixture")),
         ("known_covariance", "per_sequence"),
         ("categorical", "per_sequence"),
     ],
