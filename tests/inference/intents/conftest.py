@@ -6,6 +6,7 @@ import warnings
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import pytest
 
 from ethogram.domains import line_world
@@ -50,3 +51,34 @@ def fitted(walks):
             jax.random.key(2), walks, 30, restarts=3, tol=0.0, progress_bar=False
         )
     return Fitted(result, walks, [str(one.message) for one in caught])
+
+
+class Decoded(NamedTuple):
+    """What the posterior means of a fit say of its data, as arrays."""
+
+    change: Any  # (sequence, transition), probabilities
+    within: Any  # the same, of paths within the truncation
+    path: Any  # (sequence, time), the most likely one
+
+
+@pytest.fixture(scope="session")
+def decoded(fitted):
+    """Changes and most likely paths at the posterior means."""
+    model = fitted.result.posterior.model
+
+    @jax.jit
+    def read(model, parameters, value):
+        trace = model.observation(parameters, fitted.data)
+        within = trace.within_truncation().change_probability(value)
+        return Decoded(trace.change_probability(value), within, trace.most_likely_path(value).path)
+
+    found = read(model, fitted.result.posterior.mean(), model.observed_value(fitted.data))
+    return Decoded(*map(np.asarray, found))
+
+
+@pytest.fixture(scope="session")
+def rows(fitted):
+    """Concentrations of q by block."""
+    blocks = {name: block for name, block in fitted.result.posterior.blocks.items() if name != "weights"}
+    standard = jax.jit(lambda blocks: {name: block.standard().concentration for name, block in blocks.items()})
+    return jax.device_get(standard(blocks))

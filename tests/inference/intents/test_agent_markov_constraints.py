@@ -23,7 +23,7 @@ NEVER = IntentConstraints.never_switch([1, 2])
 
 
 def run(model, data, steps, **options):
-    options = {"restarts": 2, "tol": 0.0, "progress_bar": False} | options
+    options = {"restarts": 2, "tol": 0.0, "moves": False, "progress_bar": False} | options
     return ConjugateSVI(model).run(jax.random.key(1), data, steps, **options)
 
 
@@ -32,7 +32,7 @@ def test_the_elbo_never_falls_in_coordinate_steps(walks):
     """Under the density of the paper, with rows that are fixed, bounded, never switch, or have no data."""
     known = NEVER.stay([3], equal=0.95).action(2, [1], at_most=0.05)
     settings = {"beta_prior": "gem", "beta_step": "coordinate", "rows": "all", "stay_accuracy": 0.9}
-    trace = run(AgentMarkov(S, A, 4, constraints=known, **settings), walks, 30).restart_traces
+    trace = run(AgentMarkov(S, A, 4, constraints=known, **settings), walks, 30, moves="auto").restart_traces
     assert np.isfinite(trace).all()
     assert (-np.diff(trace, axis=1) / np.abs(trace[:, 1:])).max() <= 1e-8
 

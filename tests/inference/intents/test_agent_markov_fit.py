@@ -73,21 +73,16 @@ def kl(q, p):
     return (log_beta(p) - log_beta(q) + away.sum(-1)).sum()
 
 
-def test_the_elbo_is_the_definition(fitted):
+def test_the_elbo_is_the_definition(fitted, rows):
     """The last ELBO: the local term, minus the KL terms, plus the log density of the weights, in NumPy."""
     result, data, _ = fitted
     model, blocks = result.posterior.model, result.posterior.blocks
     local = jax.jit(lambda model, blocks, batch: model.log_normalizer(expected_statistics(blocks), batch))
     value = float(local(model, blocks, model.arrange(data)))
-    weights = np.asarray(blocks["weights"].mean())
-    prior = 3.0 * weights
-    rows, initial, policy = (
-        np.asarray(blocks[name].standard().concentration) for name in ("transition", "initial", "policy")
-    )
-    rows = rows[: len(model.visited.pairs)]
-    rest = (
-        kl(initial, prior) + kl(rows, np.where(rows > 0, prior, 0)) + kl(policy, np.where(policy > 0, 1.0, 0))
-    )
+    weights = np.asarray(blocks["weights"].natural)
+    prior, leaving, policy = 3.0 * weights, rows["transition"][: len(model.visited.pairs)], rows["policy"]
+    rest = kl(rows["initial"], prior) + kl(leaving, np.where(leaving > 0, prior, 0))
+    rest += kl(policy, np.where(policy > 0, 1.0, 0))
     density = 2 * np.log(weights[-1])
     np.testing.assert_allclose(result.elbo[-1], value - rest + density, rtol=1e-9)
 
@@ -113,17 +108,9 @@ def test_rows_that_invent_counts_are_warned_of(fitted):
     )
 
 
-def test_no_intent_changes_where_it_never_does(fitted):
-    result, data, _ = fitted
-    model = result.posterior.model
-
-    @jax.jit
-    def read(model, parameters, value):
-        trace = model.observation(parameters, data)
-        return trace.change_probability(value), trace.most_likely_path(value).path
-
-    changes, path = map(np.asarray, read(model, result.posterior.mean(), model.observed_value(data)))
-    region = data.states[:, :-1] == 2
+def test_no_intent_changes_where_it_never_does(fitted, decoded):
+    changes, path = decoded.change, decoded.path
+    region = fitted.data.states[:, :-1] == 2
     assert region.sum() > 5 and changes[region].max() < 1e-12 and changes[~region].max() > 0.1
     assert (path[:, 1:] == path[:, :-1])[region].all()
 

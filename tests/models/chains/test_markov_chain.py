@@ -174,7 +174,7 @@ def test_vmap_leaves_one_cond_and_no_select_over_its_branches(primitives):
     shapes = [(3,), (3, 3), (6, 7, 3)]
 
     def counted(function, *lead):
-        jaxpr = jax.make_jaxpr(function)(*(jnp.zeros((*a, *b)) for a, b in zip(lead, shapes, strict=True)))
+        jaxpr = jax.make_jaxpr(function)(*(np.zeros((*a, *b)) for a, b in zip(lead, shapes, strict=True)))
         total = primitives(jaxpr.jaxpr)
         return {name: total[name] for name in ("cond", "select_n", "scan", "exp")}
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ethogram.domains import line_world
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.intents import AgentMarkov, IntentConstraints
 
 DYNAMICS = line_world.NEXT_STATE
@@ -41,9 +42,7 @@ def test_a_simulated_agent_keeps_to_its_parameters():
 def test_tables_obey_constraints_where_data_never_were():
     """Rows of pairs without data have the bounds too, a row for each kind of bounds."""
     known = IntentConstraints.never_switch([4]).stay([0, 3], at_least=0.9).stay([1], equal=0.7)
-    model = AgentMarkov(S, A, 3, constraints=known).bind(
-        line_world.simulate(jax.random.key(1), num_traces=1, length=2).data
-    )
+    model = AgentMarkov(S, A, 3, constraints=known).bind(Trajectories.from_list(states=[[3, 2]], actions=[[0, 2]]))
     blocks = model.prior()
     assert model.visited.num_rows < 10, "pairs without data share a row by their bounds"
     means = jax.jit(lambda blocks: {name: block.mean() for name, block in blocks.items()})
