@@ -13,7 +13,15 @@ from ethogram.models.data.state_action_steps import AgentSteps
 from ethogram.models.families.constrained_dirichlet import mean_within
 from ethogram.models.intents.constraints import bounds_of
 
-__all__ = ["RowBounds", "Visited", "arranged", "carried_rows", "check_visited", "refuse_changes", "row_coords"]
+__all__ = [
+    "RowBounds",
+    "Visited",
+    "arranged",
+    "carried_rows",
+    "check_visited",
+    "refuse_changes",
+    "row_coords",
+]
 
 
 class RowBounds(NamedTuple):

@@ -36,7 +36,7 @@ def test_reference_has_the_local_step_and_the_bound_of_the_package():
     found = agent_markov.found_by(fit, jax.jit(expected_statistics)(one))
     assert plain.relative_error(found, (value, counts)) < 1e-10
     assert counts.initial.sum() == pytest.approx(5) and counts.policy.sum() == pytest.approx(40)
-    ours = float(found[0] - jax.jit(lambda model, blocks: model.divergence(blocks))(model, one))
+    ours = float(found[0]) - float(jax.jit(lambda model, blocks: model.divergence(blocks))(model, one))
     assert plain.bound(value, tables, *agent_markov.PRIOR) == pytest.approx(ours, rel=1e-10)
 
 

@@ -80,5 +80,7 @@ def decoded(fitted):
 def rows(fitted):
     """Concentrations of q by block."""
     blocks = {name: block for name, block in fitted.result.posterior.blocks.items() if name != "weights"}
-    standard = jax.jit(lambda blocks: {name: block.standard().concentration for name, block in blocks.items()})
+    standard = jax.jit(
+        lambda blocks: {name: block.standard().concentration for name, block in blocks.items()}
+    )
     return jax.device_get(standard(blocks))

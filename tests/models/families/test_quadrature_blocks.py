@@ -80,7 +80,12 @@ SIZE = np.exp(0.4)
 def everything(block, other):
     """Log partition, expected statistics, divergence from another block, log density at a size."""
     size = jnp.full_like(block.natural.count, SIZE)
-    return block.log_partition(), block.expected_statistics(), block.kl(other), block.log_density_of_size(size)
+    return (
+        block.log_partition(),
+        block.expected_statistics(),
+        block.kl(other),
+        block.log_density_of_size(size),
+    )
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -158,7 +163,10 @@ def test_draws_and_sites_have_the_density(case):
     at, (_, _, centre, density, _) = 2, CASES[name]
     one = jax.tree.map(lambda x: np.asarray(x)[at : at + 1], block)
     row, u = [float(x[0]) for x in one.natural], np.log(SIZE)
-    drawn, found = jax.jit(lambda one: one.sample_size(jax.random.key(0), (4000,)))(one), everything(block, block)[3]
+    drawn, found = (
+        jax.jit(lambda one: one.sample_size(jax.random.key(0), (4000,)))(one),
+        everything(block, block)[3],
+    )
     grid = np.linspace(-12, 9, 20_001)
     weight = np.exp(density(grid, *row, centre))
     reached = integrate.cumulative_simpson(weight, x=grid, initial=0)

@@ -72,7 +72,8 @@ def test_evidence_equals_enumeration(trace_oracle, accuracy):
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "x64", "tolerance"), [(None, True, 1e-12), (0.8, True, 1e-12), (0.8, False, 1e-5)]
+    ("accuracy", "x64", "tolerance"),
+    [(None, True, 1e-12), (0.8, True, 1e-12), pytest.param(0.8, False, 1e-5, marks=pytest.mark.slow)],
 )
 def test_the_score_is_a_density(trace_oracle, accuracy, x64, tolerance):
     """Over all action sequences, and all stay labels where they are scored, probabilities sum to 1."""

@@ -8,6 +8,8 @@ import jax
 import numpy as np
 import pytest
 from numpyro import handlers
+from numpyro.infer.util import log_density
+from scipy import stats
 from scipy.special import gammaln, logsumexp
 
 from ethogram.models.data.trajectories import Trajectories
@@ -84,7 +86,9 @@ def fitted():
     start = {
         name: block
         if name in ("weights", "stickiness")
-        else Dirichlet(DirichletCoordinates(block.natural.concentration + statistics[name].concentration))
+        else Dirichlet(
+            DirichletCoordinates(np.asarray(block.natural.concentration) + statistics[name].concentration)
+        )
         for name, block in model.prior().items()
     }
     return model, *jax.device_get(ascended(model, start, model.arrange(DATA)))
@@ -211,6 +215,26 @@ def test_predictions_stay_as_the_prior_does():
     )
 
 
+def test_rows_of_the_numpyro_model_are_shares_of_staying_and_of_the_prior():
+    """Beta shares of staying beside Dirichlet rows, which are sticky Dirichlet rows together."""
+    model, random = AgentMarkov(2, A, K, beta_prior="fixed", stickiness=4.0), np.random.default_rng(0)
+    free, stay = random.dirichlet(np.ones(K + 1), (4, K)), random.beta(4.0, ALPHA, (4, K))
+    at = {"initial": random.dirichlet(np.ones(K + 1)), "transition_free": free, "transition_stay": stay}
+
+    @jax.jit
+    def density(at):
+        total, sites = log_density(sample_rows, (model,), {}, at)
+        return total, sites["transition"]["value"]
+
+    found, rows = density(at)
+    wanted = sum(
+        stats.dirichlet.logpdf(row, np.ones(K + 1)) for row in (at["initial"], *free.reshape(-1, K + 1))
+    )
+    np.testing.assert_allclose(found, wanted + stats.beta.logpdf(stay, 4.0, ALPHA).sum(), rtol=1e-10)
+    np.testing.assert_allclose(rows, stay[..., None] * np.eye(K, K + 1) + (1 - stay[..., None]) * free)
+
+
+@pytest.mark.slow
 def test_rows_of_the_numpyro_model_are_sticky_dirichlet_rows():
     """Means and variances over two thousand rows of each intent."""
     model = AgentMarkov(100, 20, K, beta_prior="fixed", stickiness=4.0)
