@@ -21,6 +21,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_reference_has_the_local_step_and_the_bound_of_the_package():
     fit = agent_markov.bind(3, (4, 3, 3), (5, 8))
     model, random = fit.model, np.random.default_rng(4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -53,27 +54,19 @@ def fitted(walks):
     return Fitted(result, walks, [str(one.message) for one in caught])
 
 
-class Decoded(NamedTuple):
-    """What the posterior means of a fit say of its data, as arrays."""
-
-    change: Any  # (sequence, transition), probabilities
-    within: Any  # the same, of paths within the truncation
-    path: Any  # (sequence, time), the most likely one
-
-
 @pytest.fixture(scope="session")
 def decoded(fitted):
-    """Changes and most likely paths at the posterior means."""
+    """Changes, also of paths within the truncation, and the likeliest paths, at the posterior means."""
     model = fitted.result.posterior.model
 
     @jax.jit
     def read(model, parameters, value):
         trace = model.observation(parameters, fitted.data)
         within = trace.within_truncation().change_probability(value)
-        return Decoded(trace.change_probability(value), within, trace.most_likely_path(value).path)
+        return trace.change_probability(value), within, trace.most_likely_path(value).path
 
     found = read(model, fitted.result.posterior.mean(), model.observed_value(fitted.data))
-    return Decoded(*map(np.asarray, found))
+    return SimpleNamespace(**dict(zip(("change", "within", "path"), map(np.asarray, found), strict=True)))
 
 
 @pytest.fixture(scope="session")

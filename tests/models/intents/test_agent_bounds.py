@@ -38,6 +38,7 @@ def ascended(model, blocks, batch):
     return blocks, bound(model, blocks, batch)
 
 
+@jax.jit
 def bound(model, blocks, batch):
     return model.log_normalizer(expected_statistics(blocks), batch) - model.divergence(blocks)
 
@@ -88,9 +89,6 @@ def tilted(model):
     return {name: block if name == "weights" else more(block) for name, block in model.prior().items()}
 
 
-bound_of = jax.jit(bound)
-
-
 def test_an_unused_intent_leaves_the_bound_where_it_is():
     """Two intents among six, the others without counts and at their prior: the limit of small weights."""
     small, model, more, tiny = model_of(2), model_of(6), 4, 1e-9
@@ -109,8 +107,8 @@ def test_an_unused_intent_leaves_the_bound_where_it_is():
         mine, theirs, rows = (np.asarray(x[name].natural.concentration) for x in (blocks, before, prior))
         natural = prior[name].natural._replace(concentration=rows + np.pad(mine - theirs, around))
         q[name] = dataclasses.replace(prior[name], natural=natural)
-    value = bound_of(small, blocks, small.arrange(DATA))
-    np.testing.assert_allclose(bound_of(model, q, model.arrange(DATA)), value, atol=1e-6)
+    value = bound(small, blocks, small.arrange(DATA))
+    np.testing.assert_allclose(bound(model, q, model.arrange(DATA)), value, atol=1e-6)
 
 
 def log_dirichlet(points, concentration):
@@ -123,7 +121,7 @@ def test_the_bound_is_the_mean_of_its_definition():
     """E_q[ln p(data, path, rows, beta) - ln q]: paths enumerated, 20 000 draws of the rows; error rate 1e-5."""
     model = model_of(2)
     blocks = tilted(model)
-    value = bound_of(model, blocks, model.arrange(DATA))
+    value = bound(model, blocks, model.arrange(DATA))
     rows, random, prior = (
         model.rows_carried(),
         np.random.default_rng(0),

@@ -7,7 +7,6 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import gammaln, logsumexp
@@ -232,19 +231,6 @@ def test_rows_of_the_numpyro_model_are_shares_of_staying_and_of_the_prior():
     )
     np.testing.assert_allclose(found, wanted + stats.beta.logpdf(stay, 4.0, ALPHA).sum(), rtol=1e-10)
     np.testing.assert_allclose(rows, stay[..., None] * np.eye(K, K + 1) + (1 - stay[..., None]) * free)
-
-
-@pytest.mark.slow
-def test_rows_of_the_numpyro_model_are_sticky_dirichlet_rows():
-    """Means and variances over two thousand rows of each intent."""
-    model = AgentMarkov(100, 20, K, beta_prior="fixed", stickiness=4.0)
-    sample = jax.jit(lambda key: handlers.seed(sample_rows, key)(model)["transition"])
-    rows = np.asarray(sample(jax.random.key(0)))
-    for x in range(K):
-        prior = np.ones(K + 1) + 4.0 * np.eye(K + 1)[x]
-        mean = prior / prior.sum()
-        np.testing.assert_allclose(rows[:, x].mean(0), mean, atol=0.015)
-        np.testing.assert_allclose(rows[:, x].var(0), mean * (1 - mean) / (1 + prior.sum()), atol=0.003)
 
 
 BAD = {
