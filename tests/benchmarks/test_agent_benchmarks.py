@@ -76,11 +76,8 @@ def test_rows_of_projections_and_e_steps_have_their_columns():
 
 
 @pytest.mark.slow
-def test_rows_of_sweeps_have_their_columns(monkeypatch):
-    """The memory rows from the blocks of a start: what compiled programs take is measured by the script alone."""
-    (row,) = agent_markov.measure_sweep("tiny", 5, 2, (6, 20), "float64", 1, 0)
-    assert row.keys() >= COLUMNS | {"correct", "visited_rows", "bounded_rows", "peer_slsqp_ms"}
-    assert row["correct"] and row["error"] < 1e-8
+def test_rows_of_memory_have_their_columns(monkeypatch):
+    """From the blocks of a start: what compiled programs take is measured by the script alone."""
     monkeypatch.setattr(agent_markov, "one_sweep", lambda model, blocks, *rest: (blocks,))
     monkeypatch.setattr(agent_markov, "peak_memory", lambda contender: None)
     rows = agent_markov.measure_memory(100, 2, 1000, "float64", 0)

@@ -13,7 +13,6 @@ from ethogram.domains import line_world
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.conjugate.score_curve import heldout_log_likelihood
 from ethogram.inference.conjugate.starts import start_blocks
-from ethogram.inference.intents import infer_intents
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates, expected_statistics
 from ethogram.models.intents import AgentMarkov
@@ -201,17 +200,3 @@ def test_rows_without_data_change_nothing_in_block_steps(walks):
     np.testing.assert_allclose(whole.restart_traces[:, 1:], visited.restart_traces[:, 1:], rtol=1e-9)
     weights = (fit.posterior.blocks["weights"].mean() for fit in (whole, visited))
     np.testing.assert_allclose(*weights, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_fit_takes_single_steps_and_traces_without_actions():
-    """They leave finite ELBOs that never fall, and intents that sum to one."""
-    states, actions = [[1], [0, 1, 2], [3, 4, 3]], [[0], [-1, -1, -1], [1, -1, 0]]
-    data = Trajectories.from_list(states=states, actions=actions)
-    result = ConjugateSVI(AgentMarkov(5, 3, truncation=2)).run(
-        jax.random.key(0), data, 5, restarts=2, tol=0.0, progress_bar=False
-    )
-    assert np.isfinite(result.restart_traces).all() and largest_fall(result) <= 1e-8
-    found = infer_intents(result, data)
-    np.testing.assert_allclose(found.probability.sum(-1), data.observed, rtol=1e-6)
-    assert (found.labels[~data.observed] == -1).all()
