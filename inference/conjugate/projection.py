@@ -360,11 +360,16 @@ def may_not_fall(blocks: dict[str, ConjugateBlock]) -> bool:
     return not any(isinstance(block, ConstrainedDirichlet) and block.keep for block in blocks.values())
 
 
+@jax.jit
+def _inflation(block: ConstrainedDirichlet) -> Array:
+    return block.inflation()
+
+
 def warn_of_rows(blocks: dict[str, ConjugateBlock]) -> None:
     """Warn where constraints inflated rows far beyond data and prior, or rows could not be projected."""
     for name, block in blocks.items():
         if isinstance(block, ConstrainedDirichlet):
-            inflation = np.asarray(block.inflation())
+            inflation = np.asarray(_inflation(block))
             large, solved = inflation > LARGE_INFLATION, np.asarray(block.solved)
             if not solved.all():
                 text = (

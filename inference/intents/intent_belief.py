@@ -13,6 +13,7 @@ random actions.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -125,21 +126,9 @@ class IntentBelief(NamedTuple):
             drawn = posterior.sample(key, num_draws)
             sites = {name: jnp.asarray(site) for name, site in drawn.items()}
         else:
-            sites = {name: jnp.asarray(site)[None] for name, site in posterior.mean().items()}
-        agent = _tables(model, sites)
-        shape, count = (len(agent.initial), *batch_shape), agent.initial.shape[-1]
-        first = agent.initial.reshape(shape[0], *(1,) * len(batch_shape), count)
-        zeros = jnp.zeros(batch_shape, agent.initial.dtype)
-        return cls(
-            agent,
-            jnp.broadcast_to(first, (*shape, count)),
-            jnp.zeros(shape, agent.initial.dtype),
-            jnp.full(batch_shape, -1, jnp.int32),
-            jnp.full(batch_shape, -1, jnp.int32),
-            zeros,
-            zeros,
-            zeros,
-        )
+            sites = posterior.mean()
+        bound = dataclasses.replace(model, visited=model.rows_carried())
+        return cls(*_started(bound, sites, num_draws == 0, tuple(batch_shape)))
 
     def step(self, state: Any, action: Any, stay: Any = None) -> tuple[IntentBelief, BeliefReport]:
         """The belief after one more step of every agent, and what the step has told.
@@ -184,6 +173,18 @@ def _read(name: str, value: Any, shape: tuple[int, ...], least: int, count: int)
             f"{name} is {array.min()} to {array.max()}: expected integers from {least} to {count - 1}"
         )
     return array.astype(np.int32)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _started(
+    model: AgentMarkov, sites: dict[str, Array], alone: bool, batch_shape: tuple[int, ...]
+) -> tuple[Any, ...]:
+    """The fields of a belief before the first step; `alone` where the sites have no axis of draws."""
+    agent = _tables(model, jax.tree.map(lambda x: x[None], sites) if alone else sites)
+    shape, count = (len(agent.initial), *batch_shape), agent.initial.shape[-1]
+    first = agent.initial.reshape(shape[0], *(1,) * len(batch_shape), count)
+    zeros, none = jnp.zeros(shape, agent.initial.dtype), jnp.full(batch_shape, -1, jnp.int32)
+    return agent, jnp.broadcast_to(first, (*shape, count)), zeros, none, none, *[zeros[0]] * 3
 
 
 def _tables(model: AgentMarkov, sites: dict[str, Array]) -> BelievedAgent:

@@ -63,9 +63,8 @@ def forecast_intents(
     table = None
     if dynamics is not None:
         check_dynamics(dynamics, num_states, num_actions)
-        table = jnp.asarray(dynamics)
-        table = table if table.ndim == 3 else jax.nn.one_hot(table, num_states)
-        table = table.astype(belief.intent.dtype)
+        table = np.asarray(dynamics)
+        table = (table if table.ndim == 3 else np.eye(num_states)[table]).astype(belief.intent.dtype)
     if states is None:
         if table is None or steps is None:
             raise ValueError("give steps and dynamics, or states")
@@ -87,7 +86,7 @@ def forecast_intents(
         raise ValueError(
             f"states are {known.min()} to {known.max()}: expected integers from 0 to {num_states - 1}"
         )
-    by_step = jnp.moveaxis(jnp.asarray(known, jnp.int32), -1, 0)
+    by_step = np.moveaxis(known.astype(np.int32), -1, 0)
     if table is None:
         return _given(belief, by_step)
     found, possible = _observed(belief, by_step, table)

@@ -58,7 +58,14 @@ from ethogram.models.intents.path_potentials import intent_potentials
 from ethogram.models.intents.peers import peers_of
 from ethogram.models.intents.pooled_rows import mixed_rows, read_pool
 from ethogram.models.intents.row_sites import sample_rows
-from ethogram.models.intents.rows import Visited, arranged, carried_rows, check_visited, refuse_changes
+from ethogram.models.intents.rows import (
+    Visited,
+    arranged,
+    carried_rows,
+    check_visited,
+    refuse_changes,
+    row_coords,
+)
 from ethogram.models.intents.starts import start_statistics
 from ethogram.models.intents.stickiness import StickinessPrior, read_stickiness
 from ethogram.models.intents.updates import agent_tables, drawn_parameters
@@ -416,22 +423,7 @@ class AgentMarkov(ConjugateModel):
 
         Pairs are ``"state,action"``, with ``"-"`` for a missing action.
         """
-        rows, names = self.rows_carried(), Metadata() if data is None else data.metadata
-        states: list[Any] = list(range(self.num_states))
-        actions: list[Any] = list(range(self.num_actions))
-        if names.state_names is not None and len(names.state_names) == len(states):
-            states = list(names.state_names)
-        coords: dict[str, list[Any]] = {}
-        if names.action_names is not None and len(names.action_names) == len(actions):
-            coords["action"] = actions = list(names.action_names)
-        before, taken = np.divmod(np.asarray(rows.pairs), self.num_actions + 1)
-        pairs = [f"{states[s]},{[*actions, '-'][a]}" for s, a in zip(before, taken, strict=True)]
-        pairs = ["any"] if self.rows == "shared" else pairs
-        spare = [f"spare {number}" for number in range(rows.num_rows - len(pairs))]
-        if self.pool is not None:
-            coords["row"] = ["shared", "own"]
-        coords |= {"pair": pairs + spare, "visited_state": [states[s] for s in np.asarray(rows.states)]}
-        return self.site_dims(), coords
+        return self.site_dims(), row_coords(self, Metadata() if data is None else data.metadata)
 
     def __call__(self, data: Trajectories, *, condition: bool = True) -> None:
         """The numpyro model; ``condition=False`` keeps states, lengths and stay labels, and samples the actions.
@@ -461,11 +453,8 @@ class AgentMarkov(ConjugateModel):
         """
         trajectories.check(data)
         steps = self._steps(data)
-        if (
-            self.stay_accuracy is None
-            and data.stay is not None
-            and (np.asarray(data.stay)[steps.inside] >= 0).any()
-        ):
+        unread = self.stay_accuracy is None and data.stay is not None
+        if unread and (np.asarray(data.stay)[steps.inside] >= 0).any():
             warnings.warn(
                 "data.stay is ignored, since the model has no stay_accuracy: pass it to AgentMarkov, or drop the "
                 "labels by data._replace(stay=None)",

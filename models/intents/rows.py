@@ -8,11 +8,20 @@ import numpy as np
 
 from ethogram.models.arguments import concretely, require
 from ethogram.models.chains.conjugate_chain import ChainData
+from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.state_action_steps import AgentSteps
 from ethogram.models.families.constrained_dirichlet import mean_within
 from ethogram.models.intents.constraints import bounds_of
 
-__all__ = ["RowBounds", "Visited", "arranged", "carried_rows", "check_visited", "refuse_changes"]
+__all__ = [
+    "RowBounds",
+    "Visited",
+    "arranged",
+    "carried_rows",
+    "check_visited",
+    "refuse_changes",
+    "row_coords",
+]
 
 
 class RowBounds(NamedTuple):
@@ -210,3 +219,22 @@ def refuse_changes(model: Any, steps: AgentSteps, rows: Visited) -> None:
             f"data.stay[{trace}, {step}] says that the intent changed at state {steps.state[trace, step]}, where "
             f"{why}: this has probability 0 with stay_accuracy=1; lower the accuracy, or correct the label"
         )
+
+
+def row_coords(model: Any, names: Metadata) -> dict[str, list[Any]]:
+    """Coordinates of the rows of `model`, by the names of states and actions where there is one for each."""
+    rows = model.rows_carried()
+    states: list[Any] = list(range(model.num_states))
+    actions: list[Any] = list(range(model.num_actions))
+    if names.state_names is not None and len(names.state_names) == len(states):
+        states = list(names.state_names)
+    coords: dict[str, list[Any]] = {}
+    if names.action_names is not None and len(names.action_names) == len(actions):
+        coords["action"] = actions = list(names.action_names)
+    before, taken = np.divmod(np.asarray(rows.pairs), model.num_actions + 1)
+    pairs = [f"{states[s]},{[*actions, '-'][a]}" for s, a in zip(before, taken, strict=True)]
+    pairs = ["any"] if model.rows == "shared" else pairs
+    spare = [f"spare {number}" for number in range(rows.num_rows - len(pairs))]
+    if model.pool is not None:
+        coords["row"] = ["shared", "own"]
+    return coords | {"pair": pairs + spare, "visited_state": [states[s] for s in np.asarray(rows.states)]}

@@ -70,7 +70,8 @@ def start_statistics(
         np.add.at(initial, intent[:, 0][inside[:, 0]], 1)
     counts = {"initial": initial, "transition": transition, "policy": policy}
     if model.pool is not None:  # as the prior expects the rows to share them
-        mean = np.asarray(model.pool_prior, float) / np.sum(model.pool_prior)
+        mean = np.asarray(model.pool_prior, float)
+        mean = mean / np.sum(mean)
         counts |= {
             "share": mean * np.sum(transition, axis=(1, 2))[:, None],
             "shared": mean[0] * np.sum(transition, axis=0),

@@ -21,6 +21,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_reference_has_the_local_step_and_the_bound_of_the_package():
     fit = agent_markov.bind(3, (4, 3, 3), (5, 8))
     model, random = fit.model, np.random.default_rng(4)
@@ -36,7 +37,7 @@ def test_reference_has_the_local_step_and_the_bound_of_the_package():
     found = agent_markov.found_by(fit, jax.jit(expected_statistics)(one))
     assert plain.relative_error(found, (value, counts)) < 1e-10
     assert counts.initial.sum() == pytest.approx(5) and counts.policy.sum() == pytest.approx(40)
-    ours = float(found[0] - jax.jit(lambda model, blocks: model.divergence(blocks))(model, one))
+    ours = float(found[0]) - float(jax.jit(lambda model, blocks: model.divergence(blocks))(model, one))
     assert plain.bound(value, tables, *agent_markov.PRIOR) == pytest.approx(ours, rel=1e-10)
 
 
@@ -75,11 +76,8 @@ def test_rows_of_projections_and_e_steps_have_their_columns():
 
 
 @pytest.mark.slow
-def test_rows_of_sweeps_have_their_columns(monkeypatch):
-    """The memory rows from the blocks of a start: what compiled programs take is measured by the script alone."""
-    (row,) = agent_markov.measure_sweep("tiny", 5, 2, (6, 20), "float64", 1, 0)
-    assert row.keys() >= COLUMNS | {"correct", "visited_rows", "bounded_rows", "peer_slsqp_ms"}
-    assert row["correct"] and row["error"] < 1e-8
+def test_rows_of_memory_have_their_columns(monkeypatch):
+    """From the blocks of a start: what compiled programs take is measured by the script alone."""
     monkeypatch.setattr(agent_markov, "one_sweep", lambda model, blocks, *rest: (blocks,))
     monkeypatch.setattr(agent_markov, "peak_memory", lambda contender: None)
     rows = agent_markov.measure_memory(100, 2, 1000, "float64", 0)

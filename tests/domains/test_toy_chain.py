@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ethogram.domains import toy_chain
-from ethogram.models.choices.probit_choice import ProbitChoice
 
 
 @pytest.fixture(scope="module")
@@ -26,16 +25,12 @@ def test_a_trajectory_follows_its_choices(toy):
 
 
 def test_choices_have_the_probabilities_of_the_probit(toy):
-    """Mean log probability within three standard errors of minus the mean entropy."""
-
-    @jax.jit
-    def scores(utility, taken):
-        choice = ProbitChoice(utility)
-        return choice.log_prob(taken), choice.entropy()
-
-    log_probability, entropy = scores(toy.decisions.features @ toy.values, toy.decisions.choice)
-    gap = np.asarray(log_probability) + np.asarray(entropy)
-    assert abs(gap.mean()) < 3 * gap.std() / np.sqrt(len(gap))
+    """The best action is taken as often as it is the best beside noise of variance 1, within three standard errors."""
+    utility = np.asarray(toy.decisions.features) @ np.asarray(toy.values)
+    noise, best = np.random.default_rng(0).normal(size=(100, *utility.shape)), utility.argmax(-1)
+    chance = ((utility + noise).argmax(-1) == best).mean(0)
+    gap = (np.asarray(toy.decisions.choice) == best) - chance
+    assert 0.4 < chance.mean() < 0.9 and abs(gap.mean()) < 3 * gap.std() / np.sqrt(len(gap))
 
 
 @pytest.mark.parametrize(

@@ -87,19 +87,3 @@ def log_marginal(traces, alpha, beta, rho, num_states, num_actions, accuracy=Non
             weight += np.sum(log_beta(prior + count) - log_beta(prior))
         logs.append(weight)
     return logsumexp(logs)
-
-
-def stay_probability(trace, alpha, beta, rho, num_states, num_actions, accuracy=None):
-    """Exact posterior probability of an unchanged intent after each step, parameters integrated out."""
-    num_intents = len(beta) - 1
-    paths = list(paths_of(trace, num_intents))
-    logs = []
-    for path in paths:
-        initial, transition, policy = counts_of(trace, path, num_states, num_actions, num_intents)
-        weight = log_evidence_factor(trace, path, accuracy)
-        for count, prior in ((initial, alpha * beta), (transition, alpha * beta), (policy, rho)):
-            prior = np.broadcast_to(prior, count.shape)
-            weight += np.sum(log_beta(prior + count) - log_beta(prior))
-        logs.append(weight)
-    share = np.exp(np.array(logs) - logsumexp(logs))
-    return share @ (np.array(paths)[:, :-1] == np.array(paths)[:, 1:])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import pytest
 
 from ethogram.domains import line_world
@@ -50,3 +52,28 @@ def fitted(walks):
             jax.random.key(2), walks, 30, restarts=3, tol=0.0, progress_bar=False
         )
     return Fitted(result, walks, [str(one.message) for one in caught])
+
+
+@pytest.fixture(scope="session")
+def decoded(fitted):
+    """Changes, also of paths within the truncation, and the likeliest paths, at the posterior means."""
+    model = fitted.result.posterior.model
+
+    @jax.jit
+    def read(model, parameters, value):
+        trace = model.observation(parameters, fitted.data)
+        within = trace.within_truncation().change_probability(value)
+        return trace.change_probability(value), within, trace.most_likely_path(value).path
+
+    found = read(model, fitted.result.posterior.mean(), model.observed_value(fitted.data))
+    return SimpleNamespace(**dict(zip(("change", "within", "path"), map(np.asarray, found), strict=True)))
+
+
+@pytest.fixture(scope="session")
+def rows(fitted):
+    """Concentrations of q by block."""
+    blocks = {name: block for name, block in fitted.result.posterior.blocks.items() if name != "weights"}
+    standard = jax.jit(
+        lambda blocks: {name: block.standard().concentration for name, block in blocks.items()}
+    )
+    return jax.device_get(standard(blocks))

@@ -18,21 +18,23 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:data.stay is ignored"),
 ]
 
+SETTINGS = {"beta_prior": "gem", "beta_step": "coordinate", "rows": "all", "stay_accuracy": 0.9}
 EQUAL = IntentConstraints.stay([1, 2, 3], equal=0.95)
 NEVER = IntentConstraints.never_switch([1, 2])
+COORDINATE = AgentMarkov(
+    S, A, 4, constraints=NEVER.stay([3], equal=0.95).action(2, [1], at_most=0.05), **SETTINGS
+)
 
 
 def run(model, data, steps, **options):
-    options = {"restarts": 2, "tol": 0.0, "progress_bar": False} | options
+    options = {"restarts": 2, "tol": 0.0, "moves": False, "progress_bar": False} | options
     return ConjugateSVI(model).run(jax.random.key(1), data, steps, **options)
 
 
 @pytest.mark.slow
 def test_the_elbo_never_falls_in_coordinate_steps(walks):
     """Under the density of the paper, with rows that are fixed, bounded, never switch, or have no data."""
-    known = NEVER.stay([3], equal=0.95).action(2, [1], at_most=0.05)
-    settings = {"beta_prior": "gem", "beta_step": "coordinate", "rows": "all", "stay_accuracy": 0.9}
-    trace = run(AgentMarkov(S, A, 4, constraints=known, **settings), walks, 30).restart_traces
+    trace = run(COORDINATE, walks, 30, moves="auto").restart_traces
     assert np.isfinite(trace).all()
     assert (-np.diff(trace, axis=1) / np.abs(trace[:, 1:])).max() <= 1e-8
 
@@ -83,15 +85,14 @@ def test_concentration_is_one_of_two():
 @pytest.mark.slow
 def test_a_constrained_fit_is_saved_and_continued(walks, tmp_path):
     """By a checkpoint, as if never stopped, and by a file; under other constraints it is refused."""
-    model = AgentMarkov(S, A, 3, constraints=NEVER.stay([3], at_least=0.8))
-    run(model, walks, 11, checkpoint=tmp_path / "half")
-    continued, whole = run(model, walks, 20, checkpoint=tmp_path / "half"), run(model, walks, 20)
+    run(COORDINATE, walks, 11, checkpoint=tmp_path / "half")
+    continued, whole = run(COORDINATE, walks, 20, checkpoint=tmp_path / "half"), run(COORDINATE, walks, 20)
     np.testing.assert_array_equal(continued.elbo, whole.elbo)
     whole.posterior.save(tmp_path / "whole")
     agents = (each.model.agent(each.mean()) for each in (load_posterior(tmp_path / "whole"), whole.posterior))
     for one, other in zip(*agents, strict=True):
         np.testing.assert_array_equal(one, other)
-    other = AgentMarkov(S, A, 3, constraints=EQUAL)
+    other = AgentMarkov(S, A, 4, constraints=EQUAL, **SETTINGS)
     with pytest.raises(ValueError, match="checkpoint of another model"):
         run(other, walks, 20, checkpoint=tmp_path / "half")
     with pytest.raises(ValueError, match="init is a result"):

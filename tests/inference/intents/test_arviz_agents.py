@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import arviz
-import jax
 import numpy as np
+import pytest
 
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.export import to_arviz
 from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates
 
 
-def test_axes_have_the_names_of_intents_and_pairs(fitted):
+@pytest.fixture(scope="module")
+def trees(fitted, rows):
+    """Draws of q with permuted intents, aligned to q: with log likelihoods by sequence, and by step."""
     result, data, _ = fitted
-    tree = to_arviz(result, data, num_draws=20, posterior_predictive=True)
+    order = np.array([2, 0, 3, 1])
+    whole = np.append(order, 4)
+    places = {"initial": whole, "policy": order, "transition": (slice(None), order[:, None], whole)}
+    weights = result.posterior.blocks["weights"]
+    blocks = {"weights": type(weights)(np.asarray(weights.natural)[whole], weights.gamma, weights.density)}
+    blocks |= {name: Dirichlet(DirichletCoordinates(rows[name][place])) for name, place in places.items()}
+    other = ConjugatePosterior(result.posterior.model, blocks)
+    asked = {"num_draws": 400, "align": result}
+    whole = to_arviz(other, data, log_likelihood="sequence", posterior_predictive=True, **asked)
+    return whole, to_arviz(other, data, log_likelihood="step", **asked)
+
+
+def test_axes_have_the_names_of_intents_and_pairs(fitted, trees):
+    data, tree = fitted.data, trees[0]
     posterior = tree.posterior
     assert posterior["transition"].dims == ("chain", "draw", "pair", "intent", "next_intent")
     assert posterior["policy"].dims == ("chain", "draw", "intent", "visited_state", "action")
@@ -23,41 +38,23 @@ def test_axes_have_the_names_of_intents_and_pairs(fitted):
     assert taken in posterior["action"].values
     assert {f"{state},{taken}", f"{data.states[1, 4]},-"} <= set(posterior["pair"].values.tolist())
     np.testing.assert_allclose(posterior["transition"].sum("next_intent"), 1, rtol=1e-5)
-    assert tree.posterior_predictive["actions"].shape == (1, 20, *data.actions.shape)
+    assert tree.posterior_predictive["actions"].shape == (1, 400, *data.actions.shape)
     # Weights, and entries that are constrained to 0 or 1, are constant: ArviZ divides by their deviation.
     assert len(arviz.summary(tree, var_names=["initial"])) == 5
 
 
-def test_steps_add_up_to_sequences_and_missing_ones_are_left_out(fitted):
+def test_steps_add_up_to_sequences_and_missing_ones_are_left_out(fitted, trees):
     """The missing action is no observation, unless the step before it has a stay label."""
-    result, data, _ = fitted
-    key = jax.random.key(0)
-    whole, steps = (
-        to_arviz(result, data, key=key, num_draws=20, log_likelihood=kind) for kind in ("sequence", "step")
-    )
+    data, (whole, steps) = fitted.data, trees
     entries = steps.log_likelihood["actions"]
     assert entries.sizes["observation"] == int((data.actions >= 0).sum()) + int(data.stay[1, 3] >= 0)
     by_sequence = entries.groupby("sequence").sum("observation")
     np.testing.assert_allclose(by_sequence.values, whole.log_likelihood["actions"].values, rtol=1e-4)
 
 
-def test_intents_of_another_numbering_are_brought_back(fitted):
-    """Draws of q with permuted intents, aligned to q, have its means; the rest stays behind the intents."""
-    result, data, _ = fitted
-    order = np.array([2, 0, 3, 1])
-    whole = np.append(order, 4)
-    blocks = dict(result.posterior.blocks)
-
-    def moved(name, index):
-        return Dirichlet(DirichletCoordinates(blocks[name].standard().concentration[index]))
-
-    blocks["initial"], blocks["policy"] = moved("initial", whole), moved("policy", order)
-    blocks["transition"] = moved("transition", (slice(None), order[:, None], whole))
-    weights = blocks["weights"]
-    blocks["weights"] = type(weights)(weights.natural[whole], weights.gamma, weights.density)
-    other = ConjugatePosterior(result.posterior.model, blocks)
-    tree = to_arviz(other, data, num_draws=400, align=result)
-    for name, value in result.posterior.mean().items():
-        drawn = tree.posterior[name].mean(("chain", "draw"))
+def test_intents_of_another_numbering_are_brought_back(fitted, trees):
+    """Aligned draws have the means of q; the rest stays behind the intents."""
+    for name, value in fitted.result.posterior.mean().items():
+        drawn = trees[0].posterior[name].mean(("chain", "draw"))
         # Entries have a deviation below .35 and a mean over 400 draws: .1 is more than five standard errors.
-        assert np.abs(drawn - value).max() < 0.1, name
+        assert np.abs(drawn - np.asarray(value)).max() < 0.1, name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 
 import jax
 import numpy as np
@@ -88,8 +89,13 @@ def test_change_is_that_of_both_steps(fitted):
 def test_draws_are_weighted_by_their_own_evidence(fitted):
     fit, data = fitted
     one = data._replace(stay=np.full((COUNT, LENGTH), -1))
-    _, reports = watched(IntentBelief.start(fit, (COUNT,), num_draws=5, key=jax.random.key(1)), one)
-    drawn = jax.device_get(fit.sample(jax.random.key(1), 5))
+    drawn, random = {"weights": np.tile(fit.mean()["weights"], (5, 1))}, np.random.default_rng(1)
+    for name in ("initial", "transition", "policy"):
+        rows = np.asarray(fit.blocks[name].natural.concentration)
+        gammas = random.gamma(rows, size=(5, *rows.shape))
+        drawn[name] = gammas / gammas.sum(-1, keepdims=True)
+    draws = types.SimpleNamespace(model=fit.model, mean=fit.mean, sample=lambda key, number: drawn)
+    _, reports = watched(IntentBelief.start(draws, (COUNT,), num_draws=5, key=jax.random.key(1)), one)
     chains = [filtered(fit.model, {name: site[i] for name, site in drawn.items()}, one) for i in range(5)]
     evidence = np.stack([np.asarray(chain.log_evidence) for chain in chains])
     share = np.exp(evidence - logsumexp(evidence, axis=0))
@@ -102,8 +108,9 @@ def test_draws_are_weighted_by_their_own_evidence(fitted):
 def paths(fit, belief, agent, steps):
     """Probability of every path (intents, states, actions) of the next steps, by nested loops, given the dynamics."""
     table, policy, row_of = (np.asarray(x) for x in agent_tables(fit.model, fit.mean()))
+    belief = jax.device_get(belief)
     now, action = int(belief.state[agent]), int(belief.action[agent])
-    start = np.asarray(belief.intent[0, agent]) @ table[row_of[now, action]]
+    start = belief.intent[0, agent] @ table[row_of[now, action]]
     found = {}
     for intents in itertools.product(range(3), repeat=steps):
         for states in itertools.product(range(STATES), repeat=steps):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -50,7 +49,7 @@ def test_the_gradient_is_that_of_the_value(problem):
     """Central differences along a random direction; forward mode gives the same number."""
     emission, expected, data = problem
     rng = np.random.default_rng(0)
-    direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), expected[0])
+    direction = jax.tree.map(lambda x: rng.normal(size=x.shape), expected[0])
     at = jax.jit(
         lambda size: conjugate_log_normalizer(
             emission, jax.tree.map(lambda x, d: x + size * d, expected[0], direction), data
@@ -58,32 +57,26 @@ def test_the_gradient_is_that_of_the_value(problem):
     )
     numeric = (at(1e-5) - at(-1e-5)) / 2e-5
     _, statistics = one_gradient(emission, expected[0], data)
-    along = sum(jax.tree.leaves(jax.tree.map(lambda s, d: jnp.sum(s * d), statistics, direction)))
+    along = sum(jax.tree.leaves(jax.tree.map(lambda s, d: np.sum(np.asarray(s) * d), statistics, direction)))
     close(along, numeric, 1e-6)
-    close(jax.jvp(at, (0.0,), (1.0,))[1], along)
+    close(jax.jit(lambda: jax.jvp(at, (0.0,), (1.0,))[1])(), along)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mapped", ["expected", "expected, nested", "data"])
+@pytest.mark.parametrize("mapped", ["expected", "data"])
 def test_under_vmap(problem, mapped):
-    """Restarts by one batched pass, also nested; data sets of their own in turn."""
+    """Restarts by one batched pass; data sets of their own in turn."""
     emission, expected, data = problem
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *expected)
+    stacked = jax.tree.map(lambda *x: np.stack(x), *expected)
     if mapped == "expected":
         result = jax.jit(jax.vmap(gradient, (None, 0, None)))(emission, stacked, data)
         loop = [one_gradient(emission, one, data) for one in expected]
-    elif mapped == "expected, nested":
-        inner = jax.vmap(gradient, (None, 0, None))
-        nested = jax.tree.map(lambda x: x[:, None], stacked)
-        result = jax.jit(jax.vmap(inner, (None, 0, None)))(emission, nested, data)
-        result = jax.tree.map(lambda x: x[:, 0], result)
-        loop = [one_gradient(emission, one, data) for one in expected]
     else:
-        sets = [data, jax.tree.map(lambda x: x[::-1], data)._replace(lengths=jnp.array([2, 2, 0, 1, 0, 3]))]
+        sets = [data, jax.tree.map(lambda x: x[::-1], data)._replace(lengths=np.array([2, 2, 0, 1, 0, 3]))]
         sets[1] = sets[1]._replace(
-            observed=sets[1].observed & (jnp.arange(6)[None] < sets[1].lengths[:, None])
+            observed=sets[1].observed & (np.arange(6)[None] < sets[1].lengths[:, None])
         )
-        both = jax.tree.map(lambda *x: jnp.stack(x), *sets)
+        both = jax.tree.map(lambda *x: np.stack(x), *sets)
         result = jax.jit(jax.vmap(gradient, (None, None, 0)))(emission, expected[0], both)
         loop = [one_gradient(emission, expected[0], one) for one in sets]
     jax.tree.map(close, result, jax.tree.map(lambda *x: np.stack(x), *loop))
@@ -102,17 +95,22 @@ def test_restarts_do_not_run_both_branches(problem, primitives):
 def test_sequences_without_length_add_nothing(problem):
     """Nor does what stands where nothing was observed."""
     emission, expected, data = problem
-    empty = np.arange(6) > 3
-    rest = data._replace(
-        lengths=np.where(empty, 0, data.lengths),
-        observed=data.observed & ~empty[:, None],
-        observations=np.where(empty[:, None, None], np.nan, data.observations),
-    )
+
+    def without(empty):
+        return data._replace(
+            lengths=np.where(empty, 0, data.lengths),
+            observed=data.observed & ~empty[:, None],
+            observations=np.where(empty[:, None, None], np.nan, data.observations),
+        )
+
+    rest, others = (without(empty) for empty in (np.arange(6) > 3, np.arange(6) < 4))
     zero = rest._replace(observations=np.where(rest.observed[..., None], rest.observations, 0))
     first, second = one_gradient(emission, expected[0], rest), one_gradient(emission, expected[0], zero)
     jax.tree.map(np.testing.assert_array_equal, first, second)
-    short = jax.tree.map(lambda x: x[:4], data)
-    jax.tree.map(close, first, one_gradient(emission, expected[0], short))
+    first, second, whole = jax.device_get(
+        [first, *(one_gradient(emission, expected[0], x) for x in (others, data))]
+    )
+    jax.tree.map(lambda one, other, all_of_them: close(one + other, all_of_them), first, second, whole)
 
 
 def test_impossible_data_say_so(problem):
@@ -124,7 +122,7 @@ def test_impossible_data_say_so(problem):
     states = np.full(data.observed.shape, -1)
     states[0, :2] = 0, 1
     value, statistics = one_gradient(emission, parts, data._replace(states=states))
-    assert value == -jnp.inf
+    assert float(value) == -np.inf
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(statistics))
 
 
@@ -134,9 +132,9 @@ def test_masks():
     observed = np.array([[True, True, False, False]])
     states = np.array([[-1, 2, 0, -1]])
     mask = jax.jit(masked_log_likelihood)
-    masked, none = mask(each, observed, states), -np.inf
+    masked, none = np.asarray(mask(each, observed, states)), -np.inf
     np.testing.assert_array_equal(masked[0], [[0, 1, 2], [none, none, 5], [0, none, none], [0, 0, 0]])
-    np.testing.assert_array_equal(mask(each, observed, None)[0, 1:3], [[3, 4, 5], [0, 0, 0]])
+    np.testing.assert_array_equal(np.asarray(mask(each, observed, None))[0, 1:3], [[3, 4, 5], [0, 0, 0]])
 
 
 def test_ranks_are_never_promoted(problem):

@@ -154,7 +154,7 @@ def long_chains(chain_oracle):
         "plain": (log_initial, log_transition, log_likelihood),
         "lost": (np.array([0, -1e3, NEVER, NEVER]), stay, lost),
         # Few steps compile fast in a tree; weights are as large as those of many.
-        "short": (log_initial, log_transition, log_likelihood[:12] - 400),
+        "short": (log_initial, log_transition, log_likelihood[:6] - 800),
     }
     return {name: (chain, chain_oracle.log_space_recursion(*chain)) for name, chain in chains.items()}
 

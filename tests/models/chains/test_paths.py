@@ -71,7 +71,7 @@ def test_sampled_paths_come_as_often_as_they_should(kind, chain_oracle, compilat
         compilations.clear()
         again, _ = sample_path(jax.random.key(11), log_initial, log_transition, many, length)
         assert len(compilations) <= 1, "a second call of one shape compiles nothing but its key"
-        assert np.mean(np.any(again != paths, -1)) > 0.5
+        assert np.mean(np.any(np.asarray(again) != np.asarray(paths), -1)) > 0.5
     else:
 
         @jax.jit
@@ -81,7 +81,7 @@ def test_sampled_paths_come_as_often_as_they_should(kind, chain_oracle, compilat
 
         paths, weight = draw(jax.random.split(key, DRAWS))
 
-    paths = np.asarray(paths)
+    paths, weight = np.asarray(paths), np.asarray(weight)
     assert np.all(paths[:, length:] == -1)
     listed = chain_oracle.paths_of(num_states, length)
     potentials = (log_initial, log_transition, log_likelihood)

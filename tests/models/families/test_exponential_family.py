@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from ethogram.models.families.exponential_family import (
@@ -24,7 +22,6 @@ from ethogram.models.families.exponential_family import (
     total_kl,
 )
 
-QUICK = settings(max_examples=20, deadline=None, derandomize=True)
 KINDS = ("dirichlet", "beta", "normal", "niw")
 # A standard error is missed by 5 of itself about once in two million looks.
 STANDARD_ERRORS = 5
@@ -176,15 +173,17 @@ def test_scan_and_vmap_keep_types_and_agree_with_rows(precision):
 
         return jax.vmap(lambda b: jax.lax.scan(sweep, b, None, length=3)[0])(blocks)
 
-    after, alone = run(restarts, data), make_all(1)
+    after, alone = jax.device_get(run(restarts, data)), make_all(1)
     for _ in range(3):
         alone = step(alone, prior, data, 2.0, 0.5)
     tolerance = {"rtol": 10 * precision, "atol": 10 * precision}
     assert_trees_close(jax.tree.map(lambda leaf: leaf[1], after), alone, **tolerance)
     # The stacked blocks are blocks with one more batch axis.
     means = jax.jit(lambda blocks: {kind: block.mean() for kind, block in blocks.items()})
-    assert_trees_close(jax.tree.map(lambda leaf: leaf[1], means(after)), means(alone), **tolerance)
-    stacked, single = divergences(after, prior), divergences(alone, prior)
+    assert_trees_close(
+        jax.tree.map(lambda leaf: leaf[1], jax.device_get(means(after))), means(alone), **tolerance
+    )
+    stacked, single = jax.device_get(divergences(after, prior)), divergences(alone, prior)
     assert_trees_close({k: v[1] for k, v in stacked.items()}, single, rtol=1e3 * precision)
 
 
@@ -199,7 +198,7 @@ def test_dirichlet_is_scipys(precision):
         statistics = block.statistics(jnp.broadcast_to(row, (2, 3)))
         return block.expected_statistics(), block.mean(), statistics, block.log_partition()
 
-    (expected,), mean, (statistic,), partition = of(block)
+    (expected,), mean, (statistic,), partition = jax.device_get(of(block))
     np.testing.assert_allclose(
         expected, special.digamma(concentration) - special.digamma(total), rtol=precision
     )
@@ -235,13 +234,13 @@ def test_dirichlet_of_extreme_counts(precision):
 def test_structural_zeros(precision):
     concentration = np.array([[0.0, 2.0, 3.0], [0.0, 0.0, 5.0]])
     block, prior = Dirichlet.from_standard(concentration), Dirichlet.from_standard((concentration > 0) * 1.0)
-    (expected,) = expect(block)
+    (expected,) = jax.device_get(expect(block))
     assert np.array_equal(np.isneginf(expected), concentration == 0)
     assert expected[1, 2] == 0
     everywhere = Dirichlet.from_standard(np.ones((2, 3)))
     blocks = {"d": block, "to": block, "from": everywhere, "b": Beta.from_standard(2.0, 3.0)}
     others = {"d": prior, "to": everywhere, "from": block, "b": Beta.from_standard(1.0, 1.0)}
-    divergence = divergences(blocks, others)
+    divergence = jax.device_get(divergences(blocks, others))
     assert divergence["d"][1] == 0
     np.testing.assert_allclose(divergence["d"][0], divergence["b"], rtol=10 * precision)
     assert np.all(np.isposinf(divergence["to"])) and np.all(np.isposinf(divergence["from"]))
@@ -344,7 +343,7 @@ def test_conjugate_steps_are_the_textbook(precision):
     assert after["nothing"] is None
     assert jax.tree.structure(after) == jax.tree.structure(start)
     del after["nothing"], prior["nothing"]
-    against = sum(np.sum(part) for part in divergences(after, prior).values())
+    against = sum(np.sum(part) for part in jax.device_get(divergences(after, prior)).values())
     total = jax.jit(total_kl)
     np.testing.assert_allclose(total(after, prior), against, rtol=precision)
     assert total(prior, prior) == 0
@@ -363,23 +362,21 @@ def test_log_normaliser_gradient_feeds_the_step():
     data = jax.jit(jax.grad(log_normaliser))(expect(blocks))
     after = step(blocks, blocks, data, 1.0, 1.0)
     np.testing.assert_allclose(data["known"].successes, [0, 3])
-    np.testing.assert_allclose(after["known"].natural.successes - blocks["known"].natural.successes, [0, 3])
-    np.testing.assert_allclose(data["p"].concentration.sum(-1), [1, 0], atol=1e-12)
+    before = blocks["known"].natural.successes
+    np.testing.assert_allclose(np.asarray(after["known"].natural.successes) - before, [0, 3])
+    np.testing.assert_allclose(np.asarray(data["p"].concentration).sum(-1), [1, 0], atol=1e-12)
 
 
-positive = st.floats(1e-3, 1e3)
-
-
-@QUICK
-@given(st.lists(positive, min_size=3, max_size=3), positive, positive)
-def test_standard_parameters_come_back(concentration, successes, failures):
+def test_standard_parameters_come_back():
+    concentration = 10 ** np.random.default_rng(0).uniform(-3, 3, size=(20, 3))
     block = Dirichlet.from_standard(concentration)
     np.testing.assert_array_equal(block.standard().concentration, concentration)
     again = Dirichlet.from_standard(*block.standard())
     np.testing.assert_array_equal(again.natural.concentration, block.natural.concentration)
-    assert Beta.from_standard(successes, failures).standard() == (successes, failures)
+    pair = concentration[:, 0], concentration[:, 1]
+    np.testing.assert_array_equal(Beta.from_standard(*pair).standard(), pair)
 
 
 def test_mean_and_covariance_travel_together():
-    assert isinstance(make("niw").mean(), MeanCovariance)
-    assert isinstance(make("normal").standard(), MeanCovariance)
+    for found in jax.eval_shape(lambda: (make("niw").mean(), make("normal").standard())):
+        assert isinstance(found, MeanCovariance)

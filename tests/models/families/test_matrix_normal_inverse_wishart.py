@@ -69,7 +69,7 @@ def updated():
             (q.kl(q), q.kl(block)),
         )
 
-    return of(block, statistics, (COEFFICIENTS, COVARIANCE), REGRESSORS[0], TARGETS[0])
+    return jax.device_get(of(block, statistics, (COEFFICIENTS, COVARIANCE), REGRESSORS[0], TARGETS[0]))
 
 
 def test_update_density_and_expectations(updated):
@@ -94,7 +94,7 @@ def test_update_density_and_expectations(updated):
 
 def test_divergence_and_draws(updated):
     """KL by Monte Carlo within four standard errors; draws have the mean of q."""
-    q, standard, *_, (none, divergence) = jax.device_get(updated)
+    q, standard, *_, (none, divergence) = updated
     np.testing.assert_allclose(none, 0, atol=1e-12)
     coefficients, covariance = q.draw_on_host(np.random.default_rng(0), 4000)
     to_units, prior = np.linalg.inv(BASIS), block_of()

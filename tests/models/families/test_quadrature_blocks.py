@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pytest
@@ -72,20 +73,41 @@ def exactly(name, row, centre):
     return values.max() + np.log(weight.sum() * (u[1] - u[0])), means
 
 
+SIZE = np.exp(0.4)
+
+
 @jax.jit
 def everything(block, other):
-    """Log partition, expected statistics, and the divergence from another block; a program for each type of float."""
-    return block.log_partition(), block.expected_statistics(), block.kl(other)
+    """Log partition, expected statistics, divergence from another block, log density at a size."""
+    size = jnp.full_like(block.natural.count, SIZE)
+    return (
+        block.log_partition(),
+        block.expected_statistics(),
+        block.kl(other),
+        block.log_density_of_size(size),
+    )
 
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request):
-    return request.param, blocks_of(request.param)
+    """A block of every count; methods in one program share its quadrature, which takes long to compile."""
+    block, found = blocks_of(request.param), {}
+    plain = type(block)._quadrature
+
+    def once(self, **options):
+        key = id(self.natural.count), *options.values()
+        if key not in found:
+            found[key] = self, plain(self, **options)  # as long as it lives, no other has its id
+        return found[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(block), "_quadrature", once)
+        yield request.param, block
 
 
 def test_log_partition_and_expected_statistics(case):
     name, block = case
-    log_partition, expected, _ = everything(block, block)
+    log_partition, expected, *_ = everything(block, block)
     for i, row in enumerate(np.stack(block.natural, axis=-1)):
         value, means = exactly(name, row, CASES[name][2])
         np.testing.assert_allclose(log_partition[i], value, rtol=1e-9, atol=1e-9)
@@ -114,7 +136,7 @@ def test_divergence_is_that_of_bregman(case):
     other = CASES[name][0](*(np.full(5, x) for x in (0.5, 0.8)), np.full(5, 0.7))
     # The base measures must be equal: a difference of log partitions does not see them.
     other = dataclasses.replace(other, centre=block.centre)
-    (own, expected, kl), (theirs, _, none) = everything(block, other), everything(other, other)
+    (own, expected, kl, _), (theirs, _, none, _) = everything(block, other), everything(other, other)
     gaps = zip(other.natural, block.natural, expected, strict=True)
     bregman = theirs - own - sum((np.asarray(p) - np.asarray(q)) * mean for p, q, mean in gaps)
     np.testing.assert_allclose(kl, bregman, rtol=1e-6, atol=1e-6)
@@ -128,7 +150,7 @@ def test_single_precision_up_to_ten_million_observations(case):
     narrow = jax.tree.map(lambda x: np.asarray(x, np.float32), blocks_of(case[0], counts))
     wide = jax.tree.map(lambda x: x.astype(np.float64), narrow)
     prior = [jax.tree.map(lambda x: x[1:2].repeat(5), block) for block in (narrow, wide)]
-    (_, single, kl), (_, double, against) = everything(narrow, prior[0]), everything(wide, prior[1])
+    (_, single, kl, _), (_, double, against, _) = everything(narrow, prior[0]), everything(wide, prior[1])
     for a, b in zip(single, double, strict=True):
         assert a.dtype == np.float32
         np.testing.assert_allclose(a, b, rtol=3e-5)
@@ -140,19 +162,17 @@ def test_draws_and_sites_have_the_density(case):
     name, block = case
     at, (_, _, centre, density, _) = 2, CASES[name]
     one = jax.tree.map(lambda x: np.asarray(x)[at : at + 1], block)
-    row, u = [float(x[0]) for x in one.natural], np.array([0.4])
-
-    @jax.jit
-    def draws_and_density(one, size):
-        return one.sample_size(jax.random.key(0), (4000,)), one.log_density_of_size(size)
-
-    drawn, found = draws_and_density(one, np.exp(u))
+    row, u = [float(x[0]) for x in one.natural], np.log(SIZE)
+    drawn, found = (
+        jax.jit(lambda one: one.sample_size(jax.random.key(0), (4000,)))(one),
+        everything(block, block)[3],
+    )
     grid = np.linspace(-12, 9, 20_001)
     weight = np.exp(density(grid, *row, centre))
     reached = integrate.cumulative_simpson(weight, x=grid, initial=0)
     drawn = np.log(np.asarray(drawn))[:, 0]
     assert stats.kstest(drawn, lambda u: np.interp(u, grid, reached / reached[-1])).pvalue > 1e-3
-    np.testing.assert_allclose(found, density(u, *row, centre) - np.log(reached[-1]) - u, rtol=1e-6)
+    np.testing.assert_allclose(found[at], density(u, *row, centre) - np.log(reached[-1]) - u, rtol=1e-6)
     kinds = {}
 
     def model(key, one):

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet, expected_statistics
 from ethogram.models.intents import AgentMarkov
@@ -134,32 +133,6 @@ def test_only_what_occurs_is_carried(trace_oracle):
         4,
         5,
     )
-
-
-@pytest.mark.slow
-def test_one_intent_has_the_exact_evidence_for_its_bound(trace_oracle):
-    """With K = 1 q is the posterior: every KL term and constant of the bound counts."""
-    traces = draw_traces(trace_oracle, 8, (5, 1, 4))
-    rho = np.array([[0.5, 2.0], [1.0, 1.0], [3.0, 0.2]])
-    data = trajectories(traces)._replace(stay=None)
-    model = AgentMarkov(S, A, 1, alpha=2.0, rho=rho, beta_prior="fixed")
-    fit = ConjugateSVI(model).run(jax.random.key(0), data, 5, restarts=1, init="prior", progress_bar=False)
-    exact = trace_oracle.log_marginal(traces, 2.0, np.array([0.5, 0.5]), rho, S, A)
-    np.testing.assert_allclose(fit.elbo[-1], exact, rtol=1e-10)
-
-
-@pytest.mark.slow
-def test_the_bound_lies_below_the_exact_evidence(trace_oracle, accuracy=0.9):
-    """Two intents, nine steps: no restart above the evidence, and the best of twenty within two nats of it."""
-    random = np.random.default_rng(2)
-    trace = trace_oracle.Trace(
-        [0, 1, 2, 1, 0, 1, 2, 1, 0], [1, 1, 0, 0, 1, 1, 0, 0, 1], random.integers(-1, 2, 8).tolist()
-    )
-    data = trajectories([trace])
-    engine = ConjugateSVI(AgentMarkov(S, A, 2, alpha=2.0, beta_prior="fixed", stay_accuracy=accuracy))
-    fit = engine.run(jax.random.key(0), data, 150, restarts=20, progress_bar=False)
-    exact = trace_oracle.log_marginal([trace], 2.0, np.full(3, 1 / 3), np.ones(A), S, A, accuracy)
-    assert (fit.restart_elbos <= exact).all() and fit.elbo[-1] > exact - 2
 
 
 def test_padding_order_and_names_of_intents_change_nothing(trace_oracle):

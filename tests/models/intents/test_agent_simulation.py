@@ -7,16 +7,28 @@ import numpy as np
 import pytest
 
 from ethogram.domains import line_world
-from ethogram.models.intents import AgentMarkov, IntentConstraints
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.intents import AgentMarkov, IntentAgent, IntentConstraints, roll_out
 
 DYNAMICS = line_world.NEXT_STATE
 S, A = DYNAMICS.shape
 
 
-def test_a_simulated_agent_keeps_to_its_parameters():
+@pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_simulated_agent_keeps_to_its_parameters(drawn):
     """Rates of actions and of intents in 60 000 steps, each within 4.5 standard errors of the parameters."""
     model = AgentMarkov(S, A, 2, stay_accuracy=0.8, constraints=IntentConstraints.never_switch([2]))
-    data, intents, parameters = model.simulate(jax.random.key(0), DYNAMICS, np.zeros(1500, int) + 2, 40)
+    parameters, random = None, np.random.default_rng(0)
+    if not drawn:
+        rows, never = (
+            random.dirichlet(np.ones(3), (len(model.rows_carried().pairs), 2)),
+            model.rows_carried().never,
+        )
+        parameters = {"weights": random.dirichlet(np.ones(3)), "initial": random.dirichlet(np.ones(3))}
+        parameters["transition"] = np.where(np.asarray(never)[:, None, None], np.eye(2, 3), rows)
+        parameters["policy"] = random.dirichlet(np.ones(A), (2, S))
+    first = np.zeros(1500, int) + 2
+    data, intents, parameters = model.simulate(jax.random.key(0), DYNAMICS, first, 40, parameters=parameters)
     agent = model.agent(parameters)
     within = intents < 2
     for table, outcome, count in (
@@ -42,7 +54,7 @@ def test_tables_obey_constraints_where_data_never_were():
     """Rows of pairs without data have the bounds too, a row for each kind of bounds."""
     known = IntentConstraints.never_switch([4]).stay([0, 3], at_least=0.9).stay([1], equal=0.7)
     model = AgentMarkov(S, A, 3, constraints=known).bind(
-        line_world.simulate(jax.random.key(1), num_traces=1, length=2).data
+        Trajectories.from_list(states=[[3, 2]], actions=[[0, 2]])
     )
     blocks = model.prior()
     assert model.visited.num_rows < 10, "pairs without data share a row by their bounds"
@@ -61,6 +73,9 @@ def test_a_forecast_goes_on_from_the_last_step():
     agent = line_world.true_agent()
     model = AgentMarkov(S, A, 2)
     padded = np.pad(agent.transition, [(0, 0)] * 3 + [(0, 1)])
+    # A third intent that none takes: the program is that of the other simulations.
+    tables = np.append(agent.initial, 0.0), np.pad(padded, [(0, 1)] + [(0, 0)] * 3, constant_values=1 / 3)
+    three = IntentAgent(*tables, np.pad(agent.policy, [(0, 1), (0, 0), (0, 0)], constant_values=1 / A))
     pairs = np.asarray(model.rows_carried().pairs)
     parameters = {
         "weights": np.array([0.5, 0.3, 0.2]),
@@ -68,22 +83,26 @@ def test_a_forecast_goes_on_from_the_last_step():
         "transition": np.moveaxis(padded, 0, 2)[pairs // (A + 1), pairs % (A + 1)],
         "policy": np.asarray(agent.policy),
     }
-    rollout = line_world.simulate(jax.random.key(2), num_traces=30, length=6)
-    states, actions = rollout.data.states, rollout.data.actions
+    first = np.random.default_rng(2).integers(S, size=1500)
+    rollout = roll_out(jax.random.key(2), three, DYNAMICS, first, 40)
+    states, actions, intents = (
+        x[:30, :6] for x in (rollout.data.states, rollout.data.actions, rollout.intents)
+    )
+    data = Trajectories.from_list(states=list(states), actions=list(actions))
 
     @jax.jit
     def continued(parameters):
-        trace = model.observation(parameters, rollout.data)
+        trace = model.observation(parameters, data)
         return trace.forecast(jax.random.key(3), actions, 5, DYNAMICS)
 
-    ahead = continued(parameters)
+    ahead = jax.device_get(continued(parameters))
     np.testing.assert_array_equal(ahead.states[:, 0], DYNAMICS[states[:, -1], actions[:, -1]])
     np.testing.assert_array_equal(ahead.states[:, 1:], DYNAMICS[ahead.states[:, :-1], ahead.actions[:, :-1]])
     towards = np.asarray(agent.policy)[ahead.intents, ahead.states].argmax(-1)
     np.testing.assert_array_equal(ahead.actions, towards)
     # Between the ends an action reveals the intent, which then goes on.
     revealed = np.isin(states[:, -1], [1, 2, 3])
-    np.testing.assert_array_equal(ahead.intents[revealed, 0], rollout.intents[revealed, -1])
+    np.testing.assert_array_equal(ahead.intents[revealed, 0], intents[revealed, -1])
 
 
 @pytest.mark.slow

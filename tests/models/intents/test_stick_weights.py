@@ -106,6 +106,7 @@ def test_fixed_weights_stay():
     assert start.log_density() == 0
 
 
+@pytest.mark.slow
 def test_rows_held_and_rows_profiled_out_count_together():
     """Some rows by their counts, some where q holds them, one of these not taken: many steps end at the maximum."""
     random = np.random.default_rng(5)

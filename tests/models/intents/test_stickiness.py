@@ -7,11 +7,12 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from numpyro import handlers
+from numpyro.infer.util import log_density
+from scipy import stats
 from scipy.special import gammaln, logsumexp
 
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.families.exponential_family import expected_statistics
+from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates, expected_statistics
 from ethogram.models.intents import AgentMarkov, IntentConstraints, StickinessPrior
 from ethogram.models.intents.row_counts import CountedRows, counted_rows
 from ethogram.models.intents.row_sites import sample_rows
@@ -31,16 +32,19 @@ def log_beta(rows):
     return gammaln(rows).sum(-1) - gammaln(rows.sum(-1))
 
 
+def log_labels(path, accuracy):
+    """Log probability of the stay labels given a path."""
+    right = [(path[t] == path[t + 1]) == (label == 1) for t, label in enumerate(STAY) if label >= 0]
+    return np.log(np.where(right, accuracy, 1 - accuracy)).sum()
+
+
 def exact_evidence(weights, kappa, shares=None, accuracy=None):
     """Paths, and gates where rows are pooled, enumerated; all rows integrated, as Dirichlet-multinomials."""
     logs, prior = [], ALPHA * weights
     sticky = prior + kappa * np.eye(K, K + 1)
     gates = [(1,)] if shares is None else [(0, 1)]
     for path in itertools.product(range(K), repeat=len(STATES)):
-        said = 0.0
-        for t, label in enumerate(STAY if accuracy else []):
-            right = (path[t] == path[t + 1]) == (label == 1)
-            said += np.log(accuracy if right else 1 - accuracy) if label >= 0 else 0
+        said = log_labels(path, accuracy) if accuracy else 0.0
         policy = np.zeros((K, S, A))
         np.add.at(policy, (list(path), STATES, ACTIONS), 1)
         said += (log_beta(1 + policy) - log_beta(np.ones(A))).sum() + np.log(weights[path[0]])
@@ -58,34 +62,40 @@ def exact_evidence(weights, kappa, shares=None, accuracy=None):
 
 @jax.jit
 def ascended(model, blocks, batch):
-    """Blocks after 40 sweeps, and the bound before each of them."""
+    """Blocks after 40 sweeps; the expected potentials, local terms and counts, and bounds before each of them."""
 
     def sweep(blocks, _):
         def value(expected):
             return model.log_normalizer(expected, batch)
 
-        local, statistics = jax.value_and_grad(value)(expected_statistics(blocks))
-        return model.update(blocks, None, statistics, 1.0, 1.0), local - model.divergence(blocks)
+        expected = expected_statistics(blocks)
+        local, statistics = jax.value_and_grad(value)(expected)
+        found = expected, local, statistics, local - model.divergence(blocks)
+        return model.update(blocks, None, statistics, 1.0, 1.0), found
 
     return jax.lax.scan(sweep, blocks, length=40)
 
 
-def started(model):
-    """The prior, with counts that differ by intent, as the start of a fit gives them."""
-    statistics = model.start_statistics(np.random.default_rng(0), "sticky", [model.arrange(DATA)])
-    return stepped(model.prior(), statistics)
-
-
-@jax.jit
-def stepped(prior, statistics):
-    return {name: block.step(block, statistics[name], 1.0, 1.0) for name, block in prior.items()}
-
-
-def test_the_bound_is_below_the_evidence_and_never_falls_when_all_moves():
-    """Weights, stickiness and shares of pooled rows at once; the evidence is that of the weights where it ends."""
+@pytest.fixture(scope="module")
+def fitted():
+    """Weights, stickiness and shares of pooled rows moved at once, from counts that differ by intent."""
     settings = {"gamma": GAMMA, "stickiness": "learn", "pool": "shared", "stay_accuracy": 0.9}
     model = AgentMarkov(S, A, K, **settings).bind(DATA)
-    blocks, bounds = ascended(model, started(model), model.arrange(DATA))
+    statistics = model.start_statistics(np.random.default_rng(0), "sticky", [model.arrange(DATA)])
+    start = {
+        name: block
+        if name in ("weights", "stickiness")
+        else Dirichlet(
+            DirichletCoordinates(np.asarray(block.natural.concentration) + statistics[name].concentration)
+        )
+        for name, block in model.prior().items()
+    }
+    return model, *jax.device_get(ascended(model, start, model.arrange(DATA)))
+
+
+def test_the_bound_is_below_the_evidence_and_never_falls_when_all_moves(fitted):
+    """The evidence is that of the weights where it ends."""
+    model, blocks, (*_, bounds) = fitted
     kappa, weights = float(blocks["stickiness"].natural), np.asarray(blocks["weights"].natural)
     exact = exact_evidence(weights, kappa, np.asarray(model.pool_prior), 0.9)
     exact += (GAMMA - 1) * np.log(
@@ -95,21 +105,14 @@ def test_the_bound_is_below_the_evidence_and_never_falls_when_all_moves():
     assert exact - 4 < bounds[-1] < exact
 
 
-def test_the_local_step_is_enumeration_over_paths_and_gates():
+def test_the_local_step_is_enumeration_over_paths_and_gates(fitted):
     """One more sum over gates at every step: the expected potentials are those of a chain with gates."""
-    model = AgentMarkov(S, A, K, pool="shared", stickiness=4.0).bind(DATA)
-    data = model.arrange(DATA)
-
-    @jax.jit
-    def local_step(blocks):
-        expected = expected_statistics(blocks)
-        return expected, *jax.value_and_grad(lambda e: model.log_normalizer(e, data))(expected)
-
-    expected, value, counts = jax.device_get(local_step(started(model)))
+    model, _, found = fitted
+    expected, value, counts, _ = jax.tree.map(lambda x: x[0], found)
     logs = {name: x.concentration for name, x in expected.items() if x}
     row_of, total, shared_counts = np.asarray(model.visited.row_of), [], []
     for path in itertools.product(range(K), repeat=len(STATES)):
-        start = logs["initial"][path[0]]
+        start = logs["initial"][path[0]] + log_labels(path, 0.9)
         start += sum(logs["policy"][path[t], STATES[t], a] for t, a in enumerate(ACTIONS))
         for gate in itertools.product((0, 1), repeat=len(STATES) - 1):
             weight = start
@@ -211,16 +214,23 @@ def test_predictions_stay_as_the_prior_does():
     )
 
 
-def test_rows_of_the_numpyro_model_are_sticky_dirichlet_rows():
-    """Means and variances over two thousand rows of each intent."""
-    model = AgentMarkov(100, 20, K, beta_prior="fixed", stickiness=4.0)
-    sample = jax.jit(lambda key: handlers.seed(sample_rows, key)(model)["transition"])
-    rows = np.asarray(sample(jax.random.key(0)))
-    for x in range(K):
-        prior = np.ones(K + 1) + 4.0 * np.eye(K + 1)[x]
-        mean = prior / prior.sum()
-        np.testing.assert_allclose(rows[:, x].mean(0), mean, atol=0.015)
-        np.testing.assert_allclose(rows[:, x].var(0), mean * (1 - mean) / (1 + prior.sum()), atol=0.003)
+def test_rows_of_the_numpyro_model_are_shares_of_staying_and_of_the_prior():
+    """Beta shares of staying beside Dirichlet rows, which are sticky Dirichlet rows together."""
+    model, random = AgentMarkov(2, A, K, beta_prior="fixed", stickiness=4.0), np.random.default_rng(0)
+    free, stay = random.dirichlet(np.ones(K + 1), (4, K)), random.beta(4.0, ALPHA, (4, K))
+    at = {"initial": random.dirichlet(np.ones(K + 1)), "transition_free": free, "transition_stay": stay}
+
+    @jax.jit
+    def density(at):
+        total, sites = log_density(sample_rows, (model,), {}, at)
+        return total, sites["transition"]["value"]
+
+    found, rows = density(at)
+    wanted = sum(
+        stats.dirichlet.logpdf(row, np.ones(K + 1)) for row in (at["initial"], *free.reshape(-1, K + 1))
+    )
+    np.testing.assert_allclose(found, wanted + stats.beta.logpdf(stay, 4.0, ALPHA).sum(), rtol=1e-10)
+    np.testing.assert_allclose(rows, stay[..., None] * np.eye(K, K + 1) + (1 - stay[..., None]) * free)
 
 
 BAD = {
@@ -248,7 +258,7 @@ def test_rows_that_never_switch_do_not_inform_the_weights():
     model = AgentMarkov(S, A, K, constraints=IntentConstraints.never_switch([1])).bind(DATA)
     rows, random = model.visited, np.random.default_rng(0)
     counts = {"initial": random.random(K + 1), "transition": random.random((rows.num_rows, K, K + 1))}
-    found = counted_rows(model, model.prior(), counts).counts
+    found = jax.jit(lambda counts: counted_rows(model, {}, counts).counts)(counts)
     never = np.asarray(rows.never)[: len(rows.pairs)]
     assert never.any() and not never.all()
     wanted = np.where(never[:, None, None], 0, counts["transition"][: len(never), :, :-1])
