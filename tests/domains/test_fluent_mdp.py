@@ -61,12 +61,19 @@ def test_the_best_policy_as_an_agent():
     assert abs(played.returns.mean() - policy.value) < 4 * played.returns.std() / np.sqrt(100)
 
 
-def test_the_planner_is_near_the_best_policy_and_its_episodes_are_demonstrations(problem, written):
+@pytest.mark.slow
+def test_the_planner_is_near_the_best_policy(problem, written):
     """10 episodes: the mean return is within 3 % and 4 standard errors of the best policy's expectation."""
     policy = SogbofaPolicy(jax.random.key(0), problem, 100.0, depth=4, num_restarts=8, max_steps=5)
     played = play_episodes(FluentWorld(problem), policy, 10, progress_bar=False)
     best, error = best_value(written, 8), played.returns.std() / np.sqrt(10)
     assert 0.97 * best - 4 * error < played.returns.mean() < best + 4 * error
+
+
+def test_episodes_are_demonstrations(problem, written):
+    played = play_episodes(
+        FluentWorld(problem), RandomPolicy(jax.random.key(0), problem), 10, progress_bar=False
+    )
     data = written.demonstrations(problem, played)
     assert data.states.shape == (10, 8) and int(data.states[0, 0]) == 15
     total = np.asarray(written.rewards)[np.asarray(data.states), np.asarray(data.actions)].sum(1)
