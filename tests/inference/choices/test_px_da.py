@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 from collections import Counter
@@ -86,10 +87,35 @@ def draws_of(*arguments, **settings):
     return np.asarray(run_of(*arguments, **settings).get_samples(group_by_chain=True)["v"])
 
 
+@contextlib.contextmanager
+def counting():
+    """How often data are checked, designs built and linear programmes for the separation solved."""
+    calls = Counter()
+
+    def counted(owner, name):
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def call(*arguments, **options):
+            calls[name] += 1
+            return function(*arguments, **options)
+
+        patch.setattr(owner, name, call)
+
+    with pytest.MonkeyPatch.context() as patch:
+        counted(noisy_mdp, "check_decisions")
+        counted(noisy_mdp.NoisyMDP, "design")
+        counted(separation, "find_separation")
+        separation._remembered.cache_clear()
+        yield calls
+
+
 @functools.cache
-def run_of_variant(moves, winner, draws):
+def run_of_variant(moves, winner, draws=300):
+    """A run of 16 chains, and how often it has checked its data."""
     kernel = PXDA(NoisyMDP(4.0, "features"), moves, winner, scale_prior=PROPER.get(moves))
-    return run_of(kernel, ragged_decisions(), chains=16 if draws == 300 else 32, draws=draws)
+    with counting() as calls:
+        return run_of(kernel, ragged_decisions(), draws=draws), calls
 
 
 def distance(draws, truth):
@@ -119,7 +145,7 @@ SLOW = [
 )
 def test_every_variant_has_the_same_posterior(truth, moves, winner):
     """Means and variances within four of their own Monte Carlo errors: fails by chance in 1 of 4000 runs."""
-    mcmc = run_of_variant(moves, winner, 600 if winner == "paper" else 300)
+    mcmc, _ = run_of_variant(moves, winner, 600 if winner == "paper" else 300)
     drawn, exact = np.asarray(mcmc.get_samples(group_by_chain=True)["v"]), truth[1]
     errors, ratio = distance(drawn, exact)
     squares = variance_distance(drawn, exact)
@@ -150,30 +176,26 @@ def widened(data, width=4):
     )
 
 
-def test_runs_of_mcmc_are_sweeps_that_a_pickled_state_goes_on_with(counts):
+def test_runs_of_mcmc_are_sweeps_that_a_pickled_state_goes_on_with():
     """One check of the data and one design; a kernel and a state that were pickled go on; other data are forgotten."""
-    one, other = ragged_decisions(3), ragged_decisions(4)
-    kernel = PXDA(NoisyMDP(4.0, "features"))
-    kernel.init(jax.random.key(1), 3, None, (one,), {})
-    counts.clear()
-    mcmc = MCMC(kernel, **SHORT)
-    mcmc.run(jax.random.key(0), other)
-    assert counts == {"check_decisions": 1, "design": 1, "find_separation": 1}
-
-    state = kernel.init(jax.random.key(0), 3, None, (other,), {})
-    sweep = jax.jit(lambda state: kernel.sample(state, (other,), {}))
-    values = []
-    for number in range(12):
-        if number == 7:
+    mcmc, calls = run_of_variant("local+scale", "mh", 300)
+    assert calls == {"check_decisions": 1, "design": 1, "find_separation": 1}
+    kernel, data = PXDA(NoisyMDP(4.0, "features"), winner="mh"), ragged_decisions()
+    keys = jax.random.split(jax.random.key(0), 16)
+    kernel.init(keys, 100, None, (ragged_decisions(4),), {})
+    state = kernel.init(keys, 100, None, (data,), {})
+    sweep = jax.jit(lambda state: kernel.sample(state, (data,), {}))
+    for number in range(103):
+        if number == 50:
             stored = state._replace(rng_key=jax.random.key_data(state.rng_key))
             kernel, stored = pickle.loads(pickle.dumps((kernel, jax.tree.map(np.asarray, stored))))
             state = jax.tree.map(jnp.asarray, stored)._replace(
                 rng_key=jax.random.wrap_key_data(stored.rng_key)
             )
         state = sweep(state)
-        values.append(np.asarray(state.z["theta"]))
-    np.testing.assert_allclose(mcmc.get_samples()["v"], values[3:], rtol=1e-9)
-    assert int(state.i) == 12 and kernel.get_diagnostics_str(state).startswith("scale ")
+    drawn = mcmc.get_samples(group_by_chain=True)["theta"][:, 2]
+    np.testing.assert_allclose(state.z["theta"], drawn, rtol=1e-9)
+    assert (np.asarray(state.i) == 103).all() and kernel.get_diagnostics_str(state).startswith("scale ")
 
 
 @pytest.mark.parametrize("key", [0, 1.5, None, "key"])
@@ -195,7 +217,7 @@ def test_fields_that_do_not_exist_are_refused_by_name():
 @pytest.mark.parametrize("method", ["vectorized", pytest.param(jax.vmap, marks=pytest.mark.slow)])
 def test_chains_in_every_way_and_fields(method):
     if method == "vectorized":
-        mcmc, chains = run_of_variant("local+scale", "mh", 300), 16
+        mcmc, chains = run_of_variant("local+scale", "mh", 300)[0], 16
     else:
         mcmc = run_of(
             PXDA(NoisyMDP(4.0, "features"), winner="mh"), ragged_decisions(), chains=3, method=method
@@ -210,33 +232,12 @@ def test_chains_in_every_way_and_fields(method):
     assert len(np.unique(means.round(6), axis=0)) == chains  # chains of their own
 
 
-@pytest.fixture
-def counts(monkeypatch):
-    """How often data are checked, designs built and linear programmes for the separation solved."""
-    calls = Counter()
-
-    def counted(owner, name):
-        function = getattr(owner, name)
-
-        @functools.wraps(function)
-        def call(*arguments, **options):
-            calls[name] += 1
-            return function(*arguments, **options)
-
-        monkeypatch.setattr(owner, name, call)
-
-    counted(noisy_mdp, "check_decisions")
-    counted(noisy_mdp.NoisyMDP, "design")
-    counted(separation, "find_separation")
-    separation._remembered.cache_clear()
-    return calls
-
-
 @pytest.mark.slow
-def test_flat_priors_share_their_search_for_separation_and_a_second_run_reads_its_own_data(counts):
+def test_flat_priors_share_their_search_for_separation_and_a_second_run_reads_its_own_data():
     mcmc = MCMC(PXDA(NoisyMDP(float("inf"), "features")), **SHORT)
-    mcmc.run(jax.random.key(0), widened(ragged_decisions(5)))
-    assert counts == {"check_decisions": 1, "design": 1, "find_separation": 1}
+    with counting() as calls:
+        mcmc.run(jax.random.key(0), widened(ragged_decisions(5)))
+    assert calls == {"check_decisions": 1, "design": 1, "find_separation": 1}
     first = np.asarray(mcmc.get_samples()["v"])
     mcmc.run(jax.random.key(0), widened(ragged_decisions()))
     assert not np.allclose(first, mcmc.get_samples()["v"])

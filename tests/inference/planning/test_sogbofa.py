@@ -158,7 +158,7 @@ def any_problem(num_fluents, num_actions):
     )
 
 
-@pytest.mark.parametrize(("num_fluents", "num_actions"), [(0, 3), (2, 0)])
+@pytest.mark.parametrize(("num_fluents", "num_actions"), [(0, 3), pytest.param(2, 0, marks=pytest.mark.slow)])
 def test_problems_without_fluents_or_actions(num_fluents, num_actions):
     """The best actions are those of positive worth; rewards of four steps count 1.875 at discount one half."""
     found = plan(KEY, any_problem(num_fluents, num_actions), **SETTINGS)
@@ -175,24 +175,23 @@ def test_a_value_that_is_not_finite_is_said(problem):
 
 
 def test_rules_of_the_state_bound_the_first_action_alone():
-    """The first of three actions must be taken where the fluent is on, and the second must not."""
+    """The first of three actions must be taken where the fluent is on, the second must not, and two are too few."""
     graph = ExpressionGraph()
     fluent, first, second = (graph.input(name) for name in ("f0", "a0", "a1"))
-    checks = [
-        graph.constant(2.0),
-        graph.add([(1.0, first), (-1.0, fluent)], 1.0),
-        graph.add([(-1.0, second)], 1.0),
-    ]
+    single = [graph.add([(1.0, first), (-1.0, fluent)], 1.0), graph.add([(-1.0, second)], 1.0)]
+    checks = [graph.constant(2.5), graph.constant(2.0), *single]
     actions, nothing = ("a0", "a1", "a2"), graph.constant(0.0)
     program = compile_program(graph, ["f0"], actions, checks, nothing, nothing)
-    rules = ActionRules(np.ones((1, 3)), np.zeros((0, 3)), np.array([0, 1]), program)
+    rules = ActionRules(np.ones((1, 3)), np.ones((1, 3)), np.array([0, 1]), program)
     problem, state = replace(any_problem(1, 3), rules=rules), np.ones(1)
     for mode, later in (("conformant", 3), ("original", 0)):
         task = sogbofa._task(problem, state, mode, 4, 3, "float64")
         np.testing.assert_array_equal(task.low, [[1, 0, 0], *[[0, 0, 0]] * later])
         np.testing.assert_array_equal(task.high, [[1, 0, 1], *[[1, 1, 1]] * later])
-        np.testing.assert_array_equal(task.state, state)
-        assert (int(task.steps_left), float(task.discount)) == (3, 0.5)
+        np.testing.assert_array_equal(task.weights, [[1, 1, 1], [-1, -1, -1]])
+        np.testing.assert_array_equal(task.bounds, [2.5, -2])
+        np.testing.assert_allclose(task.policy.sum(), 2, atol=1e-6)  # what the random policy lacks is added
+        assert (int(task.steps_left), float(task.discount), float(task.state[0])) == (3, 0.5, 1)
 
 
 def test_an_interrupted_record_goes_on_as_if_it_had_not_been(tmp_path):

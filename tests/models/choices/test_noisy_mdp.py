@@ -183,7 +183,7 @@ def test_decisions_on_a_device_are_checked_under_jit():
 
 def test_a_variance_may_have_a_prior():
     data = chain_decisions()
-    sites = sites_of(NoisyMDP(dist.InverseGamma(3.0, 4.0)), data, np.zeros(3))
+    sites = sites_of(NoisyMDP(dist.LogNormal()), data, np.zeros(3))
     np.testing.assert_allclose(sites["theta"]["fn"].variance, np.full(3, sites["kappa"]["value"]))
 
 
