@@ -157,23 +157,13 @@ def test_every_variant_has_the_same_posterior(truth, moves, winner):
 @pytest.mark.slow
 def test_the_posterior_under_a_flat_prior(flat_truth):
     data, exact = flat_truth
-    drawn = draws_of(PXDA(NoisyMDP(float("inf"), "features")), data, 1, 16, 600, 200)
+    with counting() as calls:
+        drawn = draws_of(PXDA(NoisyMDP(float("inf"), "features")), data, 1, 16, 600, 200)
+    assert calls == {"check_decisions": 1, "design": 1, "find_separation": 1}
     errors, _ = distance(drawn, exact)
     assert (errors < 4).all(), errors
     squares = variance_distance(drawn, exact)
     assert (squares < 4).all(), squares
-
-
-SHORT: dict = {"num_warmup": 3, "num_samples": 9, "progress_bar": False, "jit_model_args": True}
-
-
-def widened(data, width=4):
-    """The decisions with so many slots."""
-    more = width - data.features.shape[1]
-    return data._replace(
-        features=np.pad(data.features, ((0, 0), (0, more), (0, 0))),
-        legal=np.pad(data.legal, ((0, 0), (0, more))),
-    )
 
 
 def test_runs_of_mcmc_are_sweeps_that_a_pickled_state_goes_on_with():
@@ -230,17 +220,6 @@ def test_chains_in_every_way_and_fields(method):
     assert 0.5 < np.mean(fields["accept_prob"]) <= 1
     means = np.asarray(grouped["v"]).mean(1)
     assert len(np.unique(means.round(6), axis=0)) == chains  # chains of their own
-
-
-@pytest.mark.slow
-def test_flat_priors_share_their_search_for_separation_and_a_second_run_reads_its_own_data():
-    mcmc = MCMC(PXDA(NoisyMDP(float("inf"), "features")), **SHORT)
-    with counting() as calls:
-        mcmc.run(jax.random.key(0), widened(ragged_decisions(5)))
-    assert calls == {"check_decisions": 1, "design": 1, "find_separation": 1}
-    first = np.asarray(mcmc.get_samples()["v"])
-    mcmc.run(jax.random.key(0), widened(ragged_decisions()))
-    assert not np.allclose(first, mcmc.get_samples()["v"])
 
 
 def test_starts_and_states_that_do_not_fit():
