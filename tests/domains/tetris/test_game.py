@@ -135,11 +135,11 @@ def test_choices_are_the_best_of_noisy_utilities():
 
 @pytest.mark.optimised
 def test_bad_players_last_as_long_as_they_should():
-    """The mean of 200 games, whose standard error is below half a move; good ones do not lose."""
-    values = np.repeat([(0.0, 5.0, 0.0), (-3.0, -15.0, -1.0)], (200, 10), axis=0)
-    moves = tetris.play(jax.random.key(2), values, 210, 120)
-    assert abs(moves[:200].mean() - 15) < 2, moves[:200].mean()
-    assert np.median(moves[200:]) == 120
+    """The mean of 150 games, whose standard error is half a move; good ones do not lose."""
+    values = np.repeat([(0.0, 5.0, 0.0), (-3.0, -15.0, -1.0)], (150, 5), axis=0)
+    moves = tetris.play(jax.random.key(2), values, 155, 120)
+    assert abs(moves[:150].mean() - 15) < 2, moves[:150].mean()
+    assert np.median(moves[150:]) == 120
 
 
 def unchecked(module):
