@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -109,6 +108,7 @@ def test_an_existing_record_is_continued(data, tmp_path):
     ] * len(others)
 
 
+@pytest.mark.slow
 def test_the_reference_has_the_kernels_values():
     random, side = np.random.default_rng(0), 5
     tables, parents = [], []
@@ -121,10 +121,10 @@ def test_the_reference_has_the_kernels_values():
     layout, kinds = lay_out(query)
     assert len(kinds) == 1
     with jax.enable_x64(True):
-        weights = jnp.asarray(random.random((*layout.prior.shape, 7)) * layout.states[..., None])
-        levels = jax.tree.map(jnp.asarray, forward_marginals_reference.by_levels(layout))
+        weights = random.random((*layout.prior.shape, 7)) * layout.states[..., None]
+        levels = forward_marginals_reference.by_levels(layout)
         kernel = jax.jit(value_and_gradient, static_argnames="kinds")
-        value, gradient = kernel(jax.tree.map(jnp.asarray, layout), kinds=kinds, weights=weights)
+        value, gradient = kernel(layout, kinds=kinds, weights=weights)
         other, slope = jax.jit(forward_marginals_reference.value_and_gradient)(levels, weights[:, 0])
         np.testing.assert_allclose(value, other, rtol=1e-12)
         present = np.asarray(layout.present)

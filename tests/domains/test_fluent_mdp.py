@@ -61,12 +61,19 @@ def test_the_best_policy_as_an_agent():
     assert abs(played.returns.mean() - policy.value) < 4 * played.returns.std() / np.sqrt(100)
 
 
-def test_the_planner_is_near_the_best_policy_and_its_episodes_are_demonstrations(problem, written):
+@pytest.mark.slow
+def test_the_planner_is_near_the_best_policy(problem, written):
     """10 episodes: the mean return is within 3 % and 4 standard errors of the best policy's expectation."""
     policy = SogbofaPolicy(jax.random.key(0), problem, 100.0, depth=4, num_restarts=8, max_steps=5)
     played = play_episodes(FluentWorld(problem), policy, 10, progress_bar=False)
     best, error = best_value(written, 8), played.returns.std() / np.sqrt(10)
     assert 0.97 * best - 4 * error < played.returns.mean() < best + 4 * error
+
+
+def test_episodes_are_demonstrations(problem, written):
+    played = play_episodes(
+        FluentWorld(problem), RandomPolicy(jax.random.key(0), problem), 10, progress_bar=False
+    )
     data = written.demonstrations(problem, played)
     assert data.states.shape == (10, 8) and int(data.states[0, 0]) == 15
     total = np.asarray(written.rewards)[np.asarray(data.states), np.asarray(data.actions)].sum(1)
@@ -104,22 +111,31 @@ instance one { domain = busy; non-fluents = nf; max-nondef-actions = 2; horizon 
 """
 
 
-def test_where_two_actions_must_be_taken_all_agents_take_two(tmp_path):
+@pytest.fixture
+def busy(tmp_path):
     """All things are good, and every action does harm: the two that cost least are taken."""
     pytest.importorskip("pyRDDLGym")
     domain, instance = BUSY.split("non-fluents nf")
     (tmp_path / "domain.rddl").write_text(domain)
     (tmp_path / "instance.rddl").write_text("non-fluents nf" + instance)
-    problem = read_rddl(tmp_path / "domain.rddl", tmp_path / "instance.rddl")
-    written = enumerate_problem(problem)
+    return read_rddl(tmp_path / "domain.rddl", tmp_path / "instance.rddl")
+
+
+@pytest.mark.slow
+def test_where_two_actions_must_be_taken_the_planner_takes_two(busy):
+    planner = SogbofaPolicy(jax.random.key(0), busy, None, depth=4, num_restarts=8, max_steps=5)
+    found = planner.sample_action(FluentWorld(busy).reset()[0])
+    assert set(found) == {name for name in busy.actions if "y" not in name}
+
+
+def test_where_two_actions_must_be_taken_all_agents_take_two(busy):
+    problem, written = busy, enumerate_problem(busy)
     np.testing.assert_array_equal(written.actions.sum(1), 2)
     best = OptimalPolicy(problem)
     assert best.value == pytest.approx(best_value(written, 4))
     state = FluentWorld(problem).reset()[0]
     cheap = {name for name in problem.actions if "y" not in name}
     assert set(best.sample_action(state)) == cheap
-    planner = SogbofaPolicy(jax.random.key(0), problem, None, depth=4, num_restarts=8, max_steps=5)
-    assert set(planner.sample_action(state)) == cheap
     random = RandomPolicy(jax.random.key(0), problem)
     random.reset(seed=3)
     first = random.sample_action(state)

@@ -135,11 +135,11 @@ def test_choices_are_the_best_of_noisy_utilities():
 
 @pytest.mark.optimised
 def test_bad_players_last_as_long_as_they_should():
-    """The mean of 200 games, whose standard error is below half a move; good ones do not lose."""
-    values = np.repeat([(0.0, 5.0, 0.0), (-3.0, -15.0, -1.0)], (200, 10), axis=0)
-    moves = tetris.play(jax.random.key(2), values, 210, 120)
-    assert abs(moves[:200].mean() - 15) < 2, moves[:200].mean()
-    assert np.median(moves[200:]) == 120
+    """The mean of 150 games, whose standard error is half a move; good ones do not lose."""
+    values = np.repeat([(0.0, 5.0, 0.0), (-3.0, -15.0, -1.0)], (150, 5), axis=0)
+    moves = tetris.play(jax.random.key(2), values, 155, 120)
+    assert abs(moves[:150].mean() - 15) < 2, moves[:150].mean()
+    assert np.median(moves[150:]) == 120
 
 
 def unchecked(module):
@@ -170,8 +170,8 @@ def test_a_player_without_noise_takes_what_is_worth_most():
 
 def test_games_without_noise_are_those_of_the_simulator():
     key = jax.random.key(5)
-    moves = tetris.play(key, (0.0, 5.0, 0.0), 6, 119, rows=10, noise=False)
-    for one, played in zip(jax.random.split(key, 6), moves, strict=True):
+    moves = tetris.play(key, (0.0, 5.0, 0.0), 3, 119, rows=10, noise=False)
+    for one, played in zip(jax.random.split(key, 3), moves, strict=True):
         number = tetris.simulate(one, (0.0, 5.0, 0.0), 120, rows=10, noise=False).game
         assert played == np.argmax(number > 0) < 119
     assert len(set(moves.tolist())) > 1

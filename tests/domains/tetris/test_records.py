@@ -162,8 +162,7 @@ def test_games_may_be_interleaved():
 @pytest.mark.parametrize(
     ("features", "dedupe"),
     [
-        ("basic", True), ("bertsekas", False),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("basic", False), ("bertsekas", True))),
+        ("bertsekas", False), *(pytest.param("basic", dedupe, marks=pytest.mark.slow) for dedupe in (False, True)),
     ],
 )  # fmt: skip
 def test_decisions_of_the_simulator_come_back(tmp_path, dedupe, features):

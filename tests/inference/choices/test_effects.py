@@ -40,7 +40,9 @@ def shares(features, theta, weight):
     return np.array([weight @ first, weight @ (1 - first)]) / weight.sum()
 
 
-@pytest.mark.parametrize(("weight", "beta"), [(None, None), (np.arange(30.0), 0.6)])
+@pytest.mark.parametrize(
+    ("weight", "beta"), [pytest.param(None, None, marks=pytest.mark.slow), (np.arange(30.0), 0.6)]
+)
 def test_shares_and_their_derivatives(weight, beta):
     theta, data = np.array([0.7, -0.4]), decisions(weight=weight)
     model, samples = NoisyMDP(9.0, "features", beta=beta), {"theta": constant(theta)}
@@ -110,25 +112,25 @@ def log_shares(mu):
 def test_elasticities_of_shares_that_underflow():
     """Single precision, where the share of an option that is 19 behind is no number above zero."""
     samples, three = {"theta": constant([1.0])}, np.array([1.0, 30.0, 29.5])
-    far = Decisions.from_list([[[0.0], [19.0]], [[0.0], [40.0]]], weight=np.ones(2))
-    near = Decisions.from_list([[[0.0], [3.0]]] * 2, weight=np.ones(2))
+    data = Decisions.from_list([[[0.0], [19.0]], [[0.0], [40.0]], three[:, None], [[0.0], [3.0]]])
     with jax.enable_x64(False):
-        alone = elasticities(MODEL, samples, far._replace(weight=np.array([1.0, 0.0])), 0).mean
-        found = elasticities(MODEL, samples, far, 0).mean
-        effect = marginal_effects(MODEL, samples, near, 0).mean
-        of_three = elasticities(MODEL, samples, Decisions.from_list([three[:, None]]), 0).mean
+        alone, found, of_three = (
+            elasticities(MODEL, samples, data._replace(weight=np.array(weight)), 0).mean
+            for weight in ([1.0, 0, 0, 0], [1.0, 1, 0, 0], [0.0, 0, 1, 0])
+        )
+        effect = marginal_effects(MODEL, samples, data._replace(weight=np.eye(4)[3]), 0).mean
     rate = np.exp(norm.logpdf(-19 / np.sqrt(2)) - norm.logcdf(-19 / np.sqrt(2))) / np.sqrt(2)
     assert 19 * rate == pytest.approx(181.5, abs=0.1)
-    np.testing.assert_allclose(alone[0], [0, -19 * rate], rtol=1e-5)
+    np.testing.assert_allclose(alone[0, :2], [0, -19 * rate], rtol=1e-5)
     # The share over both decisions is that of the first one, to rounding.
-    np.testing.assert_allclose(found[0], [0, -19 * rate], rtol=1e-5)
+    np.testing.assert_allclose(found[0, :2], [0, -19 * rate], rtol=1e-5)
     step = 1e-5
     for option in range(3):
         moved = step * three[option] * np.eye(3)[option]
         truth = (log_shares(three + moved) - log_shares(three - moved)) / (2 * step)
         np.testing.assert_allclose(of_three[:, option], truth, rtol=1e-3, atol=1e-4)
     slope = norm.pdf(3 / np.sqrt(2)) / np.sqrt(2)
-    np.testing.assert_allclose(effect, slope * np.array([[1, -1], [-1, 1]]), rtol=1e-5)
+    np.testing.assert_allclose(effect[:2, :2], slope * np.array([[1, -1], [-1, 1]]), rtol=1e-5)
 
 
 def test_slots_of_decisions_that_do_not_count_have_no_elasticity():

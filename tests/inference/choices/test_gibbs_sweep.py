@@ -50,14 +50,8 @@ def by_dense_algebra(design, latents, move, mean):
     return len(y) - levels.shape[1], square, drift, covariance, x, z
 
 
-FAST = (
-    ("da", False),
-    ("scale", False),
-    ("scale+translate", False),
-    ("local+scale", False),
-    ("local+scale", True),
-)
-SLOW = (("translate", False), ("local", True), ("scale+translate", True))
+FAST = (("da", False), ("scale+translate", False), ("local+scale", True))
+SLOW = (("scale", False), ("translate", False), ("local", True), ("scale+translate", True))
 
 
 def drawn_parameters(problem, latents, move, scale_prior=None, shifted=False):
@@ -134,7 +128,7 @@ def test_proper_scales_given_the_expanded_utilities(fixture, moves):
 def test_directions_without_data_keep_their_prior_in_single_precision():
     """The third feature is the sum of the others: along (1, 1, -1) there is the prior alone, of deviation 50.
 
-    2400 draws, 4 chains; the deviation of independent draws has a standard error of 1.4 %.
+    1200 draws, 4 chains; the deviation of independent draws has a standard error of 2 %.
     """
     random = np.random.default_rng(0)
     two = np.round(random.normal(size=(300, 10, 2)) * 40) / 8  # sums are exact
@@ -143,19 +137,19 @@ def test_directions_without_data_keep_their_prior_in_single_precision():
     data = Decisions(features.astype(np.float32), np.ones((300, 10), bool), choice)
     kernel = PXDA(NoisyMDP(2500.0, "features"))
     mcmc = MCMC(
-        kernel, num_warmup=100, num_samples=600, num_chains=4, chain_method="vectorized", progress_bar=False
+        kernel, num_warmup=100, num_samples=300, num_chains=4, chain_method="vectorized", progress_bar=False
     )
     with jax.enable_x64(False), pytest.warns(UserWarning, match="only the prior bounds"):
         mcmc.run(jax.random.key(0), data)
         along = np.asarray(mcmc.get_samples()["v"], float) @ np.array([1.0, 1.0, -1.0]) / np.sqrt(3)
-    assert abs(along.std() / 50 - 1) < 0.06
+    assert abs(along.std() / 50 - 1) < 0.08
 
 
 @pytest.mark.slow
 def test_a_vague_proper_prior_of_the_scale_neither_under_nor_overflows():
     data = toy_chain.simulate(jax.random.key(0), 50).decisions
     kernel = PXDA(NoisyMDP(25.0), "scale+translate_proper", scale_prior=(0.001, 0.001))
-    mcmc = MCMC(kernel, num_warmup=0, num_samples=400, progress_bar=False)
+    mcmc = MCMC(kernel, num_warmup=0, num_samples=100, progress_bar=False)
     with jax.enable_x64(False):
         mcmc.run(jax.random.key(0), data)
         draws = np.asarray(mcmc.get_samples()["v"])

@@ -14,7 +14,7 @@ from scipy.stats import kstest
 
 from ethogram.inference.choices.latent_utilities import draw_latents, normal_below, open_uniform
 
-DRAWS = 20_000
+DRAWS = 6_000
 BOUNDS = (-60.0, -37.0, -12.0, -3.0, 0.0, 3.0, 8.0)
 MEANS = np.array(
     [[0, 1, -1, 9], [-8, 0, 2, 1], [5, 0, 9, 9], [-30, 0, 1, 9], [9, 9, 9, 9], [np.nan, 0, 0, 0]]
@@ -78,7 +78,7 @@ def test_the_distribution_function_costs_one_erfc():
 def test_uniform_numbers_are_never_zero_or_one():
     ends = jnp.array([0, 2**32 - 1], jnp.uint32)
     for dtype in ("float32", "float64"):
-        low, high = np.asarray(open_uniform(ends, jnp.dtype(dtype)))
+        low, high = np.asarray(jax.jit(open_uniform, static_argnums=1)(ends, jnp.dtype(dtype)))
         assert 0 < low < 1e-6 and 1 - 1e-6 < high < 1
 
 
@@ -130,7 +130,7 @@ def test_rejection_draws_the_winner_from_its_marginal():
 
 
 @pytest.mark.parametrize(
-    ("winner", "proposals"), [("gibbs", 1), ("mh", 3), pytest.param("paper", 2, marks=pytest.mark.slow)]
+    ("winner", "proposals"), [("gibbs", 1), ("mh", 2), pytest.param("paper", 2, marks=pytest.mark.slow)]
 )
 def test_markov_moves_of_the_winner_keep_its_marginal(winner, proposals):
     means, legal, exact = start("float64")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import pickle
 from collections import Counter
@@ -86,10 +87,35 @@ def draws_of(*arguments, **settings):
     return np.asarray(run_of(*arguments, **settings).get_samples(group_by_chain=True)["v"])
 
 
+@contextlib.contextmanager
+def counting():
+    """How often data are checked, designs built and linear programmes for the separation solved."""
+    calls = Counter()
+
+    def counted(owner, name):
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def call(*arguments, **options):
+            calls[name] += 1
+            return function(*arguments, **options)
+
+        patch.setattr(owner, name, call)
+
+    with pytest.MonkeyPatch.context() as patch:
+        counted(noisy_mdp, "check_decisions")
+        counted(noisy_mdp.NoisyMDP, "design")
+        counted(separation, "find_separation")
+        separation._remembered.cache_clear()
+        yield calls
+
+
 @functools.cache
-def run_of_variant(moves, winner, draws):
+def run_of_variant(moves, winner, draws=300):
+    """A run of 16 chains, and how often it has checked its data."""
     kernel = PXDA(NoisyMDP(4.0, "features"), moves, winner, scale_prior=PROPER.get(moves))
-    return run_of(kernel, ragged_decisions(), chains=16 if draws == 300 else 32, draws=draws)
+    with counting() as calls:
+        return run_of(kernel, ragged_decisions(), draws=draws), calls
 
 
 def distance(draws, truth):
@@ -105,20 +131,21 @@ def variance_distance(draws, truth):
     return distance(squares, (truth[1] ** 2, squares.std((0, 1))))[0]
 
 
-FAST = [("local+scale", "mh"), ("scale+translate", "gibbs")]
 SLOW = [
-    ("translate", "gibbs"), ("scale+translate_proper", "gibbs"), ("local+scale", "rejection"), ("local+scale", "gibbs"),
+    ("scale+translate", "gibbs"),
+    ("scale+translate_proper", "gibbs"),
+    ("local+scale", "rejection"),
     ("da", "paper"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
     ("moves", "winner"),
-    [*FAST, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
+    [("local+scale", "mh"), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
 )
 def test_every_variant_has_the_same_posterior(truth, moves, winner):
     """Means and variances within four of their own Monte Carlo errors: fails by chance in 1 of 4000 runs."""
-    mcmc = run_of_variant(moves, winner, 300 if (moves, winner) in FAST else 600)
+    mcmc, _ = run_of_variant(moves, winner, 600 if winner == "paper" else 300)
     drawn, exact = np.asarray(mcmc.get_samples(group_by_chain=True)["v"]), truth[1]
     errors, ratio = distance(drawn, exact)
     squares = variance_distance(drawn, exact)
@@ -130,72 +157,35 @@ def test_every_variant_has_the_same_posterior(truth, moves, winner):
 @pytest.mark.slow
 def test_the_posterior_under_a_flat_prior(flat_truth):
     data, exact = flat_truth
-    drawn = draws_of(PXDA(NoisyMDP(float("inf"), "features")), data, 1, 32, 800, 300)
+    with counting() as calls:
+        drawn = draws_of(PXDA(NoisyMDP(float("inf"), "features")), data, 1, 16, 600, 200)
+    assert calls == {"check_decisions": 1, "design": 1, "find_separation": 1}
     errors, _ = distance(drawn, exact)
     assert (errors < 4).all(), errors
     squares = variance_distance(drawn, exact)
     assert (squares < 4).all(), squares
 
 
-SHORT: dict = {"num_warmup": 3, "num_samples": 9, "progress_bar": False, "jit_model_args": True}
-
-
-def widened(data, width=4):
-    """The decisions with so many slots."""
-    more = width - data.features.shape[1]
-    return data._replace(
-        features=np.pad(data.features, ((0, 0), (0, more), (0, 0))),
-        legal=np.pad(data.legal, ((0, 0), (0, more))),
-    )
-
-
 def test_runs_of_mcmc_are_sweeps_that_a_pickled_state_goes_on_with():
-    """Compiled arguments: a second run reads its own data; a kernel and a state that were pickled go on, bit by bit."""
-    model = NoisyMDP(4.0, "features")
-    one, other = widened(ragged_decisions(3)), widened(ragged_decisions(4))
-    kernel = PXDA(model)
-    mcmc = MCMC(kernel, **SHORT)
-    drawn = []
-    for data in (one, other):
-        mcmc.run(jax.random.key(0), data)
-        drawn.append(np.asarray(mcmc.get_samples()["v"]))
-    assert not np.allclose(*drawn)
-
-    state = kernel.init(jax.random.key(0), 3, None, (other,), {})
-    sweep = jax.jit(lambda state: kernel.sample(state, (other,), {}))
-    values = []
-    for number in range(12):
-        if number == 7:
+    """One check of the data and one design; a kernel and a state that were pickled go on; other data are forgotten."""
+    mcmc, calls = run_of_variant("local+scale", "mh", 300)
+    assert calls == {"check_decisions": 1, "design": 1, "find_separation": 1}
+    kernel, data = PXDA(NoisyMDP(4.0, "features"), winner="mh"), ragged_decisions()
+    keys = jax.random.split(jax.random.key(0), 16)
+    kernel.init(keys, 100, None, (ragged_decisions(4),), {})
+    state = kernel.init(keys, 100, None, (data,), {})
+    sweep = jax.jit(lambda state: kernel.sample(state, (data,), {}))
+    for number in range(103):
+        if number == 50:
             stored = state._replace(rng_key=jax.random.key_data(state.rng_key))
             kernel, stored = pickle.loads(pickle.dumps((kernel, jax.tree.map(np.asarray, stored))))
             state = jax.tree.map(jnp.asarray, stored)._replace(
                 rng_key=jax.random.wrap_key_data(stored.rng_key)
             )
         state = sweep(state)
-        values.append(np.asarray(state.z["theta"]))
-    np.testing.assert_allclose(drawn[1], values[3:], rtol=1e-9)
-    assert int(state.i) == 12 and kernel.get_diagnostics_str(state).startswith("scale ")
-
-
-@pytest.mark.slow
-def test_resuming_in_another_process_is_the_same_run():
-    """A state that was pickled goes on in MCMC, in a kernel that was pickled, to the last bit."""
-    data = ragged_decisions()
-    kernel = PXDA(NoisyMDP(4.0, "features"))
-
-    def run(kernel, draws, state=None, key=None):
-        mcmc = MCMC(kernel, num_warmup=0, num_samples=draws, progress_bar=False)
-        mcmc.post_warmup_state = state
-        mcmc.run(jax.random.key(0) if key is None else key, data)
-        return np.asarray(mcmc.get_samples()["v"]), mcmc.last_state
-
-    whole, _ = run(kernel, 18)
-    first, state = run(kernel, 9)
-    stored = state._replace(rng_key=jax.random.key_data(state.rng_key))
-    again, stored = pickle.loads(pickle.dumps((kernel, jax.tree.map(np.asarray, stored))))
-    state = jax.tree.map(jnp.asarray, stored)._replace(rng_key=jax.random.wrap_key_data(stored.rng_key))
-    second, _ = run(again, 9, state, state.rng_key)
-    np.testing.assert_array_equal(whole, np.concatenate([first, second]))
+    drawn = mcmc.get_samples(group_by_chain=True)["theta"][:, 2]
+    np.testing.assert_allclose(state.z["theta"], drawn, rtol=1e-9)
+    assert (np.asarray(state.i) == 103).all() and kernel.get_diagnostics_str(state).startswith("scale ")
 
 
 @pytest.mark.parametrize("key", [0, 1.5, None, "key"])
@@ -217,7 +207,7 @@ def test_fields_that_do_not_exist_are_refused_by_name():
 @pytest.mark.parametrize("method", ["vectorized", pytest.param(jax.vmap, marks=pytest.mark.slow)])
 def test_chains_in_every_way_and_fields(method):
     if method == "vectorized":
-        mcmc, chains = run_of_variant("local+scale", "mh", 300), 16
+        mcmc, chains = run_of_variant("local+scale", "mh", 300)[0], 16
     else:
         mcmc = run_of(
             PXDA(NoisyMDP(4.0, "features"), winner="mh"), ragged_decisions(), chains=3, method=method
@@ -230,29 +220,6 @@ def test_chains_in_every_way_and_fields(method):
     assert 0.5 < np.mean(fields["accept_prob"]) <= 1
     means = np.asarray(grouped["v"]).mean(1)
     assert len(np.unique(means.round(6), axis=0)) == chains  # chains of their own
-
-
-@pytest.mark.parametrize("kappa", [4.0, float("inf")])
-def test_one_run_checks_data_once_and_builds_one_design(kappa, monkeypatch):
-    """With a linear programme for the separation, also under the flat prior, where `check` needs it first."""
-    calls = Counter()
-
-    def counted(owner, name):
-        function = getattr(owner, name)
-
-        @functools.wraps(function)
-        def call(*arguments, **options):
-            calls[name] += 1
-            return function(*arguments, **options)
-
-        monkeypatch.setattr(owner, name, call)
-
-    counted(noisy_mdp, "check_decisions")
-    counted(noisy_mdp.NoisyMDP, "design")
-    counted(separation, "find_separation")
-    separation._remembered.cache_clear()
-    MCMC(PXDA(NoisyMDP(kappa, "features")), **SHORT).run(jax.random.key(0), widened(ragged_decisions(5)))
-    assert calls == {"check_decisions": 1, "design": 1, "find_separation": 1}
 
 
 def test_starts_and_states_that_do_not_fit():
@@ -276,9 +243,9 @@ def test_starts_and_states_that_do_not_fit():
 def test_single_precision_is_the_same_posterior(truth):
     data, (mean, deviation) = truth
     with jax.enable_x64(False):
-        drawn = draws_of(PXDA(NoisyMDP(4.0, "features")), data, chains=32, draws=600)
+        drawn = draws_of(PXDA(NoisyMDP(4.0, "features")), data, draws=600)
     assert drawn.dtype == np.float32
-    assert (np.abs(drawn.mean((0, 1)) - mean) < 0.05 * deviation).all()
+    assert (np.abs(drawn.mean((0, 1)) - mean) < 0.08 * deviation).all()
 
 
 @pytest.mark.parametrize(
@@ -323,4 +290,4 @@ def test_data_that_say_nothing_are_refused():
     with pytest.raises(ValueError, match="kappa is infinite"):
         PXDA(NoisyMDP(float("inf"), "features")).init(jax.random.key(0), 0, None, (separated,), {})
     with pytest.raises(ValueError, match="kappa has a prior"):
-        PXDA(NoisyMDP(dist.InverseGamma(3.0, 4.0))).init(jax.random.key(0), 0, None, (overlapping,), {})
+        PXDA(NoisyMDP(dist.LogNormal())).init(jax.random.key(0), 0, None, (overlapping,), {})

@@ -91,10 +91,10 @@ def test_the_mean_of_subjects_is_a_block_of_gibbs():
         "gibbs": Gibbs([(PXDA(model), ["theta"]), (NUTS(model), ["kappa", "loc"])]),
         "nuts": NUTS(model, target_accept_prob=0.95),
     }.items():
-        mcmc = MCMC(kernel, num_warmup=300, num_samples=2000, progress_bar=False)
+        mcmc = MCMC(kernel, num_warmup=200, num_samples=1000, progress_bar=False)
         mcmc.run(jax.random.key(1), data)
         drawn = mcmc.get_samples(group_by_chain=True)
-        assert drawn["v_loc"].shape == (1, 2000, 1)
+        assert drawn["v_loc"].shape == (1, 1000, 1)
         parts = (drawn["v"][..., 0], drawn["loc"], np.log(drawn["kappa"])[..., None])
         found[name] = np.concatenate([np.asarray(part) for part in parts], axis=-1)
     errors = {

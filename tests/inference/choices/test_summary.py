@@ -173,10 +173,10 @@ class Ran(MCMC):
 
 def test_a_summary_reads_mcmc_and_chains_and_warns_where_they_disagree():
     data, model = two_options(), NoisyMDP(9.0, "features")
-    chains = np.random.default_rng(2).normal((0.8, -0.4), 0.2, size=(2, 500, 2))
+    chains = np.random.default_rng(2).normal((0.8, -0.4), 0.2, size=(2, 250, 2))
     told = summarize_choices(model, {"theta": chains}, data)
     np.testing.assert_allclose(told.mean, chains.mean((0, 1)))
-    assert (told.ess > 500).all() and (told.r_hat < 1.01).all() and "r_hat" in str(told)
+    assert (told.ess > 300).all() and (told.r_hat < 1.02).all() and "r_hat" in str(told)
     assert np.isnan(summarize_choices(model, {"theta": chains[0]}, data).r_hat).all()
     apart = {"theta": chains + np.array([0.0, 1.0])[:, None, None]}
     for summary in (summarize_choices, choice_shares):

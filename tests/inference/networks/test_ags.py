@@ -101,7 +101,7 @@ def test_authors_steps_one_by_one(seed):
         ("adam", (2,) * 7),
         ("paper", (2,) * 7),
         ("adam", MIXED),
-        ("paper", MIXED),
+        pytest.param("paper", MIXED, marks=pytest.mark.slow),
         pytest.param("expgrad", MIXED, marks=pytest.mark.slow),
     ],
 )

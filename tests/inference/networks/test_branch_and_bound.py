@@ -53,7 +53,7 @@ def searched(factors, sizes, maximised, cells, passes):
     return BranchAndBound(bound, sizes, maximised, component_sums(factors, sizes, maximised))
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(30, 150, 30))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (30,))])
 def test_answers_proofs_and_bounds_of_small_networks(first):
     for seed in range(first, first + 30):
         factors, sizes, maximised = drawn(seed)
@@ -76,9 +76,7 @@ def test_answers_proofs_and_bounds_of_small_networks(first):
         assert table[tuple(search.best[v] for v in maximised)] == pytest.approx(truth, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    "seed", [1, 2, 3, 4, *(pytest.param(i, marks=pytest.mark.slow) for i in range(5, 13))]
-)
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, *(pytest.param(i, marks=pytest.mark.slow) for i in (5, 6))])
 def test_values_never_rise_on_the_way_and_end_in_the_exact_one(seed):
     factors, sizes, maximised = drawn(seed)
     table = enumerated(factors, sizes, maximised)

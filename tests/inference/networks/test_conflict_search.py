@@ -49,7 +49,7 @@ def solve(search, random, **settings):
     return search.solve(order, drawn_from(random), **settings)
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(30, 150, 30))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (30,))])
 def test_a_solution_is_found_or_its_absence_is_proved(first, monkeypatch):
     monkeypatch.setattr(conflict_search, "RUN", 2)  # small puzzles restart and forget too
     monkeypatch.setattr(conflict_search, "SHORT", 1)
@@ -68,7 +68,7 @@ def test_a_solution_is_found_or_its_absence_is_proved(first, monkeypatch):
     assert 5 < impossible < 25
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(40, 120, 40))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (40,))])
 def test_what_is_wanted_is_kept_where_it_can_be(first):
     kept = 0
     for seed in range(first, first + 40):

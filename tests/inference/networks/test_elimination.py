@@ -36,7 +36,7 @@ stored = pytest.mark.skipif(not STORED.exists(), reason="stored networks are not
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(8), *(pytest.param(i, marks=pytest.mark.slow) for i in range(8, 25))]
+    "seed", [*range(8), *(pytest.param(i, marks=pytest.mark.slow) for i in range(8, 12))]
 )
 def test_small_networks_by_enumeration(seed, drawn, enumerated):
     network, query = drawn(seed)
@@ -162,7 +162,7 @@ def stored_query(name, fraction, number):
 
 
 @stored
-@pytest.mark.parametrize(("most", "every"), [(10, 40), pytest.param(16, 9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("most", "every"), [(10, 40), pytest.param(16, 25, marks=pytest.mark.slow)])
 def test_stored_optima_of_small_width(most, every):
     """Values to 1e-9, and the stored assignment as probable as ours; networks of every kind."""
     optima = json.loads((STORED / "reference_optima.json").read_text())

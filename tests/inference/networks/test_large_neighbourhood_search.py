@@ -25,9 +25,7 @@ from ethogram.inference.networks.zero_propagation import propagate_zeros, query_
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-few = pytest.mark.parametrize(
-    "seed", [0, 1, 2, *(pytest.param(i, marks=pytest.mark.slow) for i in range(3, 10))]
-)
+few = pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(i, marks=pytest.mark.slow) for i in (3, 4))])
 
 
 def every(query):
@@ -96,9 +94,7 @@ def test_beliefs_are_posteriors(seed, drawn, enumerated):
         np.testing.assert_allclose(belief / belief.sum(), truth / truth.sum(), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 1, 2, 3, *(pytest.param(i, marks=pytest.mark.slow) for i in range(4, 12))]
-)
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, *(pytest.param(i, marks=pytest.mark.slow) for i in (4, 5))])
 def test_climbs_end_at_the_best_answer_of_a_small_network(seed, drawn):
     query = drawn(seed, 9)[1]
     best = max(exact_log_probability(query, states) for states in every(query))
@@ -135,7 +131,7 @@ def test_small_tables_take_smaller_neighbourhoods_and_are_not_called_proofs():
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(6), *(pytest.param(i, marks=pytest.mark.slow) for i in range(6, 30))]
+    "seed", [*range(6), *(pytest.param(i, marks=pytest.mark.slow) for i in range(6, 12))]
 )
 def test_one_variable_whose_table_is_too_large_is_tried_state_by_state(seed, drawn):
     network, query = drawn(seed, 8)
@@ -161,7 +157,22 @@ def chain(count, seed, maximised):
     return MarginalMAP(BayesNet(tuple(tables), tuple(parents)), {count - 1: 1}, maximised)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 4))])
+def test_a_climber_and_its_tree_hold_the_same_assignment():
+    """After a crossover, which takes some clusters and leaves others, and after each variable was tried."""
+    query, random = chain(12, 0, list(range(0, 11, 2))), np.random.default_rng(0)
+    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    for _ in range(5):
+        here, best = ({v: int(random.integers(2)) for v in landscape.maximised} for _ in range(2))
+        climber = _Climber(landscape, here)
+        climber.cross(best, lambda: False)
+        for variable in landscape.maximised:
+            whole = landscape.whole(climber.places)
+            same(climber.value, exact_log_probability(query, [whole[v] for v in query.map_variables]))
+            same(landscape.constant + climber.tree.move({}), climber.value)
+            climber.try_each(variable)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_climbs_from_many_starts_end_at_the_best_though_few_variables_are_free_at_once(seed):
     query = chain(12, seed, list(range(0, 11, 2)))
     best = max(exact_log_probability(query, states) for states in every(query))

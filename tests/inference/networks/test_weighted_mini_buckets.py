@@ -50,7 +50,7 @@ def bounds_of(factors, sizes, maximised, order, cells, passes):
     return found, values
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(16, 64, 16))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (16,))])
 def test_bounds_are_never_below_the_answer(first):
     for seed in range(first, first + 16):
         assert_bounds_hold(seed, (6, 9, 18, 40)[seed // 2 % 4])
@@ -70,9 +70,7 @@ def assert_bounds_hold(seed, cells):
     assert min(bounds_of(factors, sizes, maximised, mixed, cells, 8)[1]) >= truth - 1e-9
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 2, 4, *(pytest.param(i, marks=pytest.mark.slow) for i in range(6, 20, 2))]
-)
+@pytest.mark.parametrize("seed", [0, 2, 4, *(pytest.param(i, marks=pytest.mark.slow) for i in (6, 8))])
 def test_passes_tighten_the_plain_bound(seed):
     factors, sizes, maximised = drawn_factors(seed)
     order = bounded_order(factors, sizes, maximised)
@@ -133,7 +131,7 @@ def test_beliefs_and_entropies_are_gradients(seed):
         assert central(change) == pytest.approx(entropy, rel=1e-5, abs=1e-7)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(i, marks=pytest.mark.slow) for i in range(3, 8))])
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(i, marks=pytest.mark.slow) for i in (3,))])
 def test_shifts_sum_to_zero_and_leave_the_product_as_it_is(seed):
     factors, sizes, maximised = drawn_factors(seed)
     order = bounded_order(factors, sizes, maximised)

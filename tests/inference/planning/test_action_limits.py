@@ -70,7 +70,6 @@ def test_rounding_takes_the_largest_above_the_random_policy():
     "name",
     [
         "AcademicAdvising_ippc2018",
-        pytest.param("CooperativeRecon_ippc2018", marks=pytest.mark.slow),
         pytest.param("Manufacturer_ippc2018", marks=pytest.mark.slow),
         "SysAdmin_MDP_ippc2011",
     ],

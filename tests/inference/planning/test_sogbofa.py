@@ -1,6 +1,7 @@
 """Plans: against the best action by enumeration, their keys, limits and arguments, and episodes."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -10,7 +11,13 @@ import pytest
 from ethogram.domains.fluent_world import FluentWorld
 from ethogram.domains.sysadmin import sysadmin
 from ethogram.inference.planning import SogbofaPolicy, plan, play_episodes, rollout, sogbofa
-from ethogram.models.planning import ExpressionGraph, PlanningProblem, compile_program, limited_actions
+from ethogram.models.planning import (
+    ActionRules,
+    ExpressionGraph,
+    PlanningProblem,
+    compile_program,
+    limited_actions,
+)
 
 KEY = jax.random.key(0)
 PLENTY = 100.0
@@ -135,7 +142,7 @@ def test_a_plan_looks_no_further_than_its_depth_and_the_episode(problem):
         assert found.depth == depth and found.marginals.shape == (depth, 4)
 
 
-def any_problem(num_fluents, num_actions, reward=None):
+def any_problem(num_fluents, num_actions):
     """Fluents that never change, each worth 1; actions worth -0.5, 0.5, 1.5, ... each."""
     graph = ExpressionGraph()
     fluents, actions = (
@@ -144,15 +151,14 @@ def any_problem(num_fluents, num_actions, reward=None):
     nodes = [graph.input(name) for name in fluents]
     terms = [(1.0, node) for node in nodes]
     terms += [(i - 0.5, graph.input(name)) for i, name in enumerate(actions)]
-    made = graph.add(terms) if reward is None else reward(graph, nodes)
-    program = compile_program(graph, fluents, actions, nodes, made, graph.constant(0.0))
+    program = compile_program(graph, fluents, actions, nodes, graph.add(terms), graph.constant(0.0))
     rules = limited_actions(fluents, actions, num_actions)
     return PlanningProblem(
         "any", "one", tuple(fluents), tuple(actions), np.ones(num_fluents), program, rules, 5, 0.5
     )
 
 
-@pytest.mark.parametrize(("num_fluents", "num_actions"), [(0, 3), (2, 0)])
+@pytest.mark.parametrize(("num_fluents", "num_actions"), [(0, 3), pytest.param(2, 0, marks=pytest.mark.slow)])
 def test_problems_without_fluents_or_actions(num_fluents, num_actions):
     """The best actions are those of positive worth; rewards of four steps count 1.875 at discount one half."""
     found = plan(KEY, any_problem(num_fluents, num_actions), **SETTINGS)
@@ -161,11 +167,31 @@ def test_problems_without_fluents_or_actions(num_fluents, num_actions):
         assert found.value == pytest.approx(2 * 1.875)
 
 
-def test_a_value_that_is_not_finite_is_said():
-    """The reward is 1 / f, and f is 0."""
-    problem = any_problem(1, 1, lambda graph, nodes: graph.apply("reciprocal", nodes[0]))
+def test_a_value_that_is_not_finite_is_said(problem):
+    """All numbers of the program are NaN."""
+    broken = jax.tree.map(lambda leaf: leaf * np.nan if leaf.dtype.kind == "f" else leaf, problem.program)
     with pytest.raises(ValueError, match="no plan has a finite value in this state"):
-        plan(KEY, problem, {"f0": False}, **SETTINGS)
+        plan(KEY, replace(problem, program=broken), **SETTINGS)
+
+
+def test_rules_of_the_state_bound_the_first_action_alone():
+    """The first of three actions must be taken where the fluent is on, the second must not, and two are too few."""
+    graph = ExpressionGraph()
+    fluent, first, second = (graph.input(name) for name in ("f0", "a0", "a1"))
+    single = [graph.add([(1.0, first), (-1.0, fluent)], 1.0), graph.add([(-1.0, second)], 1.0)]
+    checks = [graph.constant(2.5), graph.constant(2.0), *single]
+    actions, nothing = ("a0", "a1", "a2"), graph.constant(0.0)
+    program = compile_program(graph, ["f0"], actions, checks, nothing, nothing)
+    rules = ActionRules(np.ones((1, 3)), np.ones((1, 3)), np.array([0, 1]), program)
+    problem, state = replace(any_problem(1, 3), rules=rules), np.ones(1)
+    for mode, later in (("conformant", 3), ("original", 0)):
+        task = sogbofa._task(problem, state, mode, 4, 3, "float64")
+        np.testing.assert_array_equal(task.low, [[1, 0, 0], *[[0, 0, 0]] * later])
+        np.testing.assert_array_equal(task.high, [[1, 0, 1], *[[1, 1, 1]] * later])
+        np.testing.assert_array_equal(task.weights, [[1, 1, 1], [-1, -1, -1]])
+        np.testing.assert_array_equal(task.bounds, [2.5, -2])
+        np.testing.assert_allclose(task.policy.sum(), 2, atol=1e-6)  # what the random policy lacks is added
+        assert (int(task.steps_left), float(task.discount), float(task.state[0])) == (3, 0.5, 1)
 
 
 def test_an_interrupted_record_goes_on_as_if_it_had_not_been(tmp_path):

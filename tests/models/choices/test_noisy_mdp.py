@@ -36,11 +36,6 @@ def sites_of(model, data, theta, **options):
     return trace(held).get_trace(data, **options)
 
 
-def density(model, data):
-    """The compiled log joint density of theta."""
-    return jax.jit(lambda theta: log_density(model, (data,), {}, {"theta": theta})[0])
-
-
 @jax.jit
 def joint(model, data, theta):
     """The log joint density of theta, and its gradient."""
@@ -153,12 +148,15 @@ def test_padding_has_no_gradient():
 
 
 def test_models_are_arguments_of_compiled_functions():
-    data, theta = chain_decisions(), np.ones(5)
-    model = NoisyMDP(9.0, action_rewards=2.0, beta=0.9)
-    whole = float(density(model, data)(theta))
-    assert float(joint(model, data, theta)[0]) == pytest.approx(whole, rel=1e-12)
-    traced = jax.jit(lambda model: log_density(model, (data,), {}, {"theta": theta})[0])(model)
-    assert float(traced) == pytest.approx(whole, rel=1e-12)
+    """Traced variances, rewards and beta have the density by sums, with two values of each and one program."""
+    data, theta = chain_decisions(), np.array([0.5, -1.0, 2.0, 0.3, -0.8])
+    for kappa, rewards, beta in ((9.0, 2.0, 0.9), (4.0, 3.0, 0.5)):
+        model = NoisyMDP(kappa, action_rewards=rewards, beta=beta)
+        parts = {name: np.asarray(part) for name, part in model.parts(theta, data).items()}
+        utilities = beta * data.features @ parts["v"] + parts["action_rewards"]
+        deviation = np.sqrt([kappa] * 3 + [rewards] * 2)
+        whole = norm.logpdf(theta, 0, deviation).sum() + by_sums(utilities, data.choice).sum()
+        assert float(joint(model, data, theta)[0]) == pytest.approx(whole, abs=1e-8)
 
 
 def test_a_checked_problem_is_not_checked_again(monkeypatch):
@@ -166,11 +164,14 @@ def test_a_checked_problem_is_not_checked_again(monkeypatch):
     data, model = chain_decisions(), NoisyMDP(9.0)
     problem = model.check(data)
     np.testing.assert_array_equal(problem.design, model.design(data))
-    whole = float(density(model, data)(np.ones(3)))
+    theta = np.ones(3)
+    utilities = data.features @ np.asarray(model.parts(theta, data)["v"])
+    whole = norm.logpdf(theta, 0, 3).sum() + by_sums(utilities, data.choice).sum()
     for name in ("check_decisions", "weights_of"):
         monkeypatch.setattr(noisy_mdp, name, None)
     monkeypatch.setattr(NoisyMDP, "design", None)
-    assert float(density(model, problem)(np.ones(3))) == pytest.approx(whole, rel=1e-12)
+    found = jax.jit(lambda theta: log_density(model, (problem,), {}, {"theta": theta})[0])(theta)
+    assert float(found) == pytest.approx(whole, abs=1e-8)
 
 
 def test_decisions_on_a_device_are_checked_under_jit():
@@ -182,7 +183,7 @@ def test_decisions_on_a_device_are_checked_under_jit():
 
 def test_a_variance_may_have_a_prior():
     data = chain_decisions()
-    sites = sites_of(NoisyMDP(dist.InverseGamma(3.0, 4.0)), data, np.zeros(3))
+    sites = sites_of(NoisyMDP(dist.LogNormal()), data, np.zeros(3))
     np.testing.assert_allclose(sites["theta"]["fn"].variance, np.full(3, sites["kappa"]["value"]))
 
 
