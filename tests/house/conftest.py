@@ -56,12 +56,8 @@ def _is_kept(path: Path) -> bool:
 @pytest.fixture
 def starts_only(monkeypatch):
     """Starts in place of fits and chains: pages and tours show how they are called, other tests what they find."""
-    make, export, solve, policy = (
-        MCMC.__init__,
-        ethogram.to_arviz,
-        ethogram.solve_mmap,
-        ethogram.SogbofaPolicy,
-    )
+    make, export = MCMC.__init__, ethogram.to_arviz
+    solve, policy = ethogram.solve_mmap, ethogram.SogbofaPolicy
 
     def stop_at_once(self, state, num_steps, progress_bar, save, save_every):
         trace = np.linspace(-2.0, -1.0, len(state.active), dtype=np.float32)
@@ -78,9 +74,6 @@ def starts_only(monkeypatch):
     def make_short(self, sampler, *, num_warmup, num_samples, **settings):
         make(self, sampler, num_warmup=min(num_warmup, 10), num_samples=min(num_samples, 20), **settings)
 
-    def hasty(key, problem, time_limit=None, **settings):
-        return policy(key, problem, 0.001, num_restarts=4, **settings)
-
     def export_few(*given, num_draws=50, **options):
         return export(*given, num_draws=min(num_draws, 50), **options)
 
@@ -89,7 +82,8 @@ def starts_only(monkeypatch):
         monkeypatch.setattr(kernel, "sample", moved)
     monkeypatch.setattr(sys.modules[ethogram.fit_reward.__module__], "nested_fit", prior_of_reward)
     monkeypatch.setattr(MCMC, "__init__", make_short)
-    monkeypatch.setattr(ethogram, "SogbofaPolicy", hasty)
+    hasty = {"time_limit": 0.001, "num_restarts": 4}
+    monkeypatch.setattr(ethogram, "SogbofaPolicy", lambda *given, **more: policy(*given[:2], **hasty, **more))
     monkeypatch.setattr(ethogram, "solve_mmap", lambda *given, time_limit: solve(*given, time_limit=0.5))
     for place in (ethogram, systems, fit_object):
         monkeypatch.setattr(place, "to_arviz", export_few)

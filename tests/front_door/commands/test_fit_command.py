@@ -176,8 +176,7 @@ def test_rewards_in_an_mdp_of_a_table(reached, tmp_path):
     np.testing.assert_allclose(mdp.probability(1, 0, [0, 1, 2]), [0.25, 0, 0.75])
     assert mdp.action_mask.tolist() == [[True, True], [True, True], [False, True]]
     assert data.states.tolist() == [[0, 1], [2, -1]]
-    relevance = np.full(1, model.relevance_prior)
-    independent = jax.jit(lambda white: model.reward_map(1.0, relevance).reward(white))(np.eye(3))
+    independent = jax.jit(model.reward_map(1.0, np.full(1, model.relevance_prior)).reward)(np.eye(3))
     np.testing.assert_allclose(independent, np.eye(3), atol=0.02)
     (tmp_path / "land.csv").write_text("state,height\n30,3\n2,1\n10,2\n")
     model, _ = fit_of(reached, tmp_path, table, *words, "--state-features", str(tmp_path / "land.csv"))
