@@ -28,7 +28,7 @@ BOTH = pytest.mark.parametrize("options", [ASCENT, STOCHASTIC], ids=["ascent", "
 
 
 def fit(model, data, num_steps=24, seed=0, **options):
-    options = {"restarts": 2, "progress_bar": False} | options
+    options = {"restarts": 1, "progress_bar": False} | options
     return ConjugateSVI(model).run(jax.random.key(seed), data, num_steps, **options)
 
 
@@ -147,7 +147,7 @@ from ethogram.inference.conjugate.step_sizes import robbins_monro
 
 with jax.enable_x64(True):
     result = ConjugateSVI(make_model()).run(
-        jax.random.key(0), make_symbols(), 24, restarts=2, progress_bar=False, batch_size=2,
+        jax.random.key(0), make_symbols(), 24, restarts=1, progress_bar=False, batch_size=2,
         step_size=robbins_monro(delay=2.0, forgetting=0.7), checkpoint=sys.argv[1],
     )
     blocks = {k: np.asarray(b.natural.concentration) for k, b in result.posterior.blocks.items()}
@@ -268,7 +268,7 @@ def test_damaged_numbers_of_a_checkpoint_are_named(symbol_model, symbols, tmp_pa
         "state.step": {"state": state._replace(step="6")},
         "blocks": {"state": state._replace(blocks=poisoned(state.blocks))},
         "blocks, restart": {"state": state._replace(blocks={"initial": state.blocks["initial"]})},
-        "traces": {"traces": good["traces"][:, :1]},
+        "traces": {"traces": good["traces"][:, 1:]},
         "step_sizes": {"step_sizes": np.ones(3)},
     }
     for name, changed in damage.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pandas
 import pytest
@@ -39,7 +39,7 @@ def tracks(role_data, tmp_path_factory):
 
 @pytest.fixture
 def known_results(roles, monkeypatch):
-    """In place of fits, that of the same tracks, and scores in favour of two roles."""
+    """In place of fits, that of the same tracks, and scores in favour of two roles; empty figures."""
 
     def fit(key, model, data, method, **settings):
         assert settings == {"progress_bar": False, "num_steps": 15, "restarts": 1} and method == "auto"
@@ -52,6 +52,7 @@ def known_results(roles, monkeypatch):
 
     monkeypatch.setattr(fit_command, "fit", fit)
     monkeypatch.setattr(fit_command, "heldout_score_curve", scored)
+    monkeypatch.setattr(Fit, "plot", lambda found, figure: figure)
 
 
 def test_a_table_becomes_the_results_of_the_picked_number_of_roles(known_results, tracks, tmp_path, capsys):
@@ -175,7 +176,7 @@ def test_rewards_in_an_mdp_of_a_table(reached, tmp_path):
     np.testing.assert_allclose(mdp.probability(1, 0, [0, 1, 2]), [0.25, 0, 0.75])
     assert mdp.action_mask.tolist() == [[True, True], [True, True], [False, True]]
     assert data.states.tolist() == [[0, 1], [2, -1]]
-    independent = model.reward_map(1.0, np.full(1, model.relevance_prior)).reward(jnp.eye(3))
+    independent = jax.jit(model.reward_map(1.0, np.full(1, model.relevance_prior)).reward)(np.eye(3))
     np.testing.assert_allclose(independent, np.eye(3), atol=0.02)
     (tmp_path / "land.csv").write_text("state,height\n30,3\n2,1\n10,2\n")
     model, _ = fit_of(reached, tmp_path, table, *words, "--state-features", str(tmp_path / "land.csv"))

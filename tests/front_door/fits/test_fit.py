@@ -218,7 +218,7 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     sampled = SampledPosterior(drawn.model, sites, {})
     other = Fit(model, data, "nuts", "", sampled, 1.0, jax.random.key(7))
     assert len(ethogram.compare({"cavi": found, "nuts": other}).disagreements) == 0
-    new = data.take([1])
+    new = data.take([1, 1])
     assert found.score(new).entries[0] == pytest.approx(found.score().entries[1], abs=1e-3)
     np.testing.assert_allclose(found.predict(new)[0, :2], found.predict()[1, :2], atol=1e-4)
 

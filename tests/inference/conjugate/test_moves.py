@@ -170,7 +170,7 @@ def test_a_split_renames_paths_one_to_one(fits):
 def test_relabelled_blocks_have_the_prior_of_their_weights_and_the_counts_of_both(fits):
     """Their mass is the expected steps; a deleted intent leaves none, and its weight goes to the rest."""
     model, _, _, prior, _, now = fits
-    one = jax.tree.map(lambda x: x[0], now.statistics)
+    one = jax.tree.map(lambda x: np.asarray(x)[0], now.statistics)
 
     @jax.jit
     def relabelled(keep, drop):

@@ -119,7 +119,7 @@ GIVEN, BOUNDS = ("equal",), ("equal", "least", "most", "between")
 
 @pytest.mark.parametrize(
     ("kinds", "count"),
-    [(GIVEN, 64), (BOUNDS, 200), *(pytest.param(k, 2000, marks=pytest.mark.slow) for k in (GIVEN, BOUNDS))],
+    [(GIVEN, 64), (BOUNDS, 64), *(pytest.param(k, 2000, marks=pytest.mark.slow) for k in (GIVEN, BOUNDS))],
 )
 def test_rows_meet_the_optimality_conditions_in_one_call(kinds, count):
     free, lower, upper = random_rows(1, count, kinds=kinds)
@@ -134,10 +134,10 @@ def test_rows_meet_the_optimality_conditions_in_one_call(kinds, count):
 @pytest.mark.parametrize("away", [0.1, 0.5])
 def test_a_search_from_an_earlier_projection_finds_the_same_optimum(away):
     """Where rows have moved, and where the earlier projection is of another row; anew where there was none."""
-    free, lower, upper = random_rows(1, 200)
+    free, lower, upper = random_rows(1, *SMALL)
     held = np.array(project_rows(free, lower, upper).concentration)
     held[::5] = np.roll(held[::5], 1, axis=0)
-    solved = np.arange(200) % 3 > 0
+    solved = np.arange(len(free)) % 3 > 0
     free = free * np.exp(away * np.random.default_rng(0).normal(size=free.shape))
     cold, warm = project_rows(free, lower, upper), project_rows(free, lower, upper, held, solved)
     assert np.asarray(warm.converged).all()

@@ -61,6 +61,7 @@ def test_known_parts_do_not_start_elsewhere(symbols):
     np.testing.assert_array_equal(np.asarray(blocks["transition"].natural.concentration)[:, 0, 1], 0)
 
 
+@pytest.mark.slow
 def test_statistics_of_drawn_parameters():
     block = NormalInverseWishart.from_standard(np.zeros(2), 1.0, 5.0, np.eye(2))
     prior = {"row": Dirichlet.from_standard([1.0, 2.0, 0.0]), "mean_covariance": block}

@@ -199,20 +199,20 @@ def numpy_bound(family, blocks, prior, data):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "double"),
-    [*((family, True) for family in FAMILIES), ("gaussian", False), ("exclusive", False)],
+    [*((family, True) for family in FAMILIES), ("exclusive", False)],
 )
 def test_the_bound_is_right_and_never_falls(family, double):
     allowed, agreement = (1e-9, 1e-10) if double else (1e-5, 2e-5)
     with jax.enable_x64(double):
         model = FAMILIES[family].model()
         engine = ConjugateSVI(model)
-        for seed in range(3):
+        for seed in range(2):
             data = make_data(family, seed)
             if data.observations.dtype == float and not double:
                 data = data._replace(observations=data.observations.astype(np.float32))
-            fit = engine.run(jax.random.key(seed), data, 60, restarts=4, tol=0, progress_bar=False)
+            fit = engine.run(jax.random.key(seed), data, 30, restarts=2, tol=0, progress_bar=False)
             assert fit.elbo.dtype == (np.float64 if double else np.float32)
-            assert fit.restart_traces.shape == (4, 61)
+            assert fit.restart_traces.shape == (2, 31)
             trace = np.asarray(fit.restart_traces, dtype=float)
             fall = -np.diff(trace, axis=1) / np.abs(trace[:, 1:])
             assert fall.max() <= allowed, (seed, fall.max())
@@ -240,12 +240,14 @@ def test_roles_without_data_return_to_the_prior_exactly():
         np.testing.assert_array_equal(np.asarray(blocks["transition"].natural.concentration)[closed == 0], 0)
 
 
-def test_the_bound_of_symbols_is_that_of_numpy(symbol_model, symbols):
+def test_the_last_bound_is_that_of_the_posterior_in_numpy(symbol_model, symbols):
+    stochastic = {"restarts": 1, "batch_size": 2}
     with jax.enable_x64(True):
         model, data = symbol_model(), symbols()
-        fit = ConjugateSVI(model).run(jax.random.key(0), data, 4, restarts=2, progress_bar=False)
-        expected = numpy_bound("categorical", fit.posterior.blocks, model.prior(), data)
-        np.testing.assert_allclose(fit.elbo[-1], expected, rtol=1e-10)
+        for options in ({"restarts": 2}, stochastic, stochastic | {"evaluate_every": 4}):
+            fit = ConjugateSVI(model).run(jax.random.key(0), data, 10, progress_bar=False, **options)
+            expected = numpy_bound("categorical", fit.posterior.blocks, model.prior(), data)
+            np.testing.assert_allclose(fit.elbo[-1], expected, rtol=1e-10)
 
 
 def test_settled():

@@ -68,8 +68,12 @@ def test_draws_of_px_da_with_unknown_choices():
     assert scores.dims == ("chain", "draw", "decision") and scores.shape == (2, 100, 57)
     assert scores["decision"].values.tolist() == kept.tolist()
     theta = np.asarray(tree.posterior["theta"])[1, 7]
-    offered = ProbitChoice(model.utilities(theta, data), data.legal)
-    exact = np.asarray(jax.jit(offered.log_prob)(data.choice))[kept]
+
+    @jax.jit
+    def log_prob(theta):
+        return ProbitChoice(model.utilities(theta, data), data.legal).log_prob(data.choice)
+
+    exact = np.asarray(log_prob(theta))[kept]
     np.testing.assert_allclose(np.asarray(scores)[1, 7], exact, rtol=1e-9)
     np.testing.assert_array_equal(tree.observed_data["choice"], data.choice)
     assert tree.posterior_predictive["choice"].shape == (2, 100, 60)
