@@ -73,6 +73,7 @@ def test_the_band_is_asked_at_mileages_that_were_seen():
     assert not row["reached"] and row["value"] == pytest.approx(1 - 1 / seen.sum())
 
 
+@pytest.mark.slow
 def test_estimates_by_gradients_are_the_published_ones():
     with jax.enable_x64(True):
         rows = estimates.rows_by_gradients()

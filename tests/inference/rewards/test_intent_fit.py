@@ -108,7 +108,7 @@ def test_the_e_step_is_the_gradient_over_all_paths():
 
 def test_the_elbo_is_below_the_evidence(short):
     """The evidence by draws from the prior, with all paths summed in NumPy."""
-    random, count = np.random.default_rng(1), 10_000
+    random, count = np.random.default_rng(1), 5_000
     initial = np.log(random.dirichlet([1.0, 1.0], count))
     transition = np.log(np.stack([random.dirichlet(row, count) for row in ([3.0, 1.0], [1.0, 3.0])], 1))
     apart = (MODEL.features - np.asarray(MODEL.features).T) ** 2
@@ -120,7 +120,7 @@ def test_the_elbo_is_below_the_evidence(short):
     policy = ahead - values[..., None]
     weights = np.exp(log_sum(initial, transition, policy))
     evidence, error = np.log(weights.mean()), weights.std() / weights.mean() / np.sqrt(len(weights))
-    assert error < 0.03
+    assert error < 0.04
     assert evidence - 4 < short.elbo < evidence + 3 * np.hypot(short.elbo_se, error)
     # The bound term by term: Dirichlet and Gaussian divergences as printed, and paths under expected logs.
     posterior, draws = short.posterior, short.posterior.sample(jax.random.key(2), 2000)
@@ -170,7 +170,7 @@ def test_a_search_goes_on_where_it_was_left(tmp_path, short):
         fit(path, model=dataclasses.replace(MODEL, num_intents=3))
 
 
-def test_a_posterior_is_saved_and_exported(tmp_path, short):
+def test_a_posterior_is_saved(tmp_path, short):
     assert short.steps == 3 and not short.converged and short.reason
     short.posterior.save(tmp_path / "posterior")
     found = ethogram.load_posterior(tmp_path / "posterior")
@@ -178,10 +178,18 @@ def test_a_posterior_is_saved_and_exported(tmp_path, short):
     for name, draw in short.posterior.sample(jax.random.key(0), 5).items():
         np.testing.assert_array_equal(draws[name], draw)
     assert draws["transition"].shape == (5, 2, 2) and draws["policy"].shape == (5, 2, 3, 2)
-    np.testing.assert_allclose(found.mean_sites()["transition"].sum(-1), 1, rtol=1e-6)
+    np.testing.assert_allclose(found.mean_chain().transition.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_posterior_is_exported(short):
     tree = to_arviz(short, DATA, num_draws=5, log_likelihood="sequence", progress_bar=False)
     assert tree.posterior["transition"].dims == ("chain", "draw", "intent", "next_intent")
+    assert tree.posterior["reward"].dims == ("chain", "draw", "intent", "state")
     assert tree.log_likelihood["demonstrations"].shape == (1, 5, 3)
+    logs = (np.log(np.asarray(tree.posterior[name])[0]) for name in ("initial", "transition", "policy"))
+    scores = np.asarray(tree.log_likelihood["demonstrations"])[0].sum(-1)
+    np.testing.assert_allclose(scores, log_sum(*logs), rtol=1e-6)
     assert tree.fit_stats["restart_elbos"].shape == (2,)
 
 

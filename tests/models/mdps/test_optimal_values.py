@@ -136,7 +136,8 @@ def test_multiplied_rewards_have_multiplied_values_and_the_same_actions():
         np.testing.assert_array_equal(scaled.actions, found.actions)
 
 
-@pytest.mark.parametrize("size", [4, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [4, 12])
 def test_single_precision_has_the_values(size):
     world, next_values = grid(size, 0.9)
     reward = np.random.default_rng(7).normal(size=size**2)
