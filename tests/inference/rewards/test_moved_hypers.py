@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import numpyro.distributions as dist
@@ -112,6 +114,7 @@ def test_fits_of_many_decisions_end_at_the_best_hyper_parameters(hyper):
 @pytest.mark.filterwarnings("ignore:the search has not converged:UserWarning")
 def test_a_resumed_search_is_judged_by_the_tolerance_of_the_call(tmp_path):
     model, counts = demonstrated(100)
+    model = dataclasses.replace(model, scale_prior=5.0)
     settings = FEW | {"hyper": "fixed", "checkpoint": tmp_path / "search"}
     rough = fit_reward(jax.random.key(0), model, counts, tol=1.0, **settings)
     exact = fit_reward(jax.random.key(0), model, counts, tol=1e-6, num_steps=9, **settings)

@@ -217,6 +217,7 @@ def test_features_of_the_world_are_taken_where_none_are_given():
     np.testing.assert_array_equal(model.features, toy_mdps.three_state_features())
 
 
+@pytest.mark.slow
 def test_new_counts_are_drawn_beside_those_that_were_seen():
     model, _ = three_state()
     counts = np.array([[4, 1], [0, 0], [2, 2]])
