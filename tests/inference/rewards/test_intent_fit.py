@@ -24,9 +24,7 @@ from ethogram.inference.rewards import (
     infer_reward_intents,
     predictive_agent,
 )
-from ethogram.inference.rewards.intent_fit import fit_intents
 from ethogram.inference.rewards.intent_steps import chain_data, local_step
-from ethogram.inference.rewards.reward_posterior import as_double
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
@@ -140,21 +138,6 @@ def test_the_elbo_is_below_the_evidence(short):
     bound = log_sum(logs[0], np.stack(logs[1:]), table.mean(0)) - divergence
     scatter = table.std(0).sum() / np.sqrt(len(table))
     assert abs(short.elbo - bound) < 4 * short.elbo_se + scatter
-
-
-@pytest.mark.slow
-def test_one_intent_is_the_plain_fit():
-    """The same search with a chain of one intent, which costs nothing."""
-    model = GPIRL(CORRIDOR, MODEL.features, scale_prior=5.0, relevance_prior=1.0, num_intents=1)
-    settings = {"num_steps": 14, "num_draws": 12, "num_evaluations": 128}
-    plain = fit_reward(jax.random.key(3), model, DATA, hyper="fixed", progress_bar=False, **settings)
-    with jax.enable_x64(True):
-        found = fit_intents(
-            jax.random.key(4), as_double(model), DATA, "fixed", None, 14, 12, 128, 0, 0.05, None, False
-        )
-    assert abs(found.elbo - plain.elbo) < 0.05 + 4 * np.hypot(found.elbo_se, plain.elbo_se)
-    policies = [one.posterior.mean_sites()["policy"] for one in (plain, found)]
-    np.testing.assert_allclose(policies[0], np.squeeze(policies[1]), atol=0.02)
 
 
 def test_a_search_goes_on_where_it_was_left(tmp_path, short):
