@@ -87,26 +87,6 @@ def test_natural_gradients_find_the_best_gaussian(family, fixed):
         assert exact > EVIDENCE - 5e-3
 
 
-@pytest.mark.slow
-def test_rewards_of_pairs_have_their_own_evidence():
-    """Two states and two actions, evidence by 100 000 draws of the prior and plain sweeps in NumPy, in 5 errors."""
-    features = np.array([[[0.0], [1.0]], [[2.0], [3.5]]])
-    world, counts = MDP.deterministic([[0, 1], [0, 1]], discount=0.5), np.array([[3, 1], [0, 4]])
-    model = GPIRL(world, features, scale_prior=2.0, relevance_prior=0.5)
-    fit = fit_reward(jax.random.key(0), model, counts, num_draws=64, num_evaluations=256, progress_bar=False)
-    gap = features.ravel()[:, None] - features.ravel()
-    prior = 2.0 * np.exp(-0.25 * gap**2 - 0.005 * 0.5 * (gap != 0))
-    drawn = np.random.default_rng(0).multivariate_normal(np.zeros(4), prior, 100_000).reshape(-1, 2, 2)
-    values = np.zeros((len(drawn), 2))
-    for _ in range(60):
-        ahead = drawn + 0.5 * values[:, None, :]
-        values = np.logaddexp(ahead[..., 0], ahead[..., 1])
-    chance = np.exp(((drawn + 0.5 * values[:, None, :] - values[..., None]) * counts).sum((1, 2)))
-    evidence, error = np.log(chance.mean()), chance.std() / chance.mean() / np.sqrt(len(chance))
-    slack = 5 * np.hypot(error, fit.elbo_se)
-    assert evidence - 0.05 - slack < fit.elbo < evidence + slack
-
-
 def test_draws_of_the_posterior_have_its_moments(fixed):
     """4 000 draws: means and deviations within 5 errors, of 6 numbers; fails by chance in 1 of 100 000 runs."""
     posterior = fixed.posterior
