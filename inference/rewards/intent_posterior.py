@@ -79,17 +79,11 @@ class IntentPosterior:
         """Independent draws of the sites of the model, with a leading axis ``draw``."""
         require_key(key)
         require_integer("num_draws", num_draws, 1)
-        key_rewards, *keys = jax.random.split(key, 3)
+        key_rewards, key_chain = jax.random.split(key)
         sites = self.rewards.sample(key_rewards, num_draws)
-        with jax.enable_x64(True):
-            drawn = {
-                name: jnp.asarray(block.natural.concentration) for name, block in sorted(self.chain.items())
-            }
-            chain = {
-                name: Dirichlet.from_standard(x).sample(one, (num_draws,))
-                for one, (name, x) in zip(keys, drawn.items(), strict=True)
-            }
-        return sites | {name: x.astype(self.model.features.dtype) for name, x in chain.items()}
+        numbers = np.random.default_rng(np.asarray(jax.random.key_data(key_chain)).ravel())
+        chain = {name: block.draw_on_host(numbers, num_draws) for name, block in sorted(self.chain.items())}
+        return sites | {name: jnp.asarray(x, self.model.features.dtype) for name, x in chain.items()}
 
     def mean_sites(self) -> dict[str, Array]:
         """Sites of the model at the means of w, of the logarithms of the hyper-parameters, and of the chain."""

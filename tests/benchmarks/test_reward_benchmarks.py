@@ -73,6 +73,7 @@ def test_the_band_is_asked_at_mileages_that_were_seen():
     assert not row["reached"] and row["value"] == pytest.approx(1 - 1 / seen.sum())
 
 
+@pytest.mark.slow
 def test_estimates_by_gradients_are_the_published_ones():
     with jax.enable_x64(True):
         rows = estimates.rows_by_gradients()
@@ -85,13 +86,13 @@ def test_sums_over_nodes_have_the_known_evidence_and_posterior():
     """Of the three-state world, with its hyper-parameters known and with priors."""
     case = gp_irl_truth.cases()[0]
     with jax.enable_x64(True):
-        exact = gp_irl_truth.posterior(case, 30)
+        exact = gp_irl_truth.posterior(case, 20)
     known = gp_irl_truth.KNOWN
     np.testing.assert_allclose(exact.evidence, known["evidence"], atol=1e-6)
     mean = np.array([0.0826816, 0.9062176, 0.0826816])
     np.testing.assert_allclose(exact.moments[:3], mean - mean.mean(), atol=1e-5)
     np.testing.assert_allclose(exact.moments[6], 0.6110380759, atol=1e-5)
-    free = gp_irl_truth.posterior_with_priors(case, 10, 10)
+    free = gp_irl_truth.posterior_with_priors(case, 8, 8)
     np.testing.assert_allclose(free.evidence, known["evidence, free"], atol=1e-2)
     np.testing.assert_allclose(free.moments[1] - free.moments[0], 1.2290689, atol=0.03)
 

@@ -113,6 +113,7 @@ def test_the_moves_of_stored_worlds_are_ours(files):
     assert (np.asarray(moved) > 0.07).all()
 
 
+@pytest.mark.slow
 def test_what_the_true_reward_is_worth(files):
     """Mean return from a uniform start of the best policy and of the soft one, known from an independent program.
 

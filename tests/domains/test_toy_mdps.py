@@ -1,8 +1,6 @@
-"""The toy worlds: who leads where, what is demonstrated, and the evidence of two demonstrations by quadrature."""
+"""The toy worlds: who leads where, and what is demonstrated."""
 
 from __future__ import annotations
-
-import itertools
 
 import jax
 import numpy as np
@@ -71,31 +69,6 @@ def test_decisions_of_a_clique_are_random_or_lead_to_the_first_state():
     again = toy_mdps.clique_demonstrations(key, num_states=3)
     np.testing.assert_array_equal(few.states, again.states)
     np.testing.assert_array_equal(few.actions, again.actions)
-
-
-def test_the_evidence_of_two_demonstrations_is_known():
-    """Quadrature over rewards from a Gaussian process of scale 5 and relevance 1, noise 0.005.
-
-    Reference numbers come from an independent computation.
-    """
-    world, features = toy_mdps.three_state(), toy_mdps.three_state_features()[:, 0]
-    states, actions = pairs(toy_mdps.three_state_demonstrations())
-    exponent = 0.5 * (features[:, None] - features) ** 2 + 0.005 * (1 - np.eye(3))
-    root = np.linalg.cholesky(5 * np.exp(-exponent))
-    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-    white = np.array(list(itertools.product(nodes, repeat=3)))
-    chance = np.prod(list(itertools.product(weights, repeat=3)), axis=1) / (2 * np.pi) ** 1.5
-    rewards = white @ root.T
-    ahead, values = np.asarray(world.transitions.next_state), np.zeros_like(rewards)
-    for _ in range(250):  # 0.9 ** 250 = 4e-12
-        action_values = rewards[..., None] + 0.9 * values[:, ahead]
-        values = np.logaddexp(action_values[..., 0], action_values[..., 1])
-    policy = np.exp(action_values - values[..., None])
-    joint = chance * policy[:, states, actions].prod(1)
-    assert np.log(joint.sum()) == pytest.approx(-1.3577403816, abs=1e-7)
-    posterior = joint / joint.sum()
-    np.testing.assert_allclose(posterior @ rewards, [0.0826816, 0.9062176, 0.0826816], atol=1e-6)
-    assert posterior @ policy[:, 0, 0] == pytest.approx(0.6110380759, abs=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ def test_tables_and_rewards_are_the_stored_ones(files):
         assert [row.decode() for row in file["desc"]] == list(toy_text.LAKE)
 
 
+@pytest.mark.slow
 def test_stored_demonstrations_are_as_probable_as_they_were_without_the_mask(files):
     name, file = files
     world = getattr(toy_text, name)()
@@ -105,7 +106,7 @@ def test_stored_demonstrations_are_as_probable_as_they_were_without_the_mask(fil
     np.testing.assert_allclose(np.asarray(found.values)[world.terminal], np.log(4) / 0.05, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", sorted(STORED))
+@pytest.mark.parametrize("name", ["frozen_lake", pytest.param("cliff_walking", marks=pytest.mark.slow)])
 def test_with_one_action_an_end_is_worth_nothing(name):
     """And a hole is something to avoid; with four it is about as good as walking on for ever."""
     world = getattr(toy_text, name)()

@@ -40,7 +40,6 @@ def three_state(**settings):
     )
 
 
-FREE = {"scale_prior": dist.LogNormal(np.log(5.0), 1.0), "relevance_prior": dist.LogNormal(0.0, 1.0)}
 MANY = {"hyper": "variational", "num_draws": 128, "num_evaluations": 512, "progress_bar": False}
 FEW = {"hyper": "variational", "num_draws": 32, "num_evaluations": 64, "progress_bar": False}
 
@@ -49,12 +48,6 @@ FEW = {"hyper": "variational", "num_draws": 32, "num_evaluations": 64, "progress
 def fixed():
     """Fit with fixed hyper-parameters."""
     return fit_reward(jax.random.key(0), three_state(), DATA, **(FEW | {"hyper": "fixed"}))
-
-
-@pytest.fixture(scope="module")
-def free():
-    """Fit whose hyper-parameters have priors."""
-    return fit_reward(jax.random.key(0), three_state(**FREE), DATA, **FEW)
 
 
 @jax.jit
@@ -92,26 +85,6 @@ def test_natural_gradients_find_the_best_gaussian(family, fixed):
         assert exact > BEST_GAUSSIAN - 1e-3
     else:  # without the noise that no q of inducing points can learn
         assert exact > EVIDENCE - 5e-3
-
-
-@pytest.mark.slow
-def test_rewards_of_pairs_have_their_own_evidence():
-    """Two states and two actions, evidence by 100 000 draws of the prior and plain sweeps in NumPy, in 5 errors."""
-    features = np.array([[[0.0], [1.0]], [[2.0], [3.5]]])
-    world, counts = MDP.deterministic([[0, 1], [0, 1]], discount=0.5), np.array([[3, 1], [0, 4]])
-    model = GPIRL(world, features, scale_prior=2.0, relevance_prior=0.5)
-    fit = fit_reward(jax.random.key(0), model, counts, num_draws=64, num_evaluations=256, progress_bar=False)
-    gap = features.ravel()[:, None] - features.ravel()
-    prior = 2.0 * np.exp(-0.25 * gap**2 - 0.005 * 0.5 * (gap != 0))
-    drawn = np.random.default_rng(0).multivariate_normal(np.zeros(4), prior, 100_000).reshape(-1, 2, 2)
-    values = np.zeros((len(drawn), 2))
-    for _ in range(60):
-        ahead = drawn + 0.5 * values[:, None, :]
-        values = np.logaddexp(ahead[..., 0], ahead[..., 1])
-    chance = np.exp(((drawn + 0.5 * values[:, None, :] - values[..., None]) * counts).sum((1, 2)))
-    evidence, error = np.log(chance.mean()), chance.std() / chance.mean() / np.sqrt(len(chance))
-    slack = 5 * np.hypot(error, fit.elbo_se)
-    assert evidence - 0.05 - slack < fit.elbo < evidence + slack
 
 
 def test_draws_of_the_posterior_have_its_moments(fixed):
@@ -171,15 +144,14 @@ def test_rewards_of_states_are_never_read_as_those_of_pairs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["map", "natural_gradient"])
-def test_as_many_actions_as_states_and_draws_are_no_rewards_of_pairs(method):
+def test_as_many_actions_as_states_and_draws_are_no_rewards_of_pairs():
     """Three states, actions and draws, and three experts: every reward is one of states."""
     world = MDP.deterministic([[0, 1, 2]] * 3, discount=0.5)
     model = GPIRL(world, FEATURES, scale_prior=5.0, relevance_prior=1.0, rationality=2.0)
     data = Trajectories.from_list(
         states=[[0, 1], [2, 0], [1, 1]], actions=[[1, 1], [0, 1], [1, 2]], subject=[0, 1, 2]
     )
-    fit = fit_reward(jax.random.key(0), model, data, method, progress_bar=False)
+    fit = fit_reward(jax.random.key(0), model, data, progress_bar=False)
     drawn = fit.posterior.sample(jax.random.key(1), 3)
     assert drawn["policy"].shape == (3, 3, 3, 3) and drawn["values"].shape == (3, 3, 3)
     one = {"scale": drawn["scale"], "relevance": drawn["relevance"], "reward": drawn["reward"][:, 0]}
@@ -193,20 +165,6 @@ def test_as_many_actions_as_states_and_draws_are_no_rewards_of_pairs(method):
     np.testing.assert_allclose(there.policy, np.exp(ahead - values[..., None]), atol=1e-5)
     three = policies(world, one["reward"], rationality=2.0)
     np.testing.assert_allclose(three.mean, np.asarray(drawn["policy"])[:, 0].mean(0), atol=1e-5)
-
-
-@pytest.mark.parametrize("hyper", ["variational", pytest.param("point", marks=pytest.mark.slow)])
-def test_hyper_parameters_are_learned_too(hyper, free):
-    """With priors of both the evidence is -1.3445577, which no bound is above; that of a point has a density in it."""
-    fit = free
-    if hyper == "point":
-        fit = fit_reward(jax.random.key(0), three_state(**FREE), DATA, **(FEW | {"hyper": hyper}))
-    assert fit.elbo >= fit.laplace_elbo
-    if hyper == "variational":
-        assert -1.3445577 - 0.06 < fit.elbo < -1.3445577 + 4 * fit.elbo_se
-        assert (np.abs(np.log(fit.posterior.log_hyper_sd)) < 0.5).all()  # near their priors, of deviation one
-    else:
-        assert (fit.posterior.log_hyper_sd == 0).all()
 
 
 @pytest.mark.slow
@@ -233,12 +191,9 @@ def test_bounds_of_numpyro_are_ours():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"rank": 2, "hyper": "point"}])
-def test_svi_climbs_with_the_guide(settings):
+def test_svi_climbs_with_the_guide():
     model = three_state(scale_prior=dist.LogNormal(np.log(5.0), 1.0))
-    svi = SVI(
-        model, RewardGuide(model, start={"scale": 5.0}, **settings), Adam(0.02), Trace_ELBO(num_particles=16)
-    )
+    svi = SVI(model, RewardGuide(model, start={"scale": 5.0}), Adam(0.02), Trace_ELBO(num_particles=16))
     losses = np.asarray(svi.run(jax.random.key(0), 200, DATA, progress_bar=False).losses)
     assert np.isfinite(losses).all()
     assert losses[-50:].mean() < losses[:20].mean() - 0.1
@@ -309,21 +264,22 @@ def test_predictions_read_mcmc_and_warn_where_it_has_not_converged(fixed):
 
 def test_transfer_and_policies(fixed):
     model = fixed.posterior.model
-    samples = fixed.posterior.sample(jax.random.key(1), 30)
-    world = MDP.deterministic([[0, 1], [2, 0], [1, 2]], discount=0.5)
+    samples = fixed.posterior.sample(jax.random.key(1), 400)
+    following = np.array([[0, 1], [2, 0], [1, 2]])
+    world = MDP.deterministic(following, discount=0.5)
     there = transfer_reward(jax.random.key(2), model, samples, world, [[1.5], [2.5], [4.0]])
-    assert there.values.shape == (30, 3) and there.policy.shape == (30, 3, 2)
-    expected = soft_values(world, there.reward.draws).policy
-    np.testing.assert_allclose(there.policy, expected, atol=1e-6)
-    assert there.reward.draws.shape == (30, 3)
-    three = jax.tree.map(np.asarray, policies(model.mdp, samples["reward"]))
-    np.testing.assert_allclose(three.mean, np.asarray(samples["policy"]).mean(0), atol=1e-5)
-    assert set(np.unique(three.optimal)) <= {0.0, 1.0}
-    both = policies(
-        model.mdp, np.stack([samples["reward"], 2 * np.asarray(samples["reward"])], 1)
-    )  # of two intents
-    for one, of_both in zip(three, both, strict=True):
-        np.testing.assert_allclose(np.asarray(of_both)[0], one, atol=1e-5)
+    assert there.values.shape == (400, 3) and there.policy.shape == (400, 3, 2)
+    assert there.reward.draws.shape == (400, 3)
+    reward, values = np.asarray(there.reward.draws, float), np.zeros((400, 3))
+    for _ in range(60):
+        ahead = reward[:, :, None] + 0.5 * values[:, following]
+        values = np.logaddexp(*np.moveaxis(ahead, -1, 0))
+    np.testing.assert_allclose(there.policy, np.exp(ahead - values[..., None]), atol=1e-5)
+    both = np.stack([samples["reward"], 2 * np.asarray(samples["reward"])], 1)  # of two intents
+    found = jax.tree.map(np.asarray, policies(model.mdp, both))
+    np.testing.assert_allclose(found.mean[0], np.asarray(samples["policy"]).mean(0), atol=1e-5)
+    assert set(np.unique(found.optimal)) <= {0.0, 1.0} and not np.allclose(*found.mean, atol=1e-2)
+    np.testing.assert_array_equal(*found.optimal)
     with pytest.raises(ValueError, match=r"give features of the \(3,\) states"):
         transfer_reward(jax.random.key(2), model, samples, world, FEATURES[:2])
     with pytest.raises(ValueError, match="samples have no relevance"):
@@ -402,8 +358,9 @@ def test_counts_go_to_arviz_and_back():
     assert tree.attrs["final_elbo"] == pytest.approx(fit.elbo)
 
 
-def test_what_was_learned_goes_to_arviz(free):
-    tree = ethogram.to_arviz(free, DATA, num_draws=20, log_likelihood="sequence", posterior_predictive=True)
+@pytest.mark.slow
+def test_what_was_learned_goes_to_arviz(fixed):
+    tree = ethogram.to_arviz(fixed, DATA, num_draws=20, log_likelihood="sequence", posterior_predictive=True)
     assert tree.posterior["reward"].dims == ("chain", "draw", "state")
     assert tree.posterior["policy"].dims == ("chain", "draw", "state", "action")
     assert tree.log_likelihood["demonstrations"].shape == (1, 20, 2)
@@ -414,4 +371,4 @@ def test_what_was_learned_goes_to_arviz(free):
         np.asarray(tree.log_likelihood["demonstrations"])[0, :, 0], expected, rtol=1e-4
     )
     assert np.asarray(tree.posterior_predictive["demonstrations"]).shape == (1, 20, 2, 1, 2)
-    assert np.isfinite(np.asarray(tree.fit_stats["elbo"])).all()
+    np.testing.assert_array_equal(tree.fit_stats["elbo"], fixed.trace)

@@ -56,13 +56,6 @@ def test_any_positive_distribution_may_be_a_prior():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-@pytest.mark.slow
-def test_a_fit_takes_any_positive_prior():
-    model = three_state(scale_prior=dist.Gamma(2.0, 0.4), relevance_prior=dist.HalfNormal(1.0))
-    fit = fit_reward(jax.random.key(0), model, DATA, progress_bar=False)
-    assert fit.converged and fit.elbo < 0
-
-
 def test_linear_algebra_of_few_rewards_has_one_thread_and_the_setting_is_restored(monkeypatch):
     def threads():
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
@@ -181,10 +174,10 @@ def test_coverage_of_differences_counts_central_intervals():
         difference_coverage(draws, truth[:4])
 
 
-@pytest.mark.filterwarnings("ignore:the search has not converged after 9 steps:UserWarning")
 def test_an_interrupted_search_goes_on_and_ends_where_it_would_have(tmp_path, monkeypatch):
-    model, settings = three_state(**FREE), FEW | {"num_steps": 9, "tol": 0.0}
-    whole = fit_reward(jax.random.key(0), model, DATA, **settings)
+    """And hyper-parameters are learned too: with priors of both the evidence is -1.3445577."""
+    model = three_state(**FREE)
+    whole = fit_reward(jax.random.key(0), model, DATA, **FEW)
     steps = iter(range(4))
 
     def interrupted(*arguments):
@@ -196,18 +189,21 @@ def test_an_interrupted_search_goes_on_and_ends_where_it_would_have(tmp_path, mo
     monkeypatch.setattr(natural_steps, "natural_step", interrupted)
     path = tmp_path / "search"
     with pytest.raises(KeyboardInterrupt):
-        fit_reward(jax.random.key(0), model, DATA, checkpoint=path, **settings)
+        fit_reward(jax.random.key(0), model, DATA, checkpoint=path, **FEW)
     monkeypatch.setattr(natural_steps, "natural_step", step)
-    rest = fit_reward(jax.random.key(0), model, DATA, checkpoint=path, **settings)
-    assert rest.steps == whole.steps == 9
+    rest = fit_reward(jax.random.key(0), model, DATA, checkpoint=path, **FEW)
+    assert rest.steps == whole.steps > 4
+    assert -1.3445577 - 0.06 < whole.elbo < -1.3445577 + 4 * whole.elbo_se
+    assert whole.elbo >= whole.laplace_elbo
+    assert (np.abs(np.log(whole.posterior.log_hyper_sd)) < 0.5).all()  # near their priors, of deviation one
     np.testing.assert_array_equal(rest.trace, whole.trace)
     np.testing.assert_array_equal(rest.posterior.root, whole.posterior.root)
     assert (rest.elbo, rest.laplace_elbo) == (whole.elbo, whole.laplace_elbo)
     with pytest.raises(ValueError, match="of another model, data, key"):
-        fit_reward(jax.random.key(1), model, DATA, checkpoint=path, **settings)
+        fit_reward(jax.random.key(1), model, DATA, checkpoint=path, **FEW)
     rest.posterior.save(tmp_path / "posterior")
     with pytest.raises(ValueError, match="not a checkpoint of this kind of fit"):
-        fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "posterior", **settings)
+        fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "posterior", **FEW)
     with pytest.raises(ValueError, match="no folder"):
         fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "none" / "search")
 
@@ -292,11 +288,10 @@ def test_an_unconverged_search_says_what_to_pass():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [100])
-def test_a_converged_fit_is_near_that_of_a_long_search(count, monkeypatch):
-    """Posterior means within .25 sd of the fit after 250 steps, of few and of many demonstrations."""
+def test_a_converged_fit_is_near_that_of_a_long_search(monkeypatch):
+    """Posterior means within .25 sd of the fit after 250 steps."""
     data, settings = (
-        toy_mdps.three_state_demonstrations(count, count),
+        toy_mdps.three_state_demonstrations(100, 100),
         {"hyper": "variational", "progress_bar": False},
     )
     fit = fit_reward(jax.random.key(2), three_state(**FREE), data, **settings)

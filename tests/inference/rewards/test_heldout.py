@@ -20,9 +20,8 @@ KEY = jax.random.key(0)
 
 def test_scores_and_their_paired_errors_are_sums_by_hand():
     """Of a posterior, of maximum entropy, and of tables, per known action, over trajectories."""
-    fit = fit_reward(
-        KEY, GPIRL(WORLD), TRAIN, "laplace", hyper="fixed", num_evaluations=64, progress_bar=False
-    )
+    model = GPIRL(WORLD, np.array([[1.0], [2.0], [3.0]]), scale_prior=5.0, relevance_prior=1.0)
+    fit = fit_reward(KEY, model, TRAIN, "laplace", hyper="fixed", num_evaluations=64, progress_bar=False)
     peers = reward_peers(WORLD, TRAIN)
     found = heldout_policy_scores(KEY, {"GP-IRL": fit} | peers, TEST, num_draws=50)
     tables = {

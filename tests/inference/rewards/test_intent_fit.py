@@ -24,9 +24,7 @@ from ethogram.inference.rewards import (
     infer_reward_intents,
     predictive_agent,
 )
-from ethogram.inference.rewards.intent_fit import fit_intents
 from ethogram.inference.rewards.intent_steps import chain_data, local_step
-from ethogram.inference.rewards.reward_posterior import as_double
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
@@ -108,7 +106,7 @@ def test_the_e_step_is_the_gradient_over_all_paths():
 
 def test_the_elbo_is_below_the_evidence(short):
     """The evidence by draws from the prior, with all paths summed in NumPy."""
-    random, count = np.random.default_rng(1), 10_000
+    random, count = np.random.default_rng(1), 5_000
     initial = np.log(random.dirichlet([1.0, 1.0], count))
     transition = np.log(np.stack([random.dirichlet(row, count) for row in ([3.0, 1.0], [1.0, 3.0])], 1))
     apart = (MODEL.features - np.asarray(MODEL.features).T) ** 2
@@ -120,7 +118,7 @@ def test_the_elbo_is_below_the_evidence(short):
     policy = ahead - values[..., None]
     weights = np.exp(log_sum(initial, transition, policy))
     evidence, error = np.log(weights.mean()), weights.std() / weights.mean() / np.sqrt(len(weights))
-    assert error < 0.03
+    assert error < 0.04
     assert evidence - 4 < short.elbo < evidence + 3 * np.hypot(short.elbo_se, error)
     # The bound term by term: Dirichlet and Gaussian divergences as printed, and paths under expected logs.
     posterior, draws = short.posterior, short.posterior.sample(jax.random.key(2), 2000)
@@ -142,21 +140,6 @@ def test_the_elbo_is_below_the_evidence(short):
     assert abs(short.elbo - bound) < 4 * short.elbo_se + scatter
 
 
-@pytest.mark.slow
-def test_one_intent_is_the_plain_fit():
-    """The same search with a chain of one intent, which costs nothing."""
-    model = GPIRL(CORRIDOR, MODEL.features, scale_prior=5.0, relevance_prior=1.0, num_intents=1)
-    settings = {"num_steps": 14, "num_draws": 12, "num_evaluations": 128}
-    plain = fit_reward(jax.random.key(3), model, DATA, hyper="fixed", progress_bar=False, **settings)
-    with jax.enable_x64(True):
-        found = fit_intents(
-            jax.random.key(4), as_double(model), DATA, "fixed", None, 14, 12, 128, 0, 0.05, None, False
-        )
-    assert abs(found.elbo - plain.elbo) < 0.05 + 4 * np.hypot(found.elbo_se, plain.elbo_se)
-    policies = [one.posterior.mean_sites()["policy"] for one in (plain, found)]
-    np.testing.assert_allclose(policies[0], np.squeeze(policies[1]), atol=0.02)
-
-
 def test_a_search_goes_on_where_it_was_left(tmp_path, short):
     path = tmp_path / "search"
     fit(path, num_steps=1)
@@ -170,7 +153,7 @@ def test_a_search_goes_on_where_it_was_left(tmp_path, short):
         fit(path, model=dataclasses.replace(MODEL, num_intents=3))
 
 
-def test_a_posterior_is_saved_and_exported(tmp_path, short):
+def test_a_posterior_is_saved(tmp_path, short):
     assert short.steps == 3 and not short.converged and short.reason
     short.posterior.save(tmp_path / "posterior")
     found = ethogram.load_posterior(tmp_path / "posterior")
@@ -178,10 +161,18 @@ def test_a_posterior_is_saved_and_exported(tmp_path, short):
     for name, draw in short.posterior.sample(jax.random.key(0), 5).items():
         np.testing.assert_array_equal(draws[name], draw)
     assert draws["transition"].shape == (5, 2, 2) and draws["policy"].shape == (5, 2, 3, 2)
-    np.testing.assert_allclose(found.mean_sites()["transition"].sum(-1), 1, rtol=1e-6)
+    np.testing.assert_allclose(found.mean_chain().transition.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_posterior_is_exported(short):
     tree = to_arviz(short, DATA, num_draws=5, log_likelihood="sequence", progress_bar=False)
     assert tree.posterior["transition"].dims == ("chain", "draw", "intent", "next_intent")
+    assert tree.posterior["reward"].dims == ("chain", "draw", "intent", "state")
     assert tree.log_likelihood["demonstrations"].shape == (1, 5, 3)
+    logs = (np.log(np.asarray(tree.posterior[name])[0]) for name in ("initial", "transition", "policy"))
+    scores = np.asarray(tree.log_likelihood["demonstrations"])[0].sum(-1)
+    np.testing.assert_allclose(scores, log_sum(*logs), rtol=1e-6)
     assert tree.fit_stats["restart_elbos"].shape == (2,)
 
 

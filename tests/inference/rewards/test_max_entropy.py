@@ -118,7 +118,8 @@ def live(seed, table, policy, first_states):
     return np.array(states).T, np.array(actions).T
 
 
-@pytest.mark.parametrize("chance", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("chance", [False, True])
 def test_a_known_policy_is_recovered(chance):
     """20 000 traces of 8 steps of a soft-optimal agent: every probability of the average policy within 0.01.
 
@@ -253,7 +254,8 @@ def line_world():
     return IntentAgent(np.full(2, 0.5), transition, policy), world
 
 
-@pytest.mark.parametrize("double_precision", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("double_precision", [True, False])
 def test_line_world_has_no_single_policy(double_precision):
     """Nothing but chance: KL of the true policies from the one learned is near ln 3 for three seeds."""
     with jax.enable_x64(double_precision):

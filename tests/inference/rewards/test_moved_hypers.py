@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import numpyro.distributions as dist
@@ -9,7 +11,8 @@ import pytest
 
 from ethogram.domains import toy_mdps
 from ethogram.inference.rewards.fit_reward import fit_reward
-from ethogram.inference.rewards.gaussian import RewardGaussian, with_hypers
+from ethogram.inference.rewards.gaussian import Normals, RewardGaussian, bound, with_hypers
+from ethogram.inference.rewards.natural_steps import hyper_gradient
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_values import soft_values
 from ethogram.models.rewards.gp_irl import GPIRL
@@ -69,7 +72,29 @@ def demonstrated(decisions):
     return model, np.rint(decisions / 3 * policy).astype(int)
 
 
-@pytest.mark.parametrize("hyper", ["point", pytest.param("nested", marks=pytest.mark.slow)])
+def test_hyper_parameters_move_by_the_gradient_of_the_bound_of_the_moved_gaussian():
+    """Of the logarithms and of their standard deviations, by differences."""
+    random = np.random.default_rng(1)
+    model = GPIRL(toy_mdps.three_state(), **FREE)
+    counts = np.array([[[2.0, 0], [0, 0], [0, 1]]])
+    root = 0.7 * np.eye(3) + np.tril(0.2 * random.normal(size=(3, 3)))
+    normals = Normals(random.normal(size=(32, 1, 3)), None, random.normal(size=(32, 2)))
+    at, log_sd = np.array([1.4, 0.3]), np.log([0.5, 0.8])
+    q = RewardGaussian(random.normal(size=(1, 3)), root[None], at, np.exp(log_sd))
+    found = hyper_gradient(model, q, counts, normals, True)
+
+    def value(log_hyper, log_sd):
+        there = moved(model, q, log_hyper, True)._replace(log_hyper_sd=np.exp(log_sd))
+        return np.mean(bound(model, there, counts, normals, False))
+
+    for i, step in enumerate(1e-4 * np.eye(2)):
+        slopes = (value(at + step, log_sd) - value(at - step, log_sd)) / 2e-4
+        spreads = (value(at, log_sd + step) - value(at, log_sd - step)) / 2e-4
+        np.testing.assert_allclose([found[0][i], found[1][i]], [slopes, spreads], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hyper", ["point", "nested"])
 def test_fits_of_many_decisions_end_at_the_best_hyper_parameters(hyper):
     """The ELBO with the scale held is largest where the search ended, within the tolerance."""
     model, counts = demonstrated(100_000)
@@ -89,6 +114,7 @@ def test_fits_of_many_decisions_end_at_the_best_hyper_parameters(hyper):
 @pytest.mark.filterwarnings("ignore:the search has not converged:UserWarning")
 def test_a_resumed_search_is_judged_by_the_tolerance_of_the_call(tmp_path):
     model, counts = demonstrated(100)
+    model = dataclasses.replace(model, scale_prior=5.0)
     settings = FEW | {"hyper": "fixed", "checkpoint": tmp_path / "search"}
     rough = fit_reward(jax.random.key(0), model, counts, tol=1.0, **settings)
     exact = fit_reward(jax.random.key(0), model, counts, tol=1e-6, num_steps=9, **settings)

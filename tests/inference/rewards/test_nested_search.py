@@ -50,7 +50,7 @@ def test_nodes_integrate_gaussians(size):
     np.testing.assert_allclose(found @ precision, np.eye(size), atol=slack)
 
 
-def truth(draws=30_000):
+def truth(draws=12_000):
     """Log evidence, and moments of rewards apart from their mean and of ln scale, by importance sampling in NumPy."""
     random = np.random.default_rng(0)
     log_scale = np.log(5.0) + random.normal(size=draws)

@@ -106,7 +106,9 @@ def standard_divergence(mean, root):
     return 0.5 * ((root**2).sum() + mean @ mean - len(mean)) - np.log(np.abs(np.diag(root))).sum()
 
 
-@pytest.mark.parametrize("points", [None, pytest.param([1], marks=pytest.mark.slow), [0, 2]])
+@pytest.mark.parametrize(
+    "points", [pytest.param(None, marks=pytest.mark.slow), pytest.param([1], marks=pytest.mark.slow), [0, 2]]
+)
 def test_gradient_of_the_bound_in_whitened_variables(points):
     """Mean, root and both hyper-parameters, within 1e-6, the expectation being a sum over nodes in both."""
     size = 3 if points is None else len(points)

@@ -66,7 +66,10 @@ def likelihood(world, reward, demonstrations):
 
 @pytest.mark.parametrize(
     ("name", "make", "expected"),
-    [("frozenlake_4x4.npz", frozen_lake, -522.75694), ("cliffwalking.npz", cliff, -1311.06139)],
+    [
+        ("frozenlake_4x4.npz", frozen_lake, -522.75694),
+        pytest.param("cliffwalking.npz", cliff, -1311.06139, marks=pytest.mark.slow),
+    ],
 )
 def test_toy_texts_are_those_that_are_stored(name, make, expected, stored_file):
     """Whose likelihoods were worked out with all actions in the states that end episodes."""

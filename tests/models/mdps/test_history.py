@@ -90,7 +90,11 @@ def test_histories_and_values_are_those_of_enumerated_paths(mdp, k, of):
         np.testing.assert_allclose(found[own], value(path, taken, 3), rtol=1e-5)
 
 
-@pytest.mark.parametrize("mdp", [DENSE, SPARSE, CORRIDOR], ids=["dense", "sparse", "deterministic"])
+@pytest.mark.parametrize(
+    "mdp",
+    [DENSE, pytest.param(SPARSE, marks=pytest.mark.slow), CORRIDOR],
+    ids=["dense", "sparse", "deterministic"],
+)
 def test_without_a_past_it_is_the_same_mdp(mdp):
     reward = np.array([0.0, 1.0, -2.0])
     expected = soft_values(mdp, reward[:, None], horizon=30)

@@ -136,8 +136,9 @@ def test_multiplied_rewards_have_multiplied_values_and_the_same_actions():
         np.testing.assert_array_equal(scaled.actions, found.actions)
 
 
-@pytest.mark.parametrize("size", [4, pytest.param(12, marks=pytest.mark.slow)])
-def test_single_precision_has_the_values(size):
+@pytest.mark.slow
+def test_single_precision_has_the_values():
+    size = 4
     world, next_values = grid(size, 0.9)
     reward = np.random.default_rng(7).normal(size=size**2)
     values = by_sweeps(next_values, reward[:, None], 0.9)

@@ -74,9 +74,10 @@ def six_states(kind, pairs):
 @pytest.mark.parametrize(
     ("kind", "pairs", "projected"),
     [
-        ("dense", False, False), ("dense", True, True), ("shared lists", False, True), ("own lists", False, False),
+        ("dense", True, True), ("shared lists", False, True), ("own lists", False, False),
         *(pytest.param(*case, marks=pytest.mark.slow) for case in (
-            ("dense", False, True), ("dense", True, False), ("own lists", True, True), ("deterministic", False, True))),
+            ("dense", False, False), ("dense", True, False), ("own lists", True, True), ("deterministic", False, True))
+        ),
     ],
 )  # fmt: skip
 def test_curvature_is_that_of_the_log_likelihood(kind, pairs, projected):

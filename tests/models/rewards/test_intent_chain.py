@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pytest
-from numpyro.infer import MCMC, NUTS, Predictive
+from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
 
-from ethogram.inference.export import to_arviz
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_values import soft_policy
@@ -164,48 +163,3 @@ def test_what_does_not_go_together_is_refused():
     with pytest.raises(ValueError, match="num_intents"):
         corridor(num_intents=0)
     assert dataclasses.replace(model, num_intents=3).switches and not corridor(num_intents=1).switches
-
-
-@pytest.mark.slow
-def test_draws_of_nuts_against_weighted_draws_of_the_prior():
-    """Means that no relabelling of intents changes, by importance sampling with all paths summed in NumPy."""
-    model, data = corridor(sticky=2.0), DATA
-    mcmc = MCMC(NUTS(model), num_warmup=300, num_samples=1500, progress_bar=False)
-    mcmc.run(jax.random.key(0), data)
-    draws = mcmc.get_samples()
-
-    def of_draws(policy, transition):
-        stays = np.trace(transition, axis1=-2, axis2=-1)
-        right = policy[..., 1]
-        return np.stack(
-            [stays, right[..., 0].sum(-1), right[..., 2].sum(-1), (right[..., 1] ** 2).sum(-1)], -1
-        )
-
-    sampled = of_draws(np.asarray(draws["policy"]), np.asarray(draws["transition"]))
-    prior = Predictive(model, num_samples=5000)(jax.random.key(1))
-    policy, initial, transition = (np.asarray(prior[name]) for name in ("policy", "initial", "transition"))
-    log_weight = np.zeros(len(policy))
-    for states, actions, length in zip(data.states, data.actions, data.lengths, strict=True):
-        total = 0.0
-        for path in itertools.product(range(2), repeat=int(length)):
-            weight = initial[:, path[0]]
-            for i, j in itertools.pairwise(path):
-                weight = weight * transition[:, i, j]
-            for intent, state, action in zip(path, states, actions, strict=False):
-                weight = weight * (1.0 if action < 0 else policy[:, intent, state, action])
-            total = total + weight
-        log_weight += np.log(total)
-    weight = np.exp(log_weight - log_weight.max())
-    weight /= weight.sum()
-    exact = of_draws(policy, transition)
-    mean = weight @ exact
-    error = np.sqrt((weight[:, None] ** 2 * (exact - mean) ** 2).sum(0))
-    size = np.array([numpyro.diagnostics.effective_sample_size(x[None]) for x in sampled.T])
-    error = np.hypot(error, sampled.std(0) / np.sqrt(size))
-    assert (np.abs(sampled.mean(0) - mean) < 4 * error).all() and (error < 0.12).all()
-    tree = to_arviz(mcmc, data, log_likelihood="sequence", progress_bar=False)
-    assert tree.posterior["transition"].dims == ("chain", "draw", "intent", "next_intent")
-    assert tree.posterior["reward"].dims == ("chain", "draw", "intent", "state")
-    scores = np.asarray(tree.log_likelihood["demonstrations"])[0, 0]
-    first = {name: np.asarray(draws[name])[0] for name in ("policy", "initial", "transition")}
-    np.testing.assert_allclose(scores, by_all_paths(*first.values()), rtol=1e-6)
