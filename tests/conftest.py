@@ -72,6 +72,17 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
+def pytest_xdist_make_scheduler(config, log):
+    """All tests of a folder run in one process: they share fitted models and compiled programs."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadFolderScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid.rpartition("/")[0]
+
+    return LoadFolderScheduling(config, log)
+
+
 def pytest_collection_finish():
     """Nothing that is imported is garbage: collecting then looks at what tests leave, and seldom."""
     gc.collect()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import runpy
+import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,11 @@ import jax
 import jupytext
 import nbformat
 import pytest
+from numpyro.infer import MCMC, NUTS
+
+import ethogram
+from ethogram.fits import fit_object, systems
+from ethogram.inference.conjugate import ConjugateSVI
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -23,9 +30,37 @@ def blocks(page: Path) -> list[str]:
     return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
+@pytest.fixture
+def short(monkeypatch):
+    """Fits and samplers that stop soon: a page shows how they are called, and the tests of each what they find."""
+    run, make, export = ConjugateSVI.run, MCMC.__init__, ethogram.to_arviz
+
+    @functools.wraps(run)
+    def run_shortly(self, key, data, num_steps, **settings):
+        return run(self, key, data, min(num_steps, 10), **{"restarts": 2, **settings})
+
+    @functools.wraps(make)
+    def make_short(self, sampler, *, num_warmup, num_samples, **settings):
+        if isinstance(sampler, NUTS):
+            sampler._max_tree_depth = 3
+        make(self, sampler, num_warmup=min(num_warmup, 10), num_samples=min(num_samples, 20), **settings)
+
+    @functools.wraps(export)
+    def export_few(*given, num_draws=50, **options):
+        return export(*given, num_draws=min(num_draws, 50), **options)
+
+    monkeypatch.setattr(ConjugateSVI, "run", run_shortly)
+    monkeypatch.setattr(MCMC, "__init__", make_short)
+    for place in (ethogram, systems, fit_object):
+        monkeypatch.setattr(place, "to_arviz", export_few)
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_blocks_run(page, tmp_path, starts_only, monkeypatch):
+def test_blocks_run(page, tmp_path, short, monkeypatch):
     """In single precision, as users run them, in a folder and with names of their own."""
     monkeypatch.chdir(tmp_path)
     code = compile("\n".join(blocks(page)), page.name, "exec")

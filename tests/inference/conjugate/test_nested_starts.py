@@ -54,6 +54,7 @@ def test_starts_of_few_states_are_those_of_a_smaller_model(walks, init):
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_as_many_intents_are_used_as_there_are(walks):
     """With 4 allowed three are found, from two at first; steps may run out before."""
     fit = ConjugateSVI(MODEL).run(jax.random.key(2), walks, 2000, **OPTIONS)

@@ -97,6 +97,7 @@ def test_a_mixture_is_saved_loaded_and_exported(tmp_path, fit):
         dataclasses.replace(fit.posterior, log_weights=np.zeros(len(fit.posterior.log_weights)))
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_ends_where_it_would_have(tmp_path, monkeypatch, fit):
     places, climb = iter(range(4)), nested_search._Nested.climb
 
