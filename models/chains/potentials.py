@@ -32,12 +32,10 @@ class ChainPotentials:
     so that a kernel is jitted over it once and kept.
     """
 
-    log_initial: Array | np.ndarray  # (chain, state)
-    log_transition: Array | np.ndarray  # (chain, state, state) or (chain, sequence, time - 1, state, state)
-    log_likelihood: (
-        Array | np.ndarray
-    )  # (chain, sequence, time, state); what varies by step is zero beyond the length
-    length: Array | np.ndarray  # (chain, sequence)
+    log_initial: Any  # (chain, state)
+    log_transition: Any  # (chain, state, state) or (chain, sequence, time - 1, state, state)
+    log_likelihood: Any  # (chain, sequence, time, state); what varies by step is zero beyond the length
+    length: Any  # (chain, sequence)
     batch_shape: tuple[int, ...]
     chain_shape: tuple[int, ...]  # the leading batch axes along which a parameter changes
 

@@ -326,10 +326,8 @@ class MDP:
     def probability(self, states: Any, actions: Any, next_states: Any) -> Float[Array, "..."]:
         """P(next state | state, action), for integers that broadcast; they are not checked."""
         at = (states, actions, next_states)
-        if is_concrete(
-            *jax.tree.leaves((self.transitions, at))
-        ):  # on the host, where no shape is compiled for
-            with jax.ensure_compile_time_eval():
+        if is_concrete(*jax.tree.leaves((self.transitions, at))):
+            with jax.ensure_compile_time_eval():  # on the host, which compiles for no shape
                 return jax.device_put(self.transitions.probability(*map(np.asarray, at), xp=np))
         return self.transitions.probability(*map(jnp.asarray, at))
 

@@ -209,10 +209,8 @@ class SparseTransitions:
 
     def _after(self, states: Any, actions: Any, xp: Any = jnp) -> tuple[Any, Any]:
         """Next states (..., slot) and their probabilities."""
-        neighbours, chance = (
-            xp.asarray(self.neighbours),
-            xp.asarray(self.probabilities)[actions, :, states],
-        )
+        neighbours = xp.asarray(self.neighbours)
+        chance = xp.asarray(self.probabilities)[actions, :, states]
         if neighbours.ndim == 2:
             return xp.moveaxis(neighbours[:, states], 0, -1), chance
         return neighbours[actions, :, states], chance
