@@ -25,6 +25,7 @@ __all__ = [
     "common_batch",
     "concretely",
     "is_concrete",
+    "on_host",
     "read_array",
     "read_positive",
     "read_reals",
@@ -142,6 +143,14 @@ def warn_user(message: str) -> None:
 def is_concrete(*values: Any) -> bool:
     """Whether no value is traced by a JAX transformation."""
     return not any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def on_host(*values: Any) -> bool:
+    """Whether NumPy, which compiles nothing, can read all values without a transfer from an accelerator."""
+    arrays = [value for value in values if isinstance(value, jax.Array)]
+    return is_concrete(*values) and all(
+        device.platform == "cpu" for array in arrays for device in array.devices()
+    )
 
 
 def concretely(function: Callable[..., Any], *values: Any) -> Any:

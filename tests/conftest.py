@@ -12,7 +12,10 @@ import sys
 from pathlib import Path
 
 # Compiled programs and bytecode, kept from one clone to the next.
-os.environ.setdefault("ETHOGRAM_CI_CACHE", str(Path.home() / ".cache" / "ethogram" / "tests"))
+os.environ.setdefault(
+    "ETHOGRAM_CI_CACHE",
+    str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ethogram" / "tests"),
+)
 
 if sys.dont_write_bytecode or not sys.pycache_prefix:  # every process would compile all of its imports anew
     sys.dont_write_bytecode = False
@@ -111,18 +114,11 @@ def stored_file(pytestconfig):
     return find
 
 
-@pytest.fixture(autouse=True)
-def small_process():
-    """After a test, compiled programs are dropped where the process has become too large."""
-    yield
-    drop_programs_beyond(TOO_LARGE)
-
-
-@pytest.fixture(autouse=True, scope="package")
-def programs_of_one_folder():
-    """Compiled programs of one system are not kept for the tests of another."""
-    yield
-    drop_programs_beyond(LARGE)
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Compiled programs are dropped where the process is too large, and sooner where a folder of tests ends."""
+    same = nextitem is not None and nextitem.path.parent == item.path.parent
+    drop_programs_beyond(TOO_LARGE if same else LARGE)
 
 
 def drop_programs_beyond(size):

@@ -81,7 +81,10 @@ def find_choice_mode(model: NoisyMDP, data: Decisions | ChoiceProblem) -> Mode:
         theta = np.zeros(values + own)
         for _ in range(100):
             score, slope, curvature = _expansion(theta, precision, *arrays)
-            step = np.linalg.solve(np.asarray(curvature), np.asarray(slope))
+            try:
+                step = np.linalg.solve(np.asarray(curvature), np.asarray(slope))
+            except np.linalg.LinAlgError as error:
+                raise RuntimeError("the curvature is singular: rescale the features") from error
             if float(slope @ step) < 1e-12 * (1 + abs(float(score))):
                 theta = theta + step
                 break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.concrete_labels import with_labels, without_labels
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.models.chains.latent_chain import LatentChain
@@ -93,18 +91,18 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
 
 def _scored(model: Any, parameters: Any, data: Trajectories) -> tuple[np.ndarray, np.ndarray]:
     """Log likelihood of each sequence (or group), and its steps with information."""
-    scores, known = _score(model, parameters, *without_labels(data))
-    groups = model.grouped_sequences(data)
-    each = np.asarray(known).sum(axis=1)
-    return np.asarray(scores, dtype=float), each if groups is None else each[groups].sum(axis=1)
-
-
-@functools.partial(jax.jit, static_argnames="labels")
-def _score(model, parameters, arrays, labels):
-    data = with_labels(arrays, labels)
     value, distribution = model.observed_value(data), model.observation(parameters, data)
-    known = distribution.informative(value) if isinstance(distribution, LatentChain) else data.observed
-    return distribution.log_prob(value) - model.log_prob_of_condition(parameters, data), known
+    scores, known = _score(distribution, value)
+    groups = model.grouped_sequences(data)
+    each = np.asarray(data.observed if known is None else known).sum(axis=1)
+    scores = np.asarray(scores - model.log_prob_of_condition(parameters, data), dtype=float)
+    return scores, each if groups is None else each[groups].sum(axis=1)
+
+
+@jax.jit
+def _score(distribution, value):
+    known = distribution.informative(value) if isinstance(distribution, LatentChain) else None
+    return distribution.log_prob(value), known
 
 
 def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, np.ndarray]:

@@ -81,6 +81,10 @@ class IntentPosterior:
         require_integer("num_draws", num_draws, 1)
         key_rewards, key_chain = jax.random.split(key)
         sites = self.rewards.sample(key_rewards, num_draws)
+        if not is_concrete(key):
+            keys = jax.random.split(key_chain, len(self.chain))
+            blocks = zip(sorted(self.chain.items()), keys, strict=True)
+            return sites | {name: block.sample(each, (num_draws,)) for (name, block), each in blocks}
         numbers = np.random.default_rng(np.asarray(jax.random.key_data(key_chain)).ravel())
         chain = {name: block.draw_on_host(numbers, num_draws) for name, block in sorted(self.chain.items())}
         return sites | {name: jnp.asarray(x, self.model.features.dtype) for name, x in chain.items()}

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import ArrayLike
 
-from ethogram.models.arguments import is_concrete, refuse
+from ethogram.models.arguments import is_concrete, on_host, refuse
 
 __all__ = ["ChainPotentials", "chain_potentials", "into_step"]
 
@@ -85,8 +85,7 @@ def chain_potentials(
 
     Arguments and errors are those of :func:`ethogram.models.chains.log_normalizer`.
     """
-    concrete = is_concrete(log_initial, log_transition, step_log_likelihood, length)
-    xp: Any = np if concrete else jnp  # NumPy compiles nothing
+    xp: Any = np if on_host(log_initial, log_transition, step_log_likelihood, length) else jnp
     named = {
         "log_initial": xp.asarray(log_initial),
         "log_transition": xp.asarray(log_transition),

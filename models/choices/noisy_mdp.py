@@ -258,7 +258,8 @@ class NoisyMDP(Exportable):
     ) -> Float[HostOrDevice, "decision option"]:
         """Utilities given theta (parameter,), or (subject, parameter); zero for options that are not legal."""
         problem = data if isinstance(data, ChoiceProblem) else ChoiceProblem(data, self.design(data))
-        return _utilities(theta, problem)
+        found = _utilities(theta, problem)
+        return jax.device_put(found) if isinstance(found, np.ndarray) else found
 
     def check(self, data: Decisions | ChoiceProblem | Any, condition: bool = True) -> ChoiceProblem:
         """The decisions and their design, once they are valid for this model; see :meth:`__call__`.

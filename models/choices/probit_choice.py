@@ -91,7 +91,7 @@ class ProbitChoice(dist.Distribution):
                 f"utilities has shape {utilities.shape}: pass (..., option), with at least one option"
             )
         dtype = jax.dtypes.canonicalize_dtype(jnp.promote_types(utilities.dtype, jnp.float32))
-        mask = np.ones(utilities.shape, bool) if legal is None else xp.asarray(legal)
+        mask = np.ones(utilities.shape, bool) if legal is None else xp.array(legal)
         if mask.dtype != bool or mask.shape[-1:] != utilities.shape[-1:]:
             raise ValueError(
                 f"legal is {mask.dtype} {mask.shape}: pass booleans (..., {utilities.shape[-1]}), one an option"
@@ -153,9 +153,12 @@ class ProbitChoice(dist.Distribution):
         logits = jnp.where(self.legal, self.logits, 0)
         return -jnp.sum(jnp.where(self.legal, jnp.exp(logits) * logits, 0), axis=-1)
 
-    @functools.partial(jax.jit, static_argnames="sample_shape")
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
         """Chosen options (*sample_shape, ...)."""
+        return self._sample(key, tuple(sample_shape))
+
+    @functools.partial(jax.jit, static_argnums=2)
+    def _sample(self, key: Array, sample_shape: tuple[int, ...]) -> Array:
         shape = (*sample_shape, *self.utilities.shape)
         noisy = self.utilities + jax.random.normal(key, shape, self.utilities.dtype)
         return jnp.argmax(jnp.where(self.legal, noisy, -jnp.inf), axis=-1)

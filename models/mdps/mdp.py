@@ -19,6 +19,7 @@ from ethogram.models.arguments import (
     Reals,
     concretely,
     is_concrete,
+    on_host,
     read_array,
     read_reals,
     require,
@@ -326,7 +327,7 @@ class MDP:
     def probability(self, states: Any, actions: Any, next_states: Any) -> Float[Array, "..."]:
         """P(next state | state, action), for integers that broadcast; they are not checked."""
         at = (states, actions, next_states)
-        if is_concrete(*jax.tree.leaves((self.transitions, at))):
+        if on_host(*jax.tree.leaves((self.transitions, at))):
             with jax.ensure_compile_time_eval():  # on the host, which compiles for no shape
                 return jax.device_put(self.transitions.probability(*map(np.asarray, at), xp=np))
         return self.transitions.probability(*map(jnp.asarray, at))

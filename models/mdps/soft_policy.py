@@ -104,7 +104,7 @@ class SoftPolicy(dist.Distribution):
 
     def log_prob(self, value: Any) -> Array:
         """Log probability (...) of the actions; -inf where one is not available."""
-        return _log_prob(self, value)
+        return _log_prob(self, spread(value, np.shape(value)))
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Simulated demonstrations (..., time, 2)."""

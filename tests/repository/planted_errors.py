@@ -22,7 +22,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 ENOUGH = 30
 PYTEST = "-m pytest -x -q -n 0 -p no:cacheprovider"
-TIERS = {"fast": "not slow and not optimised", "slow": "slow or optimised"}
+TIERS = {"fast": "not slow and not optimised", "slow": "slow", "optimised": "optimised"}
 EVERYTHING = "tests --ignore=tests/house"  # which looks at the text of files, not at what they do
 
 
