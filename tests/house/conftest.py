@@ -1,11 +1,21 @@
-"""The clone that the house tests look at, and the files in it that belong to the repository."""
+"""The clone that the house tests look at, its files, and what stands in for fits where pages and tours are run."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+from numpyro.infer import HMC, MCMC
+
+import ethogram
+from ethogram.fits import fit_object, systems
+from ethogram.inference.conjugate.run import Run
+from ethogram.inference.rewards import RewardFit, RewardPosterior
+from ethogram.inference.rewards.gaussian import free_hypers
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = {"__pycache__", "build", "dist", "site", "tour"}
@@ -41,3 +51,42 @@ def _is_kept(path: Path) -> bool:
     generated = any(part in GENERATED or part.endswith(".egg-info") for part in path.parts)
     linked = any((ROOT / parent).is_symlink() for parent in path.parents)
     return not (hidden or generated or linked)
+
+
+@pytest.fixture
+def starts_only(monkeypatch):
+    """Starts in place of fits and chains: pages and tours show how they are called, other tests what they find."""
+    make, export = MCMC.__init__, ethogram.to_arviz
+    solve, policy = ethogram.solve_mmap, ethogram.SogbofaPolicy
+
+    def stop_at_once(self, state, num_steps, progress_bar, save, save_every):
+        trace = np.linspace(-2.0, -1.0, len(state.active), dtype=np.float32)
+        return state._replace(latest=trace, evaluated=[0, 1], traces=[trace - 1, trace], step=state.step + 1)
+
+    def moved(self, state, model_args, model_kwargs):
+        return state._replace(z=jax.tree.map(lambda x: x + 0.01, state.z), i=state.i + 1)
+
+    def prior_of_reward(search, *settings):
+        count, hyper = search.model.num_white, np.zeros(sum(free_hypers(search.model).values()))
+        posterior = RewardPosterior(search.model, np.zeros(count), np.eye(count), hyper, hyper)
+        return RewardFit(posterior, -3.0, 0.1, -3.0, np.array([-3.0]), -2.0, True, 0, 0.0)
+
+    def make_short(self, sampler, *, num_warmup, num_samples, **settings):
+        make(self, sampler, num_warmup=min(num_warmup, 10), num_samples=min(num_samples, 20), **settings)
+
+    def export_few(*given, num_draws=50, **options):
+        return export(*given, num_draws=min(num_draws, 50), **options)
+
+    monkeypatch.setattr(Run, "advance", stop_at_once)
+    for kernel in (HMC, ethogram.PXDA):
+        monkeypatch.setattr(kernel, "sample", moved)
+    monkeypatch.setattr(sys.modules[ethogram.fit_reward.__module__], "nested_fit", prior_of_reward)
+    monkeypatch.setattr(MCMC, "__init__", make_short)
+    hasty = {"time_limit": 0.001, "num_restarts": 4}
+    monkeypatch.setattr(ethogram, "SogbofaPolicy", lambda *given, **more: policy(*given[:2], **hasty, **more))
+    monkeypatch.setattr(ethogram, "solve_mmap", lambda *given, time_limit: solve(*given, time_limit=0.5))
+    for place in (ethogram, systems, fit_object):
+        monkeypatch.setattr(place, "to_arviz", export_few)
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

@@ -58,10 +58,15 @@ def short(monkeypatch):
         sys.modules["matplotlib.pyplot"].close("all")
 
 
+FITTED = {"README.md", "emissions.md", "fitting.md"}
+"""Pages whose fits run, if not for long; those of the others only start."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_blocks_run(page, tmp_path, short, monkeypatch):
+def test_blocks_run(page, tmp_path, request, monkeypatch):
     """In single precision, as users run them, in a folder and with names of their own."""
+    request.getfixturevalue("short" if page.name in FITTED else "starts_only")
     monkeypatch.chdir(tmp_path)
     code = compile("\n".join(blocks(page)), page.name, "exec")
     with jax.enable_x64(False), warnings.catch_warnings():

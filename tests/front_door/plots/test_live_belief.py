@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import matplotlib
@@ -52,12 +53,12 @@ def test_one_agent_of_a_batch_and_fewer_redraws():
 
 
 def test_a_notebook_has_one_output_that_is_replaced(monkeypatch):
-    from IPython import display
-
     shown, replaced = [], []
     handle = SimpleNamespace(update=replaced.append)
     monkeypatch.setattr(matplotlib, "get_backend", lambda: "inline")
-    monkeypatch.setattr(display, "display", lambda figure, display_id: shown.append(figure) or handle)
+    display = SimpleNamespace(display=lambda figure, display_id: shown.append(figure) or handle)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
     live = plots.live_belief(Figure())
     for step in range(3):
         live.update(report(step))
