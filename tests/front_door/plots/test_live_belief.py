@@ -57,7 +57,11 @@ def test_a_notebook_has_one_output_that_is_replaced(monkeypatch):
     handle = SimpleNamespace(update=replaced.append)
     monkeypatch.setattr(matplotlib, "get_backend", lambda: "inline")
     display = SimpleNamespace(display=lambda figure, display_id: shown.append(figure) or handle)
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=display))
+    monkeypatch.setitem(
+        sys.modules,
+        "IPython",
+        SimpleNamespace(display=display, version_info=(8, 24), get_ipython=lambda: None),
+    )
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     live = plots.live_belief(Figure())
     for step in range(3):
