@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from ethogram.inference.networks.ancestral_draws import generator
+from ethogram.inference.networks.ancestral_draws import draw_states, generator
 from ethogram.models.arguments import require_integer
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
@@ -104,12 +104,11 @@ def simulate(key: Array, num_houses: int) -> list[House]:
     TypeError, ValueError : `num_houses` is not an integer of at least 1.
     """
     require_integer("num_houses", num_houses, 1)
-    network, random, drawn = heating(), generator(key), dict[str, np.ndarray]()
-    for number in network.order:  # on the host: compiling takes longer
-        above = tuple(drawn[network.names[parent]] for parent in network.parents[number])
-        drawn[network.names[number]] = (
-            random.random(num_houses) < network.tables[number][(*above, 1)]
-        ).astype(int)
+    random, query = generator(key), MarginalMAP(heating(), {}, list(FAULTS))
+    states = [draw_states(random, query) for _ in range(num_houses)]  # on the host: compiling takes longer
+    drawn = {
+        name: np.array([one[number] for one in states]) for number, name in enumerate(query.network.names)
+    }
     words = np.array(("no", "yes"))
     kinds = FAULTS, SYMPTOMS
     return [
