@@ -98,7 +98,7 @@ def test_the_expert_answers_as_the_planner_and_by_the_state_alone(planner):
             *np.random.default_rng(0).integers(0, 2, (20, 4)),
         ]
     )
-    answers = PlannerExpert(team, planner)(states, np.zeros(4, int))
+    answers = PlannerExpert(team, planner)(states, np.zeros(len(states), int))
     for state, answer in zip(states, answers, strict=True):
         planner.reset(seed=0)
         (name,) = planner.sample_action(state) or ("",)

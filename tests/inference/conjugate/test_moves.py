@@ -173,8 +173,8 @@ def test_relabelled_blocks_have_the_prior_of_their_weights_and_the_counts_of_bot
     one = jax.tree.map(lambda x: np.asarray(x)[0], now.statistics)
 
     @jax.jit
-    def relabelled(keep, drop):
-        start = model.update(prior, prior, one, 1.0, 1.0)
+    def relabelled(keep, drop, statistics):
+        start = model.update(prior, prior, statistics, 1.0, 1.0)
         moved = model.relabelled(start, keep, drop)
         given = prior_given(model, moved["weights"])
         counts = {
@@ -185,7 +185,7 @@ def test_relabelled_blocks_have_the_prior_of_their_weights_and_the_counts_of_bot
 
     added, kept = np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]]), np.diag([1, 1, 0])
     for keep, rename in ((0, added), (2, kept)):  # intent 2 is renamed 0, or deleted
-        mass, before, after, counts = relabelled(keep, 2)
+        mass, before, after, counts = relabelled(keep, 2, one)
         np.testing.assert_allclose(mass, now.mass[0], rtol=1e-9)
         wider = np.eye(K + 1)
         wider[:K, :K] = rename
