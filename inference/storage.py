@@ -9,7 +9,6 @@ to a temporary name, then renamed.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import io
 import json
 import os
@@ -97,12 +96,12 @@ def read(path: str | os.PathLike) -> Any:
     try:
         if form != FORMAT:
             raise ValueError(f"its format is {form!r}, not {FORMAT!r}")
-        reading = _Reading(arrays)
+        left = dict(arrays)
         with warnings.catch_warnings():  # constructors warned when the object was first built
             warnings.simplefilter("ignore", UserWarning)
-            found = reading.decode(content, "content")
-        if reading.left:
-            raise ValueError(f"it has the array {min(reading.left)}, which belongs to no field")
+            found = _decode(content, arrays, left, "content")
+        if left:
+            raise ValueError(f"it has the array {min(left)}, which belongs to no field")
     except Exception as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     return found
@@ -122,7 +121,10 @@ def fingerprint(*content: Any) -> str:
 
 def _encode(value: Any, arrays: dict[str, np.ndarray], own_only: bool) -> Any:
     """JSON of a value, its arrays put into `arrays`; `own_only` refuses what could not be read back."""
-    inner = functools.partial(_encode, arrays=arrays, own_only=own_only)
+
+    def inner(item):
+        return _encode(item, arrays, own_only)
+
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -150,82 +152,75 @@ def _encode(value: Any, arrays: dict[str, np.ndarray], own_only: bool) -> Any:
     )
 
 
-class _Reading:
-    """Values of a record; those of its arrays that are used are taken out of `left`."""
+def _decode(value: Any, arrays: dict[str, np.ndarray], left: dict[str, np.ndarray], place: str) -> Any:
+    """The value of a record; objects by their constructors. Arrays that are used are taken out of `left`."""
 
-    def __init__(self, arrays: dict[str, np.ndarray]):
-        self.arrays, self.left = arrays, dict(arrays)
+    def inner(item, name):
+        return _decode(item, arrays, left, f"{place}{name}")
 
-    def fields(self, items: Any, expected: Any, place: str) -> dict[str, Any]:
-        """The values of exactly the expected fields."""
+    def fields(items, expected):
         expected, given = list(expected), list(items) if isinstance(items, dict) else []
         for name in [*expected, *given]:
             if name not in given or name not in expected:
                 fault = "is missing" if name in expected else "is not one of its fields"
                 raise ValueError(f"{place}.{name} {fault}: expected {', '.join(expected)}")
-        return {name: self.decode(items[name], f"{place}.{name}") for name in expected}
+        return {name: inner(items[name], f".{name}") for name in expected}
 
-    def decode(self, value: Any, place: str) -> Any:
-        """The value of a record; objects by their constructors."""
-        if not isinstance(value, dict):
-            return value
-        if "array" in value:
-            name, device = value["array"], value.get("device")
-            if name not in self.arrays or not isinstance(device, bool):
-                raise ValueError(f"{place} should be the array {name}, which the file does not have")
-            self.left.pop(name, None)
-            return jax.device_put(self.arrays[name]) if device else self.arrays[name]
-        if "dict" in value:
-            pairs = [(self.decode(key, f"{place} (a key)"), item) for key, item in value["dict"]]
-            return {key: self.decode(item, f"{place}[{key!r}]") for key, item in pairs}
-        for kind, make in (("list", list), ("tuple", tuple)):
-            if kind in value:
-                return make(
-                    self.decode(item, f"{place}[{number}]") for number, item in enumerate(value[kind])
-                )
-        if "key" in value:
-            data = self.decode(value["key"], place)
-            return _built(
-                place, "a key", lambda: jax.random.wrap_key_data(jax.device_put(data), impl=value["impl"])
-            )
-        if "distribution" in value:
-            law = find_distribution(value["distribution"])
-            arguments = self.fields(value["arguments"], law.arg_constraints, place)
-            return _built(place, value["distribution"], lambda: law(**arguments, validate_args=True))
-        if "named" in value:
-            cls: Any = find_class(value["named"])
-            if not hasattr(cls, "_fields"):
-                raise ValueError(f"{place} is {value['named']}, not a named tuple as the file says")
-            given = value["fields"]
-            later = ADDED_LATER.get(cls.__name__, ())
-            expected = [name for name in cls._fields if name in given or name not in later]
-            return cls(**self.fields(given, expected, place))
-        if "object" not in value:
-            raise ValueError(f"{place} is of a kind that ethogram does not write")
-        cls = find_class(value["object"])
-        if not dataclasses.is_dataclass(cls):
-            raise ValueError(f"{place} is {value['object']}, not an object as the file says")
-        build: Any = cls
-        later = ADDED_LATER.get(build.__name__, ())
-        own = [
-            field
-            for field in dataclasses.fields(cls)
-            if field.name in value["fields"] or field.name not in later
-        ]
-        read = self.fields(value["fields"], [field.name for field in own], place)
-        given = {field.name: read[field.name] for field in own if field.init}
-        given |= of_older_files(build.__name__, given)
-        made = _built(place, value["object"], lambda: build(**given))
-        for (
-            field
-        ) in own:  # what was saved is what the constructor made: it may neither broadcast nor derive another
-            before, after = read[field.name], getattr(made, field.name)
-            shapes = [np.shape(x) if hasattr(x, "shape") else None for x in (before, after)]
-            if shapes[0] not in (None, shapes[1]):
-                raise ValueError(f"{place}.{field.name} has shape {shapes[0]}, expected {shapes[1]}")
-            if not field.init and before != after:
-                raise ValueError(f"{place}.{field.name} is {before!r}, expected {after!r}")
-        return made
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        name, device = value["array"], value.get("device")
+        if name not in arrays or not isinstance(device, bool):
+            raise ValueError(f"{place} should be the array {name}, which the file does not have")
+        left.pop(name, None)
+        return jax.device_put(arrays[name]) if device else arrays[name]
+    if "dict" in value:
+        pairs = [(inner(key, " (a key)"), item) for key, item in value["dict"]]
+        return {key: inner(item, f"[{key!r}]") for key, item in pairs}
+    for kind, make in (("list", list), ("tuple", tuple)):
+        if kind in value:
+            return make(inner(item, f"[{number}]") for number, item in enumerate(value[kind]))
+    if "key" in value:
+        data = inner(value["key"], "")
+        return _built(
+            place, "a key", lambda: jax.random.wrap_key_data(jax.device_put(data), impl=value["impl"])
+        )
+    if "distribution" in value:
+        law = find_distribution(value["distribution"])
+        arguments = fields(value["arguments"], law.arg_constraints)
+        return _built(place, value["distribution"], lambda: law(**arguments, validate_args=True))
+    if "named" in value:
+        cls: Any = find_class(value["named"])
+        if not hasattr(cls, "_fields"):
+            raise ValueError(f"{place} is {value['named']}, not a named tuple as the file says")
+        given = value["fields"]
+        later = ADDED_LATER.get(cls.__name__, ())
+        expected = [name for name in cls._fields if name in given or name not in later]
+        return cls(**fields(given, expected))
+    if "object" not in value:
+        raise ValueError(f"{place} is of a kind that ethogram does not write")
+    cls = find_class(value["object"])
+    if not dataclasses.is_dataclass(cls):
+        raise ValueError(f"{place} is {value['object']}, not an object as the file says")
+    build: Any = cls
+    later = ADDED_LATER.get(build.__name__, ())
+    own = [
+        field for field in dataclasses.fields(cls) if field.name in value["fields"] or field.name not in later
+    ]
+    read = fields(value["fields"], [field.name for field in own])
+    given = {field.name: read[field.name] for field in own if field.init}
+    given |= of_older_files(build.__name__, given)
+    made = _built(place, value["object"], lambda: build(**given))
+    for (
+        field
+    ) in own:  # what was saved is what the constructor made: it may neither broadcast nor derive another
+        before, after = read[field.name], getattr(made, field.name)
+        shapes = [np.shape(x) if hasattr(x, "shape") else None for x in (before, after)]
+        if shapes[0] not in (None, shapes[1]):
+            raise ValueError(f"{place}.{field.name} has shape {shapes[0]}, expected {shapes[1]}")
+        if not field.init and before != after:
+            raise ValueError(f"{place}.{field.name} is {before!r}, expected {after!r}")
+    return made
 
 
 def _built(place: str, what: str, make: Callable[[], Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from typing import Any, NamedTuple
 
@@ -79,15 +80,12 @@ class IntentPosterior:
         """Independent draws of the sites of the model, with a leading axis ``draw``."""
         require_key(key)
         require_integer("num_draws", num_draws, 1)
-        key_rewards, key_chain = jax.random.split(key)
+        key_rewards, *keys = jax.random.split(key, 3)
         sites = self.rewards.sample(key_rewards, num_draws)
-        if not is_concrete(key):
-            keys = jax.random.split(key_chain, len(self.chain))
-            blocks = zip(sorted(self.chain.items()), keys, strict=True)
-            return sites | {name: block.sample(each, (num_draws,)) for (name, block), each in blocks}
-        numbers = np.random.default_rng(np.asarray(jax.random.key_data(key_chain)).ravel())
-        chain = {name: block.draw_on_host(numbers, num_draws) for name, block in sorted(self.chain.items())}
-        return sites | {name: jnp.asarray(x, self.model.features.dtype) for name, x in chain.items()}
+        with jax.enable_x64(True):
+            rows = [block.natural.concentration for _, block in sorted(self.chain.items())]
+            drawn = _drawn(rows, keys, num_draws, str(self.model.features.dtype))
+        return sites | dict(zip(sorted(self.chain), drawn, strict=True))
 
     def mean_sites(self) -> dict[str, Array]:
         """Sites of the model at the means of w, of the logarithms of the hyper-parameters, and of the chain."""
@@ -275,6 +273,13 @@ def infer_reward_intents(key: Array, fit: Any, data: Trajectories, *, num_draws:
     return RewardIntents(
         np.where(inside[..., None], smoothed, 0), np.where(inside[..., None], filtered, 0), path, increment
     )
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _drawn(rows: list[Array], keys: list[Array], num_draws: int, dtype: str) -> list[Array]:
+    """Draws of each table of Dirichlet rows, in double precision until they are there."""
+    blocks = map(Dirichlet.from_standard, rows)
+    return [x.sample(key, (num_draws,)).astype(dtype) for x, key in zip(blocks, keys, strict=True)]
 
 
 @jax.jit
