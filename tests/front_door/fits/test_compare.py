@@ -111,6 +111,7 @@ def test_one_algorithm_with_two_keys_agrees_with_itself(roles, role_data):
     assert len(ethogram.compare({"one": roles, **others}).disagreements) == 0
 
 
+@pytest.mark.slow
 def test_roles_that_exclude_each_other_are_aligned_and_rank_beside_free_ones(roles):
     """Labels of exclusive roles switch too; groups are the entries of both kinds of models."""
     random = np.random.default_rng(0)

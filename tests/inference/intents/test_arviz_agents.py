@@ -10,6 +10,8 @@ from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.export import to_arviz
 from ethogram.models.families.exponential_family import Dirichlet, DirichletCoordinates
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def trees(fitted, rows):

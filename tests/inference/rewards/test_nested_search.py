@@ -73,6 +73,7 @@ def truth(draws=12_000):
     return evidence, mean, np.sqrt(weights @ (centred - mean) ** 2)
 
 
+@pytest.mark.slow
 def test_bound_and_moments_are_those_of_importance_sampling(fit):
     """The bound is below the evidence by the distance of Gaussians from the posterior at each scale, and no more."""
     evidence, mean, sd = truth()

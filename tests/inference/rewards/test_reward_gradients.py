@@ -207,6 +207,7 @@ def test_gradient_of_numpyros_bound_in_rewards_of_inducing_points():
     assert (np.abs(found.mean(0) - exact) < 4.5 * error).all(), (found.mean(0) - exact) / error
 
 
+@pytest.mark.slow
 def test_gradient_in_a_root_of_low_rank():
     """Rank two and a diagonal, of whitened rewards; 20 000 draws, nine numbers within 4.5 errors."""
     factor, deviation = ROOT[:, :2], np.array([0.3, 0.5, 0.4])

@@ -121,6 +121,7 @@ def test_roles_at_known_parameters_are_distinct_and_those_simulated(simulated, k
     np.testing.assert_array_equal(infer_roles(known, backwards).path, roles.path[::-1])
 
 
+@pytest.mark.slow
 def test_steps_of_a_mean_field_are_bounds_that_rise(simulated, mean_field):
     """At parameters as good as known; expected counts are of all agents in all frames of their groups."""
     data, _ = simulated
