@@ -346,7 +346,6 @@ def test_a_result_with_other_fixed_weights_or_stickiness_does_not_go_on():
             run(other, data, 2, init=first, moves=False)
 
 
-@pytest.mark.slow
 def test_what_a_split_claims_is_reached_by_its_blocks(fits):
     """The q(z) of a split is one of those among which the local step chooses the best."""
     model, _, batch, prior, blocks, now = fits
