@@ -133,6 +133,7 @@ class FluentTeam:
                 action_names=("nothing", *self.problem.actions),
                 time_unit="step",
             ),
+            codes=True,
         )
 
     def demonstrations(self, episodes: Episodes) -> Trajectories:

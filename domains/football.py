@@ -97,6 +97,7 @@ def load(
             frame_rate=float(hz),
             agent_names=tuple(str(label) for label in player[outfield]),
         ),
+        codes=True,
     )
     words = tuple(str(word) for word in position[outfield])
     return FootballPlays(data, formation_place=place[outfield].astype(int), position=words)

@@ -55,7 +55,7 @@ def load() -> Rollout:
     cells, actions, modes = archive.embedded("gridworld5", "gridworld5_switching.npz", keys)
     metadata = Metadata(name="5 x 5 gridworld, two modes", action_names=ACTION_NAMES, time_unit="step")
     return Rollout(
-        Trajectories.from_list(states=list(cells), actions=list(actions), metadata=metadata),
+        Trajectories.from_list(states=list(cells), actions=list(actions), metadata=metadata, codes=True),
         modes.astype(np.int32),
     )
 

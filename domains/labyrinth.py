@@ -55,7 +55,7 @@ def load() -> Trajectories:
     """
     nodes, actions = archive.embedded("labyrinth", "labyrinth.npz", ("s", "a"))
     metadata = Metadata(name="labyrinth", action_names=ACTION_NAMES, time_unit="step")
-    return Trajectories.from_list(states=list(nodes), actions=list(actions), metadata=metadata)
+    return Trajectories.from_list(states=list(nodes), actions=list(actions), metadata=metadata, codes=True)
 
 
 def next_state() -> Int[np.ndarray, "node action"]:

@@ -210,7 +210,7 @@ def simulate(key: Array, world: ObjectWorld, num_trajectories: int, length: int 
     lived = SoftPolicy(world.mdp, None, length=length, start=start, solution=agent).sample(key)
     states, actions = np.moveaxis(np.asarray(lived), -1, 0)
     metadata = Metadata(name="objectworld", action_names=ACTION_NAMES, time_unit="step")
-    return Trajectories.from_list(states=states, actions=actions, metadata=metadata)
+    return Trajectories.from_list(states=states, actions=actions, metadata=metadata, codes=True)
 
 
 def draw(world: ObjectWorld, axes: Any = None, values: Any = None) -> Any:

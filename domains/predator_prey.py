@@ -300,6 +300,7 @@ def trajectories(games: Games, size: int = 7) -> Trajectories:
             action_names=MOVE_NAMES,
             time_unit="step",
         ),
+        codes=True,
     )
 
 

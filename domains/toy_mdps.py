@@ -151,4 +151,6 @@ def _each_to_every_other(features: np.ndarray, discount: float | int, **names: t
 
 def _single_steps(states: np.ndarray, actions: np.ndarray, metadata: Metadata) -> Trajectories:
     """Sequences of one step."""
-    return Trajectories.from_list(states=states[:, None], actions=actions[:, None], metadata=metadata)
+    return Trajectories.from_list(
+        states=states[:, None], actions=actions[:, None], metadata=metadata, codes=True
+    )

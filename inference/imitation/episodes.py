@@ -127,6 +127,7 @@ def team_from_episodes(
         agent=np.tile(np.arange(len(names)), len(listed)),
         group=np.repeat(numbers, len(names)),
         metadata=given,
+        codes=("agent", "actions"),
     )
 
 

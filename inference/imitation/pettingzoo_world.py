@@ -286,6 +286,7 @@ class PettingZooWorld:
             agent=np.tile(np.arange(self.num_agents), len(lengths)),
             group=np.repeat(group, self.num_agents),
             metadata=Metadata(agent_names=tuple(str(name) for name in self.agents)),
+            codes=True,
         )
 
     def _compare(

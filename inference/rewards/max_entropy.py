@@ -231,6 +231,7 @@ def _shares(mdp: MDP, data: Any) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError("data.states is None: give states (sequence, time)")
     if data.actions is None:
         data = data._replace(actions=np.full(np.shape(data.states), -1))
+    mdp.require_names_of(data)
     steps = read_steps(data, mdp.num_states, mdp.num_actions, said=False)
     total = int(steps.inside.sum())
     if not total:

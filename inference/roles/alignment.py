@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy.typing import ArrayLike
 
+from ethogram.models.data.selection import own_units
 from ethogram.models.optimal_assignment import optimal_assignment
 
 __all__ = [
@@ -122,7 +123,7 @@ def consistency(roles: ArrayLike, agent: ArrayLike) -> float:
     Parameters
     ----------
     roles : (sequence, time) integers, -1 beyond the length of the sequence.
-    agent : (sequence,) integers, player of each sequence.
+    agent : (sequence,) integers, player of each sequence; -1 is a player of its own.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def consistency(roles: ArrayLike, agent: ArrayLike) -> float:
         For arrays of inconsistent shapes, or without any role.
     """
     held = _roles(roles)
-    _, player = np.unique(_by_sequence("agent", agent, held), return_inverse=True)
+    _, player = np.unique(own_units(_by_sequence("agent", agent, held)), return_inverse=True)
     sequence, time = np.nonzero(held >= 0)
     shape = (int(player.max()) + 1, int(held.max()) + 1)
     counts = _confusion(player[sequence], held[sequence, time], shape)
@@ -147,7 +148,7 @@ def duplicate_share(
     Parameters
     ----------
     roles : (sequence, time) integers, -1 beyond the length of the sequence.
-    group : (sequence,) integers, the demonstration that each sequence belongs to.
+    group : (sequence,) integers, the demonstration that each sequence belongs to; one with -1 has no team-mates.
     lengths : (sequence,) integers, frames of each sequence.
     observed : (sequence, time) booleans, as ``data.observed``: roles of missing frames, such as those before an agent
         came, then hold no place. None counts every role.
@@ -172,7 +173,7 @@ def duplicate_share(
         raise ValueError(
             f"lengths reaches {length.max()}, roles has {held.shape[1]} frames: give (sequence, time)"
         )
-    _, team = np.unique(_by_sequence("group", group, held), return_inverse=True)
+    _, team = np.unique(own_units(_by_sequence("group", group, held)), return_inverse=True)
     present: Bool[np.ndarray, "sequence time"] = np.arange(held.shape[1]) < length[:, None]
     team_frames = np.zeros((int(team.max()) + 1, held.shape[1]), bool)
     np.logical_or.at(team_frames, team, present)

@@ -11,6 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from ethogram.models.arguments import is_concrete, read_array, require, require_kind, require_representable
+from ethogram.models.data.labels import are_numerals, look_up
 
 __all__ = [
     "check_fields",
@@ -18,6 +19,7 @@ __all__ = [
     "namespace",
     "read_floats",
     "read_indices",
+    "read_named",
     "read_positions",
     "require_positive_prior",
 ]
@@ -97,15 +99,35 @@ def read_floats(name: str, values: Any) -> np.ndarray:
     return array.astype(float)
 
 
-def read_indices(name: str, values: Any, count: int, least: int = 0) -> np.ndarray:
-    """Integers (decision,) from ``least`` to ``count - 1``."""
-    array = read_array(name, values)
+def read_indices(
+    name: str, values: Any, count: int, least: int = 0, names: Any = None, coded: bool = False
+) -> np.ndarray:
+    """Integers (decision,) from ``least`` to ``count - 1``, of integers or names as in `read_named`."""
+    array = read_named(name, values, names, coded)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {array.dtype} and shape {array.shape}: pass integers (decision,)")
     unknown = ", or -1 where unknown" if least < 0 else ""
     inside = (array >= least) & (array < count)
     require(inside, name, array, "is out of range", f"pass numbers from 0 to {count - 1}{unknown}")
     return array
+
+
+def read_named(name: str, values: Any, names: Any, coded: bool) -> np.ndarray:
+    """An array of numbers; strings are looked up in ``names``, as are integers but -1 where some names are numerals.
+
+    Integers that are ``coded`` are not looked up.
+    """
+    array = read_array(name, values)
+    if names is None or not (
+        array.dtype.kind == "U" or (array.dtype.kind in "iu" and are_numerals(names) and not coded)
+    ):
+        return array
+    known = array != -1 if array.dtype.kind == "i" and "-1" not in names else np.ones(array.shape, bool)
+    found = np.full(array.shape, -1)
+    found[known] = look_up(
+        array[known], names, name, "the names", ", or pass codes=True if integers are numbers"
+    )
+    return found
 
 
 def read_positions(indices: Any, count: int) -> np.ndarray:

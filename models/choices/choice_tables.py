@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import as_list, refuse, require_integer
-from ethogram.models.data.columns import Columns, as_names, number_groups
+from ethogram.models.arguments import as_list, refuse, require_integer, warn_user
+from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
+from ethogram.models.data.labels import label_texts, look_up
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import ColumnName
 
@@ -29,11 +30,12 @@ def read_long(
     option: ColumnName | None,
     subject: ColumnName | None,
     weight: ColumnName | None,
+    available: ColumnName | None,
 ) -> Fields:
     """Fields of the decisions of a long table; see :meth:`~ethogram.models.choices.Decisions.from_table`."""
-    columns = Columns(table)
     names = as_names(features)
-    keys = {name: columns.complete(name) for name in as_names(decision)}
+    columns = Columns(table, label_columns([*as_names(decision), option, subject], [], names))
+    keys = {name: columns.identifiers(name) for name in as_names(decision)}
     if not names or not keys:
         raise ValueError("decision and features must each name at least one column")
     number, first_row = number_groups(keys, columns.num_rows)
@@ -51,20 +53,39 @@ def read_long(
     if twice.any():
         index, which = divmod(int(twice.argmax()), width)
         raise ValueError(f"{place(index)} repeats option {_name(metadata, which)}: pass one row an option")
-    for name in names:
-        columns.complete(name)
+    there = np.ones(columns.num_rows, bool)
+    if available is not None:
+        there = _truths(columns.complete(available), available)
+    values, null = columns.features(names, np.arange(columns.num_rows))
+    gaps = np.argwhere(null & there[:, None])
+    if len(gaps):
+        row, which = gaps[0].tolist()
+        raise ValueError(
+            f"column {names[which]!r} is null in row {row}: every option that is available needs a value"
+        )
     padded, legal = np.zeros((count, width, len(names))), np.zeros((count, width), bool)
-    padded[number, slot] = columns.features(names, np.arange(columns.num_rows)).values
-    legal[number, slot] = True
+    padded[number, slot] = np.where(there[:, None], values, 0)
+    legal[number, slot] = there
     choice = np.full(count, -1)
     if chosen is not None:
         taken = _truths(columns.complete(chosen), chosen)
+        if (taken & ~there).any():
+            row = int((taken & ~there).argmax())
+            raise ValueError(
+                f"{place(int(number[row]))} has chosen an option that column {available!r} says is not available, in "
+                f"row {row}: correct one of them"
+            )
         many = np.bincount(number[taken], minlength=count) > 1
         if many.any():
             raise ValueError(
                 f"{place(int(many.argmax()))} has more than one row with {chosen!r} true: mark one chosen option"
             )
         choice[number[taken]] = slot[taken]
+        if (choice < 0).any():
+            warn_user(
+                f"{(choice < 0).sum()} of {count} decisions have no row with {chosen!r} true, such as "
+                f"{place(int((choice < 0).argmax()))}: their choices count as unknown"
+            )
 
     def constant(name: ColumnName) -> np.ndarray:
         values = columns.complete(name)
@@ -92,7 +113,8 @@ def read_wide(
     weight: ColumnName | None,
 ) -> Fields:
     """Fields of the decisions of a wide table; see :meth:`~ethogram.models.choices.Decisions.from_wide`."""
-    columns = Columns(table)
+    known = None if metadata is None or base is not None else metadata.action_names
+    columns = Columns(table, label_columns([subject], [(choice, known)]))
     if not isinstance(features, Mapping):
         raise TypeError(
             f"features is {type(features).__name__}: give a dictionary from names to a column an option"
@@ -158,33 +180,30 @@ def _slots(
         slot = np.empty(len(number), int)
         slot[order] = np.arange(len(order)) - np.searchsorted(number[order], number[order])
         return slot, metadata
-    labels = columns.complete(option).astype(str)
-    metadata = _with_names(metadata, action_names=sorted(set(labels)))
-    return _codes(labels, metadata.action_names, option, "action_names"), metadata
+    labels = label_texts(columns.complete(option), f"column {option!r}, row ")
+    metadata = _with_names(metadata, action_names=sorted(set(labels.tolist())))
+    rows = np.arange(len(labels))
+    slot = look_up(labels, metadata.action_names, f"column {option!r}", "metadata.action_names", rows=rows)
+    return slot, metadata
 
 
 def _subjects(values: np.ndarray, metadata: Metadata) -> tuple[np.ndarray, Metadata]:
-    labels = values.astype(str)
-    metadata = _with_names(metadata, subject_names=[str(name) for name in np.unique(values)])
-    return _codes(labels, metadata.subject_names, "subject", "subject_names"), metadata
-
-
-def _codes(labels: np.ndarray, names: Any, column: ColumnName, field: str) -> np.ndarray:
-    code = {name: number for number, name in enumerate(names)}
-    unknown = [row for row, label in enumerate(labels) if label not in code]
-    if unknown:
-        raise ValueError(
-            f"column {column!r} is {str(labels[unknown[0]])!r} in row {unknown[0]}, which is not in metadata.{field}: "
-            f"{list(names)}"
-        )
-    return np.array([code[label] for label in labels])
+    metadata = _with_names(metadata, subject_names=label_texts(np.unique(values), "subject").tolist())
+    return look_up(values, metadata.subject_names, "subject", "metadata.subject_names"), metadata
 
 
 def _choices(
     values: np.ndarray, null: np.ndarray, column: ColumnName, base: int | None, width: int, metadata: Metadata
 ) -> np.ndarray:
-    if values.dtype.kind in "iu" or (values.dtype.kind == "f" and (values[~null] % 1 == 0).all()):
+    numbers = values.dtype.kind in "iu" or (values.dtype.kind == "f" and (values[~null] % 1 == 0).all())
+    if numbers and (base is not None or metadata.action_names is None):
         unknown = null | (values == -1)
+        if base == 1 and (zero := ~unknown & (values == 0)).any():
+            warn_user(
+                f"column {column!r} is 0 in {zero.sum()} of {len(values)} rows, and base=1 is the first option: they "
+                "count as unknown choices"
+            )
+            unknown = unknown | zero
         known = values[~unknown]
         if base is None and known.size and known.min() > 0:
             raise ValueError(
@@ -200,8 +219,13 @@ def _choices(
         raise TypeError(
             f"column {column!r} has dtype {values.dtype}: pass integers, or metadata with action_names"
         )
+    if numbers and "-1" not in metadata.action_names:
+        null = null | (values == -1)
     chosen = np.full(len(values), -1)
-    chosen[~null] = _codes(values[~null].astype(str), metadata.action_names, column, "action_names")
+    cure = ", or pass base=0 or base=1, the number of the first option"
+    known = np.flatnonzero(~null)
+    names, source = metadata.action_names, "metadata.action_names"
+    chosen[known] = look_up(values[known], names, f"column {column!r}", source, cure, known)
     return chosen
 
 

@@ -12,7 +12,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ethogram.models.arguments import as_list, is_concrete, read_array, require_key
-from ethogram.models.choices.checks import check_fields, read_floats, read_indices, read_positions
+from ethogram.models.choices.checks import (
+    check_fields,
+    read_floats,
+    read_indices,
+    read_named,
+    read_positions,
+)
 from ethogram.models.choices.choice_tables import read_long, read_wide
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import ColumnName
@@ -67,14 +73,18 @@ class Decisions(NamedTuple):
         subject: Any = None,
         weight: Any = None,
         metadata: Metadata | None = None,
+        codes: bool = False,
     ) -> Decisions:
         """Decisions from a list of choice sets of any size.
 
         Parameters
         ----------
         features : an array (option, feature) a decision.
-        choice : (decision,) integers, the row of the chosen option; None where no choice is known.
-        subject, weight : (decision,) integers, and numbers.
+        choice : (decision,) integers, the row of the chosen option, or names of the metadata's ``action_names``, which
+            are those of the rows; -1 where unknown, None where no choice is known.
+        subject : (decision,) integers, or names of the metadata's ``subject_names``.
+        weight : (decision,) numbers.
+        codes : True where integers are numbers although some names are numerals; these are looked up otherwise.
 
         Raises
         ------
@@ -95,8 +105,11 @@ class Decisions(NamedTuple):
         padded = np.zeros((len(sets), counts.max(), sets[0].shape[1]))
         legal = np.arange(counts.max()) < counts[:, None]
         padded[legal] = np.concatenate(sets)
-        chosen = np.full(len(sets), -1) if choice is None else read_array("choice", choice)
-        return cls._checked(padded, legal, chosen, subject, weight, metadata)
+        chosen = np.full(len(sets), -1)
+        if choice is not None:
+            names = None if metadata is None else metadata.action_names
+            chosen = read_named("choice", choice, names, codes)
+        return cls._checked(padded, legal, chosen, subject, weight, metadata, codes)
 
     @classmethod
     def from_mdp(
@@ -110,17 +123,20 @@ class Decisions(NamedTuple):
         subject: Any = None,
         weight: Any = None,
         metadata: Metadata | None = None,
+        codes: bool = False,
     ) -> Decisions:
         """Decisions of an agent in an MDP: options are actions, with their expected next-state features.
 
         Parameters
         ----------
         mdp : S states, A actions; its discount is not used, since values are those of the next state.
-        states, actions : (decision,) integers; actions are -1 where unknown, and None where none is known.
+        states, actions : (decision,) integers or names of the MDP; actions are -1 where unknown, and None where none is
+            known.
         legal : (state, action) booleans, a subset of the actions of the MDP; None for all of them (`action_mask`).
         features : phi (state, feature), whose expectation sum_s' P(s' | s, a) phi(s') is taken; None for the
             transition probabilities themselves, one feature a state.
-        subject, weight : (decision,) integers, and numbers.
+        subject, weight : as in :meth:`from_list`.
+        codes : True where integers are numbers although some names are numerals; these are looked up otherwise.
 
         Raises
         ------
@@ -131,14 +147,14 @@ class Decisions(NamedTuple):
         """
         if not isinstance(mdp, MDP):
             raise TypeError(f"mdp is {type(mdp).__name__}: pass an MDP")
-        where = read_indices("states", states, mdp.num_states)
+        where = read_indices("states", states, mdp.num_states, 0, mdp.state_names, codes)
         basis = np.eye(mdp.num_states) if features is None else read_floats("features", features)
         if basis.ndim != 2 or len(basis) != mdp.num_states:
             raise ValueError(f"features has shape {basis.shape}, not ({mdp.num_states}, feature)")
         allowed = np.asarray(mdp.legal(legal, where))
         chosen = np.full(len(where), -1)
         if actions is not None:
-            chosen = read_indices("actions", actions, mdp.num_actions, least=-1)
+            chosen = read_indices("actions", actions, mdp.num_actions, -1, mdp.action_names, codes)
             if chosen.shape != where.shape:
                 raise ValueError(
                     f"actions has {len(chosen)} entries, states {len(where)}: pass one of each a decision"
@@ -154,7 +170,7 @@ class Decisions(NamedTuple):
         names = metadata or Metadata()
         if features is None and names.feature_names is None and names.state_names is not None:
             names = dataclasses.replace(names, feature_names=names.state_names)
-        return cls._checked(ahead[where], allowed[where], chosen, subject, weight, names)
+        return cls._checked(ahead[where], allowed[where], chosen, subject, weight, names, codes)
 
     @classmethod
     def from_table(
@@ -167,6 +183,7 @@ class Decisions(NamedTuple):
         option: ColumnName | None = None,
         subject: ColumnName | None = None,
         weight: ColumnName | None = None,
+        available: ColumnName | None = None,
         metadata: Metadata | None = None,
     ) -> Decisions:
         """Decisions from a long table, with one row an option; decisions are in the order of their first rows.
@@ -175,19 +192,22 @@ class Decisions(NamedTuple):
         ----------
         table : of any kind that :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>` takes.
         decision : column, or columns, that identify a decision.
-        features : numeric columns without nulls; their names go to the metadata.
+        features : numeric columns, without nulls where the option is available; their names go to the metadata.
         chosen : column that is true (1) in the row of the chosen option and false (0) elsewhere. The choice of a
-            decision without such a row is unknown, -1, as are all choices where None.
+            decision without such a row is unknown, -1, of which a warning says how many there are; None where no choice
+            is known.
         option : column that names the option: one slot a name, in alphabetical order or that of the metadata's
             ``action_names``. None assigns slots by the order of rows.
         subject, weight : columns that are constant within a decision.
+        available : column that is true (1) in the rows of options that could be chosen; all by default.
         metadata : names that the table does not give.
 
         Raises
         ------
         TypeError, ValueError
-            If a column is absent, of the wrong kind or has nulls, a decision repeats an option or has two chosen ones,
-            or a subject or weight changes within a decision. The message names the row or the decision.
+            If a column is absent, of the wrong kind or has nulls, a decision repeats an option, has two chosen ones or
+            one that is not available, or a subject or weight changes within a decision. The message names the row or
+            the decision.
         FileNotFoundError, ImportError
             As :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>`.
 
@@ -200,6 +220,7 @@ class Decisions(NamedTuple):
         (('bus', 'car', 'walk'), [[True, True, False], [True, False, True]], [1, 0])
         """
         columns: dict[str, Any] = {"chosen": chosen, "option": option, "subject": subject, "weight": weight}
+        columns["available"] = available
         return cls._checked(*read_long(table, decision, features, metadata, **columns))
 
     @classmethod
@@ -221,8 +242,10 @@ class Decisions(NamedTuple):
         ----------
         table : of any kind that :meth:`Trajectories.from_table <ethogram.Trajectories.from_table>` takes.
         features : by name, the column of each option; None where the option does not have the feature (zero).
-        choice : column of the chosen options, integers or the metadata's ``action_names``; null where unknown.
-        base : the integer of the first option in `choice`, usually 0 or 1. None takes 0, where some choice is 0.
+        choice : column of the chosen options, integers or the metadata's ``action_names``; null where unknown. Where
+            there are names, integers are looked up among them by their text, unless `base` is given.
+        base : the integer of the first option in `choice`, usually 0 or 1. None takes 0, where some choice is 0. With
+            1, a choice of 0 is unknown, of which a warning says how many there are.
         legal : the column of each option that is true (1) where it could be chosen; None makes an option legal where
             none of its features is null.
         subject, weight : columns of who decided, and how often the decision counts.
@@ -251,11 +274,19 @@ class Decisions(NamedTuple):
 
     @classmethod
     def _checked(
-        cls, features: Any, legal: Any, choice: Any, subject: Any, weight: Any, metadata: Metadata | None
+        cls,
+        features: Any,
+        legal: Any,
+        choice: Any,
+        subject: Any,
+        weight: Any,
+        metadata: Metadata | None,
+        coded: bool = True,
     ) -> Decisions:
-        given = {"subject": subject, "weight": weight}
-        who, often = (None if part is None else read_array(name, part) for name, part in given.items())
-        return check_decisions(cls(features, legal, choice, who, often, metadata or Metadata()))
+        metadata = metadata or Metadata()
+        who = None if subject is None else read_named("subject", subject, metadata.subject_names, coded)
+        often = None if weight is None else read_array("weight", weight)
+        return check_decisions(cls(features, legal, choice, who, often, metadata))
 
     @property
     def num_subjects(self) -> int | None:

@@ -63,9 +63,7 @@ def _check_kinds(data: Any) -> None:
     if data.observations is not None and not any(
         jnp.issubdtype(data.observations.dtype, kind) for kind in (jnp.floating, jnp.integer)
     ):
-        raise TypeError(
-            f"observations has dtype {data.observations.dtype}: pass floats, or integers for symbols and counts"
-        )
+        raise TypeError(f"observations has dtype {data.observations.dtype}: pass floats or integers")
     require_kind("observed", data.observed, "b", "pass booleans")
     for field in ("lengths", "stay", *STEP_LABELS, *SEQUENCE_LABELS):
         part = getattr(data, field)

@@ -6,19 +6,20 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import as_list, require_kind
+from ethogram.models.data.labels import refuse_merged
 from ethogram.models.data.metadata import ColumnName
 from ethogram.models.data.padding import Column, read_column
-from ethogram.models.data.table_kinds import open_table
+from ethogram.models.data.table_kinds import NULLS, Labels, open_table
 from ethogram.models.data.times import Times, read_times
 
-__all__ = ["Columns", "as_names", "number_groups"]
+__all__ = ["Columns", "as_names", "label_columns", "number_groups"]
 
 
 class Columns:
-    """Columns by name, read once."""
+    """Columns by name, read once; `labels` as in `open_table`."""
 
-    def __init__(self, table: Any) -> None:
-        self.table = table = open_table(table)
+    def __init__(self, table: Any, labels: Labels = lambda name: None) -> None:
+        self.table = table = open_table(table, labels)
         self.names: list[Any] = list(table) if isinstance(table, Mapping) else list(table.columns)
         self.read: dict[ColumnName, Column] = {}
         self.num_rows = self._count_rows()
@@ -64,6 +65,12 @@ class Columns:
             raise ValueError(f"column {name!r} is null in row {int(null.argmax())}: every row needs a value")
         return values
 
+    def identifiers(self, name: ColumnName) -> np.ndarray:
+        """Values of a column that tell rows apart, without nulls."""
+        values = self.complete(name)
+        refuse_merged(values, f"column {name!r}, row ")
+        return values
+
     def times(self, name: ColumnName) -> Times:
         """Times of a column, and their zone."""
         self.require(name)
@@ -75,6 +82,17 @@ class Columns:
             require_kind(f"column {name!r}", self[name].values, "biuf", "features must be numbers")
         values, nulls = zip(*(self[name] for name in names), strict=True)
         return Column(np.stack(values, axis=1)[order], np.stack(nulls, axis=1)[order])
+
+
+def label_columns(
+    identifiers: Iterable[Any], labels: Iterable[tuple[Any, Iterable[str] | None]], others: Iterable[Any] = ()
+) -> Labels:
+    """Columns of identifiers, none of which is missing, and of labels with their names or None, for `Columns`."""
+    names: dict[Any, list[str]] = {}
+    for column, known in (*((each, NULLS) for each in identifiers), *labels):
+        if isinstance(column, str) and column not in [*others]:
+            names.setdefault(column, []).extend(known or ())
+    return names.get
 
 
 def as_names(names: ColumnName | Iterable[ColumnName] | None) -> list[ColumnName]:

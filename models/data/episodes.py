@@ -6,10 +6,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.models.arguments import as_list, read_array, require_one_of
+from ethogram.models.arguments import as_list, require_one_of
 from ethogram.models.data.episode_arrays import episode_arrays
+from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import Metadata
-from ethogram.models.data.padding import Column, FrameRows, is_nan, pad_rows, read_column
+from ethogram.models.data.padding import Column, FrameRows, is_nan, pad_rows, read_column, read_entries
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
 from ethogram.models.data.times import Times, read_times, state_clock
 
@@ -27,6 +28,7 @@ def read_list(
     time: Any = None,
     step: Any = None,
     snap: Any = False,
+    codes: bool | str | Iterable[str] = False,
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of lists; parameters of ``Trajectories.from_list``."""
     lists = {field: _arrays(part, field) for field, part in steps.items() if part is not None}
@@ -63,7 +65,7 @@ def read_list(
         observed=_marks(lists["observed"]) if "observed" in lists else None,
         times=None if times is None else times.values,
     )
-    return pad_rows(rows, columns, missing, metadata)
+    return pad_rows(rows, columns, missing, metadata, coded=coded_fields(codes))
 
 
 def read_episodes(
@@ -114,7 +116,7 @@ def _arrays(part: Iterable[Any], field: str) -> list[np.ndarray]:
     """Arrays of one field, with a feature axis where they are observations."""
     arrays = []
     for number, value in enumerate(as_list(field, part)):
-        array = read_array(f"{field}[{number}]", value)
+        array = read_entries(f"{field}[{number}]", value)
         if field == "observations" and array.ndim == 1:
             array = array[:, None]
         wanted = ("(time,) or (time, feature)", 2) if field == "observations" else ("(time,)", 1)
@@ -159,8 +161,11 @@ def _times(time: Any, lengths: np.ndarray, first: str) -> Times:
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:
-    """All rows; an empty array determines neither dtype nor width."""
-    return np.concatenate([array for array in arrays if len(array)] or arrays[:1])
+    """All rows; an empty array determines neither dtype nor width, and numbers beside text stay numbers."""
+    filled = [array for array in arrays if len(array)] or arrays[:1]
+    if len({array.dtype.kind == "U" for array in filled}) > 1:
+        filled = [array.astype(object) for array in filled]
+    return np.concatenate(filled)
 
 
 def _feature_columns(arrays: list[np.ndarray]) -> Column:

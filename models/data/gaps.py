@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import is_concrete
+from ethogram.models.data.padding import is_nan
 
 __all__ = ["first_gap", "lacking", "require_complete"]
 
 
 def lacking(values: np.ndarray, recorded: np.ndarray) -> np.ndarray:
-    """Features (..., feature) that are missing, NaN or in integers -1, of recorded frames (...)."""
-    absent = np.isnan(values) if values.dtype.kind not in "iub" else values == -1
-    return absent & recorded[..., None]
+    """Features (..., feature) that are NaN, which says that they are missing, of recorded frames (...)."""
+    return is_nan(values) & recorded[..., None]
 
 
 def first_gap(data: Any, gaps: np.ndarray) -> str:
@@ -26,14 +26,11 @@ def first_gap(data: Any, gaps: np.ndarray) -> str:
 def require_complete(data: Any, needs: str) -> None:
     """Raise ValueError where a feature of an observed frame is NaN: ``needs`` says what takes complete frames only.
 
-    Integers have no NaN, and traced arrays are not looked at.
+    Traced arrays are not looked at.
     """
     if data.observations is None or not is_concrete(data.observations, data.observed):
         return
-    values = np.asarray(data.observations)
-    if values.dtype.kind in "iub":
-        return
-    gaps = lacking(values, np.asarray(data.observed))
+    gaps = lacking(np.asarray(data.observations), np.asarray(data.observed))
     if gaps.any():
         raise ValueError(
             f"{first_gap(data, gaps)}: {needs} complete frames; pass data.complete_frames(), in which frames with "

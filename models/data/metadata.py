@@ -55,7 +55,7 @@ class Metadata:
     time_unit : unit of time, such as ``"s"``.
     frame_rate : frames in one unit of time, positive.
     agent_names, group_names, subject_names, state_names, action_names : vocabularies; the integer
-        ``k`` in the array stands for entry ``k``.
+        ``k`` in the array stands for entry ``k``. Constructors look up the labels that they are given by their text.
     name : of the data set.
     time_kind : what ``Trajectories.times`` are, None for numbers, ``"date"`` or ``"duration"`` for nanoseconds (dates
         since 1970 in UTC).

@@ -2,22 +2,30 @@
 
 import dataclasses
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from ethogram.models.arguments import read_array, require_one_of, require_room
+from ethogram.models.data.labels import VOCABULARIES, look_up
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
 from ethogram.models.data.outliers import warn_of_outliers
 
-__all__ = ["Column", "FrameRows", "is_nan", "pad_rows", "plain_times", "read_column"]
+__all__ = [
+    "Column",
+    "FrameRows",
+    "as_floats",
+    "is_nan",
+    "pad_rows",
+    "plain_times",
+    "read_column",
+    "read_entries",
+]
 
 # Durations are kept in nanoseconds of 64 bits.
 LONGEST = datetime.timedelta(days=106751)
-
-VOCABULARIES = STEP_LABELS | SEQUENCE_LABELS
 
 
 class Column(NamedTuple):
@@ -52,10 +60,10 @@ def read_column(column: Any, name: str) -> Column:
     elif hasattr(column, "is_null"):
         null, known = np.asarray(column.is_null().to_numpy(), dtype=bool), column.drop_nulls().to_numpy()
     else:
-        values = read_array(name, column)
+        values = read_entries(name, column)
         null = np.zeros(values.shape, dtype=bool)
         if values.dtype == object:
-            null = np.array([_is_null(value) for value in values.ravel()], dtype=bool).reshape(values.shape)
+            null = _nulls(values)
         known = values[~null]
     if null.ndim != 1:
         raise ValueError(f"{name} has shape {null.shape}: give one value each, in a list")
@@ -63,6 +71,19 @@ def read_column(column: Any, name: str) -> Column:
     values = np.zeros(null.shape, dtype=known.dtype)
     values[~null] = known
     return Column(values, null | is_nan(values))
+
+
+def read_entries(name: str, column: Any) -> np.ndarray:
+    """As `read_array`; in lists, NaN and None stay beside text, where NumPy would make them the text "nan"."""
+    values = read_array(name, column)
+    if values.dtype.kind == "U" and not hasattr(column, "dtype"):
+        null = _nulls(np.array(column, object))
+        values = np.where(null, None, values.astype(object)) if null.any() else values
+    return values
+
+
+def _nulls(values: np.ndarray) -> np.ndarray:
+    return np.array([_is_null(value) for value in values.ravel()], dtype=bool).reshape(values.shape)
 
 
 def _is_null(value: Any) -> bool:
@@ -77,7 +98,9 @@ def _is_null(value: Any) -> bool:
 def _native(values: np.ndarray, name: str) -> np.ndarray:
     if values.dtype == object:
         native = read_array(name, values.tolist())
-        mixed = native.dtype.kind == "U" and not all(isinstance(value, str) for value in values)
+        mixed = native.dtype.kind == "U" and not all(
+            isinstance(value, str | int | np.integer) for value in values
+        )
         values = native if native.shape == values.shape and not mixed else values
         if values.dtype == object and all(isinstance(value, datetime.timedelta) for value in values):
             if max(map(abs, values)) > LONGEST:  # NumPy would wrap around
@@ -109,11 +132,12 @@ def pad_rows(
     missing: str = "error",
     metadata: Metadata | None = None,
     place: Callable[[int], str] = str,
+    coded: Collection[str] = (),
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of the rows; frames without a row are missing.
 
-    `labels` are columns (sequence,), `place` is how messages call a sequence, and the rest is as in
-    ``Trajectories.from_list``.
+    `labels` are columns (sequence,), `place` is how messages call a sequence, `coded` are the fields whose integers are
+    numbers of names, and the rest is as in ``Trajectories.from_list``.
     """
     require_one_of("missing", missing, ("error", "nan"))
     metadata = Metadata() if metadata is None else metadata
@@ -121,7 +145,7 @@ def pad_rows(
     shape = (len(rows.lengths), num_steps)
     if rows.observations is not None:
         cells = (*shape, rows.observations.values.shape[1])
-        require_room("observations", cells, rows.observations.values.dtype, "read fewer sequences at a time")
+        require_room("observations", cells, np.float64, "read fewer sequences at a time")
 
     def scatter(values: np.ndarray, fill: float | int) -> np.ndarray:
         padded = np.full(shape + values.shape[1:], fill, dtype=values.dtype)
@@ -134,18 +158,16 @@ def pad_rows(
             row = int(column.null.argmax())
             where = f"{field} of sequence {place(int(rows.sequence[row]))}, step {rows.frame[row]}"
             raise ValueError(f'{where} is missing (NaN or None): pass missing="nan" to let it be -1')
-        codes[field], metadata = _codes(column, field, metadata)
+        codes[field], metadata = _codes(column, field, metadata, field in coded)
 
     recorded = np.ones(len(rows.sequence), dtype=bool) if rows.observed is None else rows.observed
     observations = None
     if rows.observations is not None:
         values, recorded = _mark_missing(rows.observations, recorded, rows, missing, metadata, place)
-        is_float = values.dtype.kind != "i"
         if values.dtype.kind == "f":
             warn_of_outliers(values, recorded, rows, metadata, place)
-        observations = scatter(values, np.nan if is_float else -1)
-        if is_float:
-            observations[np.arange(num_steps)[None] >= rows.lengths[:, None]] = 0
+        observations = scatter(values, np.nan)
+        observations[np.arange(num_steps)[None] >= rows.lengths[:, None]] = 0
     elif rows.observed is None:
         recorded = np.any([codes[field] >= 0 for field in STEP_LABELS if field in codes], axis=0)
     steps = {field: scatter(codes[field], -1) if field in codes else None for field in (*STEP_LABELS, "stay")}
@@ -189,7 +211,7 @@ def _mark_missing(
     metadata: Metadata,
     place: Callable[[int], str],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Observations with NaN (integers: -1) where missing, and which rows are not missing as a whole."""
+    """Observations as floats, NaN where missing, and which rows are not missing as a whole."""
     values, null = observations
     if missing == "error" and (null & recorded[:, None]).any():
         row, feature = np.argwhere(null & recorded[:, None])[0].tolist()
@@ -199,35 +221,33 @@ def _mark_missing(
             f'feature {name} is NaN or null: pass missing="nan" to take it as missing'
         )
     recorded = recorded & ~null.all(axis=1)
-    values = _signed(values)
-    mark = np.asarray(-1 if values.dtype.kind == "i" else np.nan, dtype=values.dtype)
-    return np.where(recorded[:, None] & ~null, values, mark), recorded
+    values = as_floats(values)
+    return np.where(recorded[:, None] & ~null, values, np.asarray(np.nan, values.dtype)), recorded
 
 
-def _signed(values: np.ndarray) -> np.ndarray:
-    """Numbers that can hold -1."""
-    if values.dtype.kind in "bu":
-        return values.astype(np.int32 if values.dtype.itemsize < 4 else np.int64)
-    if values.dtype.kind == "i" or jnp.issubdtype(values.dtype, jnp.floating):
+def as_floats(values: np.ndarray) -> np.ndarray:
+    """Observations as floats, which have NaN for what is missing; a TypeError unless they are numbers."""
+    if values.dtype.kind in "biu":
+        return values.astype(float)
+    if jnp.issubdtype(values.dtype, jnp.floating):
         return values
-    raise TypeError(f"observations has dtype {values.dtype}: pass floats, or integers for symbols and counts")
+    raise TypeError(f"observations has dtype {values.dtype}: pass numbers")
 
 
-def _codes(column: Column, field: str, metadata: Metadata) -> tuple[np.ndarray, Metadata]:
+def _codes(column: Column, field: str, metadata: Metadata, coded: bool) -> tuple[np.ndarray, Metadata]:
     """Integer codes (int32) of labels, -1 where null, and metadata with the vocabulary they refer to."""
-    known = column.values[~column.null]
-    if known.dtype.kind == "U" and field in VOCABULARIES:
-        labels, inverse = np.unique(known, return_inverse=True)
-        names = getattr(metadata, VOCABULARIES[field]) or tuple(labels.tolist())
-        number = {name: code for code, name in enumerate(names)}
-        unknown = [label for label in labels.tolist() if label not in number]
-        if unknown:
-            raise ValueError(
-                f"{field} contains {unknown[0]!r}, which is not in metadata.{VOCABULARIES[field]}: add it"
-            )
-        known = np.array([number[label] for label in labels.tolist()], dtype=np.int32)[inverse]
-        vocabulary: dict[str, Any] = {VOCABULARIES[field]: names}
-        metadata = dataclasses.replace(metadata, **vocabulary)
+    null, vocabulary = column.null, VOCABULARIES.get(field, "")
+    names = getattr(metadata, vocabulary, None)
+    is_text = column.values[~null].dtype.kind == "U"
+    if column.values.dtype.kind in "if" and "-1" not in (names or ()):
+        null = null | (column.values == -1)
+    known = column.values[~null]
+    if vocabulary and (is_text or (names and not coded)) and known.dtype.kind in "Ubiuf":
+        names = names or tuple(np.unique(known).tolist())
+        cure = ", or pass codes=True if integers are numbers of names"
+        known = look_up(known, names, field, f"metadata.{vocabulary}", cure)
+        given: dict[str, Any] = {vocabulary: names}
+        metadata = dataclasses.replace(metadata, **given)
     elif known.dtype.kind not in "biuf" or not (known == np.rint(known)).all():
         kind = known[known != np.rint(known)][0] if known.dtype.kind == "f" else known.dtype
         raise TypeError(
@@ -236,6 +256,6 @@ def _codes(column: Column, field: str, metadata: Metadata) -> tuple[np.ndarray, 
     if known.size and not (known.min() >= -(2**31) and known.max() < 2**31):
         worst = known.max() if known.max() >= 2**31 else known.min()
         raise ValueError(f"{field} contains {worst}, beyond 32 bits: pass such labels as strings")
-    codes = np.full(column.null.shape, -1, dtype=np.int32)
-    codes[~column.null] = known.astype(np.int32)
+    codes = np.full(null.shape, -1, dtype=np.int32)
+    codes[~null] = known.astype(np.int32)
     return codes, metadata

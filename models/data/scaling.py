@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_one_of
+from ethogram.models.data.padding import as_floats
 from ethogram.models.data.selection import group_labels
 
 __all__ = ["centred", "standardised"]
@@ -67,10 +68,6 @@ def _values(data: Any) -> tuple[np.ndarray, np.ndarray]:
     if data.observations is None:
         raise ValueError("data.observations is None: there is nothing to centre or to scale")
     observations, seen = np.asarray(data.observations), np.asarray(data.observed)
-    if observations.dtype.kind != "f":
-        raise TypeError(
-            f"data.observations has dtype {observations.dtype}: symbols and counts have no centre"
-        )
     if not seen.any():
         raise ValueError("data.observed is False everywhere: no observed frame gives a centre")
     return observations.astype(float), seen
@@ -81,7 +78,7 @@ def _feature_names(data: Any, values: np.ndarray) -> tuple[str, ...]:
 
 
 def _replaced(data: Any, values: np.ndarray, seen: np.ndarray, **metadata: Any) -> Any:
-    """The data with other values in observed frames, in their precision; others are kept."""
-    observations = np.asarray(data.observations)
+    """The data with other values in observed frames, in their precision (of integers the double one)."""
+    observations = as_floats(np.asarray(data.observations))
     values = np.where(seen[..., None], values, observations).astype(observations.dtype)
     return data._replace(observations=values, metadata=dataclasses.replace(data.metadata, **metadata))

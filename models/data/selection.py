@@ -7,7 +7,7 @@ import numpy as np
 from ethogram.models.arguments import refuse, require_kind
 from ethogram.models.data.metadata import SEQUENCE_LABELS
 
-__all__ = ["group_labels", "label_name", "sequence_numbers", "unit_labels", "valid_steps"]
+__all__ = ["group_labels", "label_name", "own_units", "sequence_numbers", "unit_labels", "valid_steps"]
 
 
 def valid_steps(data: Any) -> Any:
@@ -48,15 +48,19 @@ def unit_labels(data: Any, by: str, complete: bool = False) -> np.ndarray:
             f"by={by!r} needs data.{by}, which is None: label the sequences or choose by='sequence'"
         )
     labels = np.asarray(labels).astype(np.int64)
-    unknown = labels < 0
     if complete:
         refuse(
-            unknown,
+            labels < 0,
             by,
             labels,
             f" (missing), so its {by} could end on both sides: label or drop the sequence",
         )
-    return np.where(unknown, labels.max() + 1 + np.arange(len(labels)), labels)
+    return own_units(labels)
+
+
+def own_units(labels: np.ndarray) -> np.ndarray:
+    """Labels (sequence,), each -1 replaced by one of its own, after all others."""
+    return np.where(labels < 0, labels.max(initial=-1) + 1 + np.arange(len(labels)), labels)
 
 
 def label_name(data: Any, by: str, number: int | np.integer) -> str:

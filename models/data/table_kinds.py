@@ -1,19 +1,26 @@
 """Tables of any kind as what has columns by name: a DataFrame of pandas or polars, or a mapping."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["open_table"]
+__all__ = ["NULLS", "Labels", "are_whole", "open_table", "read_text_file"]
 
-# Separator by the end of a file's name, and the words for nulls that pandas knows by default.
+# Separator by the end of a file's name.
 ENDINGS = {".csv": ",", ".tsv": "\t", ".parquet": None}
-NULLS = ["", "NA", "N/A", "#N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>"]
+NULLS = ["", "#N/A N/A", *"NA N/A #N/A #NA n/a NaN nan -NaN -nan null NULL None <NA>".split()]
+NULLS += "-1.#IND -1.#QNAN 1.#IND 1.#QNAN".split()
+"""Words for nulls, those that pandas knows by default."""
+
 # How pyarrow converts integers with nulls: not to floats.
 EXACT = {"integer_object_nulls": True}
 
+Labels = Callable[[Any], Collection[str] | None]
+"""Of a column of identifiers or labels the names that they are known to have, perhaps none; None of others."""
 
-def open_table(table: Any) -> Any:
+
+def open_table(table: Any, labels: Labels = lambda name: None) -> Any:
     """The table as a DataFrame of pandas or polars, or as a mapping from names to columns.
 
     Parameters
@@ -21,6 +28,8 @@ def open_table(table: Any) -> Any:
     table : such a DataFrame or mapping; a LazyFrame of polars, a Table of pyarrow or a relation of duckdb, by duck
         type; a list of dictionaries, one a row, where a name that a row lacks is null; or the path of a CSV, TSV or
         parquet file.
+    labels : which columns hold identifiers or labels. In files of text these are text, or integers where all entries
+        are whole numbers, written in one way, but for words for nulls that are no names.
 
     Raises
     ------
@@ -31,7 +40,7 @@ def open_table(table: Any) -> Any:
     """
     kind = type(table)  # a column may have the name of a method
     if isinstance(table, str | Path):
-        return _read_file(Path(table))
+        return _read_file(Path(table), labels)
     if isinstance(table, list | tuple) and all(isinstance(row, Mapping) for row in table):
         names = dict.fromkeys(name for row in table for name in row)
         return {name: [row.get(name) for row in table] for name in names}
@@ -63,7 +72,7 @@ def _run(table: Any, read: Callable[[Any], Any]) -> Any:
         raise ValueError(f"table is {type(table).__name__}, and reading it fails: {error}") from error
 
 
-def _read_file(path: Path) -> Any:
+def _read_file(path: Path, labels: Labels) -> Any:
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if ending not in ENDINGS:
         raise ValueError(
@@ -75,7 +84,7 @@ def _read_file(path: Path) -> Any:
     lacking = []
     for read in (_by_pandas, _by_polars):
         try:
-            return read(path, ENDINGS[ending])
+            return read(path, ENDINGS[ending], labels)
         except ImportError as error:
             lacking.append(str(error))
         except Exception as error:
@@ -83,20 +92,69 @@ def _read_file(path: Path) -> Any:
     raise ImportError(f"table is {str(path)!r}: install pandas or polars to read it ({'; '.join(lacking)})")
 
 
-def _by_pandas(path: Path, separator: str | None) -> Any:
+def _by_pandas(path: Path, separator: str | None, labels: Labels) -> Any:
     import pandas
 
     if separator is None:
         return pandas.read_parquet(path, dtype_backend="numpy_nullable")
-    frame = pandas.read_csv(path, sep=separator, dtype_backend="numpy_nullable", low_memory=False)
+    return read_text_file(path, separator, labels)
+
+
+def read_text_file(path: Path, separator: str, labels: Labels) -> Any:
+    """The ``pandas.DataFrame`` of a file of text; `labels` and errors are as in `open_table`."""
+    import pandas
+
+    header = pandas.read_csv(path, sep=separator, nrows=0).columns
+    names = {column: known for column in header if (known := labels(column)) is not None}
+    frame = pandas.read_csv(
+        path,
+        sep=separator,
+        dtype_backend="numpy_nullable",
+        low_memory=False,
+        dtype=dict.fromkeys(names, str),
+        keep_default_na=False,
+        na_values={column: [""] if column in names else NULLS for column in header},
+    )
     if len(frame) and not isinstance(frame.index, pandas.RangeIndex):
         raise ValueError("its rows have more entries than its header")
+    for column, known in names.items():
+        entries = _labels([word if isinstance(word, str) else None for word in frame[column]], known)
+        kind = object if any(isinstance(entry, str) for entry in entries) else "Int64"
+        frame[column] = pandas.Series(entries, dtype=kind)
     return frame
 
 
-def _by_polars(path: Path, separator: str | None) -> Any:
+def _by_polars(path: Path, separator: str | None, labels: Labels) -> Any:
     import polars
 
     if separator is None:
         return polars.read_parquet(path)
-    return polars.read_csv(path, separator=separator, null_values=NULLS, infer_schema_length=None)
+    words = polars.read_csv(path, separator=separator, infer_schema_length=0)
+    names = {column: known for column in words.columns if (known := labels(column)) is not None}
+    frame = polars.read_csv(
+        path,
+        separator=separator,
+        null_values=NULLS,
+        infer_schema_length=None,
+        schema_overrides=dict.fromkeys(names, polars.String),
+    )
+    read = {column: _labels(words[column].to_list(), known) for column, known in names.items()}
+    return frame.with_columns(polars.Series(column, entries) for column, entries in read.items())
+
+
+def _labels(words: list[str | None], names: Collection[str]) -> list[Any]:
+    """Entries of a column of labels, as `open_table` says."""
+    nulls, distinct = {*NULLS} - {*names}, {word for word in words if word is not None}
+    known = distinct - nulls
+    if known <= {*names} or not are_whole({word.strip() for word in known}):
+        return [None if names and word in nulls else word for word in words]
+    number = {word: int(word.strip().partition(".")[0]) for word in known}
+    return [number.get(word or "") for word in words]
+
+
+def are_whole(words: Collection[str]) -> bool:
+    """Whether there are words, and all are whole numbers of 32 bits, written in one way: ``"7"``, but not ``"007"``."""
+    return any(
+        bool(words) and all(re.fullmatch(r"(0|-?[1-9]\d{0,9})" + end, word) for word in words)
+        for end in ("", r"\.0+")
+    ) and all(abs(float(word)) < 2**31 for word in words)

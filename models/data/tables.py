@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.data.columns import Columns, as_names, number_groups
+from ethogram.models.data.columns import Columns, as_names, label_columns, number_groups
+from ethogram.models.data.labels import VOCABULARIES, coded_fields
 from ethogram.models.data.metadata import ColumnName, Metadata
 from ethogram.models.data.padding import Column, FrameRows, pad_rows
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
@@ -27,6 +28,7 @@ def read_table(
     metadata: Metadata | None,
     snap: Any = False,
     row_numbers: Any = None,
+    codes: bool | str | Iterable[str] = False,
 ) -> dict[str, Any]:
     """Fields of `Trajectories`, still to be checked, of a table; parameters of ``Trajectories.from_table``.
 
@@ -39,11 +41,16 @@ def read_table(
         )
     if time is None and step is not None:
         raise ValueError(f"step is {step} without time: name the column of times")
-    columns = Columns(table)
-    metadata = Metadata() if metadata is None else metadata
+    metadata, coded = Metadata() if metadata is None else metadata, coded_fields(codes)
+    named = [
+        (column, None if field in coded else getattr(metadata, VOCABULARIES[field]))
+        for field, column in (steps | labels).items()
+        if field in VOCABULARIES
+    ]
+    columns = Columns(table, label_columns(as_names(sequence), named, feature_names))
     if feature_names and metadata.feature_names is None:
         metadata = dataclasses.replace(metadata, feature_names=tuple(map(str, feature_names)))
-    keys = {name: columns.complete(name) for name in as_names(sequence)}
+    keys = {name: columns.identifiers(name) for name in as_names(sequence)}
     number, first_row = number_groups(keys, columns.num_rows)
 
     def place(index: int) -> str:
@@ -90,4 +97,5 @@ def read_table(
         missing,
         metadata,
         place,
+        coded,
     )

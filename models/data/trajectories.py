@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Num
 
-from ethogram.models.arguments import is_concrete, require_number, require_one_of, warn_user
+from ethogram.models.arguments import is_concrete, require_key, require_number, require_one_of, warn_user
 from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check_arrays
 from ethogram.models.data.episodes import read_episodes, read_list
@@ -29,15 +29,16 @@ class Trajectories(NamedTuple):
     """Sequences of behaviour, padded to one width: a pytree whose leaves are the arrays.
 
     A sequence is one agent in one demonstration; agents that acted together share a ``group``. Absent
-    parts are None, missing integers are -1. Models read ``lengths`` and ``observed`` only, so the
+    parts are None; missing states, actions and labels are -1. Models read ``lengths`` and ``observed`` only, so the
     values in padding and in missing frames never matter. The constructors return NumPy arrays on the
-    host (models move what they need), with 0 (integers: -1) in padding and NaN (integers: -1) in a
-    missing frame. NaN in some features of an observed frame says that these are missing there; emissions that cannot
-    sum them out refuse it (`complete_frames`).
+    host (models move what they need), with observations as floats: 0 in padding, and NaN in a missing frame. NaN in
+    some features of an observed frame says that these are missing there; emissions that cannot sum them out refuse it
+    (`complete_frames`). In observations -1 is a number as any other.
 
     Parameters
     ----------
-    observations : (sequence, time, feature) floats, or integers for counts and symbols.
+    observations : (sequence, time, feature) floats, those of counts and symbols whole numbers; or integers, of which
+        none is missing.
     states, actions : (sequence, time) integers.
     lengths : (sequence,) integers, frames of each sequence, at most ``time``.
     observed : (sequence, time) booleans, whether the frame was recorded (its observations, or without
@@ -90,12 +91,13 @@ class Trajectories(NamedTuple):
         snap: bool | float | int = False,
         missing: str = "error",
         metadata: Metadata | None = None,
+        codes: bool | str | Iterable[str] = False,
     ) -> "Trajectories":
         """Trajectories of lists that hold one array a sequence.
 
         Parameters
         ----------
-        observations : arrays (time, feature) of floats or integers; an array (time,) is one feature.
+        observations : arrays (time, feature) of numbers, which become floats; an array (time,) is one feature.
         states, actions : arrays (time,) of integers, -1 where missing, or of strings.
         stay : arrays (time,) of 1 (stayed), 0 (changed), and -1, NaN or None (unknown).
         observed : arrays (time,) of booleans; rows marked False may be NaN. Default: all rows.
@@ -104,8 +106,11 @@ class Trajectories(NamedTuple):
             then share one clock. Without times, all sequences of a group begin at the same moment.
         missing : ``"error"`` refuses NaN (in labels None too); ``"nan"`` takes NaN as missing: a frame without any
             feature is a missing one, and a missing state or action -1.
-        metadata : names and units; its vocabularies fix the codes of strings, which are otherwise
-            numbered in alphabetical order.
+        metadata : names and units; its vocabularies fix the codes of labels; strings without one are numbered in
+            alphabetical order.
+        codes : True where integers are numbers of entries of the metadata's vocabularies, from 0; or the fields where
+            they are, such as ``["actions"]``. Otherwise labels are looked up by their text where metadata have names:
+            with ``state_names=["1", "2"]`` a 1 is the first state.
 
         Raises
         ------
@@ -122,7 +127,7 @@ class Trajectories(NamedTuple):
         steps = {"observations": observations, "states": states, "actions": actions}
         steps |= {"stay": stay, "observed": observed}
         labels = {"agent": agent, "group": group, "subject": subject}
-        return _asked(check(cls(**read_list(steps, labels, missing, metadata, time, step, snap))))
+        return _asked(check(cls(**read_list(steps, labels, missing, metadata, time, step, snap, codes))))
 
     @classmethod
     def from_table(
@@ -142,6 +147,7 @@ class Trajectories(NamedTuple):
         snap: bool | float | int = False,
         missing: str = "error",
         metadata: Metadata | None = None,
+        codes: bool | str | Iterable[str] = False,
     ) -> "Trajectories":
         """Trajectories of a table with one row a frame, sequences in the order of their first rows.
 
@@ -149,7 +155,8 @@ class Trajectories(NamedTuple):
         ----------
         table : a DataFrame of pandas or polars, or a LazyFrame; a Table of pyarrow; a relation of duckdb; a mapping
             from names to columns of one length; a list of dictionaries, one a row; or the path of a parquet, CSV or TSV
-            file, perhaps with .gz.
+            file, perhaps with .gz. In CSV and TSV files, identifiers and labels are text (``007`` is not ``7``, and
+            ``NA`` is a name), or integers where all entries of a column are, but for empty ones and words such as NA.
         sequence : column, or columns together, that identify a sequence; None makes the table one
             sequence. Where agents share a demonstration, name both columns. Rows of different
             sequences may interleave.
@@ -157,20 +164,22 @@ class Trajectories(NamedTuple):
             a time zone. The sequences of a ``group`` share one clock, which begins at the earliest time of the group:
             an agent that comes later has missing frames before, one that leaves earlier has padding after. Without a
             group a sequence begins at its first time. None takes the rows as consecutive frames.
-        features, states, actions, stay : columns of the frames; feature names go to the metadata.
+        features, states, actions, stay : columns of the frames; features are numbers, which become floats, and their
+            names go to the metadata.
         agent, group, subject : columns that are constant within a sequence; a null becomes -1.
         step : time from one frame to the next, a number in the units of ``time``; where ``time`` has dates a
             ``timedelta`` or an offset or string of pandas, such as ``"10min"``. Times in between count as missing
             frames, whatever ``missing`` says; a time may be off its frame by a tenth of a step. None needs equally
             spaced times.
         missing : ``"error"`` refuses nulls and NaN in features, states and actions; ``"nan"`` takes them as missing:
-            NaN (in columns of integers -1) stays where some features of a row are missing, a row without any feature is
-            a missing frame, and a missing state or action is -1.
+            NaN stays where some features of a row are missing, a row without any feature is a missing frame, and a
+            missing state or action is -1.
         snap : True moves every time to its nearest frame, a number only those off by at most this share of a step; a
             warning gives how many moved, and the largest distance. Two rows in one frame raise an error.
-        metadata : names and units that the table does not have. Its vocabularies fix the codes of
-            strings, otherwise numbered in alphabetical order. ``frame_rate``, where None, becomes
+        metadata : names and units that the table does not have. Its vocabularies fix the codes of labels; strings
+            without one are numbered in alphabetical order. ``frame_rate``, where None, becomes
             ``1 / step`` (for dates and durations in seconds, with ``time_unit`` "s").
+        codes : as in :meth:`from_list`.
 
         Raises
         ------
@@ -194,7 +203,17 @@ class Trajectories(NamedTuple):
             check(
                 cls(
                     **read_table(
-                        table, sequence, time, features, steps, labels, step, missing, metadata, snap
+                        table,
+                        sequence,
+                        time,
+                        features,
+                        steps,
+                        labels,
+                        step,
+                        missing,
+                        metadata,
+                        snap,
+                        codes=codes,
                     )
                 )
             )
@@ -216,6 +235,7 @@ class Trajectories(NamedTuple):
         snap: bool | float | int = False,
         missing: str = "error",
         metadata: Metadata | None = None,
+        codes: bool | str | Iterable[str] = False,
     ) -> "Trajectories":
         """Trajectories of episodes, recognised by the names of their parts; each episode is one sequence.
 
@@ -235,7 +255,7 @@ class Trajectories(NamedTuple):
             no ``observations``.
         with_actions : False leaves actions out. Those that are not integers are refused: discretise them, or join them
             to the observations as features.
-        agent, group, subject, time, step, snap, missing, metadata : as in :meth:`from_list`.
+        agent, group, subject, time, step, snap, missing, metadata, codes : as in :meth:`from_list`.
 
         Raises
         ------
@@ -255,7 +275,7 @@ class Trajectories(NamedTuple):
         """
         steps, keys = read_episodes(episodes, last, as_states, with_actions)
         labels = {"agent": agent, "group": keys if group is None else group, "subject": subject}
-        return check(cls(**read_list(steps, labels, missing, metadata, time, step, snap)))
+        return check(cls(**read_list(steps, labels, missing, metadata, time, step, snap, codes)))
 
     @classmethod
     def from_xarray(
@@ -274,7 +294,8 @@ class Trajectories(NamedTuple):
         ----------
         dataset : ``xarray.Dataset`` with at least one of ``observations (sequence, time, feature)``,
             ``states`` and ``actions (sequence, time)``, in any order of dims; other variables are not
-            read. Without ``lengths`` every sequence fills the time axis, and all share its clock.
+            read. Observations become floats. Without ``lengths`` every sequence fills the time axis, and all share its
+            clock.
         sequence, time : names of these dims.
         agent : variable (sequence,) of the agents; or a dim, whose agents become sequences that share a group.
         features : name of the dim of features; or variables (sequence, time) to be taken as features; or one variable
@@ -346,7 +367,7 @@ class Trajectories(NamedTuple):
         return standardised(check(self))
 
     def complete_frames(self) -> "Trajectories":
-        """The data in which frames that lack a feature (NaN; of several integers -1) are missing as a whole."""
+        """The data in which frames that lack a feature (NaN) are missing as a whole."""
         if self.observations is None:
             return self
         observed = np.asarray(self.observed)
@@ -384,17 +405,19 @@ class Trajectories(NamedTuple):
 
         Parameters
         ----------
-        key : of ``jax.random``; the same key gives the same split.
+        key : such as ``jax.random.key(0)``; the same key gives the same split.
         by : the unit: ``"sequence"``, ``"group"``, ``"subject"`` or ``"agent"``.
         test_fraction : share of the units that go to the test side, rounded; each side gets at least one.
 
         Raises
         ------
-        ValueError
-            If the labels are absent or -1, there is a single unit, or the fraction is not in (0, 1).
+        TypeError, ValueError
+            If the key is not typed, the labels are absent or -1, there is a single unit, or the fraction is not in
+            (0, 1).
         """
         require_one_of("by", by, ("sequence", *SEQUENCE_LABELS))
         require_number("test_fraction", test_fraction, above=0, below=1)
+        require_key(key)
         labels = np.arange(self.num_sequences) if by == "sequence" else unit_labels(self, by, complete=True)
         _, unit = np.unique(labels, return_inverse=True)
         num_units = int(unit.max()) + 1
@@ -445,6 +468,6 @@ def _asked(data: Trajectories) -> Trajectories:
     if len(codes) > 1 and codes[0] == 1 and codes[-1] == len(codes):
         warn_user(
             f"actions are the integers 1 to {codes[-1]}, and never 0, and models count from 0: subtract 1 if "
-            "they are numbered from 1, or pass Metadata(action_names=...) with the names of all actions, 0 first"
+            "they are numbered from 1, or pass codes=True and Metadata(action_names=...), all names, that of 0 first"
         )
     return data

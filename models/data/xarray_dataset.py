@@ -6,7 +6,7 @@ import numpy as np
 
 from ethogram.models.arguments import require_kind, require_one_of
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
-from ethogram.models.data.padding import is_nan, plain_times
+from ethogram.models.data.padding import as_floats, is_nan, plain_times
 from ethogram.models.data.times import read_times, state_clock
 from ethogram.models.data.xarray_names import own_names
 
@@ -48,6 +48,8 @@ def read_dataset(
             f"dataset has no observations, states or actions: it has {sorted(map(str, dataset))}; rename one of "
             "them, or name variables by features="
         )
+    if "observations" in parts:
+        parts["observations"] = as_floats(parts["observations"])
     num_sequences, num_steps = parts[behaviour[0]].shape[:2]
     metadata = read_metadata(dataset)
     if "times" not in parts and "time" in dataset.coords and dataset["time"].dtype.kind in "iufM":

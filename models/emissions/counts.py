@@ -1,7 +1,6 @@
 """Emissions of counts and of 0/1 features, independent over features (Bishop 2006, sections 2.1 and 2.3.6).
 
-A feature that is NaN (in integers -1) in an observed frame was not recorded, and adds nothing. Observations may be
-integers, or floats that are whole numbers, such as the columns of a table with missing entries.
+A feature that is NaN in an observed frame was not recorded, and adds nothing. Observations are whole numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ __all__ = [
     "linear_in_features",
     "recorded",
     "refuse_values",
-    "with_gaps",
 ]
 
 
@@ -102,14 +100,14 @@ class PoissonEmission(Emission):
     ) -> dict[str, Any]:
         """Sums of the counts, and numbers of frames, of each state in labelled frames."""
         member = one_hot(labels, num_states).T
-        x = with_gaps(frames)
+        x = np.asarray(frames, float)
         seen = ~np.isnan(x)
         counts = np.where(seen, x, 0)
         return {"rate": GammaCoordinates(member @ counts, member @ seen.astype(float))}
 
     def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
         """Square roots of the counts, whose variance does not grow with the rate."""
-        return interpolated(np.sqrt(np.maximum(with_gaps(observations), 0)), observed)
+        return interpolated(np.sqrt(np.maximum(observations, 0)), observed)
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Poisson distributions at ``rate (state, feature)``."""
@@ -117,8 +115,7 @@ class PoissonEmission(Emission):
 
     def read(self, data: Trajectories) -> Array:
         """Counts (sequence, time, feature)."""
-        needs = "a PoissonEmission needs counts: whole numbers from 0, NaN where one is missing"
-        x = read_observations(data, self.num_features, jnp.number, needs)
+        x = read_observations(data, self.num_features)
         cure = "use counts 0, 1, 2, ..., or NaN for a missing one"
         refuse_values(data, x, lambda x: (x >= 0) & (x == np.floor(x)), "is no count", cure)
         return x
@@ -169,17 +166,13 @@ class BernoulliEmission(Emission):
         member = one_hot(labels, num_states).T
         return {"probability": BetaCoordinates(member @ (frames == 1), member @ (frames == 0))}
 
-    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """The features; a missing one at its mean."""
-        return interpolated(with_gaps(observations), observed)
-
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Bernoulli distributions at ``probability (state, feature)``."""
         return IndependentFeatures(dist.BernoulliProbs(parameters["probability"]))
 
     def read(self, data: Trajectories) -> Array:
         """Features (sequence, time, feature) that are 0 or 1."""
-        x = read_observations(data, self.num_features, jnp.number, "a BernoulliEmission needs 0 and 1")
+        x = read_observations(data, self.num_features)
         refuse_values(data, x, lambda x: (x == 0) | (x == 1), "is not 0 or 1", "code the feature as 0 and 1")
         return x
 
@@ -187,19 +180,8 @@ class BernoulliEmission(Emission):
 def recorded(observations: Array, dtype: Any) -> tuple[Array, Array]:
     """Observations with 0 for what is missing, and 1 where a feature was recorded, else 0, both of a float type."""
     x = observations.astype(dtype)
-    missing = jnp.isnan(x) | is_missing_integer(observations)
+    missing = jnp.isnan(x)
     return jnp.where(missing, 0, x), (~missing).astype(dtype)
-
-
-def is_missing_integer(x: Any) -> Any:
-    """Where integers are -1, which stands for NaN in them."""
-    return (x == -1) & (x.dtype.kind in "iu")
-
-
-def with_gaps(x: Any) -> np.ndarray:
-    """Observations as floats, NaN where missing."""
-    array = np.asarray(x)
-    return np.where(is_missing_integer(array), np.nan, array.astype(float))
 
 
 def linear_in_features(*terms: tuple[Array, Array]) -> Array:
@@ -220,7 +202,7 @@ def feature_means(data: Trajectories, transform: Any, dtype: Any, positive: bool
     """
 
     def mean(xp, x, observed):
-        good = observed[..., None] & ~(xp.isnan(x) | is_missing_integer(x))
+        good = observed[..., None] & ~xp.isnan(x)
         x = x.astype(np.float64 if xp is np else dtype)
         count = xp.maximum(xp.sum(good, axis=(0, 1)), 1)
         found = xp.sum(xp.where(good, transform(xp, xp.where(good, x, 1)), 0), axis=(0, 1)) / count
@@ -233,6 +215,6 @@ def refuse_values(data: Trajectories, x: Any, good: Any, fault: str, cure: str) 
     """Raise ValueError at the first recorded feature that is not `good`; traced arrays are not checked."""
     if not is_concrete(x, data.observed):
         return
-    values = with_gaps(x)
+    values = np.asarray(x, float)
     seen = np.asarray(data.observed)[..., None] & ~np.isnan(values)
     require(good(np.where(seen, values, 1)) | ~seen, "data.observations", values, fault, cure)

@@ -33,8 +33,6 @@ FAR = 5.0
 WIDE, OUTWEIGHS = 10.0, 0.1
 """A scale outweighs the data where it exceeds ten variances, and a tenth of the squares of a state's frames."""
 
-FLOATS = "a Gaussian emission needs floats: pass data._replace(observations=data.observations.astype(float))"
-
 
 class CentredEmission(Emission):
     """Emissions of Gaussians, in coordinates relative to the prior mean.
@@ -55,7 +53,7 @@ class CentredEmission(Emission):
 
     def read(self: Any, data: Trajectories) -> Array:
         """Observations (sequence, time, feature)."""
-        return read_observations(data, self.num_features, jnp.floating, FLOATS)
+        return read_observations(data, self.num_features)
 
     @property
     def origin(self: Any) -> Any:
@@ -94,6 +92,7 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
     """
 
     def moments(xp, x, observed):
+        x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
         seen = observed[..., None] & ~xp.isnan(x)
         count = xp.maximum(xp.sum(seen, axis=(0, 1)), 1)
         x = xp.where(seen, x, 0)

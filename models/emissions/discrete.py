@@ -12,13 +12,13 @@ from jax.scipy.special import gammaln
 
 from ethogram.models.arguments import concretely, read_reals, require_integer
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions.counts import recorded
 from ethogram.models.emissions.emission import (
     Emission,
-    in_range,
-    interpolated,
     of_every,
     one_hot,
     read_observations,
+    require_whole,
     rows_of,
 )
 from ethogram.models.families.exponential_family import (
@@ -29,6 +29,7 @@ from ethogram.models.families.exponential_family import (
     DirichletCoordinates,
     Known,
 )
+from ethogram.models.families.feature_columns import IndependentFeatures
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["BinomialEmission", "CategoricalEmission"]
@@ -40,7 +41,7 @@ class CategoricalEmission(Emission):
 
     Parameters
     ----------
-    num_categories : V; observations are integers 0..V-1, one feature.
+    num_categories : V; observations are whole numbers 0..V-1, one feature.
     concentration : c; a number or (category,).
     known : ``Known(probability (state, category))``, NaN rows where unknown.
     """
@@ -91,20 +92,10 @@ class CategoricalEmission(Emission):
         return dist.CategoricalProbs(parameters["probability"])
 
     def read(self, data: Trajectories) -> Array:
-        """Symbols (sequence, time)."""
-        x = read_observations(data, 1, jnp.integer, "a CategoricalEmission needs integers")
-        x = concretely(lambda xp, x: x[..., 0], x)
-        in_range(data, x, 0, self.num_categories - 1, f"the {self.num_categories} categories")
-        return x
-
-
-class GappedBinomial(dist.BinomialProbs):
-    """Binomial distributions of which a count of -1 is a missing one."""
-
-    def log_prob(self, value: Any) -> Array:
-        """Log probability of counts; 0 where they are missing."""
-        there = jnp.asarray(value) >= 0
-        return jnp.where(there, super().log_prob(jnp.where(there, value, 0)), 0)
+        """Symbols (sequence, time), as integers."""
+        x = read_observations(data, 1)
+        require_whole(data, x, self.num_categories - 1, f"the {self.num_categories} categories")
+        return concretely(lambda xp, x: xp.where(xp.isnan(x), 0, x)[..., 0].astype(np.int32), x)
 
 
 @model_object
@@ -115,7 +106,7 @@ class BinomialEmission(Emission):
 
     Parameters
     ----------
-    total_count : n; an integer or (feature,) integers. Counts are integers; -1 is a missing one.
+    total_count : n; an integer or (feature,) integers. Counts are whole numbers, NaN where missing.
     successes, failures : a and b; numbers or (feature,).
     num_features : D.
     known : ``Known(probability (state, feature))``, NaN rows where unknown.
@@ -148,9 +139,8 @@ class BinomialEmission(Emission):
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:
         r"""Expected log probability (..., state): :math:`\ln\binom{n}{x} + x E \ln p + (n - x) E \ln(1 - p)`."""
         log_p, log_not = expected["probability"]
-        there = observations >= 0
-        x = jnp.where(there, observations, 0).astype(log_p.dtype)
-        n = jnp.where(there, self.total_count.astype(log_p.dtype), 0)  # none of none where a count is missing
+        x, seen = recorded(observations, log_p.dtype)
+        n = seen * self.total_count.astype(log_p.dtype)  # none of none where a count is missing
         choose = jnp.sum(gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1), axis=-1)
 
         def times(count, log_probability):  # 0 ln 0 is 0: a probability may be known to be 0 or 1
@@ -164,21 +154,18 @@ class BinomialEmission(Emission):
         self, rng: np.random.Generator, frames: np.ndarray, labels: np.ndarray, num_states: int
     ) -> dict[str, Any]:
         """Successes and failures of each state in labelled frames."""
-        member, there = one_hot(labels, num_states).T, frames >= 0
-        failures = np.where(there, np.asarray(self.total_count) - frames, 0)
-        return {"probability": BetaCoordinates(member @ np.where(there, frames, 0), member @ failures)}
-
-    def start_features(self, observations: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """Counts, missing ones filled in."""
-        return interpolated(np.where(observations < 0, np.nan, observations), observed)
+        member, missing = one_hot(labels, num_states).T, np.isnan(frames)
+        failures = np.where(missing, 0, np.asarray(self.total_count) - frames)
+        return {"probability": BetaCoordinates(member @ np.where(missing, 0, frames), member @ failures)}
 
     def distribution(self, parameters: dict[str, Any]) -> dist.Distribution:
         """Binomial distributions at ``probability (state, feature)``."""
         probability = parameters["probability"]
-        return GappedBinomial(probability, jnp.broadcast_to(self.total_count, probability.shape)).to_event(1)
+        count = jnp.broadcast_to(self.total_count, probability.shape)
+        return IndependentFeatures(dist.BinomialProbs(probability, count))
 
     def read(self, data: Trajectories) -> Array:
         """Counts (sequence, time, feature)."""
-        x = read_observations(data, self.num_features, jnp.integer, "a BinomialEmission needs integers")
-        in_range(data, x, -1, self.total_count, "total_count")
+        x = read_observations(data, self.num_features)
+        require_whole(data, x, self.total_count, "total_count")
         return x

@@ -18,13 +18,13 @@ from ethogram.models.families.exponential_family import ConjugateBlock, Known, P
 
 __all__ = [
     "Emission",
-    "in_range",
     "interpolated",
     "of_every",
     "one_hot",
     "read_observations",
     "read_per_feature",
     "repeat_rows",
+    "require_whole",
     "rows_of",
 ]
 
@@ -37,7 +37,7 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
     :class:`~ethogram.models.chains.conjugate_chain.ChainEmission`. A misspelt hook raises an error when the class is
     defined.
 
-    In observed frames NaN (of counts -1) marks a missing feature. Emissions that sum missing features out say so by
+    In observed frames NaN marks a missing feature. Emissions that sum missing features out say so by
     `sums_out_missing`; the others are never given any.
 
     Attributes
@@ -158,8 +158,8 @@ def rows_of(block: ConjugateBlock, num_states: int, known: Known | None) -> Conj
     return block if known is None else PartlyKnown.from_known(block, known)
 
 
-def read_observations(data: Trajectories, num_features: int, kind: Any, needs: str) -> Array:
-    """Observations (sequence, time, feature) of a kind of dtype; a TypeError says what the emission `needs`."""
+def read_observations(data: Trajectories, num_features: int) -> Array:
+    """Observations (sequence, time, feature) as floats; a TypeError unless they are numbers."""
     if data.observations is None:
         raise ValueError(
             "data.observations is None: this emission needs observations (sequence, time, feature)"
@@ -169,15 +169,19 @@ def read_observations(data: Trajectories, num_features: int, kind: Any, needs: s
             f"data.observations has {data.observations.shape[-1]} features, but the emission has "
             f"num_features={num_features}"
         )
-    if not jnp.issubdtype(data.observations.dtype, kind):
-        raise TypeError(f"data.observations has dtype {data.observations.dtype}, {needs}")
-    return concretely(lambda xp, x: x, data.observations)
+    kind = data.observations.dtype
+    if jnp.issubdtype(kind, jnp.floating):
+        return concretely(lambda xp, x: x, data.observations)
+    if not jnp.issubdtype(kind, jnp.integer):
+        raise TypeError(f"data.observations has dtype {kind}: this emission needs numbers")
+    return concretely(lambda xp, x: x.astype(jnp.result_type(float)), data.observations)
 
 
-def in_range(data: Trajectories, x: Any, low: int, high: Any, what: str) -> None:
+def require_whole(data: Trajectories, x: Any, high: Any, what: str) -> None:
+    """Raise ValueError at the first recorded number that is none of 0, 1, ..., `high`; traced ones are not checked."""
     if not is_concrete(x, data.observed, high):
         return
-    x, observed = np.asarray(x), np.asarray(data.observed)
-    good = (x >= low) & (x <= np.asarray(high)) | ~observed.reshape(observed.shape + (1,) * (x.ndim - 2))
-    cure = f"use {low}..{np.asarray(high).tolist()}, or mark the step as missing"
+    x, high = np.asarray(x), np.asarray(high)
+    good = (x >= 0) & (x <= high) & (x == np.floor(x)) | np.isnan(x) | ~np.asarray(data.observed)[..., None]
+    cure = f"use 0..{high.tolist()}, or NaN for what is missing"
     require(good, "data.observations", x, f"lies outside {what}", cure)

@@ -14,8 +14,7 @@ from jax import Array
 from ethogram.models.arguments import concretely
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
-from ethogram.models.emissions.counts import refuse_values
-from ethogram.models.emissions.discrete import BinomialEmission, CategoricalEmission
+from ethogram.models.emissions.discrete import CategoricalEmission
 from ethogram.models.emissions.emission import Emission, read_observations
 from ethogram.models.families.exponential_family import ConjugateBlock
 from ethogram.models.families.feature_columns import JoinedColumns, split_columns
@@ -23,8 +22,8 @@ from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["ProductEmission"]
 
-TAKES_INTEGERS = (BinomialEmission, CategoricalEmission)
-"""Emissions that read integers only: their columns are whole numbers here, and missing where one of them is NaN."""
+TAKES_INTEGERS = (CategoricalEmission,)
+"""Emissions that take integers: a frame whose symbol is NaN is missing for them."""
 
 
 @model_object
@@ -45,8 +44,7 @@ class ProductEmission(Emission):
 
     The first emission takes the first of the columns, as many as it has features, the second the next ones. Where the
     data name their features, those that have the name of an emission must be in its place. Sites and blocks have the
-    name of the emission in front: ``step_mean``, ``turn_direction``. Observations are floats; columns of symbols and
-    counts must be whole numbers.
+    name of the emission in front: ``step_mean``, ``turn_direction``.
 
     Parameters
     ----------
@@ -142,8 +140,8 @@ class ProductEmission(Emission):
         return {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
 
     def _columns(self, data: Trajectories) -> list[Trajectories]:
-        """The data of each part; of the type, and with missing frames, as it reads them."""
-        x = self._floats(data)
+        """The data of each part, with missing frames as it reads them."""
+        x = read_observations(data, self.num_features)
         names = data.metadata.feature_names
         meant = [(name, sum(self._sizes[:at])) for at, name in enumerate(self.names) if self._sizes[at] == 1]
         for name, place in meant:
@@ -156,26 +154,9 @@ class ProductEmission(Emission):
         for part, columns in zip(self.emissions, split_columns(x, self._sizes), strict=True):
             observed = data.observed
             if isinstance(part, TAKES_INTEGERS):
-                cure = "symbols and counts are whole numbers, NaN where missing"
-                refuse_values(data, columns, lambda x: x == np.floor(x), "is no whole number", cure)
-                observed = concretely(
-                    lambda xp, seen, x: seen & ~xp.isnan(xp.asarray(x, dtype=float)).any(axis=-1),
-                    observed,
-                    columns,
-                )
-                columns = concretely(
-                    lambda xp, seen, x: xp.where(seen[..., None], x, 0).astype(np.int32), observed, columns
-                )
+                observed = concretely(lambda xp, seen, x: seen & ~xp.isnan(x)[..., 0], observed, columns)
             found.append(data._replace(observations=columns, observed=observed, metadata=Metadata()))
         return found
-
-    def _floats(self, data: Trajectories) -> Array:
-        """Observations (sequence, time, feature) as floats; -1, by which integers say that they are missing, is NaN."""
-        x = read_observations(data, self.num_features, jnp.number, "a ProductEmission needs numbers")
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            return x
-        kind = jnp.result_type(float)
-        return concretely(lambda xp, x: xp.where(x == -1, xp.nan, x.astype(kind)).astype(kind), x)
 
     def read(self, data: Trajectories) -> Array:
         """Observations (sequence, time, feature), each column checked by its emission."""
@@ -186,10 +167,10 @@ class ProductEmission(Emission):
             except ValueError as error:
                 raise ValueError(f"emission {name!r}, of the columns from {start}: {error}") from error
             start += size
-        return self._floats(data)
+        return read_observations(data, self.num_features)
 
     def arrange(self, data: Trajectories) -> Any:
-        """Columns as each emission takes them, NaN where a column of symbols or counts is missing."""
+        """Columns as each emission takes them, NaN where a symbol is missing."""
 
         def one(part, columns):
             arranged = part.arrange(columns)
@@ -216,9 +197,8 @@ class ProductEmission(Emission):
         for (name, part), columns in zip(self._parts(), own, strict=True):
             missing = None
             if isinstance(part, TAKES_INTEGERS):
-                missing = xp.isnan(columns).any(axis=-1)
-                columns = xp.nan_to_num(columns).astype(np.int32)
-                columns = columns[..., 0] if isinstance(part, CategoricalEmission) else columns
+                missing = xp.isnan(columns[..., 0])
+                columns = xp.nan_to_num(columns[..., 0]).astype(np.int32)
             found.append((name, part, columns, missing))
         return found
 

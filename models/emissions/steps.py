@@ -173,10 +173,7 @@ class GammaEmission(Emission):
 
     def read(self, data: Trajectories) -> Array:
         """Positive observations (sequence, time, feature)."""
-        needs = (
-            "a GammaEmission needs floats: pass data._replace(observations=data.observations.astype(float))"
-        )
-        x = read_observations(data, self.num_features, jnp.floating, needs)
+        x = read_observations(data, self.num_features)
         cure = (
             "a gamma distribution has positive values only: replace zeros by half of the smallest step that can be "
             "measured, or by NaN (missing), or give rest a feature of its own (a BernoulliEmission in a "
@@ -256,8 +253,7 @@ class VonMisesEmission(Emission):
 
     def read(self, data: Trajectories) -> Array:
         """Angles (sequence, time, feature), in radians."""
-        needs = "a VonMisesEmission needs floats: pass data._replace(observations=data.observations.astype(float))"
-        x = read_observations(data, self.num_features, jnp.floating, needs)
+        x = read_observations(data, self.num_features)
         cure = "give radians: np.deg2rad of degrees"
         refuse_values(data, x, lambda x: np.abs(x) <= TURN, "is no angle from -2 pi to 2 pi", cure)
         return x

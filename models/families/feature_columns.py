@@ -1,6 +1,6 @@
 """numpyro distributions of frames whose features are independent, or come from several distributions.
 
-A feature that is NaN (in integers -1) was not recorded: it is integrated out, that is, it has log likelihood 0.
+A feature that is NaN was not recorded: it is integrated out, that is, it has log likelihood 0.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class IndependentFeatures(dist.Distribution):
         """Sum of the log densities of the features that were recorded."""
         value = jnp.asarray(value)
         if not jnp.issubdtype(value.dtype, jnp.floating):
-            value = jnp.where(value == -1, jnp.nan, value.astype(jnp.result_type(float)))
+            value = value.astype(jnp.result_type(float))
         circular = self.base.support is constraints.circular  # angles may be given in any turn
         inside = jnp.isfinite(value) if circular else jnp.asarray(self.base.support(value))
         each = self.base.log_prob(jnp.where(inside, value, self.inner))

@@ -29,6 +29,7 @@ from ethogram.models.arguments import (
     require_representable,
     require_room,
 )
+from ethogram.models.data.labels import require_vocabulary
 from ethogram.models.mdps.from_tables import concentrations, read_counts, read_gymnasium
 from ethogram.models.mdps.history import History, history_of
 from ethogram.models.mdps.transitions import DenseTransitions, DeterministicTransitions, SparseTransitions
@@ -362,6 +363,15 @@ class MDP:
                     "set it to False, or change the MDP's action_mask"
                 )
         return allowed
+
+    def require_names_of(self, data: Any) -> None:
+        """Raise ValueError where states or actions of trajectories have other names than those of the MDP.
+
+        So it does where the data have no names and those of the MDP are numerals, other than 0, 1, ...: a 1 may then be
+        a number or a name.
+        """
+        names = {"state_names": self.state_names, "action_names": self.action_names}
+        require_vocabulary(data.metadata, "mdp", **names)
 
     def _fits(self, name: str, values: Array, shape: tuple[int, ...]) -> None:
         if values.shape[-len(shape) :] != shape:

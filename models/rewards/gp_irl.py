@@ -30,6 +30,7 @@ from numpyro.distributions import constraints
 
 from ethogram.models.arguments import is_concrete, require_integer, require_key
 from ethogram.models.conjugate_model import Exportable
+from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.policy_values import read_interest
@@ -361,7 +362,10 @@ class GPIRL(Exportable):
             return intent_chain.simulate(self, key_data, num_trajectories, length, parameters, rationality)
         acts = SoftPolicy(self.mdp, rationality * jnp.asarray(parameters["reward"]), length=length)
         drawn = np.asarray(acts.sample(key_data, (num_trajectories,)))
-        data = Trajectories.from_list(states=list(drawn[..., 0]), actions=list(drawn[..., 1]))
+        names = Metadata(state_names=self.mdp.state_names, action_names=self.mdp.action_names)
+        data = Trajectories.from_list(
+            states=list(drawn[..., 0]), actions=list(drawn[..., 1]), metadata=names, codes=True
+        )
         return SimulatedRewards(data, parameters)
 
     def site_layout(self, data: Any = None) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:

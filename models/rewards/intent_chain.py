@@ -33,6 +33,7 @@ from ethogram.models.arguments import (
 )
 from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.chains.log_space import safe_log
+from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.mdps.mdp import MDP
@@ -246,5 +247,8 @@ def simulate(
     chain = IntentChain(given["initial"], given["transition"])
     acts = SwitchingPolicies(model.mdp, solution.log_policy, chain, length=length)
     drawn, intents = (np.asarray(x) for x in acts.sample_with_intents(key, (num_trajectories,)))
-    data = Trajectories.from_list(states=list(drawn[..., 0]), actions=list(drawn[..., 1]))
+    names = Metadata(state_names=model.mdp.state_names, action_names=model.mdp.action_names)
+    data = Trajectories.from_list(
+        states=list(drawn[..., 0]), actions=list(drawn[..., 1]), metadata=names, codes=True
+    )
     return SimulatedIntents(data, parameters, intents)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ethogram.models.arguments import warn_user
 from ethogram.models.data.columns import Columns
+from ethogram.models.data.labels import label_texts
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.steps_and_turns import EARTH_RADIUS
 from ethogram.models.data.tables import read_table
@@ -65,11 +66,8 @@ def read_movebank(
     UserWarning
         Rows were left out, or taken as missing for their marks: how many.
     """
-    columns = Columns(table)
-    spelled = {
-        str(name).replace("_", "-").replace(".", "-").replace(":", "-").lower(): name
-        for name in columns.names
-    }
+    columns = Columns(table, lambda name: () if _spelling(name) in ANIMALS else None)
+    spelled = {_spelling(name): name for name in columns.names}
 
     def column(name: str) -> Any:
         return columns[spelled[name]]
@@ -83,11 +81,10 @@ def read_movebank(
             f"table has none of the columns {', '.join(ANIMALS)}: it does not say which animal a row is of"
         )
     found = column(animal)
-    names = np.where(found.null, 0, found.values) if found.values.dtype.kind == "f" else found.values
-    if names.dtype.kind == "f" and (names == np.floor(names)).all():  # integers beside nulls
-        names = names.astype(np.int64)
-    names = np.array([str(value) for value in names])
-    kept = ~column(animal).null & (names != "")
+    names = np.full(found.null.shape, "", object)
+    names[~found.null] = label_texts(found.values[~found.null], f"column {spelled[animal]!r}")
+    names = names.astype(str)
+    kept = names != ""
     asked = None if individuals is None else [str(name) for name in individuals]
     for name in asked or ():
         if name not in names[kept]:
@@ -132,6 +129,11 @@ def read_movebank(
         row_numbers=order,
     )
     return check(Trajectories(**read))
+
+
+def _spelling(name: Any) -> str:
+    """Name of a column as Movebank writes it, with hyphens."""
+    return str(name).replace("_", "-").replace(".", "-").replace(":", "-").lower()
 
 
 def _numbers(column: Any, name: str) -> np.ndarray:

@@ -28,7 +28,7 @@ NEEDED = {
 TAKEN = {
     "roles": (*FRAMES, "num_roles"),
     "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
-    "choices": ("option", "subject", "weight", "kappa"),
+    "choices": ("option", "subject", "weight", "available", "kappa"),
     "rewards": (*FRAMES, "state_features"),
 }
 """Further arguments that a model takes."""
@@ -87,6 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     choices.add_argument("--option", metavar="COLUMN", help="names of the options")
     choices.add_argument("--chosen", metavar="COLUMN", help="1 in the row of the chosen option, else 0")
+    choices.add_argument(
+        "--available", metavar="COLUMN", help="1 in the rows of options that could be chosen, else 0"
+    )
     choices.add_argument("--weight", metavar="COLUMN", help="how often a decision counts")
     choices.add_argument(
         "--kappa",

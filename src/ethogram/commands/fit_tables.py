@@ -13,7 +13,8 @@ from ethogram.commands.fit_arguments import FRAMES, flag
 from ethogram.commands.transition_tables import read_mdp, read_state_features
 from ethogram.commands.typed_tables import named, numeric, read_csv, require_columns
 from ethogram.models.choices import Decisions, NoisyMDP
-from ethogram.models.data import Metadata, Trajectories
+from ethogram.models.data import Metadata, Trajectories, group_labels
+from ethogram.models.data.columns import label_columns
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.intents import AgentMarkov
 from ethogram.models.rewards import GPIRL
@@ -26,9 +27,12 @@ __all__ = ["Task", "read_task"]
 
 COLUMNS = (
     *("sequence", "time", "agent", "group", "subject", "features", "states", "actions"),
-    *("decision", "option", "chosen", "weight"),
+    *("decision", "option", "chosen", "available", "weight"),
 )
 """Arguments that name columns of the table."""
+
+IDENTIFIERS, LABELS = ("sequence", "decision", "option"), ("agent", "group", "subject", "states", "actions")
+"""Those of columns that are text, or integers where all entries are; the first have no missing entry."""
 
 APART = 50.0
 """Relevance of the number of a state by which the rewards of any two states are independent a priori."""
@@ -52,8 +56,8 @@ def read_task(arguments: argparse.Namespace) -> Task:
     ------
     ValueError : a file, column or value is not as expected; the message names the argument or the file.
     """
-    table = read_csv("DATA.csv", arguments.table)
     columns = {flag(name): getattr(arguments, name) for name in COLUMNS}
+    table = _table(arguments)
     require_columns(arguments.table, table, columns)
     try:
         return READERS[arguments.model](arguments, table)
@@ -64,10 +68,26 @@ def read_task(arguments: argparse.Namespace) -> Task:
         raise ValueError(message) from error
 
 
+def _table(arguments: argparse.Namespace, **names: Iterable[str]) -> pandas.DataFrame:
+    """The table, whose labels are text; `names` are those that labels of some arguments are known to have."""
+
+    def columns(*of: str) -> list[str]:
+        return [column for name in of for column in _listed(getattr(arguments, name))]
+
+    labels = [(column, names.get(name)) for name in LABELS for column in columns(name)]
+    return read_csv(
+        "DATA.csv", arguments.table, label_columns(columns(*IDENTIFIERS), labels, columns("features"))
+    )
+
+
+def _listed(given: Any) -> list[str]:
+    return [given] if isinstance(given, str) else list(given or ())
+
+
 def _as_typed(message: str, columns: Mapping[str, Any]) -> str:
     """A message about keyword arguments as one about those of the command, which has named these columns."""
     for argument, given in columns.items():
-        for name in [given] if isinstance(given, str) else given or ():
+        for name in _listed(given):
             message = message.replace(f"column {name!r}", f"column {name!r} of {argument}", 1)
     message = message.replace("snap=True", "--snap").replace("a datetime.timedelta, or ", "")
     message = re.sub(r"\b(step|missing|sequence)=(\b|(?=\"))", r"--\1 ", message)
@@ -85,8 +105,7 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     features = arguments.features
     data = _frames(arguments, numeric(table, "--features", features), features=features)
     sizes = tuple(arguments.num_roles or range(2, 9))
-    labels = np.arange(data.num_sequences) if data.group is None else np.unique(np.asarray(data.group))
-    if len(sizes) > 1 and len(labels) < 2:
+    if len(sizes) > 1 and len(np.unique(group_labels(data))) < 2:
         unit = "sequence" if data.group is None else "group"
         raise ValueError(
             f"--num-roles is {sizes[0]}:{sizes[-1]}, of which held-out data pick one, but there is only one {unit}: "
@@ -97,7 +116,6 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
 
 def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     states, actions = arguments.states, arguments.actions
-    table = table.assign(**{name: _integers_or_names(table[name]) for name in (states, actions)})
     data = _frames(arguments, table, states=states, actions=actions)
     names = data.metadata
     model = AgentMarkov(
@@ -122,15 +140,10 @@ def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | 
     return given
 
 
-def _integers_or_names(column: pandas.Series) -> pandas.Series:
-    """Whole numbers that an empty cell made floats as integers again; other columns as they are."""
-    whole = column.dtype.kind == "f" and (column.dropna() % 1 == 0).all()
-    return column.astype("Int64") if whole else column
-
-
 def _choices(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     features = arguments.features
-    given = {name: getattr(arguments, name) for name in ("decision", "option", "chosen", "subject", "weight")}
+    names = ("decision", "option", "chosen", "subject", "weight", "available")
+    given = {name: getattr(arguments, name) for name in names}
     data = Decisions.from_table(
         numeric(table, "--features", features),
         features=features,
@@ -146,6 +159,7 @@ def _choices(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
 def _rewards(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     mdp = read_mdp(arguments.transitions, arguments.discount)
     states, actions = arguments.states, arguments.actions
+    table = _table(arguments, states=mdp.state_names, actions=mdp.action_names)
     table = table.assign(
         **{
             states: named(table, "--states", states, mdp.state_names, arguments.transitions),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ethogram.commands.typed_tables import label_texts, numeric, read_csv, require_columns
+from ethogram.models.data.labels import look_up
+from ethogram.models.data.table_kinds import NULLS, are_whole
 from ethogram.models.mdps import MDP
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ def read_mdp(path: Path, discount: float | int) -> MDP:
     """
     import pandas
 
-    table = read_csv("--transitions", path)
-    table.columns = [str(name).strip().lower().replace(" ", "_") for name in table.columns]
+    table = read_csv("--transitions", path, lambda name: NULLS if _spelling(name) in COLUMNS[:3] else None)
+    table.columns = [_spelling(name) for name in table.columns]
     require_columns(path, table, {"--transitions": COLUMNS})
     table = numeric(table, "--transitions", ["probability"])
     for name in COLUMNS:
@@ -74,7 +76,7 @@ def read_mdp(path: Path, discount: float | int) -> MDP:
 
 def read_state_features(path: Path, states: tuple[str, ...]) -> np.ndarray:
     """Features (state, feature) of a table with a column `state` and one a feature; ValueError unless whole."""
-    table = read_csv("--state-features", path)
+    table = read_csv("--state-features", path, {"state": NULLS}.get)
     require_columns(path, table, {"--state-features": "state"})
     names = [str(name) for name in table.columns if name != "state"]
     if not names:
@@ -94,12 +96,15 @@ def read_state_features(path: Path, states: tuple[str, ...]) -> np.ndarray:
     return values.to_numpy()
 
 
+def _spelling(name: Any) -> str:
+    return str(name).strip().lower().replace(" ", "_")
+
+
 def _coded(column: pandas.Series) -> tuple[tuple[str, ...], np.ndarray]:
     """Names of the distinct labels, in their order, and the number of each row's."""
-    import pandas
-
-    codes, distinct = pandas.factorize(column, sort=True)
-    return tuple(label_texts(pandas.Series(distinct))), codes
+    texts = label_texts(column).tolist()
+    distinct = sorted({*texts}, key=float if are_whole({*texts}) else None)
+    return tuple(distinct), look_up(np.array(texts), distinct, "state", "states")
 
 
 def _refuse_rows(

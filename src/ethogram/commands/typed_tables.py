@@ -6,21 +6,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ethogram.models.data.table_kinds import Labels, read_text_file
+
 if TYPE_CHECKING:
     import pandas
 
 __all__ = ["label_texts", "named", "numeric", "read_csv", "require_columns"]
 
 
-def read_csv(argument: str, path: Path) -> pandas.DataFrame:
-    """A table with a header and at least one row; ValueError where the file has none."""
+def read_csv(argument: str, path: Path, labels: Labels) -> pandas.DataFrame:
+    """A table with a header and at least one row; ValueError where the file has none.
+
+    Columns of `labels` are text, or integers where all entries are; see `open_table`.
+    """
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no file"
         raise ValueError(f"{argument} is {path}, which is {what}: give a CSV file with a header")
-    import pandas
-
     try:
-        table = pandas.read_csv(path, low_memory=False)
+        table = read_text_file(path, ",", labels)
     except ValueError as error:
         raise ValueError(f"{argument} is {path}, which cannot be read as CSV: {error}") from error
     if table.empty:
@@ -55,10 +58,8 @@ def numeric(table: pandas.DataFrame, argument: str, names: Sequence[str]) -> pan
 
 
 def label_texts(column: pandas.Series) -> pandas.Series:
-    """Labels as texts, whole numbers without a point, None where there is none."""
-    whole = column.dtype.kind == "f" and (column.dropna() % 1 == 0).all()
-    texts = column.astype("Int64" if whole else column.dtype).astype(object)
-    return texts.map(str, na_action="ignore").where(column.notna(), None)
+    """Labels as texts, None where there is none."""
+    return column.astype(object).map(str, na_action="ignore").where(column.notna(), None)
 
 
 def named(

@@ -23,7 +23,7 @@ from ethogram.inference.sampled_posterior import SampledPosterior, sampled_poste
 from ethogram.models.arguments import require_integer
 from ethogram.models.choices import NoisyMDP
 from ethogram.models.conjugate_model import ConjugateModel
-from ethogram.models.data import Trajectories
+from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.networks import MarginalMAP
 from ethogram.models.rewards import GPIRL
 from ethogram.models.roles import RoleHMM
@@ -143,7 +143,7 @@ def _mmap(method: str) -> Method:
 
 def num_groups(data: Any) -> int:
     """Groups of trajectories: whole demonstrations, with all their agents."""
-    return data.num_sequences if data.group is None else len(np.unique(np.asarray(data.group)))
+    return len(np.unique(group_labels(data)))
 
 
 def methods_of(model: Any, data: Any) -> tuple[dict[str, Method], str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import ArrayLike
 
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Trajectories, group_labels
 
 __all__ = ["TimelineRows", "read_labels", "time_axis", "timeline_rows"]
 
@@ -40,7 +40,7 @@ def timeline_rows(data: Trajectories) -> TimelineRows:
     if data.group is None:
         block = np.zeros(count, int) if data.agent is None else np.arange(count)
     else:
-        _, block = np.unique(np.asarray(data.group), return_inverse=True)
+        _, block = np.unique(group_labels(data), return_inverse=True)
     longest = np.zeros(block.max() + 1, int)
     np.maximum.at(longest, block, lengths)
     starts = np.concatenate([[0], np.cumsum(longest)[:-1]])

@@ -183,6 +183,28 @@ def test_rewards_in_an_mdp_of_a_table(reached, tmp_path):
     assert model.features.tolist() == [[1], [2], [3]]
 
 
+def test_identifiers_and_labels_of_a_table_are_text(reached, tmp_path):
+    """States 1 and 01 differ, and None is an action; numbers of states do not depend on the type of a column."""
+    words = "--model intents --sequence walk --agent walk --states s --actions a".split()
+    _, data = fit_of(reached, tmp_path, "walk,s,a\n007,01,None\n7,1,go\n007,1,NA\nNA,01,null\n", *words)
+    assert data.metadata.agent_names == ("007", "7", "NA") and data.lengths.tolist() == [2, 1, 1]
+    assert data.metadata.state_names == ("01", "1") and data.states.tolist() == [[0, 1], [1, -1], [0, -1]]
+    assert data.metadata.action_names == ("NA", "None", "go", "null")
+    (tmp_path / "moves.csv").write_text(
+        "state,action,next_state,probability\n1,None,01,1\n01,None,home,1\nhome,NA,1,1\n"
+    )
+    words = "--model rewards --states s --actions a --discount .9".split()
+    words += ["--transitions", str(tmp_path / "moves.csv")]
+    model, data = fit_of(reached, tmp_path, "s,a\n1,None\n01,None\nhome,NA\n", *words)
+    assert model.mdp.state_names == ("01", "1", "home") and model.mdp.action_names == ("NA", "None")
+    assert data.states.tolist() == [[1, 0, 2]] and data.actions.tolist() == [[1, 1, 0]]
+    words = "--model choices --decision trip --option mode --chosen taken --features x --available av".split()
+    table = "trip,mode,x,taken,av\n07,None,1,1,1\n07,car,,0,0\n7,None,3,0,1\n7,car,4,1,1\n"
+    _, data = fit_of(reached, tmp_path, table, *words)
+    assert data.metadata.action_names == ("None", "car") and data.choice.tolist() == [0, 1]
+    assert data.legal.tolist() == [[True, False], [True, True]]
+
+
 CASES = {
     "no file": (["--features", "x"], None, "DATA.csv is", "which is no file: give a CSV file with a header"),
     "no header": (["--features", "x"], "", "cannot be read as CSV"),

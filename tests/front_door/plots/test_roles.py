@@ -16,6 +16,7 @@ from matplotlib.patches import Ellipse
 from scipy.stats import beta
 
 from ethogram import plots
+from ethogram.fits.methods import num_groups
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.conjugate.score_curve import PeerScore, ScoreCurve
 from ethogram.inference.sampled_posterior import SampledPosterior
@@ -23,6 +24,7 @@ from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet, Known, NormalInverseWishart
 from ethogram.models.roles.role_hmm import RoleHMM
+from ethogram.plots.timeline_rows import timeline_rows
 
 CENTRES = np.array([[-10.0, 5.0], [0.0, -8.0], [12.0, 1.0]])
 SCALES = np.array([[[90.0, 30.0], [30.0, 40.0]], [[20.0, 0.0], [0.0, 80.0]], [[50.0, -20.0], [-20.0, 30.0]]])
@@ -66,7 +68,7 @@ def data() -> Trajectories:
     """Two plays of two players at 5 frames a second: 4 and 3 frames."""
     rows = [np.zeros((length, 2)) for length in (4, 4, 3, 3)]
     metadata = Metadata(agent_names=("Ada", "Bo"), time_unit="s", frame_rate=5.0)
-    return Trajectories.from_list(rows, agent=[0, 1, 0, 1], group=[0, 0, 1, 1], metadata=metadata)
+    return Trajectories.from_list(rows, agent=["Ada", "Bo"] * 2, group=[0, 0, 1, 1], metadata=metadata)
 
 
 PATH = np.array([[0, 0, 1, 1], [2, 2, 2, 2], [1, 1, 1, -1], [2, 0, 0, -1]])
@@ -273,3 +275,10 @@ def test_everything_can_be_rendered(posterior, data, tmp_path):
 def test_colours_differ():
     for count in (3, 10, 16):
         assert len(set(plots.category_colours(count))) == count
+
+
+def test_sequences_without_a_group_stand_one_after_the_other():
+    data = Trajectories.from_list([np.zeros((n, 1)) for n in (3, 4, 2)], agent=[0, 0, 1], group=[-1, -1, 5])
+    rows = timeline_rows(data)
+    assert rows.first.tolist() == [2, 5, 0] and rows.row.tolist() == [0, 0, 1]
+    assert num_groups(data) == 3 and num_groups(data._replace(group=None)) == 3

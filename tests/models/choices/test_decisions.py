@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import numpy as np
 import pandas as pd
@@ -123,15 +121,90 @@ def test_wide_tables_with_columns_of_what_is_legal():
 def test_codes_of_choices_start_at_their_base():
     """Numbers from 1 would each be read one option off, and nothing would say so."""
     table = {"a": [1.0, 2.0, 3.0], "b": [3.0, 1.0, 2.0], "c": [2.0, 2.0, 2.0], "taken": [1, 2, None]}
-    read = functools.partial(Decisions.from_wide, table, features={"x": ["a", "b", "c"]}, choice="taken")
+
+    def read(table=table, **options):
+        return Decisions.from_wide(table, features={"x": ["a", "b", "c"]}, choice="taken", **options)
+
     with pytest.raises(ValueError, match="column 'taken' has integers from 1 to 2, and never 0: pass base=1"):
         read()
     huge = table | {"taken": np.array([0, 2**64 - 1, 1], np.uint64)}  # -1 after a cast
     with pytest.raises(ValueError, match=r"row \[1\] is 18446744073709551615: options are 0 to 2"):
         Decisions.from_wide(huge, features={"x": ["a", "b", "c"]}, choice="taken")
     assert read(base=1).choice.tolist() == [0, 1, -1] and read(base=0).choice.tolist() == [1, 2, -1]
+    with pytest.warns(
+        UserWarning, match="column 'taken' is 0 in 1 of 3 rows, and base=1 is the first option"
+    ):
+        unknown = read(table | {"taken": [3, 0, 1]}, base=1)  # as in the Swissmetro data
+    assert unknown.choice.tolist() == [2, -1, 0]
     with pytest.raises(ValueError, match=r"column 'taken', row \[0\] is 1: options are 3 to 5, or -1"):
         read(base=3)
+
+
+def test_numbers_that_name_options_subjects_or_states_are_names():
+    names = Metadata(action_names=["1", "2", "home"], subject_names=["20", "3"])
+    table = {"a": [1.0, 2.0], "b": [3.0, 1.0], "c": [2.0, 2.0], "taken": [1, 2], "who": [3, 20]}
+    columns = {"features": {"x": ["a", "b", "c"]}, "choice": "taken", "subject": "who", "metadata": names}
+    wide = Decisions.from_wide(table, **columns)
+    assert wide.choice.tolist() == [0, 1] and wide.subject.tolist() == [1, 0]
+    assert Decisions.from_wide(table, **columns, base=0).choice.tolist() == [1, 2]
+    words = columns | {"metadata": Metadata(action_names=["bus", "car", "walk"])}
+    with pytest.raises(
+        ValueError, match=r"'taken' is '1' in row 0, which is not in metadata\.action_names.*pass base=0"
+    ):
+        Decisions.from_wide(table, **words)
+    sets = [[[1.0], [2.0], [3.0]]] * 2
+    listed = Decisions.from_list(sets, [2, -1], subject=[20, 3], metadata=names)
+    assert listed.choice.tolist() == [1, -1] and listed.subject.tolist() == [0, 1]
+    assert Decisions.from_list(sets, ["home", "1"], metadata=names).choice.tolist() == [2, 0]
+    assert Decisions.from_list(sets, [2, -1], metadata=names, codes=True).choice.tolist() == [2, -1]
+    world = MDP.deterministic([[0, 1], [1, 1]], state_names=("5", "1"), action_names=("stay", "go"))
+    walked = Decisions.from_mdp(world, [1, 5], [1, -1])
+    np.testing.assert_array_equal(walked.features[:, 0], [[0, 1], [1, 0]])
+    assert walked.choice.tolist() == [1, -1]
+    assert Decisions.from_mdp(world, ["5", "1"], ["go", "stay"]).choice.tolist() == [1, 0]
+    coded = Decisions.from_mdp(world, [1, 0], codes=True)
+    np.testing.assert_array_equal(coded.features[:, 0], [[0, 1], [1, 0]])
+
+
+def test_identifiers_of_files_of_choices_are_text(tmp_path):
+    (tmp_path / "trips.csv").write_text(
+        "trip,mode,hours,taken,who\n07,None,1,0,NA\n07,car,2,1,NA\n7,None,3,1,ann\n7,car,4,0,ann\n"
+    )
+    data = Decisions.from_table(
+        tmp_path / "trips.csv",
+        decision="trip",
+        option="mode",
+        features="hours",
+        chosen="taken",
+        subject="who",
+    )
+    assert data.metadata.action_names == ("None", "car") and data.choice.tolist() == [1, 0]
+    assert data.metadata.subject_names == ("NA", "ann") and data.subject.tolist() == [0, 1]
+    with pytest.raises(ValueError, match=r"column 'id', row \[0\] is 1e\+16: from 2\*\*53 on"):
+        Decisions.from_table({"id": [1e16, 1e16 + 1], "x": [1, 2]}, decision="id", features="x")
+
+
+def test_options_that_are_not_available_are_not_legal():
+    table = {"trip": [1, 1, 2, 2], "x": [2.0, np.nan, 0.5, 3.0], "av": [1, 0, 1, 1], "taken": [1, 0, 0, 1]}
+    columns = {"decision": "trip", "features": "x", "chosen": "taken"}
+    data = Decisions.from_table(table, **columns, available="av")
+    assert data.legal.tolist() == [[True, False], [True, True]] and data.choice.tolist() == [0, 1]
+    assert data.features[..., 0].tolist() == [[2, 0], [0.5, 3]]
+    with pytest.raises(ValueError, match="column 'x' is null in row 1: every option that is available needs"):
+        Decisions.from_table(table, **columns)
+    with pytest.raises(
+        ValueError, match=r"decision 1 \(2\) has chosen an option that column 'av' says.* in row 3"
+    ):
+        Decisions.from_table(table | {"x": [1.0] * 4, "av": [1, 1, 1, 0]}, **columns, available="av")
+
+
+def test_decisions_without_a_chosen_row_are_counted():
+    table = {"trip": [1, 1, 2, 2], "x": [2.0, 1.0, 0.5, 3.0], "taken": [1, 0, 0, 0]}
+    with pytest.warns(
+        UserWarning, match=r"1 of 2 decisions have no row with 'taken' true, such as decision 1 \(2\)"
+    ):
+        data = Decisions.from_table(table, decision="trip", features="x", chosen="taken")
+    assert data.choice.tolist() == [0, -1]
 
 
 def test_splits_share_nothing():

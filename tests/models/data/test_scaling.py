@@ -52,10 +52,10 @@ def test_float32_far_from_zero_loses_nothing_that_it_had():
     np.testing.assert_array_equal(data.centred("all").observations[0, :, 0], np.float32(np.arange(6) - 2.5))
 
 
-def test_what_has_no_centre_is_refused():
-    symbols = Trajectories.from_list([np.array([[1], [2]])])
-    with pytest.raises(TypeError, match="symbols and counts have no centre"):
-        symbols.centred()
+def test_integers_have_a_centre_and_a_spread():
+    whole = Trajectories.from_list([[1, 2, 6]])._replace(observations=np.array([[[1], [2], [6]]]))
+    np.testing.assert_array_equal(whole.centred("all").observations[0, :, 0], [-2, -1, 3])
+    np.testing.assert_allclose(whole.standardised().observations.std(), 1)
     with pytest.raises(ValueError, match="by"):
         Trajectories.from_list([np.ones((2, 1))]).centred("team")
 

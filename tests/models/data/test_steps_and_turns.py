@@ -45,6 +45,18 @@ def test_small_steps_on_the_sphere_are_those_of_the_plane():
     assert turn[1] == pytest.approx(np.pi / 2)
 
 
+def test_whole_positions_that_are_missing_have_no_step(tmp_path):
+    (tmp_path / "track.csv").write_text("x,y\n0,0\n3,4\nNA,NA\nNA,NA\n-1,-1\n2,3\n")
+    data = Trajectories.from_table(tmp_path / "track.csv", features=["x", "y"], missing="nan")
+    found = step_and_turn(data)
+    np.testing.assert_array_equal(found.observations[0, :, 0], [5, NAN, NAN, NAN, 5])
+    assert found.observed[0].tolist() == [True, False, False, False, True]
+    integers = data.take([0])._replace(
+        observations=np.array([[[-1, -1], [2, 3]]]), observed=np.ones((1, 2), bool)
+    )
+    assert step_and_turn(integers._replace(lengths=np.array([2]))).observations[0, 0, 0] == 5
+
+
 def test_steps_of_zero_and_gaps():
     path = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.0], [NAN, NAN], [2.0, 2.0], [3.0, 3.0]])
     data = Trajectories.from_list([path], missing="nan")

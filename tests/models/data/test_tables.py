@@ -126,12 +126,12 @@ def test_without_a_step_times_must_be_equally_spaced(make):
     assert read(make(GAMES), time=None, step=None).lengths.tolist() == [3, 2]
 
 
-def test_integers_stay_integers_with_gaps_and_nulls():
+def test_integers_become_floats_that_are_nan_in_gaps_and_nulls():
     columns = {"t": [0, 1, 3], "n": [4, None, 6]}
     tables = [polars.DataFrame(columns), pandas.DataFrame(columns).astype({"n": "Int64"})]
     for table in tables:
         batch = Trajectories.from_table(table, time="t", features="n", step=1, missing="nan")
-        assert batch.observations[..., 0].tolist() == [[4, -1, -1, 6]]
+        np.testing.assert_array_equal(batch.observations[..., 0], [[4, np.nan, np.nan, 6]])
         assert batch.observed.tolist() == [[True, False, False, True]]
 
 

@@ -269,3 +269,5 @@ def test_splits_differ_between_keys_and_leave_something_on_both_sides():
 def test_bad_splits_are_named(change, options, message):
     with pytest.raises(ValueError, match=message):
         padded([3, 1, 2])._replace(**change).split(jax.random.key(0), **options)
+    with pytest.raises(TypeError, match=r"key must be one typed key, not int: pass jax.random.key\(0\)"):
+        padded([3, 1, 2]).split(0)

@@ -306,37 +306,37 @@ BAD = {
     "category too high": (
         lambda: CategoricalEmission(2).read(data_of(SYMBOLS)),
         ValueError,
-        r"observations\[0, 2\] lies outside the 2 categories",
+        r"observations\[0, 2, 0\] lies outside the 2 categories",
     ),
     "category below zero": (
         lambda: CategoricalEmission(3).read(data_of(SYMBOLS - 1)),
         ValueError,
-        r"observations\[0, 0\] lies outside",
+        r"observations\[0, 0, 0\] lies outside",
     ),
     "two symbols a frame": (
         lambda: CategoricalEmission(3).read(data_of(np.zeros((1, 3, 2), int))),
         ValueError,
         "has 2 features, but the emission has num_features=1",
     ),
-    "floats as symbols": (
-        lambda: CategoricalEmission(3).read(data_of(SYMBOLS + 0.0)),
-        TypeError,
-        "CategoricalEmission needs integers",
+    "symbols that are not whole": (
+        lambda: CategoricalEmission(3).read(data_of(SYMBOLS + 0.5)),
+        ValueError,
+        r"observations\[0, 0, 0\] lies outside the 3 categories \(it is 0.5\)",
     ),
     "count above total_count": (
         lambda: BinomialEmission(1).read(data_of(SYMBOLS)),
         ValueError,
         r"observations\[0, 2, 0\] lies outside total_count",
     ),
-    "floats as counts": (
-        lambda: BinomialEmission(2).read(data_of(SYMBOLS + 0.0)),
-        TypeError,
-        "BinomialEmission needs integers",
+    "counts of -1": (
+        lambda: BinomialEmission(2).read(data_of(SYMBOLS - 1)),
+        ValueError,
+        r"observations\[0, 0, 0\] lies outside total_count \(it is -1.0\): use 0..\[2\], or NaN",
     ),
-    "integers as floats": (
-        lambda: GaussianEmission(1).read(data_of(SYMBOLS)),
+    "booleans": (
+        lambda: GaussianEmission(1).read(data_of(SYMBOLS == 1)),
         TypeError,
-        "a Gaussian emission needs floats",
+        "data.observations has dtype bool: this emission needs numbers",
     ),
     "too few features": (
         lambda: KnownCovarianceEmission(np.eye(2)).read(data_of(SYMBOLS + 0.0)),

@@ -12,6 +12,7 @@ from ethogram import plots
 from ethogram.inference.conjugate import ConjugatePosterior
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import (
+    AutoregressiveGaussianEmission,
     BernoulliEmission,
     BinomialEmission,
     CategoricalEmission,
@@ -225,15 +226,42 @@ def test_shape_and_mean_of_a_gamma_prior_are_those_of_the_data():
         GammaEmission().bind(narrow, 1)
 
 
-def test_missing_integers_of_a_product_are_missing_in_every_part():
-    x = np.array([[[3, 1], [-1, 0], [2, -1], [5, 1]]])
-    data = Trajectories.from_list(list(x), missing="nan")
-    emission = ProductEmission({"calls": PoissonEmission(), "moves": BernoulliEmission()})
-    read = np.asarray(emission.read(data))
-    np.testing.assert_array_equal(np.isnan(read), x == -1)
-    wrong = data._replace(observations=np.where(x == 5, -7, x))
-    with pytest.raises(ValueError, match="emission 'calls', of the columns from 0"):
-        emission.read(wrong)
+EVERY = {
+    "gaussian": GaussianEmission(1), "gamma": GammaEmission(), "von mises": VonMisesEmission(),
+    "poisson": PoissonEmission(), "bernoulli": BernoulliEmission(), "binomial": BinomialEmission(4),
+    "categorical": CategoricalEmission(2), "autoregressive": AutoregressiveGaussianEmission(1),
+    "product": ProductEmission({"calls": PoissonEmission()}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_whole_numbers_are_the_same_as_integers_and_as_floats(name):
+    """Those of a table are floats, of which some may be missing; arrays of integers have none missing."""
+    x = np.array([[1, 1, 0, 1, 0, 1, 0, 0, 1, 1]])[..., None] + (name == "gamma")
+    kinds = [data_of(x.astype(kind)) for kind in (np.int32, np.uint8, float)]
+    arranged = [EVERY[name].bind(data, 2).arrange(data) for data in kinds]
+    for one in arranged:
+        np.testing.assert_array_equal(one, arranged[-1])
+
+
+def test_a_missing_whole_number_is_missing_and_minus_one_is_a_number(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text("x,n\n201,1\nNA,2\n203,\n")
+    data = Trajectories.from_table(path, features="x", missing="nan")
+    assert data.observed.tolist() == [[True, False, True]]
+    assert float(GaussianEmission(1).bind(data, 1).mean[0]) == 202
+    assert float(PoissonEmission().bind(data, 1).mean[0]) == 202
+    both = Trajectories.from_table(path, features=["x", "n"], missing="nan")
+    np.testing.assert_array_equal(GaussianEmission(2).bind(both, 1).mean, [202, 1.5])
+    assert both.complete_frames().observed.tolist() == [[True, False, False]]
+    below = data_of(np.array([[[-1], [1], [3]]]))
+    assert below.complete_frames().observed.all()
+    assert float(GaussianEmission(1).bind(below, 1).mean[0]) == 1
+    for emission in (PoissonEmission(), BernoulliEmission(), ProductEmission({"calls": PoissonEmission()})):
+        with pytest.raises(
+            ValueError, match=r"data.observations\[0, 0, 0\] is (no count|not 0 or 1) \(it is -1.0"
+        ):
+            emission.read(below)
 
 
 def test_marginals_are_of_what_was_recorded():

@@ -13,7 +13,7 @@ from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
 
 from ethogram.domains import toy_mdps
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.soft_policy import ActionCounts, SoftPolicy, demonstration_counts
 from ethogram.models.mdps.soft_values import soft_values
@@ -234,6 +234,25 @@ def test_several_experts_share_hyper_parameters_and_nothing_else():
     assert drawn["reward"].shape == (5, 2, 3) and drawn["demonstrations"].shape == (5, 3, 2, 2)
     assert (np.asarray(drawn["demonstrations"])[:, :, 0, 0] == [0, 2, 1]).all()
     assert model.counts(data)[1].sum() == 4
+
+
+def test_names_of_the_demonstrations_are_those_of_the_world():
+    world = MDP.deterministic([[0, 1], [1, 0]], state_names=("home", "away"), action_names=("stay", "go"))
+    steps = {"states": [["home", "away"]], "actions": [["go", "stay"]]}
+    names = Metadata(state_names=world.state_names, action_names=world.action_names)
+    counts = [[0, 1], [1, 0]]
+    assert demonstration_counts(world, Trajectories.from_list(**steps, metadata=names)).tolist() == counts
+    with pytest.raises(ValueError, match=r"state_names\[0\] is 'away', and mdp.state_names\[0\] is 'home'"):
+        demonstration_counts(world, Trajectories.from_list(**steps))
+    bare = Trajectories.from_list(states=[[0, 1]], actions=[[1, 0]])
+    assert demonstration_counts(world, bare).tolist() == counts
+    numbered, numerals = dataclasses.replace(world, state_names=("1", "2")), r"mdp\.state_names are numerals"
+    with pytest.raises(ValueError, match=numerals):
+        demonstration_counts(numbered, bare)
+    with pytest.raises(ValueError, match=numerals):
+        numbered.with_history(2).rewrite(bare)
+    counted = dataclasses.replace(world, state_names=("0", "1"))
+    assert demonstration_counts(counted, bare).tolist() == counts
 
 
 def test_simulated_demonstrations_follow_the_policy_and_the_world():
