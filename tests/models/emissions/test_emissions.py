@@ -331,7 +331,7 @@ BAD = {
     "counts of -1": (
         lambda: BinomialEmission(2).read(data_of(SYMBOLS - 1)),
         ValueError,
-        r"observations\[0, 0, 0\] lies outside total_count \(it is -1.0\): use 0..\[2\], or NaN",
+        r"observations\[0, 0, 0\] lies outside total_count \(it is -1.\): use 0..\[2\], or NaN",
     ),
     "booleans": (
         lambda: GaussianEmission(1).read(data_of(SYMBOLS == 1)),

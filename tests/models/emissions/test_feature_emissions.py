@@ -259,7 +259,7 @@ def test_a_missing_whole_number_is_missing_and_minus_one_is_a_number(tmp_path):
     assert float(GaussianEmission(1).bind(below, 1).mean[0]) == 1
     for emission in (PoissonEmission(), BernoulliEmission(), ProductEmission({"calls": PoissonEmission()})):
         with pytest.raises(
-            ValueError, match=r"data.observations\[0, 0, 0\] is (no count|not 0 or 1) \(it is -1.0"
+            ValueError, match=r"data.observations\[0, 0, 0\] is (no count|not 0 or 1) \(it is -1\."
         ):
             emission.read(below)
 
