@@ -294,8 +294,8 @@ class Trajectories(NamedTuple):
         ----------
         dataset : ``xarray.Dataset`` with at least one of ``observations (sequence, time, feature)``,
             ``states`` and ``actions (sequence, time)``, in any order of dims; other variables are not
-            read. Observations become floats. Without ``lengths`` every sequence fills the time axis, and all share its
-            clock.
+            read. Observations become floats; states, actions and labels are numbers of the names in coordinates such as
+            ``state_names``. Without ``lengths`` every sequence fills the time axis, and all share its clock.
         sequence, time : names of these dims.
         agent : variable (sequence,) of the agents; or a dim, whose agents become sequences that share a group.
         features : name of the dim of features; or variables (sequence, time) to be taken as features; or one variable

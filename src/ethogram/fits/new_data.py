@@ -8,6 +8,7 @@ import numpy as np
 
 from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories, group_labels
+from ethogram.models.data.labels import are_numerals
 
 __all__ = ["by_group", "require_alike"]
 
@@ -38,6 +39,12 @@ def require_alike(data: Any, fitted: Any, model: Any) -> None:
     for field in (*VOCABULARIES, *own):
         ours, theirs = getattr(fitted.metadata, field), getattr(data.metadata, field)
         if ours is None or theirs is None:
+            if field in VOCABULARIES[2:] + own and are_numerals(ours or theirs):
+                names, numbers = ("the fit", "data") if theirs is None else ("data", "the fit")
+                raise ValueError(
+                    f"metadata.{field} of {names} are numerals, such as {(ours or theirs)[0]!r} for 0, and {numbers} has "
+                    "none: a number of one may be a name of the other; read the data with metadata=fit.data.metadata"
+                )
             continue
         for place, (one, other) in enumerate(zip(ours, theirs, strict=False)):
             if one != other:

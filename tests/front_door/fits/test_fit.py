@@ -18,7 +18,7 @@ from ethogram import fits
 from ethogram.domains import diagnosis
 from ethogram.fits import methods
 from ethogram.fits.fit_object import Fit
-from ethogram.fits.new_data import by_group
+from ethogram.fits.new_data import by_group, require_alike
 from ethogram.inference import storage
 from ethogram.inference.conjugate import (
     ConjugatePosterior,
@@ -224,6 +224,23 @@ def test_intents_are_named_drawn_and_scored_on_new_pairs():
     new = data.take([1, 1])
     assert found.score(new).entries[0] == pytest.approx(found.score().entries[1], abs=1e-3)
     np.testing.assert_allclose(found.predict(new)[0, :2], found.predict()[1, :2], atol=1e-4)
+
+
+def test_new_data_without_names_are_refused_where_names_are_numerals(tmp_path):
+    """Such as those of a file in which no row is a word: a 1 would be taken for the second state, "2"."""
+    (tmp_path / "old.csv").write_text("s,a\n1,0\nhome,1\n2,0\n")
+    (tmp_path / "new.csv").write_text("s,a\n1,0\n2,1\n")
+    columns = {"states": "s", "actions": "a"}
+    old = ethogram.Trajectories.from_table(tmp_path / "old.csv", **columns)
+    new = ethogram.Trajectories.from_table(tmp_path / "new.csv", **columns)
+    for data, fitted in ((new, old), (old, new)):
+        with pytest.raises(
+            ValueError, match=r"metadata.state_names of (the fit|data) are numerals, such as '1' for 0"
+        ):
+            require_alike(data, fitted, None)
+    named = ethogram.Trajectories.from_table(tmp_path / "new.csv", **columns, metadata=old.metadata)
+    require_alike(named, old, None)
+    assert named.states.tolist() == [[0, 1]]
 
 
 def test_intents_are_predicted_and_scored_by_filtering():
