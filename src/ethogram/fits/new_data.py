@@ -42,7 +42,7 @@ def require_alike(data: Any, fitted: Any, model: Any) -> None:
             if field in VOCABULARIES[2:] + own and are_numerals(ours or theirs):
                 names, numbers = ("the fit", "data") if theirs is None else ("data", "the fit")
                 raise ValueError(
-                    f"metadata.{field} of {names} are numerals, such as {(ours or theirs)[0]!r} for 0, and {numbers} has "
+                    f"metadata.{field} of {names} are numerals, such as {(ours or theirs)[0]!r} for 0, {numbers} has "
                     "none: a number of one may be a name of the other; read the data with metadata=fit.data.metadata"
                 )
             continue
