@@ -193,7 +193,7 @@ def test_roles_of_mixed_features_are_found_and_the_bound_rises():
         (VonMisesEmission(), 90.0, "is no angle.*np.deg2rad"),
         (PoissonEmission(), 1.5, "is no count"),
         (BernoulliEmission(), 2.0, "is not 0 or 1"),
-        (ProductEmission({"hits": BinomialEmission(3)}), 1.5, "is no whole number"),
+        (ProductEmission({"hits": BinomialEmission(3)}), 1.5, "lies outside total_count"),
     ],
 )
 def test_values_outside_the_support_are_refused(emission, x, message):
