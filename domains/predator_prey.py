@@ -286,7 +286,7 @@ def trajectories(games: Games, size: int = 7) -> Trajectories:
     code = symbols(games.positions, games.actions, size).astype(np.int32)
     rows = [row[:length] for game, length in zip(code, games.lengths, strict=True) for row in game]
     cells = range(size)
-    return Trajectories.from_list(
+    data = Trajectories.from_list(
         rows,
         states=[row // len(MOVES) for row in rows],
         actions=[row % len(MOVES) for row in rows],
@@ -302,6 +302,8 @@ def trajectories(games: Games, size: int = 7) -> Trajectories:
         ),
         codes=True,
     )
+    whole = np.where(data.observed[..., None], data.observations, -1).astype(np.int32)
+    return data._replace(observations=whole)
 
 
 def load_games(

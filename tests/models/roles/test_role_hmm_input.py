@@ -154,11 +154,11 @@ BAD_DATA = {
         r"lengths\[2\] exceeds the padding",
     ),
     "no sequences": (PLAIN, EMPTY, ValueError, "lengths is empty"),
-    "integers for a Gaussian": (
+    "booleans for a Gaussian": (
         PLAIN,
-        gaussian_data(observations=np.zeros((4, 3, 2), int)),
+        gaussian_data(observations=np.zeros((4, 3, 2), bool)),
         TypeError,
-        "a Gaussian emission needs floats",
+        "observations has dtype bool: pass floats or integers",
     ),
     "three features": (
         PLAIN,
