@@ -302,8 +302,8 @@ def trajectories(games: Games, size: int = 7) -> Trajectories:
         ),
         codes=True,
     )
-    whole = np.where(data.observed[..., None], data.observations, -1).astype(np.int32)
-    return data._replace(observations=whole)
+    whole = np.where(data.observed[..., None], np.asarray(data.observations), -1)
+    return data._replace(observations=whole.astype(np.int32))
 
 
 def load_games(

@@ -181,15 +181,14 @@ def _slots(
         slot[order] = np.arange(len(order)) - np.searchsorted(number[order], number[order])
         return slot, metadata
     labels = label_texts(columns.complete(option), f"column {option!r}, row ")
-    metadata = _with_names(metadata, action_names=sorted(set(labels.tolist())))
-    rows = np.arange(len(labels))
-    slot = look_up(labels, metadata.action_names, f"column {option!r}", "metadata.action_names", rows=rows)
-    return slot, metadata
+    metadata, rows = _with_names(metadata, action_names=sorted(set(labels.tolist()))), np.arange(len(labels))
+    names, source = metadata.action_names or (), "metadata.action_names"
+    return look_up(labels, names, f"column {option!r}", source, rows=rows), metadata
 
 
 def _subjects(values: np.ndarray, metadata: Metadata) -> tuple[np.ndarray, Metadata]:
     metadata = _with_names(metadata, subject_names=label_texts(np.unique(values), "subject").tolist())
-    return look_up(values, metadata.subject_names, "subject", "metadata.subject_names"), metadata
+    return look_up(values, metadata.subject_names or (), "subject", "metadata.subject_names"), metadata
 
 
 def _choices(

@@ -78,7 +78,9 @@ def read_entries(name: str, column: Any) -> np.ndarray:
     values = read_array(name, column)
     if values.dtype.kind == "U" and not hasattr(column, "dtype"):
         null = _nulls(np.array(column, object))
-        values = np.where(null, None, values.astype(object)) if null.any() else values
+        if null.any():
+            values = values.astype(object)
+            values[null] = None
     return values
 
 
