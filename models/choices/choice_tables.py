@@ -212,6 +212,7 @@ def _choices(
         first = 0 if base is None else require_integer("base", base)
         wrong = ~unknown & ((values < first) | (values >= first + width))
         cure = f": options are {first} to {first + width - 1}, or -1"
+        cure += "; pass base=1 if they count from 1, and 0 is an unknown choice" if base is None else ""
         refuse(wrong, f"column {column!r}, row ", values, cure)
         return np.where(unknown, -1, np.where(unknown, first, values).astype(int) - first)
     if metadata.action_names is None:

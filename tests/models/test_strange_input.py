@@ -17,7 +17,7 @@ import xarray
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ethogram import Decisions, Trajectories
+from ethogram import Decisions, Metadata, Trajectories
 from ethogram.mdps import MDP
 
 DAY = datetime.datetime(2024, 1, 1)
@@ -109,16 +109,21 @@ def optional(**parts):
     return st.fixed_dictionaries({}, optional=parts)
 
 
-LISTS = dict.fromkeys(
-    ["states", "actions", "stay", "observed", "agent", "group", "subject", "time", "step", "snap"], ANY
+NUMERALS = Metadata(
+    state_names=["1", "a"], action_names=["2", "1"], agent_names=["7"], subject_names=["1", "0"]
 )
+LISTS = dict.fromkeys(
+    ["states", "actions", "stay", "observed", "agent", "group", "subject", "time", "step", "snap", "codes"],
+    ANY,
+) | {"metadata": st.just(NUMERALS)}
 CALLS = {
     "from_list": (Trajectories.from_list, st.tuples(ANY), optional(**LISTS)),
     "from_table": (
         Trajectories.from_table,
         st.tuples(TABLE),
         st.builds(lambda base, more: base | more, st.just({"features": "x"}), optional(
-            features=NAMES, sequence=NAMES, time=NAMES, states=NAMES, agent=NAMES, group=NAMES, step=ANY, snap=ANY)),
+            features=NAMES, sequence=NAMES, time=NAMES, states=NAMES, agent=NAMES, group=NAMES, step=ANY, snap=ANY,
+            codes=ANY, metadata=st.just(NUMERALS))),
     ),
     "from_episodes": (
         Trajectories.from_episodes, st.tuples(st.one_of(st.lists(EPISODE, max_size=2), FLAT, ANY)),
@@ -129,17 +134,19 @@ CALLS = {
         optional(sequence=NAMES, agent=NAMES, time=NAMES, features=NAMES),
     ),
     "Decisions.from_list": (
-        Decisions.from_list, st.tuples(ANY), optional(choice=ANY, subject=ANY, weight=ANY)),
+        Decisions.from_list, st.tuples(ANY),
+        optional(choice=ANY, subject=ANY, weight=ANY, metadata=st.just(NUMERALS))),
     "Decisions.from_table": (
         Decisions.from_table, st.tuples(TABLE),
         st.builds(lambda base, more: base | more, st.just({"decision": "g", "features": "x"}), optional(
-            decision=NAMES, features=NAMES, chosen=NAMES, option=NAMES, subject=NAMES, weight=NAMES)),
+            decision=NAMES, features=NAMES, chosen=NAMES, option=NAMES, subject=NAMES, weight=NAMES,
+            available=NAMES)),
     ),
     "Decisions.from_wide": (
         Decisions.from_wide, st.tuples(TABLE),
         st.builds(lambda base, more: base | more, st.just({"features": {"x": ["x", "t"]}}), optional(
             features=st.one_of(st.dictionaries(st.sampled_from("xt"), NAMES), ANY), choice=NAMES, base=ANY,
-            legal=NAMES, subject=NAMES, weight=NAMES)),
+            legal=NAMES, subject=NAMES, weight=NAMES, metadata=st.just(NUMERALS))),
     ),
     "Decisions.from_mdp": (
         Decisions.from_mdp, st.tuples(st.just(MDP.deterministic([[0, 1], [0, 1]])), ANY),

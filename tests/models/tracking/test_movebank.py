@@ -60,6 +60,17 @@ def test_marks_of_older_tables(tmp_path):
     assert data.observed.tolist() == [[True, True, False]]
 
 
+@pytest.mark.filterwarnings("ignore:1 rows without an animal")
+def test_animals_of_files_are_text(tmp_path):
+    rows = "".join(
+        f"2010-05-01 {hour:02}:00:00,{hour},0,{name}\n" for hour, name in enumerate(["007", "7", "NA", ""])
+    )
+    path = tmp_path / "animals.csv"
+    path.write_text(f"timestamp,location.long,location.lat,individual.local.identifier\n{rows}")
+    data = tracking.read_movebank(path, step="1h")
+    assert data.metadata.agent_names == ("007", "7", "NA") and data.num_sequences == 3
+
+
 def test_metres_are_distances_on_the_sphere_from_the_mean():
     """Against the haversine formula, across the date line and near a pole."""
     rng = np.random.default_rng(1)
