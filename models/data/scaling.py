@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_one_of
+from ethogram.models.data.angles import refuse_angles
 from ethogram.models.data.selection import group_labels
 
 __all__ = ["centred", "standardised"]
@@ -71,6 +72,9 @@ def _values(data: Any) -> tuple[np.ndarray, np.ndarray]:
         raise TypeError(
             f"data.observations has dtype {observations.dtype}: symbols and counts have no centre"
         )
+    refuse_angles(
+        data, "and angles have no linear mean", "centre and scale the other features before joining them"
+    )
     if not seen.any():
         raise ValueError("data.observed is False everywhere: no observed frame gives a centre")
     return observations.astype(float), seen

@@ -152,9 +152,12 @@ class ProductEmission(Emission):
                     f"feature {place} of the data is {names[place]!r}, but the emission of that column is {name!r}: "
                     f"give the emissions in the order of the features, {', '.join(map(repr, names))}"
                 )
-        found = []
+        found, end = [], 0
         for part, columns in zip(self.emissions, split_columns(x, self._sizes), strict=True):
             observed = data.observed
+            start, end = end, end + columns.shape[-1]
+            units = data.metadata.feature_units
+            own = Metadata(names and names[start:end], units and units[start:end])
             if isinstance(part, TAKES_INTEGERS):
                 cure = "symbols and counts are whole numbers, NaN where missing"
                 refuse_values(data, columns, lambda x: x == np.floor(x), "is no whole number", cure)
@@ -166,7 +169,7 @@ class ProductEmission(Emission):
                 columns = concretely(
                     lambda xp, seen, x: xp.where(seen[..., None], x, 0).astype(np.int32), observed, columns
                 )
-            found.append(data._replace(observations=columns, observed=observed, metadata=Metadata()))
+            found.append(data._replace(observations=columns, observed=observed, metadata=own))
         return found
 
     def _floats(self, data: Trajectories) -> Array:

@@ -14,7 +14,8 @@ from ethogram.commands.transition_tables import read_mdp, read_state_features
 from ethogram.commands.typed_tables import named, numeric, read_csv, require_columns
 from ethogram.models.choices import Decisions, NoisyMDP
 from ethogram.models.data import Metadata, Trajectories
-from ethogram.models.emissions import GaussianEmission
+from ethogram.models.emissions import GammaEmission, GaussianEmission, ProductEmission, VonMisesEmission
+from ethogram.models.emissions.emission import Emission
 from ethogram.models.intents import AgentMarkov
 from ethogram.models.rewards import GPIRL
 from ethogram.models.roles import RoleHMM
@@ -82,8 +83,11 @@ def _frames(arguments: argparse.Namespace, table: pandas.DataFrame, **behaviour:
 
 
 def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
-    features = arguments.features
-    data = _frames(arguments, numeric(table, "--features", features), features=features)
+    emission, features = _emission(arguments.features)
+    names = Metadata(
+        name=arguments.table.name, feature_units=["rad" if name == "turn" else "" for name in features]
+    )
+    data = _frames(arguments, numeric(table, "--features", features), features=features, metadata=names)
     sizes = tuple(arguments.num_roles or range(2, 9))
     labels = np.arange(data.num_sequences) if data.group is None else np.unique(np.asarray(data.group))
     if len(sizes) > 1 and len(labels) < 2:
@@ -92,7 +96,17 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
             f"--num-roles is {sizes[0]}:{sizes[-1]}, of which held-out data pick one, but there is only one {unit}: "
             "give one number"
         )
-    return Task(data, lambda size: RoleHMM(size, GaussianEmission(len(features))), sizes)
+    return Task(data, lambda size: RoleHMM(size, emission), sizes)
+
+
+def _emission(features: list[str]) -> tuple[Emission, list[str]]:
+    """One Gaussian, but gamma and von Mises of columns called as `step_and_turn` calls them, which then come last."""
+    known: dict[str, Emission] = {"step": GammaEmission(), "turn": VonMisesEmission()}
+    special = {name: emission for name, emission in known.items() if name in features}
+    others = [name for name in features if name not in special]
+    gaussian: dict[str, Emission] = {"others": GaussianEmission(len(others))} if others else {}
+    emission = ProductEmission(gaussian | special) if special else gaussian["others"]
+    return emission, [*others, *special]
 
 
 def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
