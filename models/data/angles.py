@@ -8,11 +8,11 @@ from typing import Any
 
 from ethogram.models.data.metadata import Metadata
 
-__all__ = ["coordinates_of", "period_of", "refuse_angles"]
+__all__ = ["coordinates_of", "period_of", "refuse_angles", "require_planar"]
 
 RADIANS = ("rad", "radian", "radians")
 DEGREES = ("deg", "degree", "degrees", "\N{DEGREE SIGN}")
-EAST, NORTH = (re.compile(rf"degrees?[ _]?({side})") for side in ("east|west|e|w", "north|south|n|s"))
+EAST, NORTH = (re.compile(rf"degrees?[ _]?({side})") for side in ("east|e", "north|n"))
 LONGITUDE, LATITUDE = (
     re.compile(rf"(.*[^a-z])?({name})([^a-z].*)?") for name in ("longitude|long|lon|lng", "latitude|lat")
 )
@@ -72,3 +72,12 @@ def coordinates_of(metadata: Metadata, what: str) -> str | None:
     if each and (LATITUDE.fullmatch(each[0][0]) or NORTH.fullmatch(each[0][1])):
         raise ValueError(f"{what} with latitude first: give longitude first, then latitude")
     return "lonlat" if each else None
+
+
+def require_planar(data: Any) -> None:
+    """Raise ValueError where the features of trajectories are positions on the globe, or in several units."""
+    if coordinates_of(data.metadata, "data are") == "lonlat":
+        raise ValueError(
+            "data are longitudes and latitudes in degrees, not on a plane: project them to metres first, as "
+            "read_movebank(..., metres=True) does"
+        )

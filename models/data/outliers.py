@@ -15,8 +15,8 @@ __all__ = ["warn_of_outliers"]
 # one, if there are at least LEAST. A usual step is as long as the share LARGE of those that are not zero, without the
 # three longest.
 FAR, LEAST, LARGE = 100, 8, 0.95
-# A step over this share of a range that is filled with values is that of a cycle: 359 degrees to 0, 24 h to 0.
-CYCLE = 0.9
+# A step over the share CYCLE of a range without gaps of SMOOTH usual steps is that of a cycle, as from 24 h to 0.
+CYCLE, SMOOTH = 0.9, 10
 
 
 def warn_of_outliers(
@@ -80,7 +80,7 @@ def _far_steps(
         return []
     ends = np.sort(x)
     extent = ends[-1] - ends[0]
-    if np.diff(ends).max() < extent / 2:
+    if np.diff(ends).max() < SMOOTH * usual:
         far &= step < CYCLE * extent
     outside = np.abs(x - median)
     at = np.where(outside[1:] >= outside[:-1], here[1:], here[:-1])

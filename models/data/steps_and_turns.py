@@ -105,8 +105,8 @@ def step_and_turn(
     if zero.any() and zero_steps == "error":
         row, time = np.argwhere(zero)[0].tolist()
         raise ValueError(
-            f"positions[{row}, {time}] and the one after are equal up to rounding, one of {zero.sum()} steps of length "
-            'zero: pass zero_steps="missing", or "offset" with smallest= half of the resolution of the positions'
+            f"positions[{row}, {time}] and the one after are equal, one of {zero.sum()} steps of length zero or within "
+            'rounding: pass zero_steps="missing", or "offset" with smallest= half of the resolution of the positions'
         )
     turn = np.full(step.shape, np.nan)
     turn[:, 1:] = -((arriving[:, :-1] - leaving[:, 1:] + np.pi) % (2 * np.pi) - np.pi)

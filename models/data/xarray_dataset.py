@@ -51,7 +51,7 @@ def read_dataset(
         )
     num_sequences, num_steps = parts[behaviour[0]].shape[:2]
     metadata = read_metadata(dataset)
-    if "times" not in parts and "time" in dataset.coords and dataset["time"].dtype.kind in "iufM":
+    if "times" not in parts and "time" in dataset.coords and dataset["time"].dtype.kind in "iufmM":
         read = read_times(dataset["time"].values, "time", num_steps)
         if read.values.dtype.kind == "f" or not (np.arange(num_steps) == read.values).all():
             parts["times"] = np.tile(plain_times(read.values)[0], (num_sequences, 1))

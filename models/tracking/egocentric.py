@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from ethogram.models.data.angles import coordinates_of
+from ethogram.models.data.angles import require_planar
 from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = ["egocentric"]
@@ -35,8 +35,7 @@ def egocentric(data: Trajectories, *, centre: str, heading: str) -> Trajectories
         raise ValueError(
             f"data have the features {list(names)}: expected NAME.x and NAME.y of each keypoint, on a plane"
         )
-    if coordinates_of(data.metadata, "data are") == "lonlat":
-        raise ValueError("data are in degrees, of which turning makes no sense: project them to metres first")
+    require_planar(data)
     for argument, name in (("centre", centre), ("heading", heading)):
         if name not in points:
             raise ValueError(f"{argument} is {name!r}: the keypoints are {', '.join(points)}")

@@ -106,7 +106,7 @@ def _names(dataset: Any, dim: str) -> list[str]:
 
 
 def _axes(position: Any) -> list[str]:
-    axes = [str(axis) for axis in position["space"].values] if "space" in position.coords else []
+    axes = sorted(str(axis) for axis in position["space"].values) if "space" in position.coords else []
     if axes not in (["x", "y"], ["x", "y", "z"]):
         raise ValueError(f"position has the space coordinates {axes}: expected x, y and perhaps z")
     return axes

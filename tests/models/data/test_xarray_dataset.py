@@ -108,6 +108,21 @@ def test_names_can_be_edited_in_xarray():
     assert metadata.feature_names == ("east", "north") and metadata.frame_rate == 50.0
 
 
+def test_the_frame_rate_is_that_of_the_times():
+    """As after taking every other time of a Dataset, which keeps its attributes."""
+    values = np.arange(6.0).reshape(1, 6, 1)
+    for times, rate in ((np.arange(6) / 30, 15), (np.arange(6) * np.timedelta64(20, "ms"), 25)):
+        whole = xarray.Dataset(
+            {"observations": (("sequence", "time", "feature"), values)},
+            coords={"time": times},
+            attrs={"frame_rate": 2.0 * rate, "time_unit": "s"},
+        )
+        assert Trajectories.from_xarray(whole).metadata.frame_rate == 2 * rate
+        with pytest.warns(UserWarning, match=f"frame_rate of dataset is {2 * rate}, but times are"):
+            found = Trajectories.from_xarray(whole.isel(time=slice(None, None, 2)))
+        assert found.metadata.frame_rate == pytest.approx(rate)
+
+
 def test_foreign_datasets_need_the_dims_only():
     values = np.array([[[0.0, np.nan], [1.0, 2.0]]])
     dataset = xarray.Dataset(

@@ -102,7 +102,7 @@ def test_projects_of_sleap_as_its_own_objects_say(tmp_path, seed):
     """Animals that come and go, people's corrections, strays without a track: each frame of each track by itself."""
     sleap = pytest.importorskip("sleap_io")
     rng, animals, points, position = drawn(seed)
-    skeleton, video = sleap.Skeleton(points), sleap.Video("a.mp4", open_backend=False)
+    skeleton, video = sleap.Skeleton(list(points)), sleap.Video("a.mp4", open_backend=False)
     tracks, frames = [sleap.Track(name) for name in animals], []
     expected, strays = np.full_like(position, np.nan), 0
     for number, rows in enumerate(position):

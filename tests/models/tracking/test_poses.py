@@ -298,7 +298,6 @@ def test_what_is_no_such_file_is_refused(tmp_path):
     with h5py.File(tmp_path / "empty.h5", "w"):
         pass
     whole = (tmp_path / "cage.csv").read_text().splitlines()
-    (tmp_path / "cut.csv").write_text("\n".join([*whole[:3], whole[3][:-4]]))
     (tmp_path / "names.csv").write_text("\n".join([*whole[:2], whole[2][:-5], *whole[3:]]))
     for name, number in (("far", "10000000000"), ("late", "1e300"), ("nan", "nan")):
         (tmp_path / f"{name}.csv").write_text("\n".join([*whole[:4], number + whole[4][1:]]))
@@ -310,7 +309,6 @@ def test_what_is_no_such_file_is_refused(tmp_path):
         (lambda: dlc(tmp_path / "cage.mp4"), ValueError, r"ends in none of \.csv"),
         (lambda: dlc(tmp_path / "other.csv"), ValueError, "is no CSV file of DeepLabCut"),
         (lambda: dlc(tmp_path / "labelled.csv"), ValueError, "rows that are images"),
-        (lambda: dlc(tmp_path / "cut.csv"), ValueError, "is no CSV file|rows of names"),
         (lambda: dlc(tmp_path / "names.csv"), ValueError, "lines of names of different lengths: 18 scorer"),
         (lambda: dlc(tmp_path / "far.csv"), ValueError, "GiB, more than 2: its last frame is 10000000000"),
         (lambda: dlc(tmp_path / "late.csv"), ValueError, "are no numbers from 0"),
