@@ -11,12 +11,13 @@ from ethogram.models.data.metadata import Metadata
 
 __all__ = ["warn_of_outliers"]
 
-# A value this many interquartile ranges from the median warns, and one beside a step this many times as long as a usual
-# one, if there are at least LEAST. A usual step is as long as the share LARGE of those that are not zero, without the
-# three longest.
-FAR, LEAST, LARGE = 100, 8, 0.95
-# A step over the share CYCLE of a range without gaps of SMOOTH usual steps is that of a cycle, as from 24 h to 0.
-CYCLE, SMOOTH = 0.9, 10
+# A value this many interquartile ranges from the median warns, if there are at least LEAST rows.
+FAR, LEAST = 100, 8
+# So does one beside a step FAR times as long as a usual one, and APART times as long as the next shorter one. A usual
+# step is as long as the share LARGE of those that are not zero, without the three longest, of about SAMPLE steps.
+LARGE, APART, SAMPLE = 0.95, 10, 20_000
+# A step over the share CYCLE of a range without gaps of APART usual steps is that of a cycle, as from 24 h to 0.
+CYCLE = 0.9
 
 
 def warn_of_outliers(
@@ -70,18 +71,19 @@ def _far_steps(
     step = np.abs(np.diff(x))
     step = np.minimum(step, np.abs(period - step))
     speed = np.where(within, step / np.maximum(np.diff(rows.frame[here]), 1), 0)
-    moved = speed[speed > 0]
-    if len(moved) < LEAST:
+    sample = speed[:: 1 + len(speed) // SAMPLE]
+    sample = np.sort(sample[sample > 0])
+    if len(sample) < LEAST:
         return []
-    place = min(int(LARGE * len(moved)), len(moved) - 4)
-    usual = np.partition(moved, place)[place]
-    far = speed > FAR * usual
-    if not far.any():
+    usual = sample[min(int(LARGE * len(sample)), len(sample) - 4)]
+    if not speed.max() > FAR * usual:
         return []
+    long = np.sort(speed[speed >= usual])
+    apart = (long[1:] > FAR * usual) & (long[1:] > APART * long[:-1])
+    far = speed >= (long[1:][apart.argmax()] if apart.any() else np.inf)
     ends = np.sort(x)
-    extent = ends[-1] - ends[0]
-    if np.diff(ends).max() < SMOOTH * usual:
-        far &= step < CYCLE * extent
+    if np.diff(ends).max() < APART * usual:
+        far &= step < CYCLE * (ends[-1] - ends[0])
     outside = np.abs(x - median)
     at = np.where(outside[1:] >= outside[:-1], here[1:], here[:-1])
     return list(zip(speed[far] / usual, speed[far], at[far].tolist(), strict=True))
