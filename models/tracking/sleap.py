@@ -86,7 +86,7 @@ def _of_analysis(path: Path) -> Poses:
                 f"{path} is no analysis file of SLEAP: it has no {missing[0]}; it has {', '.join(file) or 'nothing'}"
             )
         dims = file["tracks"].attrs.get("dims")
-        order = MATLAB if file.attrs.get("transpose", True) else PYTHON
+        order: tuple[str, ...] = MATLAB if file.attrs.get("transpose", True) else PYTHON
         order = order if dims is None else _axes(dims, path)
         require_room(f"tracks of {path}", file["tracks"].shape, float, "export fewer frames")
         tracks = np.asarray(file["tracks"], float)
