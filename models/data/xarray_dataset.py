@@ -7,7 +7,8 @@ import numpy as np
 
 from ethogram.models.arguments import require_kind, require_one_of
 from ethogram.models.data.metadata import ARRAY_FIELDS, SEQUENCE_LABELS, STEP_FIELDS, STEP_LABELS, Metadata
-from ethogram.models.data.padding import is_nan, plain_times
+from ethogram.models.data.outliers import warn_of_outliers
+from ethogram.models.data.padding import FrameRows, is_nan, plain_times
 from ethogram.models.data.times import SECOND, rate_of_times, read_times, state_clock
 from ethogram.models.data.xarray_names import own_names
 
@@ -70,6 +71,11 @@ def read_dataset(
                 place = np.argwhere(gaps)[0].tolist()
                 raise ValueError(f'observations{place} is nan: pass missing="nan" to take it as missing')
             parts["observed"] &= ~absent.all(axis=2)
+            at = np.nonzero(parts["observed"])
+            values = parts["observations"][at]
+            if values.dtype.kind == "f":
+                rows = FrameRows(*at, parts["lengths"], None, {})
+                warn_of_outliers(values, np.ones(len(values), bool), rows, metadata, str)
     return dict.fromkeys(ARRAY_FIELDS) | parts | {"metadata": metadata}
 
 

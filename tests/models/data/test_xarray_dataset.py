@@ -9,6 +9,7 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ethogram.models.data import step_and_turn
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.data.xarray_dataset import metadata_variables, read_metadata
 
@@ -121,6 +122,23 @@ def test_the_frame_rate_is_that_of_the_times():
         with pytest.warns(UserWarning, match=f"frame_rate of dataset is {2 * rate}, but times are"):
             found = Trajectories.from_xarray(whole.isel(time=slice(None, None, 2)))
         assert found.metadata.frame_rate == pytest.approx(rate)
+
+
+def test_units_and_outliers_of_variables():
+    """Degrees by the CF conventions are those of a globe, and radians those of an angle."""
+    track = np.cumsum(np.full((1, 60), 1e-5), axis=1)
+    dims, east, north = ("sequence", "time"), {"units": "degrees_east"}, {"units": "degrees_north"}
+    dataset = xarray.Dataset(
+        {"a": (dims, track, east), "b": (dims, track, north), "c": (dims, track, {"units": "rad"})}
+    )
+    found = Trajectories.from_xarray(dataset, features=["a", "b"])
+    assert found.metadata.feature_units == ("degrees_east", "degrees_north")
+    assert step_and_turn(found).metadata.feature_units == ("km", "rad")
+    with pytest.raises(ValueError, match="feature 'c' is in 'rad', and angles have no linear mean"):
+        Trajectories.from_xarray(dataset, features=["a", "c"]).standardised()
+    track[0, 30] += 0.135
+    with pytest.warns(UserWarning, match=r"feature 'a' of sequence 0 is 0\.13531 at step 30,"):
+        Trajectories.from_xarray(dataset, features=["a", "b"])
 
 
 def test_foreign_datasets_need_the_dims_only():
