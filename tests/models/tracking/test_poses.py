@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import warnings
+from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -105,9 +108,64 @@ def test_projects_of_sleap(tmp_path):
     check_ada_and_bo(tracking.read_sleap(tmp_path / "cage.slp", frame_rate=30, min_score=0.5))
 
 
-def project(path, frames, *, tracks=(), videos=1):
+class Instance:
+    """As of sleap-io, by what a project is read by."""
+
+    from_predicted = None
+
+    def __init__(self, points, skeleton, track, scores):
+        self.points, self.skeleton, self.track = {"xy": points, "score": scores}, skeleton, track
+
+    @classmethod
+    def from_numpy(cls, points, skeleton, scores=None, score=None, track=None):
+        return cls(points, skeleton, track, scores)
+
+    def numpy(self):
+        return self.points["xy"]
+
+
+class Predicted(Instance):
+    pass
+
+
+class Track:
+    def __init__(self, name):
+        self.name = name
+
+
+def stand_in():
+    """What of sleap-io this file uses, where that is not installed."""
+    saved = {}
+
+    def frame(video, frame_idx, instances):
+        kinds = {kind: [each for each in instances if type(each) is kind] for kind in (Instance, Predicted)}
+        return SimpleNamespace(
+            video=video, frame_idx=frame_idx, instances=instances,
+            user_instances=kinds[Instance], predicted_instances=kinds[Predicted],
+        )  # fmt: skip
+
+    def save(labels, path, embed):
+        Path(path).touch()
+        saved[path] = labels
+
+    return SimpleNamespace(
+        Skeleton=lambda names: SimpleNamespace(nodes=list(map(Track, names))), Track=Track,
+        Video=lambda name, open_backend: Track(name), LabeledFrame=frame, Instance=Instance,
+        PredictedInstance=Predicted, save_slp=save, load_slp=lambda path, open_videos: saved[path],
+        Labels=lambda frames, skeletons, **parts: SimpleNamespace(labeled_frames=frames, **parts),
+    )  # fmt: skip
+
+
+@pytest.fixture(params=["sleap-io", "stand-in"])
+def sleap(request, monkeypatch):
+    if request.param == "sleap-io":
+        return pytest.importorskip("sleap_io", reason="sleap-io is not installed")
+    monkeypatch.setitem(sys.modules, "sleap_io", stand_in())
+    return sys.modules["sleap_io"]
+
+
+def project(sleap, path, frames, *, tracks=(), videos=1):
     """A file of SLEAP of frames, each a list of (row of POSITION, track or None, score or None for a person)."""
-    sleap = pytest.importorskip("sleap_io")
     skeleton = sleap.Skeleton(list(POINTS))
     video, *others = [sleap.Video(f"{number}.mp4", open_backend=False) for number in range(videos)]
     known, labelled = [sleap.Track(name) for name in tracks], []
@@ -143,35 +201,41 @@ def animals_of(data):
     return found
 
 
-def test_projects_are_read_track_by_track(tmp_path):
+def test_projects_are_read_track_by_track(tmp_path, sleap):
     """Two animals that never share a frame, a lone second track, a track without a frame, and two of one name."""
-    apart = project(tmp_path / "a.slp", [[(0, 0, 0.9)], [(1, 1, 0.9)], [(0, 0, 0.9)]], tracks=("ada", "bo"))
+    apart = project(
+        sleap, tmp_path / "a.slp", [[(0, 0, 0.9)], [(1, 1, 0.9)], [(0, 0, 0.9)]], tracks=("ada", "bo")
+    )
     assert animals_of(tracking.read_sleap(apart)) == {"ada": [0, None, 0], "bo": [None, 1, None]}
-    second = project(tmp_path / "b.slp", [[(1, 1, 0.9)], [(1, 1, 0.9)]], tracks=("ada", "bo"))
+    second = project(sleap, tmp_path / "b.slp", [[(1, 1, 0.9)], [(1, 1, 0.9)]], tracks=("ada", "bo"))
     assert animals_of(tracking.read_sleap(second)) == {"bo": [1, 1]}
-    twins = project(tmp_path / "c.slp", [[(0, 0, 0.9), (1, 1, 0.9)], [(1, 1, 0.9)]], tracks=("fly", "fly"))
+    twins = project(
+        sleap, tmp_path / "c.slp", [[(0, 0, 0.9), (1, 1, 0.9)], [(1, 1, 0.9)]], tracks=("fly", "fly")
+    )
     assert animals_of(tracking.read_sleap(twins)) == {"fly": [0, None], "fly (2)": [1, 1]}
     assert animals_of(tracking.read_sleap(twins, individuals=["fly (2)"])) == {"fly (2)": [1, 1]}
 
 
-def test_what_people_placed_comes_before_predictions(tmp_path):
-    both = project(tmp_path / "a.slp", [[(0, 0, 0.9), (1, 0, None)], [(0, 0, 0.9)]], tracks=("ada",))
+def test_what_people_placed_comes_before_predictions(tmp_path, sleap):
+    both = project(sleap, tmp_path / "a.slp", [[(0, 0, 0.9), (1, 0, None)], [(0, 0, 0.9)]], tracks=("ada",))
     assert animals_of(tracking.read_sleap(both)) == {"ada": [1, 0]}
-    lone = project(tmp_path / "b.slp", [[(0, None, 0.9), (1, None, None)], [(0, None, 0.9)]])
+    lone = project(sleap, tmp_path / "b.slp", [[(0, None, 0.9), (1, None, None)], [(0, None, 0.9)]])
     assert animals_of(tracking.read_sleap(lone, min_score=0.5)) == {"track 0": [1, 0]}
 
 
-def test_animals_that_a_project_does_not_tell_apart_are_named(tmp_path):
-    stray = project(tmp_path / "a.slp", [[(0, 0, 0.9)], [(1, None, 0.9)], [(0, 0, 0.9)]], tracks=("ada",))
+def test_animals_that_a_project_does_not_tell_apart_are_named(tmp_path, sleap):
+    stray = project(
+        sleap, tmp_path / "a.slp", [[(0, 0, 0.9)], [(1, None, 0.9)], [(0, 0, 0.9)]], tracks=("ada",)
+    )
     with pytest.warns(UserWarning, match="1 animals without a track were left out, the first in frame 1 of"):
         assert animals_of(tracking.read_sleap(stray)) == {"ada": [0, None, 0]}
-    several = project(tmp_path / "b.slp", [[(0, None, 0.9)], [(0, None, 0.9), (1, None, 0.9)]])
+    several = project(sleap, tmp_path / "b.slp", [[(0, None, 0.9)], [(0, None, 0.9), (1, None, 0.9)]])
     with pytest.raises(ValueError, match=r"frame 1 of .*b\.slp has several animals without tracks"):
         tracking.read_sleap(several)
-    twice = project(tmp_path / "c.slp", [[(0, 0, 0.9), (1, 0, 0.9)]], tracks=("ada",))
+    twice = project(sleap, tmp_path / "c.slp", [[(0, 0, 0.9), (1, 0, 0.9)]], tracks=("ada",))
     with pytest.raises(ValueError, match=r"frame 0 of .*c\.slp has track 'ada' twice"):
         tracking.read_sleap(twice)
-    second = project(tmp_path / "d.slp", [[(0, 0, 0.9)]], tracks=("ada",), videos=2)
+    second = project(sleap, tmp_path / "d.slp", [[(0, 0, 0.9)]], tracks=("ada",), videos=2)
     with pytest.warns(UserWarning, match="has 2 videos: only the first is read, with 1 frames"):
         assert animals_of(tracking.read_sleap(second)) == {"ada": [0]}
 
