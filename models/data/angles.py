@@ -8,11 +8,13 @@ from typing import Any
 
 from ethogram.models.data.metadata import Metadata
 
-__all__ = ["coordinates_of", "period_of", "refuse_angles", "require_planar"]
+__all__ = ["RADIANS", "coordinates_of", "period_of", "refuse_angles", "require_planar"]
 
 RADIANS = ("rad", "radian", "radians")
 DEGREES = ("deg", "degree", "degrees", "\N{DEGREE SIGN}")
-EAST, NORTH = (re.compile(rf"degrees?[ _]?({side})") for side in ("east|e", "north|n"))
+EAST, NORTH = (
+    re.compile(rf"(degrees?|deg|\N{{DEGREE SIGN}})[ _]?({side})") for side in ("east|e", "north|n")
+)
 LONGITUDE, LATITUDE = (
     re.compile(rf"(.*[^a-z])?({name})([^a-z].*)?") for name in ("longitude|long|lon|lng", "latitude|lat")
 )
@@ -24,7 +26,7 @@ def _each(metadata: Metadata) -> list[tuple[str, str]]:
     names, units = metadata.feature_names or (), metadata.feature_units or ()
     count = max(len(names), len(units))
     names, units = names or ("",) * count, units or ("",) * count
-    return [(name.lower(), unit.strip().lower()) for name, unit in zip(names, units, strict=True)]
+    return [(name.lower(), unit.strip(" .()[]").lower()) for name, unit in zip(names, units, strict=True)]
 
 
 def period_of(metadata: Metadata, place: int) -> float:
@@ -71,6 +73,10 @@ def coordinates_of(metadata: Metadata, what: str) -> str | None:
         return None
     if each and (LATITUDE.fullmatch(each[0][0]) or NORTH.fullmatch(each[0][1])):
         raise ValueError(f"{what} with latitude first: give longitude first, then latitude")
+    if any(" relative to the " in name for name, _ in each):
+        raise ValueError(
+            f"{what} degrees relative to a centre: give longitude and latitude themselves, or metres"
+        )
     return "lonlat" if each else None
 
 

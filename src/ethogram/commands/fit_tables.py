@@ -14,6 +14,7 @@ from ethogram.commands.transition_tables import read_mdp, read_state_features
 from ethogram.commands.typed_tables import named, numeric, read_csv, require_columns
 from ethogram.models.choices import Decisions, NoisyMDP
 from ethogram.models.data import Metadata, Trajectories
+from ethogram.models.data.angles import RADIANS
 from ethogram.models.emissions import GammaEmission, GaussianEmission, ProductEmission, VonMisesEmission
 from ethogram.models.emissions.emission import Emission
 from ethogram.models.intents import AgentMarkov
@@ -83,10 +84,14 @@ def _frames(arguments: argparse.Namespace, table: pandas.DataFrame, **behaviour:
 
 
 def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
-    emission, features = _emission(arguments.features)
-    names = Metadata(
-        name=arguments.table.name, feature_units=["rad" if name == "turn" else "" for name in features]
-    )
+    features = arguments.features
+    given = arguments.units or ["rad" if name == "turn" else "" for name in features]
+    if len(given) != len(features):
+        raise ValueError(f"--units has {len(given)} entries, --features {len(features)}: give one each")
+    units = dict(zip(features, given, strict=True))
+    emission, features = _emission(units)
+    own = [units[name] for name in features] if any(given) else None
+    names = Metadata(name=arguments.table.name, feature_units=own)
     data = _frames(arguments, numeric(table, "--features", features), features=features, metadata=names)
     sizes = tuple(arguments.num_roles or range(2, 9))
     labels = np.arange(data.num_sequences) if data.group is None else np.unique(np.asarray(data.group))
@@ -99,14 +104,24 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     return Task(data, lambda size: RoleHMM(size, emission), sizes)
 
 
-def _emission(features: list[str]) -> tuple[Emission, list[str]]:
-    """One Gaussian, but gamma and von Mises of columns called as `step_and_turn` calls them, which then come last."""
-    known: dict[str, Emission] = {"step": GammaEmission(), "turn": VonMisesEmission()}
-    special = {name: emission for name, emission in known.items() if name in features}
-    others = [name for name in features if name not in special]
-    gaussian: dict[str, Emission] = {"others": GaussianEmission(len(others))} if others else {}
-    emission = ProductEmission(gaussian | special) if special else gaussian["others"]
-    return emission, [*others, *special]
+def _emission(units: dict[str, str]) -> tuple[Emission, list[str]]:
+    """The emission of features by their units, and the features in its order: others, ``step`` and angles in radians.
+
+    One Gaussian, a gamma distribution, and von Mises distributions.
+    """
+    angles = [name for name, unit in units.items() if unit in RADIANS]
+    step = [name for name in units if name == "step" and name not in angles]
+    others = [name for name in units if name not in (*angles, *step)]
+    if others and not angles and not step:
+        return GaussianEmission(len(others)), others
+    parts: dict[str, Emission] = {}
+    if others:
+        parts["others"] = GaussianEmission(len(others))
+    if step:
+        parts["step"] = GammaEmission()
+    if angles:
+        parts["turn" if angles == ["turn"] else "angles"] = VonMisesEmission(len(angles))
+    return ProductEmission(parts), [*others, *step, *angles]
 
 
 def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:

@@ -89,6 +89,7 @@ def turn_on_the_sphere(lonlat):
         (None, ("degrees", "degrees")),
         (None, ("degrees_east", "degrees_north")),
         (("x", "y"), ("deg", "\N{DEGREE SIGN}")),
+        (None, ("\N{DEGREE SIGN}E", "[Degrees] ")),
         (("location-long", "location_lat"), None),
         (("lon", "lat"), ("", "")),
     ],
@@ -131,6 +132,9 @@ def test_coordinates_that_contradict_the_units_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             of(**settings)
+    with pytest.raises(ValueError, match="positions are degrees relative to a centre"):
+        metadata = Metadata(("longitude", "latitude"), ("degrees", "degrees"))
+        step_and_turn(Trajectories.from_list([GLOBE], metadata=metadata).centred())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
