@@ -71,10 +71,10 @@ def read_dataset(
                 place = np.argwhere(gaps)[0].tolist()
                 raise ValueError(f'observations{place} is nan: pass missing="nan" to take it as missing')
             parts["observed"] &= ~absent.all(axis=2)
-            at = np.nonzero(parts["observed"])
-            values = parts["observations"][at]
+            row, frame = np.nonzero(parts["observed"])
+            values = parts["observations"][row, frame]
             if values.dtype.kind == "f":
-                rows = FrameRows(*at, parts["lengths"], None, {})
+                rows = FrameRows(row, frame, parts["lengths"], None, {})
                 warn_of_outliers(values, np.ones(len(values), bool), rows, metadata, str)
     return dict.fromkeys(ARRAY_FIELDS) | parts | {"metadata": metadata}
 
