@@ -30,6 +30,7 @@ from ethogram.models.arguments import (
     require_one_of,
 )
 from ethogram.models.data import trajectories
+from ethogram.models.data.angles import require_planar
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories, group_labels
 from ethogram.models.roles.role_hmm import RoleHMM
@@ -151,6 +152,7 @@ def _check_plays(scenes: Scenes, data: Trajectories) -> None:
         )
     if data.observations is None or data.observations.shape[2] != 2:
         raise ValueError("data.observations must have two features, the positions about the centroid")
+    require_planar(data)
     require_complete(data, "plays need")
     width, positions = int(lengths.max()), np.asarray(scenes.positions, float)
     given, seen = (

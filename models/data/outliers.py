@@ -1,4 +1,4 @@
-"""One warning of values so far from all others that they are likely errors of a device."""
+"""One warning of values, or of steps to them, so far from all others that they are likely errors of a device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,18 +6,27 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import warn_user
+from ethogram.models.data.angles import period_of
 from ethogram.models.data.metadata import Metadata
 
 __all__ = ["warn_of_outliers"]
 
 # A value this many interquartile ranges from the median warns, if there are at least LEAST rows.
 FAR, LEAST = 100, 8
+# So does one beside a step FAR times as long as a usual one, and APART times as long as the next shorter one. A usual
+# step is as long as the share LARGE of those that are not zero, without the three longest, of about SAMPLE steps.
+LARGE, APART, SAMPLE = 0.95, 10, 20_000
+# A step over the share CYCLE of a range without gaps of APART usual steps is that of a cycle, as from 24 h to 0.
+CYCLE = 0.9
 
 
 def warn_of_outliers(
     values: np.ndarray, recorded: np.ndarray, rows: Any, metadata: Metadata, place: Callable[[int], str]
 ) -> None:
-    """Warn once of features (row, feature) far outside; the message names sequence, time and feature."""
+    """Warn once of features (row, feature) far outside, or beside far too long a step.
+
+    The message names sequence, time and feature.
+    """
     if recorded.sum() < LEAST:
         return
     known = recorded[:, None] & ~np.isnan(values)
@@ -26,15 +35,55 @@ def warn_of_outliers(
     with np.errstate(over="ignore", invalid="ignore"):
         spread = np.where(high > low, high - low, np.inf)
         distance = np.where(known, np.abs(values - median) / spread, 0)
-    far = distance > FAR
-    if not far.any():
-        return
-    row, feature = divmod(int(np.argmax(distance)), distance.shape[1])
+        far = distance > FAR
+        if far.any():
+            row, feature = divmod(int(np.argmax(distance)), distance.shape[1])
+            how = f"{distance[row, feature]:.3g} interquartile ranges from the median {median[feature]:g}"
+            count = f"{far.sum()} values are that far"
+        else:
+            steps = [
+                (*step, feature)
+                for feature, (x, here) in enumerate(zip(values.T, known.T, strict=True))
+                for step in _far_steps(
+                    x, np.flatnonzero(here), median[feature], rows, period_of(metadata, feature)
+                )
+            ]
+            if not steps:
+                return
+            ratio, speed, row, feature = max(steps)
+            how = f"beside a step of {speed:.3g} a frame, {ratio:.3g} times a usual one"
+            count = f"{len({step[2:] for step in steps})} values are beside such a step"
     names = metadata.feature_names
     name = repr(names[feature]) if names else str(feature)
     when = f"step {rows.frame[row]}" if rows.times is None else f"time {rows.times[row]}"
     warn_user(
-        f"feature {name} of sequence {place(int(rows.sequence[row]))} is {values[row, feature]:g} at {when}, "
-        f"{distance[row, feature]:.3g} interquartile ranges from the median {median[feature]:g} ({far.sum()} values "
-        'are that far): correct them, or set them to NaN and pass missing="nan"',
+        f"feature {name} of sequence {place(int(rows.sequence[row]))} is {values[row, feature]:g} at {when}, {how} "
+        f'({count}): correct them, or set them to NaN and pass missing="nan"',
     )
+
+
+def _far_steps(
+    x: np.ndarray, here: np.ndarray, median: float, rows: Any, period: float
+) -> list[tuple[float, float, int]]:
+    """Far too long steps: in usual steps, a frame, and the row of that end which is farther from the median."""
+    within = np.diff(rows.sequence[here]) == 0
+    x = x[here].astype(float)
+    step = np.abs(np.diff(x))
+    step = np.minimum(step, np.abs(period - step))
+    speed = np.where(within, step / np.maximum(np.diff(rows.frame[here]), 1), 0)
+    sample = speed[:: 1 + len(speed) // SAMPLE]
+    sample = np.sort(sample[sample > 0])
+    if len(sample) < LEAST:
+        return []
+    usual = sample[min(int(LARGE * len(sample)), len(sample) - 4)]
+    if not speed.max() > FAR * usual:
+        return []
+    long = np.sort(speed[speed >= usual])
+    apart = (long[1:] > FAR * usual) & (long[1:] > APART * long[:-1])
+    far = speed >= (long[1:][apart.argmax()] if apart.any() else np.inf)
+    ends = np.sort(x)
+    if np.diff(ends).max() < APART * usual:
+        far &= step < CYCLE * (ends[-1] - ends[0])
+    outside = np.abs(x - median)
+    at = np.where(outside[1:] >= outside[:-1], here[1:], here[:-1])
+    return list(zip(speed[far] / usual, speed[far], at[far].tolist(), strict=True))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_one_of
+from ethogram.models.data.angles import refuse_angles
 from ethogram.models.data.padding import as_floats
 from ethogram.models.data.selection import group_labels
 
@@ -68,6 +69,9 @@ def _values(data: Any) -> tuple[np.ndarray, np.ndarray]:
     if data.observations is None:
         raise ValueError("data.observations is None: there is nothing to centre or to scale")
     observations, seen = np.asarray(data.observations), np.asarray(data.observed)
+    refuse_angles(
+        data, "and angles have no linear mean", "centre and scale the other features before joining them"
+    )
     if not seen.any():
         raise ValueError("data.observed is False everywhere: no observed frame gives a centre")
     return observations.astype(float), seen

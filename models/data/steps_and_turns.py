@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.arguments import require_one_of
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.arguments import require_number, require_one_of
+from ethogram.models.data.angles import coordinates_of
+from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = ["EARTH_RADIUS", "step_and_turn"]
 
@@ -17,7 +18,11 @@ EARTH_RADIUS = 6371.0088
 
 
 def step_and_turn(
-    positions: Trajectories, *, coordinates: str = "planar", zero_steps: str = "error", smallest: Any = None
+    positions: Trajectories,
+    *,
+    coordinates: str | None = None,
+    zero_steps: str = "error",
+    smallest: Any = None,
 ) -> Trajectories:
     r"""Step lengths and turning angles, as data of two features, ``step`` and ``turn``, of one frame less.
 
@@ -25,14 +30,17 @@ def step_and_turn(
               \text{turn}_t = \text{bearing}(p_t, p_{t+1}) - \text{bearing}(p_{t-1}, p_t) \in (-\pi, \pi]
 
     Frame t has the step from t to t + 1, and the turn at t, counterclockwise positive. The first turn of a sequence is
-    missing (NaN), and so is every turn beside a step of length zero, which has no direction. A frame without a step,
-    since one of its ends was not recorded, is a missing frame.
+    missing (NaN), and so is every turn beside a step of length zero, which has no direction. A step within the rounding
+    of the positions has length zero. A frame without a step, since one of its ends was not recorded, is a missing
+    frame.
 
     Parameters
     ----------
     positions : observations (sequence, time, 2): x and y, or longitude and latitude in degrees.
     coordinates : ``"planar"``: steps have the unit of the positions; ``"lonlat"``: great-circle distances in
-        kilometres, and turns between the bearing of arrival and that of departure.
+        kilometres, and turns between the bearing of arrival and that of departure. None takes ``"lonlat"`` where the
+        units of the positions are degrees, or without units where their names are longitude and latitude; else
+        ``"planar"``.
     zero_steps : ``"error"`` refuses steps of length zero, which a `GammaEmission` cannot have; ``"missing"`` makes them
         missing; ``"offset"`` gives them the length `smallest`; ``"keep"`` keeps them.
     smallest : for ``"offset"``, a positive length in the unit of the steps, such as half of the resolution.
@@ -45,7 +53,8 @@ def step_and_turn(
     Raises
     ------
     ValueError
-        If there are not two features, latitudes exceed 90 degrees, or a step has length zero.
+        If there are not two features, their units differ or contradict `coordinates`, latitude comes first or exceeds
+        90 degrees, or a step has length zero.
 
     References
     ----------
@@ -58,14 +67,17 @@ def step_and_turn(
     >>> step_and_turn(track).observations.round(3).tolist()
     [[[1.0, nan], [2.0, 1.571]]]
     """
-    require_one_of("coordinates", coordinates, ("planar", "lonlat"))
+    if not isinstance(positions, Trajectories):
+        raise TypeError(f"positions is {type(positions).__name__}: give Trajectories")
+    check(positions)
+    require_one_of("coordinates", coordinates, (None, "planar", "lonlat"))
     require_one_of("zero_steps", zero_steps, ("error", "missing", "offset", "keep"))
     if (zero_steps == "offset") != (smallest is not None):
         raise ValueError(
             'smallest is the length of steps of zero: give it with zero_steps="offset", and only there'
         )
-    if smallest is not None and not smallest > 0:
-        raise ValueError(f"smallest is {smallest}: give a positive length")
+    if smallest is not None:
+        smallest = require_number("smallest", smallest, above=0)
     if positions.observations is None or positions.observations.shape[-1] != 2:
         came = None if positions.observations is None else positions.observations.shape
         raise ValueError(
@@ -73,6 +85,14 @@ def step_and_turn(
         )
     if positions.observations.shape[1] < 2:
         raise ValueError("positions has sequences of one frame: a step needs two")
+    units = positions.metadata.feature_units
+    stated = coordinates_of(positions.metadata, "positions are")
+    if coordinates and stated and units and coordinates != stated:
+        raise ValueError(
+            f'coordinates is "{coordinates}", but positions are in {units[0]!r}: leave coordinates out, or correct the '
+            "units"
+        )
+    coordinates = coordinates or stated or "planar"
     dtype = np.asarray(positions.observations).dtype
     dtype = dtype if dtype.kind == "f" else np.dtype(float)
     x, seen = np.asarray(positions.observations, float), np.asarray(positions.observed)
@@ -80,28 +100,25 @@ def step_and_turn(
     if coordinates == "lonlat" and np.nanmax(np.abs(x[..., 1]), initial=0) > 90:
         raise ValueError("positions has latitudes beyond 90 degrees: give longitude first, then latitude")
     step, leaving, arriving = (_planar if coordinates == "planar" else _great_circle)(x)
-    zero = step == 0
+    rounding = 4 * np.finfo(dtype).eps * np.nanmax(np.abs(x), axis=(1, 2), initial=0)[:, None]
+    zero = step <= (rounding if coordinates == "planar" else EARTH_RADIUS * np.deg2rad(rounding))
     if zero.any() and zero_steps == "error":
         row, time = np.argwhere(zero)[0].tolist()
         raise ValueError(
-            f"positions[{row}, {time}] and the one after are equal, one of {zero.sum()} steps of length zero: pass "
-            'zero_steps="missing", or "offset" with smallest= half of the resolution of the positions'
+            f"positions[{row}, {time}] and the one after are equal, one of {zero.sum()} steps of length zero or within "
+            'rounding: pass zero_steps="missing", or "offset" with smallest= half of the resolution of the positions'
         )
     turn = np.full(step.shape, np.nan)
     turn[:, 1:] = -((arriving[:, :-1] - leaving[:, 1:] + np.pi) % (2 * np.pi) - np.pi)
     turn[zero] = np.nan
     turn[:, 1:][zero[:, :-1]] = np.nan
-    if zero_steps == "missing":
-        step = np.where(zero, np.nan, step)
-    elif zero_steps == "offset":
-        step = np.where(zero, smallest, step)
+    step = np.where(zero, {"missing": np.nan, "offset": smallest}.get(zero_steps, 0), step)
     observed = seen[:, :-1] & ~np.isnan(step)
     found = np.stack([step, turn], axis=-1).astype(dtype)
 
     def early(part: Any) -> Any:
         return None if part is None else np.asarray(part)[:, :-1]
 
-    units = positions.metadata.feature_units
     length = "km" if coordinates == "lonlat" else ("" if units is None else units[0])
     names: Any = {"feature_names": ("step", "turn"), "feature_units": (length, "rad")}
     lengths = np.maximum(np.asarray(positions.lengths) - 1, 0)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.arguments import require_number
+from ethogram.models.arguments import require_number, warn_user
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.padding import read_column
 
-__all__ = ["Times", "read_snap", "read_times", "state_clock", "step_length", "write_times"]
+__all__ = ["Times", "rate_of_times", "read_snap", "read_times", "state_clock", "step_length", "write_times"]
 
 SECOND = np.timedelta64(1, "s")
 
@@ -176,3 +176,19 @@ def state_clock(metadata: Metadata, times: Times, step: Any) -> Metadata:
     if metadata.frame_rate is not None or (of_dates and metadata.time_unit != "s"):
         return metadata
     return dataclasses.replace(metadata, frame_rate=1 / step_length(step, times.values))
+
+
+def rate_of_times(gap: float, stated: float | None, name: str) -> float:
+    """Frames in one unit of time: as stated by the attribute `name`, unless the time between frames contradicts it.
+
+    Warns
+    -----
+    UserWarning
+        They differ by more than a hundredth: the rate is that of the times.
+    """
+    if stated is None or abs(gap * stated - 1) <= 0.01:
+        return 1 / gap if stated is None else stated
+    warn_user(
+        f"{name} is {stated:g}, but times are {gap:.6g} apart: taken as {1 / gap:.6g}, that of the times"
+    )
+    return 1 / gap

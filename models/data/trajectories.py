@@ -298,8 +298,8 @@ class Trajectories(NamedTuple):
             ``state_names``. Without ``lengths`` every sequence fills the time axis, and all share its clock.
         sequence, time : names of these dims.
         agent : variable (sequence,) of the agents; or a dim, whose agents become sequences that share a group.
-        features : name of the dim of features; or variables (sequence, time) to be taken as features; or one variable
-            (sequence, time, any), to be taken as observations.
+        features : name of the dim of features; or variables (sequence, time) to be taken as features, with their
+            attributes ``units``; or one variable (sequence, time, any), to be taken as observations.
         missing : for a Dataset without ``observed``: ``"nan"`` takes NaN as missing, and a frame without any feature as
             a missing one; ``"error"`` refuses NaN.
 

@@ -72,10 +72,12 @@ def _with_observations(dataset: Any, names: list[str], lead: set[str]) -> Any:
     joined = xarray.concat(
         [dataset[name] for name in names], dim="feature", coords="minimal", compat="override"
     )
+    units = [str(dataset[name].attrs.get("units", "")) for name in names]
+    own = {"feature": names} | ({"feature_units": ("feature", units)} if any(units) else {})
     return (
         dataset.drop_vars(names)
         .assign(observations=joined.drop_vars([name for name in joined.coords if name not in joined.dims]))
-        .assign_coords(feature=names)
+        .assign_coords(own)
     )
 
 

@@ -18,6 +18,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.models.arguments import concretely, is_concrete, warn_user
+from ethogram.models.data.angles import refuse_angles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.emission import Emission, read_observations
 from ethogram.models.emissions.missing_features import count_patterns, gapped
@@ -32,6 +33,13 @@ FAR = 5.0
 
 WIDE, OUTWEIGHS = 10.0, 0.1
 """A scale outweighs the data where it exceeds ten variances, and a tenth of the squares of a state's frames."""
+
+
+ANGLE = "which wraps around, and a Gaussian emission takes it for a number on a line"
+OF_ANGLES = (
+    "give it a VonMisesEmission, in radians, as in ProductEmission({'step': GammaEmission(), 'turn': "
+    "VonMisesEmission()}); an angle that never wraps can have another unit, or none"
+)
 
 
 class CentredEmission(Emission):
@@ -52,8 +60,10 @@ class CentredEmission(Emission):
         return dataclasses.replace(self, **missing) if missing else self
 
     def read(self: Any, data: Trajectories) -> Array:
-        """Observations (sequence, time, feature)."""
-        return read_observations(data, self.num_features)
+        """Observations (sequence, time, feature); a ValueError where one is an angle by its unit."""
+        x = read_observations(data, self.num_features)
+        refuse_angles(data, ANGLE, OF_ANGLES)
+        return x
 
     @property
     def origin(self: Any) -> Any:
@@ -88,8 +98,9 @@ def data_moments(data: Trajectories, dtype: Any) -> Moments:
     Correlations are shrunk by a thousandth. A feature that never varies gets variance 1; without any observed frame
     the mean is 0 and the covariance the identity. Where features are NaN, means and variances are those of what is
     there, and covariances those of frames that have both features; eigenvalues of the correlations below a thousandth
-    are raised to it.
+    are raised to it. A ValueError where a feature is an angle by its unit.
     """
+    refuse_angles(data, ANGLE, OF_ANGLES)
 
     def moments(xp, x, observed):
         x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)

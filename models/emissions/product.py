@@ -150,12 +150,15 @@ class ProductEmission(Emission):
                     f"feature {place} of the data is {names[place]!r}, but the emission of that column is {name!r}: "
                     f"give the emissions in the order of the features, {', '.join(map(repr, names))}"
                 )
-        found = []
+        found, end = [], 0
         for part, columns in zip(self.emissions, split_columns(x, self._sizes), strict=True):
             observed = data.observed
+            start, end = end, end + columns.shape[-1]
+            units = data.metadata.feature_units
+            own = Metadata(names and names[start:end], units and units[start:end])
             if isinstance(part, TAKES_INTEGERS):
                 observed = concretely(lambda xp, seen, x: seen & ~xp.isnan(x)[..., 0], observed, columns)
-            found.append(data._replace(observations=columns, observed=observed, metadata=Metadata()))
+            found.append(data._replace(observations=columns, observed=observed, metadata=own))
         return found
 
     def read(self, data: Trajectories) -> Array:

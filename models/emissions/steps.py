@@ -21,6 +21,7 @@ from jax import Array
 from scipy.special import digamma
 
 from ethogram.models.arguments import concretely, is_concrete, warn_user
+from ethogram.models.data.angles import refuse_angles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions.counts import (
     feature_means,
@@ -255,5 +256,6 @@ class VonMisesEmission(Emission):
         """Angles (sequence, time, feature), in radians."""
         x = read_observations(data, self.num_features)
         cure = "give radians: np.deg2rad of degrees"
+        refuse_angles(data, "and a VonMisesEmission takes radians", cure, only_degrees=True)
         refuse_values(data, x, lambda x: np.abs(x) <= TURN, "is no angle from -2 pi to 2 pi", cure)
         return x

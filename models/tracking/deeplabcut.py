@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.arguments import require_room
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.tracking.pose import AXES, Poses, existing_file, pose_trajectories
 
@@ -61,8 +62,14 @@ def read_deeplabcut(
     axes = [axis for axis in AXES if axis in coordinates]
     if not {"x", "y"} <= coordinates:
         raise ValueError(f"{found} has the coordinates {sorted(coordinates)}: expected x and y")
+    repeated = next((column for column in columns if columns.count(column) > 1), None)
+    if repeated:
+        raise ValueError(f"{found} has two columns {'.'.join(repeated)}: save the predictions of one scorer")
     count = int(frames.max()) + 1 if len(frames) else 0
     shape = (count, len(animals), len(parts))
+    require_room(
+        f"poses of {found}", (*shape, len(axes)), float, f"its last frame is {count - 1}, correct it"
+    )
     position, likelihood = np.full((*shape, len(axes)), np.nan), np.full(shape, np.nan)
     for number, (animal, part, coordinate) in enumerate(columns):
         place = animals.index(animal), parts.index(part)
@@ -92,6 +99,9 @@ def _of_csv(path: Path) -> tuple[list[tuple[str, str, str]], Any, Any]:
             f"{path} is no CSV file of DeepLabCut: its first lines begin with "
             f"{', '.join(repr(row[0]) if row else 'nothing' for row in rows[:3])}, expected {', '.join(LEVELS)}"
         )
+    if len({len(names) for names in heads.values()}) > 1:
+        came = ", ".join(f"{len(names)} {level}" for level, names in heads.items())
+        raise ValueError(f"{path} has lines of names of different lengths: {came}; is it whole?")
     animals = heads.get("individuals", [ONE] * len(heads["coords"]))
     columns = list(zip(animals, heads["bodyparts"], heads["coords"], strict=True))
     body = [row for row in rows[len(heads) :] if row]
@@ -152,7 +162,7 @@ def _frames(labels: Sequence[Any], path: Path) -> np.ndarray:
         raise ValueError(
             f"{path} has rows that are images, such as {labels[0]!r}: expected predictions of a video, one row a frame"
         ) from None
-    frames = numbers.astype(int)
-    if (frames != numbers).any() or (frames < 0).any() or len(np.unique(frames)) < len(frames):
+    wrong = ~((numbers >= 0) & (numbers < 2**53) & (numbers == np.floor(numbers)))
+    if wrong.any() or len(np.unique(numbers)) < len(numbers):
         raise ValueError(f"{path} has frames that repeat, or are no numbers from 0: expected one row a frame")
-    return frames
+    return numbers.astype(int)

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.angles import require_planar
+from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = ["egocentric"]
 
@@ -25,28 +26,33 @@ def egocentric(data: Trajectories, *, centre: str, heading: str) -> Trajectories
     Raises
     ------
     ValueError
-        The data have no such keypoints, features that are no coordinates, or three axes.
+        The data have no such keypoints, features that are no coordinates on a plane in one unit, or three axes.
     """
+    check(data)
     names = data.metadata.feature_names or ()
     points = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
     if data.observations is None or list(names) != [f"{point}.{axis}" for point in points for axis in "xy"]:
         raise ValueError(
             f"data have the features {list(names)}: expected NAME.x and NAME.y of each keypoint, on a plane"
         )
+    require_planar(data)
     for argument, name in (("centre", centre), ("heading", heading)):
         if name not in points:
             raise ValueError(f"{argument} is {name!r}: the keypoints are {', '.join(points)}")
     if centre == heading:
         raise ValueError(f"centre and heading are both {centre!r}: give two keypoints")
     places = np.array(data.observations, float)
+    dtype = np.asarray(data.observations).dtype
+    dtype = dtype if dtype.kind == "f" else np.dtype(float)
     shape = places.shape
     places = places.reshape(*shape[:2], len(points), 2)
     places[~np.asarray(data.observed)] = np.nan
+    rounding = 4 * np.finfo(dtype).eps * np.nanmax(np.abs(places), initial=0)
     places = places - places[:, :, [points.index(centre)]]
     ahead = places[:, :, points.index(heading)]
     length = np.hypot(ahead[..., 0], ahead[..., 1])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        cosine, sine = ahead[..., 0] / length, ahead[..., 1] / length  # NaN where both keypoints coincide
+    length[length <= rounding] = np.nan  # both keypoints coincide
+    cosine, sine = ahead[..., 0] / length, ahead[..., 1] / length
     x, y = places[..., 0], places[..., 1]
     turned = np.stack(
         [cosine[..., None] * x + sine[..., None] * y, cosine[..., None] * y - sine[..., None] * x], -1
@@ -55,7 +61,6 @@ def egocentric(data: Trajectories, *, centre: str, heading: str) -> Trajectories
     kept = [place for place, name in enumerate(names) if name not in gone]
     values = turned.reshape(shape)[..., kept]
     observed = np.asarray(data.observed) & ~np.isnan(values).all(-1)
-    dtype = np.asarray(data.observations).dtype
     units = data.metadata.feature_units
     metadata = dataclasses.replace(
         data.metadata,
@@ -63,5 +68,5 @@ def egocentric(data: Trajectories, *, centre: str, heading: str) -> Trajectories
         feature_units=None if units is None else [units[place] for place in kept],
     )
     inside = np.arange(shape[1]) < np.asarray(data.lengths)[:, None]
-    values = np.where(inside[..., None], values, 0).astype(dtype if dtype.kind == "f" else float)
+    values = np.where(inside[..., None], values, 0).astype(dtype)
     return data._replace(observations=values, observed=observed, metadata=metadata)

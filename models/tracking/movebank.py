@@ -41,7 +41,8 @@ def read_movebank(
     """Trajectories of a table of Movebank: one sequence an animal, from its first position to its last.
 
     Features are ``longitude`` and ``latitude`` in degrees, or with `metres` east and north of the mean position. Rows
-    without a position, or marked as outliers, are missing frames, as are times without a row.
+    without a position, or marked as outliers, are as if they were not there: times without another row are missing
+    frames. Animals without a position are left out.
 
     Parameters
     ----------
@@ -58,13 +59,13 @@ def read_movebank(
     FileNotFoundError, ImportError
         There is no such file, or nothing here reads it.
     TypeError, ValueError
-        A column is missing, a position is not on the globe, no row is left, an animal is not in the table, or times
-        miss the grid of `step` or repeat. Messages count the rows of the table as it was given, from 0.
+        A column is missing, a position is not on the globe, none is left, an animal is not in the table, or times miss
+        the grid of `step` or repeat. Messages count the rows of the table as it was given, from 0.
 
     Warns
     -----
     UserWarning
-        Rows were left out, or taken as missing for their marks: how many.
+        Rows were left out, or taken as missing for their marks: how many. Animals without a position: which.
     """
     columns = Columns(table, lambda name: () if _spelling(name) in ANIMALS else None)
     spelled = {_spelling(name): name for name in columns.names}
@@ -97,20 +98,26 @@ def read_movebank(
         raise ValueError("table has no row of an animal: it needs at least one")
     times = columns.times(spelled["timestamp"]).values
     degrees = np.stack([_numbers(column(name), name) for name in ("location-long", "location-lat")], axis=1)
+    marked = _marked(spelled, column) & kept
+    degrees[marked] = np.nan
+    if marked.any():
+        warn_user(f"{int(marked.sum())} rows that are marked as outliers were taken as missing")
     beyond = (abs(degrees) > (180, 90)).any(axis=1) & kept
     if beyond.any():
         raise ValueError(
             f"row {int(beyond.argmax())} has the position {degrees[beyond.argmax()].tolist()}: expected degrees, "
             "longitude within 180 and latitude within 90"
         )
-    marked = _marked(spelled, column) & kept
-    degrees[marked] = np.nan
-    if marked.any():
-        warn_user(f"{int(marked.sum())} rows that are marked as outliers were taken as missing")
-    order = np.flatnonzero(kept)[np.argsort(times[kept], kind="stable")]
+    located = kept & ~np.isnan(degrees).any(axis=1)
+    if not located.any():
+        raise ValueError("table has no row of an animal with a position: it needs at least one")
+    lost = np.setdiff1d(names[kept], names[located])
+    if lost.size:
+        warn_user(f"animals without a position were left out: {', '.join(lost)}")
+    order = np.flatnonzero(located)[np.argsort(times[located], kind="stable")]
     units, features = ("degrees", "degrees"), ("longitude", "latitude")
     if metres:
-        degrees[kept] = project(degrees[kept])
+        degrees[located] = project(degrees[located])
         units, features = ("m", "m"), ("east", "north")
     time = str(spelled["timestamp"])
     rows = {"animal": names[order], time: times[order]}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.data.times import rate_of_times
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.tracking.pose import Poses, existing_file, pose_trajectories
 
@@ -35,7 +36,7 @@ def from_movement(
     ----------
     dataset : with ``position`` (time, space, keypoint, individual), or without keypoints for the centres of bounding
         boxes, and ``confidence`` where known; or the path of its ``.nc`` file.
-    frame_rate : frames a second; the attribute ``fps`` of the dataset where None.
+    frame_rate : frames a second; where None that of times in seconds, or the attribute ``fps`` of the dataset.
     min_confidence : in [0, 1], below which a keypoint is missing in that frame; unknown confidence counts as enough.
     keypoints, individuals : names to read, in this order; all by default.
     unit : of the positions.
@@ -46,6 +47,11 @@ def from_movement(
         There is no such file.
     TypeError, ValueError
         It is no such dataset, times are not equally spaced, or an argument is out of range.
+
+    Warns
+    -----
+    UserWarning
+        The attribute ``fps`` contradicts times in seconds, as after taking every other frame: the times count.
     """
     if isinstance(dataset, str | os.PathLike):
         dataset = _loaded(dataset)
@@ -70,13 +76,11 @@ def from_movement(
     if single:
         places = places[:, :, None]
         confidence = None if confidence is None else confidence[:, :, None]
-    if frame_rate is None:
-        frame_rate = _frame_rate(dataset)
     name = Path(str(dataset.attrs.get("source_file") or "recording")).name.partition(".")[0]
     return pose_trajectories(
         Poses(places, confidence, _names(dataset, found["individual"]), points, name),
         threshold=("min_confidence", min_confidence),
-        frame_rate=frame_rate,
+        frame_rate=_frame_rate(dataset, frame_rate),
         keypoints=keypoints,
         individuals=individuals,
         unit=unit,
@@ -102,14 +106,17 @@ def _names(dataset: Any, dim: str) -> list[str]:
 
 
 def _axes(position: Any) -> list[str]:
-    axes = [str(axis) for axis in position["space"].values] if "space" in position.coords else []
+    axes = sorted(str(axis) for axis in position["space"].values) if "space" in position.coords else []
     if axes not in (["x", "y"], ["x", "y", "z"]):
         raise ValueError(f"position has the space coordinates {axes}: expected x, y and perhaps z")
     return axes
 
 
-def _frame_rate(dataset: Any) -> float | None:
-    """Frames a second, by the attribute or by times in seconds; a ValueError where these are not equally spaced."""
+def _frame_rate(dataset: Any, asked: float | int | None) -> float | int | None:
+    """Frames a second: as asked, else of times in seconds, else by the attribute for times in frames.
+
+    A ValueError where times do not advance equally.
+    """
     times = dataset["time"].values if "time" in dataset.coords else np.zeros(0)
     dates = times.dtype.kind in "mM"
     times = (times - times[0]) / np.timedelta64(1, "s") if dates and len(times) else np.asarray(times, float)
@@ -119,8 +126,17 @@ def _frame_rate(dataset: Any) -> float | None:
         raise ValueError(
             f"times {times[row]:g} and {times[row + 1]:g} are not {gaps[0]:g} apart: resample them first"
         )
-    rate = dataset.attrs.get("fps")
-    if rate is not None and not isinstance(rate, str) and np.isfinite(rate):
-        return float(rate)
-    in_seconds = dates or str(dataset.attrs.get("time_unit", "")).startswith("sec")
-    return float(1 / gaps[0]) if in_seconds and len(gaps) and gaps[0] > 0 else None
+    if len(gaps) and not gaps[0] > 0:
+        raise ValueError(f"times {times[0]:g} and {times[1]:g} do not increase: sort them first")
+    stated = dataset.attrs.get("fps")
+    known = isinstance(stated, int | float | np.number) and np.isfinite(stated) and stated > 0
+    stated = float(stated) if known else None
+    unit = str(dataset.attrs.get("time_unit", ""))
+    if asked is not None or not len(gaps):
+        return stated if asked is None else asked
+    gap = float(gaps.mean())
+    if unit.startswith("frame") or (not dates and not unit and gap == round(gap)):
+        return None if stated is None else stated / gap
+    if dates or unit.startswith("sec") or (not unit and stated is not None):
+        return rate_of_times(gap, stated, "the attribute fps of dataset")
+    return stated

@@ -77,7 +77,8 @@ def pose_trajectories(
     if poses.confidence is not None:
         position[np.asarray(poses.confidence) < least] = np.nan
     points = _chosen("keypoints", keypoints, poses.keypoints)
-    animals = _chosen("individuals", individuals, poses.individuals)
+    known = _distinct(poses.individuals)
+    animals = _chosen("individuals", individuals, known)
     if not len(position):
         raise ValueError(f"{poses.name} has no frame: it needs at least one")
     position = position[:, animals][:, :, points]
@@ -92,11 +93,23 @@ def pose_trajectories(
     )
     return Trajectories.from_list(
         [position[:, animal].reshape(len(position), -1) for animal in range(len(animals))],
-        agent=[poses.individuals[animal] for animal in animals],
+        agent=[known[animal] for animal in animals],
         group=[poses.name] * len(animals),
         missing="nan",
         metadata=metadata,
     )
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names; of two animals of one name the later is ``NAME (2)``."""
+    found: list[str] = []
+    for name in names:
+        number, own = 1, name
+        while own in found or (number > 1 and own in names):
+            number += 1
+            own = f"{name} ({number})"
+        found.append(own)
+    return found
 
 
 def _chosen(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> list[int]:

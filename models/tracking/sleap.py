@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.arguments import require_room, warn_user
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.tracking.pose import Poses, existing_file, pose_trajectories
 
@@ -34,7 +35,9 @@ def read_sleap(
 ) -> Trajectories:
     """Trajectories of a file of SLEAP: one sequence a track, in one group.
 
-    Features are ``nose.x``, ``nose.y``, ... in pixels. Tracks should be proofread: each is taken as one animal.
+    Features are ``nose.x``, ``nose.y``, ... in pixels. Tracks should be proofread: each is taken as one animal, and the
+    second of two tracks called ``fly`` is ``fly (2)``. In projects, what a person placed comes before what was
+    predicted, and a file without tracks is of one animal.
 
     Parameters
     ----------
@@ -50,7 +53,13 @@ def read_sleap(
     FileNotFoundError, ImportError
         There is no such file, or nothing here reads it.
     TypeError, ValueError
-        The file is not of SLEAP, or an argument is out of range.
+        The file is not of SLEAP, a frame has a track twice or several animals without any tracks, or an argument is out
+        of range.
+
+    Warns
+    -----
+    UserWarning
+        Animals without a track, where others have one, were left out, or videos after the first.
     """
     found = existing_file(path, (".h5", ".hdf5", ".slp"), "give an analysis file, or a project")
     poses = _of_project(found) if found.suffix.lower() == ".slp" else _of_analysis(found)
@@ -77,8 +86,9 @@ def _of_analysis(path: Path) -> Poses:
                 f"{path} is no analysis file of SLEAP: it has no {missing[0]}; it has {', '.join(file) or 'nothing'}"
             )
         dims = file["tracks"].attrs.get("dims")
-        order = MATLAB if file.attrs.get("transpose", True) else PYTHON
-        order = order if dims is None else tuple(json.loads(dims))
+        order: tuple[str, ...] = MATLAB if file.attrs.get("transpose", True) else PYTHON
+        order = order if dims is None else _axes(dims, path)
+        require_room(f"tracks of {path}", file["tracks"].shape, float, "export fewer frames")
         tracks = np.asarray(file["tracks"], float)
         nodes, names = (_texts(file[name]) for name in ("node_names", "track_names"))
         scores = np.asarray(file["point_scores"], float) if "point_scores" in file else None
@@ -94,8 +104,22 @@ def _of_analysis(path: Path) -> Poses:
         )
     if scores is not None:
         own = [axis for axis in order if axis != "xy"]
+        if scores.shape != tuple(tracks.shape[order.index(axis)] for axis in own):
+            raise ValueError(
+                f"{path} has tracks of shape {tracks.shape} and point_scores of shape {scores.shape}"
+            )
         scores = np.transpose(scores, [own.index(axis) for axis in ("frame", "track", "node")])
     return Poses(position, scores, names, nodes, path.name.partition(".")[0])
+
+
+def _axes(dims: Any, path: Path) -> tuple[str, ...]:
+    """Axes of an array by its attribute `dims`, a list of names in JSON."""
+    try:
+        return tuple(map(str, json.loads(dims)))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{path} has tracks whose dims are {dims!r}: expected the axes {', '.join(MATLAB)}, in any order"
+        ) from None
 
 
 def _texts(values: Any) -> list[str]:
@@ -111,11 +135,72 @@ def _of_project(path: Path) -> Poses:
         labels = sleap_io.load_slp(str(path), open_videos=False)
     except Exception as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    if not len(labels.labeled_frames):
-        raise ValueError(f"{path} has no labelled frame: it needs at least one")
-    values = np.asarray(labels.numpy(video=labels.videos[0], return_confidence=True), float)
-    names = [track.name for track in labels.tracks] or ["track 0"]
-    nodes = [node.name for node in labels.skeletons[0].nodes]
-    return Poses(
-        values[..., :2], values[..., 2], names[: values.shape[1]], nodes, path.name.partition(".")[0]
+    frames = [frame for frame in labels.labeled_frames if frame.video is labels.videos[0]]
+    if len(labels.videos) > 1:
+        warn_user(
+            f"{path} has {len(labels.videos)} videos: only the first is read, with {len(frames)} frames"
+        )
+    found = _by_track(path, frames)
+    if not found:
+        raise ValueError(f"{path} has no labelled frame of an animal: it needs at least one")
+    nodes, *others = dict.fromkeys(
+        tuple(node.name for node in each.skeleton.nodes) for each in found.values()
     )
+    if others:
+        raise ValueError(
+            f"{path} has animals with the nodes {nodes} and {others[0]}: save those of one skeleton"
+        )
+    present = {track for track, _ in found}
+    tracks = [track for track in (*labels.tracks, None) if track in present]
+    shape = (max(frame for _, frame in found) + 1, len(tracks), len(nodes), 3)
+    require_room(f"poses of {path}", shape, float, "save fewer frames")
+    values = np.full(shape, np.nan)
+    for (track, frame), each in found.items():
+        place = frame, tracks.index(track)
+        values[place][:, :2] = each.numpy()
+        if isinstance(each, sleap_io.PredictedInstance):
+            values[place][:, 2] = each.points["score"]
+    names = [getattr(track, "name", "") or f"track {number}" for number, track in enumerate(tracks)]
+    return Poses(values[..., :2], values[..., 2], names, nodes, path.name.partition(".")[0])
+
+
+def _by_track(path: Path, frames: Sequence[Any]) -> dict[tuple[Any, int], Any]:
+    """The instance of each track in each frame: that which a person placed, else that predicted; None for no track.
+
+    Raises
+    ------
+    ValueError
+        A frame has a track twice, or no animal has a track and a frame has several.
+
+    Warns
+    -----
+    UserWarning
+        Animals without a track, where others have one, are left out.
+    """
+    placed: dict[tuple[Any, int], Any] = {}
+    predicted: dict[tuple[Any, int], Any] = {}
+    no_track_in = []
+    any_track = any(each.track is not None for frame in frames for each in frame.instances)
+    for frame in frames:
+        number = int(frame.frame_idx)
+        corrected = [each.from_predicted for each in frame.user_instances]
+        kept = [each for each in frame.predicted_instances if not any(each is old for old in corrected)]
+        for found, instances in ((placed, frame.user_instances), (predicted, kept)):
+            for each in instances:
+                track = each.track or getattr(each.from_predicted, "track", None)
+                if track is None and any_track:
+                    no_track_in.append(number)
+                elif (track, number) in found:
+                    twice = f"track {track.name!r} twice" if track else "several animals without tracks"
+                    raise ValueError(
+                        f"frame {number} of {path} has {twice}, and the file does not say which animal is which: "
+                        "correct the tracks in SLEAP"
+                    )
+                else:
+                    found[track, number] = each
+    if no_track_in:
+        warn_user(
+            f"{len(no_track_in)} animals without a track were left out, the first in frame {no_track_in[0]} of {path}: "
+            "the file does not say which they are; give them tracks in SLEAP"
+        )
+    return predicted | placed

@@ -26,7 +26,7 @@ NEEDED = {
 }
 """Arguments without which a model cannot be fitted."""
 TAKEN = {
-    "roles": (*FRAMES, "num_roles"),
+    "roles": (*FRAMES, "units", "num_roles"),
     "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
     "choices": ("option", "subject", "weight", "available", "kappa"),
     "rewards": (*FRAMES, "state_features"),
@@ -76,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     roles = parser.add_argument_group("roles")
     roles.add_argument(
         "--num-roles", type=sizes, metavar="N|N:N", help="number of roles, or range to pick from (2:8)"
+    )
+    roles.add_argument(
+        "--units",
+        type=lambda text: [unit.strip() for unit in text.split(",")],
+        metavar="UNITS",
+        help="of the features; angles are those in rad (of turn; none of others)",
     )
     intents = parser.add_argument_group("intents")
     intents.add_argument("--num-states", type=integer(1), metavar="N", help="states (those in the data)")

@@ -14,8 +14,10 @@ from ethogram.commands.transition_tables import read_mdp, read_state_features
 from ethogram.commands.typed_tables import named, numeric, read_csv, require_columns
 from ethogram.models.choices import Decisions, NoisyMDP
 from ethogram.models.data import Metadata, Trajectories, group_labels
+from ethogram.models.data.angles import RADIANS
 from ethogram.models.data.columns import label_columns
-from ethogram.models.emissions import GaussianEmission
+from ethogram.models.emissions import GammaEmission, GaussianEmission, ProductEmission, VonMisesEmission
+from ethogram.models.emissions.emission import Emission
 from ethogram.models.intents import AgentMarkov
 from ethogram.models.rewards import GPIRL
 from ethogram.models.roles import RoleHMM
@@ -103,7 +105,14 @@ def _frames(arguments: argparse.Namespace, table: pandas.DataFrame, **behaviour:
 
 def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     features = arguments.features
-    data = _frames(arguments, numeric(table, "--features", features), features=features)
+    given = arguments.units or ["rad" if name == "turn" else "" for name in features]
+    if len(given) != len(features):
+        raise ValueError(f"--units has {len(given)} entries, --features {len(features)}: give one each")
+    units = dict(zip(features, given, strict=True))
+    emission, features = _emission(units)
+    own = [units[name] for name in features] if any(given) else None
+    names = Metadata(name=arguments.table.name, feature_units=own)
+    data = _frames(arguments, numeric(table, "--features", features), features=features, metadata=names)
     sizes = tuple(arguments.num_roles or range(2, 9))
     if len(sizes) > 1 and len(np.unique(group_labels(data))) < 2:
         unit = "sequence" if data.group is None else "group"
@@ -111,7 +120,27 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
             f"--num-roles is {sizes[0]}:{sizes[-1]}, of which held-out data pick one, but there is only one {unit}: "
             "give one number"
         )
-    return Task(data, lambda size: RoleHMM(size, GaussianEmission(len(features))), sizes)
+    return Task(data, lambda size: RoleHMM(size, emission), sizes)
+
+
+def _emission(units: dict[str, str]) -> tuple[Emission, list[str]]:
+    """The emission of features by their units, and the features in its order: others, ``step`` and angles in radians.
+
+    One Gaussian, a gamma distribution, and von Mises distributions.
+    """
+    angles = [name for name, unit in units.items() if unit in RADIANS]
+    step = [name for name in units if name == "step" and name not in angles]
+    others = [name for name in units if name not in (*angles, *step)]
+    if others and not angles and not step:
+        return GaussianEmission(len(others)), others
+    parts: dict[str, Emission] = {}
+    if others:
+        parts["others"] = GaussianEmission(len(others))
+    if step:
+        parts["step"] = GammaEmission()
+    if angles:
+        parts["turn" if angles == ["turn"] else "angles"] = VonMisesEmission(len(angles))
+    return ProductEmission(parts), [*others, *step, *angles]
 
 
 def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:

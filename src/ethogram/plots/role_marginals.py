@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ethogram.models.data.angles import period_of
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.plots.axes import axes_or_new, feature_label, legend_beside
@@ -58,9 +59,7 @@ def role_marginals(
     if not values.size:
         raise ValueError(f"feature {feature!r} is missing in every frame: choose another one")
     whole = bool((values == np.floor(values)).all())
-    angle = (
-        not whole and data.metadata.feature_units is not None and data.metadata.feature_units[place] == "rad"
-    )
+    angle = not whole and period_of(data.metadata, place) == 2 * np.pi
     if whole:
         step = max(1, round(np.ptp(values) / MOST_POINTS))
         points = np.arange(values.min(), values.max() + 1, step)

@@ -129,6 +129,39 @@ def test_intents_have_the_states_and_actions_of_the_data(reached, tmp_path):
     assert fit_of(reached, tmp_path, table, *words, "--num-states", "9")[0].num_states == 9
 
 
+def test_steps_and_turns_have_gamma_and_von_mises_distributions(reached, tmp_path):
+    table = "x,turn,step,y\n1,0.5,2,9\n2,-3.1,1,8\n"
+    words = "--model roles --num-roles 2 --features x,turn,step,y".split()
+    model, data = fit_of(reached, tmp_path, table, *words)
+    parts = {
+        name: type(part) for name, part in zip(model.emission.names, model.emission.emissions, strict=True)
+    }
+    assert parts == {
+        "others": ethogram.GaussianEmission, "step": ethogram.GammaEmission, "turn": ethogram.VonMisesEmission,
+    }  # fmt: skip
+    assert data.metadata.feature_names == ("x", "y", "step", "turn")
+    assert data.metadata.feature_units == ("", "", "", "rad")
+    assert data.observations[0].tolist() == [[1, 9, 2, 0.5], [2, 8, 1, -3.1]]
+    model.check(data)
+    model, data = fit_of(reached, tmp_path, table, *words, "--units", "rad,m/s,rad,")
+    parts = {
+        name: part.num_features
+        for name, part in zip(model.emission.names, model.emission.emissions, strict=True)
+    }
+    assert parts == {"others": 2, "angles": 2} and data.metadata.feature_names == ("turn", "y", "x", "step")
+    degrees, data = fit_of(reached, tmp_path, table, *words, "--units", ",deg,,")
+    with pytest.raises(
+        ValueError, match=r"feature 'turn' is in 'deg', .*give it a VonMisesEmission, in radians"
+    ):
+        degrees.check(data)
+    degrees, data = fit_of(reached, tmp_path, "turn\n90\n-90\n", *words[:-1], "turn")
+    with pytest.raises(ValueError, match=r"np\.deg2rad of degrees"):
+        degrees.check(data)
+    assert isinstance(
+        fit_of(reached, tmp_path, table, *words[:-1], "x,y")[0].emission, ethogram.GaussianEmission
+    )
+
+
 def test_scores_of_peers_are_printed_beside_those_of_intents(monkeypatch, capsys):
     """Where there is more than one trace, with the settings of the fit but for its checkpoint."""
     seen = {}
@@ -222,6 +255,11 @@ CASES = {
     ),
     "an empty cell": (["--features", "x"], "x,t\n1,1\n,2\n", "feature 'x' is NaN or null: pass --missing"),
     "no features": ([], "x\n1\n", "--features is missing: --model roles needs --features"),
+    "units": (
+        ["--features", "x", "--units", "m,rad"],
+        "x\n1\n",
+        "--units has 2 entries, --features 1: give one each",
+    ),
     "of choices": (
         ["--features", "x", "--chosen", "x"],
         "x\n1\n",

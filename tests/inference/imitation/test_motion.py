@@ -331,11 +331,13 @@ def test_data_are_those_of_the_scenes(unchecked):
     data, shorter = sequences(scenes), scenes._replace(lengths=scenes.lengths - 1)
     model = ethogram.RoleHMM(AGENTS, ethogram.GaussianEmission(2), exclusive="per_sequence")
     learn = unchecked("imitate_motion").imitate_motion
+    on_globe = data.centred()._replace(metadata=ethogram.Metadata(feature_units=("degrees", "degrees")))
     turned = scenes._replace(positions=scenes.positions[:, :, ::-1])
     cases = [
         (model, sequences(shorter).centred(), "data have 9 frames of play 0, the scenes 10"),
         (model, data, r"data\.observations of play 0 are .* m from .* give data\.centred\(\)"),
         (model, sequences(turned).centred(), r"data\.observations of play 0 are .* at time 0"),
+        (model, on_globe, "data are longitudes and latitudes in degrees, not on a plane"),
         (model, [data], "data is list: give Trajectories"),
         ("model", data, "model is str: give a RoleHMM"),
     ]

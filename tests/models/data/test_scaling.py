@@ -64,3 +64,13 @@ def test_a_constant_feature_is_only_centred():
     data = Trajectories.from_list([np.full((10, 1), 0.1)]).standardised()
     np.testing.assert_allclose(data.observations, 0, atol=1e-15)
     assert data.metadata.feature_units == ("SD of 1",)
+
+
+@pytest.mark.parametrize("unit", ["rad", "degrees"])
+def test_angles_are_neither_centred_nor_scaled(unit):
+    turns = Trajectories.from_list([[[3.1], [-3.1]]], metadata=Metadata(("turn",), (unit,)))
+    for change in (turns.standardised, turns.centred):
+        with pytest.raises(
+            ValueError, match=f"feature 'turn' is in '{unit}', and angles have no linear mean"
+        ):
+            change()

@@ -82,3 +82,92 @@ def test_steps_of_zero_and_gaps():
         step_and_turn(data, zero_steps="offset")
     with pytest.raises(ValueError, match="longitude first"):
         step_and_turn(Trajectories.from_list([[[0.0, 100.0], [1.0, 0.0]]]), coordinates="lonlat")
+
+
+GLOBE = [[0.0, 60.0], [1.0, 60.0], [2.0, 60.5]]
+
+
+def turn_on_the_sphere(lonlat):
+    """At the second of three points, between the tangents of the great circles to and from it."""
+    lon, lat = np.radians(lonlat).T
+    first, here, last = np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], -1)
+    arriving, leaving = -(first - here * (first @ here)), last - here * (last @ here)
+    return np.arctan2(here @ np.cross(arriving, leaving), arriving @ leaving)
+
+
+@pytest.mark.parametrize(
+    ("names", "units"),
+    [
+        (None, ("degrees", "degrees")),
+        (None, ("degrees_east", "degrees_north")),
+        (("x", "y"), ("deg", "\N{DEGREE SIGN}")),
+        (None, ("\N{DEGREE SIGN}E", "[Degrees] ")),
+        (("location-long", "location_lat"), None),
+        (("lon", "lat"), ("", "")),
+    ],
+)
+def test_coordinates_follow_the_units_else_the_names(names, units):
+    data = Trajectories.from_list([GLOBE], metadata=Metadata(feature_names=names, feature_units=units))
+    found = step_and_turn(data)
+    assert found.metadata.feature_units == ("km", "rad")
+    assert (
+        found.observations[0, 1, 1]
+        == pytest.approx(turn_on_the_sphere(GLOBE))
+        == pytest.approx(0.804, abs=1e-3)
+    )
+    if names != ("lon", "lat") and units is not None:
+        with pytest.raises(ValueError, match='coordinates is "planar", but positions are in'):
+            step_and_turn(data, coordinates="planar")
+
+
+def test_coordinates_that_contradict_the_units_are_refused():
+    def of(units=None, names=None, **settings):
+        metadata = Metadata(feature_names=names, feature_units=units)
+        return step_and_turn(Trajectories.from_list([GLOBE], metadata=metadata), **settings)
+
+    assert of(names=("lon", "lat"), units=("m", "m")).observations[0, 1, 1] == pytest.approx(
+        np.arctan2(0.5, 1)
+    )
+    assert of(names=("lon", "lat"), coordinates="planar").observations[0, 1, 1] == pytest.approx(
+        0.464, abs=1e-3
+    )
+    for settings, message in (
+        (
+            {"units": ("m", "m"), "coordinates": "lonlat"},
+            "coordinates is \"lonlat\", but positions are in 'm'",
+        ),
+        ({"units": ("m", "km")}, "positions are in km and m: give all coordinates in one unit"),
+        ({"units": ("degrees", "m")}, "one unit"),
+        ({"units": ("rad", "rad")}, "np.rad2deg"),
+        ({"names": ("lat", "lon")}, "latitude first"),
+        ({"units": ("degrees_north", "degrees_east")}, "latitude first"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            of(**settings)
+    with pytest.raises(ValueError, match="positions are degrees relative to a centre"):
+        metadata = Metadata(("longitude", "latitude"), ("degrees", "degrees"))
+        step_and_turn(Trajectories.from_list([GLOBE], metadata=metadata).centred())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_steps_within_rounding_are_steps_of_zero(dtype):
+    """0.1 + 0.2 is 0.3 + 5.6e-17: no movement, and no direction."""
+    third = np.array([0.1, 0.3, 0.3, 0.5], dtype)
+    third[1] = np.nextafter(third[2], dtype(1))
+    data = Trajectories.from_list([np.stack([third, np.zeros(4, dtype)], -1)])
+    with pytest.raises(
+        ValueError, match=r"positions\[0, 1\] .* equal, one of 1 steps of length zero or within rounding"
+    ):
+        step_and_turn(data)
+    assert step_and_turn(data, zero_steps="keep").observations[0, 1, 0] == 0
+    found = step_and_turn(data, zero_steps="missing")
+    assert found.observed.tolist() == [[True, False, True]] and np.isnan(found.observations[0, :, 1]).all()
+    degrees = step_and_turn(data, coordinates="lonlat", zero_steps="missing")
+    assert degrees.observed.tolist() == [[True, False, True]]
+
+
+def test_what_are_no_trajectories_is_refused():
+    with pytest.raises(TypeError, match="positions is int: give Trajectories"):
+        step_and_turn(2)
+    with pytest.raises(TypeError, match="smallest must be a real number"):
+        step_and_turn(Trajectories.from_list([GLOBE]), zero_steps="offset", smallest="a")

@@ -9,6 +9,7 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ethogram.models.data import step_and_turn
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.data.xarray_dataset import metadata_variables, read_metadata
 
@@ -106,6 +107,38 @@ def test_names_can_be_edited_in_xarray():
     dataset = whole().to_xarray().assign_coords(feature=["east", "north"]).assign_attrs(frame_rate=50)
     metadata = Trajectories.from_xarray(dataset).metadata
     assert metadata.feature_names == ("east", "north") and metadata.frame_rate == 50.0
+
+
+def test_the_frame_rate_is_that_of_the_times():
+    """As after taking every other time of a Dataset, which keeps its attributes."""
+    values = np.arange(6.0).reshape(1, 6, 1)
+    for times, rate in ((np.arange(6) / 30, 15), (np.arange(6) * np.timedelta64(20, "ms"), 25)):
+        whole = xarray.Dataset(
+            {"observations": (("sequence", "time", "feature"), values)},
+            coords={"time": times},
+            attrs={"frame_rate": 2.0 * rate, "time_unit": "s"},
+        )
+        assert Trajectories.from_xarray(whole).metadata.frame_rate == 2 * rate
+        with pytest.warns(UserWarning, match=f"frame_rate of dataset is {2 * rate}, but times are"):
+            found = Trajectories.from_xarray(whole.isel(time=slice(None, None, 2)))
+        assert found.metadata.frame_rate == pytest.approx(rate)
+
+
+def test_units_and_outliers_of_variables():
+    """Degrees by the CF conventions are those of a globe, and radians those of an angle."""
+    track = np.cumsum(np.full((1, 60), 1e-5), axis=1)
+    dims, east, north = ("sequence", "time"), {"units": "degrees_east"}, {"units": "degrees_north"}
+    dataset = xarray.Dataset(
+        {"a": (dims, track, east), "b": (dims, track, north), "c": (dims, track, {"units": "rad"})}
+    )
+    found = Trajectories.from_xarray(dataset, features=["a", "b"])
+    assert found.metadata.feature_units == ("degrees_east", "degrees_north")
+    assert step_and_turn(found).metadata.feature_units == ("km", "rad")
+    with pytest.raises(ValueError, match="feature 'c' is in 'rad', and angles have no linear mean"):
+        Trajectories.from_xarray(dataset, features=["a", "c"]).standardised()
+    track[0, 30] += 0.135
+    with pytest.warns(UserWarning, match=r"feature 'a' of sequence 0 is 0\.13531 at step 30,"):
+        Trajectories.from_xarray(dataset, features=["a", "b"])
 
 
 def test_foreign_datasets_need_the_dims_only():

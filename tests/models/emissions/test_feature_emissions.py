@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+import ethogram
 from ethogram import plots
 from ethogram.inference.conjugate import ConjugatePosterior
 from ethogram.models.data.trajectories import Metadata, Trajectories
@@ -18,6 +19,8 @@ from ethogram.models.emissions import (
     CategoricalEmission,
     GammaEmission,
     GaussianEmission,
+    GaussianMixtureEmission,
+    KnownCovarianceEmission,
     PoissonEmission,
     ProductEmission,
     VonMisesEmission,
@@ -275,3 +278,60 @@ def test_marginals_are_of_what_was_recorded():
     with pytest.raises(ValueError, match="feature 1 is missing in every frame"):
         gone = data._replace(observations=np.where([True, False], x, np.nan)[None])
         plots.role_marginals(ConjugatePosterior(model, model.prior()), gone, np.ones((1, 4, 1)), 1)
+
+
+ANGLES = Metadata(feature_names=("step", "turn"), feature_units=("km", "rad"))
+STEPS = np.random.default_rng(0).gamma(2.0, size=(1, 12, 2))
+
+
+@pytest.mark.parametrize(
+    "emission",
+    [
+        GaussianEmission(2),
+        GaussianEmission(2, mean=0.0, scale=1.0),
+        GaussianMixtureEmission(2, 2),
+        KnownCovarianceEmission(np.eye(2)),
+        AutoregressiveGaussianEmission(2),
+        ProductEmission({"step": GammaEmission(), "turn": GaussianEmission(1)}),
+    ],
+)
+def test_a_gaussian_of_an_angle_is_refused_by_its_unit(emission):
+    """Where a model checks its data, where it is bound to them, and in `fit`."""
+    data = Trajectories.from_list(STEPS, metadata=ANGLES)
+    model = RoleHMM(2, emission)
+    for call in (
+        lambda: model.check(data),
+        lambda: model.bind(data),
+        lambda: ethogram.fit(jax.random.key(0), model, data),
+    ):
+        with pytest.raises(
+            ValueError, match=r"feature 'turn' is in 'rad', which wraps around.*VonMisesEmission"
+        ):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "refused"),
+    [
+        ("heading", "Degrees", True),
+        ("heading", "\N{DEGREE SIGN}", True),
+        ("latitude", "radians", True),
+        ("longitude", "degrees", False),
+        ("location_lat", "degrees", False),
+        ("nose.x", "deg", False),
+        ("heading", "degrees C", False),
+        ("heading", "rad/s", False),
+    ],
+)
+def test_degrees_of_a_turn_are_angles_those_of_positions_are_not(name, unit, refused):
+    data = Trajectories.from_list([[[1.0], [2.0]]], metadata=Metadata((name,), (unit,)))
+    if refused:
+        with pytest.raises(ValueError, match="VonMisesEmission"):
+            GaussianEmission(1).read(data)
+    else:
+        GaussianEmission(1).read(data)
+    if unit == "Degrees":
+        with pytest.raises(
+            ValueError, match="feature 'heading' is in 'Degrees', and a VonMisesEmission takes radians"
+        ):
+            VonMisesEmission().read(data)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ethogram import tracking
+from ethogram.models.data import step_and_turn
 from ethogram.models.tracking.movebank import EARTH, project
 
 HEADER = "event-id,visible,timestamp,location-long,location-lat,sensor-type,individual-local-identifier\n"
@@ -57,7 +58,7 @@ def test_marks_of_older_tables(tmp_path):
     }
     with pytest.warns(UserWarning, match="1 rows that are marked"):
         data = tracking.read_movebank(table, step="1h")
-    assert data.observed.tolist() == [[True, True, False]]
+    assert data.observed.tolist() == [[True, True]]
 
 
 @pytest.mark.filterwarnings("ignore:1 rows without an animal")
@@ -111,8 +112,8 @@ def test_positions_in_metres_have_names_and_units(path):
             "timestamp of .*12:00.* in row 1, and so it is in row 0",
         ),
         (
-            lambda text: text.replace("14:01:00", "16:10:00"),
-            "timestamp of .* in row 1, in the same frame as row 3",
+            lambda text: text.replace("14:01:00", "17:10:00"),
+            "timestamp of .* in row 1, in the same frame as row 4",
         ),
         (lambda text: HEADER + ROWS.splitlines()[-1], "none of the columns"),
     ],
@@ -141,3 +142,41 @@ def test_marks_and_animals_may_be_numbers():
     }
     data = tracking.read_movebank(table, step="1h", individuals=[7])
     assert data.metadata.agent_names == ("7",) and data.observed.tolist() == [[True, False, True]]
+
+
+def test_rows_without_a_position_neither_set_the_clock_nor_clash():
+    """An accelerometer that starts before the GPS and ends after it, at times of its own; and an animal without GPS."""
+    rows = [
+        ("11:42:10", None),
+        ("12:00", 1.0),
+        ("12:00", None),
+        ("12:20", None),
+        ("13:00", 2.0),
+        ("15:00", 3.0),
+    ]
+    rows += [("15:00:01", None), ("19:31", None)]
+    table = {
+        "timestamp": [f"2010-05-01 {time}" for time, _ in rows] + ["2010-05-01 09:00", "2010-05-01 09:10"],
+        "location-long": [longitude for _, longitude in rows] + [None, 7.0],
+        "location-lat": [0.0] * len(rows) + [None, 700.0],
+        "visible": [True] * (len(rows) + 1) + [False],
+        "individual-id": [5] * len(rows) + [6, 6],
+    }
+    with pytest.warns(UserWarning) as seen:
+        data = tracking.read_movebank(table, step="1h")
+    assert [str(each.message) for each in seen] == [
+        "1 rows that are marked as outliers were taken as missing",
+        "animals without a position were left out: 6",
+    ]
+    assert data.observed.tolist() == [[True, True, False, True]] and data.metadata.agent_names == ("5",)
+    assert data.observations[0, [0, 1, 3], 0].tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match="no row of an animal with a position"), pytest.warns(UserWarning):
+        tracking.read_movebank(table, step="1h", individuals=[6])
+
+
+def test_steps_of_positions_in_degrees_follow_great_circles(path):
+    """As those of positions in metres, which lie in a plane."""
+    degrees, _ = read(path)
+    metres, _ = read(path, metres=True)
+    found, plane = (step_and_turn(data, zero_steps="missing").observations for data in (degrees, metres))
+    np.testing.assert_allclose(found[..., 0] * 1000, plane[..., 0], rtol=1e-3)

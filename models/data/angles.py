@@ -1,0 +1,89 @@
+"""Units that say that a feature is an angle, or that features are positions on the globe."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from ethogram.models.data.metadata import Metadata
+
+__all__ = ["RADIANS", "coordinates_of", "period_of", "refuse_angles", "require_planar"]
+
+RADIANS = ("rad", "radian", "radians")
+DEGREES = ("deg", "degree", "degrees", "\N{DEGREE SIGN}")
+EAST, NORTH = (
+    re.compile(rf"(degrees?|deg|\N{{DEGREE SIGN}})[ _]?({side})") for side in ("east|e", "north|n")
+)
+LONGITUDE, LATITUDE = (
+    re.compile(rf"(.*[^a-z])?({name})([^a-z].*)?") for name in ("longitude|long|lon|lng", "latitude|lat")
+)
+AXIS = re.compile(r"(.*[^a-z])?[xyz]")
+
+
+def _each(metadata: Metadata) -> list[tuple[str, str]]:
+    """Name and unit of each feature in small letters, empty where unknown."""
+    names, units = metadata.feature_names or (), metadata.feature_units or ()
+    count = max(len(names), len(units))
+    names, units = names or ("",) * count, units or ("",) * count
+    return [(name.lower(), unit.strip(" .()[]").lower()) for name, unit in zip(names, units, strict=True)]
+
+
+def period_of(metadata: Metadata, place: int) -> float:
+    """Length of a turn in the unit of a feature that is an angle or a longitude; infinite for others."""
+    name, unit = (_each(metadata) or [("", "")] * (place + 1))[place]
+    if unit in RADIANS:
+        return 2 * math.pi
+    of_turn = unit in DEGREES or EAST.fullmatch(unit) or (not unit and LONGITUDE.fullmatch(name))
+    return 360.0 if of_turn else math.inf
+
+
+def refuse_angles(data: Any, fault: str, cure: str, *, only_degrees: bool = False) -> None:
+    """Raise ValueError ``feature NAME is in UNIT, FAULT: CURE`` where a feature is an angle by its unit.
+
+    Degrees of a longitude, of a latitude or along an axis (``x``, ``nose.y``) are positions, not those of a turn.
+    """
+    for place, (name, unit) in enumerate(_each(data.metadata)):
+        position = any(kind.fullmatch(name) for kind in (LONGITUDE, LATITUDE, AXIS))
+        if (unit in DEGREES and not position) or (unit in RADIANS and not only_degrees):
+            names, units = data.metadata.feature_names, data.metadata.feature_units
+            raise ValueError(
+                f"feature {names[place] if names else place!r} is in {units[place]!r}, {fault}: {cure}"
+            )
+
+
+def coordinates_of(metadata: Metadata, what: str) -> str | None:
+    """Whether coordinates are ``"planar"`` or ``"lonlat"``, by their units, else by their names; None where unknown.
+
+    Raises
+    ------
+    ValueError
+        Units differ or are radians, or latitude stands before longitude; the message begins with `what`.
+    """
+    each = _each(metadata)
+    known = {unit for _, unit in each if unit}
+    if known & {*RADIANS}:
+        raise ValueError(f"{what} in radians: give longitude and latitude in degrees, by np.rad2deg")
+    on_globe = {unit for unit in known if unit in DEGREES or EAST.fullmatch(unit) or NORTH.fullmatch(unit)}
+    if known and known != on_globe:
+        if len(known) > 1:
+            raise ValueError(f"{what} in {' and '.join(sorted(known))}: give all coordinates in one unit")
+        return "planar"
+    if not on_globe and not all(LONGITUDE.fullmatch(name) or LATITUDE.fullmatch(name) for name, _ in each):
+        return None
+    if each and (LATITUDE.fullmatch(each[0][0]) or NORTH.fullmatch(each[0][1])):
+        raise ValueError(f"{what} with latitude first: give longitude first, then latitude")
+    if any(" relative to the " in name for name, _ in each):
+        raise ValueError(
+            f"{what} degrees relative to a centre: give longitude and latitude themselves, or metres"
+        )
+    return "lonlat" if each else None
+
+
+def require_planar(data: Any) -> None:
+    """Raise ValueError where the features of trajectories are positions on the globe, or in several units."""
+    if coordinates_of(data.metadata, "data are") == "lonlat":
+        raise ValueError(
+            "data are longitudes and latitudes in degrees, not on a plane: project them to metres first, as "
+            "read_movebank(..., metres=True) does"
+        )
