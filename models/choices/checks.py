@@ -12,6 +12,7 @@ import numpyro.distributions as dist
 
 from ethogram.models.arguments import is_concrete, read_array, require, require_kind, require_representable
 from ethogram.models.data.labels import are_numerals, look_up
+from ethogram.models.data.padding import read_column
 
 __all__ = [
     "check_fields",
@@ -113,16 +114,20 @@ def read_indices(
 
 
 def read_named(name: str, values: Any, names: Any, coded: bool) -> np.ndarray:
-    """An array of numbers; strings are looked up in ``names``, as are integers but -1 where some names are numerals.
+    """An array of numbers, -1 where null; strings are looked up in ``names``.
 
-    Integers that are ``coded`` are not looked up.
+    So are integers where some names are numerals, but not those that are ``coded``, nor a -1 that is no name.
     """
     array = read_array(name, values)
-    if names is None or not (
-        array.dtype.kind == "U" or (array.dtype.kind in "iu" and are_numerals(names) and not coded)
-    ):
+    if array.ndim != 1:
         return array
-    known = array != -1 if array.dtype.kind == "i" and "-1" not in names else np.ones(array.shape, bool)
+    array, null = read_column(values, name)
+    whole = array.dtype.kind in "iu"
+    if whole:
+        array = np.where(null, np.asarray(-1), array) if null.any() else array
+    if names is None or not (array.dtype.kind == "U" or (whole and are_numerals(names) and not coded)):
+        return array
+    known = ~null & (array != -1) if whole and "-1" not in names else ~null
     found = np.full(array.shape, -1)
     found[known] = look_up(
         array[known], names, name, "the names", ", or pass codes=True if integers are numbers"

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ethogram.models.arguments import as_list, is_concrete, read_array, require_key
+from ethogram.models.arguments import as_list, is_concrete, read_array, require_key, require_number
 from ethogram.models.choices.checks import (
     check_fields,
     read_floats,
@@ -327,12 +327,10 @@ class Decisions(NamedTuple):
             If the key is not typed, the fraction is not in (0, 1), or there are fewer than two decisions.
         """
         require_key(key)
+        require_number("test_fraction", test_fraction, above=0, below=1)
         count = self.num_decisions
-        if not 0 < test_fraction < 1 or count < 2:
-            raise ValueError(
-                f"test_fraction is {test_fraction} of {count} decisions: pass a fraction in (0, 1) and at least two "
-                "decisions"
-            )
+        if count < 2:
+            raise ValueError(f"there are {count} decisions: a split needs at least two")
         num_test = min(max(round(test_fraction * count), 1), count - 1)
         tested = np.isin(np.arange(count), np.asarray(jax.random.permutation(key, count))[:num_test])
         return self.take(~tested), self.take(tested)

@@ -26,7 +26,12 @@ def _each(metadata: Metadata) -> list[tuple[str, str]]:
     names, units = metadata.feature_names or (), metadata.feature_units or ()
     count = max(len(names), len(units))
     names, units = names or ("",) * count, units or ("",) * count
-    return [(name.lower(), unit.strip(" .()[]").lower()) for name, unit in zip(names, units, strict=True)]
+    return [(name.lower(), _spelling(unit)) for name, unit in zip(names, units, strict=True)]
+
+
+def _spelling(unit: str) -> str:
+    plain = unit.lower().replace("decimal", "").replace("\N{MASCULINE ORDINAL INDICATOR}", "\N{DEGREE SIGN}")
+    return plain.strip(" _.()[]")
 
 
 def period_of(metadata: Metadata, place: int) -> float:

@@ -32,6 +32,7 @@ def check_arrays(data: Any) -> None:
         where = valid if field in STEP_LABELS else np.True_
         cure = "number from 0, with -1 for what is missing"
         require(~where | (part >= -1), field, part, "is below -1", cure)
+        require(~where | (part < 2**31), field, part, "is beyond 32 bits", cure)
         if names is not None:
             cure = f"metadata.{vocabulary} has {len(names)} names"
             require(~where | (part < len(names)), field, part, "has no name", cure)

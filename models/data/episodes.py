@@ -1,6 +1,6 @@
 """Readers of Python lists with one array a sequence, and of recorded episodes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +10,15 @@ from ethogram.models.arguments import as_list, require_one_of
 from ethogram.models.data.episode_arrays import episode_arrays
 from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import Metadata
-from ethogram.models.data.padding import Column, FrameRows, is_nan, pad_rows, read_column, read_entries
+from ethogram.models.data.padding import (
+    Column,
+    FrameRows,
+    as_floats,
+    is_nan,
+    pad_rows,
+    read_column,
+    read_entries,
+)
 from ethogram.models.data.time_grid import SortedRows, clocks_of, frame_numbers
 from ethogram.models.data.times import Times, read_times, state_clock
 
@@ -69,11 +77,11 @@ def read_list(
 
 
 def read_episodes(
-    episodes: Any, last: str, as_states: bool, with_actions: bool
+    episodes: Any, last: str, as_states: bool, with_actions: bool, action_names: Sequence[str]
 ) -> tuple[dict[str, list[np.ndarray] | None], list[Any] | None]:
     """Lists of observations, states and actions, one array an episode, and the keys of a mapping.
 
-    Parameters are those of `Trajectories.from_episodes`.
+    Parameters are those of `Trajectories.from_episodes`, and the names of actions, if any.
     """
     require_one_of("last", last, ("keep", "drop"))
     read, keys = episode_arrays(episodes)
@@ -90,6 +98,10 @@ def read_episodes(
         if extra and last == "drop":
             observation = observation[:-1]
         elif extra and with_actions:
+            if "-1" in action_names:
+                raise ValueError(
+                    '-1 is an action, and cannot say that the last frame has none: pass last="drop"'
+                )
             action = np.append(action, -1)
         if as_states:
             observation = _discrete(observation, f"observations of {place}", "pass as_states=False")
@@ -117,8 +129,9 @@ def _arrays(part: Iterable[Any], field: str) -> list[np.ndarray]:
     arrays = []
     for number, value in enumerate(as_list(field, part)):
         array = read_entries(f"{field}[{number}]", value)
-        if field == "observations" and array.ndim == 1:
-            array = array[:, None]
+        if field == "observations":
+            array = as_floats(array) if array.dtype == object else array
+            array = array[:, None] if array.ndim == 1 else array
         wanted = ("(time,) or (time, feature)", 2) if field == "observations" else ("(time,)", 1)
         if array.ndim != wanted[1]:
             raise ValueError(f"{field}[{number}] has shape {array.shape}, not {wanted[0]}")

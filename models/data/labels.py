@@ -1,5 +1,6 @@
 """Labels as text, and their numbers in a vocabulary."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -79,9 +80,10 @@ def coded_fields(codes: bool | str | Iterable[str]) -> tuple[str, ...]:
 
 
 def are_numerals(names: Sequence[str] | None) -> bool:
-    """Whether some name is a number, other than that of its own place."""
+    """Whether some name is a whole number, such as ``"7"`` or ``"7.0"``, other than that of its own place."""
     return any(
-        name.removeprefix("-").isdecimal() and name != str(place) for place, name in enumerate(names or ())
+        re.fullmatch(r"[+-]?\d+(\.0*)?", name) and name != str(place)
+        for place, name in enumerate(names or ())
     )
 
 

@@ -34,7 +34,9 @@ def warn_of_outliers(
     low, median, high = np.transpose([np.quantile(column, (0.25, 0.5, 0.75)) for column in columns])
     with np.errstate(over="ignore", invalid="ignore"):
         spread = np.where(high > low, high - low, np.inf)
-        distance = np.where(known, np.abs(values - median) / spread, 0)
+        period = np.array([period_of(metadata, feature) for feature in range(values.shape[1])])
+        distance = np.abs(values - median)
+        distance = np.where(known, np.minimum(distance, np.abs(period - distance)) / spread, 0)
         far = distance > FAR
         if far.any():
             row, feature = divmod(int(np.argmax(distance)), distance.shape[1])
@@ -44,9 +46,7 @@ def warn_of_outliers(
             steps = [
                 (*step, feature)
                 for feature, (x, here) in enumerate(zip(values.T, known.T, strict=True))
-                for step in _far_steps(
-                    x, np.flatnonzero(here), median[feature], rows, period_of(metadata, feature)
-                )
+                for step in _far_steps(x, np.flatnonzero(here), median[feature], rows, period[feature])
             ]
             if not steps:
                 return
@@ -65,7 +65,7 @@ def warn_of_outliers(
 def _far_steps(
     x: np.ndarray, here: np.ndarray, median: float, rows: Any, period: float
 ) -> list[tuple[float, float, int]]:
-    """Far too long steps: in usual steps, a frame, and the row of that end which is farther from the median."""
+    """Far too long steps: in usual steps, a frame, and the row between two of them, or that farther from the median."""
     within = np.diff(rows.sequence[here]) == 0
     x = x[here].astype(float)
     step = np.abs(np.diff(x))
@@ -85,5 +85,7 @@ def _far_steps(
     if np.diff(ends).max() < APART * usual:
         far &= step < CYCLE * (ends[-1] - ends[0])
     outside = np.abs(x - median)
-    at = np.where(outside[1:] >= outside[:-1], here[1:], here[:-1])
+    before, after = np.append(False, far[:-1]), np.append(far[1:], False)
+    later = np.where(before == after, outside[1:] >= outside[:-1], after)
+    at = np.where(later, here[1:], here[:-1])
     return list(zip(speed[far] / usual, speed[far], at[far].tolist(), strict=True))

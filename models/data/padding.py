@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import numbers
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
@@ -56,9 +57,9 @@ def read_column(column: Any, name: str) -> Column:
     if isinstance(column, np.ma.MaskedArray):
         raise TypeError(f'{name} is a masked array: fill it with NaN and pass missing="nan"')
     if hasattr(column, "isna"):
-        null, known = np.asarray(column.isna(), dtype=bool), column.dropna().to_numpy()
+        null, known = np.array(column.isna(), dtype=bool), column.dropna().to_numpy()
     elif hasattr(column, "is_null"):
-        null, known = np.asarray(column.is_null().to_numpy(), dtype=bool), column.drop_nulls().to_numpy()
+        null, known = np.array(column.is_null().to_numpy(), dtype=bool), column.drop_nulls().to_numpy()
     else:
         values = read_entries(name, column)
         null = np.zeros(values.shape, dtype=bool)
@@ -67,6 +68,9 @@ def read_column(column: Any, name: str) -> Column:
         known = values[~null]
     if null.ndim != 1:
         raise ValueError(f"{name} has shape {null.shape}: give one value each, in a list")
+    if known.dtype == object:
+        known, marked = _beside_text(known)
+        null[~null] = marked
     known = _native(known, name)
     values = np.zeros(null.shape, dtype=known.dtype)
     values[~null] = known
@@ -74,13 +78,11 @@ def read_column(column: Any, name: str) -> Column:
 
 
 def read_entries(name: str, column: Any) -> np.ndarray:
-    """As `read_array`; in lists, NaN and None stay beside text, where NumPy would make them the text "nan"."""
+    """As `read_array`; in lists, numbers and nulls stay beside text, where NumPy would make them text."""
     values = read_array(name, column)
     if values.dtype.kind == "U" and not hasattr(column, "dtype"):
-        null = _nulls(np.array(column, object))
-        if null.any():
-            values = values.astype(object)
-            values[null] = None
+        entries = np.array(column, object)
+        return values if all(isinstance(entry, str) for entry in entries.flat) else entries
     return values
 
 
@@ -95,6 +97,20 @@ def _is_null(value: Any) -> bool:
         or type(value).__name__ in ("NAType", "NaTType")
         or (isinstance(value, float | np.floating | np.datetime64 | np.timedelta64) and value != value)
     )
+
+
+def _beside_text(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Objects with whole floats as integers where there is text, less -1 for what is missing; and where those were."""
+    text = np.array([isinstance(value, str) for value in values], bool)
+    if text.all() or not text.any():
+        return values, np.zeros(len(values), bool)
+    floats = np.array(
+        [isinstance(value, float | np.floating) and value.is_integer() for value in values], bool
+    )
+    values = values.copy()
+    values[floats] = [int(value) for value in values[floats]]
+    marked = ~text & (values == -1)
+    return values[~marked], marked
 
 
 def _native(values: np.ndarray, name: str) -> np.ndarray:
@@ -114,7 +130,8 @@ def _native(values: np.ndarray, name: str) -> np.ndarray:
             except (TypeError, ValueError, OverflowError):
                 raise TypeError(f"{name} mixes dates and times of day: give dates only") from None
     if values.dtype.kind not in "biufUmM" and not jnp.issubdtype(values.dtype, jnp.floating):
-        kind = type(values.flat[0]).__name__ if values.dtype == object and values.size else values.dtype
+        kinds = dict.fromkeys(type(value).__name__ for value in values.flat)
+        kind = " and ".join(kinds) if values.dtype == object and values.size else values.dtype
         raise TypeError(f"{name} has dtype {kind}: pass numbers, booleans, strings, dates or durations")
     return values
 
@@ -159,7 +176,9 @@ def pad_rows(
         if missing == "error" and field in STEP_LABELS and column.null.any():
             row = int(column.null.argmax())
             where = f"{field} of sequence {place(int(rows.sequence[row]))}, step {rows.frame[row]}"
-            raise ValueError(f'{where} is missing (NaN or None): pass missing="nan" to let it be -1')
+            raise ValueError(
+                f'{where} is missing (NaN, None, or -1 beside names): pass missing="nan" to let it be -1'
+            )
         codes[field], metadata = _codes(column, field, metadata, field in coded)
 
     recorded = np.ones(len(rows.sequence), dtype=bool) if rows.observed is None else rows.observed
@@ -228,7 +247,11 @@ def _mark_missing(
 
 
 def as_floats(values: np.ndarray) -> np.ndarray:
-    """Observations as floats, which have NaN for what is missing; a TypeError unless they are numbers."""
+    """Observations as floats, which have NaN for what is missing; a TypeError unless they are numbers or nulls."""
+    if values.dtype == object:
+        null = _nulls(values)
+        if all(isinstance(value, numbers.Real) for value in values[~null]):
+            return np.where(null, np.nan, values).astype(float)
     if values.dtype.kind in "biu":
         return values.astype(float)
     if jnp.issubdtype(values.dtype, jnp.floating):

@@ -118,9 +118,10 @@ def read_text_file(path: Path, separator: str, labels: Labels) -> Any:
     if len(frame) and not isinstance(frame.index, pandas.RangeIndex):
         raise ValueError("its rows have more entries than its header")
     for column, known in names.items():
-        entries = _labels([word if isinstance(word, str) else None for word in frame[column]], known)
+        number, words = pandas.factorize(frame[column])
+        entries = _labels(words.tolist(), known)
         kind = object if any(isinstance(entry, str) for entry in entries) else "Int64"
-        frame[column] = pandas.Series(entries, dtype=kind)
+        frame[column] = pandas.Series(entries, dtype=kind).reindex(number).array
     return frame
 
 
@@ -144,10 +145,10 @@ def _by_polars(path: Path, separator: str | None, labels: Labels) -> Any:
 
 def _labels(words: list[str | None], names: Collection[str]) -> list[Any]:
     """Entries of a column of labels, as `open_table` says."""
-    nulls, distinct = {*NULLS} - {*names}, {word for word in words if word is not None}
-    known = distinct - nulls
+    nulls, distinct = {*NULLS} - {*names}, {word for word in words if word}
+    known = {word for word in distinct if word.strip() not in nulls}
     if known <= {*names} or not are_whole({word.strip() for word in known}):
-        return [None if names and word in nulls else word for word in words]
+        return [None if not word or (names and word in nulls) else word for word in words]
     number = {word: int(word.strip().partition(".")[0]) for word in known}
     return [number.get(word or "") for word in words]
 

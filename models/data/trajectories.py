@@ -13,6 +13,7 @@ from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check_arrays
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
+from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, ColumnName, Metadata
 from ethogram.models.data.scaling import centred, standardised
 from ethogram.models.data.selection import group_labels, sequence_numbers, unit_labels, valid_steps
@@ -110,7 +111,7 @@ class Trajectories(NamedTuple):
             alphabetical order.
         codes : True where integers are numbers of entries of the metadata's vocabularies, from 0; or the fields where
             they are, such as ``["actions"]``. Otherwise labels are looked up by their text where metadata have names:
-            with ``state_names=["1", "2"]`` a 1 is the first state.
+            with ``state_names=["1", "2"]`` a 1 is the first state. Actions 1, 2, 3 without a 0 or names give a warning.
 
         Raises
         ------
@@ -127,7 +128,8 @@ class Trajectories(NamedTuple):
         steps = {"observations": observations, "states": states, "actions": actions}
         steps |= {"stay": stay, "observed": observed}
         labels = {"agent": agent, "group": group, "subject": subject}
-        return _asked(check(cls(**read_list(steps, labels, missing, metadata, time, step, snap, codes))))
+        read = read_list(steps, labels, missing, metadata, time, step, snap, codes)
+        return _asked(check(cls(**read)), codes)
 
     @classmethod
     def from_table(
@@ -199,25 +201,10 @@ class Trajectories(NamedTuple):
         """
         steps = {"states": states, "actions": actions, "stay": stay}
         labels = {"agent": agent, "group": group, "subject": subject}
-        return _asked(
-            check(
-                cls(
-                    **read_table(
-                        table,
-                        sequence,
-                        time,
-                        features,
-                        steps,
-                        labels,
-                        step,
-                        missing,
-                        metadata,
-                        snap,
-                        codes=codes,
-                    )
-                )
-            )
+        read = read_table(
+            table, sequence, time, features, steps, labels, step, missing, metadata, snap, codes=codes
         )
+        return _asked(check(cls(**read)), codes)
 
     @classmethod
     def from_episodes(
@@ -273,9 +260,12 @@ class Trajectories(NamedTuple):
         >>> Trajectories.from_episodes([episode]).actions.tolist()
         [[1, 0, -1]]
         """
-        steps, keys = read_episodes(episodes, last, as_states, with_actions)
+        coded = metadata is None or "actions" in coded_fields(codes)
+        names = () if coded else metadata.action_names or ()
+        steps, keys = read_episodes(episodes, last, as_states, with_actions, names)
         labels = {"agent": agent, "group": keys if group is None else group, "subject": subject}
-        return check(cls(**read_list(steps, labels, missing, metadata, time, step, snap, codes)))
+        read = read_list(steps, labels, missing, metadata, time, step, snap, codes)
+        return _asked(check(cls(**read)), codes)
 
     @classmethod
     def from_xarray(
@@ -308,7 +298,8 @@ class Trajectories(NamedTuple):
         TypeError, ValueError
             If dims have other names, or as :func:`check`.
         """
-        return check(cls(**read_dataset(dataset, missing, sequence, agent, time, features)))
+        data = check(cls(**read_dataset(dataset, missing, sequence, agent, time, features)))
+        return data if "observed" in dataset else _asked(data)
 
     def to_xarray(self) -> Any:
         """An ``xarray.Dataset`` that :meth:`from_xarray` turns back into exactly these arrays and names.
@@ -459,15 +450,15 @@ def _first_steps(data: Trajectories, num_steps: int) -> Trajectories:
     return data._replace(**{field: part[:, :num_steps] for field, part in parts.items() if part is not None})
 
 
-def _asked(data: Trajectories) -> Trajectories:
+def _asked(data: Trajectories, codes: bool | str | Iterable[str] = False) -> Trajectories:
     """The data; a warning where actions may be numbered from 1, and models would take them for those from 0."""
-    if data.actions is None or data.metadata.action_names is not None:
+    if data.actions is None or data.metadata.action_names is not None or "actions" in coded_fields(codes):
         return data
-    codes = np.unique(np.asarray(data.actions))
-    codes = codes[codes >= 0]
-    if len(codes) > 1 and codes[0] == 1 and codes[-1] == len(codes):
+    taken = np.unique(np.asarray(data.actions))
+    taken = taken[taken >= 0]
+    if len(taken) > 1 and taken[0] == 1 and taken[-1] == len(taken):
         warn_user(
-            f"actions are the integers 1 to {codes[-1]}, and never 0, and models count from 0: subtract 1 if "
-            "they are numbered from 1, or pass codes=True and Metadata(action_names=...), all names, that of 0 first"
+            f"actions are the integers 1 to {taken[-1]}, and never 0, and models count from 0: subtract 1 if "
+            "they are numbered from 1, or pass codes=True, or names of all actions, that of 0 first"
         )
     return data

@@ -52,6 +52,11 @@ def read_dataset(
         )
     if "observations" in parts:
         parts["observations"] = as_floats(parts["observations"])
+    for field in STEP_LABELS.keys() & parts.keys():
+        names = (
+            f"make them numbers of names in a coordinate {STEP_LABELS[field]}, with -1 for what is missing"
+        )
+        require_kind(field, parts[field], "iu", names)
     num_sequences, num_steps = parts[behaviour[0]].shape[:2]
     metadata = read_metadata(dataset)
     if "times" not in parts and "time" in dataset.coords and dataset["time"].dtype.kind in "iufmM":

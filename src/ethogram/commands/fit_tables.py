@@ -105,7 +105,7 @@ def _frames(arguments: argparse.Namespace, table: pandas.DataFrame, **behaviour:
 
 def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     features = arguments.features
-    given = arguments.units or ["rad" if name == "turn" else "" for name in features]
+    given = arguments.units or ["rad" if name.lower() == "turn" else "" for name in features]
     if len(given) != len(features):
         raise ValueError(f"--units has {len(given)} entries, --features {len(features)}: give one each")
     units = dict(zip(features, given, strict=True))
@@ -128,8 +128,8 @@ def _emission(units: dict[str, str]) -> tuple[Emission, list[str]]:
 
     One Gaussian, a gamma distribution, and von Mises distributions.
     """
-    angles = [name for name, unit in units.items() if unit in RADIANS]
-    step = [name for name in units if name == "step" and name not in angles]
+    angles = [name for name, unit in units.items() if unit.lower() in RADIANS]
+    step = [name for name in units if name.lower() == "step" and name not in angles]
     others = [name for name in units if name not in (*angles, *step)]
     if others and not angles and not step:
         return GaussianEmission(len(others)), others

@@ -149,6 +149,13 @@ def test_steps_and_turns_have_gamma_and_von_mises_distributions(reached, tmp_pat
         for name, part in zip(model.emission.names, model.emission.emissions, strict=True)
     }
     assert parts == {"others": 2, "angles": 2} and data.metadata.feature_names == ("turn", "y", "x", "step")
+    model, data = fit_of(
+        reached, tmp_path, table.replace("turn", "Turn"), *words[:-1], "Turn,y", "--units", "Radians,"
+    )
+    assert model.emission.names == ("others", "angles") and data.metadata.feature_names == ("y", "Turn")
+    assert fit_of(reached, tmp_path, "Step,Turn\n1,2\n", *words[:-1], "Step,Turn")[0].emission.names == (
+        "step", "angles",
+    )  # fmt: skip
     degrees, data = fit_of(reached, tmp_path, table, *words, "--units", ",deg,,")
     with pytest.raises(
         ValueError, match=r"feature 'turn' is in 'deg', .*give it a VonMisesEmission, in radians"

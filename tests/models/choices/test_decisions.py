@@ -166,6 +166,28 @@ def test_numbers_that_name_options_subjects_or_states_are_names():
     np.testing.assert_array_equal(coded.features[:, 0], [[0, 1], [1, 0]])
 
 
+def test_unknown_choices_stand_beside_names():
+    """As -1, None, NaN and the null of pandas; names of any column of pandas."""
+    sets, names = [[[1.0], [2.0]]] * 3, Metadata(action_names=["bus", "car"])
+    world = MDP.deterministic([[0, 1], [1, 1]], action_names=("bus", "car"))
+    for gap in (-1, None, np.nan, pd.NA):
+        for taken in (["car", gap, "bus"], pd.Series(["car", gap, "bus"], dtype=object)):
+            assert Decisions.from_list(sets, taken, metadata=names).choice.tolist() == [1, -1, 0]
+            assert Decisions.from_mdp(world, [0, 1, 0], taken).choice.tolist() == [1, -1, 0]
+            table = {"a": [1.0] * 3, "b": [2.0] * 3, "taken": taken}
+            wide = Decisions.from_wide(table, features={"x": ["a", "b"]}, choice="taken", metadata=names)
+            assert wide.choice.tolist() == [1, -1, 0]
+    for taken in (pd.Categorical(["car", None, "bus"]), pd.array(["car", None, "bus"], dtype="string")):
+        assert Decisions.from_list(sets, taken, metadata=names).choice.tolist() == [1, -1, 0]
+    numbers = pd.Series([1, None, 0], dtype="Int64")
+    assert Decisions.from_list(sets, numbers).choice.tolist() == [1, -1, 0]
+    with pytest.raises(ValueError, match=r"states\[1\] is out of range \(it is -1\)"):
+        Decisions.from_mdp(world, [0, None, 0])
+    floats = Metadata(action_names=["1.0", "2.0"])
+    with pytest.raises(ValueError, match=r"choice contains '1', which is not in the names.*pass codes=True"):
+        Decisions.from_list(sets, [1, 1, 1], metadata=floats)
+
+
 def test_identifiers_of_files_of_choices_are_text(tmp_path):
     (tmp_path / "trips.csv").write_text(
         "trip,mode,hours,taken,who\n07,None,1,0,NA\n07,car,2,1,NA\n7,None,3,1,ann\n7,car,4,0,ann\n"
@@ -212,7 +234,10 @@ def test_splits_share_nothing():
     train, test = data.split(jax.random.key(0), 0.3)
     assert (train.num_decisions, test.num_decisions) == (7, 3)
     assert sorted([*train.features[:, 0, 0], *test.features[:, 0, 0]]) == list(range(10))
-    with pytest.raises(ValueError, match="test_fraction is 1"):
+    for fraction in ("0.3", True):
+        with pytest.raises(TypeError, match="test_fraction must be a real number"):
+            data.split(jax.random.key(0), fraction)
+    with pytest.raises(ValueError, match="test_fraction must be greater than 0 and less than 1, not 1"):
         data.split(jax.random.key(0), 1.0)
 
 

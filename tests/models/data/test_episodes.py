@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
+import pandas
 import pytest
+import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +53,20 @@ def test_observations_are_floats_and_arrays_are_numpy():
     single = [jnp.ones((2, 3), np.float32), jnp.ones((1, 3), np.float32)]
     assert Trajectories.from_list(single).observations.dtype == np.float32
     assert Trajectories.from_list(np.zeros((4, 3, 2))).observations.shape == (4, 3, 2)
+
+
+def test_nulls_of_lists_are_nan_where_features_are_missing():
+    for frames in (
+        [[1, 3], [2, None]],
+        np.array([[1, 3], [2, None]], object),
+        pandas.DataFrame({"a": [1, 2], "b": pandas.array([3, None], dtype="Int64")}),
+    ):
+        made = Trajectories.from_list([frames, []], missing="nan")
+        np.testing.assert_array_equal(made.observations[0], [[1, 3], [2, np.nan]])
+        with pytest.raises(ValueError, match="sequence 0, step 1, feature 1 is NaN or null"):
+            Trajectories.from_list([frames])
+    with pytest.raises(TypeError, match="observations has dtype object: pass numbers"):
+        Trajectories.from_list([[["1", None]]], missing="nan")
 
 
 def test_one_dimensional_sequences_are_one_feature():
@@ -313,9 +329,25 @@ def test_bad_episodes_are_named(episode, options, error, message):
 
 
 def test_actions_that_may_be_numbered_from_one_are_asked_about():
-    """Not those with a gap or a zero, nor those with names."""
-    with pytest.warns(UserWarning, match="actions are the integers 1 to 3, and never 0"):
-        Trajectories.from_list(states=[[0, 1, 2, 0]], actions=[[1, 2, 3, -1]])
+    """In every constructor; not those with a gap or a zero, nor those with names or codes."""
+    listed = {"states": [[0, 1, 2, 0]], "actions": [[1, 2, 3, -1]]}
+    variables = {name: (("sequence", "time"), rows) for name, rows in listed.items()}
+    columns = {name: rows[0] for name, rows in listed.items()}
+    episode = {"observations": np.zeros((4, 1)), "actions": [1, 2, 3]}
+    ask = "actions are the integers 1 to 3, and never 0"
+    for make in (
+        lambda **codes: Trajectories.from_list(**listed, **codes),
+        lambda **codes: Trajectories.from_table(columns, states="states", actions="actions", **codes),
+        lambda **codes: Trajectories.from_episodes([episode], **codes),
+    ):
+        with pytest.warns(UserWarning, match=ask):
+            made = make()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert make(codes="actions").actions.tolist() == listed["actions"]
+            Trajectories.from_xarray(made.to_xarray())
+    with pytest.warns(UserWarning, match=ask):
+        Trajectories.from_xarray(xarray.Dataset(variables))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for actions in ([1, 3, 1], [0, 1, 2], [1, 1, 1], ["a", "b", "b"]):

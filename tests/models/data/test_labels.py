@@ -90,6 +90,8 @@ def test_identifiers_and_labels_of_files_are_text(tmp_path):
         ("3,0.5,0", [2, 1, 0], ("0", "0.5", "3")),
         ("5000000000,5000000001,1", [1, 2, 0], ("1", "5000000000", "5000000001")),
         ("True,False,True", [1, 0, 1], ("False", "True")),
+        ("3, NA,0", [3, -1, 0], None),  # blanks
+        ('left,"",right', [0, -1, 1], ("left", "right")),
         ("NA,NA,NA", [0, 0, 0], ("NA",)),
     ],
 )
@@ -115,6 +117,35 @@ def test_nan_and_none_beside_names_of_a_list_are_missing():
         Trajectories.from_list(states=[["a", np.nan]])
 
 
+def test_numbers_beside_names_are_names_and_a_minus_one_is_missing():
+    """As in columns of numbers only; a 2.0 is the name 2."""
+    entries = ["home", -1, 2.0, 1]
+    table = {"s": entries, "who": ["ann", "ann", -1, -1], "n": [0, 0, 1, 1]}
+    for made in (
+        Trajectories.from_list(states=[entries[:2], entries[2:]], agent=["ann", -1], missing="nan"),
+        Trajectories.from_table(table, states="s", agent="who", sequence="n", missing="nan"),
+        Trajectories.from_table(
+            pandas.DataFrame(table), states="s", agent="who", sequence="n", missing="nan"
+        ),
+    ):
+        assert made.states.tolist() == [[2, -1], [1, 0]] and made.agent.tolist() == [0, -1]
+        assert made.metadata.state_names == ("1", "2", "home") and made.metadata.agent_names == ("ann",)
+    with pytest.raises(ValueError, match=r"states of sequence 0, step 1 is missing .* -1 beside names"):
+        Trajectories.from_list(states=[entries])
+    with pytest.raises(TypeError, match="states has dtype str and float"):
+        Trajectories.from_list(states=[["home", 0.5]])
+
+
+def test_an_action_of_minus_one_is_not_the_missing_one_of_the_last_frame():
+    episode = {"observations": [[0.0], [1.0], [2.0]], "actions": [-1, 1]}
+    names = Metadata(action_names=["-1", "0", "1"])
+    with pytest.raises(ValueError, match=r'-1 is an action, .*pass last="drop"'):
+        Trajectories.from_episodes([episode], metadata=names)
+    assert Trajectories.from_episodes([episode], metadata=names, last="drop").actions.tolist() == [[0, 2]]
+    coded = Trajectories.from_episodes([episode | {"actions": [0, 2]}], metadata=names, codes=True)
+    assert coded.actions.tolist() == [[0, 2, -1]]
+
+
 def test_identifiers_that_floats_cannot_tell_apart_are_refused():
     table = {"id": [1e16, 1e16 + 1], "x": [1.0, 2.0]}
     with pytest.raises(ValueError, match=r"column 'id', row \[0\] is 1e\+16: from 2\*\*53 on"):
@@ -126,6 +157,6 @@ def test_identifiers_that_floats_cannot_tell_apart_are_refused():
 def test_lookups_of_labels():
     assert look_up(np.array([2.0, 1.0]), ["1", "2"], "s", "names").tolist() == [1, 0]
     assert look_up(np.array([], int), ["1"], "s", "names").tolist() == []
-    assert [are_numerals(names) for names in (None, ["a"], ["0", "1", "b"], ["a", "2"], ["-5"])] == [
-        False, False, False, True, True,
+    assert [are_numerals(names) for names in (None, ["a"], ["0", "1", "b"], ["a", "2"], ["-5"], ["1.0"])] == [
+        False, False, False, True, True, True,
     ]  # fmt: skip

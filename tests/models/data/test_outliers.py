@@ -43,6 +43,14 @@ def test_a_spike_beside_a_gap_and_a_value_far_outside():
     assert "interquartile ranges from the median" in line and "(1 values are that far)" in line
 
 
+def test_a_spike_towards_another_animal_is_that_which_is_named():
+    """Nearer to the median of all animals than the frames around it."""
+    spiky = walk(seed=2) - 1e6
+    spiky[200] = 5e5
+    (line,) = said(walk(), walk(seed=1) + 1e6, spiky)
+    assert "of sequence 2 is 500000 at step 200," in line
+
+
 def test_what_is_no_error_is_not_warned_of():
     rng = np.random.default_rng(0)
     heading = (np.cumsum(rng.normal(0.02, 0.01, 2000)) + np.pi) % (2 * np.pi) - np.pi
@@ -53,6 +61,9 @@ def test_what_is_no_error_is_not_warned_of():
     assert said(heading[:, None]) == []
     assert said(rest + np.cumsum(travel, axis=0)) == []
     assert said(hours) == []
+    about_north = 5 + np.cumsum(rng.normal(0, 0.05, (3000, 1)), axis=0)
+    about_north[:10] -= 6
+    assert said(about_north % 360, metadata=Metadata(feature_units=("deg",))) == []
     assert said(walk(), walk() + 1e6) == []  # sequences in different places
     assert said(longitude, metadata=Metadata(feature_names=("longitude",))) == []
     assert said(np.arange(20.0)[:, None] // 10) == []  # one step, which is a usual one

@@ -102,6 +102,7 @@ def turn_on_the_sphere(lonlat):
         (None, ("degrees_east", "degrees_north")),
         (("x", "y"), ("deg", "\N{DEGREE SIGN}")),
         (None, ("\N{DEGREE SIGN}E", "[Degrees] ")),
+        (("x", "y"), ("Decimal degrees", "\N{MASCULINE ORDINAL INDICATOR}")),
         (("location-long", "location_lat"), None),
         (("lon", "lat"), ("", "")),
     ],

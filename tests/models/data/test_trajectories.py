@@ -86,6 +86,7 @@ BAD = [
     (dict(actions=np.zeros((3, 4), int)), ValueError, r"actions has shape \(3, 4\), not \(3, 5\)"),
     (dict(stay=np.full((3, 5), 2)), ValueError, r"stay\[0, 0\] is not 1, 0 or -1 \(it is 2\)"),
     (dict(agent=np.array([0, -2, 0])), ValueError, r"agent\[1\] is below -1"),
+    (dict(agent=np.array([0, 2**32, 0])), ValueError, r"agent\[1\] is beyond 32 bits \(it is 4294967296\)"),
     (dict(group=np.array([0, 1])), ValueError, r"group has shape \(2,\), not \(3,\)"),
     (dict(observations=None, states=None, actions=None), ValueError, "nothing to model"),
 ]

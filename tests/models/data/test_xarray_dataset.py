@@ -163,6 +163,13 @@ def test_foreign_datasets_need_the_dims_only():
         (xarray.Dataset({"x": 1}), {}, ValueError, r"dataset has no observations.*\['x'\]"),
         (xarray.DataArray([1.0]), {}, TypeError, "dataset is DataArray"),
         (xarray.Dataset({"states": (("trial", "time"), [[1]])}), {}, ValueError, "rename or expand them"),
+        *(
+            (xarray.Dataset({"states": (("sequence", "time"), [words])}), {}, TypeError, message)
+            for words, message in (
+                (["a", "b"], "states has dtype <U1: make them numbers of names in a coordinate state_names"),
+                ([0.0, np.nan], "states has dtype float64: make them .*, with -1 for what is missing"),
+            )
+        ),
         (whole().to_xarray(), dict(missing="no"), ValueError, "missing must be 'error' or 'nan'"),
         (
             whole().to_xarray().drop_vars("observed").isel(time=slice(2)),
