@@ -51,7 +51,7 @@ def warn_of_outliers(
             if not steps:
                 return
             ratio, speed, row, feature = max(steps)
-            how = f"beside a step of {speed:.3g} a frame, {ratio:.3g} times a usual one"
+            how = f"beside a step of {speed:.3g} per frame, {ratio:.3g} times a usual one"
             count = f"{len({step[2:] for step in steps})} values are beside such a step"
     names = metadata.feature_names
     name = repr(names[feature]) if names else str(feature)

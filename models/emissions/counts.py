@@ -173,7 +173,13 @@ class BernoulliEmission(Emission):
     def read(self, data: Trajectories) -> Array:
         """Features (sequence, time, feature) that are 0 or 1."""
         x = read_observations(data, self.num_features)
-        refuse_values(data, x, lambda x: (x == 0) | (x == 1), "is not 0 or 1", "code the feature as 0 and 1")
+        refuse_values(
+            data,
+            x,
+            lambda x: (x == 0) | (x == 1),
+            "is not 0 or 1",
+            "code the feature as 0 and 1, or NaN if missing",
+        )
         return x
 
 

@@ -36,7 +36,7 @@ def from_movement(
     ----------
     dataset : with ``position`` (time, space, keypoint, individual), or without keypoints for the centres of bounding
         boxes, and ``confidence`` where known; or the path of its ``.nc`` file.
-    frame_rate : frames a second; where None that of times in seconds, or the attribute ``fps`` of the dataset.
+    frame_rate : frames per second; where None that of times in seconds, or the attribute ``fps`` of the dataset.
     min_confidence : in [0, 1], below which a keypoint is missing in that frame; unknown confidence counts as enough.
     keypoints, individuals : names to read, in this order; all by default.
     unit : of the positions.

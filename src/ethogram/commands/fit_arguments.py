@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--units",
         type=lambda text: [unit.strip() for unit in text.split(",")],
         metavar="UNITS",
-        help="of the features; angles are those in rad (of turn; none of others)",
+        help="units of the features, one per feature; those in rad are angles (rad of turn)",
     )
     intents = parser.add_argument_group("intents")
     intents.add_argument("--num-states", type=integer(1), metavar="N", help="states (those in the data)")

@@ -107,7 +107,9 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     features = arguments.features
     given = arguments.units or ["rad" if name.lower() == "turn" else "" for name in features]
     if len(given) != len(features):
-        raise ValueError(f"--units has {len(given)} entries, --features {len(features)}: give one each")
+        raise ValueError(
+            f"--units has {len(given)} entries, --features {len(features)}: give one per feature"
+        )
     units = dict(zip(features, given, strict=True))
     emission, features = _emission(units)
     own = [units[name] for name in features] if any(given) else None

@@ -265,7 +265,7 @@ CASES = {
     "units": (
         ["--features", "x", "--units", "m,rad"],
         "x\n1\n",
-        "--units has 2 entries, --features 1: give one each",
+        "--units has 2 entries, --features 1: give one per feature",
     ),
     "of choices": (
         ["--features", "x", "--chosen", "x"],
