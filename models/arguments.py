@@ -19,6 +19,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
+from ethogram.models.held_warnings import hold
+
 __all__ = [
     "Reals",
     "as_list",
@@ -130,7 +132,9 @@ def as_list(name: str, value: Any, what: str = "one array a sequence") -> list[A
 
 
 def warn_user(message: str) -> None:
-    """Give a UserWarning that blames the first line outside the package."""
+    """Give a UserWarning that blames the first line outside the package, unless `held_warnings` keeps it."""
+    if hold(message):
+        return
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith("<")

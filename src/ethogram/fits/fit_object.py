@@ -18,7 +18,7 @@ from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
-from ethogram.plots.axes import figure_or_new
+from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit", "Score", "load"]
 
@@ -195,6 +195,7 @@ class Fit:
         """
         figure = figure_or_new(figure, (11, 5))
         self._system.draw(self, figure)
+        show_plainly(figure)
         return figure
 
     def to_arviz(self, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 import sys
 import warnings
 
@@ -249,10 +250,43 @@ def test_a_value_that_an_enumerated_fluent_cannot_have_is_refused(lamps):
         problem.encode_state(np.zeros(len(problem.fluents)))
 
 
-def test_files_that_cannot_be_parsed_are_named(tmp_path):
-    domain, instance = written(tmp_path, "Bernoulli(0.5")
-    with pytest.raises(ValueError, match=r"domain\.rddl and .*instance\.rddl cannot be parsed"):
-        read_rddl(domain, instance)
+@pytest.mark.parametrize(
+    ("name", "old", "new", "fault"),
+    [
+        (
+            "domain",
+            "= good(?t);",
+            "= Bernoulli(0.5;",
+            "domain.rddl cannot be parsed, line 12: ';' is unexpected in cpfs",
+        ),
+        (
+            "domain",
+            "= good(?t)",
+            "= !good(?t)",
+            "domain.rddl cannot be parsed, line 12: '!' is no character of RDDL",
+        ),
+        (
+            "instance",
+            "horizon = 5",
+            "horizon 5",
+            "instance.rddl cannot be parsed, line 4: '5' is unexpected in inst",
+        ),
+        (
+            "instance",
+            "instance one",
+            "one",
+            "instance.rddl cannot be parsed: instance {...} block is missing",
+        ),
+    ],
+)
+def test_files_that_cannot_be_parsed_are_named_with_the_line(tmp_path, capfd, name, old, new, fault):
+    """Lines are those of the file, with its comments and empty lines; a character that is none was left out."""
+    files = dict(zip(("domain", "instance"), written(tmp_path, "good(?t)"), strict=True))
+    text = files[name].read_text().replace(old, new).replace("pvariables", "// a comment\n\n\n  pvariables")
+    files[name].write_text(text.replace("instance one", "// {\ninstance one"))
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        read_rddl(files["domain"], files["instance"])
+    assert not any(capfd.readouterr())
 
 
 def test_reading_a_problem_keeps_the_window_of_figures(monkeypatch, tmp_path):
