@@ -14,7 +14,7 @@ from jaxtyping import Float
 from numpyro.infer import MCMC
 
 from ethogram.models.arguments import warn_user
-from ethogram.models.held_warnings import import_quietly
+from ethogram.models.held_warnings import FILTERS, import_quietly
 
 __all__ = [
     "LARGEST_R_HAT",
@@ -73,14 +73,15 @@ def convergence(chains: Any) -> Convergence:
     each = values.reshape(num_chains, num_draws, -1)
     columns = [each[..., number] for number in range(each.shape[-1])]
     moving = [np.ptp(column) > 0 for column in columns]
-    ess = [
-        float(arviz.ess(column, method="bulk")) if moves else float(column.size)
-        for column, moves in zip(columns, moving, strict=True)
-    ]
-    r_hat = [
-        float(arviz.rhat(column, method="rank")) if moves and num_chains > 1 else np.nan
-        for column, moves in zip(columns, moving, strict=True)
-    ]
+    with FILTERS:
+        ess = [
+            float(arviz.ess(column, method="bulk")) if moves else float(column.size)
+            for column, moves in zip(columns, moving, strict=True)
+        ]
+        r_hat = [
+            float(arviz.rhat(column, method="rank")) if moves and num_chains > 1 else np.nan
+            for column, moves in zip(columns, moving, strict=True)
+        ]
     return Convergence(np.array(ess).reshape(shape), np.array(r_hat).reshape(shape))
 
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["held_warnings", "hold", "import_quietly"]
+__all__ = ["FILTERS", "held_warnings", "hold", "import_quietly"]
 
 _HELD: ContextVar[list[str] | None] = ContextVar("_HELD", default=None)
-_IMPORTING = threading.RLock()
+FILTERS = threading.RLock()
+"""To be held where a call of another package changes the filters of warnings for a moment."""
 
 
 @contextlib.contextmanager
@@ -41,7 +42,7 @@ def hold(message: str) -> bool:
 def import_quietly(name: str, category: type[Warning]) -> Any:
     """A module whose import warns of nothing that its caller could change; the first import alone touches filters."""
     if name not in sys.modules:
-        with _IMPORTING, warnings.catch_warnings():
+        with FILTERS, warnings.catch_warnings():
             warnings.simplefilter("ignore", category)
             importlib.import_module(name)
     return importlib.import_module(name)

@@ -54,18 +54,19 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
 
 def refuse_place(path: str | os.PathLike[str]) -> None:
     """Raise OSError, with the reason, where a file cannot be written or replaced."""
-    place, name = os.path.realpath(path), os.fspath(path)
+    name = os.fspath(path)
+    if not name or "\0" in name:
+        raise OSError(f"{name!r} is no path: " + ("it has a null character" if name else "it is empty"))
+    place = os.path.realpath(path)
     folder = os.path.dirname(place)
-    if not name:
-        raise OSError("the path is empty: name a file")
     if not os.path.isdir(folder):
         raise OSError(f"{name} cannot be written: the folder {folder} does not exist")
     try:
         mode = os.stat(place).st_mode
     except FileNotFoundError:
         mode = None
-    except (OSError, ValueError) as error:  # too long, or with a null byte
-        raise OSError(f"{name} cannot be written: {getattr(error, 'strerror', error)}") from error
+    except OSError as error:  # such as a name that is too long
+        raise OSError(f"{name} cannot be written: {error.strerror}") from error
     if mode is not None:
         if not stat.S_ISREG(mode):
             kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"

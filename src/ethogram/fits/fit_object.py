@@ -206,7 +206,7 @@ class Fit:
         if not self.has_draws:
             return self._system.exported(self)
         data = self.data if isinstance(self.data, tuple) else None
-        return to_arviz(self.result, data, **{"key": self._key, **options})
+        return to_arviz(self.result, **{"data": data, "key": self._key, **options})
 
     def save(self, path: str | os.PathLike) -> None:
         """Write model, data and result to one file, atomically; read it with ``ethogram.load``.
