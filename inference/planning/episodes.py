@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ethogram.inference.checkpoint import check_path
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import require_integer, warn_user
 from ethogram.models.whole_files import replacing
 
 __all__ = ["Episodes", "begin_episode", "play_episodes"]
@@ -91,7 +91,10 @@ def play_episodes(
         for number in range(len(done), num_episodes):
             done.append(_play(environment, policy, int(seed) + number))
             if record is not None:
-                _write(Path(record), told, done)
+                try:
+                    _write(Path(record), told, done)
+                except OSError as error:  # what was played is in memory
+                    warn_user(f"the record was not written, and the episodes go on: {error}")
             bar.update()
             bar.set_postfix(mean=f"{np.mean([sum(each['rewards']) for each in done]):.1f}")
             if stop is not None and stop():

@@ -269,6 +269,17 @@ def test_broken_files_and_bad_paths_are_named(symbol_model, symbols, tmp_path):
         fit(model, data, 2, checkpoint=tmp_path)
     with pytest.raises(ValueError, match=r"there is no folder .*nowhere': create it first"):
         fit(model, data, 2, checkpoint=tmp_path / "nowhere" / "fit.ckpt")
+    for place, fault in (
+        ("", "it is empty"),
+        ("/proc/fit", "/proc"),
+        ("/dev/null", "a device"),
+        ("x" * 300, "long"),
+    ):
+        with pytest.raises(ValueError, match=f"checkpoint is .*{fault}"):
+            fit(model, data, 2, checkpoint=place)
+    (entry,) = os.scandir(os.fsencode(tmp_path))
+    with pytest.raises(TypeError, match="checkpoint is a path of bytes"):
+        checkpoint_module.check_path(entry)
     checkpoint_module.check_path("fit.ckpt")
     spec = importlib.util.spec_from_file_location("unchecked_checkpoint", checkpoint_module.__file__)
     unchecked = importlib.util.module_from_spec(spec)  # as users have it: types are not checked at a call

@@ -10,7 +10,7 @@ import pytest
 
 from ethogram.domains.fluent_world import FluentWorld
 from ethogram.domains.sysadmin import sysadmin
-from ethogram.inference.planning import SogbofaPolicy, plan, play_episodes, rollout, sogbofa
+from ethogram.inference.planning import SogbofaPolicy, episodes, plan, play_episodes, rollout, sogbofa
 from ethogram.models.planning import (
     ActionRules,
     ExpressionGraph,
@@ -271,6 +271,18 @@ def test_a_record_is_gone_on_from_whatever_its_settings_are_made_of(tmp_path):
     with pytest.raises(TypeError, match=r"settings\['policy'\] is .*which no record can hold"):
         play_episodes(world, Idle(), 2, record=tmp_path / "other.json", settings={"policy": Idle()})
     assert not (tmp_path / "other.json").exists()
+
+
+def test_a_full_disk_costs_the_record_and_not_the_episodes(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(episodes, "_write", full)
+    with pytest.warns(UserWarning, match="record was not written, and the episodes go on: .*No space left"):
+        played = play_episodes(
+            FluentWorld(sysadmin(2, horizon=2)), Idle(), 2, record=tmp_path / "record.json"
+        )
+    assert len(played.returns) == 2
 
 
 class Idle:

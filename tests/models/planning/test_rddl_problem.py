@@ -4,13 +4,14 @@ import contextlib
 import io
 import re
 import sys
+import threading
 import warnings
 
 import numpy as np
 import pytest
 
 from ethogram.domains.fluent_world import FluentWorld
-from ethogram.models.planning import problem_from_model, read_rddl
+from ethogram.models.planning import problem_from_model, rddl_problem, read_rddl
 
 pyRDDLGym = pytest.importorskip("pyRDDLGym")
 pytest.importorskip("rddlrepository")
@@ -301,3 +302,19 @@ def test_reading_a_problem_keeps_the_window_of_figures(monkeypatch, tmp_path):
     assert "pyRDDLGym" in sys.modules and not asked
     matplotlib.use("svg")
     assert asked == [("svg",)]
+    monkeypatch.delitem(sys.modules, "pyRDDLGym")
+    with rddl_problem._backend_kept():  # while it is imported, for other threads
+        matplotlib.use("agg")
+        thread = threading.Thread(target=matplotlib.use, args=("pdf",))
+        thread.start()
+        thread.join()
+    assert asked == [("svg",), ("pdf",)]
+
+
+def test_reading_redirects_no_output_of_other_threads(monkeypatch, tmp_path):
+    def redirected(*_):
+        raise AssertionError("the output of all threads was redirected")
+
+    for name in ("redirect_stdout", "redirect_stderr"):
+        monkeypatch.setattr(contextlib, name, redirected)
+    assert read_rddl(*written(tmp_path, "good(?t)")).horizon == 5
