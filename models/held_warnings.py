@@ -24,7 +24,8 @@ FILTERS = threading.RLock()
 @contextlib.contextmanager
 def held_warnings() -> Iterator[list[str]]:
     """Messages of `arguments.warn_user` in the block, in this thread, which are not shown."""
-    token = _HELD.set(found := [])
+    found: list[str] = []
+    token = _HELD.set(found)
     try:
         yield found
     finally:

@@ -67,9 +67,10 @@ def rollout(
     return lax.scan(onward, (start, going), (actions, weights.astype(actions.dtype), reached))[1].sum(0)
 
 
-def _scaled(weights: Array, program: FluentProgram, state: Array, action: Array) -> Array:
+def _scaled(weights: Array | np.ndarray, program: FluentProgram, state: Array, action: Array) -> Array:
     """Actions (action, copy), of which those in a sum above its bound are scaled down."""
-    weights, bounds = jnp.asarray(weights, action.dtype), step(program, state, action)[0]
+    weights = jnp.asarray(weights, action.dtype)
+    bounds = step(program, state, action)[0]
     total = jnp.einsum("sa,ac->sc", weights, action)
     over = total > bounds
     share = jnp.where(over, jnp.maximum(bounds, 0) / jnp.where(over, total, 1), 1)

@@ -130,9 +130,9 @@ def plan(
 ) -> Plan:
     """The action to take in a state, by gradient ascent on forward marginals.
 
-    Actions after the first count with the probability that their preconditions hold by then. The same key gives the same
-    plan, unless the time is over before `max_steps`. A first call compiles for about three
-    seconds, which the time limit does not count.
+    Actions after the first count with the probability that their preconditions hold by then. The same key gives the
+    same plan, unless the time is over before `max_steps`. A first call compiles for about three seconds, which the time
+    limit does not count.
 
     Parameters
     ----------

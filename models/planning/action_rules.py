@@ -196,14 +196,12 @@ def _as_sums(
     left, right = (expressions.translate(each, bound).node for each in expression.args)
     if left is None or right is None:
         return None
-    made = graph.nodes[graph.add([(1.0, left), (-1.0, right)], 0.0, 10**6)]
-    if not isinstance(made, Polynomial):
-        return None
-    while any(
-        len(one) == 1 and isinstance(graph.nodes[one[0]], Polynomial) for _, one in made.terms
-    ):  # sums of sums
+    made: Any = Polynomial(0.0, ((1.0, (left,)), (-1.0, (right,))))
+    while isinstance(made, Polynomial) and any(_is_sum(graph, factors) for _, factors in made.terms):
         terms = [(weight, graph.multiply(factors)) for weight, factors in made.terms]
         made = graph.nodes[graph.add(terms, made.constant, 10**6)]
+    if not isinstance(made, Polynomial):
+        return None
     place = {graph.input(name): i for i, name in enumerate(actions)}
     weights, rest = np.zeros(len(actions)), list[tuple[float, Node]]()
     for weight, factors in made.terms:
@@ -228,6 +226,10 @@ def _as_sums(
         return [(sign * weights, graph.add(rest, -sign * made.constant + (by if strict else 0.0)))]
 
     return bounded(-STRICT) if upper else [], bounded(STRICT) if lower else []
+
+
+def _is_sum(graph: ExpressionGraph, factors: Sequence[Node]) -> bool:
+    return len(factors) == 1 and isinstance(graph.nodes[factors[0]], Polynomial)
 
 
 def limited_actions(fluents: Sequence[str], actions: Sequence[str], limit: int) -> ActionRules:

@@ -347,7 +347,11 @@ def test_pictures_files_and_reports(name, request, tmp_path):
     again = fits.load(tmp_path / "fit")
     assert (again.method, again.seconds) == (found.method, found.seconds)
     assert again.summary().equals(found.summary())
+    (tmp_path / "private.html").touch(0o600)
+    (tmp_path / "report.html").symlink_to(tmp_path / "private.html")
     page = found.report(tmp_path / "report.html").read_text("utf-8")
+    assert (tmp_path / "private.html").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "private.html").stat().st_size > 1000
     assert "data:image/svg+xml;base64," in page and type(found.model).__name__ in page
     assert "http" not in page.replace("https://", "", page.count("href=")) or 'src="http' not in page
 
