@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.plots.axes import density_of, figure_or_new, show_plainly
+from ethogram.fits.plain_texts import show_plainly
+from ethogram.plots.axes import density_of, figure_or_new
 from ethogram.plots.colours import SERIES, series_colour
 from ethogram.plots.networks import anytime_curves
 

@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.fits.new_data import by_group, require_alike
+from ethogram.fits.plain_texts import show_plainly
 from ethogram.fits.systems import system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import load_posterior
@@ -18,7 +19,7 @@ from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
-from ethogram.plots.axes import figure_or_new, show_plainly
+from ethogram.plots.axes import figure_or_new
 
 __all__ = ["Fit", "Score", "load"]
 

@@ -16,7 +16,6 @@ __all__ = [
     "feature_label",
     "figure_or_new",
     "legend_beside",
-    "show_plainly",
 ]
 
 
@@ -36,15 +35,6 @@ def figure_or_new(figure: Any, size: tuple[float | int, float | int]) -> Any:
     import matplotlib.pyplot as plt
 
     return plt.figure(figsize=size, layout="constrained")
-
-
-def show_plainly(artist: Any) -> None:
-    """Show the texts of a figure as they are: as a formula, a column called ``$x^$`` would be an error."""
-    from matplotlib.text import Text
-
-    for text in artist.findobj(Text):
-        if "$" in text.get_text() and "mathdefault" not in text.get_text():  # as on logarithmic axes
-            text.set_parse_math(False)
 
 
 def default_title(axes: Any, title: str) -> None:
