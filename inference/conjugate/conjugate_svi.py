@@ -109,7 +109,8 @@ class ConjugateSVI:
             long; those of a `RoleHMM`, which by default makes none, keep the number of roles.
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
         checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
-            arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it.
+            arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it,
+            a smaller one than its steps is an error. Where it cannot be written, a warning says so and the fit goes on.
 
         Raises
         ------

@@ -100,7 +100,7 @@ def fit_reward(
         scatter of the latest ten, is within `tol`, or a quarter of the standard error of the ELBO where that is more.
     checkpoint : a file that is written after every natural-gradient step, with ``hyper="nested"`` after every place; if
         it exists, the same call resumes from it, and ends where an uninterrupted one would. `num_steps` and `tol` may
-        differ, but for ``"nested"``.
+        differ, but for ``"nested"``; fewer steps than it has are an error.
 
     Raises
     ------
