@@ -26,6 +26,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ethogram.models.whole_files import replacing
+
 __all__ = ["Row", "format_table", "make_record", "parse_settings", "run", "versions", "write_record"]
 
 Row = Mapping[str, Any]
@@ -223,13 +225,9 @@ def _plain(value: Any) -> Any:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write the record as JSON: to a temporary name beside `path`, then renamed, so no half file is seen."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write the record as JSON, whole or not at all."""
+    with replacing(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
 def format_table(rows: Sequence[Row]) -> str:

@@ -6,11 +6,11 @@ differ.
 
 from __future__ import annotations
 
-import warnings
 from importlib import resources
 from typing import NamedTuple
 
 from ethogram.models.arguments import require_one_of
+from ethogram.models.held_warnings import held_warnings
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.networks.read_network import read_network
 from ethogram.models.networks.uai import read_evidence, read_map_variables
@@ -55,8 +55,7 @@ def load(name: str) -> MarginalMAP:
     """
     require_one_of("name", name, tuple(KNOWN))
     folder = resources.files("ethogram.domains.data") / "bayes_nets"
-    with warnings.catch_warnings(), resources.as_file(folder) as place:
-        warnings.simplefilter("ignore", UserWarning)  # rows of the originals are rounded
+    with held_warnings(), resources.as_file(folder) as place:  # rows of the originals are rounded
         network = read_network(place / f"{name}.uai.gz")
         evidence = read_evidence(place / f"{name}.evid", network)
         return MarginalMAP(network, evidence, read_map_variables(place / f"{name}.map", network))

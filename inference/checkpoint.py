@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ethogram.inference import storage
+from ethogram.models.arguments import warn_user
+from ethogram.models.whole_files import refuse_place
 
-__all__ = ["CURE", "check_path", "read_checkpoint", "resumed", "write_checkpoint"]
+__all__ = ["CURE", "check_path", "read_checkpoint", "refuse_longer", "resumed", "write_checkpoint"]
 
 State = TypeVar("State")
 
@@ -20,19 +22,30 @@ def check_path(path: str | os.PathLike, name: str = "checkpoint") -> None:
     """Raise ValueError or TypeError where no checkpoint could be written, before the fit starts."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"{name} is {type(path).__name__}: give a path")
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise ValueError(f"{name} is {os.fspath(path)!r}, but there is no folder {folder!r}: create it first")
-    if os.path.isdir(path):
-        raise ValueError(f"{name} is {os.fspath(path)!r}, which is a folder: name a file")
+    shown = os.fspath(path)
+    if not isinstance(shown, str):
+        raise TypeError(f"{name} is a path of bytes: give a string")
+    folder = os.path.dirname(os.path.abspath(shown))
+    if shown and not os.path.isdir(folder):
+        raise ValueError(f"{name} is {shown!r}, but there is no folder {folder!r}: create it first")
+    if os.path.isdir(shown):
+        raise ValueError(f"{name} is {shown!r}, which is a folder: name a file")
+    try:
+        refuse_place(shown)
+    except OSError as error:
+        raise ValueError(f"{name} is {shown!r}: {error}") from error
 
 
 def write_checkpoint(path: str | os.PathLike, signature: str, state: Any, **details: Any) -> None:
     """Write a state (of a class in `saved_classes`) and further details of a fit atomically.
 
-    The signature is `storage.fingerprint` of model, data, key and settings.
+    The signature is `storage.fingerprint` of model, data, key and settings. Where the file cannot be written,
+    such as to a full disk, a UserWarning says so, and the last checkpoint stays: the fit, which is in memory, goes on.
     """
-    storage.write(path, {"signature": signature, "state": state, **details})
+    try:
+        storage.write(path, {"signature": signature, "state": state, **details})
+    except OSError as error:
+        warn_user(f"the checkpoint was not written, and the fit goes on: {error}")
 
 
 def read_checkpoint(
@@ -59,6 +72,15 @@ def read_checkpoint(
     if content["signature"] != signature:
         raise ValueError(f"{os.fspath(path)} is a checkpoint of another model, data, key or settings: {CURE}")
     return content
+
+
+def refuse_longer(done: int, num_steps: int) -> None:
+    """Raise ValueError where a checkpoint has more steps than are asked for: it does not have the result of fewer."""
+    if done > num_steps:
+        raise ValueError(
+            f"the checkpoint is of {done} steps, more than num_steps={num_steps}: pass num_steps={done} or more for "
+            "its result, or choose another file"
+        )
 
 
 def resumed(

@@ -6,15 +6,15 @@ Rank-normalised split R-hat and bulk effective sample size, by ArviZ: Vehtari, G
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Mapping
-from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from numpyro.infer import MCMC
+
+from ethogram.models.arguments import warn_user
+from ethogram.models.held_warnings import FILTERS, import_quietly
 
 __all__ = [
     "LARGEST_R_HAT",
@@ -28,8 +28,6 @@ __all__ = [
 
 LEAST_ESS = 100
 LARGEST_R_HAT = 1.01
-INSIDE = ("ethogram", "jaxtyping", "beartype")
-"""Packages whose frames are not the caller's: of this one, and of type checks around its functions."""
 
 
 class Convergence(NamedTuple):
@@ -71,20 +69,19 @@ def convergence(chains: Any) -> Convergence:
     shape, (num_chains, num_draws) = values.shape[2:], values.shape[:2]
     if num_draws < 4:
         return Convergence(np.full(shape, float(num_chains * num_draws)), np.full(shape, np.nan))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
-        import arviz
+    arviz = import_quietly("arviz", FutureWarning)  # it announces its successor
     each = values.reshape(num_chains, num_draws, -1)
     columns = [each[..., number] for number in range(each.shape[-1])]
     moving = [np.ptp(column) > 0 for column in columns]
-    ess = [
-        float(arviz.ess(column, method="bulk")) if moves else float(column.size)
-        for column, moves in zip(columns, moving, strict=True)
-    ]
-    r_hat = [
-        float(arviz.rhat(column, method="rank")) if moves and num_chains > 1 else np.nan
-        for column, moves in zip(columns, moving, strict=True)
-    ]
+    with FILTERS:
+        ess = [
+            float(arviz.ess(column, method="bulk")) if moves else float(column.size)
+            for column, moves in zip(columns, moving, strict=True)
+        ]
+        r_hat = [
+            float(arviz.rhat(column, method="rank")) if moves and num_chains > 1 else np.nan
+            for column, moves in zip(columns, moving, strict=True)
+        ]
     return Convergence(np.array(ess).reshape(shape), np.array(r_hat).reshape(shape))
 
 
@@ -96,12 +93,10 @@ def warn_of_convergence(chains: Mapping[str, Any]) -> dict[str, Convergence]:
     found = {name: convergence(site) for name, site in chains.items()}
     poor = [f"{name} ({one})" for name, one in found.items() if not one.enough]
     if poor:
-        warnings.warn(
+        warn_user(
             f"the draws have not converged: {'; '.join(poor)}, where a summary needs an ESS of {LEAST_ESS} and, of "
             f"several chains, an r_hat of at most {LARGEST_R_HAT}: run more draws, or use another sampler: NUTS, or "
-            "other moves of PXDA",
-            UserWarning,
-            stacklevel=_outside(sys._getframe()),
+            "other moves of PXDA"
         )
     return found
 
@@ -111,11 +106,3 @@ def pooled_draws(name: str, draws: np.ndarray) -> np.ndarray:
     chains = draws if draws.ndim == 3 else draws[None]
     warn_of_convergence({name: chains})
     return chains.reshape(-1, draws.shape[-1])
-
-
-def _outside(frame: FrameType) -> int:
-    """Stack level, from a frame inside the package, of the first frame outside the package."""
-    level, place = 1, frame
-    while place.f_back is not None and str(place.f_globals.get("__name__", "")).startswith(INSIDE):
-        level, place = level + 1, place.f_back
-    return level

@@ -2,8 +2,8 @@
 
 A file is a NumPy ``.npz`` archive with a member ``structure``, the JSON of a nested record, and one member per array.
 Only the classes of `saved_classes`, and distributions of this package and of numpyro, are rebuilt, so that reading a
-file runs no foreign code. Classes are recorded by public tags, ``ethogram.RoleHMM``, and may move. Writing is atomic:
-to a temporary name, then renamed.
+file runs no foreign code. Classes are recorded by public tags, ``ethogram.RoleHMM``, and may move. Files are written
+whole or not at all.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import dataclasses
 import io
 import json
 import os
-import secrets
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +28,8 @@ from ethogram.inference.saved_classes import (
     of_older_files,
     tag_of,
 )
+from ethogram.models.held_warnings import held_warnings
+from ethogram.models.whole_files import replacing
 
 __all__ = ["fingerprint", "read", "require_folder", "write"]
 
@@ -44,18 +44,8 @@ def write(path: str | os.PathLike, content: Any) -> None:
     require_folder(path)
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps({"format": FORMAT, "content": _encode(content, arrays, own_only=True)})
-    path = os.fspath(path)
-    temporary = f"{path}.{os.getpid()}.{secrets.token_hex(4)}.part"
-    file = open(temporary, "xb")
-    try:
-        with file:
-            np.savez(file, structure=np.array(structure), **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replacing(path) as file:
+        np.savez(file, structure=np.array(structure), **arrays)  # type: ignore[arg-type]
 
 
 def require_folder(path: str | os.PathLike) -> None:
@@ -97,8 +87,7 @@ def read(path: str | os.PathLike) -> Any:
         if form != FORMAT:
             raise ValueError(f"its format is {form!r}, not {FORMAT!r}")
         left = dict(arrays)
-        with warnings.catch_warnings():  # constructors warned when the object was first built
-            warnings.simplefilter("ignore", UserWarning)
+        with held_warnings():  # constructors warned when the object was first built
             found = _decode(content, arrays, left, "content")
         if left:
             raise ValueError(f"it has the array {min(left)}, which belongs to no field")

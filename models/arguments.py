@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
+
+from ethogram.models.held_warnings import hold
 
 __all__ = [
     "Reals",
@@ -104,11 +107,30 @@ def require_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
 
 
 def require_key(key: Any, name: str = "key") -> None:
-    """Raise TypeError unless ``key`` is one typed key, as ``jax.random.key`` makes it."""
+    """Raise TypeError unless ``key`` is one typed key, as ``jax.random.key`` makes it.
+
+    A RuntimeError in a process that was forked from one in which JAX had started, where programs wait for ever.
+    """
+    if _FORKED:
+        raise RuntimeError(
+            "this process was forked after JAX had started, and would wait for ever: start processes by "
+            'multiprocessing.get_context("spawn"), or fork before anything of JAX is computed'
+        )
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     if not typed or key.shape:
         came = f"keys of shape {key.shape}" if typed else type(key).__name__
         raise TypeError(f"{name} must be one typed key, not {came}: pass jax.random.key(0)")
+
+
+def _note_fork() -> None:
+    """Note in a forked process whether JAX had started: the threads that its programs wait for are not there."""
+    global _FORKED
+    _FORKED = bool(getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None))
+
+
+_FORKED = False
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def common_batch(came: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,7 +152,9 @@ def as_list(name: str, value: Any, what: str = "one array a sequence") -> list[A
 
 
 def warn_user(message: str) -> None:
-    """Give a UserWarning that blames the first line outside the package."""
+    """Give a UserWarning that blames the first line outside the package, unless `held_warnings` keeps it."""
+    if hold(message):
+        return
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith("<")

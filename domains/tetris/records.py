@@ -20,13 +20,9 @@ Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processe
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import functools
 import os
-import secrets
-import shutil
-import stat
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -49,6 +45,7 @@ from ethogram.models.arguments import require_one_of
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.data.columns import Columns, number_groups
 from ethogram.models.data.trajectories import Metadata
+from ethogram.models.whole_files import refuse_place, replacing
 
 __all__ = [
     "COLUMNS",
@@ -57,7 +54,6 @@ __all__ = [
     "load_games",
     "placement_text",
     "read_table",
-    "refuse_place",
     "write_games",
     "write_table",
 ]
@@ -206,48 +202,18 @@ def write_games(path: str | os.PathLike[str], games: Any) -> None:
 
 
 def write_table(path: str | os.PathLike[str], table: Mapping[str, list[str]]) -> None:
-    """Write columns of text to a CSV file atomically: to a temporary file that is then renamed, keeping the mode.
+    """Write columns of text to a CSV file, whole or not at all.
 
     Raises
     ------
     OSError
         If the path cannot be written to; an existing file is left unchanged.
     """
-    place = os.path.realpath(path)
     refuse_place(path)
-    temporary = f"{place}.{os.getpid()}.{secrets.token_hex(4)}.part"
-    try:
-        with open(temporary, "x", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(table)
-            writer.writerows(zip(*table.values(), strict=True))
-            file.flush()
-            os.fsync(file.fileno())
-        if os.path.exists(place):
-            shutil.copymode(place, temporary)
-        os.replace(temporary, place)
-    except OSError as wrong:
-        raise OSError(wrong.errno, wrong.strerror, os.fspath(path)) from wrong
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-
-
-def refuse_place(path: str | os.PathLike[str]) -> None:
-    """Raise OSError, with the reason, where a file cannot be written or replaced."""
-    place, name = os.path.realpath(path), os.fspath(path)
-    folder = os.path.dirname(place)
-    if not os.path.isdir(folder):
-        raise OSError(f"{name} cannot be written: the folder {folder} does not exist")
-    if os.path.exists(place):
-        mode = os.stat(place).st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
-            raise OSError(f"{name} cannot be written: it is {kind}")
-        if not mode & 0o222 or not os.access(place, os.W_OK):
-            raise OSError(f"{name} cannot be written: it is read-only")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise OSError(f"{name} cannot be written: the folder {folder} is read-only")
+    with replacing(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table)
+        writer.writerows(zip(*table.values(), strict=True))
 
 
 def board_text(board: Any) -> str:

@@ -24,10 +24,11 @@ import jax
 import numpy as np
 from jax import Array
 
+from ethogram.inference.checkpoint import refuse_longer
 from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.inference.conjugate.run import Run
 from ethogram.inference.conjugate.step_sizes import step_size_at
-from ethogram.models.arguments import require_integer, require_key
+from ethogram.models.arguments import require_integer, require_key, require_number
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.data.trajectories import Trajectories
 
@@ -108,7 +109,8 @@ class ConjugateSVI:
             long; those of a `RoleHMM`, which by default makes none, keep the number of roles.
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
         checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
-            arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it.
+            arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it,
+            a smaller one than its steps is an error. Where it cannot be written, a warning says so and the fit goes on.
 
         Raises
         ------
@@ -121,8 +123,7 @@ class ConjugateSVI:
         counts |= {} if evaluate_every is None else {"evaluate_every": evaluate_every}
         for name, count in counts.items():
             require_integer(name, count, 1)
-        if not tol >= 0:
-            raise ValueError(f"tol must be at least 0, not {tol}")
+        require_number("tol", tol, least=0)
         if not isinstance(moves, bool) and moves != "auto":
             raise ValueError(f'moves must be True, False or "auto", not {moves!r}')
         self.model.check(data)
@@ -136,6 +137,8 @@ class ConjugateSVI:
         if checkpoint is not None:
             signature = run.signature(key, restarts, tol)
             state = run.resume(checkpoint, signature)
+            if state is not None:
+                refuse_longer(state.step - state.first_step, num_steps)
             save = functools.partial(run.save, checkpoint, signature)
         if state is None:
             state = run.start(key_start, restarts)

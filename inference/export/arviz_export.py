@@ -67,7 +67,8 @@ def to_arviz(
     Parameters
     ----------
     result : `ConjugateResult`, `ConjugatePosterior`, `RefreshedPosterior`, `RewardFit`, `RewardPosterior`, `IntentFit`,
-        `IntentPosterior`, an ``MCMC`` of numpyro after its run, or the return value of ``SVI.run``.
+        `IntentPosterior`, an ``MCMC`` of numpyro after its run, or the return value of ``SVI.run``. Of a `Fit` its own
+        ``to_arviz`` is called, with its data and key where none are given.
     data : the training data, or other data to score; the data groups are left out where None.
     model : the model object; required for results of numpyro's SVI. Other results hold theirs.
     guide : of numpyro's SVI.
@@ -112,6 +113,19 @@ def to_arviz(
     >>> tree.posterior["transition"].dims, tree.log_likelihood["observations"].shape
     (('chain', 'draw', 'state', 'next_state'), (1, 50, 6))
     """
+    if callable(getattr(result, "to_arviz", None)):
+        given = {
+            "data": data,
+            "model": model,
+            "guide": guide,
+            "key": key,
+            "coords": coords,
+            "dims": dims,
+            "align": align,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        given |= {"num_draws": num_draws, "log_likelihood": log_likelihood, "progress_bar": progress_bar}
+        return result.to_arviz(**given, posterior_predictive=posterior_predictive)
     _check_arguments(data, key, num_draws, log_likelihood, align)
     key = jax.random.key(0) if key is None else key
     key_draws, key_new = jax.random.split(key)

@@ -6,7 +6,6 @@ Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP", sect
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 from ethogram.inference.networks.ags import Vertices, ascend
@@ -14,6 +13,7 @@ from ethogram.inference.networks.ancestral_draws import draw_states, generator
 from ethogram.inference.networks.incumbent import until
 from ethogram.inference.networks.method import Task, score_states
 from ethogram.inference.networks.mixed_product import READINGS, mixed_product, smoothed_tables
+from ethogram.models.held_warnings import held_warnings
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
@@ -62,8 +62,7 @@ def smoothed_score(query: MarginalMAP, states: Any, most_cells: int) -> float:
     """Log probability of an assignment in the network whose zeros are 1e-4, as the paper reports it."""
     network = query.network
     tables = smoothed_tables(network)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the network itself has warned of its rows
+    with held_warnings():  # the network itself has warned of its rows
         smooth = BayesNet(tables, network.parents, network.names, None, network.log_constant)
     given = dict(query.observed) | dict(query.soft)
     return score_states(MarginalMAP(smooth, given, query.map_variables), states, most_cells)[0]

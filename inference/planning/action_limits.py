@@ -87,21 +87,22 @@ def project(position: Array, low: Array, high: Array, weights: Array, bounds: Ar
     ----------
     position : (time, action, ...), of any number of copies.
     low, high : (time, action) or (1, action) range of each action.
-    weights, bounds : (sum, action) and (sum,) coefficients of sums with upper bounds, of one sign in each sum: negative
-        ones are of a bound from below.
+    weights, bounds : (sum, action) and (sum,), or (time, sum), coefficients of sums with upper bounds, of one sign in
+        each sum: negative ones are of a bound from below.
     """
     shape = position.shape
     position = position.reshape(*shape[:2], math.prod(shape[2:]))
     low, high = low[..., None], high[..., None]
     position = jnp.clip(position, low, high)
-    count = len(bounds)
+    count = len(weights)
     for i in [i for _ in range(SWEEPS if count > 1 else 1) for i in range(count)]:
-        position = _shifted(position, low, high, weights[i], bounds[i])
+        position = _shifted(position, low, high, weights[i], bounds[..., i])
     return position.reshape(shape)
 
 
 def _shifted(position: Array, low: Array, high: Array, weights: Array, bound: Array) -> Array:
     """Projection to where one sum is at most its bound, by Newton's steps for the shift, which come from below."""
+    bound = jnp.atleast_1d(bound)[:, None]
     near = 8 * jnp.finfo(position.dtype).eps * (1 + jnp.abs(bound))
 
     def total(values: Array, weights: Array) -> Array:

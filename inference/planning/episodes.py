@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ethogram.inference.checkpoint import check_path
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import require_integer, warn_user
+from ethogram.models.whole_files import replacing
 
 __all__ = ["Episodes", "begin_episode", "play_episodes"]
 
@@ -59,7 +60,7 @@ def play_episodes(
     seed : of the first episode; the next ones follow.
     record : JSON file that is written after each episode. Where it is there already, with the same settings, its
         episodes are not played again.
-    settings : of the policy, compared with those of the record.
+    settings : of the policy, compared with those of the record: numbers, strings, arrays, lists and dicts of them.
     progress_bar : whether to show one after two seconds.
     stop : called after each episode; True ends the evaluation.
 
@@ -79,7 +80,7 @@ def play_episodes(
         for method in methods:
             if not callable(getattr(given, method, None)):
                 raise TypeError(f"{name} is {type(given).__name__}, which has no {method}()")
-    told = {"seed": seed, **(settings or {})}
+    told = _as_json({"seed": seed, **(settings or {})})
     done = []
     if record is not None:
         check_path(record, "record")
@@ -88,9 +89,12 @@ def play_episodes(
         total=num_episodes, initial=min(len(done), num_episodes), disable=not progress_bar, delay=2.0
     ) as bar:
         for number in range(len(done), num_episodes):
-            done.append(_play(environment, policy, seed + number))
+            done.append(_play(environment, policy, int(seed) + number))
             if record is not None:
-                _write(Path(record), told, done)
+                try:
+                    _write(Path(record), told, done)
+                except OSError as error:  # what was played is in memory
+                    warn_user(f"the record was not written, and the episodes go on: {error}")
             bar.update()
             bar.set_postfix(mean=f"{np.mean([sum(each['rewards']) for each in done]):.1f}")
             if stop is not None and stop():
@@ -109,6 +113,28 @@ def begin_episode(policy: Any, seed: int) -> None:
     """Tell a policy that has a ``reset`` that an episode begins, with the seed if it takes one."""
     if callable(reset := getattr(policy, "reset", None)):
         reset(**({"seed": seed} if "seed" in inspect.signature(reset).parameters else {}))
+
+
+def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a record has them: numbers and arrays of NumPy as plain ones, tuples as lists, names as strings."""
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "tolist"):
+            return value.tolist()
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
+        raise TypeError(f"a {type(value).__name__}")
+
+    found = {}
+    for name, value in settings.items():
+        try:
+            found[str(name)] = json.loads(json.dumps(value, default=plain, sort_keys=True))
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"settings[{name!r}] is {value!r}, which no record can hold ({error}): give numbers, strings, arrays, "
+                "or lists and dicts of these"
+            ) from error
+    return found
 
 
 def _play(environment: Any, policy: Any, seed: int) -> dict[str, Any]:
@@ -150,7 +176,7 @@ def _read(path: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
         settings, episodes = dict(content["settings"]), list(content["episodes"])
         for each in episodes:
             lengths = {len(each[name]) for name in ("rewards", "actions", "states")}
@@ -158,7 +184,9 @@ def _read(path: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
                 raise ValueError("an episode is damaged")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a record of episodes: remove it, or choose another file") from error
-    apart = [name for name in {*settings, *told} if settings.get(name) != told.get(name)]
+    apart = [
+        name for name in {*settings, *told} if json.dumps(settings.get(name)) != json.dumps(told.get(name))
+    ]
     if apart:
         what = ", ".join(
             f"{name} {settings.get(name)!r} in place of {told.get(name)!r}" for name in sorted(apart)
@@ -168,7 +196,7 @@ def _read(path: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, told: Mapping[str, Any], done: list[dict[str, Any]]) -> None:
-    """Write a record under a temporary name, then rename it."""
+    """Write a record, whole or not at all."""
     returns = [sum(each["rewards"]) for each in done]
     error = float(np.std(returns, ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else None
     content = {
@@ -178,6 +206,5 @@ def _write(path: Path, told: Mapping[str, Any], done: list[dict[str, Any]]) -> N
         "returns": returns,
         "episodes": done,
     }
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    temporary.replace(path)
+    with replacing(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=1) + "\n")

@@ -33,6 +33,7 @@ def rollout(
     *,
     discount: float | Array = 1.0,
     steps_left: int | Array | None = None,
+    capacities: tuple[Array | np.ndarray, FluentProgram] | None = None,
 ) -> Float[Array, " copy"]:
     """Value of every copy of a plan, differentiable by state, actions and the program's coefficients.
 
@@ -43,6 +44,8 @@ def rollout(
     actions : probabilities of the actions, one row a step.
     discount : of rewards.
     steps_left : rewards after so many steps do not count; all count where None.
+    capacities : coefficients (sum, action) of sums of actions, and a program of their upper bounds: after the first
+        step, the actions of a sum above its expected bound are scaled down to it.
     """
     state, actions = jnp.asarray(state), jnp.asarray(actions)
     count = actions.shape[0]
@@ -55,8 +58,20 @@ def rollout(
     def onward(carry: Any, given: Any) -> tuple[tuple[Array, Array], Array]:
         state, going = carry
         action, weight, reached = given
+        if capacities is not None:
+            action = jnp.where(reached, _scaled(*capacities, state, action), action)
         following, reward, end = step(program, state, action)
         going = jnp.where(reached, going * (1 - end), going)
         return (following, going), weight * going * reward
 
     return lax.scan(onward, (start, going), (actions, weights.astype(actions.dtype), reached))[1].sum(0)
+
+
+def _scaled(weights: Array | np.ndarray, program: FluentProgram, state: Array, action: Array) -> Array:
+    """Actions (action, copy), of which those in a sum above its bound are scaled down."""
+    weights = jnp.asarray(weights, action.dtype)
+    bounds = step(program, state, action)[0]
+    total = jnp.einsum("sa,ac->sc", weights, action)
+    over = total > bounds
+    share = jnp.where(over, jnp.maximum(bounds, 0) / jnp.where(over, total, 1), 1)
+    return action * jnp.where(weights[..., None] > 0, share[:, None], 1).prod(0)

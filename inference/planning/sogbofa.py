@@ -80,10 +80,12 @@ class _Task(NamedTuple):
     low: Array  # (time, action) of the actions that are searched
     high: Array
     weights: Array  # (sum, action)
-    bounds: Array  # (sum,)
-    policy: Array  # (action,) marginals of the random policy
+    bounds: Array  # (sum,), or (time, sum) where they depend on the state
+    threshold: Array  # (action,) marginals of the random policy now
+    policy: Array  # (action,) marginals of the random policy after the first step
     steps_left: Array
     discount: Array
+    capacities: tuple[Array, FluentProgram] | None
 
     def inside(self, position: Array) -> Array:
         """Probabilities within the limits."""
@@ -100,7 +102,8 @@ class _Task(NamedTuple):
             self.policy[:, None], (depth - position.shape[0], len(self.policy), position.shape[2])
         )
         actions = jnp.concatenate((position, later))
-        return rollout(self.program, self.state, actions, discount=self.discount, steps_left=self.steps_left)
+        given = {"discount": self.discount, "steps_left": self.steps_left, "capacities": self.capacities}
+        return rollout(self.program, self.state, actions, **given)
 
 
 class _Climbs(NamedTuple):
@@ -127,8 +130,9 @@ def plan(
 ) -> Plan:
     """The action to take in a state, by gradient ascent on forward marginals.
 
-    The same key gives the same plan, unless the time is over before `max_steps`. A first call compiles for about three
-    seconds, which the time limit does not count.
+    Actions after the first count with the probability that their preconditions hold by then. The same key gives the
+    same plan, unless the time is over before `max_steps`. A first call compiles for about three seconds, which the time
+    limit does not count.
 
     Parameters
     ----------
@@ -215,39 +219,61 @@ def plan(
 def _task(
     problem: PlanningProblem, state: np.ndarray, mode: str, depth: int, steps_left: int, precision: str
 ) -> _Task:
-    rules = problem.rules
+    rules, lookahead = problem.rules, problem.lookahead
     least, most = rules.range(state)
     signed, limits = rules.sums(state)
-    random = random_policy_marginals(rules.weights, limits[: len(rules.weights)])
+    low, high, bounds = np.zeros(len(least)), np.ones(len(least)), limits
     first = np.arange(1 if mode == "original" else depth)[:, None] == 0
-    if len(rules.least):  # of an action that must be taken, the random policy takes a share too
-        given = random[None, :, None], np.zeros((1, len(random))), np.ones((1, len(random))), signed, limits
-        random = np.asarray(project(*(each.astype(precision) for each in given)))[0, :, 0]
+    if lookahead is not None:
+        low, high, bounds = lookahead.low, lookahead.high, np.where(first, limits, lookahead.bounds)
+    random = [
+        _random_policy(rules, signed, each, precision)
+        for each in (limits, limits if lookahead is None else lookahead.bounds)
+    ]
 
     def moved(numbers: Any) -> Array:
         return jax.device_put(np.asarray(numbers, precision))
 
+    program, capacities = _on_device(problem, precision)
     return _Task(
-        _on_device(problem, precision),
+        program,
         moved(state),
-        moved(np.where(first, least, 0)),
-        moved(np.where(first, most, 1)),
+        moved(np.where(first, least, low)),
+        moved(np.where(first, most, high)),
         moved(signed),
-        moved(limits),
-        moved(random),
+        moved(bounds),
+        moved(random[0]),
+        moved(np.clip(random[1], low, high)),
         jax.device_put(np.int32(steps_left)),
         moved(problem.discount),
+        capacities,
     )
 
 
+def _random_policy(rules: ActionRules, signed: np.ndarray, limits: np.ndarray, precision: str) -> np.ndarray:
+    """Marginals (action,) of the random policy where sums have some limits."""
+    random = random_policy_marginals(rules.weights, limits[: len(rules.weights)])
+    if not len(rules.least):
+        return random
+    # Of an action that must be taken, the random policy takes a share too.
+    given = random[None, :, None], np.zeros((1, len(random))), np.ones((1, len(random))), signed, limits
+    return np.asarray(project(*(each.astype(precision) for each in given)))[0, :, 0]
+
+
 @functools.lru_cache(maxsize=16)
-def _on_device(problem: PlanningProblem, precision: str) -> FluentProgram:
-    """The program of a problem as arrays of JAX."""
+def _on_device(
+    problem: PlanningProblem, precision: str
+) -> tuple[FluentProgram, tuple[Array, FluentProgram] | None]:
+    """The program of a problem, and its capacities, as arrays of JAX."""
 
     def moved(leaf: Any) -> Array:
         return jax.device_put(np.asarray(leaf, precision if np.issubdtype(leaf.dtype, np.floating) else None))
 
-    return jax.tree.map(moved, problem.program)
+    lookahead = problem.lookahead
+    if lookahead is None:
+        return jax.tree.map(moved, problem.program), None
+    capacities = None if lookahead.capacities is None else (lookahead.weights, lookahead.capacities)
+    return jax.tree.map(moved, (lookahead.program, capacities))
 
 
 class _Seconds(NamedTuple):
@@ -340,7 +366,7 @@ class _Decision:
 
     def __init__(self, task: _Task, rules: ActionRules, state: np.ndarray, depth: int):
         self.task, self.rules, self.state, self.depth = task, rules, state, depth
-        self.policy = np.asarray(task.policy, float)
+        self.threshold = np.asarray(task.threshold, float)
         self.value, self.marginals = -math.inf, np.zeros(task.low.shape)
         self.seen: set[bytes] = set()
 
@@ -354,7 +380,7 @@ class _Decision:
         points = np.concatenate((position, np.asarray(climbs.resting, float)), -1)
         if not self.seen:
             points = np.concatenate((points, np.asarray(self.task.least(), float)), -1)
-        points[0] = round_actions(self.rules, self.state, points[0], self.policy)
+        points[0] = round_actions(self.rules, self.state, points[0], self.threshold)
         fresh = []
         for copy, mark in enumerate(each.tobytes() for each in np.moveaxis(points, -1, 0)):
             if mark not in self.seen:

@@ -13,6 +13,7 @@ features.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import warnings
@@ -21,10 +22,10 @@ from typing import Any
 
 import jax
 from jax import Array
-from threadpoolctl import threadpool_limits
 
 from ethogram.inference import storage
 from ethogram.inference.checkpoint import check_path, read_checkpoint, write_checkpoint
+from ethogram.inference.rewards.blas_threads import one_blas_thread
 from ethogram.inference.rewards.gaussian import HYPERS
 from ethogram.inference.rewards.intent_fit import HYPERS_OF_INTENTS, RESTARTS, fit_intents
 from ethogram.inference.rewards.intent_posterior import IntentFit
@@ -99,7 +100,7 @@ def fit_reward(
         scatter of the latest ten, is within `tol`, or a quarter of the standard error of the ELBO where that is more.
     checkpoint : a file that is written after every natural-gradient step, with ``hyper="nested"`` after every place; if
         it exists, the same call resumes from it, and ends where an uninterrupted one would. `num_steps` and `tol` may
-        differ, but for ``"nested"``.
+        differ, but for ``"nested"``; fewer steps than it has are an error.
 
     Raises
     ------
@@ -139,8 +140,8 @@ def fit_reward(
     if several:
         model.check(demonstrations)
     counts = model.counts(demonstrations)
-    threads = 1 if model.num_white <= FEW_POINTS else None
-    with jax.enable_x64(True), threadpool_limits(threads, user_api="blas"):
+    small = model.num_white <= FEW_POINTS
+    with jax.enable_x64(True), one_blas_thread() if small else contextlib.nullcontext():
         double, taken = as_double(model), jax.device_put(counts)
         key_start, key_search = jax.random.split(key)
         if several:

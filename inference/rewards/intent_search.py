@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.checkpoint import CURE
+from ethogram.inference.checkpoint import CURE, refuse_longer
 from ethogram.inference.rewards.gaussian import RewardGaussian, natural_step, white_share_at
 from ethogram.inference.rewards.intent_posterior import IntentFit, IntentPosterior
 from ethogram.inference.rewards.intent_starts import start_step
@@ -186,6 +186,7 @@ class IntentSearch(NamedTuple):
         """Final state of all starts, and the number of the best; `save` is called after every round."""
         from tqdm import tqdm
 
+        refuse_longer(max((climb.step for climb in state.climbs), default=0), num_steps)
         fixed, climbs = self.fixed_draws(key_fixed), list(state.climbs)
         first = min(SCREENED, num_steps) if self.num_starts > 1 else num_steps
         total = (self.num_starts - 1) * first + num_steps

@@ -8,7 +8,7 @@ Hessians of the log likelihood, averaged over a dozen draws, are close to the op
 from __future__ import annotations
 
 import functools
-import warnings
+import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
-from ethogram.inference.checkpoint import CURE
+from ethogram.inference.checkpoint import CURE, refuse_longer
 from ethogram.inference.rewards.gaussian import (
     Normals,
     RewardGaussian,
@@ -33,6 +33,7 @@ from ethogram.inference.rewards.posterior_mode import levine_mode, posterior_mod
 from ethogram.inference.rewards.reward_posterior import RewardFit, RewardPosterior
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.families.conjugate_block import naming
+from ethogram.models.held_warnings import import_quietly
 from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.rewards.gp_irl import GPIRL
 from ethogram.models.rewards.kernel import white_share
@@ -180,6 +181,7 @@ class RewardSearch(NamedTuple):
         from tqdm import tqdm
 
         assert state.climb is not None
+        refuse_longer(state.climb.step, num_steps)
         fixed = self.normals(state.key_fixed, self.num_evaluations)
         with tqdm(
             total=num_steps, initial=state.climb.step, disable=not progress_bar, desc="natural gradient"
@@ -301,10 +303,10 @@ def chunks_of(error: float) -> int:
 
 
 def _median(prior: Any) -> float:
+    if importlib.util.find_spec("tensorflow_probability"):  # numpyro imports it for some priors, and it warns
+        import_quietly("tensorflow_probability.substrates.jax.math", DeprecationWarning)
     try:
-        with warnings.catch_warnings():  # numpyro imports tensorflow_probability here, whose import may warn
-            warnings.simplefilter("ignore", DeprecationWarning)
-            return float(prior.icdf(0.5))
+        return float(prior.icdf(0.5))
     except (NotImplementedError, ImportError):  # numpyro needs another package for some of them
         draws = prior.sample(jax.random.key(0), (10_001,))
         return float(np.median(np.asarray(draws)))

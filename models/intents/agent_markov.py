@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import warnings
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -39,6 +38,7 @@ from ethogram.models.arguments import (
     require,
     require_integer,
     require_one_of,
+    warn_user,
 )
 from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
 from ethogram.models.chains.relabelled_paths import PathPotentials
@@ -455,10 +455,9 @@ class AgentMarkov(ConjugateModel):
         steps = self._steps(data)
         unread = self.stay_accuracy is None and data.stay is not None
         if unread and (np.asarray(data.stay)[steps.inside] >= 0).any():
-            warnings.warn(
+            warn_user(
                 "data.stay is ignored, since the model has no stay_accuracy: pass it to AgentMarkov, or drop the "
-                "labels by data._replace(stay=None)",
-                stacklevel=2,
+                "labels by data._replace(stay=None)"
             )
 
     def _steps(self, data: Trajectories) -> AgentSteps:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import graphlib
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
-from ethogram.models.arguments import refuse
+from ethogram.models.arguments import refuse, warn_user
 from ethogram.models.model_object import model_object, static_field
 
 __all__ = ["BayesNet", "network_by_name"]
@@ -123,10 +122,9 @@ class BayesNet:
         off = np.array([np.abs(table.sum(-1) - 1).max() for table in self.tables])
         if off.max() > ROUNDING:
             worst = int(off.argmax())
-            warnings.warn(
+            warn_user(
                 f"{int((off > ROUNDING).sum())} tables have rows that do not sum to one (off by up to {off[worst]:.3g}"
-                f", in the table of {self.names[worst]}): they are used as given",
-                stacklevel=4,
+                f", in the table of {self.names[worst]}): they are used as given"
             )
 
     @property

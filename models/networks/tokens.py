@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ethogram.models.whole_files import replacing
+
 __all__ = [
     "MOST_AXES",
     "MOST_CELLS",
@@ -207,14 +209,6 @@ def errors_of(path: str | os.PathLike) -> Iterator[None]:
 
 def write_text(path: str | os.PathLike, text: str) -> None:
     """Write a text file, compressed where its name ends in ``.gz``; completely or not at all."""
-    place = Path(path)
-    draft = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        if place.name.endswith(".gz"):
-            with gzip.open(draft, "wt", encoding="utf-8") as file:
-                file.write(text)
-        else:
-            draft.write_text(text, encoding="utf-8")
-        os.replace(draft, place)
-    finally:
-        draft.unlink(missing_ok=True)
+    content = text.encode()
+    with replacing(path) as file:
+        file.write(gzip.compress(content) if os.fspath(path).endswith(".gz") else content)

@@ -14,12 +14,12 @@ in the order of the standard is read by the standard.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ethogram.models.arguments import warn_user
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.tokens import errors_of
 from ethogram.models.networks.uai import Factors
@@ -86,8 +86,7 @@ def _backwards(table: np.ndarray) -> np.ndarray:
 
 
 def _warn(path: str | os.PathLike, order: str) -> None:
-    warnings.warn(
+    warn_user(
         f"{os.fspath(path)} {order}: its tables sum to one in this order, and not in that of the standard (child last "
-        "and fastest), and are read in it",
-        stacklevel=4,
+        "and fastest), and are read in it"
     )

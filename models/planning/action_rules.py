@@ -15,12 +15,26 @@ from ethogram.models.planning.expression_graph import ExpressionGraph, Node, Pol
 from ethogram.models.planning.fluent_program import FluentProgram, compile_program
 from ethogram.models.planning.rddl_expressions import RDDLExpressions
 
-__all__ = ["ActionRules", "limited_actions", "read_action_rules"]
+__all__ = ["ActionRules", "Conditions", "action_rules", "limited_actions", "read_conditions"]
 
 STRICT = 1e-4
 """How far sums with whole coefficients are from a bound that they must not meet."""
 _Sum = tuple[np.ndarray, Node]
 """Coefficients of actions, and the bound of their sum."""
+
+
+class Conditions(NamedTuple):
+    """What actions must meet, as nodes.
+
+    Attributes
+    ----------
+    sums, least : coefficients of actions, with the upper, and the lower, bound of their sum.
+    checks : events that must happen.
+    """
+
+    sums: list[_Sum]
+    least: list[_Sum]
+    checks: list[Node]
 
 
 class ActionRules(NamedTuple):
@@ -79,15 +93,14 @@ class ActionRules(NamedTuple):
         return self.checks.expectations(states, actions)[0]
 
 
-def read_action_rules(
+def read_conditions(
     expressions: RDDLExpressions,
     preconditions: Sequence[Any],
     constraints: Sequence[Any],
-    fluents: Sequence[str],
     actions: Sequence[str],
     limit: int,
-) -> ActionRules:
-    """Rules of the preconditions, and at most `limit` actions at a time.
+) -> Conditions:
+    """What preconditions say of actions, and at most `limit` actions at a time.
 
     State-action constraints are preconditions as far as they are about actions; the others, which check the instance,
     are left out.
@@ -97,17 +110,16 @@ def read_action_rules(
     ValueError : a precondition has an expression that is not supported.
     """
     graph = expressions.graph
-    sums, least = list[_Sum](), list[_Sum]()
-    checks: list[Node] = []
+    sums, least, checks = found = _limited(graph, actions, limit)
     every = [("precondition", *each) for each in enumerate(preconditions, 1)]
     every += [("state-action constraint", *each) for each in enumerate(constraints, 1)]
     for what, number, expression in every:
         try:
             for condition in _conjuncts(expressions, _Condition(expression, {})):
-                found = _as_sums(expressions, condition, actions)
-                if found is not None:
-                    sums.extend(found[0])
-                    least.extend(found[1])
+                bounded = _as_sums(expressions, condition, actions)
+                if bounded is not None:
+                    sums.extend(bounded[0])
+                    least.extend(bounded[1])
                     continue
                 node = condition.node(expressions)
                 about = not graph.inputs([node]).isdisjoint(actions)
@@ -115,21 +127,20 @@ def read_action_rules(
                     checks.append(node)
         except ValueError as error:
             raise ValueError(f"in {what} {number}: {error}") from error
-    return _rules(graph, fluents, actions, limit, sums, least, checks)
+    return found
 
 
-def _rules(
-    graph: ExpressionGraph,
-    fluents: Sequence[str],
-    actions: Sequence[str],
-    limit: int,
-    sums: list[_Sum],
-    least: list[_Sum],
-    checks: list[Node],
+def _limited(graph: ExpressionGraph, actions: Sequence[str], limit: int) -> Conditions:
+    """At most `limit` actions at a time."""
+    sums = [(np.ones(len(actions)), graph.constant(limit))] if limit < len(actions) else []
+    return Conditions(sums, [], [])
+
+
+def action_rules(
+    graph: ExpressionGraph, fluents: Sequence[str], actions: Sequence[str], conditions: Conditions
 ) -> ActionRules:
-    """Rules of sums with upper and with lower bounds and of checks, and at most `limit` actions."""
-    if limit < len(actions):
-        sums = [(np.ones(len(actions)), graph.constant(limit)), *sums]
+    """Rules of what actions must meet."""
+    sums, least, checks = conditions
     nodes = [bound for _, bound in (*sums, *least)] + checks
     program = compile_program(graph, fluents, actions, nodes, graph.constant(0.0), graph.constant(0.0))
     single = []
@@ -185,7 +196,10 @@ def _as_sums(
     left, right = (expressions.translate(each, bound).node for each in expression.args)
     if left is None or right is None:
         return None
-    made = graph.nodes[graph.add([(1.0, left), (-1.0, right)], 0.0, 10**6)]
+    made: Any = Polynomial(0.0, ((1.0, (left,)), (-1.0, (right,))))
+    while isinstance(made, Polynomial) and any(_is_sum(graph, factors) for _, factors in made.terms):
+        terms = [(weight, graph.multiply(factors)) for weight, factors in made.terms]
+        made = graph.nodes[graph.add(terms, made.constant, 10**6)]
     if not isinstance(made, Polynomial):
         return None
     place = {graph.input(name): i for i, name in enumerate(actions)}
@@ -204,7 +218,7 @@ def _as_sums(
     strict = name in ("<", ">")
     if (sign * weights < 0).any() or (strict and (weights != np.round(weights)).any()):
         return None
-    if np.count_nonzero(weights) < (2 if lower else 1):  # of one action alone, a check forces it
+    if np.count_nonzero(weights) < 2:  # of one action alone, a check allows or forces it
         return None
     rest = [(sign * weight, node) for weight, node in rest]
 
@@ -214,6 +228,11 @@ def _as_sums(
     return bounded(-STRICT) if upper else [], bounded(STRICT) if lower else []
 
 
+def _is_sum(graph: ExpressionGraph, factors: Sequence[Node]) -> bool:
+    return len(factors) == 1 and isinstance(graph.nodes[factors[0]], Polynomial)
+
+
 def limited_actions(fluents: Sequence[str], actions: Sequence[str], limit: int) -> ActionRules:
     """Rules of a problem in which any actions are allowed, at most `limit` at a time."""
-    return _rules(ExpressionGraph(), fluents, actions, limit, [], [], [])
+    graph = ExpressionGraph()
+    return action_rules(graph, fluents, actions, _limited(graph, actions, limit))

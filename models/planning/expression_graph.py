@@ -95,22 +95,60 @@ class ExpressionGraph:
         made = self.nodes[node]
         return made.constant if isinstance(made, Polynomial) and not made.terms else None
 
-    def inputs(self, nodes: Iterable[Node]) -> set[str]:
-        """Names of the inputs that nodes depend on."""
-        found, waiting, seen = set[str](), list(nodes), set[Node]()
+    def below(self, nodes: Iterable[Node]) -> list[Node]:
+        """Nodes and all that they are made of, each after what it is made of."""
+        found, waiting = set[Node](), list(nodes)
         while waiting:
             node = waiting.pop()
-            if node in seen:
+            if node in found:
                 continue
-            seen.add(node)
+            found.add(node)
             made = self.nodes[node]
-            if isinstance(made, Input):
-                found.add(made.name)
-            elif isinstance(made, Polynomial):
+            if isinstance(made, Polynomial):
                 waiting.extend(factor for _, factors in made.terms for factor in factors)
-            else:
+            elif not isinstance(made, Input):
                 waiting.append(made.argument)
-        return found
+        return sorted(found)
+
+    def inputs(self, nodes: Iterable[Node]) -> set[str]:
+        """Names of the inputs that nodes depend on."""
+        return {made.name for node in self.below(nodes) if isinstance(made := self.nodes[node], Input)}
+
+    def substitute(self, node: Node, given: Mapping[Node, Node]) -> Node:
+        """A node, with other nodes in place of some of those that it is made of."""
+        found: dict[Node, Node] = {}
+        for each in self.below([node]):
+            made, found[each] = self.nodes[each], given.get(each, each)
+            if each in given or isinstance(made, Input):
+                continue
+            if isinstance(made, Polynomial):
+                if any(found[factor] != factor for _, factors in made.terms for factor in factors):
+                    terms = [
+                        (weight, self.multiply(found[x] for x in factors)) for weight, factors in made.terms
+                    ]
+                    found[each] = self.add(terms, made.constant)
+            elif found[made.argument] != made.argument:
+                make = self.apply if isinstance(made, Function) else self.variable
+                found[each] = make(made.name, found[made.argument])
+        return found[node]
+
+    def interval(self, node: Node) -> tuple[float, float]:
+        """Bounds of a node whose inputs are from 0 to 1; infinite where it has functions."""
+        found: dict[Node, tuple[float, float]] = {}
+        for each in self.below([node]):
+            made = self.nodes[each]
+            if isinstance(made, Polynomial):
+                low = high = made.constant
+                for weight, factors in made.terms:
+                    ends = [weight]
+                    for factor in factors:
+                        corners = [x * y for x in ends for y in found[factor]]
+                        ends = [min(corners), max(corners)]
+                    low, high = low + min(ends), high + max(ends)
+                found[each] = low, high
+            else:
+                found[each] = (-math.inf, math.inf) if isinstance(made, Function) else (0.0, 1.0)
+        return found[node]
 
     def add(self, parts: Iterable[tuple[float, Node]], constant: float = 0.0, short: int = SHORT) -> Node:
         """The sum of weighted nodes and a constant; sums of up to `short` terms are written into it."""

@@ -178,19 +178,8 @@ def compile_program(
 
 def _lower(graph: ExpressionGraph, rows: _Rows, names: dict[str, int], wanted: Sequence[Node]) -> list[int]:
     """Rows of nodes; in the order of the graph, in which a node comes after what it is made of."""
-    needed, waiting = set[Node](), list(wanted)
-    while waiting:
-        node = waiting.pop()
-        if node in needed:
-            continue
-        needed.add(node)
-        made = graph.nodes[node]
-        if isinstance(made, Function | Variable):
-            waiting.append(made.argument)
-        elif not isinstance(made, Input):
-            waiting.extend(factor for _, factors in made.terms for factor in factors)
     found: dict[Node, int] = {}
-    for node in sorted(needed):
+    for node in graph.below(wanted):
         made = graph.nodes[node]
         if isinstance(made, Input):
             found[node] = names[made.name]

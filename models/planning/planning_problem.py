@@ -11,6 +11,7 @@ import numpy as np
 from ethogram.models.arguments import read_array
 from ethogram.models.planning.action_rules import ActionRules
 from ethogram.models.planning.fluent_program import FluentProgram
+from ethogram.models.planning.lookahead import Lookahead
 
 __all__ = ["PlanningProblem"]
 
@@ -29,6 +30,8 @@ class PlanningProblem:
     rules : which actions are allowed together.
     horizon : number of steps.
     discount : of rewards.
+    lookahead : what planners take for steps after the first, where the state decides which actions are allowed; None
+        where every state allows the same.
     """
 
     domain: str
@@ -40,6 +43,7 @@ class PlanningProblem:
     rules: ActionRules
     horizon: int
     discount: float
+    lookahead: Lookahead | None = None
 
     @property
     def enumerated(self) -> dict[str, tuple[int, ...]]:

@@ -11,10 +11,10 @@ Taitler et al. (2022), "pyRDDLGym: from RDDL to gym environments".
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import os
-import warnings
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,18 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.arguments import require_one_of
-from ethogram.models.planning.action_rules import read_action_rules
+from ethogram.models.planning.action_rules import action_rules, read_conditions
 from ethogram.models.planning.expression_graph import ExpressionGraph, Node
 from ethogram.models.planning.fluent_program import compile_program
 from ethogram.models.planning.local_expectation import local_expectation
+from ethogram.models.planning.lookahead import look_ahead
 from ethogram.models.planning.planning_problem import PlanningProblem
 from ethogram.models.planning.rddl_expressions import Quantity, RDDLExpressions, grounded_name
 
 __all__ = ["problem_from_model", "read_rddl"]
 
 SEMANTICS = ("expression", "local")
+_IMPORTING = threading.RLock()
 
 
 def read_rddl(
@@ -51,8 +53,8 @@ def read_rddl(
     ------
     ImportError : pyRDDLGym, or rddlrepository for a name, is not installed.
     FileNotFoundError : there is no such file, domain or instance.
-    ValueError : the files cannot be parsed, the state is hidden (a POMDP), or an expression is not supported; names the
-        fluent.
+    ValueError : the files cannot be parsed; names the file and the line. Or the state is hidden (a POMDP), or an
+        expression is not supported; names the fluent.
     """
     require_one_of("semantics", semantics, SEMANTICS)
     domain_path, instance_path = _paths(domain, instance)
@@ -60,24 +62,43 @@ def read_rddl(
         with _backend_kept():
             from pyRDDLGym.core.parser.parser import RDDLParser
             from pyRDDLGym.core.parser.reader import RDDLReader
+        from ply import yacc
     except ImportError as error:
         raise ImportError("RDDL files need pyRDDLGym: pip install 'ethogram[planning]'") from error
-    with (
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        try:
-            text = RDDLReader(domain_path, instance_path).rddltxt
-            parser = RDDLParser(None, False)
-            parser.build()
-            tree = parser.parse(text)
-        except Exception as error:
-            raise ValueError(f"{domain_path} and {instance_path} cannot be parsed: {error}") from error
+    try:
+        RDDLReader(domain_path, instance_path)  # refuses files without the blocks that they need
+        texts = [Path(path).read_text("utf-8-sig", "replace") for path in (domain_path, instance_path)]
+        parser = RDDLParser(None, False)
+        parser.p_error = parser.lexer._lexer.lexerrorf = _refuse_token
+        parser.build(errorlog=yacc.NullLogger())
+        tree = parser.parse("\n".join(texts))
+    except _UnexpectedTokenError as error:
+        line, reason = error.args
+        text, path = texts[0], domain_path
+        if line is None or line > text.count("\n") + 1:
+            line = None if line is None else line - text.count("\n") - 1
+            text, path = texts[1], instance_path
+        line = line or text.rstrip().count("\n") + 1
+        source = text.splitlines()[line - 1].strip()
+        raise ValueError(f"{path} cannot be parsed, line {line}: {reason} in {source}") from None
+    except Exception as error:
+        raise ValueError(f"{domain_path} and {instance_path} cannot be parsed: {error}") from error
     if tree is None:
         raise ValueError(f"{domain_path} and {instance_path} cannot be parsed")
     return _problem(tree, semantics)
+
+
+class _UnexpectedTokenError(Exception):
+    """The line of both texts that is at fault, None for their end, and what is wrong in it."""
+
+
+def _refuse_token(token: Any) -> None:
+    """Raise an error for a token at which parsing ends, None at the end, or for a character that starts none."""
+    if token is None:
+        raise _UnexpectedTokenError(None, "it ends too early")
+    if token.type == "error":
+        raise _UnexpectedTokenError(token.lexer.lineno, f"{token.value[0]!r} is no character of RDDL")
+    raise _UnexpectedTokenError(token.lineno, f"{str(token.value)!r} is unexpected")
 
 
 def problem_from_model(model: Any, *, semantics: str = "expression") -> PlanningProblem:
@@ -97,15 +118,27 @@ def problem_from_model(model: Any, *, semantics: str = "expression") -> Planning
 
 @contextlib.contextmanager
 def _backend_kept() -> Iterator[None]:
-    """Keep matplotlib's backend: pyRDDLGym's import sets one without windows, and notebooks would show no figure."""
+    """Keep matplotlib's backend: pyRDDLGym's import sets one without windows, and notebooks would show no figure.
+
+    Other threads may set one meanwhile.
+    """
+    if "pyRDDLGym" in sys.modules:
+        yield
+        return
     import matplotlib
 
-    use = matplotlib.use
-    matplotlib.use = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        matplotlib.use = use
+    importing, use = threading.get_ident(), matplotlib.use
+
+    def kept(*names: Any, **settings: Any) -> None:
+        if threading.get_ident() != importing:
+            use(*names, **settings)
+
+    with _IMPORTING:
+        matplotlib.use, use = kept, matplotlib.use
+        try:
+            yield
+        finally:
+            matplotlib.use = use
 
 
 def _paths(domain: Any, instance: Any) -> tuple[str, str]:
@@ -163,11 +196,20 @@ def _problem(tree: Any, semantics: str) -> PlanningProblem:
         if default:
             raise ValueError(f"action {name} is true by default: write the domain with its negation")
     preconditions, constraints = domain.preconds or [], domain.constraints or []
-    rules = read_action_rules(reader.expressions, preconditions, constraints, fluents, actions, limit)
+    conditions = read_conditions(reader.expressions, preconditions, constraints, actions, limit)
     program = compile_program(graph, fluents, actions, nexts, reward, end)
     initial = np.array([value for name in reader.states for value in reader.initial_values(name)], float)
     problem = PlanningProblem(
-        domain.name, instance.name, fluents, actions, initial, program, rules, horizon, float(discount)
+        domain.name,
+        instance.name,
+        fluents,
+        actions,
+        initial,
+        program,
+        action_rules(graph, fluents, actions, conditions),
+        horizon,
+        float(discount),
+        look_ahead(graph, fluents, actions, conditions, nexts, reward, end),
     )
     problem.encode_state(initial)  # its enumerated fluents must have one value each
     return problem

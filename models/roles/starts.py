@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import jax
 import numpy as np
 from scipy.cluster import vq
+from scipy.spatial.distance import cdist
 
 from ethogram.models.arguments import require_one_of
 from ethogram.models.chains.conjugate_chain import ChainData
@@ -160,9 +160,19 @@ def kmeans_plus_plus(rng: np.random.Generator, points: np.ndarray, num_states: i
 
 def cluster_centres(rng: np.random.Generator, points: np.ndarray, count: int, iterations: int) -> np.ndarray:
     """Centres (cluster, feature) of k-means++ seeds after so many Lloyd iterations; clusters may be empty."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="One of the clusters is empty")
-        return vq.kmeans2(points, count, iter=iterations, minit="++", rng=rng)[0]
+    centres = np.empty((count, points.shape[1]))
+    for number in range(count):  # as scipy.cluster.vq.kmeans2, which warns of empty clusters
+        at = rng.integers(len(points)) if number == 0 else 0
+        if number:
+            square = cdist(centres[:number], points, "sqeuclidean").min(axis=0)
+            at = np.searchsorted((square / square.sum()).cumsum(), rng.uniform())
+        centres[number] = points[at]
+    for _ in range(iterations):
+        label = vq.vq(points, centres)[0]
+        size = np.bincount(label, minlength=count)
+        sums = np.stack([np.bincount(label, column, count) for column in points.T], axis=1)
+        centres = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
+    return centres
 
 
 def sticky(rng: np.random.Generator, points: np.ndarray, sequence: np.ndarray, num_states: int) -> np.ndarray:

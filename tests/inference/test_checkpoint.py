@@ -83,6 +83,38 @@ def test_a_longer_run_goes_on_beyond_a_finished_one(symbol_model, symbols, tmp_p
     assert_identical(fit(model, data, **options), fit(model, data, checkpoint=path, **options))
 
 
+@BOTH
+def test_a_checkpoint_of_more_steps_is_no_answer_for_fewer(symbol_model, symbols, tmp_path, options):
+    """The call for 10 steps returned the fit of 24."""
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    whole = fit(model, data, checkpoint=path, **options)
+    with pytest.raises(
+        ValueError, match="checkpoint is of 24 steps, more than num_steps=10: pass num_steps=24"
+    ):
+        fit(model, data, 10, checkpoint=path, **options)
+    assert_identical(whole, fit(model, data, checkpoint=path, **options))
+
+
+def test_a_full_disk_loses_no_fit(symbol_model, symbols, tmp_path, monkeypatch):
+    """An error at the last save lost a fit that was finished; the checkpoint before stays."""
+    model, data, path = symbol_model(), symbols(), tmp_path / "fit.ckpt"
+    whole, written = fit(model, data, **ASCENT), []
+
+    def full(path, content):
+        if written:
+            raise OSError(28, "No space left on device", str(path))
+        written.append(write(path, content))
+
+    write = storage.write
+    monkeypatch.setattr(storage, "write", full)
+    with pytest.warns(
+        UserWarning, match="checkpoint was not written, and the fit goes on: .*No space left"
+    ) as seen:
+        found = fit(model, data, checkpoint=path, checkpoint_every=10, **ASCENT)
+    assert_identical(whole, found)
+    assert seen[0].filename == __file__ and storage.read(path)["state"].step == 10
+
+
 def test_a_finished_run_that_had_not_converged_has_not_converged_when_read_again(
     symbol_model, symbols, tmp_path
 ):
@@ -237,6 +269,17 @@ def test_broken_files_and_bad_paths_are_named(symbol_model, symbols, tmp_path):
         fit(model, data, 2, checkpoint=tmp_path)
     with pytest.raises(ValueError, match=r"there is no folder .*nowhere': create it first"):
         fit(model, data, 2, checkpoint=tmp_path / "nowhere" / "fit.ckpt")
+    for place, fault in (
+        ("", "it is empty"),
+        ("/proc/fit", "/proc"),
+        ("/dev/null", "a device"),
+        ("x" * 300, "long"),
+    ):
+        with pytest.raises(ValueError, match=f"checkpoint is .*{fault}"):
+            fit(model, data, 2, checkpoint=place)
+    (entry,) = os.scandir(os.fsencode(tmp_path))
+    with pytest.raises(TypeError, match="checkpoint is a path of bytes"):
+        checkpoint_module.check_path(entry)
     checkpoint_module.check_path("fit.ckpt")
     spec = importlib.util.spec_from_file_location("unchecked_checkpoint", checkpoint_module.__file__)
     unchecked = importlib.util.module_from_spec(spec)  # as users have it: types are not checked at a call

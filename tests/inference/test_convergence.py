@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import warnings
 
 import numpy as np
 import pytest
 
 from ethogram.inference.convergence import convergence, warn_of_convergence
+from ethogram.models.held_warnings import import_quietly
 
 
 def autoregressive(rho, shape, seed=0):
@@ -43,3 +46,25 @@ def test_few_effective_samples_and_chains_apart_warn_by_site_with_the_cure():
 def test_few_or_constant_draws_count_as_one_each():
     assert convergence(np.ones((2, 3, 1))).ess.tolist() == [6]
     assert convergence(np.ones((1, 50))).ess == 50
+
+
+def test_effective_sample_sizes_in_threads_leave_filters_as_they_were(monkeypatch):
+    """ArviZ changes them for a moment; a thread that had begun within that of another ended it for good."""
+    arviz = import_quietly("arviz", FutureWarning)
+    draws, before = np.random.default_rng(0).normal(size=(2, 8)), list(warnings.filters)
+    within = threading.Barrier(2, timeout=0.2)
+
+    def ess(*_, **__):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                within.wait()
+            return 16.0
+
+    monkeypatch.setattr(arviz, "ess", ess)
+    threads = [threading.Thread(target=convergence, args=(draws,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert within.broken and warnings.filters == before

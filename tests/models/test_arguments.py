@@ -1,9 +1,14 @@
 """Checks of arguments: what they let through, and what they name."""
 
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
 
+from ethogram.models import arguments
 from ethogram.models.arguments import (
     common_batch,
     is_concrete,
@@ -92,6 +97,33 @@ def test_keys():
             require_key(wrong, "seed")
     with pytest.raises(TypeError, match=r"not keys of shape \(2,\)"):
         require_key(jax.random.split(jax.random.key(0)))
+
+
+def test_a_process_that_was_forked_after_jax_had_started_is_told_to_be_spawned(monkeypatch):
+    """Its programs wait for ever; before JAX starts, nothing is said."""
+    monkeypatch.setattr(arguments, "_FORKED", False)
+    arguments._note_fork()
+    with pytest.raises(RuntimeError, match=r'forked after JAX had started.*get_context\("spawn"\)'):
+        require_key(jax.random.key(0))
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(_backends={}))
+    arguments._note_fork()
+    require_key(jax.random.key(0))
+
+
+@pytest.mark.slow
+def test_a_fit_in_a_forked_process_ends_with_the_cure(tmp_path):
+    """The child has half a minute; without the error it takes for ever."""
+    (tmp_path / "forking.py").write_text(
+        "import os, signal, jax\nfrom ethogram.models.arguments import require_key\nkey = jax.random.key(0)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n    signal.alarm(30)\n    try:\n        require_key(key)\n"
+        "    except RuntimeError as error:\n        os.write(2, str(error).encode())\n    os._exit(0)\n"
+        "print(os.waitpid(child, 0)[1])\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "forking.py"], capture_output=True, text=True, check=True
+    )
+    assert 'multiprocessing.get_context("spawn")' in ran.stderr and ran.stdout.split() == ["0"]
 
 
 def test_the_first_wrong_place_is_named():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 import tempfile
@@ -61,9 +62,9 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         print(f"fitting {f'{size} roles' if size else arguments.model}", flush=True)
         found = fit(key_fit, task.make_model(size), task.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
+        _write(found, curve, out)
         if arguments.model == "intents":
             _print_peers(key_scores, task, arguments.method, settings)
-        _write(found, curve, out)
         return found
 
 
@@ -133,33 +134,52 @@ def _print_peers(key: Any, task: Task, method: str, settings: dict[str, Any]) ->
 
 
 def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
-    """Write all results to a temporary folder, then move them to theirs; those of an earlier fit are gone."""
+    """Write each result when it is complete, the fit first; those of an earlier fit are gone then.
+
+    ValueError, after all others are written, where some cannot be.
+    """
     from matplotlib.figure import Figure
 
     from ethogram.plots.roles import score_curve
 
-    with tempfile.TemporaryDirectory(prefix=".fit-", dir=out) as name:
-        drafts = Path(name)
-        found.save(drafts / "fit.ethogram")
-        if found.has_draws:
-            found.to_arviz().to_netcdf(str(drafts / "fit.nc"), engine="h5netcdf")
+    @functools.cache
+    def picture(name: str) -> Figure:
+        drawn = Figure(figsize=(11, 5) if name == "figure" else (6, 4), layout="constrained")
+        if name == "figure":
+            found.plot(drawn)
         else:
-            print(f"no fit.nc: a fit by {found.method} is one answer, without draws")
-        figure = Figure(figsize=(11, 5), layout="constrained")
-        found.plot(figure)
-        pictures = {"figure": figure}
-        if curve is not None:
-            scores = Figure(figsize=(6, 4), layout="constrained")
-            score_curve(curve, scores.subplots())
-            pictures["scores"] = scores
-        for picture, drawn in pictures.items():
-            for suffix in (".png", ".pdf"):
-                drawn.savefig(drafts / f"{picture}{suffix}", dpi=200)
-        found.summary().to_csv(drafts / "summary.csv", index_label="parameter")
-        write_report(found, drafts / "report.html", curve)
-        for each in FILES:
-            if (drafts / each).exists():
-                os.replace(drafts / each, out / each)
-                print(f"wrote {out / each}")
-            else:
+            score_curve(curve, drawn.subplots())
+        return drawn
+
+    def draw(path: Path) -> None:
+        picture(path.stem).savefig(path, dpi=200)
+
+    writers: dict[str, Callable[[Path], Any]] = {
+        "fit.ethogram": found.save,
+        "summary.csv": lambda path: found.summary().to_csv(path, index_label="parameter"),
+        "figure.png": draw,
+        "figure.pdf": draw,
+        **({} if curve is None else {"scores.png": draw, "scores.pdf": draw}),
+        "report.html": lambda path: write_report(found, path, curve),
+    }
+    if found.has_draws:  # last: HDF5 may end the process where the disk is full
+        writers["fit.nc"] = lambda path: found.to_arviz().to_netcdf(str(path), engine="h5netcdf")
+    lost = []
+    for name, write in writers.items():
+        try:
+            with tempfile.TemporaryDirectory(prefix=".fit-", dir=out) as folder:
+                write(Path(folder) / name)
+                os.replace(Path(folder) / name, out / name)
+        except Exception as error:  # figures and formats raise errors of all kinds; the others are written
+            lost.append(f"{name} ({' '.join(str(error).split()) or type(error).__name__})")
+            if name != "fit.ethogram":
+                (out / name).unlink(missing_ok=True)
+        else:
+            print(f"wrote {out / name}")
+        if name == "fit.ethogram" and not lost:
+            for each in FILES[1:]:
                 (out / each).unlink(missing_ok=True)
+    if not found.has_draws:
+        print(f"no fit.nc: a fit by {found.method} is one answer, without draws")
+    if lost:
+        raise ValueError(f"not written: {', '.join(lost)}; {out} has the other results")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,11 @@ import jax
 
 from ethogram.commands.mmap_arguments import take_evidence, take_variables
 from ethogram.inference.networks.solve_mmap import MarginalMAPResult, solve_mmap
+from ethogram.models.held_warnings import held_warnings
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.networks.read_network import read
 from ethogram.models.networks.tokens import write_text
+from ethogram.models.whole_files import refuse_place
 
 __all__ = ["answer", "record"]
 
@@ -38,11 +39,12 @@ def answer(
     Evidence and variables are files or lists; the form is ``"text"``, ``"json"`` or ``"uai"``.
     An OSError or ValueError where a file cannot be read or is malformed; ImpossibleEvidenceError as `solve_mmap`.
     """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    if json_file is not None and (json_file.is_file() or not json_file.exists()):
+        refuse_place(json_file)
+    with held_warnings() as caught:
         found, of_factors = read(network, names)
-    for warning in caught:
-        print(f"ethogram: {warning.message}", file=sys.stderr)
+    for message in caught:
+        print(f"ethogram: {message}", file=sys.stderr)
     observed = take_evidence(evidence, sample, found)
     maximised = take_variables(variables, found)
     for argument, numbers in (("--evidence", observed), ("--map", maximised)):
@@ -52,14 +54,14 @@ def answer(
                 raise ValueError(f"{argument}: variable {number} is {outside}")
     query = MarginalMAP(found, of_factors | observed, maximised)
     result = solve_mmap(jax.random.key(seed), query, method, time_limit=time_limit)
-    if json_file is not None:
-        write_text(json_file, json.dumps(record(result), indent=1) + "\n")
     if form == "json":
         print(json.dumps(record(result), indent=1))
     elif form == "text":
         print(_summary(result))
     elif result.log_probability > -math.inf:
         print(_uai_result(query, result))
+    if json_file is not None:
+        write_text(json_file, json.dumps(record(result), indent=1) + "\n")
     return result
 
 

@@ -21,10 +21,10 @@ from ethogram.domains.tetris.records import (
     board_text,
     placement_text,
     read_table,
-    refuse_place,
     write_table,
 )
 from ethogram.models.arguments import require_integer
+from ethogram.models.whole_files import refuse_place
 
 __all__ = ["play_tetris"]
 

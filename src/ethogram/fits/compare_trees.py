@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ethogram.models.arguments import warn_user
+from ethogram.models.held_warnings import import_quietly
 
 __all__ = ["is_tree", "leave_one_out", "tree_scores", "warn_of_variational_draws"]
 
@@ -34,9 +34,7 @@ def warn_of_variational_draws(trees: Mapping[str, Any]) -> list[str]:
 
 def leave_one_out(trees: Mapping[str, Any]) -> Any:
     """The table of ``az.compare``; None where the trees score different entries, such as groups and sequences."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
-        import arviz
+    arviz = import_quietly("arviz", FutureWarning)  # it announces its successor
     entries = {
         values.shape[2:] for tree in trees.values() for values in tree.log_likelihood.data_vars.values()
     }

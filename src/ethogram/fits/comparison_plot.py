@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.fits.plain_texts import show_plainly
 from ethogram.plots.axes import density_of, figure_or_new
 from ethogram.plots.colours import SERIES, series_colour
 from ethogram.plots.networks import anytime_curves
@@ -22,6 +23,7 @@ def draw_comparison(found: Any, figure: Any = None) -> Any:
     height = 6 if found.entries is None or len(found.entries[0]) > 4 else 4
     figure = figure_or_new(figure, (12, height) if found.kind == "algorithms" else (8, 3.5))
     {"algorithms": _algorithms, "models": _models, "answers": _answers}[found.kind](found, figure)
+    show_plainly(figure)
     return figure
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from ethogram.inference.choices import summarize_choices
 from ethogram.inference.convergence import convergence, warn_of_convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.choices import NoisyMDP
+from ethogram.models.held_warnings import held_warnings
 
 __all__ = ["entries_of", "estimates"]
 
@@ -74,8 +74,7 @@ def entries_of(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
 
 def _values_of_choices(fit: Any) -> tuple[list[str], np.ndarray]:
     """Names and draws of the values, whatever sites the algorithm has."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that of convergence is for who reads the summary
+    with held_warnings():  # that of convergence is for who reads the summary
         names = summarize_choices(fit.model, fit.result.sites, fit.data).names
     parts = fit.model.parts(np.asarray(fit.result.sites["theta"]), fit.data).values()
     return names, np.concatenate([np.asarray(each).reshape(*each.shape[:2], -1) for each in parts], -1)

@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.fits.new_data import by_group, require_alike
+from ethogram.fits.plain_texts import show_plainly
 from ethogram.fits.systems import system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import load_posterior
@@ -195,6 +196,7 @@ class Fit:
         """
         figure = figure_or_new(figure, (11, 5))
         self._system.draw(self, figure)
+        show_plainly(figure)
         return figure
 
     def to_arviz(self, **options: Any) -> Any:
@@ -205,7 +207,7 @@ class Fit:
         if not self.has_draws:
             return self._system.exported(self)
         data = self.data if isinstance(self.data, tuple) else None
-        return to_arviz(self.result, data, **{"key": self._key, **options})
+        return to_arviz(self.result, **{"data": data, "key": self._key, **options})
 
     def save(self, path: str | os.PathLike) -> None:
         """Write model, data and result to one file, atomically; read it with ``ethogram.load``.

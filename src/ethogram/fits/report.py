@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from ethogram.inference.imitation import ImitationResult
 from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories
 from ethogram.models.data.gaps import lacking
+from ethogram.models.held_warnings import held_warnings
+from ethogram.models.whole_files import replacing
 
 __all__ = ["about_data", "about_fit", "write_report"]
 
@@ -42,13 +43,10 @@ def write_report(fit: Any, path: Path, scores: ScoreCurve | None = None) -> Path
     import ethogram
 
     storage.require_folder(path)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with held_warnings() as notes:
         table = fit.summary()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the notes have them
+    with held_warnings():  # the notes have them
         picture = _image("the fit", (11, 5), fit.plot)
-    notes = [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
     name = type(fit.model).__name__
     shown = table if len(table) <= MOST_ROWS else table.head(MOST_ROWS)
     left = len(table) - len(shown)
@@ -57,7 +55,7 @@ def write_report(fit: Any, path: Path, scores: ScoreCurve | None = None) -> Path
         f"<h1>{name}, by {html.escape(fit.method)}</h1>",
         _paragraph(about_data(fit.data)),
         _paragraph(about_fit(fit)),
-        *[f'<p class="note">{html.escape(note)}</p>' for note in notes],
+        *[f'<p class="note">{html.escape(note)}</p>' for note in dict.fromkeys(notes)],
         picture,
         "" if scores is None else _about_size(scores),
         f"<h2>Estimates</h2>{numbers}",
@@ -67,9 +65,8 @@ def write_report(fit: Any, path: Path, scores: ScoreCurve | None = None) -> Path
     ]
     page = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
     page += f"<style>{STYLE}</style></head><body>{''.join(parts)}</body></html>"
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(path)
+    with replacing(path, "w", encoding="utf-8") as file:
+        file.write(page)
     return path
 
 

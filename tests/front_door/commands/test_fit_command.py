@@ -98,6 +98,26 @@ def results_of(tracks, tmp_path, capsys):
     assert {path.name for path in out.iterdir()} == FILES - SCORES
 
 
+def test_a_figure_that_fails_loses_nothing_else(known_results, tracks, tmp_path, capsys, monkeypatch):
+    """All results were lost; those of an earlier fit would no longer be of this one."""
+    out = tmp_path / "results"
+    out.mkdir()
+    (out / "figure.png").write_text("of an earlier fit")
+
+    def fails(found, figure):
+        raise RuntimeError("no such\nformula")
+
+    monkeypatch.setattr(Fit, "plot", fails)
+    words = ["fit", str(tracks), *TRACKS, *SHORT, "--missing", "nan", "--out", str(out), "--num-roles", "2"]
+    assert main([*words, "--overwrite"]) == 2
+    said = capsys.readouterr()
+    lost = [f"{name} (no such formula)" for name in ("figure.png", "figure.pdf", "report.html")]
+    assert f"not written: {', '.join(lost)}; {out} has the other results" in said.err
+    assert said.out.index("fit.ethogram") < said.out.index("summary.csv")
+    assert {path.name for path in out.iterdir()} == {"fit.ethogram", "summary.csv", "fit.nc"}
+    assert ethogram.load(out / "fit.ethogram").model.num_roles == 2
+
+
 @pytest.fixture
 def reached(monkeypatch):
     """What `fit` is called with, in place of a fit."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
 import warnings
 
 import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal
 
@@ -26,6 +29,7 @@ from ethogram.inference.conjugate import (
     ConjugateSVI,
     heldout_log_likelihood,
 )
+from ethogram.inference.export import to_arviz
 from ethogram.inference.rewards import RewardFit, RewardPosterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Metadata
@@ -343,7 +347,11 @@ def test_pictures_files_and_reports(name, request, tmp_path):
     again = fits.load(tmp_path / "fit")
     assert (again.method, again.seconds) == (found.method, found.seconds)
     assert again.summary().equals(found.summary())
+    (tmp_path / "private.html").touch(0o600)
+    (tmp_path / "report.html").symlink_to(tmp_path / "private.html")
     page = found.report(tmp_path / "report.html").read_text("utf-8")
+    assert (tmp_path / "private.html").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "private.html").stat().st_size > 1000
     assert "data:image/svg+xml;base64," in page and type(found.model).__name__ in page
     assert "http" not in page.replace("https://", "", page.count("href=")) or 'src="http' not in page
 
@@ -371,6 +379,24 @@ def test_what_is_no_model_and_missing_data_are_named(role_data):
             fits.fit(jax.random.key(0), *role_data, "nuts", num_chains=count, **QUIET)
     with pytest.raises(TypeError, match="takes no data"):
         fits.fit(jax.random.key(0), diagnosis.heating_query(), role_data[1])
+
+
+def test_a_fit_is_exported_as_by_its_own_method(roles):
+    own, other = roles.to_arviz(num_draws=5), to_arviz(roles, num_draws=5)
+    np.testing.assert_array_equal(own.posterior["mean"], other.posterior["mean"])
+    assert own.observed_data.sizes == other.observed_data.sizes
+
+
+def test_names_of_the_data_are_no_formulas(roles):
+    """A column called ``$x^$`` was an error of the figure; logarithmic axes have formulas of their own."""
+    named = roles.data._replace(
+        metadata=dataclasses.replace(roles.data.metadata, feature_names=("$x^$", "y"))
+    )
+    figure = Fit(roles.model, named, roles.method, "", roles.result, 1.0, KEY).plot(
+        Figure(layout="constrained")
+    )
+    figure.savefig(io.BytesIO(), format="svg")
+    assert any("$x^$" in text.get_text() for text in figure.findobj(Text))
 
 
 def test_a_file_of_something_else_is_named(roles, tmp_path):

@@ -239,6 +239,7 @@ def test_the_progress_bar_can_be_switched_off(symbol_model, symbols, capfd):
         ({"restarts": 0}, ValueError, "restarts must be at least 1"),
         ({"tol": -1.0}, ValueError, "tol must be at least 0"),
         ({"tol": math.nan}, ValueError, "tol must be at least 0, not nan"),
+        ({"tol": "x"}, TypeError, "tol must be a real number, not 'x'"),
         ({"evaluate_every": 0}, ValueError, "evaluate_every must be at least 1"),
         ({"checkpoint_every": 0}, ValueError, "checkpoint_every must be at least 1"),
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),

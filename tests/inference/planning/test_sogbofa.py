@@ -10,13 +10,14 @@ import pytest
 
 from ethogram.domains.fluent_world import FluentWorld
 from ethogram.domains.sysadmin import sysadmin
-from ethogram.inference.planning import SogbofaPolicy, plan, play_episodes, rollout, sogbofa
+from ethogram.inference.planning import SogbofaPolicy, episodes, plan, play_episodes, rollout, sogbofa
 from ethogram.models.planning import (
     ActionRules,
     ExpressionGraph,
     PlanningProblem,
     compile_program,
     limited_actions,
+    read_rddl,
 )
 
 KEY = jax.random.key(0)
@@ -250,6 +251,40 @@ def test_what_cannot_be_played_or_written_is_said_first(tmp_path):
         play_episodes(world.problem, Idle(), 1)
 
 
+def test_a_record_is_gone_on_from_whatever_its_settings_are_made_of(tmp_path):
+    """A NumPy number was an error after the first episode, and a tuple, or NaN, another setting than its own."""
+    record, world = tmp_path / "record.json", FluentWorld(sysadmin(2, horizon=2))
+    settings = {
+        "rate": np.float32(0.5),
+        "sizes": (4, 8),
+        "none": np.nan,
+        "by": {1: np.arange(2)},
+        3: tmp_path,
+    }
+    for count in (1, 2):
+        played = play_episodes(
+            world, Idle(), count, seed=np.int64(1), record=record, settings=settings, progress_bar=False
+        )
+        assert len(json.loads(record.read_text())["episodes"]) == len(played.returns) == count
+    with pytest.raises(ValueError, match=r"sizes \[4, 8\] in place of \[4, 9\]"):
+        play_episodes(world, Idle(), 2, seed=1, record=record, settings=settings | {"sizes": (4, 9)})
+    with pytest.raises(TypeError, match=r"settings\['policy'\] is .*which no record can hold"):
+        play_episodes(world, Idle(), 2, record=tmp_path / "other.json", settings={"policy": Idle()})
+    assert not (tmp_path / "other.json").exists()
+
+
+def test_a_full_disk_costs_the_record_and_not_the_episodes(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(episodes, "_write", full)
+    with pytest.warns(UserWarning, match="record was not written, and the episodes go on: .*No space left"):
+        played = play_episodes(
+            FluentWorld(sysadmin(2, horizon=2)), Idle(), 2, record=tmp_path / "record.json"
+        )
+    assert len(played.returns) == 2
+
+
 class Idle:
     """Does nothing."""
 
@@ -282,3 +317,32 @@ def test_more_steps_never_lead_to_a_worse_plan(problem):
     state = np.array([1, 0, 1, 0.0])
     values = [plan(KEY, problem, state, **SETTINGS | {"max_steps": steps}).value for steps in range(5, 31, 5)]
     assert np.diff(values).min() >= 0
+
+
+READY = """
+domain shooting {
+  requirements = { reward-deterministic };
+  pvariables {
+    ready : { state-fluent, bool, default = false };
+    prepare : { action-fluent, bool, default = false };
+    shoot : { action-fluent, bool, default = false };
+  };
+  cpfs { ready' = ready | prepare; };
+  reward = 10 * shoot - prepare;
+  action-preconditions { shoot => ready; };
+}
+"""
+
+
+def test_a_plan_is_worth_no_more_than_what_its_preconditions_allow(tmp_path):
+    """Prepare once, then shoot: 29 in four steps and 49 in an episode of six; shots unprepared were worth 30 and 0."""
+    pytest.importorskip("pyRDDLGym")
+    instance = "non-fluents nf { domain = shooting; } instance one { domain = shooting; non-fluents = nf; "
+    instance += "init-state { ready = false; }; max-nondef-actions = pos-inf; horizon = 6; discount = 1.0; }"
+    for name, text in (("domain", READY), ("instance", instance)):
+        (tmp_path / f"{name}.rddl").write_text(text)
+    ready = read_rddl(tmp_path / "domain.rddl", tmp_path / "instance.rddl")
+    found = plan(KEY, ready, **SETTINGS)
+    assert found.action == {"prepare": True} and 28 < found.value <= 29 + 1e-4
+    policy = SogbofaPolicy(KEY, ready, **SETTINGS)
+    assert play_episodes(FluentWorld(ready), policy, 1, progress_bar=False).returns == 49

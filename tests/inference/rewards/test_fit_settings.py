@@ -201,6 +201,8 @@ def test_an_interrupted_search_goes_on_and_ends_where_it_would_have(tmp_path, mo
     assert (rest.elbo, rest.laplace_elbo) == (whole.elbo, whole.laplace_elbo)
     with pytest.raises(ValueError, match="of another model, data, key"):
         fit_reward(jax.random.key(1), model, DATA, checkpoint=path, **FEW)
+    with pytest.raises(ValueError, match=f"checkpoint is of {whole.steps} steps, more than num_steps=2"):
+        fit_reward(jax.random.key(0), model, DATA, checkpoint=path, num_steps=2, **FEW)
     rest.posterior.save(tmp_path / "posterior")
     with pytest.raises(ValueError, match="not a checkpoint of this kind of fit"):
         fit_reward(jax.random.key(0), model, DATA, checkpoint=tmp_path / "posterior", **FEW)

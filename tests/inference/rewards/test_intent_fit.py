@@ -149,6 +149,8 @@ def test_a_search_goes_on_where_it_was_left(tmp_path, short):
     assert went_on.elbo == short.elbo and (went_on.restart_elbos == short.restart_elbos).all()
     with pytest.raises(ValueError, match="another model, data, key or settings"):
         fit(path, num_restarts=0)
+    with pytest.raises(ValueError, match=r"checkpoint is of \d+ steps, more than num_steps=1"):
+        fit(path, num_steps=1)
     with pytest.raises(ValueError, match="another model, data, key or settings"):
         fit(path, model=dataclasses.replace(MODEL, num_intents=3))
 

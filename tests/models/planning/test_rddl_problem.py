@@ -2,14 +2,16 @@
 
 import contextlib
 import io
+import re
 import sys
+import threading
 import warnings
 
 import numpy as np
 import pytest
 
 from ethogram.domains.fluent_world import FluentWorld
-from ethogram.models.planning import problem_from_model, read_rddl
+from ethogram.models.planning import problem_from_model, rddl_problem, read_rddl
 
 pyRDDLGym = pytest.importorskip("pyRDDLGym")
 pytest.importorskip("rddlrepository")
@@ -249,10 +251,43 @@ def test_a_value_that_an_enumerated_fluent_cannot_have_is_refused(lamps):
         problem.encode_state(np.zeros(len(problem.fluents)))
 
 
-def test_files_that_cannot_be_parsed_are_named(tmp_path):
-    domain, instance = written(tmp_path, "Bernoulli(0.5")
-    with pytest.raises(ValueError, match=r"domain\.rddl and .*instance\.rddl cannot be parsed"):
-        read_rddl(domain, instance)
+@pytest.mark.parametrize(
+    ("name", "old", "new", "fault"),
+    [
+        (
+            "domain",
+            "= good(?t);",
+            "= Bernoulli(0.5;",
+            "domain.rddl cannot be parsed, line 12: ';' is unexpected in cpfs",
+        ),
+        (
+            "domain",
+            "= good(?t)",
+            "= !good(?t)",
+            "domain.rddl cannot be parsed, line 12: '!' is no character of RDDL",
+        ),
+        (
+            "instance",
+            "horizon = 5",
+            "horizon 5",
+            "instance.rddl cannot be parsed, line 4: '5' is unexpected in inst",
+        ),
+        (
+            "instance",
+            "instance one",
+            "one",
+            "instance.rddl cannot be parsed: instance {...} block is missing",
+        ),
+    ],
+)
+def test_files_that_cannot_be_parsed_are_named_with_the_line(tmp_path, capfd, name, old, new, fault):
+    """Lines are those of the file, with its comments and empty lines; a character that is none was left out."""
+    files = dict(zip(("domain", "instance"), written(tmp_path, "good(?t)"), strict=True))
+    text = files[name].read_text().replace(old, new).replace("pvariables", "// a comment\n\n\n  pvariables")
+    files[name].write_text(text.replace("instance one", "// {\ninstance one"))
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        read_rddl(files["domain"], files["instance"])
+    assert not any(capfd.readouterr())
 
 
 def test_reading_a_problem_keeps_the_window_of_figures(monkeypatch, tmp_path):
@@ -267,3 +302,19 @@ def test_reading_a_problem_keeps_the_window_of_figures(monkeypatch, tmp_path):
     assert "pyRDDLGym" in sys.modules and not asked
     matplotlib.use("svg")
     assert asked == [("svg",)]
+    monkeypatch.delitem(sys.modules, "pyRDDLGym")
+    with rddl_problem._backend_kept():  # while it is imported, for other threads
+        matplotlib.use("agg")
+        thread = threading.Thread(target=matplotlib.use, args=("pdf",))
+        thread.start()
+        thread.join()
+    assert asked == [("svg",), ("pdf",)]
+
+
+def test_reading_redirects_no_output_of_other_threads(monkeypatch, tmp_path):
+    def redirected(*_):
+        raise AssertionError("the output of all threads was redirected")
+
+    for name in ("redirect_stdout", "redirect_stderr"):
+        monkeypatch.setattr(contextlib, name, redirected)
+    assert read_rddl(*written(tmp_path, "good(?t)")).horizon == 5

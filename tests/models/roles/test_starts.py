@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.cluster import vq
 
 from ethogram.models.roles import starts
 from ethogram.models.roles.starts import START_KINDS, kmeans_plus_plus, label_frames, segments, sticky
@@ -101,3 +102,11 @@ def test_segments_cut_each_sequence_about_twice():
 def test_unknown_kind_is_refused():
     with pytest.raises(ValueError, match=r"kind must be .* or 'segments', not 'random'"):
         label_frames(np.random.default_rng(0), "random", np.zeros((3, 1)), np.zeros(3, int), 2)
+
+
+def test_clusters_are_those_of_scipy_with_the_same_draws():
+    """Which warns of empty clusters, and so would change the filters of all threads."""
+    points = np.random.default_rng(1).normal(size=(200, 3))
+    found = starts.cluster_centres(np.random.default_rng(0), points, 4, 5)
+    wanted, _ = vq.kmeans2(points, 4, iter=5, minit="++", rng=np.random.default_rng(0))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)

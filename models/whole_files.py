@@ -1,0 +1,81 @@
+"""Files that are written whole or not at all, and what speaks against writing one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from typing import IO, Any
+
+__all__ = ["refuse_place", "replacing"]
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -> Iterator[IO[Any]]:
+    """A file that takes the place of `path` when the block ends; after an error or Ctrl-C that is as it was.
+
+    A symbolic link stays one, and the new file has the permissions of the old one. Devices and pipes are written to.
+
+    Parameters
+    ----------
+    path : of the file.
+    mode : ``"wb"`` or ``"w"``; further settings are those of :func:`open`.
+
+    Raises
+    ------
+    OSError : the file cannot be written; names `path`.
+    """
+    place = os.path.realpath(path)
+    if os.path.exists(place) and not os.path.isfile(place):
+        with open(place, mode, **settings) as file:
+            yield file
+        return
+    temporary = os.path.join(os.path.dirname(place), f".{secrets.token_hex(8)}.part")
+    try:
+        before = stat.S_IMODE(os.stat(place).st_mode) if os.path.exists(place) else None
+        opener = None if before is None else lambda name, flags: os.open(name, flags, before & 0o777)
+        with open(temporary, mode.replace("w", "x"), opener=opener, **settings) as file:
+            if before is not None:
+                os.chmod(temporary, before)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, place)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, temporary):
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    finally:
+        with contextlib.suppress(OSError):  # it is gone where it was renamed
+            os.unlink(temporary)
+
+
+def refuse_place(path: str | os.PathLike[str]) -> None:
+    """Raise OSError, with the reason, where a file cannot be written or replaced."""
+    name = os.fspath(path)
+    if not name or "\0" in name:
+        raise OSError(f"{name!r} is no path: " + ("it has a null character" if name else "it is empty"))
+    place = os.path.realpath(path)
+    folder = os.path.dirname(place)
+    if not os.path.isdir(folder):
+        raise OSError(f"{name} cannot be written: the folder {folder} does not exist")
+    try:
+        mode = os.stat(place).st_mode
+    except FileNotFoundError:
+        mode = None
+    except OSError as error:  # such as a name that is too long
+        raise OSError(f"{name} cannot be written: {error.strerror}") from error
+    if mode is not None:
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+            raise OSError(f"{name} cannot be written: it is {kind}")
+        if not mode & 0o222 or not os.access(place, os.W_OK):
+            raise OSError(f"{name} cannot be written: it is read-only")
+    try:  # permissions do not tell of file systems that are read-only
+        probe = os.path.join(folder, f".{secrets.token_hex(8)}.part")
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.unlink(probe)
+    except OSError as error:
+        raise OSError(f"{name} cannot be written to the folder {folder}: {error.strerror}") from error
