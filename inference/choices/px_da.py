@@ -253,7 +253,10 @@ class PXDA(MCMCKernel):
 
     def refresh(self, state: PXDAState, model_args: tuple, model_kwargs: dict[str, Any] | None) -> PXDAState:
         """The state under the current prior of the model, whose hyperparameters other blocks may have updated."""
-        mean, variance = self._prior(state, model_args, model_kwargs or {})
+        return self.with_moments(state, *self._prior(state, model_args, model_kwargs or {}))
+
+    def with_moments(self, state: PXDAState, mean: HostOrDevice, variance: HostOrDevice) -> PXDAState:
+        """The state under a prior of theta with this mean and variance, of the shape of theta without chains."""
         problem, move = state.carried.problem, MOVES[self.moves]
         xp = namespace(mean, variance, problem.counts)
         precision = xp.where(xp.isinf(variance), 0, 1 / variance)

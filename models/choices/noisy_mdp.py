@@ -3,7 +3,9 @@ r"""The noisy Markov decision process: a Bayesian multinomial probit of the valu
 .. math:: v \sim N(0, \kappa\,\cdot), \qquad a_t = \arg\max_{j\ \mathrm{legal}} (R_t v)_j + \epsilon_{tj}, \quad
           \epsilon_{tj} \sim N(0, 1)
 
-With subjects, each has its own values, :math:`v_i \sim N(\mathrm{loc}, \kappa\,\cdot)`.
+With subjects, each has its own values, :math:`v_i \sim N(\mathrm{loc}, \mathrm{diag}(\kappa)\,\cdot)`, with a variance
+for each weight of a feature where kappa has a prior: the random coefficients of Train (2009), "Discrete choice methods
+with simulation", section 6.2.
 
 Rows of :math:`R_t` are transition probabilities, or expected features of the next state. The unit noise variance fixes
 the scale of the values; the prior fixes their level (``kind="tabular"``: they sum to zero), since adding a constant to
@@ -80,14 +82,15 @@ class NoisyMDP(Exportable):
     Sites: ``theta (parameter,)``, the values in an orthonormal basis; ``kappa`` where it has a prior; deterministic
     ``v`` (one value a state, or one weight a feature) and ``action_rewards``; ``choice`` in the plate ``decision``.
     With subjects, ``theta (subject, parameter)`` is in the plate ``subject`` around ``loc (parameter,)``, with
-    deterministic ``v_loc`` and ``action_rewards_loc``; to pool subjects, drop ``subject`` from the decisions.
+    deterministic ``v_loc`` and ``action_rewards_loc``; to pool subjects, drop ``subject`` from the decisions. Subjects'
+    weights of features have ``kappa (coefficient,)``, one variance a feature, and one for the rewards of actions.
 
     Weights multiply the likelihood of a decision in the posterior; pointwise log likelihoods are unweighted.
 
     Parameters
     ----------
     kappa : prior variance of the values: a positive number, infinity for the flat prior, or a univariate numpyro
-        distribution on the positive reals.
+        distribution on the positive reals, with subjects that of the variance of every coefficient.
     kind : ``"tabular"``, features are transition probabilities and the values of states sum to zero; or
         ``"features"``, features are arbitrary and v are their weights.
     action_rewards : whether each slot has a reward of its own, summing to zero over slots (alternative-specific
@@ -168,7 +171,8 @@ class NoisyMDP(Exportable):
         data = problem.data
         kappa = self.kappa
         if isinstance(kappa, dist.Distribution):
-            kappa = numpyro.sample("kappa", kappa)
+            shape = self.shape_of_kappa(data)
+            kappa = numpyro.sample("kappa", kappa.expand(shape).to_event(len(shape)) if shape else kappa)
         if data.subject is None:
             theta = numpyro.sample("theta", self._prior(0.0, kappa, data))
         else:
@@ -329,6 +333,21 @@ class NoisyMDP(Exportable):
         own = 0 if self.rewards == "none" else data.legal.shape[1] - 1
         return data.features.shape[-1] - (self.kind == "tabular"), own
 
+    def shape_of_kappa(self, data: Decisions) -> tuple[int, ...]:
+        """Shape of kappa where it has a prior: (coefficient,) for subjects' weights of features, else ().
+
+        The basis of values of states is arbitrary, and they share one variance; so do the rewards of actions.
+        """
+        if data.subject is None or self.kind == "tabular":
+            return ()
+        return (data.features.shape[-1] + (self.rewards == "shared"),)
+
+    def variances(self, kappa: Any, data: Decisions) -> tuple[np.ndarray, Any, Any]:
+        """Numbers of values and of rewards of actions, and the prior variances of both."""
+        several = np.ndim(kappa) > 0
+        own = self.action_rewards if self.rewards == "own" else kappa[-1] if several else kappa
+        return np.array(self.sizes(data)), kappa[: data.features.shape[-1]] if several else kappa, own
+
     def site_layout(self, data: Decisions | None) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
         """Dims of every site, and their coords; without data, those of a single subject."""
         value = "state" if self.kind == "tabular" else "feature"
@@ -343,14 +362,16 @@ class NoisyMDP(Exportable):
         if data.subject is not None:
             dims |= {site: ("subject", *dims[site]) for site in ("theta", "v", "action_rewards")}
             coords["subject"] = names.subject_names
+            if isinstance(self.kappa, dist.Distribution) and (shape := self.shape_of_kappa(data)):
+                dims["kappa"] = ("coefficient",)
+                labels = names.feature_names or range(data.features.shape[-1])
+                coords["coefficient"] = [*map(str, labels), "action_rewards"][: shape[0]]
         return dims, {dim: labels for dim, labels in coords.items() if labels is not None}
 
     def _prior(self, loc: Any, kappa: Any, data: Decisions) -> dist.Distribution:
-        values, own = self.sizes(data)
-        variance = self.action_rewards if self.rewards == "own" else kappa
         if self.flat:
-            return FlatPrior(dist.constraints.real_vector, (), (values + own,))
-        return _normal(loc, np.array([values, own]), kappa, variance)
+            return FlatPrior(dist.constraints.real_vector, (), (sum(self.sizes(data)),))
+        return _normal(loc, *self.variances(kappa, data))
 
     def separation(self, data: Decisions | ChoiceProblem) -> str | None:
         """A direction of the values that no choice contradicts, in words; None where the choices overlap.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from typing import Any
 
 import numpy as np
 
 from ethogram.inference.choices import summarize_choices
+from ethogram.inference.choices.summary import named_parts
 from ethogram.inference.convergence import convergence, warn_of_convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.choices import NoisyMDP
@@ -74,11 +74,9 @@ def entries_of(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
 
 def _values_of_choices(fit: Any) -> tuple[list[str], np.ndarray]:
     """Names and draws of the values, whatever sites the algorithm has."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that of convergence is for who reads the summary
-        names = summarize_choices(fit.model, fit.result.sites, fit.data).names
-    parts = fit.model.parts(np.asarray(fit.result.sites["theta"]), fit.data).values()
-    return names, np.concatenate([np.asarray(each).reshape(*each.shape[:2], -1) for each in parts], -1)
+    sites = fit.result.sites
+    names, parts = named_parts(fit.model, sites, np.asarray(sites["theta"], float), fit.data)
+    return names, np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts.values()], -1)
 
 
 def _relevances_by_logarithm(names: list[str], values: np.ndarray) -> tuple[list[str], np.ndarray]:
