@@ -11,16 +11,16 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.models.arguments import (
     Reals,
-    concretely,
     is_concrete,
     read_array,
-    read_reals,
+    read_features,
     refuse,
     require_distributions,
     require_integer,
@@ -75,7 +75,7 @@ class History(NamedTuple):
         ------
         TypeError, ValueError : an argument is not of finite floats of these shapes.
         """
-        (table,) = read_reals(of_states=of_states)
+        table = read_features("of_states", of_states)
         lead = (self.original.num_states, self.original.num_actions)
         if table.ndim not in (2, 3) or table.shape[:-1] != lead[: table.ndim - 1]:
             raise ValueError(
@@ -98,10 +98,10 @@ class History(NamedTuple):
                 parts = [part if part.ndim == 3 else part[:, None].repeat(lead[1], 1) for part in parts]
             return xp.concatenate(parts, -1)
 
-        return concretely(features, table, pairs)
+        return features(jnp if any(isinstance(x, jax.Array) for x in (table, pairs)) else np, table, pairs)
 
     def _read_pairs(self, of_pairs: Reals) -> Array:
-        (pairs,) = read_reals(of_pairs=of_pairs)
+        pairs = read_features("of_pairs", of_pairs)
         lagged = self.actions if self.of == "actions" else self.states[:, 1:]
         count = self.original.num_actions if self.of == "actions" else self.original.num_states
         if pairs.ndim != 3 or pairs.shape[:2] != (count, count):
