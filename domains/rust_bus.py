@@ -35,8 +35,8 @@ from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = [
     "ACTION_NAMES", "DISCOUNT", "INCREMENTS", "NUM_BINS", "Estimate", "Records", "choice_values", "count_increments",
-    "decision_counts", "estimate", "free_costs", "increments_of", "load", "log_likelihood", "mdp", "reduced_form", "reward", "simulate",
-    "tabular", "transitions",
+    "decision_counts", "estimate", "free_costs", "increments_of", "load", "log_likelihood", "mdp", "reduced_form",
+    "reward", "simulate", "tabular", "transitions",
 ]  # fmt: skip
 
 NUM_BINS = 90

@@ -237,6 +237,6 @@ def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any
         raise ValueError(f'prior="levine" is a point estimate: pass method="map", not {method!r}')
     if hyper != "fixed" and method != "natural_gradient":
         raise ValueError(
-            f"hyper is {hyper!r}, but method {method!r} holds hyper-parameters at their initial values: leave hyper out, "
-            'or pass method="natural_gradient"'
+            f"hyper is {hyper!r}, but method {method!r} holds hyper-parameters at their initial values: leave hyper "
+            'out, or pass method="natural_gradient"'
         )

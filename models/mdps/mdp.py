@@ -403,8 +403,8 @@ def read_reward(
     of_pairs, of_states = reward.shape[-2:] == (count, num_actions), reward.shape[-1:] == (count,)
     if pairs is None and of_pairs and of_states and count > 1:
         raise ValueError(
-            f"{name} has shape {reward.shape}, and there are {count} states and {count} actions: pass pairs=True if its "
-            "last two axes are (state, action), or pairs=False if the last one is the state"
+            f"{name} has shape {reward.shape}, and there are {count} states and {count} actions: pass pairs=True if "
+            "its last two axes are (state, action), or pairs=False if the last one is the state"
         )
     if (of_pairs and pairs is not False) or (reward.shape[-2:] == (count, 1) and not pairs):
         return reward, reward.shape[:-2]

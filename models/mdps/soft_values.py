@@ -120,9 +120,10 @@ def soft_values(
     Raises
     ------
     TypeError, ValueError
-        If `mdp` is not an MDP, or its discount is 1 without a horizon; `reward` or `initial` is not of finite floats or
-        has the wrong shape, or one of two meanings without `pairs`; `method` is unknown, `tol` not a number above 0, `max_steps` or `horizon` not an integer
-        above 0; a horizon is combined with a method, `max_steps` or `initial`, or `all_steps` has no horizon.
+        If `mdp` is not an MDP, or its discount is 1 without a horizon; `reward` or `initial` is not of finite floats,
+        has the wrong shape, or one of two readings without `pairs`; `method` is unknown, `tol` not a number above 0,
+        `max_steps` or `horizon` not an integer above 0; a horizon is combined with a method, `max_steps` or `initial`,
+        or `all_steps` has no horizon.
 
     References
     ----------

@@ -41,7 +41,8 @@ def expected_value_difference(
     ----------
     mdp : S states, A actions, a discount below 1.
     true_reward : r (state,) or (state, action), or (..., state) and (..., state, action).
-    reward : the learned reward, (..., state) or (..., state, action). Draws give one difference each. Batch axes broadcast against those of the true reward.
+    reward : the learned reward, (..., state) or (..., state, action). Draws give one difference each. Batch axes
+        broadcast against those of the true reward.
     policy : the learned policy (..., state, action), probabilities, in place of a reward.
     kind : ``"standard"``, optimal policies for both rewards, with the first action where several are; or ``"soft"``,
         soft-optimal policies. A given policy is used as it is.
