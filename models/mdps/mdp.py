@@ -398,7 +398,7 @@ def read_reward(
     """Checked rewards (..., state, action or 1), and their batch axes; reads and refuses as :func:`soft_values`."""
     if not isinstance(mdp, MDP):
         raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
-    (reward,) = read_reals(**{name: reward})
+    (reward,) = read_reals(**{name: _without_unavailable(mdp, reward)})
     count, num_actions = mdp.num_states, mdp.num_actions
     of_pairs, of_states = reward.shape[-2:] == (count, num_actions), reward.shape[-1:] == (count,)
     if pairs is None and of_pairs and of_states and count > 1:
@@ -414,6 +414,16 @@ def read_reward(
         f"{name} has shape {reward.shape}: the last axis must be states, ({count},), or the last two states and "
         f"actions, ({count}, {num_actions})"
     )
+
+
+def _without_unavailable(mdp: MDP, reward: Reals) -> Reals:
+    """Rewards (..., state, action) with 0 for the -inf of actions that are not available, which no solver reads."""
+    mask = mdp.action_mask
+    if mask is None or not is_concrete(reward, mask) or np.shape(reward)[-2:] != mask.shape:
+        return reward
+    rows = np.asarray(reward)
+    beyond = ~np.asarray(mask) & np.isneginf(rows) if rows.dtype.kind == "f" else np.zeros(1, bool)
+    return np.where(beyond, 0, rows).astype(rows.dtype) if beyond.any() else reward
 
 
 def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:

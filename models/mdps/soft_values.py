@@ -62,8 +62,9 @@ class SoftSolution(NamedTuple):
     residual : largest |T V - V| before the last iteration, (...); with a horizon, the largest difference between the
         values of its first two steps.
     steps : Newton steps or sweeps, (...); the horizon where there is one.
-    converged : whether the values are within `tol` of the fixed point, or at the limit of rounding, (...); with a
-        horizon, whether they are finite.
+    converged : whether the values are within `tol` of the fixed point, or at the limit of rounding, (...), where
+        rounding changes log policies by no more than a few thousandths: not so in single precision where values differ
+        by thousands, as with absorbing states and a discount near one. With a horizon, whether they are finite.
     """
 
     values: Float[Array, "*batch state"]
