@@ -8,14 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from numpyro.infer import MCMC
 
 from ethogram.inference import storage
-from ethogram.inference.draws import Draws, flat_draws, library_attributes, mcmc_draws
+from ethogram.inference.draws import Draws, flat_draws, library_attributes
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.model_object import model_object
 
-__all__ = ["SampledPosterior", "sampled_posterior"]
+__all__ = ["SampledPosterior"]
 
 
 @model_object
@@ -54,9 +53,3 @@ class SampledPosterior:
     def save(self, path: str | os.PathLike) -> None:
         """Write draws, statistics and model to one file, atomically; read it with ``ethogram.load``."""
         storage.write(path, {"posterior": self})
-
-
-def sampled_posterior(mcmc: MCMC) -> SampledPosterior:
-    """The draws of an MCMC that has run, apart from its kernel."""
-    drawn = mcmc_draws(mcmc, None)
-    return SampledPosterior(drawn.model, drawn.sites, drawn.statistics)

@@ -27,7 +27,7 @@ HOMES = {
     "ethogram.inference.conjugate.posterior": ("ConjugatePosterior", "ConjugateResult"),
     "ethogram.inference.imitation.rounds": ("ImitationState",),
     "ethogram.inference.imitation.stages": ("MotionState",),
-    "ethogram.inference.refresh.chains": ("ChainsState",),
+    "ethogram.inference.nuts_chains": ("ChainsState",),
     "ethogram.inference.refresh.refreshed_posterior": ("RefreshedPosterior",),
     "ethogram.inference.sampled_posterior": ("SampledPosterior",),
     "ethogram.inference.networks.incumbent": ("TracePoint",),

@@ -11,6 +11,7 @@ maximum of the likelihood: ln L is then that of the posterior mode, or mean.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -20,13 +21,13 @@ import numpyro.distributions as dist
 from jaxtyping import Float
 
 from ethogram.inference.choices.predictions import band_ends, theta_chains
-from ethogram.inference.convergence import warn_of_convergence
+from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.models.arguments import is_concrete
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import ChoiceProblem, NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
 
-__all__ = ["ChoiceSummary", "Mode", "find_choice_mode", "summarize_choices"]
+__all__ = ["ChoiceSummary", "Mode", "find_choice_mode", "named_parts", "summarize_choices"]
 
 
 class Mode(NamedTuple):
@@ -119,7 +120,8 @@ class ChoiceSummary(NamedTuple):
 
     Attributes
     ----------
-    names : of the parameters, from the metadata of the decisions where given.
+    names : of the parameters, from the metadata of the decisions where given; of subjects, the means and variances of
+        the population come first, as far as the draws have them, then each subject's values.
     mean, deviation, lower, upper : (parameter,) of the posterior, and its central credible interval.
     ess, r_hat : (parameter,) bulk effective sample size, and R-hat, which is NaN for a single chain.
     probability : of the interval.
@@ -205,10 +207,10 @@ def summarize_choices(
         raise ValueError(
             "draws have one draw of theta: pass at least two, for standard deviations and intervals"
         )
-    found = warn_of_convergence({name: part for name, part in model.parts(chains, data).items()})
+    names, parts = named_parts(model, draws, chains, data)
+    found = warn_of_convergence(parts)
     theta = chains.reshape(-1, *chains.shape[2:])
-    parts = model.parts(theta, data)
-    flat = np.concatenate([np.asarray(part).reshape(len(theta), -1) for part in parts.values()], axis=1)
+    flat = np.concatenate([part.reshape(len(theta), -1) for part in parts.values()], axis=1)
     lower, upper = np.percentile(flat, ends, axis=0)
     weight = weights_of(data, known=True)
     null = -float(weight @ np.log(np.asarray(data.legal).sum(-1)))
@@ -223,7 +225,7 @@ def summarize_choices(
         place, score = "maximum", find_choice_mode(flat_prior, problem).log_likelihood
     size = theta[0].size
     return ChoiceSummary(
-        _names(parts, data),
+        names,
         flat.mean(0),
         flat.std(0, ddof=1),
         lower,
@@ -251,13 +253,29 @@ def _log_likelihood(model: NoisyMDP, theta: np.ndarray, problem: ChoiceProblem) 
     return float(np.where(weight > 0, weight * each, 0).sum())
 
 
-def _names(parts: dict[str, Any], data: Decisions) -> list[str]:
-    known = {"v": data.metadata.feature_names, "action_rewards": data.metadata.action_names}
-    names = []
+def named_parts(
+    model: NoisyMDP, draws: Any, chains: np.ndarray, data: Decisions
+) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Names of all estimates, and their draws (chain, draw, ...) by site, in the order of a summary.
+
+    `chains` are theta (chain, draw, ...) of the draws, as `theta_chains` gives them. Means and variances of the
+    population are first, where the draws have them.
+    """
+    known = grouped_draws(draws)
+    sites = draws if known is None else known
+    lead = chains.shape[:2]
+    parts, names = {}, []
+    if data.subject is not None and "loc" in sites:
+        loc = np.asarray(sites["loc"], float).reshape(*lead, -1)
+        parts = {f"{site}_loc": part for site, part in model.parts(loc, data).items()}
+    if "kappa" in sites:
+        parts["kappa"] = np.asarray(sites["kappa"], float).reshape(*lead, *model.shape_of_kappa(data))
+    parts |= {site: np.asarray(part) for site, part in model.parts(chains, data).items()}
+    layout, coords = model.site_layout(data)
     for site, part in parts.items():
-        labels, subjects = known[site] or range(part.shape[-1]), [""]
-        if data.subject is not None:  # those that the decisions do not name are numbered
-            people = data.metadata.subject_names or ()
-            subjects = [f"{who}, " for who in (*people, *range(len(people), part.shape[-2]))]
-        names += [f"{site}[{who}{label}]" for who in subjects for label in labels]
-    return names
+        dims = layout.get(site, ())
+        labels = [coords.get(dim, range(count)) for dim, count in zip(dims, part.shape[2:], strict=True)]
+        if dims[:1] == ("subject",):  # those that the decisions do not name are numbered
+            labels[0] = [*labels[0], *range(len(labels[0]), part.shape[2])]
+        names += [f"{site}[{', '.join(map(str, at))}]" if dims else site for at in itertools.product(*labels)]
+    return names, parts

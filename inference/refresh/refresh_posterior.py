@@ -25,7 +25,7 @@ from ethogram.inference.convergence import warn_of_convergence
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export.labelled_arrays import relabel
 from ethogram.inference.export.pointwise import Pointwise
-from ethogram.inference.refresh.chains import run_chains
+from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.data.trajectories import Metadata, Trajectories
@@ -103,8 +103,10 @@ def refresh_posterior(
 
     key_starts, key_chains = jax.random.split(key)
     starts, variance = _starts(key_starts, posterior, data, num_chains)
-    counts = (num_warmup, num_draws, progress_bar)
-    chains = run_chains(key_chains, model, data, starts, variance, *counts, checkpoint, signature)
+    counts = (num_warmup, num_draws, num_chains, progress_bar)
+    settings = {"inverse_mass_matrix": variance}  # of each unconstrained coordinate, raveled by site
+    saved = {"checkpoint": checkpoint, "signature": signature, "title": "refresh"}
+    chains = run_chains(key_chains, model, data, *counts, settings=settings, starts=starts, **saved)
     reference = by_site({name: block.inner_point() for name, block in posterior.blocks.items()})
     sites = {name: chains.sites[name] for name in sorted(reference)}
     order = Pointwise(model, flat_draws(sites), data).state_order(reference)

@@ -3,7 +3,9 @@ r"""The noisy Markov decision process: a Bayesian multinomial probit of the valu
 .. math:: v \sim N(0, \kappa\,\cdot), \qquad a_t = \arg\max_{j\ \mathrm{legal}} (R_t v)_j + \epsilon_{tj}, \quad
           \epsilon_{tj} \sim N(0, 1)
 
-With subjects, each has its own values, :math:`v_i \sim N(\mathrm{loc}, \kappa\,\cdot)`.
+With subjects, each has its own values, :math:`v_i \sim N(\mathrm{loc}, \mathrm{diag}(\kappa)\,\cdot)`, with a variance
+for each weight of a feature where kappa has a prior: the random coefficients of Train (2009), "Discrete choice methods
+with simulation", section 6.2.
 
 Rows of :math:`R_t` are transition probabilities, or expected features of the next state. The unit noise variance fixes
 the scale of the values; the prior fixes their level (``kind="tabular"``: they sum to zero), since adding a constant to
@@ -28,11 +30,18 @@ from jaxtyping import Array, Float
 from numpyro.handlers import block, mask, scale, seed, substitute, trace
 from scipy.linalg import helmert
 
-from ethogram.models.arguments import is_concrete, read_reals, require_key, require_one_of, require_reals
+from ethogram.models.arguments import (
+    is_concrete,
+    read_reals,
+    require_key,
+    require_one_of,
+    require_reals,
+    warn_user,
+)
 from ethogram.models.choices.checks import namespace, require_positive_prior
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
 from ethogram.models.choices.probit_choice import ProbitChoice
-from ethogram.models.choices.separation import separation_once
+from ethogram.models.choices.separation import Separation, separation_once
 from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.model_object import model_object, static_field
@@ -40,6 +49,9 @@ from ethogram.models.model_object import model_object, static_field
 __all__ = ["ChoiceProblem", "FlatPrior", "NoisyMDP", "SimulatedChoices"]
 
 KINDS = ("tabular", "features")
+
+FAR = 100.0
+"""Features are far from zero where they are larger than their differences within decisions by this factor."""
 
 
 class FlatPrior(dist.ImproperUniform):
@@ -80,14 +92,15 @@ class NoisyMDP(Exportable):
     Sites: ``theta (parameter,)``, the values in an orthonormal basis; ``kappa`` where it has a prior; deterministic
     ``v`` (one value a state, or one weight a feature) and ``action_rewards``; ``choice`` in the plate ``decision``.
     With subjects, ``theta (subject, parameter)`` is in the plate ``subject`` around ``loc (parameter,)``, with
-    deterministic ``v_loc`` and ``action_rewards_loc``; to pool subjects, drop ``subject`` from the decisions.
+    deterministic ``v_loc`` and ``action_rewards_loc``; to pool subjects, drop ``subject`` from the decisions. Subjects'
+    weights of features have ``kappa (coefficient,)``, one variance a feature, and one for the rewards of actions.
 
     Weights multiply the likelihood of a decision in the posterior; pointwise log likelihoods are unweighted.
 
     Parameters
     ----------
     kappa : prior variance of the values: a positive number, infinity for the flat prior, or a univariate numpyro
-        distribution on the positive reals.
+        distribution on the positive reals, with subjects that of the variance of every coefficient.
     kind : ``"tabular"``, features are transition probabilities and the values of states sum to zero; or
         ``"features"``, features are arbitrary and v are their weights.
     action_rewards : whether each slot has a reward of its own, summing to zero over slots (alternative-specific
@@ -168,7 +181,8 @@ class NoisyMDP(Exportable):
         data = problem.data
         kappa = self.kappa
         if isinstance(kappa, dist.Distribution):
-            kappa = numpyro.sample("kappa", kappa)
+            shape = self.shape_of_kappa(data)
+            kappa = numpyro.sample("kappa", kappa.expand(shape).to_event(len(shape)) if shape else kappa)
         if data.subject is None:
             theta = numpyro.sample("theta", self._prior(0.0, kappa, data))
         else:
@@ -296,12 +310,20 @@ class NoisyMDP(Exportable):
             raise ValueError(
                 "no decision has two legal options and a known choice: the data are uninformative; add such decisions"
             )
-        problem = ChoiceProblem(data, self.design(data))
+        design = self.design(data)
+        problem = ChoiceProblem(
+            data, _near_zero(np.asarray(design), data.legal) if is_concrete(design) else design
+        )
         if condition and self.flat and (found := self.separation(problem)) is not None:
             raise ValueError(
                 f"kappa is infinite, and {found}: the posterior is improper. Pass a finite kappa, or more decisions"
             )
         return problem
+
+    def warn_of_separation(self, problem: ChoiceProblem) -> None:
+        """Warn, where samplers start, of a direction along which the data leave the prior unbounded or unchanged."""
+        if not self.flat and (found := self.separation(problem)) is not None:
+            warn_user(f"{found}: only the prior bounds the values along it")
 
     def design(self, data: Decisions) -> Float[HostOrDevice, "decision option parameter"]:
         """Design of the decisions: utilities are ``design @ theta``."""
@@ -329,6 +351,21 @@ class NoisyMDP(Exportable):
         own = 0 if self.rewards == "none" else data.legal.shape[1] - 1
         return data.features.shape[-1] - (self.kind == "tabular"), own
 
+    def shape_of_kappa(self, data: Decisions) -> tuple[int, ...]:
+        """Shape of kappa where it has a prior: (coefficient,) for subjects' weights of features, else ().
+
+        The basis of values of states is arbitrary, and they share one variance; so do the rewards of actions.
+        """
+        if data.subject is None or self.kind == "tabular":
+            return ()
+        return (data.features.shape[-1] + (self.rewards == "shared"),)
+
+    def variances(self, kappa: Any, data: Decisions) -> tuple[np.ndarray, Any, Any]:
+        """Numbers of values and of rewards of actions, and the prior variances of both."""
+        several = np.ndim(kappa) > 0
+        own = self.action_rewards if self.rewards == "own" else kappa[-1] if several else kappa
+        return np.array(self.sizes(data)), kappa[: data.features.shape[-1]] if several else kappa, own
+
     def site_layout(self, data: Decisions | None) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
         """Dims of every site, and their coords; without data, those of a single subject."""
         value = "state" if self.kind == "tabular" else "feature"
@@ -343,14 +380,16 @@ class NoisyMDP(Exportable):
         if data.subject is not None:
             dims |= {site: ("subject", *dims[site]) for site in ("theta", "v", "action_rewards")}
             coords["subject"] = names.subject_names
+            if isinstance(self.kappa, dist.Distribution) and (shape := self.shape_of_kappa(data)):
+                dims["kappa"] = ("coefficient",)
+                labels = names.feature_names or range(data.features.shape[-1])
+                coords["coefficient"] = [*map(str, labels), "action_rewards"][: shape[0]]
         return dims, {dim: labels for dim, labels in coords.items() if labels is not None}
 
     def _prior(self, loc: Any, kappa: Any, data: Decisions) -> dist.Distribution:
-        values, own = self.sizes(data)
-        variance = self.action_rewards if self.rewards == "own" else kappa
         if self.flat:
-            return FlatPrior(dist.constraints.real_vector, (), (values + own,))
-        return _normal(loc, np.array([values, own]), kappa, variance)
+            return FlatPrior(dist.constraints.real_vector, (), (sum(self.sizes(data)),))
+        return _normal(loc, *self.variances(kappa, data))
 
     def separation(self, data: Decisions | ChoiceProblem) -> str | None:
         """A direction of the values that no choice contradicts, in words; None where the choices overlap.
@@ -358,11 +397,7 @@ class NoisyMDP(Exportable):
         Along it the likelihood never falls: under a flat prior the posterior is improper, and under a proper one only
         the prior bounds the values. Subjects are pooled: what separates all of them separates each.
         """
-        known, design = data if isinstance(data, ChoiceProblem) else (data, None)
-        made: Decisions = jax.tree.map(np.asarray, known)
-        design = self.design(made) if design is None else design
-        choice = np.where(weights_of(made) > 0, made.choice, -1)
-        found = separation_once(np.asarray(design, float), np.asarray(made.legal), choice)
+        made, found = self.separating(data)
         if found is None:
             return None
         parts = {name: np.asarray(part) for name, part in self.parts(found.direction, made).items()}
@@ -372,6 +407,14 @@ class NoisyMDP(Exportable):
         agreeing = np.flatnonzero(found.agreeing)
         said = f"decisions {_some(agreeing)} agree" if len(agreeing) else "no option differs along it"
         return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"
+
+    def separating(self, data: Decisions | ChoiceProblem) -> tuple[Decisions, Separation | None]:
+        """The decisions on the host, and a direction of theta that no choice of them contradicts."""
+        known, design = data if isinstance(data, ChoiceProblem) else (data, None)
+        made: Decisions = jax.tree.map(np.asarray, known)
+        design = self.design(made) if design is None else design
+        choice = np.where(weights_of(made) > 0, made.choice, -1)
+        return made, separation_once(np.asarray(design, float), np.asarray(made.legal), choice)
 
 
 @jax.jit
@@ -389,6 +432,17 @@ def _normal(loc: Any, counts: np.ndarray, *variances: Any) -> dist.Distribution:
     scales = xp.sqrt(xp.concatenate(each))
     means = loc if np.ndim(loc) else np.full(scales.shape, loc, scales.dtype)
     return dist.Normal(means, scales, validate_args=False).to_event(1)
+
+
+def _near_zero(design: HostOrDevice, legal: HostOrDevice) -> HostOrDevice:
+    """The design less that of the first legal option of each decision, in columns that are far from zero.
+
+    It changes no choice, and single precision would round the differences between options away.
+    """
+    inside = legal[..., None]
+    rest = np.where(inside, design - np.take_along_axis(design, legal.argmax(1)[:, None, None], 1), 0)
+    size, apart = (np.abs(np.where(inside, x, 0)).max((0, 1), initial=0) for x in (design, rest))
+    return np.where(size > FAR * apart, rest, design)
 
 
 def _utilities(theta: Any, problem: ChoiceProblem) -> Any:

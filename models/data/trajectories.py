@@ -1,6 +1,8 @@
 """Ragged batches of behaviour: the padded container that models read, its constructors, buckets and splits."""
 
-from collections.abc import Iterable
+import contextlib
+import contextvars
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -450,9 +452,23 @@ def _first_steps(data: Trajectories, num_steps: int) -> Trajectories:
     return data._replace(**{field: part[:, :num_steps] for field, part in parts.items() if part is not None})
 
 
+_ROLLED_OUT = contextvars.ContextVar("rolled_out", default=False)
+
+
+@contextlib.contextmanager
+def rolled_out() -> Iterator[None]:
+    """Trajectories that are made inside are of models and policies, which count from 0: no warning asks about them."""
+    token = _ROLLED_OUT.set(True)
+    try:
+        yield
+    finally:
+        _ROLLED_OUT.reset(token)
+
+
 def _asked(data: Trajectories, codes: bool | str | Iterable[str] = False) -> Trajectories:
     """The data; a warning where actions may be numbered from 1, and models would take them for those from 0."""
-    if data.actions is None or data.metadata.action_names is not None or "actions" in coded_fields(codes):
+    known = _ROLLED_OUT.get() or "actions" in coded_fields(codes)
+    if data.actions is None or data.metadata.action_names is not None or known:
         return data
     taken = np.unique(np.asarray(data.actions))
     taken = taken[taken >= 0]

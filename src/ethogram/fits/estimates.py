@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ethogram.inference.choices import summarize_choices
+from ethogram.inference.choices.summary import named_parts
 from ethogram.inference.convergence import convergence, warn_of_convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.arguments import warn_user
 from ethogram.models.choices import NoisyMDP
-from ethogram.models.held_warnings import held_warnings
 
 __all__ = ["entries_of", "estimates"]
 
@@ -32,6 +33,8 @@ def estimates(fit: Any, probability: float) -> Any:
     sampled = isinstance(fit.result, SampledPosterior)
     if isinstance(fit.model, NoisyMDP):
         found = summarize_choices(fit.model, fit.result.sites, fit.data, probability=probability)
+        if found.separated is not None:
+            warn_user(f"{found.separated}: only the prior bounds the values along it")
         columns = dict(mean=found.mean, sd=found.deviation, lower=found.lower, upper=found.upper)
         return pandas.DataFrame({**columns, "ess": found.ess, "r_hat": found.r_hat}, index=found.names)
     names, values = _relevances_by_logarithm(*entries_of(fit))
@@ -74,10 +77,9 @@ def entries_of(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
 
 def _values_of_choices(fit: Any) -> tuple[list[str], np.ndarray]:
     """Names and draws of the values, whatever sites the algorithm has."""
-    with held_warnings():  # that of convergence is for who reads the summary
-        names = summarize_choices(fit.model, fit.result.sites, fit.data).names
-    parts = fit.model.parts(np.asarray(fit.result.sites["theta"]), fit.data).values()
-    return names, np.concatenate([np.asarray(each).reshape(*each.shape[:2], -1) for each in parts], -1)
+    sites = fit.result.sites
+    names, parts = named_parts(fit.model, sites, np.asarray(sites["theta"], float), fit.data)
+    return names, np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts.values()], -1)
 
 
 def _relevances_by_logarithm(names: list[str], values: np.ndarray) -> tuple[list[str], np.ndarray]:

@@ -8,22 +8,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
-from numpyro.infer import MCMC, NUTS
+from numpyro.infer import NUTS
 
 from ethogram.fits.systems import has_labels
 from ethogram.inference.choices import PXDA
+from ethogram.inference.choices.px_da_chains import sample_px_da
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.export import to_arviz
 from ethogram.inference.imitation import imitate
 from ethogram.inference.networks import solve_mmap
 from ethogram.inference.networks.solve_mmap import METHODS as MMAP_METHODS
+from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.rewards import fit_max_entropy, fit_reward
-from ethogram.inference.sampled_posterior import SampledPosterior, sampled_posterior
+from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
 from ethogram.models.choices import NoisyMDP
 from ethogram.models.conjugate_model import ConjugateModel
-from ethogram.models.data import Trajectories, group_labels
+from ethogram.models.data import Metadata, Trajectories, group_labels
 from ethogram.models.networks import MarginalMAP
 from ethogram.models.rewards import GPIRL
 from ethogram.models.roles import RoleHMM
@@ -36,7 +38,7 @@ BATCH = 64
 """Groups of a mini-batch."""
 
 SAMPLING: dict[str, Any] = {"num_warmup": 500, "num_samples": 500, "num_chains": 4, "progress_bar": True}
-"""Settings of numpyro's MCMC; the others are those of the kernel."""
+"""Numbers of iterations and chains; the other settings are those of the kernel."""
 
 
 class Method(NamedTuple):
@@ -64,6 +66,9 @@ def _settings_of(function: Any) -> tuple[str, ...]:
     )
 
 
+NUTS_SETTINGS = tuple(name for name in _settings_of(NUTS) if name != "potential_fn")
+
+
 def _conjugate(defaults: Mapping[str, Any]) -> Method:
     def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
         chosen = {"num_steps": 1000, **defaults, **settings}
@@ -83,23 +88,44 @@ def _refresh(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> 
     return refresh_posterior(key_draws, found, data, **settings)
 
 
-def _sampled(kernel: Any, defaults: Mapping[str, Any]) -> Method:
+def _sampled(sample: Callable[..., SampledPosterior], own: tuple[str, ...], **defaults: Any) -> Method:
     def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
         chosen = {**SAMPLING, **defaults, **settings}
-        own = {name: value for name, value in chosen.items() if name not in SAMPLING}
-        lengths = {name: value for name, value in chosen.items() if name in SAMPLING}
-        least = {"num_warmup": 0, "num_samples": 1, "num_chains": 1}
-        for name, smallest in least.items():
-            require_integer(name, lengths[name], smallest)
-        if isinstance(model, ConjugateModel):
-            model = model.bound_to(data)  # its rows are those of the draws, whatever data these score
-        method = "vectorized" if lengths["num_chains"] > 1 else "sequential"
-        mcmc = MCMC(kernel(model, **own), chain_method=method, **lengths)
-        fields = ("potential_energy", "diverging", "num_steps", "accept_prob") if kernel is NUTS else ()
-        mcmc.run(key, data, extra_fields=fields)
-        return _aligned(sampled_posterior(mcmc), data)
+        for name, smallest in {"num_warmup": 0, "num_samples": 1, "num_chains": 1}.items():
+            require_integer(name, chosen[name], smallest)
+        return sample(key, model, data, **chosen)
 
-    return Method(run, (*SAMPLING, *_settings_of(kernel)))
+    return Method(run, (*SAMPLING, *own))
+
+
+def _sample_nuts(
+    key: Array,
+    model: Any,
+    data: Any,
+    num_warmup: int,
+    num_samples: int,
+    num_chains: int,
+    progress_bar: bool,
+    centred: bool = False,
+    **settings: Any,
+) -> SampledPosterior:
+    model = model.bound_to(data) if isinstance(model, ConjugateModel) else model
+    checked, non_centred = model.check(data), ()
+    if isinstance(model, NoisyMDP):
+        model.warn_of_separation(checked)
+        subjects = checked.data.num_subjects
+        names = None if subjects is None else tuple(map(str, range(subjects)))
+        bare = checked.data._replace(
+            metadata=Metadata(subject_names=names)
+        )  # names are no part of the program
+        arrays = checked._replace(data=bare)
+        non_centred = () if subjects is None or centred else ("theta",)
+    else:
+        arrays = data
+    sampled = model.centred() if isinstance(model, GPIRL) else model
+    counts = (num_warmup, num_samples, num_chains, progress_bar)
+    found = run_chains(key, sampled, arrays, *counts, settings=settings, non_centred=non_centred)
+    return _aligned(SampledPosterior(model, *found), data)
 
 
 def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
@@ -156,7 +182,10 @@ def methods_of(model: Any, data: Any) -> tuple[dict[str, Method], str, str]:
     if isinstance(model, MarginalMAP):
         return {name: _mmap(name) for name in MMAP_METHODS}, "hybrid", "the method that searches and proves"
     if isinstance(model, GPIRL) and model.switches:
-        several = {"natural_gradient": _reward(method="natural_gradient"), "nuts": _sampled(NUTS, {})}
+        several = {
+            "natural_gradient": _reward(method="natural_gradient"),
+            "nuts": _sampled(_sample_nuts, NUTS_SETTINGS),
+        }
         return several, "natural_gradient", "structured variational inference, which sums out the intents"
     if isinstance(model, GPIRL):
         rewards = {
@@ -164,7 +193,7 @@ def methods_of(model: Any, data: Any) -> tuple[dict[str, Method], str, str]:
             "laplace": _reward(method="laplace"),
             "map": _reward(method="map"),
             "levine": _reward(method="map", prior="levine"),
-            "nuts": _sampled(NUTS, {}),
+            "nuts": _sampled(_sample_nuts, NUTS_SETTINGS),
             "max_entropy": Method(_max_entropy, _settings_of(fit_max_entropy)),
         }
         return (
@@ -173,16 +202,17 @@ def methods_of(model: Any, data: Any) -> tuple[dict[str, Method], str, str]:
             "a Gaussian for the reward at each node over the hyper-parameters, by variational inference",
         )
     if isinstance(model, NoisyMDP):
+        single = getattr(data, "subject", None) is None  # a dense matrix of many subjects cannot be estimated
         choices = {
-            "nuts": _sampled(NUTS, {"dense_mass": True}),
-            "px-da": _sampled(PXDA, {"num_samples": 2000}),
+            "nuts": _sampled(_sample_nuts, (*NUTS_SETTINGS, "centred"), dense_mass=single),
+            "px-da": _sampled(sample_px_da, _settings_of(PXDA), num_samples=2000),
         }
         return choices, "nuts", "NUTS, which also mixes where data augmentation is slow"
     if isinstance(model, ConjugateModel):
         conjugate = {
             "cavi": _conjugate({}),
             "svi": _conjugate({"batch_size": ..., "num_steps": 2000}),
-            "nuts": _sampled(NUTS, {}),
+            "nuts": _sampled(_sample_nuts, NUTS_SETTINGS),
             "refresh": Method(_refresh, _settings_of(refresh_posterior)),
         }
         if isinstance(model, RoleHMM):

@@ -11,9 +11,10 @@ import pytest
 from scipy.special import gammaln
 
 import ethogram
+from ethogram.inference import nuts_chains as chains
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugatePosterior, ConjugateSVI
-from ethogram.inference.refresh import RefreshedPosterior, chains, refresh_posterior
+from ethogram.inference.refresh import RefreshedPosterior, refresh_posterior
 from ethogram.inference.refresh.refresh_posterior import NUM_DRAWS, _starts
 from ethogram.inference.roles import infer_roles
 from ethogram.models.data.trajectories import Trajectories

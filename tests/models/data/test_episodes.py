@@ -11,7 +11,7 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ethogram.models.data.trajectories import Metadata, Trajectories, check
+from ethogram.models.data.trajectories import Metadata, Trajectories, check, rolled_out
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True)
 REALS = st.floats(-1e6, 1e6, allow_nan=False)
@@ -340,11 +340,14 @@ def test_actions_that_may_be_numbered_from_one_are_asked_about():
         lambda **codes: Trajectories.from_table(columns, states="states", actions="actions", **codes),
         lambda **codes: Trajectories.from_episodes([episode], **codes),
     ):
-        with pytest.warns(UserWarning, match=ask):
+        with pytest.warns(UserWarning, match=ask) as caught:
             made = make()
+        assert caught[0].filename == __file__
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert make(codes="actions").actions.tolist() == listed["actions"]
+            with rolled_out():
+                make()
             Trajectories.from_xarray(made.to_xarray())
     with pytest.warns(UserWarning, match=ask):
         Trajectories.from_xarray(xarray.Dataset(variables))

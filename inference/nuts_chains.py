@@ -1,20 +1,22 @@
 """Chains of numpyro's NUTS as compiled blocks of iterations, with model, data and starts as arguments.
 
-Refreshes of fits of one structure and one shape of data share the compiled programs; numpyro's ``MCMC`` compiles anew
-for each.
+Fits of one structure and one shape of data share the compiled programs. Numpyro's ``MCMC`` compiles anew for each
+kernel and keeps what it compiled, until the process has no memory map left.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array, lax
+from numpyro.handlers import reparam
 from numpyro.infer import NUTS
+from numpyro.infer.reparam import LocScaleReparam
 
 from ethogram.inference.checkpoint import CURE, resumed
 from ethogram.inference.concrete_labels import with_labels, without_labels
@@ -46,49 +48,69 @@ class ChainsState(NamedTuple):
 def run_chains(
     key: Array,
     model: Any,
-    data: Trajectories,
-    starts: dict[str, Array],
-    variance: Array,
+    data: Any,
     num_warmup: int,
     num_draws: int,
+    num_chains: int,
     progress_bar: bool,
-    checkpoint: str | os.PathLike | None,
-    signature: Callable[[], str],
+    *,
+    settings: Mapping[str, Any],
+    starts: dict[str, Array] | None = None,
+    non_centred: tuple[str, ...] = (),
+    checkpoint: str | os.PathLike | None = None,
+    signature: Callable[[], str] = str,
+    title: str = "nuts",
 ) -> Chains:
-    """Chains of the model from unconstrained starts (chain, ...) by site; the checkpoint is written after each block.
+    """Chains of the model, a pytree, on data that it has checked; the checkpoint is written after each block.
 
-    The variance of each unconstrained coordinate, raveled by site, is the first inverse mass matrix, which warm-up
-    adapts.
+    Parameters
+    ----------
+    settings : of `NUTS`. Arrays in them are arguments of the program, all else belongs to its structure.
+    starts : unconstrained starts (chain, ...) by site; those of numpyro where None.
+    non_centred : sites of location and scale that are sampled as standardised, by ``LocScaleReparam``.
+
+    Raises
+    ------
+    ValueError : the density is not finite anywhere that numpyro tries to start.
     """
     from tqdm.auto import tqdm
 
-    arrays, labels = without_labels(data)
-    num_chains = len(next(iter(starts.values())))
+    arrays, labels = without_labels(data) if isinstance(data, Trajectories) else (data, None)
+    varying, structure_of_settings = _without_constants(settings)
     keys = jax.random.split(key, num_chains)
-    fixed = (model, arrays, labels, keys, starts, variance, num_warmup)
+    fixed = (model, arrays, labels, keys, starts, varying, structure_of_settings, non_centred, num_warmup)
     like = _begin.eval_shape(*fixed)
     structure, total = jax.tree.structure(like), num_warmup + num_draws
 
     def first():
-        return ChainsState(0, jax.tree.leaves(_begin(*fixed)), {}, {})
+        state = _begin(*fixed)
+        if not all(np.isfinite(x).all() for x in jax.tree.leaves((state.potential_energy, state.z_grad))):
+            raise ValueError(
+                "the log density of the model is not finite where chains start: check the scale of data and priors, or "
+                "pass init_strategy"
+            )
+        return ChainsState(0, jax.tree.leaves(state), {}, {})
 
     def check(name, state):
         _check_saved(name, state, like, _advance.eval_shape(*fixed, like)[1], num_warmup)
 
     state, save = resumed(checkpoint, signature, ChainsState, check, first)
-    with tqdm(total=total, disable=not progress_bar, desc="refresh", delay=2.0) as bar:
+    with tqdm(total=total, disable=not progress_bar, desc=title, delay=2.0) as bar:
         bar.update(min(state.done, total))
         while state.done < total:
             state = _next_block(fixed, structure, state, num_warmup)
             save(state)
             bar.update(min(BLOCK, total - state.done + BLOCK))
-    return Chains(*jax.tree.map(lambda x: x[:, :num_draws], (state.sites, state.statistics)))
+    sites, statistics = jax.tree.map(lambda x: x[:, :num_draws], (state.sites, state.statistics))
+    for name in non_centred:
+        del sites[f"{name}_decentered"]
+    return Chains(sites, statistics | {"tree_depth": np.log2(statistics["n_steps"]).astype(int) + 1})
 
 
 def _next_block(fixed: Any, structure: Any, state: ChainsState, num_warmup: int) -> ChainsState:
     kernel_state, drawn = _advance(*fixed, jax.tree.unflatten(structure, state.leaves))
     after_warmup = max(num_warmup - state.done, 0)
-    new = jax.tree.map(lambda x: np.asarray(x[:, after_warmup:]), drawn)
+    new = jax.tree.map(lambda x: np.asarray(x)[:, after_warmup:], drawn)
     if state.sites:
         before = (state.sites, state.statistics)
         new = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), before, new)
@@ -110,29 +132,59 @@ def _check_saved(name: str, state: ChainsState, like: Any, drawn: Any, num_warmu
         raise ValueError(f"{name} is damaged: its draws or states do not agree; {CURE}")
 
 
+def _without_constants(settings: Mapping[str, Any]) -> tuple[list[Any], tuple[Any, ...]]:
+    """Arrays among the leaves of settings, and all else, which is hashable, with the places of the arrays."""
+    leaves, structure = jax.tree.flatten(
+        {name: jax.tree_util.Partial(x.func, *x.args, **x.keywords) if isinstance(x, functools.partial) else x
+         for name, x in settings.items()}
+    )  # fmt: skip
+    varying = [isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves]
+    constants = tuple(None if vary else leaf for leaf, vary in zip(leaves, varying, strict=True))
+    return [x for x, vary in zip(leaves, varying, strict=True) if vary], (
+        structure,
+        constants,
+        tuple(varying),
+    )
+
+
+def _with_constants(arrays: list[Any], fixed: tuple[Any, ...]) -> dict[str, Any]:
+    """Settings that :func:`_without_constants` took apart."""
+    (structure, constants, varying), rest = fixed, iter(arrays)
+    leaves = [next(rest) if vary else x for x, vary in zip(constants, varying, strict=True)]
+    return jax.tree.unflatten(structure, leaves)
+
+
 def _kernel(
-    model: Any, arrays: Any, labels: Any, key: Array, start: Any, variance: Array, num_warmup: int
-) -> Any:
+    model: Any, arrays: Any, labels: Any, key: Array, start: Any, varying: Any, fixed: Any,
+    non_centred: tuple[str, ...], num_warmup: int,
+) -> Any:  # fmt: skip
     """A kernel, the arguments of its model, and its first state."""
-    data = with_labels(arrays, labels)
-    kernel = NUTS(model, inverse_mass_matrix=variance)
+    data = arrays if labels is None else with_labels(arrays, labels)
+    if non_centred:
+        model = reparam(model, config={name: LocScaleReparam(0) for name in non_centred})
+    kernel = NUTS(model, **_with_constants(varying, fixed))
     state = kernel.init(key, num_warmup, init_params=start, model_args=(data,), model_kwargs={})
     return kernel, (data,), state
 
 
-@functools.partial(jax.jit, static_argnames=("labels", "num_warmup"))
-def _begin(model, arrays, labels, keys, starts, variance, num_warmup):
+STATIC = ("labels", "fixed", "non_centred", "num_warmup")
+
+
+@functools.partial(jax.jit, static_argnames=STATIC)
+def _begin(model, arrays, labels, keys, starts, varying, fixed, non_centred, num_warmup):
     def of_chain(key, start):
-        return _kernel(model, arrays, labels, key, start, variance, num_warmup)[2]
+        return _kernel(model, arrays, labels, key, start, varying, fixed, non_centred, num_warmup)[2]
 
     return jax.vmap(of_chain)(keys, starts)
 
 
-@functools.partial(jax.jit, static_argnames=("labels", "num_warmup"))
-def _advance(model, arrays, labels, keys, starts, variance, num_warmup, state):
+@functools.partial(jax.jit, static_argnames=STATIC)
+def _advance(model, arrays, labels, keys, starts, varying, fixed, non_centred, num_warmup, state):
+    settings = (varying, fixed, non_centred, num_warmup)
+
     def of_chain(key, start, state):
         # The first state is not used, and XLA drops what makes it: it gives the kernel its functions.
-        kernel, arguments, _ = _kernel(model, arrays, labels, key, start, variance, num_warmup)
+        kernel, arguments, _ = _kernel(model, arrays, labels, key, start, *settings)
 
         def step(state, _):
             state = kernel.sample(state, arguments, {})
