@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ethogram.models.arguments import (
     concretely,
@@ -42,10 +42,10 @@ from ethogram.models.arguments import (
 )
 from ethogram.models.chains.conjugate_chain import ChainData, ChainEmission, conjugate_log_normalizer
 from ethogram.models.chains.relabelled_paths import PathPotentials
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data import trajectories
 from ethogram.models.data.metadata import Metadata
-from ethogram.models.data.state_action_steps import AgentSteps, read_steps
+from ethogram.models.data.state_action_steps import AgentSteps, earlier, read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import ConjugateBlock, DirichletCoordinates
 from ethogram.models.families.numpyro_sites import sample_parameters
@@ -398,6 +398,14 @@ class AgentMarkov(ConjugateModel):
 
         return concretely(masked, data.actions, data.lengths, data.observed)
 
+    def informative_steps(self, data: Trajectories) -> Bool[np.ndarray, "sequence time"]:
+        """Which steps have an action, or a stay label on the step before that the model reads."""
+        known = np.asarray(self.observed_value(data)) >= 0
+        if self.stay_accuracy is not None:
+            inside = np.arange(known.shape[1]) < np.asarray(data.lengths)[:, None]
+            known = known | (inside & (earlier(np.asarray(data.stay), 1) >= 0))
+        return known
+
     def site_dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of every parameter site; the last ``next_intent`` stands for all beyond the truncation."""
         dims = {
@@ -432,6 +440,8 @@ class AgentMarkov(ConjugateModel):
         """
         if self.visited is None or is_concrete(data.states, data.actions, data.lengths):
             self.check(data)
+        if condition:
+            require_informative(self, data)
         model = self.bound_to(data)
         rows = model.rows_carried()
         if rows.pair_bounds is not None or rows.policy_bounds is not None:
