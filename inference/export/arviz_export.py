@@ -207,16 +207,14 @@ def _ask_model(
         dims = {site: layout.site_dims(site, value) for site, value in sites.items()}
         sites = {site: relabel(value, dims[site], layout.label_dims, order) for site, value in sites.items()}
     if log_likelihood == "sequence":
-        entries, counted = asked.log_likelihood()
-        unit = "sequence" if asked.groups is None else "group"
-        if asked.groups is None:
-            labels = {
-                name: (dim, np.asarray(each)[counted]) for name, (dim, each) in layout.agent_label().items()
-            }
-            numbers = np.arange(data.num_sequences)
-        else:
-            numbers = np.asarray(data.group)[asked.groups[:, 0]]
-        labels[unit] = unit, layout.entries(unit, numbers)[counted]
+        entries, groups_of = asked.log_likelihood(), asked.groups
+        unit = "sequence" if groups_of is None else "group"
+        numbers = (
+            np.arange(data.num_sequences) if groups_of is None else np.asarray(data.group)[groups_of[:, 0]]
+        )
+        labels = layout.agent_label() if groups_of is None else {}
+        labels[unit] = unit, layout.entries(unit, numbers)
+        labels = {name: (dim, np.asarray(values)[asked.counted]) for name, (dim, values) in labels.items()}
         groups["log_likelihood"] = {name: ((*layout.lead, unit), entries.reshape(chains, draws, -1))}
     elif log_likelihood == "step":
         steps = asked.steps()

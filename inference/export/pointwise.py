@@ -58,15 +58,16 @@ class Pointwise:
         self.example: Any = jax.eval_shape(lambda draw: model.observation(draw, data), self.first)
         self.groups = model.grouped_sequences(data)
 
-    def log_likelihood(self) -> tuple[np.ndarray, np.ndarray]:
-        """Log likelihood (draw, entry) in nats, given a condition such as distinct roles, and numbers of the entries.
+        self.counted = np.flatnonzero(steps_by_entry(model, data))
 
-        An entry is a sequence, or a group where groups are scored jointly; those without an informative step, whose log
-        likelihood is a constant, have none.
+    def log_likelihood(self) -> np.ndarray:
+        """Log likelihood (draw, entry) in nats, given a condition such as distinct roles.
+
+        An entry is a sequence, or a group where groups are scored jointly: those numbered `counted`, which have an
+        informative step. That of the others is a constant.
         """
-        counted = np.flatnonzero(steps_by_entry(self.model, self.data))
         values = self._over_draws("log likelihood", _log_likelihood, self.draws, self.value)
-        return values[:, counted], counted
+        return values[:, self.counted]
 
     def steps(self) -> Steps:
         """Increments of the log likelihood over the informative steps."""
