@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from scipy.cluster import vq
+from scipy.spatial.distance import cdist
 
 from ethogram.models.arguments import require_one_of
 from ethogram.models.chains.conjugate_chain import ChainData
@@ -33,7 +34,17 @@ START_KINDS = ("kmeans++", "sticky", "segments")
 MAX_SEED_FRAMES = 10_000
 """Frames that k-means is run on, at most."""
 
+MAX_TRIMMED_FRAMES = 2_000
+"""Frames that clusters without outliers are sought in, at most."""
+
 LLOYD_ROUNDS = 5
+
+FAR, HEAVY = 30.0, 0.1
+"""Squared distances, in medians of their cluster, from which a frame is an outlier, as are at most one in ten thousand
+normal frames. Share of all squared distances that outliers must have to matter."""
+
+CAP, CANDIDATES = 0.9, 4
+"""Quantile at which squared distances are capped for seeds, and draws of which the best becomes a seed."""
 
 
 def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
@@ -134,7 +145,8 @@ def label_frames(
     spread = features.std(axis=0)
     scaled = (features - features.mean(axis=0)) / np.where(spread > 0, spread, 1)
     if kind == "kmeans++":
-        return kmeans_plus_plus(rng, scaled, num_states)
+        apart = apart_from_outliers(rng.spawn(1)[0], features, num_states)
+        return kmeans_plus_plus(rng, scaled, num_states) if apart is None else apart
     if kind == "sticky":
         return sticky(rng, scaled, sequence, num_states)
     return segments(rng, sequence, num_states)
@@ -156,6 +168,86 @@ def kmeans_plus_plus(rng: np.random.Generator, points: np.ndarray, num_states: i
         return rng.integers(num_states, size=len(points))
     centres = cluster_centres(rng, sample, num_states, LLOYD_ROUNDS)
     return vq.vq(points, centres)[0].astype(np.int64)
+
+
+def apart_from_outliers(rng: np.random.Generator, features: np.ndarray, num_states: int) -> np.ndarray | None:
+    """Every frame in one of `num_states` - 1 clusters, and outliers in the last state; None without outliers.
+
+    Seeds of k-means++, whose probability is a squared distance, fall on outliers, and leave one state for all else.
+    """
+    found = clusters_without_outliers(rng, features, num_states - 1)
+    return None if found is None else np.where(found.outlying, num_states - 1, found.label).astype(np.int64)
+
+
+class RobustClusters(NamedTuple):
+    """Clusters of scaled features, (x - centre) / spread, and which frames are outliers.
+
+    Attributes
+    ----------
+    centre, spread : (feature,), medians and median absolute deviations.
+    centres : (cluster, feature), scaled.
+    limits : (cluster,) squared distances beyond which frames are outliers.
+    label, outlying : (frame,), the nearest cluster, and whether it is too far away.
+    """
+
+    centre: np.ndarray
+    spread: np.ndarray
+    centres: np.ndarray
+    limits: np.ndarray
+    label: np.ndarray
+    outlying: np.ndarray
+
+
+def clusters_without_outliers(
+    rng: np.random.Generator, features: np.ndarray, count: int
+) -> RobustClusters | None:
+    """Clusters of frames that outliers do not draw; None where these have under a tenth of all squared distances."""
+    if count < 1 or len(features) < count:
+        return None
+    centre = np.median(features, axis=0)
+    gap = features - centre
+    spread = np.median(np.abs(gap), axis=0)
+    spread = np.where(spread > 0, spread, gap.std(axis=0))
+    spread = np.where(spread > 0, spread, 1)
+    points = gap / spread
+    sample = points[rng.permutation(len(points))[:MAX_TRIMMED_FRAMES]]
+    centres, limits = trimmed_clusters(rng, sample, count)
+    label, distance = vq.vq(points, centres)
+    square = distance**2
+    outlying = square > limits[label]
+    if np.sum(square, where=outlying) <= HEAVY * square.sum():
+        return None
+    return RobustClusters(centre, spread, centres, limits, label, outlying)
+
+
+def trimmed_clusters(
+    rng: np.random.Generator, points: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres (cluster, feature) of k-means, and squared distances (cluster,) from which points are outliers.
+
+    Seeds are those of greedy k-means++ at capped squared distances; a few Lloyd iterations take means without outliers.
+    Chawla and Gionis (2013), "k-means--: a unified approach to clustering and outlier detection", with a limit in place
+    of a number of outliers.
+    """
+    centres = points[rng.integers(len(points), size=1)]
+    square = np.sum((points - centres) ** 2, axis=1)
+    for _ in range(count - 1):
+        cap = np.quantile(square, CAP)
+        weight = np.cumsum(np.minimum(square, cap))
+        drawn = np.searchsorted(weight, weight[-1] * rng.random(CANDIDATES)).clip(max=len(points) - 1)
+        each = np.minimum(square, cdist(points[drawn], points, "sqeuclidean"))
+        best = int(np.argmin(np.minimum(each, cap).sum(axis=1)))
+        square, centres = each[best], np.vstack([centres, points[drawn[best]]])
+    for _ in range(LLOYD_ROUNDS + 1):
+        label, distance = vq.vq(points, centres)
+        square, limits = distance**2, np.full(count, np.inf)
+        for cluster in range(count):
+            own = label == cluster
+            middle = np.median(square[own]) if own.any() else 0
+            if middle > 0:
+                limits[cluster] = FAR * middle
+                centres[cluster] = points[own & (square <= limits[cluster])].mean(axis=0)
+    return centres, limits
 
 
 def cluster_centres(rng: np.random.Generator, points: np.ndarray, count: int, iterations: int) -> np.ndarray:
