@@ -376,6 +376,7 @@ def test_data_without_an_observed_step_are_refused(symbol_model, symbols, compil
     walk = Trajectories.from_list(states=[[0, 1, 1]], actions=[[-1, -1, -1]], stay=[[1, -1, -1]])
     agent, labelled = AgentMarkov(2, 2, 2), AgentMarkov(2, 2, 2, stay_accuracy=0.9)
     walk = walk._replace(stay=np.full((1, 3), -1, np.int32))
+    jax.random.key(0)
     compiler_events.clear()
     for one, empty, what in ((model, nothing, "frame"), (labelled, walk, "action")):
         for ask in (fit, functools.partial(fit, batch_size=1), type(one).__call__):

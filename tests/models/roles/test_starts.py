@@ -99,7 +99,7 @@ def test_segments_cut_each_sequence_about_twice():
 
 
 def with_outliers(kind, seed, share=0.01):
-    """Three blobs with a hundredth of outliers, in a feature space of the kind; their places, and which are outliers."""
+    """Three blobs with a hundredth of outliers, in a feature space of the kind; places, and which are outliers."""
     rng = np.random.default_rng(seed)
     features, place = blobs(rng, 2000)
     far = rng.random(2000) < share
