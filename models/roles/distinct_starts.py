@@ -62,7 +62,7 @@ def distinct_labels(
 def _costs(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -> list[np.ndarray]:
     """Squared distances (group, agent, time, role) of frames to k-means++ centres; zero where not observed.
 
-    Where there are outliers, to centres that these do not draw, and up to a limit.
+    Where there are outliers, half of the draws have centres that these do not draw, and distances up to a limit.
     """
     count = model.num_roles
     observed = [np.asarray(batch.chains.observed) for batch in batches]
@@ -79,8 +79,9 @@ def _costs(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -
     if len(sample) < count:
         sample = np.concatenate([sample, rng.standard_normal((count - len(sample), points.shape[1]))])
     centres, limits = cluster_centres(rng, sample, count, 1), np.inf
-    robust = clusters_without_outliers(rng.spawn(1)[0], seen_points, count)
-    if robust is not None:
+    other = rng.spawn(1)[0]
+    robust = clusters_without_outliers(other, seen_points, count)
+    if robust is not None and other.random() < 0.5:
         centre, spread, centres, limits = robust[:4]
     found = []
     for x, seen, batch in zip(features, observed, batches, strict=True):

@@ -43,6 +43,15 @@ FAR, HEAVY = 30.0, 0.1
 """Squared distances, in medians of their cluster, from which a frame is an outlier, as are at most one in ten thousand
 normal frames. Share of all squared distances that outliers must have to matter."""
 
+CLIP = 0.05
+"""Share of either tail of a feature without which it is scaled."""
+
+FEWER = 2
+"""Numbers of clusters fewer than there are states beside outliers that are compared, at most."""
+
+LEAST_VARIANCE = 1e-6
+"""Of scaled features in a cluster."""
+
 CAP, CANDIDATES = 0.9, 4
 """Quantile at which squared distances are capped for seeds, and draws of which the best becomes a seed."""
 
@@ -71,8 +80,9 @@ def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: l
     initial, transition = np.zeros(num_roles), np.zeros((num_roles, num_roles))
     for chain, label in zip(chains, labels, strict=True):
         alive = np.arange(label.shape[1]) < np.asarray(chain.lengths)[:, None]
-        np.add.at(initial, label[:, 0][alive[:, 0]], 1)
-        np.add.at(transition, (label[:, :-1][alive[:, 1:]], label[:, 1:][alive[:, 1:]]), 1)
+        initial += np.bincount(label[:, 0][alive[:, 0]], minlength=num_roles)
+        pair = (num_roles * label[:, :-1] + label[:, 1:])[alive[:, 1:]]
+        transition += np.bincount(pair, minlength=num_roles**2).reshape(transition.shape)
     return {
         "initial": DirichletCoordinates(initial),
         "transition": DirichletCoordinates(transition),
@@ -146,7 +156,8 @@ def label_frames(
     scaled = (features - features.mean(axis=0)) / np.where(spread > 0, spread, 1)
     if kind == "kmeans++":
         apart = apart_from_outliers(rng.spawn(1)[0], features, num_states)
-        return kmeans_plus_plus(rng, scaled, num_states) if apart is None else apart
+        found = [kmeans_plus_plus(rng, scaled, num_states), *apart]
+        return found[0] if not apart else max(found, key=lambda label: gaussian_score(scaled, label))
     if kind == "sticky":
         return sticky(rng, scaled, sequence, num_states)
     return segments(rng, sequence, num_states)
@@ -170,13 +181,33 @@ def kmeans_plus_plus(rng: np.random.Generator, points: np.ndarray, num_states: i
     return vq.vq(points, centres)[0].astype(np.int64)
 
 
-def apart_from_outliers(rng: np.random.Generator, features: np.ndarray, num_states: int) -> np.ndarray | None:
-    """Every frame in one of `num_states` - 1 clusters, and outliers in the last state; None without outliers.
+def apart_from_outliers(rng: np.random.Generator, features: np.ndarray, num_states: int) -> list[np.ndarray]:
+    """Labels with all but one state for clusters, of which one has all outliers; none without outliers.
 
-    Seeds of k-means++, whose probability is a squared distance, fall on outliers, and leave one state for all else.
+    Seeds of k-means++, whose probability is a squared distance, fall on outliers, and leave one state for all else. A
+    third of the draws have labels with fewer clusters too: a state that describes little costs more than it explains.
     """
-    found = clusters_without_outliers(rng, features, num_states - 1)
-    return None if found is None else np.where(found.outlying, num_states - 1, found.label).astype(np.int64)
+    found: list[np.ndarray] = []
+    fewer = FEWER if rng.random() < 1 / 3 else 0
+    for count in range(num_states - 1, max(num_states - 1 - fewer, 1) - 1, -1):
+        clusters = clusters_without_outliers(rng, features, count)
+        if clusters is None:
+            break
+        found.append(np.where(clusters.outlying, num_states - 1, clusters.label).astype(np.int64))
+    return found
+
+
+def gaussian_score(points: np.ndarray, label: np.ndarray) -> float:
+    """Log likelihood of points and labels with a Gaussian for every label, by the Bayesian information criterion."""
+    count, size = points.shape
+    total = 0.0
+    for state in np.unique(label):
+        own = points[label == state]
+        gap = own - own.mean(axis=0)
+        covariance = gap.T @ gap / len(own) + LEAST_VARIANCE * np.eye(size)
+        total += len(own) * (np.log(len(own) / count) - np.linalg.slogdet(covariance)[1] / 2)
+        total -= (size * (size + 3) / 2 + 1) / 2 * np.log(count)
+    return total
 
 
 class RobustClusters(NamedTuple):
@@ -184,7 +215,7 @@ class RobustClusters(NamedTuple):
 
     Attributes
     ----------
-    centre, spread : (feature,), medians and median absolute deviations.
+    centre, spread : (feature,), medians, and standard deviations of the features without their tails.
     centres : (cluster, feature), scaled.
     limits : (cluster,) squared distances beyond which frames are outliers.
     label, outlying : (frame,), the nearest cluster, and whether it is too far away.
@@ -204,12 +235,10 @@ def clusters_without_outliers(
     """Clusters of frames that outliers do not draw; None where these have under a tenth of all squared distances."""
     if count < 1 or len(features) < count:
         return None
-    centre = np.median(features, axis=0)
-    gap = features - centre
-    spread = np.median(np.abs(gap), axis=0)
-    spread = np.where(spread > 0, spread, gap.std(axis=0))
+    low, centre, high = np.quantile(features, (CLIP, 0.5, 1 - CLIP), axis=0)
+    spread = np.clip(features - centre, low - centre, high - centre).std(axis=0)
     spread = np.where(spread > 0, spread, 1)
-    points = gap / spread
+    points = (features - centre) / spread
     sample = points[rng.permutation(len(points))[:MAX_TRIMMED_FRAMES]]
     centres, limits = trimmed_clusters(rng, sample, count)
     label, distance = vq.vq(points, centres)

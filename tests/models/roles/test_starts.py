@@ -110,7 +110,7 @@ def with_outliers(kind, seed, share=0.01):
     if kind == "offset":
         features = 1e6 + features * (1e-3, 1e3)
     if kind == "wide":
-        features = np.column_stack([features, rng.normal(size=(2000, 8))])
+        features = np.column_stack([features, features @ [1.0, -1.0], features @ [1.0, 2.0]])
     return features, place, far
 
 
