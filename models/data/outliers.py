@@ -1,5 +1,6 @@
 """Warnings of readers: values, or steps to them, so far from all others that they are likely errors of a device; and
-sequences without an observed frame."""
+sequences without an observed frame.
+"""
 
 from collections.abc import Callable
 from typing import Any
