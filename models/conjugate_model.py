@@ -275,12 +275,12 @@ def steps_by_entry(model: Exportable, data: Trajectories) -> Int[np.ndarray, "en
     return steps if groups is None else steps[groups].sum(axis=1)
 
 
-def require_informative(model: Exportable, data: Trajectories) -> None:
+def require_informative(model: Exportable, data: Trajectories, condition: bool = True) -> None:
     """Raise ValueError for data without an informative step, of which a fit would return the prior.
 
-    Traced data, and those of other processes, are not looked at.
+    Traced data, and those of other processes, are not looked at; nor are those that are no `condition`.
     """
-    if is_readable(data) and not model.informative_steps(data).any():
+    if condition and is_readable(data) and not model.informative_steps(data).any():
         raise ValueError(
             f"data have no observed {'action' if model.observed_site == 'actions' else 'frame'} to learn from, in any "
             f"of {data.num_sequences} sequences: look where data.observed is False, and what the reader took as missing"

@@ -363,8 +363,7 @@ class RoleHMM(ConjugateModel):
         ``observations``, with one batch entry a sequence, or a group where roles are exclusive.
         """
         self.check(data)
-        if condition:
-            require_informative(self, data)
+        require_informative(self, data, condition)
         if condition and self._is_bound(data):
             raise ValueError(
                 f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: "

@@ -394,7 +394,7 @@ def test_thin_data_are_fitted(symbol_model, symbols):
     one_frame = np.zeros_like(data.observed)
     one_frame[0, 0] = True
     thin = data._replace(observed=one_frame)
-    result = fit(model, thin, 60, seed=2)
+    result = fit(model, thin, 500, seed=2)
     assert -np.inf < result.elbo[-1] <= np.log(1 / 3)  # the evidence of one symbol of three
     assert result.converged
     assert not fit(model, thin, tol=0).converged
