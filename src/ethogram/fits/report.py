@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from ethogram.inference import storage
@@ -187,10 +188,16 @@ def _about_truncation(posterior: Any) -> str:
     """Whether a fit that learns how many states are used has used all that were offered."""
     if not overrides(posterior.model, "state_mass"):
         return ""
-    mass = np.asarray(posterior.model.state_mass(posterior.blocks))
+    mass = np.asarray(_mass(posterior.model, posterior.blocks))
     if not (mass > EMPTY).all() or len(mass) < 2:
         return ""
     return f" All {len(mass)} intents that the truncation offers are used: offer more."
+
+
+@jax.jit
+def _mass(model: Any, blocks: Any) -> Any:
+    """Expected steps (state,) in every state, by one program."""
+    return model.state_mass(blocks)
 
 
 def _code(fit: Any) -> str:

@@ -19,6 +19,7 @@ from ethogram.domains import diagnosis
 from ethogram.fits import methods
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
+from ethogram.fits.report import about_fit
 from ethogram.inference import storage
 from ethogram.inference.conjugate import (
     ConjugatePosterior,
@@ -249,6 +250,19 @@ def test_new_data_without_names_are_refused_where_names_are_numerals(tmp_path):
     named = ethogram.Trajectories.from_table(tmp_path / "new.csv", **columns, metadata=old.metadata)
     require_alike(named, old, None)
     assert named.states.tolist() == [[0, 1]]
+
+
+def test_a_truncation_that_is_used_up_is_named():
+    data = ethogram.Trajectories.from_list(states=[[0, 1, 0]], actions=[[0, 1, 0]])
+    found = of_prior(ethogram.AgentMarkov(2, 2, truncation=2), data)
+    assert "intents that the truncation offers" not in about_fit(found)
+    posterior = found.result.posterior
+    counted = {
+        **posterior.blocks,
+        "transition": jax.tree.map(lambda x: x + 1, posterior.blocks["transition"]),
+    }
+    found.result = found.result._replace(posterior=ConjugatePosterior(posterior.model, counted))
+    assert about_fit(found).endswith("All 2 intents that the truncation offers are used: offer more.")
 
 
 def test_intents_are_predicted_and_scored_by_filtering():
