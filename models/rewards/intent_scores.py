@@ -60,7 +60,7 @@ class IntentScores(Exportable):
 
     def informative_steps(self, data: Trajectories) -> Bool[np.ndarray, "sequence time"]:
         """Which steps have a known action."""
-        return (np.asarray(self.observed_value(data)) >= 0).all(axis=-1)
+        return np.all(np.asarray(self.observed_value(data)) >= 0, axis=-1)
 
     def observed_value(self, data: Trajectories) -> Array:
         """States and actions (sequence, time, 2)."""

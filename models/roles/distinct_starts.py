@@ -78,7 +78,8 @@ def _costs(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -
     sample = points + 1e-6 * rng.standard_normal(points.shape)
     if len(sample) < count:
         sample = np.concatenate([sample, rng.standard_normal((count - len(sample), points.shape[1]))])
-    centres, limits = cluster_centres(rng, sample, count, 1), np.inf
+    centres = cluster_centres(rng, sample, count, 1)
+    limits: Any = np.inf
     other = rng.spawn(1)[0]
     robust = clusters_without_outliers(other, seen_points, count)
     if robust is not None and other.random() < 0.5:
