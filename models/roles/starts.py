@@ -46,8 +46,8 @@ normal frames. Share of all squared distances that outliers must have to matter.
 CLIP = 0.05
 """Share of either tail of a feature without which it is scaled."""
 
-FEWER = 2
-"""Numbers of clusters fewer than there are states beside outliers that are compared, at most."""
+TRIES = 3
+"""Labels with outliers in a state of their own that are compared."""
 
 LEAST_VARIANCE = 1e-6
 """Of scaled features in a cluster."""
@@ -188,8 +188,8 @@ def apart_from_outliers(rng: np.random.Generator, features: np.ndarray, num_stat
     third of the draws have labels with fewer clusters too: a state that describes little costs more than it explains.
     """
     found: list[np.ndarray] = []
-    fewer = FEWER if rng.random() < 1 / 3 else 0
-    for count in range(num_states - 1, max(num_states - 1 - fewer, 1) - 1, -1):
+    fewer = 1 if rng.random() < 1 / 3 else 0
+    for count in [max(num_states - 1 - fewer * number, 1) for number in range(TRIES)]:
         clusters = clusters_without_outliers(rng, features, count)
         if clusters is None:
             break
