@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from jax import Array
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.data import trajectories
 from ethogram.models.data.gaps import require_complete
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Trajectories, is_readable
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import natural_step, total_kl
 from ethogram.models.hooks import HasHooks, overrides
 
-__all__ = ["ConjugateModel", "Exportable", "overrides"]
+__all__ = ["ConjugateModel", "Exportable", "overrides", "require_informative", "steps_by_entry"]
 
 
 class Exportable(HasHooks, declares_hooks=True):
@@ -70,9 +70,14 @@ class Exportable(HasHooks, declares_hooks=True):
     def log_prob_of_condition(self, parameters: dict[str, Any], data: Any) -> Any:
         """Log probability, by batch entry, of a condition that `observation` scores with the data: distinct roles, say.
 
-        Held-out scores subtract it. Default 0: there is none.
+        Held-out scores and exported log likelihoods subtract it. Default 0: there is none.
         """
         return 0.0
+
+    def informative_steps(self, data: Any) -> Bool[np.ndarray, "sequence time"]:
+        """Which steps say something about the parameters. Default: those observed."""
+        inside = np.arange(data.observed.shape[1]) < np.asarray(data.lengths)[:, None]
+        return np.asarray(data.observed) & inside
 
     def grouped_sequences(self, data: Any) -> Int[np.ndarray, "group agent"] | None:
         """Sequence numbers behind each batch entry of `observation`. Default None: one sequence an entry."""
@@ -259,3 +264,24 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         potentials.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method chain_of_steps")
+
+
+def steps_by_entry(model: Exportable, data: Trajectories) -> Int[np.ndarray, "entry"]:
+    """Informative steps of each batch entry of the observation: of a sequence, or of a group that is scored jointly.
+
+    An entry without any has the same log likelihood at all parameters, and counts as none in scores.
+    """
+    steps, groups = model.informative_steps(data).sum(axis=1), model.grouped_sequences(data)
+    return steps if groups is None else steps[groups].sum(axis=1)
+
+
+def require_informative(model: Exportable, data: Trajectories, condition: bool = True) -> None:
+    """Raise ValueError for data without an informative step, of which a fit would return the prior.
+
+    Traced data, and those of other processes, are not looked at; nor are those that are no `condition`.
+    """
+    if condition and is_readable(data) and not model.informative_steps(data).any():
+        raise ValueError(
+            f"data have no observed {'action' if model.observed_site == 'actions' else 'frame'} to learn from, in any "
+            f"of {data.num_sequences} sequences: look where data.observed is False, and what the reader took as missing"
+        )

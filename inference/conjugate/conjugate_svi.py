@@ -29,7 +29,7 @@ from ethogram.inference.conjugate.posterior import ConjugateResult
 from ethogram.inference.conjugate.run import Run
 from ethogram.inference.conjugate.step_sizes import step_size_at
 from ethogram.models.arguments import require_integer, require_key, require_number
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["ConjugateSVI"]
@@ -115,8 +115,8 @@ class ConjugateSVI:
         Raises
         ------
         ValueError, TypeError
-            For invalid arguments or data, a checkpoint of another model, data or settings, and data of probability
-            zero under every initialisation.
+            For invalid arguments or data, data without an observed step, a checkpoint of another model, data or
+            settings, and data of probability zero under every initialisation.
         """
         require_key(key)
         counts = {"num_steps": num_steps, "restarts": restarts, "checkpoint_every": checkpoint_every}
@@ -127,6 +127,7 @@ class ConjugateSVI:
         if not isinstance(moves, bool) and moves != "auto":
             raise ValueError(f'moves must be True, False or "auto", not {moves!r}')
         self.model.check(data)
+        require_informative(self.model, data)
         key_start, key_plan, key_next = jax.random.split(key, 3)
         continues = isinstance(init, ConjugateResult)
         model = self.model.with_prior_of(init.posterior.model) if continues else self.model

@@ -12,8 +12,7 @@ from jax import Array
 
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugateResult
-from ethogram.models.chains.latent_chain import LatentChain
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, steps_by_entry
 from ethogram.models.data.trajectories import Trajectories
 
 __all__ = ["PeerScore", "ScoreCurve", "heldout_log_likelihood", "heldout_score_curve"]
@@ -66,6 +65,20 @@ class ScoreCurve(NamedTuple):
         within = self.heldout.max() - self.heldout <= self.heldout_se
         return int(self.size[within].min())
 
+    @property
+    def caution(self) -> str:
+        """What there is to say where `selected_size` is the largest of several sizes; empty elsewhere.
+
+        With heavy tails, drift, or whatever else a state does not describe, scores go on rising with the number of
+        states, which then counts pieces of the misfit.
+        """
+        if len(self.size) < 2 or self.selected_size < self.size.max():
+            return ""
+        return (
+            f"{self.selected_size} is the largest size offered, and the held-out score still rises: offer larger ones; "
+            "if it rises on and on, states fill in for what the model lacks, such as heavy tails, outliers or drift"
+        )
+
 
 def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float:
     """Held-out log likelihood at the posterior means, in nats per observed step.
@@ -90,19 +103,15 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
 
 
 def _scored(model: Any, parameters: Any, data: Trajectories) -> tuple[np.ndarray, np.ndarray]:
-    """Log likelihood of each sequence (or group), and its steps with information."""
-    value, distribution = model.observed_value(data), model.observation(parameters, data)
-    scores, known = _score(distribution, value)
-    groups = model.grouped_sequences(data)
-    each = np.asarray(data.observed if known is None else known).sum(axis=1)
+    """Log likelihood of each sequence (or group), and its informative steps."""
+    scores = _log_prob(model.observation(parameters, data), model.observed_value(data))
     scores = np.asarray(scores - model.log_prob_of_condition(parameters, data), dtype=float)
-    return scores, each if groups is None else each[groups].sum(axis=1)
+    return scores, steps_by_entry(model, data)
 
 
 @jax.jit
-def _score(distribution, value):
-    known = distribution.informative(value) if isinstance(distribution, LatentChain) else None
-    return distribution.log_prob(value), known
+def _log_prob(distribution, value):
+    return distribution.log_prob(value)
 
 
 def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, np.ndarray]:
@@ -173,8 +182,7 @@ def heldout_score_curve(
             beside[name] = _peer_scores(one, peer, train, test, num_steps, options)
     with np.errstate(invalid="ignore"):  # impossible data have scores of -inf
         error = standard_errors(np.stack([*scores, *beside.values()]) - scores[best], steps)
-    posterior = fits[0].posterior
-    known = _scored(posterior.model, posterior.mean(), train)[1]
+    known = steps_by_entry(fits[0].posterior.model, train)
     others = {
         name: PeerScore(float(score.sum() / steps.sum()), float(one))
         for (name, score), one in zip(beside.items(), error[len(sizes) :], strict=True)
@@ -197,9 +205,10 @@ def _peer_scores(
 def standard_errors(gaps: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """Standard errors of sums of score differences (model, sequence) over the sum of the steps (sequence,).
 
-    Zero where a difference is infinite, or there is one sequence only.
+    Sequences without a step count as none. Zero where a difference is infinite, or there is one sequence only.
     """
     error = np.zeros(len(gaps))
+    gaps, steps = gaps[:, steps > 0], steps[steps > 0]
     known = np.isfinite(gaps).all(axis=1) & (len(steps) > 1)
     if not known.any():
         return error

@@ -56,10 +56,12 @@ def to_arviz(
     - ``fit_stats``: of variational fits, ``elbo`` (step) in nats, and the final ``restart_elbos`` (restart). The
       ``elbo`` of a `RewardFit` uses a fixed set of draws; attributes have ``final_elbo``, on fresh draws, with its
       standard error, and ``laplace_elbo``.
-    - ``log_likelihood``, if requested: one entry a sequence; one a group where roles are exclusive. ``"step"`` gives
-      the increments log p(y_t given y_<t) of the informative steps, stacked in one dim ``observation`` with coordinates
-      ``sequence`` and ``time``; they sum to the sequence's entry. Of decisions, one entry for each with a known choice
-      and a weight above 0, with its number as coordinate ``decision``.
+    - ``log_likelihood``, if requested: one entry a sequence; one a group where roles are exclusive. Where they are
+      distinct in every frame, which is a condition D, it is log p(x | D), as in `heldout_log_likelihood`. A sequence
+      (group, decision, trajectory) without an observed step (choice, action) has no entry; the coordinate has the
+      numbers of the others. ``"step"`` gives the increments log p(y_t given y_<t) of the informative steps, stacked in
+      one dim ``observation`` with coordinates ``sequence`` and ``time``; they sum to the sequence's entry. Decisions of
+      weight 0 have no entry either.
     - ``posterior_predictive``, if requested: one data set a draw, of the lengths of the data, 0 beyond them.
     - ``observed_data``, ``constant_data``: the arrays of the trajectories. Merged, ``Trajectories.from_xarray``
       reads them again; names and units are coordinates and attributes of both.
@@ -219,10 +221,14 @@ def _ask_model(
         dims = {site: layout.site_dims(site, value) for site, value in sites.items()}
         sites = {site: relabel(value, dims[site], layout.label_dims, order) for site, value in sites.items()}
     if log_likelihood == "sequence":
-        entries = asked.log_likelihood()
-        unit, labels = "sequence", layout.agent_label()
-        if asked.groups is not None:
-            unit, labels = "group", {"group": ("group", np.asarray(data.group)[asked.groups[:, 0]])}
+        entries, groups_of = asked.log_likelihood(), asked.groups
+        unit = "sequence" if groups_of is None else "group"
+        numbers = (
+            np.arange(data.num_sequences) if groups_of is None else np.asarray(data.group)[groups_of[:, 0]]
+        )
+        labels = layout.agent_label() if groups_of is None else {}
+        labels[unit] = unit, layout.entries(unit, numbers)
+        labels = {name: (dim, np.asarray(values)[asked.counted]) for name, (dim, values) in labels.items()}
         groups["log_likelihood"] = {name: ((*layout.lead, unit), entries.reshape(chains, draws, -1))}
     elif log_likelihood == "step":
         steps = asked.steps()
@@ -263,19 +269,15 @@ def _ask_numpyro(
         score_draws = jax.jit(lambda part: numpyro_log_likelihood(model, part, data))
         scores = in_chains(over_chunks(score_draws, flat, CHUNK, "log likelihood", progress_bar))
         entries = counted_entries(observed)
-        for plate in entries:
-            if plate in layout.coords:
-                raise ValueError(
-                    f"coords has an entry for every {plate}, but some are masked and have no log likelihood: leave "
-                    f"{plate} out of coords, or the masked ones out of data"
-                )
         groups["log_likelihood"] = {}
         for name, score in scores.items():
             plates = observed[name].plates if len(observed[name].plates) == score.ndim - 2 else ()
             for axis, plate in enumerate(plates, start=2):
-                score = score.take(entries[plate], axis=axis) if plate in entries else score
+                if plate in entries:
+                    every = layout.entries(plate, np.arange(score.shape[axis]))
+                    labels[plate] = plate, every[entries[plate]]
+                    score = score.take(entries[plate], axis=axis)
             groups["log_likelihood"][name] = layout.sampled(name, score, plates)
-        labels = {plate: (plate, numbers) for plate, numbers in entries.items()}
     if posterior_predictive:
         keys = jax.random.split(key, chains * draws)
 

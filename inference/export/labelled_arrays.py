@@ -56,7 +56,7 @@ class Layout:
 
     def check_sites(self, sites: dict[str, np.ndarray]) -> None:
         """Raise ValueError unless dims and coords fit all sites."""
-        self._sizes({name: self.sampled(name, site) for name, site in sites.items()})
+        self._sizes({name: self.sampled(name, site) for name, site in sites.items()}, {})
 
     def sampled(
         self, name: str, array: np.ndarray, dims: tuple[str, ...] = ()
@@ -105,11 +105,16 @@ class Layout:
         for group, variables in groups.items():
             if not variables:
                 continue
-            sizes = self._sizes(variables)
+            own_labels = labels if group == "log_likelihood" else {}
+            sizes = self._sizes(variables, own_labels)
             known = {dim: self.coords.get(dim, np.arange(size)) for dim, size in sizes.items()}
             coords: dict[str, Any] = {dim: (dim, values) for dim, values in known.items()}
+            coords |= {
+                name: label
+                for name, label in own_labels.items()
+                if name not in self.coords or label[0] == name
+            }
             if group == "log_likelihood":
-                coords |= {name: label for name, label in labels.items() if name not in self.coords}
                 coords.pop("observation", None)
             if group in ("observed_data", "constant_data"):
                 near = (*sizes, "feature") if group == "constant_data" else sizes
@@ -139,8 +144,17 @@ class Layout:
             )
         return dims
 
-    def _sizes(self, variables: dict[str, Any]) -> dict[str, int]:
-        """Size of every dim, the same in all variables and in its coordinates."""
+    def entries(self, dim: str, numbers: np.ndarray) -> np.ndarray:
+        """Coordinates of all entries of a dim, those of the user or the model before `numbers`."""
+        given = np.asarray(self.coords.get(dim, numbers))
+        if len(given) != len(numbers):
+            raise ValueError(
+                f"coords[{dim!r}] has {len(given)} entries, but there are {len(numbers)}: give one for each"
+            )
+        return given
+
+    def _sizes(self, variables: dict[str, Any], labels: Mapping[str, Any]) -> dict[str, int]:
+        """Size of every dim, the same in all variables and in its coordinates, unless `labels` are these."""
         sizes: dict[str, int] = {}
         for name, (dims, array) in variables.items():
             for dim, size in zip(dims, array.shape, strict=True):
@@ -149,7 +163,7 @@ class Layout:
                         f"dim {dim} has size {sizes[dim]} in one variable and {size} in {name}: "
                         "name them apart by dims="
                     )
-                if dim in self.coords and len(self.coords[dim]) != size:
+                if dim in self.coords and dim not in labels and len(self.coords[dim]) != size:
                     raise ValueError(
                         f"coords[{dim!r}] has {len(self.coords[dim])} entries, {name} has {size}: give one for each"
                     )

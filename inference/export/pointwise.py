@@ -17,7 +17,7 @@ from jax import Array
 
 from ethogram.inference.concrete_labels import with_labels, without_labels
 from ethogram.models.chains.latent_chain import LatentChain
-from ethogram.models.conjugate_model import Exportable
+from ethogram.models.conjugate_model import Exportable, steps_by_entry
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.optimal_assignment import optimal_assignment
 
@@ -58,9 +58,16 @@ class Pointwise:
         self.example: Any = jax.eval_shape(lambda draw: model.observation(draw, data), self.first)
         self.groups = model.grouped_sequences(data)
 
+        self.counted = np.flatnonzero(steps_by_entry(model, data))
+
     def log_likelihood(self) -> np.ndarray:
-        """Log likelihood (draw, sequence), or (draw, group) where groups are scored jointly, in nats."""
-        return self._over_draws("log likelihood", _log_likelihood, self.draws, self.value)
+        """Log likelihood (draw, entry) in nats, given a condition such as distinct roles.
+
+        An entry is a sequence, or a group where groups are scored jointly: those numbered `counted`, which have an
+        informative step. That of the others is a constant.
+        """
+        values = self._over_draws("log likelihood", _log_likelihood, self.draws, self.value)
+        return values[:, self.counted]
 
     def steps(self) -> Steps:
         """Increments of the log likelihood over the informative steps."""
@@ -69,9 +76,7 @@ class Pointwise:
                 f'log_likelihood="step" needs a latent chain, but the observations of {type(self.model).__name__} are '
                 f'{type(self.example).__name__}: choose "sequence"'
             )
-        sequence, time = np.nonzero(
-            np.asarray(_informative(self.model, self.first, self.arrays, self.labels, self.value))
-        )
+        sequence, time = np.nonzero(self.model.informative_steps(self.data))
         increment = self._over_draws("log likelihood", _increments, self.draws, self.value, sequence, time)
         return Steps(increment, sequence, time)
 
@@ -156,13 +161,12 @@ def _value(model, arrays, labels):
 
 
 @functools.partial(jax.jit, static_argnames="labels")
-def _informative(model, parameters, arrays, labels, value):
-    return _distribution(model, parameters, arrays, labels).informative(value)
-
-
-@functools.partial(jax.jit, static_argnames="labels")
 def _log_likelihood(model, draws, arrays, labels, value):
-    return jax.vmap(lambda one: _distribution(model, one, arrays, labels).log_prob(value))(draws)
+    def of_data(one):
+        condition = model.log_prob_of_condition(one, with_labels(arrays, labels))
+        return _distribution(model, one, arrays, labels).log_prob(value) - condition
+
+    return jax.vmap(of_data)(draws)
 
 
 @functools.partial(jax.jit, static_argnames="labels")

@@ -28,6 +28,7 @@ from ethogram.inference.export.pointwise import Pointwise
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.arguments import require_integer, require_key
+from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.families.numpyro_sites import by_site, start_of_site
 
@@ -92,6 +93,7 @@ def refresh_posterior(
     posterior = posterior_of(fit, "fit")
     model = posterior.model
     model.check(data)
+    require_informative(model, data)
     if checkpoint is not None:
         check_path(checkpoint)
 

@@ -153,11 +153,6 @@ class HiddenMarkov(LatentChain):
         known = jnp.broadcast_to(self._known(), (*batch, self.num_steps))
         return jnp.broadcast_to(value, batch + self.event_shape), known
 
-    def informative(self, value: Any) -> Array:
-        """Whether a step (..., time) is observed, or its state known."""
-        known = self._known()
-        return known if self.states is None else known | (self._alive() & (jnp.asarray(self.states) >= 0))
-
     def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
         likelihood = self.step_log_likelihood(value)
         lengths = jnp.sum(self._alive(), axis=-1)

@@ -34,10 +34,6 @@ class LatentChain(Distribution):
         """The distribution without paths through its rest. Default: itself, which has none."""
         return self
 
-    @abc.abstractmethod
-    def informative(self, value: Any) -> Array:
-        """Whether a step (..., time) is informative: observed, or its state known."""
-
     def log_prob(self, value: Any) -> Array:
         r"""Log evidence :math:`\ln p(y)`, one entry a sequence; where states z are known, of both."""
         return markov_chain.log_normalizer(*_chain_of(self, value))

@@ -1,4 +1,6 @@
-"""One warning of values, or of steps to them, so far from all others that they are likely errors of a device."""
+"""Warnings of readers: values, or steps to them, so far from all others that they are likely errors of a device; and
+sequences without an observed frame.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +11,7 @@ from ethogram.models.arguments import warn_user
 from ethogram.models.data.angles import period_of
 from ethogram.models.data.metadata import Metadata
 
-__all__ = ["warn_of_outliers"]
+__all__ = ["warn_of_outliers", "warn_of_unobserved"]
 
 # A value this many interquartile ranges from the median warns, if there are at least LEAST rows.
 FAR, LEAST = 100, 8
@@ -89,3 +91,28 @@ def _far_steps(
     later = np.where(before == after, outside[1:] >= outside[:-1], after)
     at = np.where(later, here[1:], here[:-1])
     return list(zip(speed[far] / usual, speed[far], at[far].tolist(), strict=True))
+
+
+def warn_of_unobserved(
+    observed: np.ndarray, agent: Any, names: Any, place: Callable[[int], str] = str
+) -> None:
+    """Warn of sequences of which no frame (sequence, time) is observed.
+
+    Parameters
+    ----------
+    agent, names : number of the agent of each sequence, and names of the agents, which messages give; None for none.
+    place : how messages call a sequence.
+    """
+    empty = np.flatnonzero(~observed.any(axis=1))
+    if len(empty):
+        first = int(empty[0])
+        who = (
+            f", agent {names[agent[first]]!r},"
+            if names is not None and agent is not None and agent[first] >= 0
+            else ""
+        )
+        rest = f", nor have {len(empty) - 1} others" if len(empty) > 1 else ""
+        warn_user(
+            f"sequence {place(first)}{who} has no observed frame{rest}: it tells fits and scores nothing; leave it "
+            "out, or correct what it is read from"
+        )

@@ -12,7 +12,7 @@ import numpy as np
 from ethogram.models.arguments import read_array, require_one_of, require_room
 from ethogram.models.data.labels import VOCABULARIES, look_up
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_LABELS, Metadata
-from ethogram.models.data.outliers import warn_of_outliers
+from ethogram.models.data.outliers import warn_of_outliers, warn_of_unobserved
 
 __all__ = [
     "Column",
@@ -192,10 +192,12 @@ def pad_rows(
     elif rows.observed is None:
         recorded = np.any([codes[field] >= 0 for field in STEP_LABELS if field in codes], axis=0)
     steps = {field: scatter(codes[field], -1) if field in codes else None for field in (*STEP_LABELS, "stay")}
+    observed = scatter(recorded, False)
+    warn_of_unobserved(observed, codes.get("agent"), metadata.agent_names, place)
     return {
         "observations": observations,
         "lengths": rows.lengths.astype(np.int32),
-        "observed": scatter(recorded, False),
+        "observed": observed,
         "metadata": metadata,
         "times": None if rows.times is None else scatter(*plain_times(rows.times)),
         **steps,

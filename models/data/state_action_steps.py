@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ethogram.models.arguments import is_concrete, refuse
 from ethogram.models.data.trajectories import Trajectories
 
-__all__ = ["AgentSteps", "earlier", "log_prob_of_actions", "read_steps"]
+__all__ = ["AgentSteps", "earlier", "known_actions", "log_prob_of_actions", "read_steps"]
 
 
 class AgentSteps(NamedTuple):
@@ -67,6 +67,11 @@ def read_steps(data: Trajectories, num_states: int, num_actions: int, said: bool
     pair = np.where(inside, states * (num_actions + 1), 0)
     pair = pair + np.where(inside, np.where(actions < 0, num_actions, actions), 0)
     return AgentSteps(states, actions, pair, stay, inside, leaving)
+
+
+def known_actions(xp: Any, actions: Any, lengths: Any, observed: Any) -> Any:
+    """Actions (sequence, time), -1 where missing and beyond a length; in NumPy or jax.numpy."""
+    return xp.where((xp.arange(actions.shape[1]) < lengths[:, None]) & observed, actions, -1)
 
 
 def earlier(values: np.ndarray, lag: int) -> np.ndarray:

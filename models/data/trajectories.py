@@ -17,13 +17,23 @@ from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
 from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, ColumnName, Metadata
+from ethogram.models.data.outliers import warn_of_unobserved
 from ethogram.models.data.scaling import centred, standardised
 from ethogram.models.data.selection import group_labels, sequence_numbers, unit_labels, valid_steps
 from ethogram.models.data.tables import read_table
 from ethogram.models.data.write_table import write_table
 from ethogram.models.data.xarray_dataset import read_dataset, write_dataset
 
-__all__ = ["ColumnName", "Metadata", "Trajectories", "bucket_indices", "check", "group_labels", "valid_steps"]
+__all__ = [
+    "ColumnName",
+    "Metadata",
+    "Trajectories",
+    "bucket_indices",
+    "check",
+    "group_labels",
+    "is_readable",
+    "valid_steps",
+]
 
 HostOrDevice = np.ndarray | Array
 
@@ -301,6 +311,7 @@ class Trajectories(NamedTuple):
             If dims have other names, or as :func:`check`.
         """
         data = check(cls(**read_dataset(dataset, missing, sequence, agent, time, features)))
+        warn_of_unobserved(np.asarray(data.observed), data.agent, data.metadata.agent_names)
         return data if "observed" in dataset else _asked(data)
 
     def to_xarray(self) -> Any:
@@ -440,10 +451,15 @@ def check(data: Any) -> Trajectories:
         raise TypeError(
             f"data is {type(data).__name__}, not Trajectories: use a constructor such as Trajectories.from_list"
         )
-    leaves = jax.tree.leaves(data)
-    if is_concrete(*leaves) and all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves):
+    if is_readable(data):
         check_arrays(data)
     return data
+
+
+def is_readable(data: Trajectories) -> bool:
+    """Whether no array is traced by a JAX transformation, or spread over other processes."""
+    leaves = jax.tree.leaves(data)
+    return is_concrete(*leaves) and all(getattr(leaf, "is_fully_addressable", True) for leaf in leaves)
 
 
 def _first_steps(data: Trajectories, num_steps: int) -> Trajectories:

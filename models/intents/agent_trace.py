@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpyro.distributions import constraints
 
 from ethogram.models.chains.latent_chain import LatentChain
@@ -134,14 +134,6 @@ class AgentTrace(LatentChain):
         initial, transition = (x.at[..., -1].set(0) for x in (self.initial, self.transition))
         rest = (self.policy, self.states, self.row_of, self.lengths, self.stay, self.accuracy)
         return AgentTrace(initial, transition, *rest, validate_args=False)
-
-    def informative(self, value: Any) -> Bool[Array, "*batch time"]:
-        """Whether a step has an action, or the step before it a stay label."""
-        known = jnp.asarray(value) >= 0
-        if self.stay is not None:
-            labelled = jnp.broadcast_to(jnp.asarray(self.stay), known.shape)[..., :-1] >= 0
-            known = known.at[..., 1:].set(known[..., 1:] | labelled)
-        return known & (jnp.arange(known.shape[-1]) < jnp.asarray(self.lengths)[..., None])
 
     def change_probability(self, value: Any) -> Float[Array, "*batch step"]:
         """Posterior probability that the intent changes after each step; 0 beyond a length.

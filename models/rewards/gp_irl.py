@@ -29,7 +29,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, require_integer, require_key
+from ethogram.models.arguments import concretely, is_concrete, require_integer, require_key
 from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.trajectories import Trajectories
@@ -307,7 +307,7 @@ class GPIRL(Exportable):
         if not isinstance(data, Trajectories):
             # Concrete totals stay concrete under a map over draws: their maximum is a shape for new data.
             total = np.asarray(data).sum(-1) if is_concrete(data) else jnp.sum(data, -1)
-            with numpyro.plate("state", self.mdp.num_states):
+            with numpyro.plate("state", self.mdp.num_states), numpyro.handlers.mask(mask=total > 0):
                 of_states = ActionCounts(solution.log_policy, total)
                 numpyro.sample(
                     "demonstrations", of_states, obs=spread(data, data.shape) if condition else None
@@ -320,7 +320,8 @@ class GPIRL(Exportable):
             acts = SoftPolicy(self.mdp, None, agent=data.subject, **parts, solution=solution)
         else:
             acts = SwitchingPolicies(self.mdp, solution.log_policy, chain, **parts)
-        with numpyro.plate("trajectory", states.shape[0]):
+        known = concretely(lambda xp, steps: (steps >= 0).all(-1).any(-1), value)
+        with numpyro.plate("trajectory", states.shape[0]), numpyro.handlers.mask(mask=known):
             numpyro.sample("demonstrations", acts, obs=value if condition else None)
 
     def given_reward(self, demonstrations: Any, *, condition: bool = True) -> None:

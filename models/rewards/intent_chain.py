@@ -125,14 +125,10 @@ class SwitchingPolicies(LatentChain):
         """Integer arrays; values that are not states or actions have probability zero."""
         return constraints.independent(constraints.integer, 2)
 
-    def informative(self, value: Any) -> Array:
-        """Whether a step (..., time) has a known action."""
-        return jnp.all(jnp.asarray(value) >= 0, axis=-1)
-
     def step_log_likelihood(self, value: Any) -> Array:
         """Log probability (..., time, intent) of every action under each policy; zero where it is missing."""
         states, actions = jnp.asarray(value)[..., 0], jnp.asarray(value)[..., 1]
-        known = self.informative(value)
+        known = jnp.all(jnp.asarray(value) >= 0, axis=-1)
         inside = (states < self.mdp.num_states) & (actions < self.mdp.num_actions)
         by_intent = jnp.moveaxis(self.log_policy, 0, -1)
         each = by_intent[jnp.where(known, states, 0), jnp.where(known, actions, 0)]

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jaxtyping import Bool
 from numpyro.distributions import Distribution
 
 from ethogram.models.conjugate_model import Exportable
@@ -55,6 +57,10 @@ class IntentScores(Exportable):
         states: Any = data.states
         parts: dict[str, Any] = {"length": states.shape[1], "lengths": data.lengths, "start": states[:, 0]}
         return SwitchingPolicies(model.mdp, log_policy, chain, **parts)
+
+    def informative_steps(self, data: Trajectories) -> Bool[np.ndarray, "sequence time"]:
+        """Which steps have a known action."""
+        return np.all(np.asarray(self.observed_value(data)) >= 0, axis=-1)
 
     def observed_value(self, data: Trajectories) -> Array:
         """States and actions (sequence, time, 2)."""

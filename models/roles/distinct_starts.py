@@ -18,7 +18,12 @@ from ethogram.models.families.exponential_family import expected_statistics, nat
 from ethogram.models.optimal_assignment import optimal_assignment
 from ethogram.models.roles.exclusive_roles import GroupedChains, log_num_maps
 from ethogram.models.roles.log_permanent import log_permanent
-from ethogram.models.roles.starts import MAX_SEED_FRAMES, cluster_centres, random_maps
+from ethogram.models.roles.starts import (
+    MAX_SEED_FRAMES,
+    cluster_centres,
+    clusters_without_outliers,
+    random_maps,
+)
 
 __all__ = ["DISTINCT_KINDS", "distinct_labels"]
 
@@ -55,7 +60,10 @@ def distinct_labels(
 
 
 def _costs(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -> list[np.ndarray]:
-    """Squared distances (group, agent, time, role) of frames to k-means++ centres; zero where not observed."""
+    """Squared distances (group, agent, time, role) of frames to k-means++ centres; zero where not observed.
+
+    Where there are outliers, half of the draws have centres that these do not draw, and distances up to a limit.
+    """
     count = model.num_roles
     observed = [np.asarray(batch.chains.observed) for batch in batches]
     features = [
@@ -71,10 +79,15 @@ def _costs(model: Any, rng: np.random.Generator, batches: list[GroupedChains]) -
     if len(sample) < count:
         sample = np.concatenate([sample, rng.standard_normal((count - len(sample), points.shape[1]))])
     centres = cluster_centres(rng, sample, count, 1)
+    limits: Any = np.inf
+    other = rng.spawn(1)[0]
+    robust = clusters_without_outliers(other, seen_points, count)
+    if robust is not None and other.random() < 0.5:
+        centre, spread, centres, limits = robust[:4]
     found = []
     for x, seen, batch in zip(features, observed, batches, strict=True):
         scaled = (x - centre) / np.where(spread > 0, spread, 1)
-        distance = ((scaled[..., None, :] - centres) ** 2).sum(-1)
+        distance = np.minimum(((scaled[..., None, :] - centres) ** 2).sum(-1), limits)
         distance = np.where(seen[..., None], distance, 0)
         found.append(distance.reshape(-1, batch.num_agents, *distance.shape[1:]))
     return found

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from jax import Array
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ethogram.models.arguments import (
     concretely,
@@ -40,7 +40,7 @@ from ethogram.models.arguments import (
 from ethogram.models.chains.conjugate_chain import ChainData, masked_log_likelihood, zero_where_missing
 from ethogram.models.chains.hidden_markov import HiddenMarkov
 from ethogram.models.chains.relabelled_paths import PathPotentials
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data import trajectories
 from ethogram.models.data.gaps import require_complete
 from ethogram.models.data.trajectories import Trajectories
@@ -327,6 +327,11 @@ class RoleHMM(ConjugateModel):
         distribution = self.observation(parameters, data)
         return distribution.log_prob_distinct() if isinstance(distribution, DistinctRoles) else 0.0
 
+    def informative_steps(self, data: Trajectories) -> Bool[np.ndarray, "sequence time"]:
+        """Which steps are observed, or have a known role."""
+        observed, roles = super().informative_steps(data), self._roles(data)
+        return observed if roles is None else observed | (np.asarray(roles) >= 0)
+
     def observed_value(self, data: Trajectories) -> Array:
         """The observations as the value of :meth:`observation`."""
         return self._by_group(data, self.emission.read(data))[0]
@@ -358,6 +363,7 @@ class RoleHMM(ConjugateModel):
         ``observations``, with one batch entry a sequence, or a group where roles are exclusive.
         """
         self.check(data)
+        require_informative(self, data, condition)
         if condition and self._is_bound(data):
             raise ValueError(
                 f"{agents_of_groups(data, self.num_roles)} agents have over {MAX_MAPS} maps to {self.num_roles} roles: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -33,7 +33,26 @@ START_KINDS = ("kmeans++", "sticky", "segments")
 MAX_SEED_FRAMES = 10_000
 """Frames that k-means is run on, at most."""
 
+MAX_TRIMMED_FRAMES = 2_000
+"""Frames that clusters without outliers are sought in, at most."""
+
 LLOYD_ROUNDS = 5
+
+FAR, HEAVY = 30.0, 0.1
+"""Squared distances, in medians of their cluster, from which a frame is an outlier, as are at most one in ten thousand
+normal frames. Share of all squared distances that outliers must have to matter."""
+
+CLIP = 0.05
+"""Share of either tail of a feature without which it is scaled."""
+
+TRIES = 3
+"""Labels with outliers in a state of their own that are compared."""
+
+LEAST_VARIANCE = 1e-6
+"""Of scaled features in a cluster."""
+
+CAP, CANDIDATES = 0.9, 4
+"""Quantile at which squared distances are capped for seeds, and draws of which the best becomes a seed."""
 
 
 def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: list[Any]) -> dict[str, Any]:
@@ -60,8 +79,9 @@ def start_statistics(model: Any, rng: np.random.Generator, kind: str, batches: l
     initial, transition = np.zeros(num_roles), np.zeros((num_roles, num_roles))
     for chain, label in zip(chains, labels, strict=True):
         alive = np.arange(label.shape[1]) < np.asarray(chain.lengths)[:, None]
-        np.add.at(initial, label[:, 0][alive[:, 0]], 1)
-        np.add.at(transition, (label[:, :-1][alive[:, 1:]], label[:, 1:][alive[:, 1:]]), 1)
+        initial += np.bincount(label[:, 0][alive[:, 0]], minlength=num_roles)
+        pair = (num_roles * label[:, :-1] + label[:, 1:])[alive[:, 1:]]
+        transition += np.bincount(pair, minlength=num_roles**2).reshape(transition.shape)
     return {
         "initial": DirichletCoordinates(initial),
         "transition": DirichletCoordinates(transition),
@@ -134,7 +154,9 @@ def label_frames(
     spread = features.std(axis=0)
     scaled = (features - features.mean(axis=0)) / np.where(spread > 0, spread, 1)
     if kind == "kmeans++":
-        return kmeans_plus_plus(rng, scaled, num_states)
+        apart = apart_from_outliers(rng.spawn(1)[0], features, num_states)
+        found = [kmeans_plus_plus(rng, scaled, num_states), *apart]
+        return found[0] if not apart else max(found, key=lambda label: gaussian_score(scaled, label))
     if kind == "sticky":
         return sticky(rng, scaled, sequence, num_states)
     return segments(rng, sequence, num_states)
@@ -156,6 +178,104 @@ def kmeans_plus_plus(rng: np.random.Generator, points: np.ndarray, num_states: i
         return rng.integers(num_states, size=len(points))
     centres = cluster_centres(rng, sample, num_states, LLOYD_ROUNDS)
     return vq.vq(points, centres)[0].astype(np.int64)
+
+
+def apart_from_outliers(rng: np.random.Generator, features: np.ndarray, num_states: int) -> list[np.ndarray]:
+    """Labels with all but one state for clusters, of which one has all outliers; none without outliers.
+
+    Seeds of k-means++, whose probability is a squared distance, fall on outliers, and leave one state for all else. A
+    third of the draws have labels with fewer clusters too: a state that describes little costs more than it explains.
+    """
+    found: list[np.ndarray] = []
+    fewer = 1 if rng.random() < 1 / 3 else 0
+    for count in [max(num_states - 1 - fewer * number, 1) for number in range(TRIES)]:
+        clusters = clusters_without_outliers(rng, features, count)
+        if clusters is None:
+            break
+        found.append(np.where(clusters.outlying, num_states - 1, clusters.label).astype(np.int64))
+    return found
+
+
+def gaussian_score(points: np.ndarray, label: np.ndarray) -> float:
+    """Log likelihood of points and labels with a Gaussian for every label, by the Bayesian information criterion."""
+    count, size = points.shape
+    total = 0.0
+    for state in np.unique(label):
+        own = points[label == state]
+        gap = own - own.mean(axis=0)
+        covariance = gap.T @ gap / len(own) + LEAST_VARIANCE * np.eye(size)
+        total += len(own) * (np.log(len(own) / count) - np.linalg.slogdet(covariance)[1] / 2)
+        total -= (size * (size + 3) / 2 + 1) / 2 * np.log(count)
+    return total
+
+
+class RobustClusters(NamedTuple):
+    """Clusters of scaled features, (x - centre) / spread, and which frames are outliers.
+
+    Attributes
+    ----------
+    centre, spread : (feature,), medians, and standard deviations of the features without their tails.
+    centres : (cluster, feature), scaled.
+    limits : (cluster,) squared distances beyond which frames are outliers.
+    label, outlying : (frame,), the nearest cluster, and whether it is too far away.
+    """
+
+    centre: np.ndarray
+    spread: np.ndarray
+    centres: np.ndarray
+    limits: np.ndarray
+    label: np.ndarray
+    outlying: np.ndarray
+
+
+def clusters_without_outliers(
+    rng: np.random.Generator, features: np.ndarray, count: int
+) -> RobustClusters | None:
+    """Clusters of frames that outliers do not draw; None where these have under a tenth of all squared distances."""
+    if count < 1 or len(features) < count:
+        return None
+    low, centre, high = np.quantile(features, (CLIP, 0.5, 1 - CLIP), axis=0)
+    spread = np.clip(features - centre, low - centre, high - centre).std(axis=0)
+    spread = np.where(spread > 0, spread, 1)
+    points = (features - centre) / spread
+    sample = points[rng.permutation(len(points))[:MAX_TRIMMED_FRAMES]]
+    centres, limits = trimmed_clusters(rng, sample, count)
+    label, distance = vq.vq(points, centres)
+    square = distance**2
+    outlying = square > limits[label]
+    if np.sum(square, where=outlying) <= HEAVY * square.sum():
+        return None
+    return RobustClusters(centre, spread, centres, limits, label, outlying)
+
+
+def trimmed_clusters(
+    rng: np.random.Generator, points: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres (cluster, feature) of k-means, and squared distances (cluster,) from which points are outliers.
+
+    Seeds are those of greedy k-means++ at capped squared distances; a few Lloyd iterations take means without outliers.
+    Chawla and Gionis (2013), "k-means--: a unified approach to clustering and outlier detection", with a limit in place
+    of a number of outliers.
+    """
+    centres = points[rng.integers(len(points), size=1)]
+    square = np.sum((points - centres) ** 2, axis=1)
+    for _ in range(count - 1):
+        cap = np.quantile(square, CAP)
+        weight = np.cumsum(np.minimum(square, cap))
+        drawn = np.searchsorted(weight, weight[-1] * rng.random(CANDIDATES)).clip(max=len(points) - 1)
+        each = np.minimum(square, cdist(points[drawn], points, "sqeuclidean"))
+        best = int(np.argmin(np.minimum(each, cap).sum(axis=1)))
+        square, centres = each[best], np.vstack([centres, points[drawn[best]]])
+    for _ in range(LLOYD_ROUNDS + 1):
+        label, distance = vq.vq(points, centres)
+        square, limits = distance**2, np.full(count, np.inf)
+        for cluster in range(count):
+            own = label == cluster
+            middle = np.median(square[own]) if own.any() else 0
+            if middle > 0:
+                limits[cluster] = FAR * middle
+                centres[cluster] = points[own & (square <= limits[cluster])].mean(axis=0)
+    return centres, limits
 
 
 def cluster_centres(rng: np.random.Generator, points: np.ndarray, count: int, iterations: int) -> np.ndarray:

@@ -108,6 +108,8 @@ def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> Scor
         for size, score, error in zip(curve.size, curve.heldout, curve.heldout_se, strict=True)
     ]
     print(format_table(rows), flush=True)
+    if curve.caution:
+        print(f"caution: {curve.caution}", flush=True)
     return curve
 
 

@@ -28,7 +28,7 @@ class ChoiceFits(System):
     def log_densities(self, fit: Any, data: Decisions, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
         _require_parameters(fit, data)
         counts = np.asarray(weights_of(data, known=True), float)
-        values, counts = log_likelihood_of(fit, data, num_draws), counts[counts > 0]
+        values = log_likelihood_of(fit, data, num_draws, counts)
         return (counts * (logsumexp(values, axis=0) - np.log(len(values))))[None], counts
 
     def draw(self, fit: Any, figure: Any) -> None:

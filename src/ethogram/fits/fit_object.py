@@ -35,7 +35,7 @@ class Score(NamedTuple):
     mean : per observed step or decision, in nats.
     se : standard error of `mean` over the entries, as a sample of all that might have been observed; NaN for one.
     entries : (entry,) log predictive densities of the groups, of the sequences where there are no groups, or of the
-        decisions, times their weights.
+        decisions, times their weights; none of those that nothing was observed of.
     counts : (entry,) their observed steps; the weight of a decision.
     unit : ``"step"`` or ``"decision"``.
     """
@@ -174,6 +174,7 @@ class Fit:
         values, counts = by_group(given, *self._system.log_densities(self, given, num_draws))
         if not counts.sum() > 0:
             raise ValueError("data have no observed step or decision to score")
+        values, counts = values[:, counts > 0], counts[counts > 0]
         entries = logsumexp(values, axis=0) - np.log(len(values))
         mean = float(entries.sum() / counts.sum())
         rest, many = entries - mean * counts, len(entries)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ethogram.fits.role_fits import states_source
-from ethogram.fits.systems import System, bound_model, draws_by_site, log_likelihood_of
+from ethogram.fits.systems import System, bound_model, draws_by_site
 from ethogram.inference.intents import InferredIntents, infer_intents
 from ethogram.models.data import Trajectories
 from ethogram.plots import intents as plots
@@ -34,11 +34,6 @@ def _next_actions(model: Any, data: Any, draws: Any) -> Any:
     return jax.lax.map(one, draws)
 
 
-@jax.jit
-def _informative(model: Any, data: Any, draw: Any) -> Any:
-    return model.observation(draw, data).informative(model.observed_value(data))
-
-
 class IntentFits(System):
     """Fits of an `AgentMarkov`."""
 
@@ -57,13 +52,6 @@ class IntentFits(System):
         return np.asarray(
             _next_actions(model, data, {name: site[rows] for name, site in draws.items()})
         ).mean(0)
-
-    def log_densities(self, fit: Any, data: Trajectories, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
-        model = bound_model(fit)
-        model.check(data)
-        draw = {name: site[0] for name, site in draws_by_site(fit, 1).items()}
-        known = np.asarray(_informative(model, data, draw))
-        return log_likelihood_of(fit, data, num_draws), known.sum(1).astype(float)
 
     def draw(self, fit: Any, figure: Any) -> None:
         found = self.states(fit, fit.data)

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateResult, ScoreCurve
+from ethogram.inference.conjugate.moves import EMPTY
 from ethogram.inference.imitation import ImitationResult
 from ethogram.models.choices import Decisions
+from ethogram.models.conjugate_model import overrides
 from ethogram.models.data import Trajectories
 from ethogram.models.data.gaps import lacking
 from ethogram.models.held_warnings import held_warnings
@@ -97,8 +100,9 @@ def _about_size(scores: ScoreCurve) -> str:
         f"{scores.selected_size}, the least of {scores.size.min()} to {scores.size.max()} within one standard error of "
         "the best held-out score."
     )
+    caution = f'<p class="note">{html.escape(scores.caution)}.</p>' if scores.caution else ""
     picture = _image("held-out scores", (6, 4), lambda figure: score_curve(scores, figure.subplots()))
-    return f"<h2>Number of roles</h2>{_paragraph(text)}{picture}"
+    return f"<h2>Number of roles</h2>{_paragraph(text)}{caution}{picture}"
 
 
 def about_data(data: Any) -> str:
@@ -164,7 +168,8 @@ def about_fit(fit: Any) -> str:
             if found.converged
             else f"Not converged after {found.step} steps"
         )
-        return f"{text} {end}; ELBO {float(found.elbo[-1]):.2f} nats, the best of {len(found.restart_elbos)} starts."
+        text = f"{text} {end}; ELBO {float(found.elbo[-1]):.2f} nats, the best of {len(found.restart_elbos)} starts."
+        return text + _about_truncation(found.posterior)
     if isinstance(found, ImitationResult):
         told = f"{100 * found.failure[-1]:.0f} % of the fresh games of the last of {len(found.failure)} rounds failed"
         return f"{text} {told}; {found.steps[-1]:.1f} steps a game, loss {found.loss[-1]:.4g}."
@@ -174,6 +179,22 @@ def about_fit(fit: Any) -> str:
     if hasattr(found, "converged"):
         return f"{text} {'Converged' if found.converged else 'Not converged'}."
     return f"{text} Effective samples and r_hat are in the table."
+
+
+def _about_truncation(posterior: Any) -> str:
+    """Whether a fit that learns how many states are used has used all that were offered."""
+    if not overrides(posterior.model, "state_mass"):
+        return ""
+    mass = np.asarray(_mass(posterior.model, posterior.blocks))
+    if not (mass > EMPTY).all() or len(mass) < 2:
+        return ""
+    return f" All {len(mass)} intents that the truncation offers are used: offer more."
+
+
+@jax.jit
+def _mass(model: Any, blocks: Any) -> Any:
+    """Expected steps (state,) in every state, by one program."""
+    return model.state_mass(blocks)
 
 
 def _code(fit: Any) -> str:

@@ -64,10 +64,8 @@ class RewardFits(System):
                 return each.sum(1)[None], known.sum(1).astype(float)
             scores = np.where(np.asarray(counts) > 0, counts * log_policy, 0).sum(-1)
             return scores[None], np.asarray(counts).sum(-1)
-        values = log_likelihood_of(fit, data, num_draws)
-        if isinstance(data, Trajectories):
-            return values, _known_steps(fit, data)[1].sum(1).astype(float)
-        return values, np.asarray(counts, float).sum(-1)
+        known = _known_steps(fit, data)[1].sum(1) if isinstance(data, Trajectories) else counts.sum(-1)
+        return log_likelihood_of(fit, data, num_draws, known), known.astype(float)
 
     def draw(self, fit: Any, figure: Any) -> None:
         if fit.model.switches:

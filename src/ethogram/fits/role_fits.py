@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ethogram.fits.systems import System, bound_model, draws_by_site, log_likelihood_of, steps_of
+from ethogram.fits.systems import System, bound_model, draws_by_site
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.roles import InferredRoles, infer_roles
 from ethogram.models.arguments import require_integer
@@ -77,9 +77,6 @@ class RoleFits(System):
         chosen = {name: site[rows] for name, site in draws.items()}
         found = _forecasts(model, data, chosen, jax.random.split(fit._key, num_draws), steps)
         return RoleForecast(np.asarray(found[0]), np.asarray(found[1]).mean(0))
-
-    def log_densities(self, fit: Any, data: Trajectories, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
-        return log_likelihood_of(fit, data, num_draws), steps_of(fit, data)
 
     def draw(self, fit: Any, figure: Any) -> None:
         data, found = fit.data, self.states(fit, fit.data)

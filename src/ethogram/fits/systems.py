@@ -9,7 +9,7 @@ import numpy as np
 
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export import to_arviz
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
 from ethogram.models.rewards import GPIRL
 
@@ -32,6 +32,10 @@ class System:
 
     def log_densities(self, fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
         """Log densities (draw, entry) of the entries of data, and what each counts."""
+        if isinstance(data, Trajectories) and overrides(fit.model, "observation"):
+            fit.model.check(data)
+            steps = steps_by_entry(fit.model, data).astype(float)
+            return log_likelihood_of(fit, data, num_draws, steps), steps
         values = log_likelihood_of(fit, data, num_draws)
         return values, np.ones(values.shape[1])
 
@@ -44,15 +48,26 @@ class System:
         raise TypeError(f"a fit by {fit.method!r} has no draws for ArviZ: read fit.result")
 
 
-def log_likelihood_of(fit: Any, data: Any, num_draws: int) -> np.ndarray:
-    """Log likelihoods (draw, entry), one entry a sequence, group or decision."""
+def log_likelihood_of(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
+    """Log likelihoods (draw, entry), one entry a sequence, group or decision.
+
+    Parameters
+    ----------
+    counts : (entry,), what each counts; the export leaves those of 0 out, whose log likelihoods are 0 here. None: all
+        entries are those of the export.
+    """
     if not fit.has_draws:
         raise TypeError(f"a fit by {fit.method!r} is one answer, without draws: it has no predictive density")
     tree = to_arviz(
         fit.result, data, key=fit._key, num_draws=num_draws, log_likelihood="sequence", progress_bar=False
     )
     (values,) = (np.asarray(each) for each in tree.log_likelihood.data_vars.values())
-    return values.reshape(values.shape[0] * values.shape[1], -1).astype(float)
+    known = values.reshape(values.shape[0] * values.shape[1], -1).astype(float)
+    if counts is None:
+        return known
+    every = np.zeros((len(known), len(counts)))
+    every[:, counts > 0] = known
+    return every
 
 
 def has_labels(model: Any) -> bool:
@@ -68,15 +83,6 @@ def bound_model(fit: Any) -> Any:
 def draws_by_site(fit: Any, num_draws: int) -> dict[str, np.ndarray]:
     """Draws (draw, ...) of the parameters by site."""
     return flat_draws(fit.draws(num_draws).sites)
-
-
-def steps_of(fit: Any, data: Trajectories) -> np.ndarray:
-    """Steps with information in every sequence, or group where the model scores groups."""
-    model = fit.model
-    each = np.asarray(data.observed & (np.arange(data.observed.shape[1]) < np.asarray(data.lengths)[:, None]))
-    steps = each.sum(1)
-    groups = model.grouped_sequences(data)
-    return (steps if groups is None else steps[groups].sum(1)).astype(float)
 
 
 def system_of(model: Any, result: Any) -> System:

@@ -268,7 +268,8 @@ def score_curve(curve: Any, ax: Any = None, *, unit: str = "roles") -> Any:
     """Axes with the held-out log likelihood and the training ELBO over the number of roles, both in nats per step.
 
     Each is drawn as its difference to its own best value, which the legend names; bars are standard errors of the
-    held-out difference. The dotted line is ``curve.selected_size``. Horizontal lines are the held-out scores of
+    held-out difference. The dotted line is ``curve.selected_size``; its label says where that is the largest size
+    offered. Horizontal lines are the held-out scores of
     ``curve.peers``, as differences to the best one of the curve: where one lies above 0, it predicts better.
 
     Parameters
@@ -296,7 +297,10 @@ def score_curve(curve: Any, ax: Any = None, *, unit: str = "roles") -> Any:
         if np.isfinite(place):
             label, dashes = f"{name}, {peer.heldout:.4g}", (0, (2 + 2 * number, 2))
             axes.axhline(place, color="0.3", linestyle=dashes, linewidth=1, label=label)
-    axes.axvline(curve.selected_size, color="0.5", linestyle=":", label="selected by one standard error")
+    selected = (
+        "the largest offered: the score still rises" if curve.caution else "selected by one standard error"
+    )
+    axes.axvline(curve.selected_size, color="0.5", linestyle=":", label=selected)
     axes.legend(loc="best", fontsize=8)
     axes.set_xticks(size)
     axes.set(xlabel=f"number of {unit}", ylabel="difference to the best (nats per step)")

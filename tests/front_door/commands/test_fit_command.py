@@ -85,6 +85,8 @@ def results_of(tracks, tmp_path, capsys):
     assert arviz.from_netcdf(str(out / "fit.nc")).posterior["mean"].shape == (1, 1000, 2, 2)
     page = (out / "report.html").read_text()
     assert read in page and "2, the least of 1 to 2 within one standard error" in page
+    rises = "2 is the largest size offered, and the held-out score still rises"
+    assert f"caution: {rises}" in said and rises in page
     assert page.count("data:image/svg+xml;base64,") == 2 and "src=" not in page.replace('src="data:', "")
 
     kept = (out / "fit.ethogram").read_bytes()

@@ -23,6 +23,7 @@ from ethogram.fits import methods
 from ethogram.fits.estimates import entries_of
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
+from ethogram.fits.report import about_fit
 from ethogram.inference import storage
 from ethogram.inference.conjugate import (
     ConjugatePosterior,
@@ -240,6 +241,14 @@ def test_a_score_is_the_log_of_the_mean_density(roles, role_data, role_tracks):
         gaps = found.entries - found.mean * 16
         assert found.se == pytest.approx(gaps.std(ddof=1) * np.sqrt(6) / 96)
     assert found.mean == pytest.approx(heldout_log_likelihood(roles.result, data), abs=0.1)
+    blind = data._replace(observed=np.asarray(data.observed) & (np.arange(6) != 2)[:, None])
+    without, alone = roles.score(blind, num_draws=100), np.arange(6) != 2
+    np.testing.assert_allclose(
+        without.entries, found.entries[alone], rtol=1e-6
+    )  # nothing was observed of one
+    gaps = found.entries[alone] - without.mean * 16
+    assert without.counts.tolist() == [16] * 5
+    assert without.se == pytest.approx(gaps.std(ddof=1) * np.sqrt(5) / 80)
 
 
 def test_new_data_of_another_kind_or_vocabulary_are_refused(roles, role_data, choices, decisions):
@@ -304,6 +313,19 @@ def test_new_data_without_names_are_refused_where_names_are_numerals(tmp_path):
     assert named.states.tolist() == [[0, 1]]
 
 
+def test_a_truncation_that_is_used_up_is_named():
+    data = ethogram.Trajectories.from_list(states=[[0, 1, 0]], actions=[[0, 1, 0]])
+    found = of_prior(ethogram.AgentMarkov(2, 2, truncation=2), data)
+    assert "intents that the truncation offers" not in about_fit(found)
+    posterior = found.result.posterior
+    counted = {
+        **posterior.blocks,
+        "transition": jax.tree.map(lambda x: x + 1, posterior.blocks["transition"]),
+    }
+    found.result = found.result._replace(posterior=ConjugatePosterior(posterior.model, counted))
+    assert about_fit(found).endswith("All 2 intents that the truncation offers are used: offer more.")
+
+
 def test_intents_are_predicted_and_scored_by_filtering():
     """Two steps by hand, for draws that are all the same and have no other intents."""
     data = ethogram.Trajectories.from_list(states=[["w", "w"]], actions=[["run", "eat"]])
@@ -361,6 +383,11 @@ def test_rewards_have_policies_and_scores_of_counts(rewards):
     assert found.optimal.argmax(1).tolist() == [1, 1, 1]
     score = rewards.score()
     assert score.counts.tolist() == [3, 3, 3] and score.total < 0
+    visited = rewards.score(
+        np.array([[0, 3], [0, 0], [0, 3]])
+    )  # an entry is a state in which something was done
+    assert visited.counts.tolist() == [3, 3]
+    np.testing.assert_allclose(visited.entries, score.entries[[0, 2]], rtol=1e-6)
     experts = ethogram.Trajectories.from_list(states=[[0], [1]], actions=[[1], [1]], subject=["Ana", "Bo"])
     assert rewards.model.site_layout(experts)[1]["expert"] == ["Ana", "Bo"]
     with pytest.raises(ValueError, match="data have 2 experts"):

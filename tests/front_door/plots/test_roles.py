@@ -256,6 +256,7 @@ def test_peers_are_lines_of_their_own_height():
     curve = ScoreCurve(np.array([2, 4]), np.zeros(2), np.array([-5.0, -3.0]), (), np.zeros(2), 10, peers)
     axes = plots.score_curve(curve, unit="intents")
     lines = {line.get_label(): line.get_ydata()[0] for line in axes.get_lines()}
+    assert lines["the largest offered: the score still rises"] == 0  # the vertical line starts at the axis
     assert lines["table, -3.5"] == -0.5 and np.isclose(lines["better, -2.9"], 0.1)
     assert not any(label.startswith("never") for label in lines)
     assert axes.get_xlabel() == "number of intents"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import jax
@@ -18,7 +19,7 @@ from ethogram.inference.conjugate.starts import start_blocks
 from ethogram.inference.conjugate.step_sizes import robbins_monro
 from ethogram.inference.conjugate.steps import restart_slices
 from ethogram.inference.export.arviz_export import to_arviz
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data import trajectories
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
@@ -28,6 +29,7 @@ from ethogram.models.families.exponential_family import (
     Known,
     expected_statistics,
 )
+from ethogram.models.intents import AgentMarkov
 from ethogram.models.model_object import model_object
 from ethogram.models.roles.role_hmm import RoleHMM
 
@@ -368,23 +370,35 @@ def test_order_padding_numbers_and_buckets_change_nothing(symbol_model, symbols,
         assert_same_fit(before, fit(model, data, **options), rtol=1e-9)
 
 
-def test_missing_data_leave_the_prior_of_the_emission(symbol_model, symbols):
+def test_data_without_an_observed_step_are_refused(symbol_model, symbols, compiler_events):
+    """By every algorithm, before anything is compiled; known roles and stay labels are observations."""
     model, data = symbol_model(), symbols()
     nothing = data._replace(observed=np.zeros_like(data.observed))
-    result = fit(model, nothing, 60, seed=2)
-    np.testing.assert_array_equal(
-        result.posterior.blocks["probability"].natural.concentration,
-        model.prior()["probability"].natural.concentration,
-    )
+    walk = Trajectories.from_list(states=[[0, 1, 1]], actions=[[-1, -1, -1]], stay=[[1, -1, -1]])
+    agent, labelled = AgentMarkov(2, 2, 2), AgentMarkov(2, 2, 2, stay_accuracy=0.9)
+    walk = walk._replace(stay=np.full((1, 3), -1, np.int32))
+    jax.random.key(0)
+    compiler_events.clear()
+    for one, empty, what in ((model, nothing, "frame"), (labelled, walk, "action")):
+        for ask in (fit, functools.partial(fit, batch_size=1), type(one).__call__):
+            with pytest.raises(ValueError, match=f"data have no observed {what} to learn from, in any of"):
+                ask(one, empty)
+    assert not compiler_events
+    known = RoleHMM(2, CategoricalEmission(3), known_roles=True)
+    require_informative(known, nothing._replace(states=np.zeros(data.observed.shape, np.int32)))
+    require_informative(labelled, walk._replace(stay=np.array([[1, -1, -1]], np.int32)))
+    np.testing.assert_array_equal(agent.informative_steps(walk), np.zeros((1, 3), bool))
 
 
 def test_thin_data_are_fitted(symbol_model, symbols):
     model, data = symbol_model(), symbols()
-    empty = data._replace(lengths=np.zeros(9, np.int32), observed=np.zeros_like(data.observed))
-    result = fit(model, empty)
-    np.testing.assert_allclose(result.elbo[-1], 0, atol=1e-9)
+    one_frame = np.zeros_like(data.observed)
+    one_frame[0, 0] = True
+    thin = data._replace(observed=one_frame)
+    result = fit(model, thin, 500, seed=2)
+    assert -np.inf < result.elbo[-1] <= np.log(1 / 3)  # the evidence of one symbol of three
     assert result.converged
-    assert not fit(model, empty, tol=0).converged
+    assert not fit(model, thin, tol=0).converged
     alone = data._replace(group=np.full(9, -1, np.int32))
     assert np.isfinite(fit(model, alone).elbo).all()
     assert_same_fit(fit(model, alone), fit(model, data._replace(group=None)))

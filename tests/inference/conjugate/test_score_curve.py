@@ -10,7 +10,12 @@ import pytest
 
 from ethogram.inference.conjugate.conjugate_svi import ConjugateResult, ConjugateSVI
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
-from ethogram.inference.conjugate.score_curve import ScoreCurve, heldout_log_likelihood, heldout_score_curve
+from ethogram.inference.conjugate.score_curve import (
+    ScoreCurve,
+    heldout_log_likelihood,
+    heldout_score_curve,
+    standard_errors,
+)
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet
@@ -144,6 +149,29 @@ def test_the_smallest_size_within_one_standard_error_is_selected():
         1,
     )
     assert curve.selected_size == 3
+
+
+@pytest.mark.parametrize(("sizes", "warns"), [([1, 2, 3], True), ([4, 3, 2], False), ([3], False)])
+def test_a_curve_that_still_rises_says_so(sizes, warns):
+    """Where the largest of several sizes is selected; scores are those of sizes from 1 to 3, better and better."""
+    heldout = np.array([-3.0, -2.0, -1.0])[: len(sizes)]
+    curve = ScoreCurve(np.array(sizes), np.zeros(len(sizes)), heldout, (), np.full(len(sizes), 0.1), 1)
+    assert bool(curve.caution) == warns
+    assert (
+        curve.caution.startswith("3 is the largest size offered, and the held-out score still rises") == warns
+    )
+
+
+def test_sequences_without_a_step_count_for_nothing_in_standard_errors():
+    gaps, steps = np.array([[0.0, 0.0, 0.0], [1.0, -3.0, 0.5]]), np.array([4, 9, 5])
+    alone = standard_errors(gaps, steps)
+    assert alone[1] > 0
+    places = [0, 1, 1, 3]
+    with_empty = standard_errors(np.insert(gaps, places, 0.0, axis=1), np.insert(steps, places, 0))
+    np.testing.assert_array_equal(with_empty, alone)
+    assert (
+        standard_errors(np.array([[0.0, 2.0, 0.0]]), np.array([0, 3, 0])) == 0
+    )  # of one sequence there is none
 
 
 def test_scores_of_impossible_data_select_nothing():

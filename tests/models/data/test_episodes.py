@@ -17,6 +17,7 @@ QUICK = settings(max_examples=25, deadline=None, derandomize=True)
 REALS = st.floats(-1e6, 1e6, allow_nan=False)
 
 
+@pytest.mark.filterwarnings("ignore:sequence .* has no observed frame")
 @pytest.mark.filterwarnings("ignore:actions are the integers 1 to")
 @QUICK
 @given(st.data(), st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(1, 3))
@@ -43,6 +44,7 @@ def test_a_list_comes_back_sequence_by_sequence(data, lengths, num_features):
         assert (batch.actions[row, length:] == -1).all()
 
 
+@pytest.mark.filterwarnings("ignore:sequence .* has no observed frame")
 def test_observations_are_floats_and_arrays_are_numpy():
     for dtype in (np.float32, np.float64, np.int32, np.uint8, bool):
         batch = Trajectories.from_list([np.ones((2, 1), dtype), np.ones((3, 1), dtype), []])
@@ -158,7 +160,7 @@ ROWS = [[[0.0, 1.0]], [[0.0, 1.0], [NAN, 1.0]]]
         (dict(states=[[[0]]]), ValueError, r"states\[0\] has shape \(1, 1\), not \(time,\)"),
         (dict(states=[[0, NAN]]), ValueError, "states of sequence 0, step 1 is missing"),
         (dict(states=[[0.5]]), TypeError, "states contains 0.5"),
-        (dict(states=[[-2]]), ValueError, r"states\[0, 0\] is below -1 \(it is -2\)"),
+        (dict(states=[[-2, 0]]), ValueError, r"states\[0, 0\] is below -1 \(it is -2\)"),
         (dict(states=[[2**31]]), ValueError, "states contains 2147483648, beyond 32 bits"),
         (
             dict(states=[["a"]], metadata=Metadata(state_names=("b",))),

@@ -69,6 +69,7 @@ def test_integers_of_lists_and_episodes_are_names_too():
         Trajectories.from_list(actions=[[1]], codes="x")
 
 
+@pytest.mark.filterwarnings("ignore:sequence .* has no observed frame")
 def test_identifiers_and_labels_of_files_are_text(tmp_path):
     text = "who,act,x\n007,None,1\n7,NA,2\n007,null,3\n7,,4\nNA,left,NA\n"
     options = {"sequence": "who", "agent": "who", "actions": "act", "features": "x", "missing": "nan"}
@@ -104,6 +105,7 @@ def test_labels_of_a_file_are_integers_where_all_are(words, codes, names, withou
     assert data.states[0].tolist() == codes and data.metadata.state_names == names
 
 
+@pytest.mark.filterwarnings("ignore:sequence .* has no observed frame")
 def test_nan_and_none_beside_names_of_a_list_are_missing():
     for gap in (np.nan, None, float("nan")):
         data = Trajectories.from_list(states=[["a", gap], ["b", "a"]], agent=["x", gap], missing="nan")

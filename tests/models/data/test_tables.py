@@ -50,6 +50,7 @@ def test_a_table_by_hand(make):
     )  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:sequence .* has no observed frame")
 @QUICK
 @given(st.data())
 def test_any_table_comes_back_frame_by_frame(data):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -272,3 +273,33 @@ def test_bad_splits_are_named(change, options, message):
         padded([3, 1, 2])._replace(**change).split(jax.random.key(0), **options)
     with pytest.raises(TypeError, match=r"key must be one typed key, not int: pass jax.random.key\(0\)"):
         padded([3, 1, 2]).split(0)
+
+
+TABLE = {"walk": ["a", "a", "b", "b"], "who": ["ann", "ann", "ben", "ben"], "x": [1.0, 2.0, np.nan, np.nan]}
+ROWS = [np.array([1.0, 2.0]), np.full(2, np.nan)]
+DATASET = xarray.Dataset({"observations": (("sequence", "time", "feature"), np.stack(ROWS)[..., None])})
+READERS = {
+    "list": (lambda: Trajectories.from_list(ROWS, missing="nan"), "sequence 1 has"),
+    "no frames": (lambda: Trajectories.from_list([[1.0], []]), "sequence 1 has"),
+    "agents": (
+        lambda: Trajectories.from_list(ROWS, agent=["ann", "ben"], missing="nan"),
+        "sequence 1, agent 'ben', has",
+    ),
+    "episodes": (
+        lambda: Trajectories.from_episodes([{"observations": each, "actions": []} for each in ([1.0], [])]),
+        "sequence 1 has",
+    ),
+    "table": (
+        lambda: Trajectories.from_table(TABLE, sequence="walk", features="x", agent="who", missing="nan"),
+        r"sequence 1 \(b\), agent 'ben', has",
+    ),
+    "dataset": (lambda: Trajectories.from_xarray(DATASET, missing="nan"), "sequence 1 has"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_sequence_without_an_observed_frame_is_named(reader):
+    read, named = READERS[reader]
+    with pytest.warns(UserWarning, match=f"^{named} no observed frame: it tells fits and scores nothing"):
+        data = read()
+    assert data.observed.any(axis=1).tolist() == [True, False]

@@ -1,6 +1,7 @@
 """Round trips through xarray and netCDF, exact to the bit, and foreign datasets."""
 
 import dataclasses
+import warnings
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from ethogram.models.data import step_and_turn
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.data.xarray_dataset import metadata_variables, read_metadata
 
+pytestmark = pytest.mark.filterwarnings("ignore:sequence .* has no observed frame:UserWarning")
 QUICK = settings(max_examples=5, deadline=None, derandomize=True)
 NAMES = st.one_of(
     st.none(),
@@ -33,17 +35,18 @@ def whole(dtype=np.float32):
         feature_names=("x", "größe"), feature_units=("m", "m/s"), time_unit="s", frame_rate=1 / 3,
         group_names=("", "final"), action_names=("left", "right"), name="four sequences",
     )  # fmt: skip
-    return Trajectories.from_list(
-        arrays,
-        states=[np.arange(n) for n in (3, 1, 0, 4)],
-        actions=[["left"] * n for n in (3, 1, 0, 4)],
-        stay=[[1] * n for n in (3, 1, 0, 4)],
-        agent=["b", None, "a", "b"],
-        group=["final", "final", "", ""],
-        subject=[7, 3, -1, 0],
-        missing="nan",
-        metadata=metadata,
-    )
+    with warnings.catch_warnings(action="ignore"):  # of the empty sequence
+        return Trajectories.from_list(
+            arrays,
+            states=[np.arange(n) for n in (3, 1, 0, 4)],
+            actions=[["left"] * n for n in (3, 1, 0, 4)],
+            stay=[[1] * n for n in (3, 1, 0, 4)],
+            agent=["b", None, "a", "b"],
+            group=["final", "final", "", ""],
+            subject=[7, 3, -1, 0],
+            missing="nan",
+            metadata=metadata,
+        )
 
 
 def assert_same(first, second):

@@ -99,6 +99,59 @@ def test_segments_cut_each_sequence_about_twice():
     assert np.mean(labels[1:, 0] != labels[:-1, -1]) > 0.98
 
 
+def with_outliers(kind, seed, share=0.01):
+    """Three blobs with a hundredth of outliers, in a feature space of the kind; places, and which are outliers."""
+    rng = np.random.default_rng(seed)
+    features, place = blobs(rng, 2000)
+    far = rng.random(2000) < share
+    if kind == "one axis":
+        features[far, 0] += 300 * rng.standard_t(3, size=far.sum())
+    else:
+        features[far] = rng.normal(size=(far.sum(), 2)) * 200
+    if kind == "offset":
+        features = 1e6 + features * (1e-3, 1e3)
+    if kind == "wide":
+        features = np.column_stack([features, features @ [1.0, -1.0], features @ [1.0, 2.0]])
+    return features, place, far
+
+
+@pytest.mark.parametrize("kind", ["plain", "one axis", "offset", "wide"])
+def test_outliers_have_a_state_of_their_own(kind):
+    """And leave a cluster to each place. Plain k-means++ finds all three in none of these starts, of four states."""
+    right, plain = 0, 0
+    for seed in range(12):
+        features, place, far = with_outliers(kind, seed)
+        beyond = far & (np.abs(features - np.median(features, 0)) > 20 * features[~far].std(0)).any(1)
+        labels = label_frames(np.random.default_rng(seed), "kmeans++", features, np.zeros(2000, int), 4)
+        right += same_partition(labels[~far], place[~far]) and set(labels[beyond]) == {3}
+        scaled = (features - features.mean(0)) / features.std(0)
+        plain += same_partition(kmeans_plus_plus(np.random.default_rng(seed), scaled, 4)[~far], place[~far])
+    assert right >= 10 > 2 >= plain
+
+
+def test_a_rare_place_far_away_has_a_state():
+    features, place = blobs(np.random.default_rng(0), 1000)
+    features[:30] += 20
+    place[:30] = 3
+    labels = label_frames(np.random.default_rng(1), "kmeans++", features, np.zeros(1000, int), 4)
+    assert same_partition(labels, place)
+
+
+@pytest.mark.parametrize("make", ["blobs", "one axis", "symbols", "few"])
+def test_without_outliers_starts_are_those_of_plain_kmeans(make):
+    rng = np.random.default_rng(0)
+    features, _ = blobs(rng, 1000)
+    if make == "one axis":  # nine features of no size
+        features = np.column_stack([features[:, 0], 1e-3 * rng.normal(size=(1000, 9))])
+    elif make == "symbols":  # of which half are equal
+        features = rng.poisson(0.5, size=(1000, 1)).astype(float)
+    elif make == "few":
+        features = features[:3]
+    scaled = (features - features.mean(0)) / features.std(0)
+    labels = label_frames(np.random.default_rng(1), "kmeans++", features, np.zeros(len(features), int), 4)
+    np.testing.assert_array_equal(labels, kmeans_plus_plus(np.random.default_rng(1), scaled, 4))
+
+
 def test_unknown_kind_is_refused():
     with pytest.raises(ValueError, match=r"kind must be .* or 'segments', not 'random'"):
         label_frames(np.random.default_rng(0), "random", np.zeros((3, 1)), np.zeros(3, int), 2)
