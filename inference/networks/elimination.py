@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +32,9 @@ from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = [
     "ExactAnswer",
+    "Message",
     "Order",
     "Plan",
-    "SpanError",
     "WidthError",
     "aligned",
     "carry_out",
@@ -45,26 +45,22 @@ __all__ = [
     "exact_map",
     "guard_width",
     "independent_parts",
+    "log_product",
     "plan_elimination",
     "product",
+    "reduced",
 ]
 
 NEAR = 100.0
 """Nats from one within which products of tables are not rescaled, and beyond which they are."""
 DOUBLE = 600.0
 """Nats between the largest and the least product of entries up to which float64 holds both."""
-LONGEST = -0.9 * float(np.log(np.finfo(np.longdouble).tiny))
-"""The same for the machine's long double."""
 MANY = 4096
 """Maxima from which on comparing states one by one is faster than NumPy's reductions over one axis."""
 UNKNOWN = 2**62
 """Cells of an order that was not completed."""
 MOST_CELLS = 2**27
 """Default limit of one table: a gibibyte."""
-
-
-class SpanError(ValueError):
-    """The product of some tables spans more than the machine's floating-point range."""
 
 
 class WidthError(ValueError):
@@ -300,12 +296,51 @@ def guard_width(cells: int, most_cells: int) -> None:
         )
 
 
-def product(factors: list[Factor]) -> tuple[Factor, float]:
-    """Product of factors as one table, and the logarithm of its scale."""
+class Message(NamedTuple):
+    """What is left of some factors when a variable is eliminated.
+
+    Attributes
+    ----------
+    factors : none where no variable is left; several equal ones, each a root of the message, where that spans more
+        than float64 holds. Their largest entries are one.
+    log_scale : log of the constant that belongs to them; -inf where all entries are zero.
+    best : of a maximised variable, the place of the maximum.
+    """
+
+    factors: list[Factor]
+    log_scale: float
+    best: np.ndarray | None = None
+
+
+def reduced(factors: list[Factor], gone: Container[int], maximise: bool = False) -> Message:
+    """The product of factors with some variables summed out, or one maximised.
+
+    Products that span more than float64 holds are sums of logarithms.
+    """
     scope = tuple(dict.fromkeys(variable for factor in factors for variable in factor.scope))
+    axes = tuple(axis for axis, variable in enumerate(scope) if variable in gone)
+    rest = tuple(variable for variable in scope if variable not in gone)
+    span, near = _span(factors)
+    if span < DOUBLE:
+        table, log_scale = product(factors, scope, near)
+        message, best = _largest(table, *axes) if maximise else (table.sum(axes), None)
+        scale = float(message.max())
+        found = [Factor(rest, message / (scale or 1.0))] if rest else []
+        return Message(found, log_scale + math.log(scale) if scale else -math.inf, best)
+    logs = log_product(factors, scope)
+    message, best = _largest(logs, *axes) if maximise else (_log_sum(logs, axes), None)
+    scale = float(message.max())
+    finite = message[message > -math.inf]
+    roots = 1 + int((scale - finite.min()) / DOUBLE) if finite.size else 1
+    shifted = message - scale if finite.size else message
+    found = [Factor(rest, np.exp(shifted / roots))] * roots if rest else []
+    return Message(found, scale, best)
+
+
+def product(factors: list[Factor], scope: Sequence[int], near: bool = False) -> tuple[np.ndarray, float]:
+    """Product of factors as one table, and the logarithm of its scale; unscaled where all products are `near` one."""
     place = {variable: axis for axis, variable in enumerate(scope)}
-    precision, near = _precision(factors)
-    total, log_scale = np.ones((1,) * len(scope), precision), 0.0
+    total, log_scale = np.ones((1,) * len(scope)), 0.0
     for factor in sorted(factors, key=lambda factor: factor.table.size):
         table = aligned(factor, place)
         if not near:
@@ -313,7 +348,27 @@ def product(factors: list[Factor]) -> tuple[Factor, float]:
         total = total * table
         if not near:  # hundreds of tables over one variable underflow together
             total, log_scale = _scaled(total, log_scale, NEAR)
-    return Factor(scope, total), log_scale
+    return total, log_scale
+
+
+def log_product(
+    factors: Sequence[Factor], scope: Sequence[int], shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """Log of the product of factors as one table with these axes."""
+    place = {variable: axis for axis, variable in enumerate(scope)}
+    total = np.zeros((1,) * len(scope) if shape is None else shape)
+    with np.errstate(divide="ignore"):
+        for factor in factors:
+            total = total + np.log(aligned(factor, place))
+    return total
+
+
+def _log_sum(logs: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Log of the sum of exponentials over some axes."""
+    top = logs.max(axes, keepdims=True)
+    top = np.where(top > -math.inf, top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(logs - top).sum(axes)) + top.squeeze(axes))
 
 
 def aligned(factor: Factor, place: Mapping[int, int]) -> np.ndarray:
@@ -331,8 +386,8 @@ def _scaled(table: np.ndarray, log_scale: float, least: float) -> tuple[np.ndarr
     return (table / largest, log_scale + nats) if abs(nats) > least else (table, log_scale)
 
 
-def _precision(factors: Sequence[Factor]) -> tuple[Any, bool]:
-    """Dtype in which no product of positive entries under- or overflows, and whether it needs no rescaling."""
+def _span(factors: Sequence[Factor]) -> tuple[float, bool]:
+    """Nats between the largest and the least product of positive entries, and whether all are near one."""
     nats = below = above = 0.0
     for _, table in factors:
         high, low = table.max(), table.min()
@@ -343,13 +398,7 @@ def _precision(factors: Sequence[Factor]) -> tuple[Any, bool]:
             nats += highest - lowest
             below += min(lowest, 0.0)
             above += max(highest, 0.0)
-    if nats > LONGEST:
-        raise SpanError(
-            f"a product of tables spans {nats:.0f} nats, more than the floating-point range of "
-            f"{LONGEST:.0f}: drop "
-            "repeated or nearly certain evidence"
-        )
-    return np.float64 if nats < DOUBLE else np.longdouble, max(-below, above) < NEAR
+    return nats, max(-below, above) < NEAR
 
 
 def _largest(table: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
@@ -373,20 +422,14 @@ def eliminate(
     for variable in order:
         touching = [factor for factor in live if variable in factor.scope]
         live = [factor for factor in live if variable not in factor.scope]
-        (scope, table), log_scale = product(touching)
-        axis = scope.index(variable)
-        rest = scope[:axis] + scope[axis + 1 :]
-        if variable in maximised:
-            message, best = _largest(table, axis)
-            choices.append((variable, rest, best))
-        else:
-            message = table.sum(axis)
-        scale = message.max()
-        if scale == 0:
+        message = reduced(touching, (variable,), variable in maximised)
+        if message.log_scale == -math.inf:
             return {}, -math.inf
-        total += float(np.log(scale)) + log_scale
-        if rest:
-            live.append(Factor(rest, message / scale))
+        total += message.log_scale
+        live += message.factors
+        if message.best is not None:
+            scope = message.factors[0].scope if message.factors else ()
+            choices.append((variable, scope, message.best))
     states: dict[int, int] = {}
     for variable, rest, best in reversed(choices):
         states[variable] = int(best[tuple(states[other] for other in rest)])

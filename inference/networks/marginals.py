@@ -67,4 +67,4 @@ def factor_posteriors(
     tree = BucketTree(live, sizes, ())
     if tree.settle({}) == -np.inf:
         return [np.zeros(sizes[variable]) for variable in variables], "exact"
-    return [normalised(tree.belief(v).table) if v in tree.rank else alone[v] for v in variables], "exact"
+    return [normalised(tree.belief(v)) if v in tree.rank else alone[v] for v in variables], "exact"
