@@ -188,13 +188,13 @@ class _Graph:
 
     def send(self, received: np.ndarray, reading: str) -> np.ndarray:
         """Messages from variables to factors: products of the messages from all other factors."""
-        before, after = np.ones_like(received), np.ones_like(received)
-        for link in range(1, received.shape[1]):
-            before[:, link] = before[:, link - 1] * received[:, link - 1]
-            after[:, -link - 1] = after[:, -link] * received[:, -link]
-            for part in (before[:, link], after[:, -link - 1]):
-                part /= np.maximum(part.max(1, keepdims=True), np.finfo(float).tiny)
-        sent = before * after * self.there[:, None]
+        with np.errstate(divide="ignore"):
+            logs = np.log(received)  # products of hundreds of messages would underflow
+        others = np.zeros_like(logs)
+        others[:, 1:] = logs[:, :-1].cumsum(1)
+        others[:, :-1] += logs[:, :0:-1].cumsum(1)[:, ::-1]
+        top = np.where(self.there[:, None], others, -np.inf).max(-1, keepdims=True, initial=-np.inf)
+        sent = np.exp(others - np.where(top > -np.inf, top, 0)) * self.there[:, None]
         if self.maximised.any():
             judged = sent * received if reading == "belief" else sent
             best = judged >= judged.max(-1, keepdims=True) * (1 - 1e-12)
