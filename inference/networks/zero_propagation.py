@@ -41,6 +41,9 @@ class Factor(NamedTuple):
     scope: tuple[int, ...]
     table: np.ndarray
 
+    def __repr__(self) -> str:
+        return f"Factor({self.scope}, table of shape {self.table.shape})"
+
 
 class Possible(NamedTuple):
     """Factors over possible states, variables with one such state sliced out, and the possible states by variable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.bayes_net import BayesNet, NumberedStates
 from ethogram.models.networks.bif import parse_bif
 from ethogram.models.networks.factors import FactorNetwork, network_of_factors
 from ethogram.models.networks.hugin import is_net, parse_net
@@ -49,18 +49,18 @@ def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> Fac
     content = read_bytes(path)
     if is_xml(content):
         _refuse_names(path, names, "XML")
-        return FactorNetwork(parse_xml(path, content), {})
+        return FactorNetwork(parse_xml(path, content), NumberedStates())
     text = decoded(path, content)
     if BIF.match(text):
         _refuse_names(path, names, "BIF")
-        return FactorNetwork(parse_bif(path, text), {})
+        return FactorNetwork(parse_bif(path, text), NumberedStates())
     if is_net(text):
         _refuse_names(path, names, "NET")
-        return FactorNetwork(parse_net(path, text), {})
+        return FactorNetwork(parse_net(path, text), NumberedStates())
     factors = parse_uai(path, text)
     given = {} if names is None else read_names(names)
     if factors.kind == "BAYES":
-        return FactorNetwork(bayes_net_of(path, factors, given), {})
+        return FactorNetwork(bayes_net_of(path, factors, given), NumberedStates())
     with errors_of(path):
         return network_of_factors(factors, **given)
 

@@ -11,13 +11,14 @@ the number of samples in front; a query file the MAP variables after their numbe
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.bayes_net import BayesNet, NumberedStates, NumberedVariables
 from ethogram.models.networks.named_files import (
     is_json,
     json_samples,
@@ -56,6 +57,10 @@ class Factors(NamedTuple):
     sizes: tuple[int, ...]
     scopes: tuple[tuple[int, ...], ...]
     tables: tuple[np.ndarray, ...]
+
+    def __repr__(self) -> str:
+        largest = max((table.shape for table in self.tables), key=math.prod, default=())
+        return f"Factors({self.kind}, {len(self.sizes)} variables; largest table of shape {largest})"
 
 
 def read_factors(path: str | os.PathLike) -> Factors:
@@ -139,8 +144,8 @@ def write_network(path: str | os.PathLike, network: BayesNet, names: str | os.Pa
         write_text(names, json.dumps({"names": network.names, "states": network.state_names}))
 
 
-def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None = None) -> dict[int, int]:
-    """Observed states by variable, from one sample of an evidence file.
+def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None = None) -> NumberedStates:
+    """Observed states by variable, both by number, from one sample of an evidence file.
 
     The file is in either dialect of the UAI format; or has one ``variable = state`` or ``variable state`` a line, by
     names or numbers, with comments after ``#``; or is a JSON object of states by variable, or several, which are
@@ -157,35 +162,35 @@ def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None
     """
     text = read_text(path)
     if is_json(text):
-        return _chosen(path, json_samples(path, text, network), sample)
+        return NumberedStates(_chosen(path, json_samples(path, text, network), sample))
     tokens = Tokens(path, text)
     if not _is_uai(tokens, network):
-        return _chosen(path, [line_sample(path, text, network)], sample)
+        return NumberedStates(_chosen(path, [line_sample(path, text, network)], sample))
     numbers = [tokens.integer(f"integer {i}", 0) for i in range(len(tokens.words))]
     if numbers and len(numbers) == 1 + 2 * numbers[0] and not _one_sample_a_line(tokens, numbers):
         samples = [range(1, len(numbers))]
     else:
         samples = _samples(tokens, numbers)
-    found: dict[int, int] = {}
+    found = NumberedStates()
     for place in _chosen(path, samples or [range(0)], sample)[::2]:
-        number = network.variable(numbers[place], tokens.where(place))
+        number = network.variable(numbers[place], tokens.where(place), by_number=True)
         if number in found:
             raise ValueError(f"{tokens.where(place)}: variable {number} appears twice")
-        found[number] = network.state(number, numbers[place + 1], tokens.where(place))
+        found[number] = network.state(number, numbers[place + 1], tokens.where(place), by_number=True)
     return found
 
 
 def write_evidence(path: str | os.PathLike, network: BayesNet, evidence: Mapping[Any, Any]) -> None:
     """Write one sample of evidence, states by variable, in one line."""
-    pairs = []
+    pairs, by_number = [], isinstance(evidence, NumberedStates)
     for name, state in evidence.items():
-        number = network.variable(name, "evidence")
-        pairs += [number, network.state(number, state, "evidence")]
+        number = network.variable(name, "evidence", by_number)
+        pairs += [number, network.state(number, state, "evidence", by_number)]
     write_text(path, " ".join(map(str, (len(pairs) // 2, *pairs))) + "\n")
 
 
-def read_map_variables(path: str | os.PathLike, network: BayesNet) -> tuple[int, ...]:
-    """MAP variables of a query file.
+def read_map_variables(path: str | os.PathLike, network: BayesNet) -> NumberedVariables:
+    """Numbers of the MAP variables of a query file.
 
     The file is in the UAI format; or has one name a line, with comments after ``#``; or is a JSON list of names and
     numbers. Integers alone are always read as UAI.
@@ -207,12 +212,13 @@ def read_map_variables(path: str | os.PathLike, network: BayesNet) -> tuple[int,
     if len(set(found)) < len(found):
         twice = next(variable for variable in found if found.count(variable) > 1)
         raise ValueError(f"{os.fspath(path)}: variable {network.names[twice]} appears twice")
-    return tuple(found)
+    return NumberedVariables(found)
 
 
 def write_map_variables(path: str | os.PathLike, network: BayesNet, variables: Sequence[Any]) -> None:
     """Write a query file of MAP variables given by number or name."""
-    numbers = [network.variable(name, "variables") for name in variables]
+    by_number = isinstance(variables, NumberedVariables)
+    numbers = [network.variable(name, "variables", by_number) for name in variables]
     write_text(path, " ".join(map(str, (len(numbers), *numbers))) + "\n")
 
 
