@@ -5,7 +5,8 @@ Files in reading order, each after those that it builds on.
 The solver: `solve_mmap` is the entry point and has the table of methods; `method` says what a method is and what it is
 given; `incumbent` keeps the best answer, its bounds, and the clock.
 
-Exact: `zero_propagation` makes factors of a query and removes impossible states; `elimination` plans and carries out
+Exact: `zero_propagation` makes factors of a query and removes impossible states; `parity_checks` has the linear
+equations between binary variables, and substitutes them; `elimination` plans and carries out
 bucket elimination; `bucket_tree` updates sums as an assignment changes; `marginals` has posteriors of single variables,
 `best_assignments` the k best answers and all single flips, `baselines` the exact, restricted-MPE, sequential and
 marginal methods.

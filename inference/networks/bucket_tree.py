@@ -139,7 +139,11 @@ class BucketTree:
             above = self.parent[below]
             assert above is not None
             wanted, table = self.up[below][0]
-            parts = [*self._below(above, below), *self.down.get(above, ()), Factor(wanted, np.ones(table.shape))]
+            parts = [
+                *self._below(above, below),
+                *self.down.get(above, ()),
+                Factor(wanted, np.ones(table.shape)),
+            ]
             gone = {other for scope, _ in parts for other in scope}.difference(wanted)
             self.down[below] = reduced(parts, gone).factors
         return self.down.get(way[0] if way else variable, [])

@@ -3,9 +3,10 @@ r"""Exact inference by bucket elimination.
 .. math:: \ln p(d, e) = \ln \sum_s p(d, s, e), \qquad \max_d \ln p(d, e)
 
 The first sums out all hidden variables; the second sums first and maximises then (a constrained order), since sums and
-maxima do not commute. Zeros are propagated before, independent components are eliminated separately, and the
-elimination order is min-fill. The sizes of all tables are known before any is made: where the induced width is too
-large there is an error, never an approximation.
+maxima do not commute. Zeros are propagated before, parity checks are substituted where tables would be large,
+independent components are eliminated separately, and the elimination order is min-fill. The sizes of all tables are
+known before any is made: where the induced width is too large there is an error, never an approximation. Products that
+span more than float64 holds are sums of logarithms.
 
 Dechter (1999), "Bucket elimination: a unifying framework for reasoning", algorithm elim-map; Park and Darwiche (2004),
 "Complexity results and approximation strategies for MAP explanations", for constrained orders.
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array, Int
 
+from ethogram.inference.networks.parity_checks import substituted
 from ethogram.inference.networks.zero_propagation import (
     Factor,
     Possible,
@@ -28,6 +30,7 @@ from ethogram.inference.networks.zero_propagation import (
     propagate_zeros,
     query_factors,
 )
+from ethogram.models.arguments import require_integer
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = [
@@ -57,6 +60,9 @@ DOUBLE = 600.0
 """Nats between the largest and the least product of entries up to which float64 holds both."""
 MANY = 4096
 """Maxima from which on comparing states one by one is faster than NumPy's reductions over one axis."""
+WORTH = 2**16
+"""Cells of all tables together from which on it is worth to look for parity checks."""
+NONE = np.empty(0)
 UNKNOWN = 2**62
 """Cells of an order that was not completed."""
 MOST_CELLS = 2**27
@@ -89,12 +95,18 @@ class Order(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Components of the factors and their orders; cells of the largest table, and of all tables together."""
+    """Components of the factors and their orders; cells of the largest table, and of all tables together.
+
+    Where parity checks were substituted, also the variables that are tied to others by them, and the log of what the
+    factors lack.
+    """
 
     parts: list[list[Factor]]
     orders: list[Order]
     cells: int
     work: int
+    tied: Mapping[int, tuple[tuple[int, ...], int]] = {}
+    log_constant: float = 0.0
 
 
 def exact_log_probability(
@@ -117,6 +129,7 @@ def exact_log_probability(
     ValueError : `assignment` is not one state a MAP variable.
     WidthError : a table would have more than `most_cells` cells.
     """
+    require_integer("most_cells", most_cells, 1)
     states = None if assignment is None else query.states(assignment)
     possible = propagate_zeros(query_factors(query, states))
     return _exactly(query, possible, (), most_cells)[1]
@@ -137,6 +150,7 @@ def exact_map(
     ------
     WidthError : a table would have more than `most_cells` cells.
     """
+    require_integer("most_cells", most_cells, 1)
     possible = propagate_zeros(query_factors(query)) if possible is None else possible
     states, value = _exactly(query, possible, query.map_variables, most_cells)
     return ExactAnswer(np.array([states.get(variable, 0) for variable in query.map_variables]), value)
@@ -160,9 +174,33 @@ def plan_elimination(
     most_cells: int | float = math.inf,
     stop: Callable[[], bool] = lambda: False,
 ) -> Plan:
-    """Components and their constrained orders; incomplete beyond `most_cells`, and where `stop` ends the planning."""
-    sizes, parts = possible.sizes, independent_parts(possible.live)
-    orders: list[Order] = []
+    """Components and their constrained orders; incomplete beyond `most_cells`, and where `stop` ends the planning.
+
+    Parity checks are substituted where that makes less work.
+    """
+    plan = _plan(possible.live, possible.sizes, maximised, most_cells, stop)
+    if plan.cells <= most_cells and plan.work < WORTH:
+        return plan
+    found = None if stop() else substituted(possible.live, maximised, most_cells)
+    if found is None:
+        return plan
+    other = _plan(
+        [Factor(scope, NONE) for scope in found.scopes], possible.sizes, maximised, most_cells, stop
+    )
+    if other.cells > min(most_cells, UNKNOWN - 1) or (plan.cells <= most_cells and plan.work <= other.work):
+        return plan
+    factors = list(map(Factor, found.scopes, found.tables()))
+    return other._replace(parts=independent_parts(factors), tied=found.tied, log_constant=found.log_constant)
+
+
+def _plan(
+    factors: list[Factor],
+    sizes: Mapping[int, int],
+    maximised: Iterable[int],
+    most_cells: int | float,
+    stop: Callable[[], bool],
+) -> Plan:
+    parts, orders = independent_parts(factors), list[Order]()
     for part in parts:
         orders.append(constrained_order(part, sizes, maximised, most_cells, stop))
         if orders[-1].cells > most_cells or orders[-1].cells == UNKNOWN:
@@ -175,12 +213,15 @@ def carry_out(possible: Possible, plan: Plan, maximised: Iterable[int]) -> tuple
     """Optimal states of the maximised variables, and of all with one possible state, and the log of the optimum."""
     if possible.impossible:
         return {}, -math.inf
-    total, places = possible.log_constant, dict[int, int]()
+    total, places = possible.log_constant + plan.log_constant, dict[int, int]()
     for part, order in zip(plan.parts, plan.orders, strict=True):
         found, log_value = eliminate(part, order.variables, set(maximised))
         if log_value == -math.inf:
             return {}, -math.inf
         total, places = total + log_value, places | found
+    for variable, (others, constant) in plan.tied.items():
+        if all(other in places for other in others):
+            places[variable] = (sum(places[other] for other in others) + constant) % 2
     return possible.whole(places), float(total)
 
 

@@ -45,8 +45,8 @@ class NumberedVariables(tuple[int, ...]):
 class BayesNet:
     """A discrete Bayesian network, which is a numpyro model with one site a variable.
 
-    Variables and states are given by name, or by number, from 0. Where one of the names is a numeral, such as ``"1"``, a
-    number is a name too: it is looked up by its text. Tables are used as given, in double precision: rows that do not
+    Variables and states are given by name, or by number, from 0. Where one of the names is a numeral, such as ``"1"``,
+    a number is a name too: it is looked up by its text. Tables are used as given, in double precision: rows that do not
     sum to one raise a warning and are never normalised.
 
     Parameters
@@ -91,7 +91,9 @@ class BayesNet:
         if not count:
             raise ValueError("tables is empty: a network needs at least one variable")
         parents = tuple(
-            tuple(require_integer(f"parents[{number}]", each) for each in as_list(f"parents[{number}]", above))
+            tuple(
+                require_integer(f"parents[{number}]", each) for each in as_list(f"parents[{number}]", above)
+            )
             for number, above in enumerate(as_list("parents", self.parents, "one tuple a variable"))
         )
         if len(parents) != count:
@@ -320,7 +322,9 @@ def _plain(value: Any) -> Any:
 def _named(value: Any, places: Mapping[str, int]) -> int | None:
     """The place of a name, or of a number that is one by its text; None where there is none."""
     whole = isinstance(value, float) and value.is_integer() and str(value) not in places
-    return places.get(str(int(value)) if whole else str(value)) if isinstance(value, str | int | float) else None
+    return (
+        places.get(str(int(value)) if whole else str(value)) if isinstance(value, str | int | float) else None
+    )
 
 
 def _is_index(value: Any, size: int) -> bool:

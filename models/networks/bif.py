@@ -1,7 +1,7 @@
 """Networks in BIF, the Bayesian interchange format: names of variables and states, and tables row by row.
 
-Cozman's format, version 0.15, of JavaBayes, in which commas and the bar between a variable and its parents are blanks. A
-``table`` with parents has the child's states slowest, or there is one row a parent configuration, with a ``default``
+Cozman's format, version 0.15, of JavaBayes, in which commas and the bar between a variable and its parents are blanks.
+A ``table`` with parents has the child's states slowest, or there is one row a parent configuration, with a ``default``
 for missing ones. Properties and comments are skipped.
 """
 

@@ -59,7 +59,9 @@ def parse_dsl(path: str | os.PathLike, text: str) -> BayesNet:
         for node in tokens.nodes:
             name, kind = ("".join(node.get(key, ())) for key in ("ID", "TYPE"))
             if kind != "CPT" or "PROBABILITIES" not in node:
-                raise ValueError(f"node {name!r} is of type {kind}: only CPT with its probabilities can be read")
+                raise ValueError(
+                    f"node {name!r} is of type {kind}: only CPT with its probabilities can be read"
+                )
             families.append(
                 Family(name, node.get("NAMESTATES", []), node.get("PARENTS", []), node["PROBABILITIES"])
             )
@@ -80,13 +82,17 @@ def parse_jgum(path: str | os.PathLike, text: str) -> BayesNet:
             for node in content["nodes"]:
                 found = NODE.fullmatch(node)
                 if found is None:
-                    raise ValueError(f"node {node!r:.60} is neither of named states nor of a range of integers")
+                    raise ValueError(
+                        f"node {node!r:.60} is neither of named states nor of a range of integers"
+                    )
                 name, states, first, last = found.groups()
                 numbers = range(int(first), int(last) + 1) if first else range(int(last or 0))
                 if len(numbers) > len(tables[name]):
                     raise ValueError(f"node {node!r:.60} has more states than its table has entries")
                 labels = list(map(str, numbers)) if states is None else states.split("|")
-                families.append(Family(name, labels, list(parents[name]), list(map(json.dumps, tables[name]))))
+                families.append(
+                    Family(name, labels, list(parents[name]), list(map(json.dumps, tables[name])))
+                )
         except (KeyError, TypeError) as error:
             raise ValueError(f"it is no network of pyAgrum: {type(error).__name__} at {error}") from None
         return network_of_families(families, backwards=True)

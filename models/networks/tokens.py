@@ -178,7 +178,9 @@ def read_bytes(path: str | os.PathLike) -> bytes:
             with gzip.open(path, "rb") as file:
                 content = file.read(MOST_BYTES + 1)
             if len(content) > MOST_BYTES:
-                raise ValueError(f"{os.fspath(path)} is larger than {MOST_BYTES} bytes, decompressed: decompress it first")
+                raise ValueError(
+                    f"{os.fspath(path)} is larger than {MOST_BYTES} bytes, decompressed: decompress it first"
+                )
             return content
         return Path(path).read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -68,7 +68,9 @@ def parse_xml(path: str | os.PathLike, content: bytes) -> BayesNet:
         if root.tag == "smile":
             genie = root.find("extensions/genie")
             named = genie is not None and genie.get("app", "").startswith("aGrUM")
-            return network_of_families(list(_xdsl(root)), named or bool(AGRUM.match(bare[:500].decode("latin-1"))))
+            return network_of_families(
+                list(_xdsl(root)), named or bool(AGRUM.match(bare[:500].decode("latin-1")))
+            )
         raise ValueError(
             f"expected the XML of XMLBIF (BIF), XDSL (smile) or XBN (ANALYSISNOTEBOOK), found {root.tag!r}"
         )
@@ -116,11 +118,16 @@ def _xbn(root: ElementTree.Element) -> Iterator[Family]:
     left = set(states)
     for each in root.iter("DIST"):
         private, given = each.find("PRIVATE"), each.iterfind("CONDSET/CONDELEM")
-        name, parents = "" if private is None else private.get("NAME", ""), [one.get("NAME", "") for one in given]
+        name, parents = (
+            "" if private is None else private.get("NAME", ""),
+            [one.get("NAME", "") for one in given],
+        )
         if name not in left:
             raise ValueError(f"variable {name!r} has a distribution, and has not been declared, or has two")
         left.remove(name)
-        rows = {tuple(row.get("INDEXES", "").split()): _text(row).split() for row in each.iterfind("DPIS/DPI")}
+        rows = {
+            tuple(row.get("INDEXES", "").split()): _text(row).split() for row in each.iterfind("DPIS/DPI")
+        }
         sizes = [len(states.get(parent, ())) for parent in parents]
         if len(rows) != math.prod(sizes):
             raise ValueError(f"the table of {name!r} has {len(rows)} rows, and needs {math.prod(sizes)}")

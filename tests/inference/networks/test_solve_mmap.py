@@ -286,7 +286,12 @@ def test_estimates_are_called_so_where_not_even_an_answer_can_be_scored():
     ("settings", "error", "message"),
     [
         ({"method": "magic"}, ValueError, "method must be 'hybrid', .* not 'magic'"),
-        ({"time_limit": 0.0}, ValueError, "time_limit must be positive seconds or None, not 0.0"),
+        ({"time_limit": 0.0}, ValueError, "time_limit must be greater than 0, not 0"),
+        ({"time_limit": math.nan}, ValueError, "time_limit must be greater than 0, not nan"),
+        ({"time_limit": "5"}, TypeError, "time_limit must be a real number, not '5'"),
+        ({"time_limit": True}, TypeError, "time_limit must be a real number, not True"),
+        ({"max_steps": True}, TypeError, "max_steps must be an integer, not True"),
+        ({"callback": 3}, TypeError, "callback must be callable, not int"),
         ({"time_limit": None}, ValueError, "never ends by itself"),
         ({"max_steps": 0}, ValueError, "max_steps must be at least 1"),
         ({"most_cells": 0}, ValueError, "most_cells must be at least 1"),

@@ -13,8 +13,8 @@ import pytest
 from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
 
-from ethogram.inference.networks import exact_log_probability, exact_map, solve_mmap
 from ethogram.inference import storage
+from ethogram.inference.networks import exact_log_probability, exact_map, solve_mmap
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.factors import FactorNetwork
 from ethogram.models.networks.marginal_map import MarginalMAP
@@ -237,7 +237,7 @@ def test_numbers_are_looked_up_by_their_text_where_names_are_numerals(one, tmp_p
 def test_numbers_that_are_no_name_are_refused_where_names_are_numerals():
     network = numerals()
     for make in (lambda: MarginalMAP(network, {1: 0}, [0]), lambda: MarginalMAP(network, {0: 0}, [1])):
-        with pytest.raises(ValueError, match="evidence: .* has no state 0; its states are 1, 2, home"):
+        with pytest.raises(ValueError, match=r"evidence: .* has no state 0; its states are 1, 2, home"):
             make()
     with pytest.raises(ValueError, match="map_variables: no variable is named 2; there are 1, 0"):
         MarginalMAP(network, {}, [2])
@@ -277,14 +277,17 @@ def test_numbers_by_an_explicit_argument_and_of_files_and_earlier_queries(tmp_pa
     assert smoothed.log_probability_smoothed == pytest.approx(smoothed.log_probability, rel=1e-12)
 
 
-@pytest.mark.parametrize("evidence", [(("root", 1), ("last", 0)), (("root", 1),), ((1, 1), (3, 0)), 5, [("root", 1)]])
+@pytest.mark.parametrize(
+    "evidence", [(("root", 1), ("last", 0)), (("root", 1),), ((1, 1), (3, 0)), 5, [("root", 1)]]
+)
 def test_evidence_that_is_no_dict(evidence):
     with pytest.raises(TypeError, match="evidence must be a dict from variables to states, not"):
         MarginalMAP(small(), evidence, ["first"])
 
 
 @pytest.mark.parametrize(
-    "variables", [jax.numpy.asarray([2, 0]), np.array([2, 0]), np.array(["middle", "first"]), iter([2, "first"])]
+    "variables",
+    [jax.numpy.asarray([2, 0]), np.array([2, 0]), np.array(["middle", "first"]), iter([2, "first"])],
 )
 def test_map_variables_in_any_list(variables):
     assert MarginalMAP(small(), {}, variables).map_variables == (2, 0)
@@ -322,7 +325,11 @@ def test_constructors_refuse_by_name(settings, error, message):
         ({"map_variables": {"first"}}, TypeError, "map_variables is set: give a list"),
         ({"map_variables": None}, TypeError, "map_variables is NoneType: give a list"),
         ({"map_variables": [[0]]}, ValueError, r"map_variables: \[0\] is not a variable"),
-        ({"evidence": {"root": [[0.5], [0.5, 1]]}}, ValueError, "evidence of root has rows of different lengths"),
+        (
+            {"evidence": {"root": [[0.5], [0.5, 1]]}},
+            ValueError,
+            "evidence of root has rows of different lengths",
+        ),
         ({"evidence": {"root": np.ma.masked_array(HALF, [0, 1])}}, TypeError, "evidence of root is a masked"),
         ({"evidence": {"root": {0: 1}}}, TypeError, "evidence of root is dict"),
         ({"evidence": {"root": None}}, ValueError, "evidence: root has no state None; its states are 0..1"),

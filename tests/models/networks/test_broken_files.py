@@ -145,7 +145,9 @@ def test_any_damage_is_a_network_or_a_value_error(tmp_path, text, damage):
 @pytest.mark.parametrize("text", ["MARKOV 1 3000000000 0", "BAYES 2 100000000 100000000 2 1 0 1 1"])
 def test_numbers_of_states_that_no_memory_holds(tmp_path, text):
     (tmp_path / "net.uai").write_text(text)
-    with pytest.raises(ValueError, match=r"net\.uai, line 1: the variables have \d+ states together, more than is read"):
+    with pytest.raises(
+        ValueError, match=r"net\.uai, line 1: the variables have \d+ states together, more than is read"
+    ):
         read(tmp_path / "net.uai")
 
 

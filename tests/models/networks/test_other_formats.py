@@ -169,7 +169,9 @@ def test_damaged_xml(tmp_path, kind, old, new, message):
 
 
 def test_other_xml(tmp_path):
-    with pytest.raises(ValueError, match=r"net: expected the XML of XMLBIF \(BIF\), XDSL .* or XBN .*, found 'html'"):
+    with pytest.raises(
+        ValueError, match=r"net: expected the XML of XMLBIF \(BIF\), XDSL .* or XBN .*, found 'html'"
+    ):
         read_network(written(tmp_path, b"<html/>"))
     with pytest.raises(ValueError, match="net, line 4: not whole XML"):
         read_network(written(tmp_path, b"\n\n<BIF>\n"))
@@ -224,8 +226,18 @@ def test_names_of_their_own(tmp_path, kind):
 @pytest.mark.parametrize(
     ("kind", "old", "new", "message"),
     [
-        ("DSL", "TYPE = CPT; PARENTS = ();", "TYPE = NOISY_MAX;", "node 'hose' is of type NOISY_MAX: only CPT with"),
-        ("DSL", "PROBABILITIES = (0.9, 0.1);", "", "node 'hose' is of type CPT: only CPT with its probabilities"),
+        (
+            "DSL",
+            "TYPE = CPT; PARENTS = ();",
+            "TYPE = NOISY_MAX;",
+            "node 'hose' is of type NOISY_MAX: only CPT with",
+        ),
+        (
+            "DSL",
+            "PROBABILITIES = (0.9, 0.1);",
+            "",
+            "node 'hose' is of type CPT: only CPT with its probabilities",
+        ),
         ("DSL", "(0.9, 0.1)", "(0.9)", "the table of 'hose' has 1 entries, and needs 2"),
         ("DSL", "NUMSAMPLES = 1000;", "NUMSAMPLES 1000;", ", line 5: expected '=', found '1000'"),
         ("DSL", "(rain, hose)", "(rain, snow)", "variable 'snow', a parent of 'wet', has not been declared"),
@@ -238,7 +250,12 @@ def test_names_of_their_own(tmp_path, kind):
         ("JSON", '"cpt"', '"cpu"', "it is no network of pyAgrum: KeyError at 'cpt'"),
         ("XBN", '<DPI INDEXES="1 1">0.2 0.8</DPI>', "", "the table of 'wet' has 5 rows, and needs 6"),
         ("XBN", 'INDEXES="1 1"', 'INDEXES="1 2"', "row '1 1' of 'wet' is missing"),
-        ("XBN", '<PRIVATE NAME="hose"/>', '<PRIVATE NAME="rain"/>', "variable 'rain' has a distribution, and has not"),
+        (
+            "XBN",
+            '<PRIVATE NAME="hose"/>',
+            '<PRIVATE NAME="rain"/>',
+            "variable 'rain' has a distribution, and has not",
+        ),
         ("XBN", '<VAR NAME="rain">', '<VAR NAME="sun">', "variable 'rain' has a distribution, and has not"),
         ("XBN", ">0.9 0.1<", ">0.9 much<", "expected a number in the table of 'hose', found 'much'"),
     ],

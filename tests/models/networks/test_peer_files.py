@@ -17,7 +17,13 @@ from ethogram.models.networks.read_network import read
 
 HERE = Path(__file__).parent / "peer_files"
 PYAGRUM = ("uai", "dsl", "bif", "net", "bifxml", "xdsl", "jgum")
-PGMPY = {"uai": "UAIWriter", "bif": "BIFWriter", "net": "NETWriter", "xdsl": "XDSLWriter", "xmlbif": "XMLBIFWriter"}
+PGMPY = {
+    "uai": "UAIWriter",
+    "bif": "BIFWriter",
+    "net": "NETWriter",
+    "xdsl": "XDSLWriter",
+    "xmlbif": "XMLBIFWriter",
+}
 
 
 def weights(shape):
@@ -31,7 +37,10 @@ SIZES = {"c": 2, "a": 3, "b": 4, "d": 2}
 STATES = {name: tuple(f"{name}{i}" for i in range(size)) for name, size in SIZES.items()}
 TABLES = {scope: weights([SIZES[name] for name in scope]) for scope in ("c", "ca", "b", "cabd")}
 """Tables of four variables by their scopes, the parents and the variable's own axis last."""
-MARKOV = {"bcad": (1.0 + np.arange(48).reshape(4, 2, 3, 2)) / 8, "ab": (3.0 + np.arange(12).reshape(3, 4) % 7) / 4}
+MARKOV = {
+    "bcad": (1.0 + np.arange(48).reshape(4, 2, 3, 2)) / 8,
+    "ab": (3.0 + np.arange(12).reshape(3, 4) % 7) / 4,
+}
 """Factors of a Markov network of the same variables."""
 
 
@@ -113,7 +122,9 @@ def agrees(path, states=STATES, tables=TABLES):
         warnings.filterwarnings("ignore", ".*(rows that do not sum to one|as pgmpy writes)")
         network, evidence = read(path)
     names = network.names
-    if names[0] not in states:  # a UAI file: pgmpy orders variables by their numbers of states, as text, and by name
+    if (
+        names[0] not in states
+    ):  # a UAI file: pgmpy orders variables by their numbers of states, as text, and by name
         theirs = sorted(states, key=lambda name: (str(len(states[name])), name))
         names = theirs if path.name.startswith("pgmpy") else list(states)
     assert set(names[: len(states)]) == set(states)
@@ -185,7 +196,9 @@ def test_orders_that_cannot_be_decided_are_refused(name, tmp_path):
         if "nbr" in text[place:end]:
             assert agrees(tmp_path / name, tables=MARKOV)
             continue
-        with pytest.raises(ValueError, match=rf"{name}, line \d+: table \d is in the order of the standard or of pyAg"):
+        with pytest.raises(
+            ValueError, match=rf"{name}, line \d+: table \d is in the order of the standard or of pyAg"
+        ):
             read(tmp_path / name)
 
 
@@ -195,7 +208,9 @@ def test_comments_that_are_not_pyagrums(tmp_path):
     (tmp_path / "pyagrum.uai").write_text(f"# by hand\n{plain}# the end\n")
     assert not agrees(tmp_path / "pyagrum.uai")
     (tmp_path / "two.uai").write_text("BAYES 2 2 3 2\n1 0 # rain\n2 0 1\n2 .8 .2 6 .1 .2 .7 .3 .3 .4")
-    np.testing.assert_array_equal(read(tmp_path / "two.uai").network.tables[1], [[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]])
+    np.testing.assert_array_equal(
+        read(tmp_path / "two.uai").network.tables[1], [[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]]
+    )
 
 
 CYCLE = "BAYES\n2\n3 3\n2\n1 0\n2 0 1\n\n3\n0.2 0.3 0.5\n9\n{}"
@@ -203,7 +218,9 @@ CYCLE = "BAYES\n2\n3 3\n2\n1 0\n2 0 1\n\n3\n0.2 0.3 0.5\n9\n{}"
 
 def test_tables_of_pgmpy_that_sum_to_one_both_ways_are_refused(tmp_path):
     (tmp_path / "net.uai").write_text(CYCLE.format("0.0 1.0 0.0 0.0 0.0 1.0 1.0 0.0 0.0"))
-    with pytest.raises(ValueError, match=r"net\.uai: its tables sum to one in the order of the standard and in that"):
+    with pytest.raises(
+        ValueError, match=r"net\.uai: its tables sum to one in the order of the standard and in that"
+    ):
         read(tmp_path / "net.uai")
     (tmp_path / "net.uai").write_text(CYCLE.format("0.0 1.0 0.0 0.0 0.0 1.0 1.0 0.0 0.0\n"))
     assert read(tmp_path / "net.uai").network.tables[1][0].tolist() == [0, 1, 0]
