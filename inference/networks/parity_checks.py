@@ -123,19 +123,25 @@ def substituted(
         return Substituted([], list, {}, -math.inf)
     values = [_equations_of(table).value for _, table in factors]
     left = [factor for factor, value in zip(factors, values, strict=True) if not value]
-    scopes = []
+    kept, scopes = [], []
     for scope, table in left:
         size = dict(zip(scope, table.shape, strict=True))
         parts = [tied[variable][0] if variable in tied else (variable,) for variable in scope]
         after = tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
+        if not after:
+            values.append(float(table[tuple(tied[variable][1] for variable in scope)]))
+            if not values[-1]:
+                return Substituted([], list, {}, -math.inf)
+            continue
         if len(after) > MOST_AXES or math.prod(size.get(variable, 2) for variable in after) > most_cells:
             return None
+        kept.append((scope, table))
         scopes.append(after)
     alone = sorted(set(parities.variables).difference(tied, *scopes))
 
     def tables() -> list[np.ndarray]:
         found = []
-        for (scope, table), after in zip(left, scopes, strict=True):
+        for (scope, table), after in zip(kept, scopes, strict=True):
             size = dict(zip(scope, table.shape, strict=True))
             shape = [size.get(variable, 2) for variable in after]
             at = dict(zip(after, np.indices(shape, sparse=True), strict=True))

@@ -66,7 +66,7 @@ def test_substitution_against_enumeration(seed):
     """Sums over the other variables for every place of the maximised ones, which depend on each other alone."""
     random, count = np.random.default_rng(seed), 6
     factors = [((i,), random.random(2)) for i in range(5)] + [((5,), random.random(3))]
-    for _ in range(3):
+    for _ in range(random.integers(2, 7)):
         scope = tuple(random.permutation(count)[: random.integers(2, 4)].tolist())
         shape = tuple(3 if v == 5 else 2 for v in scope)
         table = random.random(shape) * (random.random(shape) < 0.5)
