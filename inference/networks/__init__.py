@@ -15,8 +15,9 @@ Bounds and proofs: `mini_bucket_plan` shares factors out, `weighted_mini_buckets
 `component_sums` caches exact sums, `branch_and_bound` searches under the bound, `staged_search` runs both in small
 steps.
 
-Search: `large_neighbourhood_search` climbs; `explanations` finds the MPE by it; `certified_answers` compares answers
-whose sums are out of reach; `hybrid`, the default method, joins search and proof.
+Search: `large_neighbourhood_search` climbs; `explanations` finds the MPE by it; where sums are out of reach,
+`estimated_flips` climbs by belief propagation and `certified_answers` compares answers; `hybrid`, the default method,
+joins search and proof.
 
 Forward marginals and AGS: `forward_layout` lays a query out as arrays, `forward_marginals` has the surrogate and its
 gradient, `forward_value` the same as a function that JAX transforms; `ags_step` is the authors' step, `ags` the ascent.

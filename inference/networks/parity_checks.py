@@ -30,6 +30,8 @@ SMALL = 64
 """Entries of the largest table for which results are cached."""
 MOST_CELLS, MOST_AXES = 2**12, 30
 """Entries of the largest table that is looked at, and variables of one after substitution at most."""
+FEW = 0.25
+"""Share of the variables that equations must determine for a substitution to be worth its time."""
 
 Table = tuple[tuple[int, ...], np.ndarray]
 """A scope and a table of nonnegative numbers."""
@@ -113,7 +115,7 @@ def substituted(
 ) -> Substituted | None:
     """Factors with a variable of every equation substituted, a summed one where there is one.
 
-    Maximised variables depend on maximised ones alone. None where there are no equations, or a table would be large.
+    Maximised variables depend on maximised ones alone. None where there are few equations, or a table would be large.
     """
     parities, last = Parities(factors), set(maximised)
     if not parities.rows:
@@ -121,6 +123,8 @@ def substituted(
     tied = parities.solved(sorted(parities.variables, key=last.__contains__))
     if tied is None:
         return Substituted([], list, {}, -math.inf)
+    if len(tied) < FEW * len({variable for scope, _ in factors for variable in scope}):
+        return None
     values = [_equations_of(table).value for _, table in factors]
     left = [factor for factor, value in zip(factors, values, strict=True) if not value]
     kept, scopes = [], []

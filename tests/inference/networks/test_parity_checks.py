@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.inference.networks import elimination
+from ethogram.inference.networks import elimination, parity_checks
 from ethogram.inference.networks.ancestral_draws import draw_possible, log_joint
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import exact_log_probability, exact_map, plan_elimination
@@ -62,8 +62,9 @@ def parity(axes, right):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_substitution_against_enumeration(seed):
+def test_substitution_against_enumeration(seed, monkeypatch):
     """Sums over the other variables for every place of the maximised ones, which depend on each other alone."""
+    monkeypatch.setattr(parity_checks, "FEW", 0.0)
     random, count = np.random.default_rng(seed), 6
     factors = [((i,), random.random(2)) for i in range(5)] + [((5,), random.random(3))]
     for _ in range(random.integers(2, 7)):
@@ -81,7 +82,7 @@ def test_substitution_against_enumeration(seed):
             float(t[tuple(values[v] for v in s)]) for s, t in factors
         )
     if found is None:
-        assert not Parities(factors).rows
+        assert not Parities(factors).rows, "no equations"
         return
     if found.log_constant == -math.inf:
         assert not truth.any()

@@ -20,6 +20,7 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.networks import elimination, hybrid, incumbent, smoothed_methods, zero_propagation
 from ethogram.inference.networks.ags import Vertices
 from ethogram.inference.networks.best_assignments import best_assignments, single_flips
+from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.elimination import WidthError, exact_log_probability
 from ethogram.inference.networks.incumbent import Clock, Incumbent, until
 from ethogram.inference.networks.marginals import variable_posteriors
@@ -280,6 +281,36 @@ def test_estimates_are_called_so_where_not_even_an_answer_can_be_scored():
     assert found.lower_bound <= truth + 1e-9
     assert found.lower_bound <= found.log_probability <= found.upper_bound
     assert truth <= found.upper_bound + 1e-9
+
+
+BASELINES = ("mpe", "sequential", "marginal", "mpbp", "mpbp-cavity")
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 6)])
+def test_estimates_are_no_worse_than_those_of_the_baselines(seed):
+    """By exact sums, which none of them could afford."""
+    query, limits = wide(9, seed, share=0.1), {"time_limit": None, "most_cells": 2**4}
+    found = solve_mmap(jax.random.key(0), query, max_steps=1, **limits)
+    truth = exact_log_probability(query, found.states)
+    others = [solve_mmap(jax.random.key(0), query, method, max_steps=20, **limits) for method in BASELINES]
+    assert found.kind == "estimate"
+    assert truth >= max(exact_log_probability(query, each.states) for each in others) - 1e-9
+    assert found.lower_bound - 1e-9 <= truth <= found.upper_bound + 1e-9
+
+
+def test_cheap_candidates_come_first_where_there_are_estimates(monkeypatch):
+    sources, offer = [], CertifiedAnswers.offer
+
+    def spy(self, states, source):
+        sources.append(source)
+        offer(self, states, source)
+
+    monkeypatch.setattr(CertifiedAnswers, "offer", spy)
+    solve_mmap(jax.random.key(0), wide(5, share=0.1), time_limit=None, max_steps=1, most_cells=2**3)
+    cheap = ("an ancestral sample", "posterior marginals", "sequential modes", "a searched MPE")
+    order = [sources.index(each) for each in cheap]
+    assert order == sorted(order)
+    assert max(order) < sources.index("mixed-product belief propagation")
 
 
 @pytest.mark.parametrize(
