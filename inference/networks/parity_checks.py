@@ -20,7 +20,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -148,7 +148,7 @@ def substituted(
         for (scope, table), after in zip(kept, scopes, strict=True):
             size = dict(zip(scope, table.shape, strict=True))
             shape = [size.get(variable, 2) for variable in after]
-            at = dict(zip(after, np.indices(shape, sparse=True), strict=True))
+            at: dict[int, Any] = dict(zip(after, np.indices(shape, sparse=True), strict=True))
             for variable in set(scope).intersection(tied):
                 free, right = tied[variable]
                 at[variable] = sum((at[other] for other in free), np.intp(right)) % 2

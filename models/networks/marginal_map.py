@@ -132,14 +132,14 @@ class MarginalMAP:
                     f"{argument} has {len(assignment)} variables: give each of the {len(maximised)} MAP variables once"
                 )
             assignment = [by_number[number] for number in maximised]
-        by_number = hasattr(assignment, "dtype") and np.issubdtype(assignment.dtype, np.integer)
+        numbered = hasattr(assignment, "dtype") and np.issubdtype(assignment.dtype, np.integer)
         if hasattr(assignment, "tolist"):
             assignment = assignment.tolist()
         assignment = as_list(argument, assignment, "one state a MAP variable")
         if len(assignment) != len(maximised):
             raise ValueError(f"{argument} has {len(assignment)} states for {len(maximised)} MAP variables")
         pairs = zip(maximised, assignment, strict=True)
-        return tuple(network.state(variable, state, argument, by_number) for variable, state in pairs)
+        return tuple(network.state(variable, state, argument, numbered) for variable, state in pairs)
 
     def named(self, states: Int[np.ndarray, "map"]) -> dict[str, Any]:
         """An assignment by variable name, with state names where the network has some."""
