@@ -69,7 +69,8 @@ class CertifiedAnswers:
     """Candidates seen, the best of which is the incumbent. Lower bounds are joint ones until they are tightened."""
 
     def __init__(self, task: Task):
-        self.task, self.tree = task, None
+        self.task = task
+        self.tree: BucketTree | None = None
         self.best_joint = -math.inf
         self.answers: dict[tuple[int, ...], _Answer] = {}
         self.tried: set[tuple[int, ...]] = set()

@@ -263,7 +263,7 @@ def _starts(
     if explained is None:
         explained = exact_mpe(task, work=LONG_SLICE * CELLS_A_SECOND * min(clock.left(), 60.0))
         cheap += [("the MPE", explained)] if explained is not None else []
-    scored = []
+    scored: list[tuple[float, str, dict[int, int]]] = []
     for source, states in cheap:
         if scored and stop():
             break

@@ -62,10 +62,8 @@ def bayes_net_of(path: str | os.PathLike, factors: Factors, names: Mapping[str, 
                 fault = "its tables sum to one in the order of the standard and in that of pgmpy, which differ: end "
                 fault += "the file with an empty line if it is the standard's, else write BIF by pgmpy"
         elif other <= ROUNDING or (lines and other < off):
-            order = (
-                "has the child's states slowest and the first variable of a scope fastest, as pgmpy writes"
-            )
-            _warn(path, order)
+            way = "has the child's states slowest and the first variable of a scope fastest, as pgmpy writes"
+            _warn(path, way)
             tables = backwards
     elif fault is not None and _fault(factors, [scope[:1] for scope in scopes]) is None:
         moved = tuple(np.moveaxis(table, 0, -1) for table in tables)
