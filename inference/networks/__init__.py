@@ -6,10 +6,10 @@ The solver: `solve_mmap` is the entry point and has the table of methods; `metho
 given; `incumbent` keeps the best answer, its bounds, and the clock.
 
 Exact: `zero_propagation` makes factors of a query and removes impossible states; `parity_checks` has the linear
-equations between binary variables, and substitutes them; `elimination` plans and carries out
-bucket elimination; `bucket_tree` updates sums as an assignment changes; `marginals` has posteriors of single variables,
-`best_assignments` the k best answers and all single flips, `baselines` the exact, restricted-MPE, sequential and
-marginal methods.
+equations between binary variables, and substitutes them; `products` multiplies factors and sums variables out;
+`elimination` plans and carries out bucket elimination; `bucket_tree` updates sums as an assignment changes; `marginals`
+has posteriors of single variables, `best_assignments` the k best answers and all single flips, `baselines` the exact,
+restricted-MPE, sequential and marginal methods.
 
 Bounds and proofs: `mini_bucket_plan` shares factors out, `weighted_mini_buckets` bounds and tightens;
 `component_sums` caches exact sums, `branch_and_bound` searches under the bound, `staged_search` runs both in small

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ethogram.inference.networks.elimination import elimination_order, reduced
+from ethogram.inference.networks.elimination import elimination_order
+from ethogram.inference.networks.products import reduced
 from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["BucketTree"]

@@ -20,7 +20,7 @@ from ethogram.inference.networks.mixed_product import Propagated, propagate_beli
 from ethogram.inference.networks.zero_propagation import Factor, query_factors
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["EstimatedFlips"]
+__all__ = ["ROUNDS", "EstimatedFlips"]
 
 HELD = 1e-9
 """The factor of a MAP variable at other states than its own."""
@@ -76,13 +76,13 @@ class EstimatedFlips:
         """The mode of every MAP variable, the surest first."""
         return _modes({v: each for v, each in self.run({}, stop).beliefs.items() if v in self.near})
 
-    def one_by_one(self, stop: Callable[[], bool]) -> dict[int, int]:
+    def one_by_one(self, stop: Callable[[], bool], rounds: int = ROUNDS) -> dict[int, int]:
         """MAP variables at their modes, the surest few first, given those before; all that are left once stopped."""
         states: dict[int, int] = {}
         while len(states) < len(self.maximised):
             beliefs = self.run(states, stop).beliefs
             left = _modes({v: beliefs[v] for v in self.maximised if v not in states})
-            many = len(left) if stop() else math.ceil(len(self.maximised) / ROUNDS)
+            many = len(left) if stop() else math.ceil(len(self.maximised) / rounds)
             states |= dict(list(left.items())[:many])
         return states
 

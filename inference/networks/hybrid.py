@@ -27,7 +27,7 @@ from ethogram.inference.networks.branch_and_bound import SAME
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
-from ethogram.inference.networks.estimated_flips import EstimatedFlips
+from ethogram.inference.networks.estimated_flips import ROUNDS, EstimatedFlips
 from ethogram.inference.networks.explanations import complete, draw_near, draw_soon, exact_mpe, search_mpe
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
@@ -257,7 +257,8 @@ def _starts(
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
     least = (1 - SLICE) * clock.left()
-    states = EstimatedFlips(query).one_by_one(lambda: task.max_steps is None and clock.left() < least)
+    rounds = min(task.max_steps or ROUNDS, ROUNDS)
+    states = EstimatedFlips(query).one_by_one(lambda: task.max_steps is None and clock.left() < least, rounds)
     cheap = [("posterior marginals", likely), ("sequential modes", states)]
     cheap = [(source, draw_near(random, task, search, wanted)) for source, wanted in cheap]
     if explained is None:

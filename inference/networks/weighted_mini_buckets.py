@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ethogram.inference.networks.elimination import log_product
 from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, plan_mini_buckets
+from ethogram.inference.networks.products import log_product
 from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["WeightedMiniBuckets"]

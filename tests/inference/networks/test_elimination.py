@@ -17,9 +17,9 @@ from ethogram.inference.networks.elimination import (
     elimination_order,
     exact_log_probability,
     exact_map,
-    reduced,
 )
 from ethogram.inference.networks.marginals import variable_posteriors
+from ethogram.inference.networks.products import reduced
 from ethogram.inference.networks.zero_propagation import (
     Factor,
     minimal_conflict,

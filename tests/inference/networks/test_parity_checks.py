@@ -142,8 +142,8 @@ def test_a_sample_of_a_code_that_no_search_satisfies():
 
 
 @pytest.mark.slow
-def test_a_code_of_600_bits_has_an_answer():
-    query = code(600, 450, 6, 0)
+def test_a_code_of_400_bits_has_an_answer():
+    query = code(400, 300, 6, 0)
     found = solve_mmap(jax.random.key(0), query, time_limit=None, max_steps=2)
     assert found.log_probability > -math.inf
     assert found.log_probability == pytest.approx(exact_log_probability(query, found.states), rel=1e-12)

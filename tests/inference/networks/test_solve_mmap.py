@@ -266,7 +266,7 @@ def test_impossible_evidence_names_what_cannot_be_together():
 
 
 def test_too_wide_for_the_exact_method_is_an_error_before_any_table_is_made(monkeypatch):
-    monkeypatch.setattr(elimination, "product", None)
+    monkeypatch.setattr(elimination, "reduced", None)
     with pytest.raises(WidthError, match="bytes"):
         solve_mmap(jax.random.key(0), wide(20), "exact", most_cells=2**16)
 
