@@ -17,6 +17,7 @@ ADDED_LATER = {
     "MoveSearch": ("number", "final"),
     "RewardPosterior": ("log_weights",),
     "GPIRL": ("conditional", "num_intents", "sticky"),
+    "MarginalMAP": ("by_number",),
     "AgentMarkov": ("weights", "stickiness", "pool", "pool_prior"),
 }
 """Fields, with defaults, that older files lack, by the name of their class."""

@@ -5,17 +5,19 @@ Files in reading order, each after those that it builds on.
 The solver: `solve_mmap` is the entry point and has the table of methods; `method` says what a method is and what it is
 given; `incumbent` keeps the best answer, its bounds, and the clock.
 
-Exact: `zero_propagation` makes factors of a query and removes impossible states; `elimination` plans and carries out
-bucket elimination; `bucket_tree` updates sums as an assignment changes; `marginals` has posteriors of single variables,
-`best_assignments` the k best answers and all single flips, `baselines` the exact, restricted-MPE, sequential and
-marginal methods.
+Exact: `zero_propagation` makes factors of a query and removes impossible states; `parity_checks` has the linear
+equations between binary variables, and substitutes them; `products` multiplies factors and sums variables out;
+`elimination` plans and carries out bucket elimination; `bucket_tree` updates sums as an assignment changes; `marginals`
+has posteriors of single variables, `best_assignments` the k best answers and all single flips, `baselines` the exact,
+restricted-MPE, sequential and marginal methods.
 
 Bounds and proofs: `mini_bucket_plan` shares factors out, `weighted_mini_buckets` bounds and tightens;
 `component_sums` caches exact sums, `branch_and_bound` searches under the bound, `staged_search` runs both in small
 steps.
 
-Search: `large_neighbourhood_search` climbs; `explanations` finds the MPE by it; `certified_answers` compares answers
-whose sums are out of reach; `hybrid`, the default method, joins search and proof.
+Search: `large_neighbourhood_search` climbs; `explanations` finds the MPE by it; where sums are out of reach,
+`estimated_flips` climbs by belief propagation and `certified_answers` compares answers; `hybrid`, the default method,
+joins search and proof.
 
 Forward marginals and AGS: `forward_layout` lays a query out as arrays, `forward_marginals` has the surrogate and its
 gradient, `forward_value` the same as a function that JAX transforms; `ags_step` is the authors' step, `ags` the ascent.

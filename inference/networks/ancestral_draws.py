@@ -60,7 +60,7 @@ def draw_possible(
 
     States are drawn from their rows, parents before children, among those that the search leaves; it learns from dead
     ends, and keeps what it learns from call to call. Wanted states are assumed first, unless they have become
-    impossible.
+    impossible. Once a search was given up, a solution of the parity checks near them is assumed instead.
 
     Parameters
     ----------
@@ -89,7 +89,26 @@ def draw_possible(
         total = np.cumsum(weights if weights.any() else np.ones(len(places)))
         return places[min(int(np.searchsorted(total, random.random() * total[-1], "right")), len(places) - 1)]
 
-    found = search.solve(order, pick, assumed, stop, most_conflicts)
+    found = None if search.linear else search.solve(order, pick, assumed, stop, most_conflicts)
+    if found is None and not (search.impossible or stop()) and search.parities.variables:
+        search.linear = True  # and the checks come first from now on
+        found = search.solve(order, pick, _solution(random, possible, search, assumed), stop, most_conflicts)
     if found is None:
         return None
     return dict(query.observed) | possible.whole(found)
+
+
+def _solution(
+    random: np.random.Generator, possible: Possible, search: ConflictSearch, assumed: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Assumed places, changed and completed to a solution of the parity checks; drawn ones, the surest first."""
+    shares = {variable: np.ones(2) for variable in search.parities.variables}
+    for scope, table in possible.factors:
+        if len(scope) == 1 and scope[0] in shares:
+            product = shares[scope[0]] * table
+            shares[scope[0]] = product / product.sum()
+    wanted = dict(assumed)
+    for variable in sorted(shares, key=lambda v: -shares[v].max() / shares[v].sum()):
+        wanted.setdefault(variable, int(random.random() * shares[variable].sum() >= shares[variable][0]))
+    solution = search.parities.near({v: place for v, place in wanted.items() if v in shares})
+    return [*(wanted | solution).items()]

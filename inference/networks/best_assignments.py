@@ -119,6 +119,7 @@ def single_flips(
     ----------
     Darwiche (2003), "A differential approach to inference in Bayesian networks".
     """
+    require_integer("most_cells", most_cells, 1)
     network = query.network
     places = dict(zip(query.map_variables, query.states(states, "states"), strict=True))
     sizes = dict(enumerate(network.sizes))

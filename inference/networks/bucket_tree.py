@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ethogram.inference.networks.elimination import elimination_order, product
+from ethogram.inference.networks.elimination import elimination_order
+from ethogram.inference.networks.products import reduced
 from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["BucketTree"]
@@ -62,9 +63,9 @@ class BucketTree:
             self.root[variable] = variable if above is None else self.root[above]
         self.places: dict[int, int] = {}
         self.settled = False
-        self.up: dict[int, Factor] = {}
+        self.up: dict[int, list[Factor]] = {}
         self.scale: dict[int, float] = {}
-        self.down: dict[int, Factor] = {}
+        self.down: dict[int, list[Factor]] = {}
         self.alone: dict[int, float] = {}
 
     def settle(self, places: Mapping[int, int]) -> float:
@@ -122,20 +123,15 @@ class BucketTree:
     def _below(self, variable: int, without: int | None = None) -> list[Factor]:
         """Factors of a bucket and messages of its children, except one."""
         parts = [self.sliced(i) for i in self.inside[variable]]
-        return parts + [self.up[child] for child in self.children[variable] if child != without]
+        kids = (self.up[child] for child in self.children[variable] if child != without)
+        return [*parts, *itertools.chain.from_iterable(kids)]
 
     def _send(self, variable: int) -> None:
         """Compute a bucket's upward message, scaled to a largest entry of one, and its log scale."""
-        (scope, table), log_scale = product(self._below(variable))
-        axis = scope.index(variable)
-        message = table.sum(axis)
-        largest = message.max()
-        self.scale[variable] = log_scale + float(np.log(largest)) if largest > 0 else -math.inf
-        rest = scope[:axis] + scope[axis + 1 :]
-        self.up[variable] = Factor(rest, message / largest if largest > 0 else message)
+        self.up[variable], self.scale[variable], _ = reduced(self._below(variable), (variable,))
 
-    def _from_above(self, variable: int) -> Factor | None:
-        """Downward message into a bucket; None for a root."""
+    def _from_above(self, variable: int) -> list[Factor]:
+        """Downward message into a bucket; nothing for a root."""
         way = []
         while variable is not None and variable not in self.down and self.parent[variable] is not None:
             way.append(variable)
@@ -143,24 +139,21 @@ class BucketTree:
         for below in reversed(way):
             above = self.parent[below]
             assert above is not None
-            parts = self._below(above, below)
-            if above in self.down:
-                parts.append(self.down[above])
-            wanted = self.up[below].scope
-            (scope, table), _ = product([*parts, Factor(wanted, np.ones(self.up[below].table.shape))])
-            gone = tuple(axis for axis, other in enumerate(scope) if other not in wanted)
-            message = table.sum(gone)
-            largest = message.max()
-            left = tuple(other for other in scope if other in wanted)
-            self.down[below] = Factor(left, message / largest if largest > 0 else message)
-        return self.down.get(way[0] if way else variable)
+            wanted, table = self.up[below][0]
+            parts = [
+                *self._below(above, below),
+                *self.down.get(above, ()),
+                Factor(wanted, np.ones(table.shape)),
+            ]
+            gone = {other for scope, _ in parts for other in scope}.difference(wanted)
+            self.down[below] = reduced(parts, gone).factors
+        return self.down.get(way[0] if way else variable, [])
 
-    def belief(self, variable: int) -> Factor:
+    def belief(self, variable: int) -> np.ndarray:
         """Unnormalised marginal of a hidden variable."""
-        above = self._from_above(variable)
-        (scope, table), _ = product(self._below(variable) + ([] if above is None else [above]))
-        gone = tuple(axis for axis, other in enumerate(scope) if other != variable)
-        return Factor((variable,), table.sum(gone))
+        parts = [*self._below(variable), *self._from_above(variable)]
+        gone = {other for scope, _ in parts for other in scope} - {variable}
+        return np.prod([table for _, table in reduced(parts, gone).factors], 0)
 
     def between(self, free: Iterable[int]) -> list[Factor]:
         """Factors, hidden variables included, of the problem of some free variables, the other held ones fixed."""
@@ -171,11 +164,10 @@ class BucketTree:
         kept = self._joined(buckets)
         for bucket in sorted(kept, key=self.rank.__getitem__):
             found += [self.sliced(i, loose) for i in self.inside[bucket]]
-            found += [self.up[child] for child in self.children[bucket] if child not in kept]
+            for child in self.children[bucket]:
+                found += self.up[child] if child not in kept else []
             if self.parent[bucket] not in kept:
-                above = self._from_above(bucket)
-                if above is not None:
-                    found.append(above)
+                found += self._from_above(bucket)
         return found
 
     def _joined(self, buckets: set[int]) -> set[int]:

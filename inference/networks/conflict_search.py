@@ -14,10 +14,12 @@ Katsirelos, Bacchus (2005), "Generalized nogoods in CSPs", for variables of many
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ethogram.inference.networks.parity_checks import Parities
 from ethogram.inference.networks.zero_propagation import Factor, bit_places, explanation, supported
 
 __all__ = ["ConflictSearch", "luby"]
@@ -51,6 +53,7 @@ class ConflictSearch:
     ----------
     impossible : whether every assignment has a zero entry; proved.
     conflicts : dead ends so far.
+    linear : whether draws begin with a solution of the parity checks, because a search without them was given up.
     alive : by number of a variable, the states that are left, as bits of an integer.
     number : of every variable.
     """
@@ -60,6 +63,7 @@ class ConflictSearch:
         self.sizes: list[int] = []
         self._tables: list[tuple[tuple[int, ...], tuple[int, ...], bytes]] = []
         self._touching: list[list[int]] = []
+        self._factors, self.linear = factors, False
         self.impossible, self.conflicts = False, 0
         for scope, table in factors:
             for variable, size in zip(scope, table.shape, strict=True):
@@ -100,6 +104,13 @@ class ConflictSearch:
         self._activity, self._bump = [0.0] * len(self.sizes), 1.0
         self._long: list[_Nogood] = []
         self.impossible |= self._propagate() is not None
+
+    @functools.cached_property
+    def parities(self) -> Parities:
+        """The parity checks of the tables, which show at once if they contradict each other."""
+        found = Parities(self._factors)
+        self.impossible |= found.impossible
+        return found
 
     def solve(
         self,

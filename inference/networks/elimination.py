@@ -3,9 +3,9 @@ r"""Exact inference by bucket elimination.
 .. math:: \ln p(d, e) = \ln \sum_s p(d, s, e), \qquad \max_d \ln p(d, e)
 
 The first sums out all hidden variables; the second sums first and maximises then (a constrained order), since sums and
-maxima do not commute. Zeros are propagated before, independent components are eliminated separately, and the
-elimination order is min-fill. The sizes of all tables are known before any is made: where the induced width is too
-large there is an error, never an approximation.
+maxima do not commute. Zeros are propagated before, parity checks are substituted where tables would be large,
+independent components are eliminated separately, and the elimination order is min-fill. The sizes of all tables are
+known before any is made: where the induced width is too large there is an error, never an approximation.
 
 Dechter (1999), "Bucket elimination: a unifying framework for reasoning", algorithm elim-map; Park and Darwiche (2004),
 "Complexity results and approximation strategies for MAP explanations", for constrained orders.
@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array, Int
 
+from ethogram.inference.networks.parity_checks import substituted
+from ethogram.inference.networks.products import reduced
 from ethogram.inference.networks.zero_propagation import (
     Factor,
     Possible,
@@ -28,15 +30,14 @@ from ethogram.inference.networks.zero_propagation import (
     propagate_zeros,
     query_factors,
 )
+from ethogram.models.arguments import require_integer
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = [
     "ExactAnswer",
     "Order",
     "Plan",
-    "SpanError",
     "WidthError",
-    "aligned",
     "carry_out",
     "constrained_order",
     "eliminate",
@@ -46,25 +47,15 @@ __all__ = [
     "guard_width",
     "independent_parts",
     "plan_elimination",
-    "product",
 ]
 
-NEAR = 100.0
-"""Nats from one within which products of tables are not rescaled, and beyond which they are."""
-DOUBLE = 600.0
-"""Nats between the largest and the least product of entries up to which float64 holds both."""
-LONGEST = -0.9 * float(np.log(np.finfo(np.longdouble).tiny))
-"""The same for the machine's long double."""
-MANY = 4096
-"""Maxima from which on comparing states one by one is faster than NumPy's reductions over one axis."""
+WORTH = 2**16
+"""Cells of all tables together from which on it is worth to look for parity checks."""
+NONE = np.empty(0)
 UNKNOWN = 2**62
 """Cells of an order that was not completed."""
 MOST_CELLS = 2**27
 """Default limit of one table: a gibibyte."""
-
-
-class SpanError(ValueError):
-    """The product of some tables spans more than the machine's floating-point range."""
 
 
 class WidthError(ValueError):
@@ -93,12 +84,18 @@ class Order(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Components of the factors and their orders; cells of the largest table, and of all tables together."""
+    """Components of the factors and their orders; cells of the largest table, and of all tables together.
+
+    Where parity checks were substituted, also the variables that are tied to others by them, and the log of what the
+    factors lack.
+    """
 
     parts: list[list[Factor]]
     orders: list[Order]
     cells: int
     work: int
+    tied: Mapping[int, tuple[tuple[int, ...], int]] = {}
+    log_constant: float = 0.0
 
 
 def exact_log_probability(
@@ -121,6 +118,7 @@ def exact_log_probability(
     ValueError : `assignment` is not one state a MAP variable.
     WidthError : a table would have more than `most_cells` cells.
     """
+    require_integer("most_cells", most_cells, 1)
     states = None if assignment is None else query.states(assignment)
     possible = propagate_zeros(query_factors(query, states))
     return _exactly(query, possible, (), most_cells)[1]
@@ -141,6 +139,7 @@ def exact_map(
     ------
     WidthError : a table would have more than `most_cells` cells.
     """
+    require_integer("most_cells", most_cells, 1)
     possible = propagate_zeros(query_factors(query)) if possible is None else possible
     states, value = _exactly(query, possible, query.map_variables, most_cells)
     return ExactAnswer(np.array([states.get(variable, 0) for variable in query.map_variables]), value)
@@ -164,9 +163,33 @@ def plan_elimination(
     most_cells: int | float = math.inf,
     stop: Callable[[], bool] = lambda: False,
 ) -> Plan:
-    """Components and their constrained orders; incomplete beyond `most_cells`, and where `stop` ends the planning."""
-    sizes, parts = possible.sizes, independent_parts(possible.live)
-    orders: list[Order] = []
+    """Components and their constrained orders; incomplete beyond `most_cells`, and where `stop` ends the planning.
+
+    Parity checks are substituted where that makes less work.
+    """
+    plan = _plan(possible.live, possible.sizes, maximised, most_cells, stop)
+    if plan.cells <= most_cells and plan.work < WORTH:
+        return plan
+    found = None if stop() else substituted(possible.live, maximised, most_cells)
+    if found is None:
+        return plan
+    other = _plan(
+        [Factor(scope, NONE) for scope in found.scopes], possible.sizes, maximised, most_cells, stop
+    )
+    if other.cells > min(most_cells, UNKNOWN - 1) or (plan.cells <= most_cells and plan.work <= other.work):
+        return plan
+    factors = list(map(Factor, found.scopes, found.tables()))
+    return other._replace(parts=independent_parts(factors), tied=found.tied, log_constant=found.log_constant)
+
+
+def _plan(
+    factors: list[Factor],
+    sizes: Mapping[int, int],
+    maximised: Iterable[int],
+    most_cells: int | float,
+    stop: Callable[[], bool],
+) -> Plan:
+    parts, orders = independent_parts(factors), list[Order]()
     for part in parts:
         orders.append(constrained_order(part, sizes, maximised, most_cells, stop))
         if orders[-1].cells > most_cells or orders[-1].cells == UNKNOWN:
@@ -179,12 +202,15 @@ def carry_out(possible: Possible, plan: Plan, maximised: Iterable[int]) -> tuple
     """Optimal states of the maximised variables, and of all with one possible state, and the log of the optimum."""
     if possible.impossible:
         return {}, -math.inf
-    total, places = possible.log_constant, dict[int, int]()
+    total, places = possible.log_constant + plan.log_constant, dict[int, int]()
     for part, order in zip(plan.parts, plan.orders, strict=True):
         found, log_value = eliminate(part, order.variables, set(maximised))
         if log_value == -math.inf:
             return {}, -math.inf
         total, places = total + log_value, places | found
+    for variable, (others, constant) in plan.tied.items():
+        if all(other in places for other in others):
+            places[variable] = (sum(places[other] for other in others) + constant) % 2
     return possible.whole(places), float(total)
 
 
@@ -300,71 +326,6 @@ def guard_width(cells: int, most_cells: int) -> None:
         )
 
 
-def product(factors: list[Factor]) -> tuple[Factor, float]:
-    """Product of factors as one table, and the logarithm of its scale."""
-    scope = tuple(dict.fromkeys(variable for factor in factors for variable in factor.scope))
-    place = {variable: axis for axis, variable in enumerate(scope)}
-    precision, near = _precision(factors)
-    total, log_scale = np.ones((1,) * len(scope), precision), 0.0
-    for factor in sorted(factors, key=lambda factor: factor.table.size):
-        table = aligned(factor, place)
-        if not near:
-            table, log_scale = _scaled(table, log_scale, 0.0)
-        total = total * table
-        if not near:  # hundreds of tables over one variable underflow together
-            total, log_scale = _scaled(total, log_scale, NEAR)
-    return Factor(scope, total), log_scale
-
-
-def aligned(factor: Factor, place: Mapping[int, int]) -> np.ndarray:
-    """A factor's table with axes at the places of a scope's variables; those that it lacks are of length one."""
-    places, shape = [place[variable] for variable in factor.scope], [1] * len(place)
-    for at, size in zip(places, factor.table.shape, strict=True):
-        shape[at] = size
-    return factor.table.transpose(sorted(range(len(places)), key=places.__getitem__)).reshape(shape)
-
-
-def _scaled(table: np.ndarray, log_scale: float, least: float) -> tuple[np.ndarray, float]:
-    """A table rescaled to a largest entry of one if that is more than `least` nats off, and its new log scale."""
-    largest = table.max()
-    nats = float(np.log(largest)) if largest > 0 else 0.0
-    return (table / largest, log_scale + nats) if abs(nats) > least else (table, log_scale)
-
-
-def _precision(factors: Sequence[Factor]) -> tuple[Any, bool]:
-    """Dtype in which no product of positive entries under- or overflows, and whether it needs no rescaling."""
-    nats = below = above = 0.0
-    for _, table in factors:
-        high, low = table.max(), table.min()
-        if low == 0 < high:
-            low = table[table > 0].min()
-        if high > 0:
-            lowest, highest = float(np.log(low)), float(np.log(high))
-            nats += highest - lowest
-            below += min(lowest, 0.0)
-            above += max(highest, 0.0)
-    if nats > LONGEST:
-        raise SpanError(
-            f"a product of tables spans {nats:.0f} nats, more than the floating-point range of "
-            f"{LONGEST:.0f}: drop "
-            "repeated or nearly certain evidence"
-        )
-    return np.float64 if nats < DOUBLE else np.longdouble, max(-below, above) < NEAR
-
-
-def _largest(table: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Maxima along an axis and their first positions, in the smallest integer type that holds them."""
-    kind = np.min_scalar_type(table.shape[axis] - 1)
-    if table.size < MANY * table.shape[axis]:
-        return np.asarray(table.max(axis)), np.asarray(table.argmax(axis)).astype(kind)
-    states = np.moveaxis(table, axis, 0)
-    message, place = np.asarray(states[0]), np.zeros(states[0].shape, kind)
-    for i in range(1, len(states)):
-        place = np.where(states[i] > message, kind.type(i), place)
-        message = np.maximum(states[i], message)
-    return np.asarray(message), np.asarray(place)
-
-
 def eliminate(
     factors: list[Factor], order: Sequence[int], maximised: set[int]
 ) -> tuple[dict[int, int], float]:
@@ -373,20 +334,14 @@ def eliminate(
     for variable in order:
         touching = [factor for factor in live if variable in factor.scope]
         live = [factor for factor in live if variable not in factor.scope]
-        (scope, table), log_scale = product(touching)
-        axis = scope.index(variable)
-        rest = scope[:axis] + scope[axis + 1 :]
-        if variable in maximised:
-            message, best = _largest(table, axis)
-            choices.append((variable, rest, best))
-        else:
-            message = table.sum(axis)
-        scale = message.max()
-        if scale == 0:
+        message = reduced(touching, (variable,), variable in maximised)
+        if message.log_scale == -math.inf:
             return {}, -math.inf
-        total += float(np.log(scale)) + log_scale
-        if rest:
-            live.append(Factor(rest, message / scale))
+        total += message.log_scale
+        live += message.factors
+        if message.best is not None:
+            scope = message.factors[0].scope if message.factors else ()
+            choices.append((variable, scope, message.best))
     states: dict[int, int] = {}
     for variable, rest, best in reversed(choices):
         states[variable] = int(best[tuple(states[other] for other in rest)])

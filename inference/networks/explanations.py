@@ -6,18 +6,21 @@ The search is that of the hybrid with all variables maximised: neighbourhoods, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from ethogram.inference.networks.ancestral_draws import draw_possible, draw_states
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import carry_out, plan_elimination
+from ethogram.inference.networks.incumbent import Incumbent
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.method import Task
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
+from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
+from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["draw_near", "draw_soon", "exact_mpe", "search_mpe"]
+__all__ = ["complete", "draw_near", "draw_soon", "exact_mpe", "search_mpe"]
 
 NARROW = 2**20
 """Cells of a table whose time is negligible."""
@@ -25,6 +28,8 @@ MPE_CELLS = 2e7
 """Cells of elimination allowed per second left, for an exact MPE."""
 PROOF_SHARE, SEARCH_SHARE = 0.5, 0.8
 """Shares of the time of a searched MPE for branch and bound: with a possible explanation, and before there is one."""
+ROUNDS = 100
+"""Neighbourhoods of a completion."""
 CONFLICTS = 500
 """Conflicts after which a possible sample is given up, until the next one goes on with what they taught."""
 
@@ -98,6 +103,22 @@ def search_mpe(
         places = last
         report(landscape.whole(places))
     return landscape.whole(places), proved or proof.closed
+
+
+def complete(
+    random: np.random.Generator, task: Task, answer: Sequence[int], stop: Callable[[], bool]
+) -> dict[int, int] | None:
+    """An answer with the most probable states of the hidden variables that are found; None where it is impossible."""
+    query, held = task.query, dict(zip(task.query.map_variables, answer, strict=True))
+    possible = propagate_zeros(query_factors(query, answer))
+    if possible.impossible or not query.summed:
+        return None if possible.impossible else held
+    evidence = ((*query.observed, *held.items()), tuple(pair for pair in query.soft if pair[0] not in held))
+    given = MarginalMAP(query.network, evidence, query.summed)
+    part = task._replace(query=given, possible=possible, incumbent=Incumbent(given, task.incumbent.clock))
+    search = ConflictSearch(possible.factors)
+    states, _ = search_mpe(random, part, search, stop, ROUNDS, restart=False)
+    return None if search.impossible else held | states
 
 
 def draw_near(

@@ -6,7 +6,9 @@ and between its neighbourhoods weighted mini-buckets tighten the upper bound, an
 gap. What either finds the other uses.
 
 Where even the probability of one assignment is out of reach, candidates are compared by Bethe estimates, between an
-upper bound and certified lower bounds. In large networks the first sample is the incumbent before anything is planned.
+upper bound and certified lower bounds: cheap ones first, those of the baselines among them, each with a slice of the
+time, and climbs by flips from each. The best estimates are summed exactly where there is time for that. In large
+networks the first sample is the incumbent before anything is planned.
 
 Ours; its parts have their sources. Iterated local search with perturbed incumbents: Lourenço, Martin, Stützle (2003),
 "Iterated local search".
@@ -25,33 +27,39 @@ from ethogram.inference.networks.branch_and_bound import SAME
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
-from ethogram.inference.networks.explanations import draw_near, draw_soon, exact_mpe, search_mpe
+from ethogram.inference.networks.estimated_flips import ROUNDS, EstimatedFlips
+from ethogram.inference.networks.explanations import complete, draw_near, draw_soon, exact_mpe, search_mpe
 from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
 from ethogram.inference.networks.marginals import factor_posteriors
 from ethogram.inference.networks.method import Task
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.weighted_draws import possible_draws
+from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["hybrid"]
 
-CELLS_A_SECOND = 1e7
-"""A cautious rate of elimination."""
+CELLS_A_SECOND, USUAL_CELLS = 1e7, 4e7
+"""A cautious rate of elimination, and a usual one."""
 SHARE = 0.4
 """Share of the time limit for exact elimination."""
 PROOF_SHARE, STALE_SHARE, WIDE_SHARE, WIDE = 0.5, 0.75, 0.4, 3.0
 """Shares of the time for bounds and proofs: at first, where the answer is as old as half of the time, and where the gap
 is wide; and how many nats that is.
 """
-MPE_CELLS = 2e6
-"""Cells of an exact MPE, as a start, for every second left."""
 QUICK = 2e6
 """Cells of an elimination that is done before anything else."""
 MANY = 300
 """Variables with several states left above which planning takes longer than a first sample."""
 HURRY = 0.25
 """Seconds left below which there are no posterior modes."""
+SLICE, LONG_SLICE = 0.15, 0.35
+"""Shares of the time left for one candidate where there are estimates alone, and for a long one or a cutset."""
+BOUND_SHARE = 0.25
+"""Share of the time for upper bounds, where there are estimates alone."""
+CELLS_A_MOVE = 2e5
+"""Cells of a certified sum for every second left."""
 LATE = 0.05
 """Seconds by which the last answer may overshoot the limit, where there are estimates alone."""
 NARROW = 2**16
@@ -108,8 +116,10 @@ def hybrid(task: Task) -> None:
             task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))),
             proof,
             search,
+            landscape,
             random,
             drawn[:FEW],
+            most_cells,
         )
         incumbent.proved = incumbent.lower_bound > -math.inf and _met(task)
         return
@@ -118,7 +128,12 @@ def hybrid(task: Task) -> None:
     if drawn:
         proof.offer(first)
     source, stop = "", _turns(task, proof, search)
-    starts = _starts(random, task, search, landscape, stop, drawn)
+
+    def offer(places: Mapping[int, int], value: float, found_by: str) -> None:
+        states = landscape.whole(places)
+        incumbent.offer([states[v] for v in query.map_variables], value, "exact", found_by)
+
+    starts = _starts(random, task, search, landscape, stop, offer, drawn)
 
     def fresh(best: dict[int, int] | None) -> Mapping[int, int]:
         nonlocal source
@@ -128,10 +143,6 @@ def hybrid(task: Task) -> None:
         source = "a perturbed incumbent"
         kept = perturbed(random, landscape, best)
         return landscape.places(draw_near(random, task, search, kept))
-
-    def offer(places: Mapping[int, int], value: float, found_by: str) -> None:
-        states = landscape.whole(places)
-        incumbent.offer([states[v] for v in query.map_variables], value, "exact", found_by)
 
     def report(places: Mapping[int, int], value: float) -> None:
         offer(places, value, f"neighbourhood search from {source}")
@@ -176,15 +187,15 @@ def _eliminate(task: Task, plan: Plan) -> None:
     task.incumbent.prove()
 
 
-def _turns(task: Task, proof: StagedSearch, search: ConflictSearch) -> Callable[[], bool]:
-    """Steps of a proof between those of another search, and whether to stop."""
+def _turns(task: Task, proof: StagedSearch, search: ConflictSearch, most: float = 1.0) -> Callable[[], bool]:
+    """Steps of a proof between those of another search, for `most` of the time at most, and whether to stop."""
     incumbent, clock = task.incumbent, task.incumbent.clock
     constant = task.query.network.log_constant
 
     def share() -> float:
         gap = incumbent.upper_bound - incumbent.log_probability
         stale = incumbent.trace and 2 * incumbent.trace[-1].at(clock.kind) < clock.passed()
-        return WIDE_SHARE if gap > WIDE else STALE_SHARE if stale else PROOF_SHARE
+        return min(most, WIDE_SHARE if gap > WIDE else STALE_SHARE if stale else PROOF_SHARE)
 
     def listen() -> None:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)
@@ -212,9 +223,10 @@ def _starts(
     search: ConflictSearch,
     landscape: Landscape,
     stop: Callable[[], bool],
+    offer: Callable[[Mapping[int, int], float, str], None],
     drawn: list[dict[int, int]],
 ) -> Iterator[tuple[str, dict[int, int]]]:
-    """Endless starting points and where each comes from."""
+    """Endless starting points and where each comes from; cheap ones are offered before the first climb."""
     query, possible, clock = task.query, task.possible, task.incumbent.clock
     explained = None
 
@@ -244,14 +256,24 @@ def _starts(
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
-    modes = draw_near(random, task, search, likely)
-    yield "posterior marginals", landscape.places(modes)
+    least = (1 - SLICE) * clock.left()
+    rounds = min(task.max_steps or ROUNDS, ROUNDS)
+    states = EstimatedFlips(query).one_by_one(lambda: task.max_steps is None and clock.left() < least, rounds)
+    cheap = [("posterior marginals", likely), ("sequential modes", states)]
+    cheap = [(source, draw_near(random, task, search, wanted)) for source, wanted in cheap]
+    if explained is None:
+        explained = exact_mpe(task, work=LONG_SLICE * CELLS_A_SECOND * min(clock.left(), 60.0))
+        cheap += [("the MPE", explained)] if explained is not None else []
+    scored: list[tuple[float, str, dict[int, int]]] = []
+    for source, states in cheap:
+        if scored and stop():
+            break
+        places = landscape.places(states)
+        scored.append((landscape.value(places), source, places))
+        offer(places, scored[-1][0], source)
+    for _, source, places in sorted(scored, key=lambda each: -each[0]):
+        yield source, places
     for turn in itertools.count():
-        if turn == 1 and explained is None:
-            explained = exact_mpe(task, work=MPE_CELLS * min(clock.left(), 60.0))
-            if explained is not None:
-                yield "the MPE", landscape.places(explained)
-                continue
         if turn % 4 == 1 and explained is None:
             yield "a searched MPE", landscape.places(explain(stop))
             continue
@@ -263,41 +285,93 @@ def _by_estimates(
     task: Task,
     proof: StagedSearch,
     search: ConflictSearch,
+    landscape: Landscape,
     random: np.random.Generator,
     drawn: list[dict[int, int]],
+    most_cells: int,
 ) -> None:
-    """Ancestral samples, MPEs and answers of mixed-product propagation, compared by estimates and lower bounds."""
-    clock, turn = task.incumbent.clock, _turns(task, proof, search)
-    answers, dearest = CertifiedAnswers(task), 0.0
-
-    def offer(states: Mapping[int, int], source: str) -> None:
-        nonlocal dearest
-        begin = clock.passed()
-        answers.offer(states, source)
-        dearest = max(dearest, clock.passed() - begin)
+    """Candidates compared by estimates and lower bounds: cheap ones first, each with a slice of the time left."""
+    query, clock, turn = task.query, task.incumbent.clock, _turns(task, proof, search, BOUND_SHARE)
+    answers, flips, dearest = CertifiedAnswers(task), EstimatedFlips(query), 0.0
 
     def late() -> bool:
         return clock.over() or clock.left() + LATE < dearest  # another answer would overshoot the limit
 
-    def stop() -> bool:
-        return turn() or late()
+    def slice_of(share: float) -> Callable[[], bool]:
+        least = (1 - share) * clock.left()
+        return lambda: late() or (task.max_steps is None and clock.left() < least)
 
-    for states in drawn:
+    def offer(states: Mapping[int, int], source: str) -> None:
+        nonlocal dearest
+        if not late():
+            begin = clock.passed()
+            answers.offer(states, source)
+            dearest = max(dearest, clock.passed() - begin)
+
+    def offer_near(states: Mapping[int, int], source: str) -> None:
+        """Offer a possible completion, and the states themselves if they are not in it."""
+        wanted = {v: states[v] for v in query.map_variables} | flips.hidden
+        near = draw_near(random, task, search, wanted)
+        if task.chosen(near) != task.chosen(states):
+            offer(wanted, source)
+        offer(near, source)
+
+    def climb(states: Mapping[int, int], source: str) -> None:
+        if not late():
+            states = {v: states[v] for v in query.map_variables}
+            offer_near(flips.climb(states, slice_of(SLICE)), source)
+
+    def explain(restart: bool) -> None:
+        left = min(clock.left(), 60.0)
+        found = exact_mpe(task, work=LONG_SLICE * CELLS_A_SECOND * left) if restart and not late() else None
+        states = found or search_mpe(random, task, search, slice_of(SLICE), 200, restart=restart)[0]
+        offer(states, "the MPE" if found else "a searched MPE")
+        climb(states, "flips of the MPE")
+
+    def certify() -> None:
+        """Sum the best estimates exactly where there is time for that, or find better completions of them."""
+        while not late() and (answer := answers.doubtful()) is not None:
+            possible = propagate_zeros(query_factors(query, answer))
+            plan = plan_elimination(possible, (), most_cells, slice_of(LONG_SLICE))
+            work = LONG_SLICE * USUAL_CELLS * min(clock.left(), 60.0)
+            if plan.cells <= most_cells and plan.work <= work:
+                answers.settle(answer, query.network.log_constant + carry_out(possible, plan, ())[1])
+            elif (states := complete(random, task, answer, slice_of(SLICE))) is not None:
+                offer(states, "")
+
+    for states in drawn[:1]:
         offer(states, "an ancestral sample")
-        if late():
-            return
+    likely = flips.modes(slice_of(SLICE))
+    offer_near(likely, "posterior marginals")
+    if not late():
+        cells = int(CELLS_A_MOVE * min(clock.left(), 60.0))
+        answers.tighten(min(cells, task.most_cells), slice_of(LONG_SLICE))
+    climb(likely, "flips of posterior marginals")
+    if not late():
+        states = flips.one_by_one(slice_of(LONG_SLICE))
+        offer_near(states, "sequential modes")
+        climb(states, "flips of sequential modes")
+    turn()
+    explain(restart=True)
+    turn()
     for reading in ("belief", "cavity"):
-        tables = smoothed_tables(task.query.network)
-        found = mixed_product(task.query, reading=reading, tables=tables, stop=clock.over)
-        if stop():
-            return
-        near = dict(zip(task.query.map_variables, found.states.tolist(), strict=True))
-        offer(draw_near(random, task, search, near), "mixed-product belief propagation")
+        if not late():
+            tables = smoothed_tables(query.network)
+            mixed = mixed_product(query, reading=reading, tables=tables, stop=slice_of(SLICE))
+            near = dict(zip(query.map_variables, mixed.states.tolist(), strict=True))
+            offer_near(near, "mixed-product belief propagation")
+    certify()
     rounds = 0
-    while not stop() and (task.max_steps is None or rounds < task.max_steps):
+    while not (turn() or late()) and (task.max_steps is None or rounds < task.max_steps):
         rounds += 1
         if rounds % 4 == 1:
-            states, _ = search_mpe(random, task, search, stop, 200, restart=False)
-            offer(states, "MPE")
+            explain(restart=False)
+        elif rounds % 4 == 2 or task.incumbent.states is None:
+            climb(
+                drawn.pop() if drawn else draw_near(random, task, search, {}), "flips of an ancestral sample"
+            )
         else:
-            offer(draw_near(random, task, search, {}), "an ancestral sample")
+            best = dict(zip(query.map_variables, task.incumbent.states.tolist(), strict=True))
+            kept = perturbed(random, landscape, landscape.places(best))
+            climb(draw_near(random, task, search, kept), "flips of a perturbed incumbent")
+        certify()

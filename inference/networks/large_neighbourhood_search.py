@@ -25,18 +25,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ethogram.inference.networks.bucket_tree import BucketTree
-from ethogram.inference.networks.elimination import (
-    SpanError,
-    carry_out,
-    plan_elimination,
-)
+from ethogram.inference.networks.elimination import carry_out, plan_elimination
 from ethogram.inference.networks.zero_propagation import Factor, Possible, propagate_zeros
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["Landscape", "climb_neighbourhoods", "neighbourhood", "perturbed"]
 
-WALL, LOWEST = 1e-30, 1e-3
-"""What zeros count as until an assignment is possible, and the most they are raised to where floats underflow."""
+WALL = 1e-30
+"""What zeros count as until an assignment is possible."""
 CELLS = 2**17
 """Cells of a neighbourhood's largest table, or eight times those of one assignment's sum if that is more."""
 WINDING = 0.4
@@ -61,7 +57,7 @@ class Landscape:
         known = {variable for scope, _ in factors for variable in scope}
         self.maximised = [variable for variable in maximised if variable in known]
         self.exact = BucketTree(factors, self.sizes, self.maximised)
-        self.wall, self.factors = WALL, factors
+        self.factors = factors
         self._walled: BucketTree | None = None
         near: dict[int, set[int]] = {variable: set() for variable in known}
         for scope, _ in factors:
@@ -74,16 +70,9 @@ class Landscape:
     def walled(self) -> BucketTree:
         """The tree in which zeros are walls, built where it is needed."""
         if self._walled is None:
-            walls = [Factor(scope, np.where(table > 0, table, self.wall)) for scope, table in self.factors]
+            walls = [Factor(scope, np.where(table > 0, table, WALL)) for scope, table in self.factors]
             self._walled = BucketTree(walls, self.sizes, self.maximised)
         return self._walled
-
-    def lower_walls(self) -> bool:
-        """Raise what zeros count as; whether that was possible."""
-        if self.wall > LOWEST:
-            return False
-        self.wall, self._walled = math.sqrt(self.wall), None
-        return True
 
     def within(self, variable: int, steps: int) -> frozenset[int]:
         """Maximised variables at most this many factors away from one, itself included."""
@@ -136,14 +125,9 @@ class _Climber:
         self.places = dict(places)
         self.tree, self.value = self.landscape.exact, self.landscape.value(places)
         self.possible = self.value > -math.inf
-        while not self.possible:
+        if not self.possible:
             self.tree = self.landscape.walled
-            try:
-                self.value = self.landscape.constant + self.tree.move(places)
-                break
-            except SpanError:
-                if not self.landscape.lower_walls():
-                    raise
+            self.value = self.landscape.constant + self.tree.move(places)
 
     def improve(self, free: set[int], most_cells: int) -> bool | None:
         """Set free variables to their conditional optimum; whether that improves; None where tables are too large."""
@@ -247,17 +231,11 @@ def climb_neighbourhoods(
         around = [variable for variable in maximised if variable in unsettled]
         free = neighbourhood(random, landscape, largest[winding], around=around, winding=winding)
         held = {variable: climber.places[variable] for variable in free}
-        try:
-            better = climber.improve(free, limit)
-            if better is None and len(free) == 1:
-                limit, better = min(most_cells, 2 * limit), climber.try_each(*free)
-            elif better is not None:
-                largest[winding] = min(len(maximised), largest[winding] + 1)
-        except SpanError:
-            if climber.possible or not landscape.lower_walls():
-                raise
-            climber.go(climber.places)
-            continue
+        better = climber.improve(free, limit)
+        if better is None and len(free) == 1:
+            limit, better = min(most_cells, 2 * limit), climber.try_each(*free)
+        elif better is not None:
+            largest[winding] = min(len(maximised), largest[winding] + 1)
         if better is None:
             largest[winding] = max(1, int(0.75 * len(free)))
             continue

@@ -16,6 +16,7 @@ from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import plan_elimination
 from ethogram.inference.networks.mixed_product import normalised, propagate_beliefs
 from ethogram.inference.networks.zero_propagation import Possible, propagate_zeros, query_factors
+from ethogram.models.arguments import require_integer
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["VariablePosteriors", "factor_posteriors", "variable_posteriors"]
@@ -44,6 +45,7 @@ def variable_posteriors(query: MarginalMAP, *, most_cells: int = 2**22) -> Varia
     query : network, evidence and MAP variables.
     most_cells : largest table allowed; where more is needed, the marginals are estimates.
     """
+    require_integer("most_cells", most_cells, 1)
     possible = propagate_zeros(query_factors(query))
     sizes, names = query.network.sizes, query.network.names
     probabilities = {names[variable]: np.zeros(sizes[variable]) for variable in query.map_variables}
@@ -67,4 +69,4 @@ def factor_posteriors(
     tree = BucketTree(live, sizes, ())
     if tree.settle({}) == -np.inf:
         return [np.zeros(sizes[variable]) for variable in variables], "exact"
-    return [normalised(tree.belief(v).table) if v in tree.rank else alone[v] for v in variables], "exact"
+    return [normalised(tree.belief(v)) if v in tree.rank else alone[v] for v in variables], "exact"

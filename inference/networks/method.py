@@ -56,7 +56,7 @@ def score_states(
 ) -> tuple[float, str]:
     """Log probability of an assignment and its kind: exact, or a Bethe estimate where the sum is too wide."""
     try:
-        return exact_log_probability(query, states, most_cells=most_cells), "exact"
+        return exact_log_probability(query, np.asarray(states), most_cells=most_cells), "exact"
     except WidthError:
         found = propagate_beliefs(query_factors(query, states), max_sweeps=200, damping=0.3, stop=stop)
         return query.network.log_constant + found.log_evidence, "estimate"

@@ -48,12 +48,14 @@ class Propagated(NamedTuple):
     log_evidence : Bethe estimate, which is not a bound; meaningful where no variable is maximised.
     num_sweeps : number of synchronous sweeps.
     converged : whether no message entry changed by more than the tolerance in the last sweep.
+    messages : the last ones, to begin with where only entries of tables change.
     """
 
     beliefs: dict[int, np.ndarray]
     log_evidence: float
     num_sweeps: int
     converged: bool
+    messages: np.ndarray
 
 
 class MixedProduct(NamedTuple):
@@ -127,8 +129,9 @@ def propagate_beliefs(
     tol: float = 1e-6,
     damping: float = 0.0,
     stop: Callable[[], bool] | None = None,
+    messages: np.ndarray | None = None,
 ) -> Propagated:
-    """Beliefs of all variables of some factors by message passing from uniform messages.
+    """Beliefs of all variables of some factors by message passing.
 
     Parameters
     ----------
@@ -138,9 +141,10 @@ def propagate_beliefs(
     max_sweeps, tol : sweeps end once no message changes by more than `tol`.
     damping : share of the old message in a new one.
     stop : called after every sweep; True ends the sweeps.
+    messages : to begin with; uniform if None.
     """
     graph = _Graph([factor for factor in factors if factor.scope], set(maximised))
-    received = np.where(graph.there[:, None], graph.uniform[:, None], 1.0)
+    received = np.where(graph.there[:, None], graph.uniform[:, None], 1.0) if messages is None else messages
     received = np.broadcast_to(received, (*graph.linked.shape, graph.there.shape[1])).copy()
     converged, sweeps = not len(graph.linked), 0
     while not converged and sweeps < max_sweeps:
@@ -160,7 +164,7 @@ def propagate_beliefs(
     if all(constants):
         estimate = graph.bethe(received, beliefs) + float(np.sum(np.log(constants)))
     by_variable = {v: beliefs[i, : graph.sizes[i]] for i, v in enumerate(graph.variables)}
-    return Propagated(by_variable, estimate, sweeps, converged)
+    return Propagated(by_variable, estimate, sweeps, converged, received)
 
 
 class _Graph:
@@ -188,13 +192,13 @@ class _Graph:
 
     def send(self, received: np.ndarray, reading: str) -> np.ndarray:
         """Messages from variables to factors: products of the messages from all other factors."""
-        before, after = np.ones_like(received), np.ones_like(received)
-        for link in range(1, received.shape[1]):
-            before[:, link] = before[:, link - 1] * received[:, link - 1]
-            after[:, -link - 1] = after[:, -link] * received[:, -link]
-            for part in (before[:, link], after[:, -link - 1]):
-                part /= np.maximum(part.max(1, keepdims=True), np.finfo(float).tiny)
-        sent = before * after * self.there[:, None]
+        with np.errstate(divide="ignore"):
+            logs = np.log(received)  # products of hundreds of messages would underflow
+        others = np.zeros_like(logs)
+        others[:, 1:] = logs[:, :-1].cumsum(1)
+        others[:, :-1] += logs[:, :0:-1].cumsum(1)[:, ::-1]
+        top = np.where(self.there[:, None], others, -np.inf).max(-1, keepdims=True, initial=-np.inf)
+        sent = np.exp(others - np.where(top > -np.inf, top, 0)) * self.there[:, None]
         if self.maximised.any():
             judged = sent * received if reading == "belief" else sent
             best = judged >= judged.max(-1, keepdims=True) * (1 - 1e-12)

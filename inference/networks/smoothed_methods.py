@@ -5,6 +5,7 @@ Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP", sect
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -64,5 +65,4 @@ def smoothed_score(query: MarginalMAP, states: Any, most_cells: int) -> float:
     tables = smoothed_tables(network)
     with held_warnings():  # the network itself has warned of its rows
         smooth = BayesNet(tables, network.parents, network.names, None, network.log_constant)
-    given = dict(query.observed) | dict(query.soft)
-    return score_states(MarginalMAP(smooth, given, query.map_variables), states, most_cells)[0]
+    return score_states(dataclasses.replace(query, network=smooth), states, most_cells)[0]

@@ -39,7 +39,7 @@ from ethogram.inference.networks.hybrid import hybrid
 from ethogram.inference.networks.incumbent import Clock, Incumbent, TracePoint
 from ethogram.inference.networks.method import Method, Task
 from ethogram.inference.networks.zero_propagation import minimal_conflict, propagate_zeros, query_factors
-from ethogram.models.arguments import require_integer, require_key, require_one_of
+from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["METHODS", "ImpossibleEvidenceError", "MarginalMAPResult", "solve_mmap"]
@@ -132,7 +132,8 @@ def solve_mmap(
     Raises
     ------
     ImpossibleEvidenceError
-        The evidence has probability zero; the message has a minimal conflict where propagation of zeros finds one.
+        The evidence has probability zero; the message has a minimal conflict where propagation of zeros or
+        the parity checks show one.
     WidthError
         ``"exact"`` would need a table with more than `most_cells` cells.
     TypeError, ValueError
@@ -155,8 +156,10 @@ def solve_mmap(
         raise TypeError(f"query must be a MarginalMAP, not {type(query).__name__}")
     require_one_of("method", method, tuple(METHODS))
     require_one_of("clock", clock, ("wall", "cpu"))
-    if time_limit is not None and not time_limit > 0:
-        raise ValueError(f"time_limit must be positive seconds or None, not {time_limit}")
+    if time_limit is not None:
+        timer.limit = require_number("time_limit", time_limit, above=0)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, not {type(callback).__name__}")
     if max_steps is not None:
         require_integer("max_steps", max_steps, 1)
     require_integer("most_cells", most_cells, 1)
@@ -175,8 +178,8 @@ def solve_mmap(
         if incumbent.states is None:
             raise
     if incumbent.upper_bound == -math.inf:
-        evidence = _described(query, (*dict(query.observed), *dict(query.soft)))
-        raise ImpossibleEvidenceError(f"evidence has probability zero: {evidence}")
+        evidence = minimal_conflict(query) or (*dict(query.observed), *dict(query.soft))
+        raise ImpossibleEvidenceError(f"evidence has probability zero: {_described(query, evidence)}")
     states = incumbent.states
     if incumbent.log_probability == -math.inf and method == "hybrid":
         states = None

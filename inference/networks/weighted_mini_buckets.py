@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ethogram.inference.networks.elimination import aligned
 from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, plan_mini_buckets
+from ethogram.inference.networks.products import log_product
 from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["WeightedMiniBuckets"]
@@ -85,7 +85,7 @@ class WeightedMiniBuckets:
         self.nodes: list[_Node] = []
         for scope, numbers, kids in self.plan.mini_buckets:
             shape = tuple(sizes[v] for v in scope)
-            node = _Node(shape, _log_product([factors[i] for i in numbers], scope, shape), scope[0] in last)
+            node = _Node(shape, log_product([factors[i] for i in numbers], scope, shape), scope[0] in last)
             for kid in kids:
                 node.kids.append(
                     (self.nodes[kid], *_embedding(scope, self.plan.mini_buckets[kid].scope[1:], shape))
@@ -223,16 +223,6 @@ class WeightedMiniBuckets:
             if entropies:
                 _step_weights(bucket, np.array(entropies))
         return True
-
-
-def _log_product(factors: Sequence[Factor], scope: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """Log of the product of factors as one table with these axes."""
-    place = {variable: axis for axis, variable in enumerate(scope)}
-    total = np.zeros(shape)
-    with np.errstate(divide="ignore"):
-        for factor in factors:
-            total += np.log(aligned(factor, place))
-    return total
 
 
 def _embedding(

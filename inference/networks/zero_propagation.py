@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ethogram.inference.networks.parity_checks import Parities
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
@@ -24,6 +25,7 @@ __all__ = [
     "Factor",
     "Possible",
     "bit_places",
+    "contradictory",
     "explanation",
     "minimal_conflict",
     "propagate_zeros",
@@ -40,6 +42,9 @@ class Factor(NamedTuple):
 
     scope: tuple[int, ...]
     table: np.ndarray
+
+    def __repr__(self) -> str:
+        return f"Factor({self.scope}, table of shape {self.table.shape})"
 
 
 class Possible(NamedTuple):
@@ -235,10 +240,15 @@ def _numbers(bits: int) -> np.ndarray:
     return found
 
 
-def minimal_conflict(query: MarginalMAP) -> tuple[int, ...] | None:
-    """Variables of a minimal set of contradictory evidence; None if propagation of zeros finds no contradiction.
+def contradictory(possible: Possible) -> bool:
+    """Whether propagation of zeros, or the parity checks that are left, show that everything is impossible."""
+    return possible.impossible or Parities(possible.live).impossible
 
-    Evidence may be impossible in ways that propagation does not find. Junker (2004), "QuickXplain: preferred
+
+def minimal_conflict(query: MarginalMAP) -> tuple[int, ...] | None:
+    """Variables of a minimal set of contradictory evidence; None if :func:`contradictory` finds no contradiction.
+
+    Evidence may be impossible in ways that are not found. Junker (2004), "QuickXplain: preferred
     explanations and relaxations for over-constrained problems".
     """
     hard, soft = dict(query.observed), dict(query.soft)
@@ -246,7 +256,7 @@ def minimal_conflict(query: MarginalMAP) -> tuple[int, ...] | None:
     def impossible(known: Sequence[int]) -> bool:
         given = {variable: hard[variable] for variable in known if variable in hard}
         likely = {variable: soft[variable] for variable in known if variable in soft}
-        return propagate_zeros(_factors(query.network, query.network.tables, given, likely)).impossible
+        return contradictory(propagate_zeros(_factors(query.network, query.network.tables, given, likely)))
 
     known = [*hard, *soft]
     if not impossible(known):

@@ -2,8 +2,8 @@
 
 Files in reading order. Models: `bayes_net`, `marginal_map` (a query of one), `noisy_or` (networks of causes and
 effects), `factors` (Markov networks as Bayesian ones), `interop` (networks of other packages). Files:
-`read_network` detects the format; `uai` and `uai_families`, `bif`, `hugin` and `xml_networks` each parse one, all but
-the last by `tokens`; `named_files` and `named_text` read evidence and queries by name.
+`read_network` detects the format; `uai` and `uai_families`, `bif`, `hugin`, `xml_networks` and `dsl` parse them, all
+text but JSON by `tokens`; `named_files` and `named_text` read evidence and queries by name.
 """
 
 from ethogram.models.networks.bayes_net import BayesNet

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import graphlib
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,21 +21,32 @@ import numpyro
 import numpyro.distributions as dist
 from jax.typing import ArrayLike
 
-from ethogram.models.arguments import refuse, warn_user
+from ethogram.models.arguments import as_list, read_array, refuse, require_integer, require_number, warn_user
 from ethogram.models.model_object import model_object, static_field
 
-__all__ = ["BayesNet", "network_by_name"]
+__all__ = ["NUMERAL", "BayesNet", "NumberedStates", "NumberedVariables", "network_by_name"]
 
+NUMERAL = re.compile(r"[+-]?[0-9]+\.?[0-9]*")
+"""A name that may be mistaken for a number: where one of a vocabulary is, numbers are looked up by their text."""
 ROUNDING = 1e-6
 """Deviation of a row's sum from one beyond which there is a warning."""
+
+
+class NumberedStates(dict[int, int]):
+    """States by variable, both by number whatever the names are: evidence that was read from a file."""
+
+
+class NumberedVariables(tuple[int, ...]):
+    """Variables by number whatever the names are: MAP variables that were read from a file."""
 
 
 @model_object
 class BayesNet:
     """A discrete Bayesian network, which is a numpyro model with one site a variable.
 
-    Variables and states are given by number, from 0, or by name. Tables are used as given, in double precision: rows
-    that do not sum to one raise a warning and are never normalised.
+    Variables and states are given by name, or by number, from 0. Where one of the names is a numeral, such as ``"1"``,
+    a number is a name too: it is looked up by its text. Tables are used as given, in double precision: rows that do not
+    sum to one raise a warning and are never normalised.
 
     Parameters
     ----------
@@ -69,17 +82,27 @@ class BayesNet:
     log_constant: float = static_field(default=0.0)
 
     def __post_init__(self):
-        count = len(self.tables)
+        tables = tuple(
+            _read_table(number, table)
+            for number, table in enumerate(as_list("tables", self.tables, "one table a variable"))
+        )
+        count = len(tables)
         if not count:
             raise ValueError("tables is empty: a network needs at least one variable")
-        parents = tuple(tuple(int(parent) for parent in each) for each in self.parents)
+        parents = tuple(
+            tuple(
+                require_integer(f"parents[{number}]", each) for each in as_list(f"parents[{number}]", above)
+            )
+            for number, above in enumerate(as_list("parents", self.parents, "one tuple a variable"))
+        )
         if len(parents) != count:
             raise ValueError(f"parents has {len(parents)} entries, but tables has {count}: give one of each")
-        tables = tuple(_read_table(number, table) for number, table in enumerate(self.tables))
-        names = tuple(f"x{number}" for number in range(count)) if self.names is None else tuple(self.names)
+        listed = [f"x{number}" for number in range(count)] if self.names is None else self.names
+        names = tuple(as_list("names", listed, "one name a variable"))
         if len(names) != count:
             cure = "give one name a variable"
             raise ValueError(f"names has {len(names)} entries for {count} variables: {cure}")
+        require_number("log_constant", self.log_constant)
         if not all(isinstance(name, str) for name in names) or len(set(names)) < count:
             odd = next((name for name in names if not isinstance(name, str)), None)
             twice = next((name for name in names if names.count(name) > 1), None)
@@ -110,13 +133,16 @@ class BayesNet:
     def _read_states(self) -> None:
         if self.state_names is None:
             return
-        states = tuple(tuple(each) for each in self.state_names)
+        listed = as_list("state_names", self.state_names, "one tuple a variable")
+        states = tuple(
+            tuple(as_list(f"state_names[{i}]", each, "one name a state")) for i, each in enumerate(listed)
+        )
         object.__setattr__(self, "state_names", states)
         if len(states) != len(self.tables):
             raise ValueError(f"state_names has {len(states)} entries for {len(self.tables)} variables")
         for name, each, size in zip(self.names, states, self.sizes, strict=True):
-            if len(each) != size or len(set(each)) < size:
-                raise ValueError(f"state_names of {name} must be {size} unique names, not {each}")
+            if not all(isinstance(state, str) for state in each) or not len(each) == size == len(set(each)):
+                raise ValueError(f"state_names of {name} must be {size} unique strings, not {each!r:.200}")
 
     def _warn_of_rows(self) -> None:
         off = np.array([np.abs(table.sum(-1) - 1).max() for table in self.tables])
@@ -142,36 +168,58 @@ class BayesNet:
         """Variables in topological order, parents before children."""
         return _topological_order(self.parents, self.names)
 
-    def variable(self, name: Any, argument: str = "variable") -> int:
-        """Number of a variable given by number or name.
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    @functools.cached_property
+    def _numerals(self) -> tuple[bool, ...]:
+        """Whether one of the variables' names is a numeral, and of every variable, whether one of its states' is."""
+        vocabularies = (self.names, *(self.state_names or ((),) * self.num_variables))
+        return tuple(any(map(NUMERAL.fullmatch, each)) for each in vocabularies)
+
+    def variable(self, name: Any, argument: str = "variable", by_number: bool = False) -> int:
+        """Number of a variable given by name, or by number where no name is a numeral.
+
+        Parameters
+        ----------
+        by_number : whether an integer is a number whatever the names are.
 
         Raises
         ------
         ValueError : there is no such variable; the message starts with `argument`.
         """
-        if isinstance(name, str):
-            if name not in self.names:
-                raise ValueError(f"{argument}: no variable is named {name!r}; there are {_few(self.names)}")
-            return self.names.index(name)
+        name = _plain(name)
+        place = None if by_number else _named(name, self._places)
+        if place is not None:
+            return place
+        if isinstance(name, str) or (self._numerals[0] and not by_number):
+            raise ValueError(f"{argument}: no variable is named {name!r}; there are {_few(self.names)}")
         if not _is_index(name, self.num_variables):
             cure = f"give a number in 0..{self.num_variables - 1}, or a name"
             raise ValueError(f"{argument}: {name!r} is not a variable: {cure}")
         return int(name)
 
-    def state(self, variable: int, value: Any, argument: str = "state") -> int:
-        """Number of a variable's state given by number or name.
+    def state(self, variable: int, value: Any, argument: str = "state", by_number: bool = False) -> int:
+        """Number of the state of a variable, given by name, or by number where no name is a numeral.
+
+        Parameters
+        ----------
+        variable : its number.
+        by_number : whether an integer is a number whatever the names are.
 
         Raises
         ------
         ValueError : the variable has no such state; the message starts with `argument`.
         """
-        size, name = self.sizes[variable], self.names[variable]
-        if isinstance(value, str):
-            known = () if self.state_names is None else self.state_names[variable]
-            if value not in known:
-                states = _few(known) if known else f"0..{size - 1}, without names"
-                raise ValueError(f"{argument}: {name} has no state {value!r}; its states are {states}")
-            return known.index(value)
+        value, size, name = _plain(value), self.sizes[variable], self.names[variable]
+        known = () if self.state_names is None else self.state_names[variable]
+        place = None if by_number else _named(value, dict(zip(known, range(size), strict=False)))
+        if place is not None:
+            return place
+        if isinstance(value, str) or (self._numerals[1 + variable] and not by_number):
+            states = _few(known) if known else f"0..{size - 1}, without names"
+            raise ValueError(f"{argument}: {name} has no state {value!r}; its states are {states}")
         if not _is_index(value, size):
             raise ValueError(f"{argument}: {name} has no state {value!r}; its states are 0..{size - 1}")
         return int(value)
@@ -181,7 +229,7 @@ class BayesNet:
 
         Parameters
         ----------
-        assignment : (variable,) states, integers.
+        assignment : (variable,) numbers of states, whatever their names are.
 
         Raises
         ------
@@ -193,11 +241,15 @@ class BayesNet:
                 f"assignment must be integers of shape ({self.num_variables},), not {states.dtype} of {states.shape}"
             )
         for number, value in enumerate(states.tolist()):
-            self.state(number, value, "assignment")
+            self.state(number, value, "assignment", by_number=True)
         with np.errstate(divide="ignore"):
             families = enumerate(zip(self.tables, self.parents, strict=True))
             logs = [np.log(table[(*states[list(each)], states[i])]) for i, (table, each) in families]
         return float(self.log_constant + np.sum(logs))
+
+    def __repr__(self) -> str:
+        largest = max((getattr(each, "shape", ()) for each in self.tables), key=math.prod)
+        return f"BayesNet({len(self.tables)} variables: {_few(self.names)}; largest table of shape {largest})"
 
     def __call__(self, evidence: Mapping[Any, Any] | None = None) -> None:
         """Ancestral sampling of all variables, those in the evidence observed.
@@ -207,18 +259,19 @@ class BayesNet:
 
         Parameters
         ----------
-        evidence : states by variable, each a number or a name.
+        evidence : states by variable, each a name or a number.
 
         Raises
         ------
         ValueError : a variable or state does not exist, or a variable appears twice.
         """
         known: dict[int, int] = {}
+        by_number = isinstance(evidence, NumberedStates)
         for name, value in (evidence or {}).items():
-            number = self.variable(name, "evidence")
+            number = self.variable(name, "evidence", by_number)
             if number in known:
                 raise ValueError(f"evidence has {self.names[number]} twice, by number and by name")
-            known[number] = self.state(number, value, "evidence")
+            known[number] = self.state(number, value, "evidence", by_number)
         values: dict[int, Any] = {}
         mass = jnp.asarray(self.log_constant)
         exact = self.log_constant == 0
@@ -248,7 +301,7 @@ def network_by_name(
 
 
 def _read_table(number: int, table: Any) -> np.ndarray:
-    array = np.asarray(table)
+    array = read_array(f"tables[{number}]", table)
     if array.dtype.kind not in "iuf" or not array.ndim or not array.size:
         raise TypeError(
             f"tables[{number}] is {array.dtype} of shape {array.shape}: give probabilities of shape (parents..., state)"
@@ -259,8 +312,21 @@ def _read_table(number: int, table: Any) -> np.ndarray:
     return array
 
 
+def _plain(value: Any) -> Any:
+    """A scalar of NumPy or JAX as one of Python."""
+    return value.item() if hasattr(value, "item") and not np.ndim(value) else value
+
+
+def _named(value: Any, places: Mapping[str, int]) -> int | None:
+    """The place of a name, or of a number that is one by its text; None where there is none."""
+    whole = isinstance(value, float) and value.is_integer() and str(value) not in places
+    return (
+        places.get(str(int(value)) if whole else str(value)) if isinstance(value, str | int | float) else None
+    )
+
+
 def _is_index(value: Any, size: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value < size)
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size
 
 
 def _few(names: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
 """Networks in BIF, the Bayesian interchange format: names of variables and states, and tables row by row.
 
-Cozman's format, version 0.15, of JavaBayes. A ``table`` with parents has the child's states slowest, or there is one
-row a parent configuration, with a ``default`` for missing ones. Properties and comments are skipped.
+Cozman's format, version 0.15, of JavaBayes, in which commas and the bar between a variable and its parents are blanks.
+A ``table`` with parents has the child's states slowest, or there is one row a parent configuration, with a ``default``
+for missing ones. Properties and comments are skipped.
 """
 
 from __future__ import annotations
@@ -119,14 +120,13 @@ class _Parser(Tokens):
             depth += {"{": 1, "}": -1}.get(self.take("'}'"), 0)
 
     def names_until(self, end: str) -> Iterator[str]:
-        """Names between commas, up to a mark, which is taken too."""
-        while True:
-            yield self.name("a name")
-            mark = self.take(f"',' or {end!r}")
-            if mark == end:
-                return
-            if mark != ",":
-                raise self.error(f"expected ',' or {end!r}, found {mark!r}")
+        """Names between blanks, commas or bars, up to a mark, which is taken too."""
+        while (word := self.peek()) != end:
+            if word in (",", "|"):
+                self.take("a name")
+            else:
+                yield self.name(f"a name or {end!r}")
+        self.expect(end)
 
     def variable(self) -> tuple[str, tuple[str, ...]]:
         """Name and states of a variable block."""
@@ -144,8 +144,8 @@ class _Parser(Tokens):
             self.expect(";")
             if count != str(len(found)):
                 raise self.error(f"variable {name!r} has {count} states, but {len(found)} names")
-        if found is None:
-            raise self.error(f"variable {name!r} has no type")
+        if not found:
+            raise self.error(f"variable {name!r} has no {'type' if found is None else 'states'}")
         if len(set(found)) < len(found):
             raise self.error(f"variable {name!r} has two states of one name")
         return name, found
@@ -154,12 +154,7 @@ class _Parser(Tokens):
         """Name, parents and table of a probability block."""
         self.expect("probability", "(")
         name = self._known(self.name("the name of a variable"), states)
-        parents: tuple[str, ...] = ()
-        mark = self.take("'|' or ')'")
-        if mark == "|":
-            parents = tuple(self._known(each, states) for each in self.names_until(")"))
-        elif mark != ")":
-            raise self.error(f"expected '|' or ')', found {mark!r}")
+        parents = tuple(self._known(each, states) for each in self.names_until(")"))
         shape = tuple(len(states[each]) for each in (*parents, name))
         if len(set(parents)) < len(parents) or name in parents:
             raise self.error(f"a parent of {name!r} is repeated, or is its own")
@@ -185,7 +180,8 @@ class _Parser(Tokens):
             else:
                 self.skip_statement()
         if default is not None:
-            table[~filled], filled[...] = default, True
+            np.copyto(table, default, where=~filled[..., None])
+            filled[...] = True
         if not filled.all():
             index = np.argwhere(~filled)[0]
             row = [states[parent][i] for parent, i in zip(parents, index, strict=True)]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.bayes_net import BayesNet, NumberedStates
 from ethogram.models.networks.uai import Factors
 from ethogram.models.networks.uai_families import ROUNDING
 
@@ -55,7 +55,7 @@ def network_of_factors(
     child = _children(factors)
     tables: dict[int, np.ndarray] = {}
     parents: list[tuple[int, ...]] = [()] * count
-    evidence: dict[int, int] = {}
+    evidence = NumberedStates()
     constant = 0.0
     extra: list[tuple[str, np.ndarray, tuple[int, ...]]] = []
     for i, (scope, table) in enumerate(zip(factors.scopes, factors.tables, strict=True)):

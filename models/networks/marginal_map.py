@@ -10,14 +10,15 @@ Park and Darwiche (2004), "Complexity results and approximation strategies for M
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
+from ethogram.models.arguments import as_list, read_array, require_one_of
 from ethogram.models.model_object import model_object, static_field
-from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.bayes_net import BayesNet, NumberedStates, NumberedVariables
 
 __all__ = ["MarginalMAP"]
 
@@ -30,7 +31,9 @@ class MarginalMAP:
     ----------
     network : :class:`BayesNet`.
     evidence : by variable, its observed state; or the likelihoods of its states (state,), which is soft evidence.
-    map_variables : variables to maximise over, by number or name.
+    map_variables : variables to maximise over, by name or number.
+    by_number : whether integers are numbers of variables and states where names are numerals too. Else they are looked
+        up by their text there, except in what :func:`read_evidence` and :func:`read_map_variables` return.
 
     Raises
     ------
@@ -50,31 +53,38 @@ class MarginalMAP:
     network: Any
     evidence: Any = static_field(default=None)
     map_variables: Any = static_field(default=())
+    by_number: bool = static_field(default=False)
 
     def __post_init__(self):
         network = self.network
         if not isinstance(network, BayesNet):
             raise TypeError(f"network must be a BayesNet, not {type(network).__name__}")
         given: Any = {} if self.evidence is None else self.evidence
-        if isinstance(given, tuple) and len(given) == 2:  # as an earlier query, or a file, holds it
-            given = dict(given[0]) | dict(given[1])
+        require_one_of("by_number", self.by_number, (True, False))
+        by_number = self.by_number
+        if isinstance(given, tuple) and len(given) == 2 and all(map(_is_pairs, given)):  # as a query holds it
+            given, by_number = dict(given[0]) | dict(given[1]), True
         if not isinstance(given, Mapping):
             raise TypeError(f"evidence must be a dict from variables to states, not {type(given).__name__}")
+        numbered = by_number or isinstance(given, NumberedStates)
         observed: dict[int, int] = {}
         soft: dict[int, tuple[float, ...]] = {}
         for name, value in given.items():
-            number = network.variable(name, "evidence")
+            number = network.variable(name, "evidence", numbered)
             if number in observed or number in soft:
                 raise ValueError(f"evidence has {network.names[number]} twice, by number and by name")
-            if np.ndim(value):
-                soft[number] = _read_likelihoods(network, number, value)
+            found = read_array(f"evidence of {network.names[number]}", value)
+            if found.ndim:
+                soft[number] = _read_likelihoods(network, number, found)
             else:
-                value = value.item() if hasattr(value, "item") else value
-                observed[number] = network.state(number, value, "evidence")
+                observed[number] = network.state(number, found.item(), "evidence", numbered)
         maximised = self.map_variables
-        if isinstance(maximised, str) or not isinstance(maximised, Sequence | np.ndarray):
-            raise TypeError(f"map_variables must be a list of variables, not {type(maximised).__name__}")
-        numbers = tuple(network.variable(name, "map_variables") for name in maximised)
+        numbered = by_number or isinstance(maximised, NumberedVariables)
+        listed = maximised.tolist() if hasattr(maximised, "tolist") else maximised
+        numbers = tuple(
+            network.variable(name, "map_variables", numbered)
+            for name in as_list("map_variables", listed, "the variables to maximise over")
+        )
         if not numbers:
             raise ValueError("map_variables is empty: name at least one variable to maximise over")
         for number in numbers:
@@ -84,6 +94,7 @@ class MarginalMAP:
                 raise ValueError(f"{network.names[number]} is in both evidence and map_variables: drop one")
         object.__setattr__(self, "evidence", (tuple(observed.items()), tuple(soft.items())))
         object.__setattr__(self, "map_variables", numbers)
+        object.__setattr__(self, "by_number", True)
 
     @property
     def observed(self) -> tuple[tuple[int, int], ...]:
@@ -106,8 +117,8 @@ class MarginalMAP:
 
         Parameters
         ----------
-        assignment : one state a MAP variable, by number or name: a list in that order, or a dict by variable, as
-            :meth:`named` returns it.
+        assignment : one state a MAP variable, by name or number: a list in that order, or a dict by variable, as
+            :meth:`named` returns it; or an integer array, which has numbers whatever the names are.
 
         Raises
         ------
@@ -121,12 +132,14 @@ class MarginalMAP:
                     f"{argument} has {len(assignment)} variables: give each of the {len(maximised)} MAP variables once"
                 )
             assignment = [by_number[number] for number in maximised]
+        numbered = hasattr(assignment, "dtype") and np.issubdtype(assignment.dtype, np.integer)
         if hasattr(assignment, "tolist"):
             assignment = assignment.tolist()
+        assignment = as_list(argument, assignment, "one state a MAP variable")
         if len(assignment) != len(maximised):
             raise ValueError(f"{argument} has {len(assignment)} states for {len(maximised)} MAP variables")
         pairs = zip(maximised, assignment, strict=True)
-        return tuple(network.state(variable, state, argument) for variable, state in pairs)
+        return tuple(network.state(variable, state, argument, numbered) for variable, state in pairs)
 
     def named(self, states: Int[np.ndarray, "map"]) -> dict[str, Any]:
         """An assignment by variable name, with state names where the network has some."""
@@ -135,8 +148,11 @@ class MarginalMAP:
         return {names[number]: state if known is None else known[number][state] for number, state in pairs}
 
 
-def _read_likelihoods(network: BayesNet, number: int, value: Any) -> tuple[float, ...]:
-    likelihoods = np.asarray(value)
+def _is_pairs(part: Any) -> bool:
+    return isinstance(part, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in part)
+
+
+def _read_likelihoods(network: BayesNet, number: int, likelihoods: np.ndarray) -> tuple[float, ...]:
     size, name = network.sizes[number], network.names[number]
     if likelihoods.dtype.kind not in "iuf" or likelihoods.shape != (size,):
         raise ValueError(

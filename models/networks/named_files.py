@@ -104,9 +104,6 @@ def _sample(where: str, content: Any, network: BayesNet) -> dict[int, int]:
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise ValueError(f"{where}: expected {STATE} of {network.names[variable]}, found {value!r:.40}")
         found[variable] = read_state(network, variable, str(value), where)
-        if isinstance(value, int) and found[variable] != value:
-            readings = f"the state named '{value}' or the state number {value} of {network.names[variable]}"
-            raise ValueError(f"{where}: {value} may be {readings}: write its name in quotation marks")
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.bayes_net import NUMERAL, BayesNet
 
 __all__ = ["read_assignment", "read_state", "read_variable", "split_list", "unquoted"]
 
@@ -28,7 +28,7 @@ def read_variable(network: BayesNet, text: str, where: str) -> int:
     name = unquoted(text)
     if name in network.names or not NUMBER.fullmatch(text):
         return network.variable(name, where)
-    if any(map(NUMBER.fullmatch, network.names)):
+    if any(map(NUMERAL.fullmatch, network.names)):
         fault = f"no variable is named {text!r}, and numbers are not taken where names are numbers"
         raise ValueError(f"{where}: {fault}: give a name")
     return network.variable(int(text), where)
@@ -42,7 +42,7 @@ def read_state(network: BayesNet, variable: int, text: str, where: str) -> int:
     ValueError : there is none, or the text is a number and names of states are numbers; it starts with `where`.
     """
     known = () if network.state_names is None else network.state_names[variable]
-    if unquoted(text) in known or not NUMBER.fullmatch(text) or any(map(NUMBER.fullmatch, known)):
+    if unquoted(text) in known or not NUMBER.fullmatch(text) or any(map(NUMERAL.fullmatch, known)):
         return network.state(variable, unquoted(text), where)
     return network.state(variable, int(text), where)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 
-from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.bayes_net import BayesNet, NumberedStates
 from ethogram.models.networks.bif import parse_bif
+from ethogram.models.networks.dsl import is_dsl, is_jgum, parse_dsl, parse_jgum
 from ethogram.models.networks.factors import FactorNetwork, network_of_factors
 from ethogram.models.networks.hugin import is_net, parse_net
 from ethogram.models.networks.tokens import decoded, errors_of, read_bytes
@@ -17,13 +18,21 @@ from ethogram.models.networks.xml_networks import is_xml, parse_xml
 __all__ = ["read", "read_network"]
 
 BIF = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*(?:network|variable|probability)\b", re.DOTALL)
-"""How a BIF file begins, after comments; a file that begins as none of the formats is read as UAI."""
+"""How a BIF file begins, after comments."""
+TEXTS = (
+    ("BIF", BIF.match, parse_bif),
+    ("DSL", is_dsl, parse_dsl),
+    ("NET", is_net, parse_net),
+    ("JSON", is_jgum, parse_jgum),
+)
+"""Formats of text, how to know them, and how to read them; a file that begins as none of them is read as UAI."""
 
 
 def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> FactorNetwork:
     """Network of a file, and the evidence that encodes MARKOV factors; the file is read once.
 
-    It is UAI (BAYES or MARKOV), BIF, XMLBIF, NET (Hugin) or XDSL (GeNIe), which its content decides.
+    It is UAI (BAYES or MARKOV), BIF, XMLBIF, NET (Hugin), XDSL or DSL (GeNIe), XBN or the JSON of pyAgrum, which its
+    content decides.
 
     Parameters
     ----------
@@ -49,18 +58,16 @@ def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> Fac
     content = read_bytes(path)
     if is_xml(content):
         _refuse_names(path, names, "XML")
-        return FactorNetwork(parse_xml(path, content), {})
+        return FactorNetwork(parse_xml(path, content), NumberedStates())
     text = decoded(path, content)
-    if BIF.match(text):
-        _refuse_names(path, names, "BIF")
-        return FactorNetwork(parse_bif(path, text), {})
-    if is_net(text):
-        _refuse_names(path, names, "NET")
-        return FactorNetwork(parse_net(path, text), {})
+    for kind, begins, parse in TEXTS:
+        if begins(text):
+            _refuse_names(path, names, kind)
+            return FactorNetwork(parse(path, text), NumberedStates())
     factors = parse_uai(path, text)
     given = {} if names is None else read_names(names)
     if factors.kind == "BAYES":
-        return FactorNetwork(bayes_net_of(path, factors, given), {})
+        return FactorNetwork(bayes_net_of(path, factors, given, text), NumberedStates())
     with errors_of(path):
         return network_of_factors(factors, **given)
 

@@ -34,6 +34,9 @@ MOST_AXES = 32
 MOST_CELLS = 2**27
 """Entries of the largest table that is read, one GiB."""
 
+MOST_BYTES = 2**28
+"""Bytes of the largest compressed file that is read, decompressed."""
+
 WORD = re.compile(r"\S+")
 COMMENT = re.compile(r"#[^\n]*")
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -175,7 +178,12 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     try:
         if os.fspath(path).endswith(".gz"):
             with gzip.open(path, "rb") as file:
-                return file.read()
+                content = file.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise ValueError(
+                    f"{os.fspath(path)} is larger than {MOST_BYTES} bytes, decompressed: decompress it first"
+                )
+            return content
         return Path(path).read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{os.fspath(path)} cannot be decompressed, or is truncated: {error}") from None

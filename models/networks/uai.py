@@ -3,6 +3,7 @@
 A network file starts with BAYES or MARKOV, the number of variables and their numbers of states, then lists the scope of
 every table (of a BAYES file, the child last) and the tables themselves, the last variable of a scope changing fastest.
 Tokens are separated by any white space, ``#`` starts a comment, and a name that ends in ``.gz`` is a compressed file.
+pyAgrum (1.15 to 3.3) writes tables in another order, and is known by its comments (``agrum_orders``).
 An evidence file has pairs of variable and state after their number, in the dialect of the PASCAL 2011 challenge with
 the number of samples in front; a query file the MAP variables after their number. Both may have names instead
 (``named_files.py``). Names of a network's variables and states are in a JSON file.
@@ -11,13 +12,15 @@ the number of samples in front; a query file the MAP variables after their numbe
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.bayes_net import BayesNet, NumberedStates, NumberedVariables
 from ethogram.models.networks.named_files import (
     is_json,
     json_samples,
@@ -26,7 +29,7 @@ from ethogram.models.networks.named_files import (
     line_variables,
     parse_json,
 )
-from ethogram.models.networks.tokens import MOST_AXES, Tokens, read_text, write_text
+from ethogram.models.networks.tokens import MOST_AXES, MOST_CELLS, Tokens, read_text, write_text
 
 __all__ = [
     "Factors",
@@ -57,6 +60,10 @@ class Factors(NamedTuple):
     scopes: tuple[tuple[int, ...], ...]
     tables: tuple[np.ndarray, ...]
 
+    def __repr__(self) -> str:
+        largest = max((table.shape for table in self.tables), key=math.prod, default=())
+        return f"Factors({self.kind}, {len(self.sizes)} variables; largest table of shape {largest})"
+
 
 def read_factors(path: str | os.PathLike) -> Factors:
     """Scopes and tables of a UAI network file of either kind.
@@ -76,6 +83,8 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
         raise tokens.error(f"expected BAYES or MARKOV, found {kind!r}")
     count = tokens.integer("the number of variables", 1)
     sizes = tuple(tokens.integer(f"the number of states of variable {i}", 1) for i in range(count))
+    if sum(sizes) > MOST_CELLS:
+        raise tokens.error(f"the variables have {sum(sizes)} states together, more than is read")
     scopes = []
     for i in range(tokens.integer("the number of tables", 0)):
         length = tokens.integer(f"the size of scope {i}", 0)
@@ -83,7 +92,7 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
         if len(set(scope)) < len(scope):
             raise tokens.error(f"scope {i} lists a variable twice: {scope}")
         scopes.append(scope)
-    tables = []
+    tables, (orders, certain) = [], agrum_orders(text, kind.upper(), scopes)
     for i, scope in enumerate(scopes):
         if len(scope) > MOST_AXES:
             raise tokens.error(
@@ -94,9 +103,43 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
         length = tokens.integer(f"the size of table {i}", 0)
         if length != wanted:
             raise tokens.error(f"table {i} has {length} entries, and its scope {scope} needs {wanted}")
-        tables.append(tokens.reals(wanted, f"table {i}").reshape(shape))
+        entries = tokens.reals(wanted, f"table {i}")
+        table = entries.reshape([sizes[variable] for variable in orders[i]])
+        table = table.transpose([orders[i].index(variable) for variable in scope])
+        if not certain and not np.array_equal(table, entries.reshape(shape)):
+            raise tokens.error(
+                f"table {i} is in the order of the standard or of pyAgrum, and some of the comments beside scopes and "
+                "sizes are pyAgrum's: remove all comments if it is that of the standard, else write BIF by pyAgrum"
+            )
+        tables.append(table)
     tokens.end()
     return Factors(kind.upper(), sizes, tuple(scopes), tuple(tables))
+
+
+def agrum_orders(
+    text: str, kind: str, scopes: Sequence[tuple[int, ...]]
+) -> tuple[list[tuple[int, ...]], bool]:
+    """Axes of every table, the slowest first, and whether they are certain.
+
+    They are those of the scope, unless pyAgrum wrote the file. Then they are, of a BAYES file, the parents backwards
+    and the child, and every scope has the name of its child as a comment after three blanks; of a MARKOV file, the
+    numbers in the comment after the table's size, backwards, and the order of the scope means nothing.
+    """
+    if "#" not in text:
+        return list(scopes), True
+    if kind == "MARKOV":
+        found = re.findall(r"^[ \t]*\d+[ \t]*#[ \t]*\{([\d, \t]+)\}", text, re.M)
+        listed = [tuple(map(int, re.findall(r"\d+", each)))[::-1] for each in found]
+        if [set(each) for each in listed] == [set(scope) for scope in scopes]:
+            return listed, True
+        doubtful = listed or "# nbr" in text
+        return [scope[::-1] for scope in scopes] if doubtful else list(scopes), not doubtful
+    backwards = [(*scope[-2::-1], *scope[-1:]) for scope in scopes]
+    written = [f"{len(scope)} {' '.join(map(str, scope))}" for scope in scopes]
+    if re.findall(r"^(\d+(?: \d+)*)   # .*$", text, re.M) == written:
+        return backwards, True
+    beside = {" ".join(line.partition("#")[0].split()) for line in text.split("\n") if "#" in line}
+    return (backwards, False) if beside.intersection(written) else (list(scopes), True)
 
 
 def read_names(path: str | os.PathLike) -> dict[str, Any]:
@@ -139,8 +182,8 @@ def write_network(path: str | os.PathLike, network: BayesNet, names: str | os.Pa
         write_text(names, json.dumps({"names": network.names, "states": network.state_names}))
 
 
-def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None = None) -> dict[int, int]:
-    """Observed states by variable, from one sample of an evidence file.
+def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None = None) -> NumberedStates:
+    """Observed states by variable, both by number, from one sample of an evidence file.
 
     The file is in either dialect of the UAI format; or has one ``variable = state`` or ``variable state`` a line, by
     names or numbers, with comments after ``#``; or is a JSON object of states by variable, or several, which are
@@ -157,35 +200,35 @@ def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None
     """
     text = read_text(path)
     if is_json(text):
-        return _chosen(path, json_samples(path, text, network), sample)
+        return NumberedStates(_chosen(path, json_samples(path, text, network), sample))
     tokens = Tokens(path, text)
     if not _is_uai(tokens, network):
-        return _chosen(path, [line_sample(path, text, network)], sample)
+        return NumberedStates(_chosen(path, [line_sample(path, text, network)], sample))
     numbers = [tokens.integer(f"integer {i}", 0) for i in range(len(tokens.words))]
     if numbers and len(numbers) == 1 + 2 * numbers[0] and not _one_sample_a_line(tokens, numbers):
         samples = [range(1, len(numbers))]
     else:
         samples = _samples(tokens, numbers)
-    found: dict[int, int] = {}
+    found = NumberedStates()
     for place in _chosen(path, samples or [range(0)], sample)[::2]:
-        number = network.variable(numbers[place], tokens.where(place))
+        number = network.variable(numbers[place], tokens.where(place), by_number=True)
         if number in found:
             raise ValueError(f"{tokens.where(place)}: variable {number} appears twice")
-        found[number] = network.state(number, numbers[place + 1], tokens.where(place))
+        found[number] = network.state(number, numbers[place + 1], tokens.where(place), by_number=True)
     return found
 
 
 def write_evidence(path: str | os.PathLike, network: BayesNet, evidence: Mapping[Any, Any]) -> None:
     """Write one sample of evidence, states by variable, in one line."""
-    pairs = []
+    pairs, by_number = [], isinstance(evidence, NumberedStates)
     for name, state in evidence.items():
-        number = network.variable(name, "evidence")
-        pairs += [number, network.state(number, state, "evidence")]
+        number = network.variable(name, "evidence", by_number)
+        pairs += [number, network.state(number, state, "evidence", by_number)]
     write_text(path, " ".join(map(str, (len(pairs) // 2, *pairs))) + "\n")
 
 
-def read_map_variables(path: str | os.PathLike, network: BayesNet) -> tuple[int, ...]:
-    """MAP variables of a query file.
+def read_map_variables(path: str | os.PathLike, network: BayesNet) -> NumberedVariables:
+    """Numbers of the MAP variables of a query file.
 
     The file is in the UAI format; or has one name a line, with comments after ``#``; or is a JSON list of names and
     numbers. Integers alone are always read as UAI.
@@ -207,12 +250,13 @@ def read_map_variables(path: str | os.PathLike, network: BayesNet) -> tuple[int,
     if len(set(found)) < len(found):
         twice = next(variable for variable in found if found.count(variable) > 1)
         raise ValueError(f"{os.fspath(path)}: variable {network.names[twice]} appears twice")
-    return tuple(found)
+    return NumberedVariables(found)
 
 
 def write_map_variables(path: str | os.PathLike, network: BayesNet, variables: Sequence[Any]) -> None:
     """Write a query file of MAP variables given by number or name."""
-    numbers = [network.variable(name, "variables") for name in variables]
+    by_number = isinstance(variables, NumberedVariables)
+    numbers = [network.variable(name, "variables", by_number) for name in variables]
     write_text(path, " ".join(map(str, (len(numbers), *numbers))) + "\n")
 
 

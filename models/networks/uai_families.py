@@ -8,12 +8,14 @@ recognised, if every table of the file sums to one in it and some table does not
 * the child first in the scope, its states slowest.
 
 Which end of the scopes has the children follows from their being different variables. A file whose tables sum to one
-in the order of the standard is read by the standard.
+in the order of the standard is read by the standard; if it has the lines of pgmpy's writer, and other tables that sum
+to one the other way, it is refused. Files of pyAgrum are known by their comments (``uai.agrum_orders``).
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,13 +32,20 @@ ROUNDING = 2e-4
 """Deviation from one of the sums of a conditional table: files are rounded to four digits."""
 
 
-def bayes_net_of(path: str | os.PathLike, factors: Factors, names: Mapping[str, Any]) -> BayesNet:
+PGMPY = re.compile(
+    r"BAYES\n\d+\n[\d ]+\n\d+\n(?:\d+(?: \d+)+\n)+\n(?:\d+\n[^\s#]+(?: [^\s#]+)*\n)*\d+\n[^\s#]+(?: [^\s#]+)*"
+)
+"""A file of pgmpy, which has one line a table, and none that is empty at its end."""
+
+
+def bayes_net_of(path: str | os.PathLike, factors: Factors, names: Mapping[str, Any], text: str) -> BayesNet:
     """The network of a BAYES file; ``path`` is for messages, ``names`` as ``read_names`` gives them.
 
     Raises
     ------
     ValueError
-        A variable has no table, or two; or as :class:`~ethogram.models.networks.BayesNet`, with the file in front.
+        A variable has no table, or two; the order of the tables cannot be decided; or as
+        :class:`~ethogram.models.networks.BayesNet`, with the file in front.
 
     Warns
     -----
@@ -44,11 +53,18 @@ def bayes_net_of(path: str | os.PathLike, factors: Factors, names: Mapping[str, 
     """
     scopes, tables = factors.scopes, factors.tables
     fault = _fault(factors, [scope[-1:] for scope in scopes])
-    if fault is None and _off(tables) > ROUNDING >= _off(backwards := list(map(_backwards, tables))):
-        _warn(
-            path, "has the child's states slowest and the first variable of a scope fastest, as pgmpy writes"
-        )
-        tables = tuple(backwards)
+    off, lines = _off(tables) if fault is None else 0.0, fault is None and PGMPY.fullmatch(text)
+    if off > ROUNDING or lines:
+        backwards = tuple(map(_backwards, tables))
+        other = _off(backwards)
+        if max(off, other) <= ROUNDING:
+            if not all(map(np.array_equal, tables, backwards)):
+                fault = "its tables sum to one in the order of the standard and in that of pgmpy, which differ: end "
+                fault += "the file with an empty line if it is the standard's, else write BIF by pgmpy"
+        elif other <= ROUNDING or (lines and other < off):
+            way = "has the child's states slowest and the first variable of a scope fastest, as pgmpy writes"
+            _warn(path, way)
+            tables = backwards
     elif fault is not None and _fault(factors, [scope[:1] for scope in scopes]) is None:
         moved = tuple(np.moveaxis(table, 0, -1) for table in tables)
         if _off(moved) <= ROUNDING:

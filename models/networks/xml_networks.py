@@ -1,12 +1,13 @@
-"""Networks in XML: XMLBIF, the interchange format of JavaBayes and others, and XDSL, the format of GeNIe and SMILE.
+"""Networks in XML: XMLBIF of JavaBayes and others, XDSL of GeNIe and SMILE, and XBN of MSBNx.
 
-Both list a table with the child's states fastest and the first parent slowest. pyAgrum (3.3) reads and writes XDSL with
-the first parent fastest; files that say they are from it are read so. Document types, properties and all that is drawn
-are skipped. Nodes must be chance nodes, or deterministic ones in XDSL.
+All list a table with the child's states fastest and the first parent slowest, XBN row by row. pyAgrum (1.15 to 3.3)
+reads and writes XDSL with the first parent fastest; files that say they are from it are read so. Document types,
+properties and all that is drawn are skipped. Nodes must be chance nodes, or deterministic ones in XDSL.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -19,11 +20,11 @@ import numpy as np
 from ethogram.models.networks.bayes_net import BayesNet, network_by_name
 from ethogram.models.networks.tokens import MOST_AXES, MOST_CELLS, errors_of, is_number
 
-__all__ = ["is_xml", "parse_xml"]
+__all__ = ["Family", "is_xml", "network_of_families", "parse_xml"]
 
 XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<")
-AGRUM = "aGrUM"
-"""How the name of the program begins that writes the first parent fastest."""
+AGRUM = re.compile(r"\s*(?:<\?xml.*?\?>\s*)?<!-- This network was created by pyAgrum", re.DOTALL)
+"""How a file of the program begins that writes the first parent fastest, beside the name in its extensions."""
 
 
 class Family(NamedTuple):
@@ -41,7 +42,7 @@ def is_xml(content: bytes) -> bool:
 
 
 def parse_xml(path: str | os.PathLike, content: bytes) -> BayesNet:
-    """Network of the content of an XMLBIF or XDSL file, its variables in the order of their declaration.
+    """Network of the content of an XMLBIF, XDSL or XBN file, its variables in the order of their declaration.
 
     Parameters
     ----------
@@ -52,18 +53,27 @@ def parse_xml(path: str | os.PathLike, content: bytes) -> BayesNet:
     ValueError : the file is malformed (with the line or the variable), or has nodes of other kinds; or as
         :class:`~ethogram.models.networks.BayesNet`.
     """
+    bare = content.removeprefix(b"\xef\xbb\xbf").lstrip()  # blanks before the declaration are no XML
     try:
-        root = ElementTree.fromstring(content)
+        root = ElementTree.fromstring(bare)
     except (ElementTree.ParseError, LookupError, ValueError) as error:
-        line = f", line {error.position[0]}" if isinstance(error, ElementTree.ParseError) else ""
+        before = content[: len(content) - len(bare)].count(b"\n")
+        line = f", line {before + error.position[0]}" if isinstance(error, ElementTree.ParseError) else ""
         raise ValueError(f"{os.fspath(path)}{line}: not whole XML: {error}") from None
     with errors_of(path):
         if root.tag == "BIF":
-            return _network(list(_xmlbif(root)), backwards=False)
+            return network_of_families(list(_xmlbif(root)))
+        if root.tag == "ANALYSISNOTEBOOK":
+            return network_of_families(list(_xbn(root)))
         if root.tag == "smile":
             genie = root.find("extensions/genie")
-            return _network(list(_xdsl(root)), genie is not None and genie.get("app", "").startswith(AGRUM))
-        raise ValueError(f"expected the XML of XMLBIF (BIF) or XDSL (smile), found {root.tag!r}")
+            named = genie is not None and genie.get("app", "").startswith("aGrUM")
+            return network_of_families(
+                list(_xdsl(root)), named or bool(AGRUM.match(bare[:500].decode("latin-1")))
+            )
+        raise ValueError(
+            f"expected the XML of XMLBIF (BIF), XDSL (smile) or XBN (ANALYSISNOTEBOOK), found {root.tag!r}"
+        )
 
 
 def _xmlbif(root: ElementTree.Element) -> Iterator[Family]:
@@ -103,12 +113,40 @@ def _xdsl(root: ElementTree.Element) -> Iterator[Family]:
         yield Family(name, states, parents, words)
 
 
+def _xbn(root: ElementTree.Element) -> Iterator[Family]:
+    states = {each.get("NAME", ""): list(map(_text, each.iterfind("STATENAME"))) for each in root.iter("VAR")}
+    left = set(states)
+    for each in root.iter("DIST"):
+        private, given = each.find("PRIVATE"), each.iterfind("CONDSET/CONDELEM")
+        name, parents = (
+            "" if private is None else private.get("NAME", ""),
+            [one.get("NAME", "") for one in given],
+        )
+        if name not in left:
+            raise ValueError(f"variable {name!r} has a distribution, and has not been declared, or has two")
+        left.remove(name)
+        rows = {
+            tuple(row.get("INDEXES", "").split()): _text(row).split() for row in each.iterfind("DPIS/DPI")
+        }
+        sizes = [len(states.get(parent, ())) for parent in parents]
+        if len(rows) != math.prod(sizes):
+            raise ValueError(f"the table of {name!r} has {len(rows)} rows, and needs {math.prod(sizes)}")
+        listed = [tuple(map(str, index)) for index in itertools.product(*map(range, sizes))]
+        missing = next((" ".join(index) for index in listed if index not in rows), None)
+        if missing is not None:
+            raise ValueError(f"row {missing!r} of {name!r} is missing")
+        yield Family(name, states[name], parents, [word for index in listed for word in rows[index]])
+    if left:
+        raise ValueError(f"variable {min(left)!r} has no distribution")
+
+
 def _text(element: ElementTree.Element | None) -> str:
     """What stands in an element, without the blanks around it; nothing for an element that is not there."""
     return "" if element is None else "".join(element.itertext()).strip()
 
 
-def _network(families: list[Family], backwards: bool) -> BayesNet:
+def network_of_families(families: list[Family], backwards: bool = False) -> BayesNet:
+    """The network of the variables of a file, in this order; `backwards` where the first parent is fastest."""
     if not families:
         raise ValueError("no variable is declared")
     states_of = {family.name: family.states for family in families}

@@ -143,7 +143,7 @@ def _parser() -> _Parser:
         "probability was found.",
     )
     mmap.add_argument(
-        "network", type=Path, metavar="NETWORK", help="UAI, BIF, XMLBIF, NET or XDSL file, may be .gz"
+        "network", type=Path, metavar="NETWORK", help="UAI, BIF, XMLBIF, NET, XDSL, DSL, XBN or .jgum file"
     )
     mmap.add_argument(
         "--evidence",

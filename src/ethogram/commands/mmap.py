@@ -52,7 +52,7 @@ def answer(
             if number in of_factors:
                 outside = f"outside 0..{min(of_factors) - 1}, the variables of {network}"
                 raise ValueError(f"{argument}: variable {number} is {outside}")
-    query = MarginalMAP(found, of_factors | observed, maximised)
+    query = MarginalMAP(found, of_factors | observed, maximised, by_number=True)
     result = solve_mmap(jax.random.key(seed), query, method, time_limit=time_limit)
     if form == "json":
         print(json.dumps(record(result), indent=1))

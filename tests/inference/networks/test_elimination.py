@@ -17,8 +17,9 @@ from ethogram.inference.networks.elimination import (
     elimination_order,
     exact_log_probability,
     exact_map,
-    product,
 )
+from ethogram.inference.networks.marginals import variable_posteriors
+from ethogram.inference.networks.products import reduced
 from ethogram.inference.networks.zero_propagation import (
     Factor,
     minimal_conflict,
@@ -199,13 +200,30 @@ def test_hundreds_of_observations_that_contradict_each_other(half):
         assert exact_log_probability(child, [state]) == pytest.approx(truth, rel=1e-12)
 
 
-def test_more_than_numbers_can_span_is_an_error():
-    rows = np.array([[1e-300, 1.0], [1.0, 1e-300]])
-    rows[:, 1] = 1 - rows[:, 0]
-    network = BayesNet((np.array([0.5, 0.5]), *(rows,) * 100), ((), *((0,) for _ in range(100))))
-    query = MarginalMAP(network, dict.fromkeys(range(1, 101), 0), [0])
-    with pytest.raises(ValueError, match="span"):
-        exact_map(query)
+@pytest.mark.parametrize("count", [140, 2400])
+def test_near_certain_observations_of_one_hidden_variable(count):
+    """More nats than any float spans, against sums of logarithms."""
+    near, far = np.array([[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]]), np.array([[1e-9, 1 - 1e-9], [1 - 1e-9, 1e-9]])
+    copy, loose = np.array([[1 - 1e-12, 1e-12], [1e-12, 1 - 1e-12]]), np.array([[0.7, 0.3], [0.2, 0.8]])
+    tables = (np.array([0.5, 0.5]), copy, loose, *[near] * count, *[far] * count, near)
+    network = BayesNet(tables, ((), (0,), (1,), *[(0,)] * count, *[(1,)] * count, (0,)))
+    seen = dict.fromkeys(range(3, 2 * count + 4), 0)
+    with np.errstate(divide="ignore"):
+        first = np.log(0.5) + count * np.log(near[:, 0]) + np.log(near[:, 0])
+        joint = (first[:, None] + np.log(copy) + count * np.log(far[:, 0]))[..., None] + np.log(loose)
+    query = MarginalMAP(network, seen, [2])
+    truth = np.logaddexp.reduce(joint, (0, 1))
+    found = exact_map(query)
+    assert found.states.tolist() == [int(truth.argmax())]
+    for state in (0, 1):
+        assert exact_log_probability(query, [state]) == pytest.approx(truth[state], rel=1e-13)
+    shares = variable_posteriors(MarginalMAP(network, seen, [0, 1, 2])).probabilities
+    for axis, variable in enumerate(("x0", "x1", "x2")):
+        sums = np.logaddexp.reduce(joint, tuple(i for i in range(3) if i != axis))
+        np.testing.assert_allclose(shares[variable], np.exp(sums - np.logaddexp.reduce(sums)), rtol=1e-9)
+    explained = exact_map(MarginalMAP(network, seen, [0, 1, 2]))
+    assert explained.log_probability == pytest.approx(joint.max(), rel=1e-13)
+    assert tuple(explained.states) == np.unravel_index(joint.argmax(), joint.shape)
 
 
 def test_contradictions_are_named_without_what_is_not_needed():
@@ -228,12 +246,12 @@ def test_states_that_are_no_integers_are_refused(drawn):
 def test_products_keep_what_is_small_and_what_is_large(exponents):
     """Entries that neither become zero nor infinite on the way, though their product is no double."""
     tables = [np.array([10.0**at, 10.0 ** (at - 100 / len(exponents))]) for at in exponents]
-    (scope, table), log_scale = product([Factor((0,), each) for each in tables])
+    ((scope, table),), log_scale, _ = reduced([Factor((0,), each) for each in tables], ())
     assert scope == (0,)
     truth = np.sum([np.log(each) for each in tables], 0)
     np.testing.assert_allclose(np.log(table) + log_scale, truth, rtol=1e-12)
     steep = [Factor((0,), np.array([1e-99, 1e-99])), Factor((0,), np.array([1e-1, 1e-260]))]
-    (_, table), log_scale = product(steep)
+    ((_, table),), log_scale, _ = reduced(steep, ())
     np.testing.assert_allclose(
         np.log(table) + log_scale, np.log([1e-99, 1e-99]) + np.log([1e-1, 1e-260]), rtol=1e-12
     )

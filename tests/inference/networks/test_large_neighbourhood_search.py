@@ -89,7 +89,7 @@ def test_beliefs_are_posteriors(seed, drawn, enumerated):
     tree = BucketTree(query_factors(query), dict(enumerate(network.sizes)), ())
     tree.settle({})
     for axis, variable in enumerate(query.map_variables):
-        belief = tree.belief(variable).table
+        belief = tree.belief(variable)
         truth = table.sum(tuple(i for i in range(table.ndim) if i != axis))
         np.testing.assert_allclose(belief / belief.sum(), truth / truth.sum(), atol=1e-12)
 
@@ -234,7 +234,7 @@ def test_a_cluster_that_is_better_elsewhere_is_taken_over():
     assert climber.places == best
 
 
-def test_walls_are_lower_where_numbers_would_not_reach_over_them():
+def test_hundreds_of_walls_over_one_hidden_variable():
     """One hidden variable with 170 observed children, each possible for half of the answers, parities among them."""
     random, count = np.random.default_rng(0), 170
     tables, parents = [np.array([0.3, 0.3, 0.4])] + [np.array([0.4, 0.6])] * count, [()] * (count + 1)

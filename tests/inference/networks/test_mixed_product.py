@@ -33,6 +33,18 @@ def test_trees_have_their_marginals_and_evidence(seed, enumerated):
         np.testing.assert_allclose(found.beliefs[variable], table.sum(other) / table.sum(), atol=1e-10)
 
 
+def test_thousands_of_messages_to_one_variable():
+    """1200 observations for each state, and one more: their products underflow, their quotient does not."""
+    near, far = np.array([[0.99, 0.01], [0.01, 0.99]]), np.array([[0.01, 0.99], [0.99, 0.01]])
+    tables = (np.array([0.5, 0.5]), *[near] * 1200, *[far] * 1201, np.array([[0.9, 0.1], [0.2, 0.8]]))
+    network = BayesNet(tables, ((), *[(0,)] * 2402))
+    found = propagate_beliefs(query_factors(MarginalMAP(network, dict.fromkeys(range(1, 2402), 0), [0])))
+    np.testing.assert_allclose(found.beliefs[0], [0.01, 0.99], rtol=1e-9)
+    np.testing.assert_allclose(found.beliefs[2402], [0.207, 0.793], rtol=1e-9)
+    truth = math.log(0.5) + 1200 * (math.log(0.99) + math.log(0.01))
+    assert found.log_evidence == pytest.approx(truth, rel=1e-12)
+
+
 def by_loops(query, reading, sweeps):
     """Beliefs of the MAP variables after some sweeps, one message at a time."""
     factors = [

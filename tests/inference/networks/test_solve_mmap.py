@@ -20,6 +20,7 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.networks import elimination, hybrid, incumbent, smoothed_methods, zero_propagation
 from ethogram.inference.networks.ags import Vertices
 from ethogram.inference.networks.best_assignments import best_assignments, single_flips
+from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.elimination import WidthError, exact_log_probability
 from ethogram.inference.networks.incumbent import Clock, Incumbent, until
 from ethogram.inference.networks.marginals import variable_posteriors
@@ -265,7 +266,7 @@ def test_impossible_evidence_names_what_cannot_be_together():
 
 
 def test_too_wide_for_the_exact_method_is_an_error_before_any_table_is_made(monkeypatch):
-    monkeypatch.setattr(elimination, "product", None)
+    monkeypatch.setattr(elimination, "reduced", None)
     with pytest.raises(WidthError, match="bytes"):
         solve_mmap(jax.random.key(0), wide(20), "exact", most_cells=2**16)
 
@@ -282,11 +283,46 @@ def test_estimates_are_called_so_where_not_even_an_answer_can_be_scored():
     assert truth <= found.upper_bound + 1e-9
 
 
+BASELINES = ("mpe", "sequential", "marginal", "mpbp", "mpbp-cavity")
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 6)])
+def test_estimates_are_no_worse_than_those_of_the_baselines(seed):
+    """By exact sums, which none of them could afford."""
+    query, limits = wide(9, seed, share=0.1), {"time_limit": None, "most_cells": 2**4}
+    found = solve_mmap(jax.random.key(0), query, max_steps=1, **limits)
+    truth = exact_log_probability(query, found.states)
+    others = [solve_mmap(jax.random.key(0), query, method, max_steps=20, **limits) for method in BASELINES]
+    assert found.kind == "estimate"
+    assert truth >= max(exact_log_probability(query, each.states) for each in others) - 1e-9
+    assert found.lower_bound - 1e-9 <= truth <= found.upper_bound + 1e-9
+
+
+def test_cheap_candidates_come_first_where_there_are_estimates(monkeypatch):
+    sources, offer = [], CertifiedAnswers.offer
+
+    def spy(self, states, source):
+        sources.append(source)
+        offer(self, states, source)
+
+    monkeypatch.setattr(CertifiedAnswers, "offer", spy)
+    solve_mmap(jax.random.key(0), wide(5, share=0.1), time_limit=None, max_steps=1, most_cells=2**3)
+    cheap = ("an ancestral sample", "posterior marginals", "sequential modes", "a searched MPE")
+    order = [sources.index(each) for each in cheap]
+    assert order == sorted(order)
+    assert max(order) < sources.index("mixed-product belief propagation")
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
         ({"method": "magic"}, ValueError, "method must be 'hybrid', .* not 'magic'"),
-        ({"time_limit": 0.0}, ValueError, "time_limit must be positive seconds or None, not 0.0"),
+        ({"time_limit": 0.0}, ValueError, "time_limit must be greater than 0, not 0"),
+        ({"time_limit": math.nan}, ValueError, "time_limit must be greater than 0, not nan"),
+        ({"time_limit": "5"}, TypeError, "time_limit must be a real number, not '5'"),
+        ({"time_limit": True}, TypeError, "time_limit must be a real number, not True"),
+        ({"max_steps": True}, TypeError, "max_steps must be an integer, not True"),
+        ({"callback": 3}, TypeError, "callback must be callable, not int"),
         ({"time_limit": None}, ValueError, "never ends by itself"),
         ({"max_steps": 0}, ValueError, "max_steps must be at least 1"),
         ({"most_cells": 0}, ValueError, "most_cells must be at least 1"),

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import pickle
 
 import jax
 import numpy as np
+import numpyro
 import pytest
 from numpyro.infer import Predictive
 from numpyro.infer.util import log_density
 
+from ethogram.inference import storage
+from ethogram.inference.networks import exact_log_probability, exact_map, solve_mmap
 from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.factors import FactorNetwork
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.networks.uai import (
+    Factors,
+    read_evidence,
+    read_map_variables,
+    write_evidence,
+    write_map_variables,
+)
 
 PARENTS = ((2,), (), (1,), (0, 2))
 
@@ -138,7 +151,7 @@ HALF, PAIR = np.full(2, 0.5), np.full((2, 2), 0.5)
         (
             lambda: MarginalMAP(small(), {}, "first"),
             TypeError,
-            "map_variables must be a list of variables, not str",
+            "map_variables is str: give a list, the variables to maximise over",
         ),
         (lambda: MarginalMAP(small(), {"root": [0.0, 0.0]}, [0]), ValueError, "evidence of root is"),
         (lambda: MarginalMAP(small(), {"root": [1.0]}, [0]), ValueError, r"\(2,\) likelihoods"),
@@ -184,7 +197,7 @@ def test_assignments_by_number_by_name_and_as_named_returns_them():
     ("assignment", "message"),
     [
         ([1], "assignment has 1 states for 2 MAP variables"),
-        ([4, 0], "assignment: middle has no state 4; its states are 0..3"),
+        ([4, 0], "assignment: middle has no state 4; its states are 0, 1, 2, 3"),
         (np.array([0.5, 1]), r"assignment: middle has no state 0\.5"),
         ({"first": "b"}, "assignment has 1 variables: give each of the 2 MAP variables once"),
         ({"first": "b", 0: 1, "middle": 0}, "assignment has 3 variables"),
@@ -195,3 +208,147 @@ def test_assignments_by_number_by_name_and_as_named_returns_them():
 def test_answers_that_do_not_fit(assignment, message):
     with pytest.raises(ValueError, match=message):
         MarginalMAP(small(), {"last": "on"}, ["middle", "first"]).states(assignment)
+
+
+def numerals():
+    """Variables and states named by numbers that are not their own: 1 -> 2, with the states 1, 2 and home."""
+    random = np.random.default_rng(3)
+    tables = (random.dirichlet(np.ones(3)), random.dirichlet(np.ones(3), 3))
+    return BayesNet(tables, ((), (0,)), names=("1", "0"), state_names=(("1", "2", "home"),) * 2)
+
+
+@pytest.mark.parametrize("one", [1, "1", 1.0, np.int64(1), np.float32(1), np.str_("1"), jax.numpy.asarray(1)])
+def test_numbers_are_looked_up_by_their_text_where_names_are_numerals(one, tmp_path):
+    network = numerals()
+    assert (network.variable(one), network.state(0, one)) == (0, 0)
+    query = MarginalMAP(network, {int(one): one}, [0])
+    assert (query.observed, query.map_variables) == (((0, 0),), (1,))
+    assert query.states([one]) == (0,) and query.states({0: one}) == (0,)
+    assert query.states(np.array([1])) == (1,), "an integer array has numbers, as results do"
+    with numpyro.handlers.seed(rng_seed=0), numpyro.handlers.trace() as trace:
+        network({int(one): one})
+    assert trace["1"]["is_observed"] and int(trace["1"]["value"]) == 0
+    write_evidence(tmp_path / "net.evid", network, {"1": one})
+    write_map_variables(tmp_path / "net.map", network, [0])
+    assert (tmp_path / "net.evid").read_text().split() == ["1", "0", "0"]
+    assert (tmp_path / "net.map").read_text().split() == ["1", "1"]
+
+
+def test_numbers_that_are_no_name_are_refused_where_names_are_numerals():
+    network = numerals()
+    for make in (lambda: MarginalMAP(network, {1: 0}, [0]), lambda: MarginalMAP(network, {0: 0}, [1])):
+        with pytest.raises(ValueError, match=r"evidence: .* has no state 0; its states are 1, 2, home"):
+            make()
+    with pytest.raises(ValueError, match="map_variables: no variable is named 2; there are 1, 0"):
+        MarginalMAP(network, {}, [2])
+
+
+def test_numbers_by_an_explicit_argument_and_of_files_and_earlier_queries(tmp_path):
+    """Whatever writes numbers reads them back as numbers."""
+    network = numerals()
+    query = MarginalMAP(network, {1: 2}, [0], by_number=True)
+    assert (query.observed, query.map_variables) == (((1, 2),), (0,))
+    again = [
+        dataclasses.replace(query),
+        jax.tree.map(lambda x: x, query),
+        MarginalMAP(network, query.evidence, query.map_variables),
+        pickle.loads(pickle.dumps(query)),
+    ]
+    storage.write(tmp_path / "query.npz", query)
+    again.append(storage.read(tmp_path / "query.npz"))
+    (tmp_path / "net.evid").write_text("1 1 2")
+    (tmp_path / "net.map").write_text("1 0")
+    evidence, maximised = (
+        read_evidence(tmp_path / "net.evid", network),
+        read_map_variables(tmp_path / "net.map", network),
+    )
+    again.append(MarginalMAP(network, evidence, maximised))
+    write_evidence(tmp_path / "net.evid", network, evidence)
+    write_map_variables(tmp_path / "net.map", network, maximised)
+    assert read_evidence(tmp_path / "net.evid", network) == {1: 2}
+    assert read_map_variables(tmp_path / "net.map", network) == (0,)
+    for each in again:
+        assert (each.observed, each.map_variables) == (query.observed, query.map_variables)
+    found = exact_map(query)
+    table = network.tables[0] * network.tables[1][:, 2]
+    assert exact_log_probability(query, found.states) == pytest.approx(np.log(table.max()), rel=1e-12)
+    soft = MarginalMAP(network, {"1": [0.0, 1.0, 0.0]}, ["0"])
+    smoothed = solve_mmap(jax.random.key(0), soft, "exact", smoothed_score=True)
+    assert smoothed.log_probability_smoothed == pytest.approx(smoothed.log_probability, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "evidence", [(("root", 1), ("last", 0)), (("root", 1),), ((1, 1), (3, 0)), 5, [("root", 1)]]
+)
+def test_evidence_that_is_no_dict(evidence):
+    with pytest.raises(TypeError, match="evidence must be a dict from variables to states, not"):
+        MarginalMAP(small(), evidence, ["first"])
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [jax.numpy.asarray([2, 0]), np.array([2, 0]), np.array(["middle", "first"]), iter([2, "first"])],
+)
+def test_map_variables_in_any_list(variables):
+    assert MarginalMAP(small(), {}, variables).map_variables == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"tables": 0, "parents": ()}, TypeError, "tables is int: give a list, one table a variable"),
+        ({"parents": "x"}, TypeError, "parents is str: give a list, one tuple a variable"),
+        ({"parents": (0,)}, TypeError, r"parents\[0\] is int: give a list"),
+        ({"parents": ((0.5,),)}, TypeError, r"parents\[0\] must be an integer, not 0.5"),
+        ({"parents": ((10**400,),)}, ValueError, r"parents\[0\] \(of x0\): 1000+ is outside"),
+        ({"names": float("nan")}, TypeError, "names is float: give a list, one name a variable"),
+        ({"names": "x"}, TypeError, "names is str: give a list"),
+        ({"names": ([],)}, ValueError, r"names must be unique strings; \[\] is not a string"),
+        ({"state_names": 3}, TypeError, "state_names is int: give a list"),
+        ({"state_names": (7,)}, TypeError, r"state_names\[0\] is int: give a list"),
+        ({"state_names": ((set(), "y"),)}, ValueError, "state_names of x0 must be 2 unique strings, not"),
+        ({"state_names": ((0, 1),)}, ValueError, "state_names of x0 must be 2 unique strings, not"),
+        ({"tables": ([[0.5], [0.5, 1]],)}, ValueError, r"tables\[0\] has rows of different lengths"),
+        ({"tables": (np.ma.masked_array(HALF, [0, 1]),)}, TypeError, r"tables\[0\] is a masked array"),
+        ({"log_constant": "much"}, TypeError, "log_constant must be a real number"),
+    ],
+)
+def test_constructors_refuse_by_name(settings, error, message):
+    with pytest.raises(error, match=message):
+        BayesNet(**{"tables": (HALF,), "parents": ((),), **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"map_variables": np.array(0)}, TypeError, "map_variables is int: give a list"),
+        ({"map_variables": {"first"}}, TypeError, "map_variables is set: give a list"),
+        ({"map_variables": None}, TypeError, "map_variables is NoneType: give a list"),
+        ({"map_variables": [[0]]}, ValueError, r"map_variables: \[0\] is not a variable"),
+        (
+            {"evidence": {"root": [[0.5], [0.5, 1]]}},
+            ValueError,
+            "evidence of root has rows of different lengths",
+        ),
+        ({"evidence": {"root": np.ma.masked_array(HALF, [0, 1])}}, TypeError, "evidence of root is a masked"),
+        ({"evidence": {"root": {0: 1}}}, TypeError, "evidence of root is dict"),
+        ({"evidence": {"root": None}}, ValueError, "evidence: root has no state None; its states are 0..1"),
+        ({"evidence": {("root",): 1}}, ValueError, r"evidence: \('root',\) is not a variable"),
+        ({"by_number": "yes"}, ValueError, "by_number must be True or False, not 'yes'"),
+    ],
+)
+def test_queries_refuse_by_name(settings, error, message):
+    with pytest.raises(error, match=message):
+        MarginalMAP(small(), **{"evidence": {}, "map_variables": [0], **settings})
+
+
+def test_a_large_table_is_not_printed():
+    """A table of 20 parents has a million rows: repr has its shape."""
+    table = np.full((2,) * 21, 0.5)
+    network = BayesNet((*[HALF] * 20, table), (*[()] * 20, tuple(range(20))))
+    factors = Factors("BAYES", (2,) * 21, (tuple(range(21)),), (table,))
+    for shown in (network, MarginalMAP(network, {0: 1}, [1]), FactorNetwork(network, {}), factors):
+        assert len(repr(shown)) < 500 and "(2, 2, 2," in repr(shown)
+    assert "21 variables: x0, x1, x2, x3, x4, x5 and 15 more" in repr(network)
+    jax.tree.map(lambda table: None, network)
+    assert repr(jax.tree.map(lambda table: 0, small())).startswith("BayesNet(4 variables: first, root")

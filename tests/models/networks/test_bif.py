@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -140,3 +141,47 @@ def test_slashes_in_names_are_no_comments(tmp_path):
     write_bif(tmp_path / "x.bif", network)
     found = read_bif(tmp_path / "x.bif")
     assert (found.names, found.state_names) == (network.names, network.state_names)
+
+
+def test_commas_and_bars_are_blanks_in_javabayes(tmp_path):
+    """Version 0.15: the first name is the variable, the others are its parents."""
+    text = """network "Dog-Problem" { property "credal-set constant-density-bounded 1.1" ; }
+variable "out" { type discrete[2] { "true" "false" }; property "position = (218, 195)" ; }
+variable "bowel" { type discrete[3] { "true" "a bit" "false" }; }
+variable "dog" { type discrete[2] { "true" "false" }; }
+probability ( "out" ) { table 0.15 0.85 ; }
+probability ( "bowel" ) { table 0.01, 0.09, 0.9 ; }
+probability ( "dog" "bowel" "out" ) { %s }"""
+    rows = [[0.99, 0.97], [0.96, 0.9], [0.5, 0.3]]
+    slow = "table 0.99 0.97 0.96 0.9 0.5 0.3 0.01 0.03 0.04 0.1 0.5 0.7 ;"
+    listed = "".join(
+        f'("{bowel}" "{out}") {rows[i][j]} {1 - rows[i][j]!r} ;'
+        for i, bowel in enumerate(("true", "a bit", "false"))
+        for j, out in enumerate(("true", "false"))
+    )
+    for content in (slow, listed):
+        network = read_bif(written(tmp_path, text % content))
+        assert network.parents == ((), (), (1, 0))
+        np.testing.assert_allclose(network.tables[2][..., 0], rows)
+        np.testing.assert_allclose(network.tables[2].sum(-1), 1)
+
+
+def test_a_default_row_takes_the_memory_of_its_table(tmp_path):
+    """18 parents: a table of 4 MiB, of which the default fills all rows but one."""
+    count = 18
+    text = "".join(f"variable v{i} {{ type discrete [ 2 ] {{ a, b }}; }}\n" for i in range(count + 1))
+    text += "".join(f"probability ( v{i} ) {{ table .5 .5; }}\n" for i in range(count))
+    parents, row = ", ".join(f"v{i}" for i in range(count)), ", ".join("b" * count)
+    text += f"probability ( v{count} | {parents} ) {{ default .25 .75; ({row}) 1 0; }}"
+    path = written(tmp_path, text)
+    tracemalloc.start()
+    table = read_bif(path).tables[-1]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * table.nbytes
+    assert (table[..., 0] == 0.25).sum() == 2**count - 1 and table[(1,) * count].tolist() == [1, 0]
+
+
+def test_a_variable_without_states(tmp_path):
+    with pytest.raises(ValueError, match="line 1: variable 'a' has no states"):
+        read_bif(written(tmp_path, "variable a { type discrete [ 0 ] { }; } probability ( a ) { table ; }"))

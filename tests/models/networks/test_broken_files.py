@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import warnings
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ethogram.models.networks import tokens
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.read_network import read, read_network
 
@@ -138,3 +140,20 @@ def test_any_damage_is_a_network_or_a_value_error(tmp_path, text, damage):
             assert str(tmp_path / "net") in str(error)
         else:
             assert isinstance(network, BayesNet)
+
+
+@pytest.mark.parametrize("text", ["MARKOV 1 3000000000 0", "BAYES 2 100000000 100000000 2 1 0 1 1"])
+def test_numbers_of_states_that_no_memory_holds(tmp_path, text):
+    (tmp_path / "net.uai").write_text(text)
+    with pytest.raises(
+        ValueError, match=r"net\.uai, line 1: the variables have \d+ states together, more than is read"
+    ):
+        read(tmp_path / "net.uai")
+
+
+def test_a_compressed_file_that_no_memory_holds(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens, "MOST_BYTES", 2**16)
+    with gzip.open(tmp_path / "net.uai.gz", "wb") as file:
+        file.write(b" " * 2**16 + b"BAYES")
+    with pytest.raises(ValueError, match=r"net\.uai\.gz is larger than 65536 bytes, decompressed"):
+        read(tmp_path / "net.uai.gz")

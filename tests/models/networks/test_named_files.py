@@ -77,10 +77,7 @@ def test_evidence_by_name(tmp_path, garden, text, expected):
         ('{"rain": "yes", "0": "no"}', "sample 0: variable rain appears twice"),
         ('{"rain": true}', "sample 0: expected the name or the number of a state of rain, found True"),
         ('{"rain": [0.2, 0.8]}', "sample 0: expected the name or the number of a state of rain"),
-        (
-            '{"frogs": 1}',
-            "1 may be the state named '1' or the state number 1 of frogs: write its name in quo",
-        ),
+        ('{"frogs": 0}', "sample 0: frogs has no state '0'; its states are 1, 2, many"),
         ('{"rain": "yes"', "line 1: not JSON: Expecting ',' delimiter"),
         ('{"rain": "yes"}\n{"rain": }', "line 2: not JSON: Expecting value"),
         ("[]", "has no sample"),

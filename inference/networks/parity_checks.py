@@ -1,0 +1,204 @@
+r"""Linear equations between binary variables, from the zeros of tables, and their solutions by elimination over GF(2).
+
+The positive entries of a table span an affine subspace of the vectors of zeros and ones; its equations
+
+.. math:: x_{v_1} + \dots + x_{v_k} = b \pmod 2
+
+hold in every possible assignment. Those of exclusive or, of copies and of negations are all that their tables say.
+Where every zero is of such an equation, a solution is a possible assignment, and one of them is found without a search.
+Substituting a variable of every equation by the others leaves sums over what is free: few variables, where there are
+nearly as many checks as bits.
+
+Gallager (1962), "Low-density parity-check codes", for networks of checks; Fossorier, Lin (1995), "Soft-decision
+decoding of linear block codes based on ordered statistics", for solutions in which the least certain bits depend on the
+others.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Parities", "Substituted", "substituted"]
+
+SMALL = 64
+"""Entries of the largest table for which results are cached."""
+MOST_CELLS, MOST_AXES = 2**12, 30
+"""Entries of the largest table that is looked at, and variables of one after substitution at most."""
+FEW = 0.25
+"""Share of the variables that equations must determine for a substitution to be worth its time."""
+
+Table = tuple[tuple[int, ...], np.ndarray]
+"""A scope and a table of nonnegative numbers."""
+
+
+class Parities:
+    """The equations of some factors.
+
+    Attributes
+    ----------
+    variables : that are in an equation.
+    impossible : whether the equations contradict each other.
+    """
+
+    def __init__(self, factors: Iterable[Table]):
+        self.variables: list[int] = []
+        self.rows: list[int] = []  # variables as bits by their numbers, the right side as the lowest bit
+        self._number: dict[int, int] = {}
+        for scope, table in factors:
+            for axes, right in _equations_of(table).equations:
+                self.rows.append(right + sum(1 << self._numbered(scope[axis]) for axis in axes))
+        self.impossible = bool(self.rows) and self._solved(self.variables) is None
+
+    def _numbered(self, variable: int) -> int:
+        if variable not in self._number:
+            self.variables.append(variable)
+            self._number[variable] = len(self.variables)
+        return self._number[variable]
+
+    def _solved(self, order: Iterable[int]) -> list[tuple[int, int]] | None:
+        """Reduced rows with their pivots, early in the order where there is a choice; None if there is no solution."""
+        left, done = self.rows, list[tuple[int, int]]()
+        for variable in order:
+            bit = 1 << self._number[variable]
+            row = next((row for row in left if row & bit), None)
+            if row is not None:
+                left = [each for each in (other ^ row if other & bit else other for other in left) if each]
+                done = [(pivot, other ^ row if other & bit else other) for pivot, other in done]
+                done.append((variable, row))
+        return None if left else done
+
+    def solved(self, order: Iterable[int]) -> dict[int, tuple[tuple[int, ...], int]] | None:
+        """Of every pivot, the variables whose sum it is and the constant; pivots as of :meth:`_solved`."""
+        done = self._solved(order)
+        if done is None:
+            return None
+        return {
+            pivot: (tuple(v for v in self.variables if row >> self._number[v] & 1 and v != pivot), row & 1)
+            for pivot, row in done
+        }
+
+    def near(self, wanted: Mapping[int, int]) -> dict[int, int]:
+        """A solution; of the wanted places of all variables, the first ones come true where equations allow."""
+        done = self._solved(reversed(list(wanted))) or []
+        places = 1 + sum(wanted[v] << self._number[v] for v in wanted)
+        found = dict(wanted)
+        for pivot, row in done:  # which has no other pivot
+            found[pivot] = (row & places & ~(1 << self._number[pivot])).bit_count() & 1
+        return found
+
+
+class Substituted(NamedTuple):
+    """Factors without the variables that others determine.
+
+    Attributes
+    ----------
+    scopes : of the factors.
+    tables : makes their tables.
+    tied : of every variable that is gone, those whose sum it is modulo 2, and a constant.
+    log_constant : log of a constant that belongs to the factors; -inf where the equations contradict each other.
+    """
+
+    scopes: list[tuple[int, ...]]
+    tables: Callable[[], list[np.ndarray]]
+    tied: dict[int, tuple[tuple[int, ...], int]]
+    log_constant: float
+
+
+def substituted(
+    factors: Sequence[Table], maximised: Iterable[int], most_cells: int | float = math.inf
+) -> Substituted | None:
+    """Factors with a variable of every equation substituted, a summed one where there is one.
+
+    Maximised variables depend on maximised ones alone. None where there are few equations, or a table would be large.
+    """
+    parities, last = Parities(factors), set(maximised)
+    if not parities.rows:
+        return None
+    tied = parities.solved(sorted(parities.variables, key=last.__contains__))
+    if tied is None:
+        return Substituted([], list, {}, -math.inf)
+    if len(tied) < FEW * len({variable for scope, _ in factors for variable in scope}):
+        return None
+    values = [_equations_of(table).value for _, table in factors]
+    left = [factor for factor, value in zip(factors, values, strict=True) if not value]
+    kept, scopes = [], []
+    for scope, table in left:
+        size = dict(zip(scope, table.shape, strict=True))
+        parts = [tied[variable][0] if variable in tied else (variable,) for variable in scope]
+        after = tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
+        if not after:
+            values.append(float(table[tuple(tied[variable][1] for variable in scope)]))
+            if not values[-1]:
+                return Substituted([], list, {}, -math.inf)
+            continue
+        if len(after) > MOST_AXES or math.prod(size.get(variable, 2) for variable in after) > most_cells:
+            return None
+        kept.append((scope, table))
+        scopes.append(after)
+    alone = sorted(set(parities.variables).difference(tied, *scopes))
+
+    def tables() -> list[np.ndarray]:
+        found = []
+        for (scope, table), after in zip(kept, scopes, strict=True):
+            size = dict(zip(scope, table.shape, strict=True))
+            shape = [size.get(variable, 2) for variable in after]
+            at: dict[int, Any] = dict(zip(after, np.indices(shape, sparse=True), strict=True))
+            for variable in set(scope).intersection(tied):
+                free, right = tied[variable]
+                at[variable] = sum((at[other] for other in free), np.intp(right)) % 2
+            index = tuple(at[variable] for variable in scope)
+            found.append(np.broadcast_to(table[index], shape))
+        return found + [np.ones(2)] * len(alone)
+
+    log_constant = math.fsum(math.log(value) for value in values if value)
+    return Substituted([*scopes, *((variable,) for variable in alone)], tables, tied, log_constant)
+
+
+class _Equations(NamedTuple):
+    """Equations of a table as axes and right sides; and its one positive entry where these are all it says, else 0."""
+
+    equations: tuple[tuple[tuple[int, ...], int], ...]
+    value: float
+
+
+def _equations_of(table: np.ndarray) -> _Equations:
+    binary = [axis for axis, size in enumerate(table.shape) if size == 2]
+    if len(binary) < 2 or table.size > MOST_CELLS:
+        return _Equations((), 0.0)
+    positive = (table > 0).tobytes()
+    if 0 not in positive or 1 not in positive:
+        return _Equations((), 0.0)
+    find = _equations if len(positive) <= SMALL else _equations.__wrapped__
+    equations, exact = find(table.shape, positive)
+    largest = float(table.max())
+    pure = exact and bool(((table == largest) | (table == 0)).all())
+    return _Equations(equations, largest if pure else 0.0)
+
+
+@functools.lru_cache(2**12)
+def _equations(
+    shape: tuple[int, ...], positive: bytes
+) -> tuple[tuple[tuple[tuple[int, ...], int], ...], bool]:
+    """Equations of the binary axes in which all positive entries are, and whether no other entry fulfils them."""
+    binary = [axis for axis, size in enumerate(shape) if size == 2]
+    entries = np.argwhere(np.frombuffer(positive, bool).reshape(shape))[:, binary]
+    points = np.unique(entries @ (1 << np.arange(len(binary))))
+    first, basis, left = int(points[0]), dict[int, int](), points ^ points[0]
+    while left.any():
+        vector = int(left[left > 0][0])
+        pivot = vector.bit_length() - 1
+        left = np.where(left >> pivot & 1, left ^ vector, left)
+        basis = {p: b ^ vector if b >> pivot & 1 else b for p, b in basis.items()} | {pivot: vector}
+    found = []
+    for free in range(len(binary)):
+        if free not in basis:
+            mask = 1 << free | sum(1 << pivot for pivot, vector in basis.items() if vector >> free & 1)
+            axes = tuple(axis for i, axis in enumerate(binary) if mask >> i & 1)
+            found.append((axes, (mask & first).bit_count() & 1))
+    return tuple(found), len(binary) == len(shape) and len(points) == 1 << len(basis)
