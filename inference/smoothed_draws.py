@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpyro.infer import MCMC
 
+from ethogram.inference.conjugate.posterior import require_model_of
 from ethogram.inference.draws import flat_draws, mcmc_draws
 from ethogram.inference.refresh.refreshed_posterior import RefreshedPosterior
 from ethogram.models.data.trajectories import Trajectories
@@ -57,11 +58,11 @@ def average_over_draws(posterior: Any, data: Trajectories, model: Any, kind: typ
         model, draws = posterior.model if model is None else model, flat_draws(posterior.sites)
     else:
         draws = {name: np.asarray(site) for name, site in posterior.items()}
-    if not isinstance(model, kind):
+    if model is None:
         raise TypeError(
-            f"model is {type(model).__name__}: give model=, the {kind.__name__} that the draws are of, or numpyro's "
-            "MCMC of one"
+            f"model is NoneType: give model=, the {kind.__name__} that the draws are of, or numpyro's MCMC of one"
         )
+    require_model_of(model, kind)
     bound: Any = model
     bound.check(data)
     if bound.grouped_sequences(data) is not None:

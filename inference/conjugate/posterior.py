@@ -20,7 +20,25 @@ from ethogram.models.families.exponential_family import ConjugateBlock, expected
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.model_object import model_object
 
-__all__ = ["ConjugatePosterior", "ConjugateResult", "check_blocks", "load_posterior", "posterior_of"]
+__all__ = [
+    "ConjugatePosterior",
+    "ConjugateResult",
+    "check_blocks",
+    "load_posterior",
+    "posterior_of",
+    "posterior_that_fits",
+    "require_model_of",
+]
+
+READERS = {
+    "AgentMarkov": "infer_intents",
+    "Fit": "its method states",
+    "GPIRL": "infer_reward_intents",
+    "IntentFit": "infer_reward_intents",
+    "IntentPosterior": "infer_reward_intents",
+    "RoleHMM": "infer_roles",
+}
+"""What gives the hidden states of a fit, by the class of its model or its own, for messages."""
 
 
 @model_object
@@ -150,8 +168,36 @@ def posterior_of(value: Any, name: str = "posterior", accepted: str = "") -> Con
     found = value.posterior if isinstance(value, ConjugateResult) else value
     if not isinstance(found, ConjugatePosterior):
         few = "a ConjugatePosterior" + (", a ConjugateResult" if accepted else " or a ConjugateResult")
-        raise TypeError(f"{name} is {type(value).__name__}: give {few}{accepted}")
+        raise TypeError(f"{name} is {type(value).__name__}: give {few}{accepted}{_instead(value)}")
     return found
+
+
+def require_model_of(model: Any, kind: type, name: str = "posterior") -> None:
+    """Raise TypeError, which says what to call instead, unless a fitted model is of class `kind`."""
+    if not isinstance(model, kind):
+        came, expected = (
+            f"{'an' if each.__name__[0] in 'AEIOU' else 'a'} {each.__name__}" for each in (type(model), kind)
+        )
+        raise TypeError(f"{name} is of {came}: give one of {expected}{_instead(model)}")
+
+
+def posterior_that_fits(
+    value: Any, data: Any, kind: type = ConjugateModel, *, name: str = "posterior", accepted: str = ""
+) -> ConjugatePosterior:
+    """The posterior itself, or that of a result, once its model is of class `kind` and the data fit that model.
+
+    Whatever reads data under a fit calls this first: compiled code does not see a state or an action out of range.
+    """
+    posterior = posterior_of(value, name, accepted)
+    require_model_of(posterior.model, kind, name)
+    posterior.model.check(data)
+    return posterior
+
+
+def _instead(value: Any) -> str:
+    """What gives the hidden states of this fit, or of the fits of this model, for an error."""
+    reader = READERS.get(type(value).__name__)
+    return "" if reader is None else f"; the hidden states of this one come from {reader}"
 
 
 def load_posterior(path: str | os.PathLike) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
-from ethogram.inference.conjugate.posterior import ConjugateResult
+from ethogram.inference.conjugate.posterior import ConjugateResult, posterior_that_fits
 from ethogram.models.conjugate_model import ConjugateModel, steps_by_entry
 from ethogram.models.data.trajectories import Trajectories
 
@@ -89,7 +89,7 @@ def heldout_log_likelihood(result: ConjugateResult, test: Trajectories) -> float
 
     Parameters
     ----------
-    result : of :class:`~ethogram.inference.conjugate.ConjugateSVI`.
+    result : of :class:`~ethogram.inference.conjugate.ConjugateSVI`, or its posterior.
     test : data that the fit has not seen.
 
     Raises
@@ -116,8 +116,7 @@ def _log_prob(distribution, value):
 
 def _scores(result: ConjugateResult, test: Trajectories) -> tuple[np.ndarray, np.ndarray]:
     """Log likelihood of every test sequence (or group), and the observed steps of each."""
-    posterior = result.posterior
-    posterior.model.check(test)
+    posterior = posterior_that_fits(result, test, name="result")
     mean = posterior.mean()
     for site, value in mean.items():
         if not np.isfinite(np.asarray(value)).all():

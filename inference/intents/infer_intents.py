@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ethogram.inference.conjugate.posterior import posterior_of
+from ethogram.inference.conjugate.posterior import posterior_that_fits
 from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
 from ethogram.models.chains.markov_chain import Marginals
 from ethogram.models.data.trajectories import Trajectories
@@ -64,14 +64,14 @@ def infer_intents(posterior: Any, data: Trajectories, *, model: Any = None) -> I
     ------
     TypeError
         If `posterior` is none, or of another model.
+    ValueError
+        If the data do not fit the model: a state or an action out of range, say.
     """
     if are_draws(posterior):
         model, averaged = average_over_draws(posterior, data, model, AgentMarkov)
         return _summary(model, data, averaged.state, averaged.change)
-    posterior = posterior_of(posterior, accepted=DRAWS)
+    posterior = posterior_that_fits(posterior, data, AgentMarkov, accepted=DRAWS)
     model = posterior.model
-    if not isinstance(model, AgentMarkov):
-        raise TypeError(f"posterior is of a {type(model).__name__}: give one of an AgentMarkov")
     marginals = _smoothed(model, posterior.mean(), data)
     pair = np.asarray(marginals.pair)
     change = pair.sum((-2, -1)) - np.trace(pair, axis1=-2, axis2=-1)

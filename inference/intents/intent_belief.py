@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ethogram.inference.conjugate.posterior import posterior_of
+from ethogram.inference.conjugate.posterior import posterior_of, require_model_of
 from ethogram.inference.draws import ExportsDraws
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.chains.log_space import safe_log
@@ -117,8 +117,7 @@ class IntentBelief(NamedTuple):
             result = posterior_of(result, "fit")
         posterior = getattr(result, "posterior", result)
         model = posterior.model if model is None else model
-        if not isinstance(model, AgentMarkov):
-            raise TypeError(f"fit is of a {type(model).__name__}: give one of an AgentMarkov")
+        require_model_of(model, AgentMarkov, "fit")
         if num_draws:
             if key is None:
                 raise ValueError("key is None: draws of the parameters need a typed key")

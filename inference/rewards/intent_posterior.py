@@ -186,7 +186,8 @@ class PredictiveAgent(NamedTuple):
     chain: IntentChain
 
     def observation(self, data: Trajectories) -> SwitchingPolicies:
-        """Distribution of the actions of data."""
+        """Distribution of the actions of data, once these fit the model."""
+        self.model.check(data)
         states, lengths = np.asarray(data.states), np.asarray(data.lengths)
         with np.errstate(divide="ignore"):
             log_policy = np.log(self.policy)
@@ -195,12 +196,10 @@ class PredictiveAgent(NamedTuple):
 
     def log_prob(self, data: Trajectories) -> np.ndarray:
         """Log predictive density (sequence,) of the known actions, each given those before it, in nats."""
-        self.model.check(data)
         return np.asarray(_log_prob(self.observation(data), demonstration_value(data)), float)
 
     def next_actions(self, data: Trajectories) -> np.ndarray:
         """Probability (sequence, time, action) of every action given those before it."""
-        self.model.check(data)
         predicted = np.asarray(_predicted(self.observation(data), demonstration_value(data)))
         states = np.maximum(np.asarray(data.states), 0)
         return np.einsum("nti,inta->nta", predicted, self.policy[:, states])
@@ -266,7 +265,6 @@ def infer_reward_intents(key: Array, fit: Any, data: Trajectories, *, num_draws:
         `fit` is of a model without intents, or the model refuses the data.
     """
     agent = predictive_agent(key, fit, num_draws)
-    agent.model.check(data)
     found = _intents(agent.observation(data), demonstration_value(data))
     smoothed, filtered, path, increment = (np.asarray(x) for x in found)
     inside = np.arange(path.shape[1]) < np.asarray(data.lengths)[:, None]

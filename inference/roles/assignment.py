@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_of
+from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult, posterior_that_fits
 from ethogram.inference.smoothed_draws import DRAWS, are_draws, average_over_draws
 from ethogram.models.data.selection import label_name
 from ethogram.models.data.trajectories import Trajectories, group_labels, valid_steps
@@ -102,16 +102,15 @@ def infer_roles(posterior: Any, data: Trajectories, *, model: Any = None) -> Inf
     Raises
     ------
     ValueError, TypeError
-        If the data do not fit the model.
+        If the data do not fit the model, or the posterior is of another one.
     """
     if are_draws(posterior):
         model, averaged = average_over_draws(posterior, data, model, RoleHMM)
         inside = np.asarray(np.arange(np.shape(data.observed)[1]) < np.asarray(data.lengths)[:, None])
         probability = np.where(inside[..., None], averaged.state, 0)
         return InferredRoles(np.where(inside, probability.argmax(-1), -1).astype(np.int32), probability)
-    posterior = posterior_of(posterior, accepted=DRAWS)
+    posterior = posterior_that_fits(posterior, data, RoleHMM, accepted=DRAWS)
     model, expected = posterior.model, posterior.expected_statistics()
-    model.check(data)
     inside = np.asarray(valid_steps(data))
     groups = model.grouped_sequences(data)
     order = np.arange(data.num_sequences) if groups is None else groups.ravel()
@@ -141,9 +140,8 @@ def role_log_likelihood(
     Raises
     ------
     ValueError, TypeError
-        If the data do not fit the model.
+        If the data do not fit the model, or the posterior is of another one.
     """
-    posterior = posterior_of(posterior)
+    posterior = posterior_that_fits(posterior, data, RoleHMM)
     model = posterior.model
-    model.check(data)
     return np.asarray(role_potentials(model, posterior.expected_statistics(), _chains(model, data)))

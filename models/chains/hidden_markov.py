@@ -17,6 +17,7 @@ from jax import Array, lax
 from jaxtyping import Float
 from numpyro.distributions import constraints
 
+from ethogram.models.arguments import require_integer
 from ethogram.models.chains import markov_chain
 from ethogram.models.chains.conjugate_chain import masked_log_likelihood
 from ethogram.models.chains.emitted_steps import last_frames, log_prob_of_steps, sample_steps
@@ -160,6 +161,7 @@ class HiddenMarkov(LatentChain):
 
     def forecast(self, key: Array, value: Any, steps: int) -> Forecast:
         """State probabilities of the `steps` steps after each length, and one draw of their observations."""
+        require_integer("steps", steps, 1)
         log_pi, log_a, likelihood, lengths = self._chain(value)
         probability = markov_chain.forecast_states(log_pi, log_a, likelihood, steps, lengths)
         key_first, key_walk, key_observations = jax.random.split(key, 3)

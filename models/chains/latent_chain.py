@@ -34,6 +34,9 @@ class LatentChain(Distribution):
         """The distribution without paths through its rest. Default: itself, which has none."""
         return self
 
+    def check_value(self, value: Any) -> None:
+        """Raise ValueError where a value that is not traced cannot be one of these. Default: all can."""
+
     def log_prob(self, value: Any) -> Array:
         r"""Log evidence :math:`\ln p(y)`, one entry a sequence; where states z are known, of both."""
         return markov_chain.log_normalizer(*_chain_of(self, value))
@@ -55,7 +58,12 @@ class LatentChain(Distribution):
         return markov_chain.sample_path(key, *_chain_of(self, value))
 
 
-@functools.partial(jax.jit, inline=True)
 def _chain_of(chain: LatentChain, value: Any) -> tuple[Array, Array, Array, Array]:
-    """The arguments of `markov_chain.log_normalizer`, by one program."""
+    """The arguments of `markov_chain.log_normalizer`, of a checked value."""
+    chain.check_value(value)
+    return _in_one_program(chain, value)
+
+
+@functools.partial(jax.jit, inline=True)
+def _in_one_program(chain: LatentChain, value: Any) -> tuple[Array, Array, Array, Array]:
     return chain._chain(value)

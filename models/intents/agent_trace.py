@@ -15,10 +15,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 from numpyro.distributions import constraints
 
+from ethogram.models.arguments import is_concrete, refuse, require_integer
 from ethogram.models.chains.latent_chain import LatentChain
 from ethogram.models.chains.log_space import safe_log
 from ethogram.models.intents.intent_agent import IntentAgent, check_dynamics, walk
@@ -104,12 +106,27 @@ class AgentTrace(LatentChain):
             )
         if (stay is None) != (accuracy is None):
             raise ValueError("stay and accuracy must be given together: give both, or neither")
+        self._refuse("states", states, 0, self.policy.shape[-2])
+        self._refuse("stay", stay, -1, 2)
         super().__init__(self.states.shape[:-1], self.states.shape[-1:], validate_args=validate_args)
 
     @property
     def support(self) -> Any:
         """Actions, and -1 where missing."""
         return constraints.independent(constraints.integer_interval(-1, self.policy.shape[-1] - 1), 1)
+
+    def _refuse(self, name: str, value: Any, least: int, count: int) -> None:
+        """Raise ValueError where an integer within a length is out of range: indices of arrays would be clamped."""
+        if value is None or not is_concrete(value, self.lengths):
+            return
+        value = np.asarray(value)
+        inside = np.arange(value.shape[-1]) < np.asarray(self.lengths)[..., None]
+        wrong = inside & ((value < least) | (value >= count))
+        refuse(wrong, name, np.broadcast_to(value, wrong.shape), f", outside {least}..{count - 1}")
+
+    def check_value(self, value: Any) -> None:
+        """Raise ValueError where an action within a length is out of range; traced ones are not checked."""
+        self._refuse("value", value, -1, self.policy.shape[-1])
 
     def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
         """Log potentials of the chain of intents, one matrix a step."""
@@ -151,6 +168,7 @@ class AgentTrace(LatentChain):
         value : actions (..., time); those missing at the last step are sampled.
         dynamics : next states (state, action), integers, or their probabilities (state, action, next state).
         """
+        require_integer("steps", steps, 1)
         check_dynamics(dynamics, *self.policy.shape[1:])
         value = jnp.asarray(value)
         last = jnp.broadcast_to(self.lengths, value.shape[:-1])[..., None] - 1

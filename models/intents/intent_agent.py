@@ -100,13 +100,17 @@ def roll_out(
             )
     check_dynamics(dynamics, num_states, num_actions)
     first = np.asarray(first_states)
-    if first.ndim != 1 or not first.size or first.min() < 0 or first.max() >= num_states:
+    wrong = first.ndim != 1 or not first.size or first.dtype.kind not in "iu"
+    if wrong or first.min() < 0 or first.max() >= num_states:
         raise ValueError(
             f"first_states must be (sequence,) integers from 0 to {num_states - 1}, not {first_states!r}"
         )
-    steps = np.broadcast_to(np.asarray(lengths), first.shape).astype(np.int32)
-    if steps.min() < 1:
-        raise ValueError(f"lengths must be at least 1, not {steps.min()}")
+    steps = np.asarray(lengths)
+    if steps.dtype.kind not in "iu" or steps.shape not in ((), first.shape) or steps.min() < 1:
+        raise ValueError(
+            f"lengths must be integers of at least 1, one or one a first state {first.shape}, not {lengths!r}"
+        )
+    steps = np.broadcast_to(steps, first.shape).astype(np.int32)
     drawn = _from_the_start(key, agent, dynamics, first, int(steps.max()))
     states, actions, intents = (np.asarray(x).astype(np.int32) for x in drawn)
     inside = np.arange(states.shape[1]) < steps[:, None]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ethogram
+from ethogram.inference.conjugate import heldout_log_likelihood
 from ethogram.inference.conjugate.posterior import ConjugatePosterior
 from ethogram.inference.intents import USED, infer_intents
+from ethogram.inference.roles import assign_roles, infer_roles
 from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.roles.role_hmm import RoleHMM
 
@@ -39,5 +42,41 @@ def test_steps_beyond_a_length_have_no_intent(fitted):
 
 def test_other_models_have_no_intents(walks):
     model = RoleHMM(2, CategoricalEmission(3))
-    with pytest.raises(TypeError, match="posterior is of a RoleHMM: give one of an AgentMarkov"):
+    with pytest.raises(TypeError, match=r"of a RoleHMM: give one of an AgentMarkov; .* from infer_roles"):
         infer_intents(ConjugatePosterior(model, model.prior()), walks)
+
+
+@pytest.mark.parametrize("read", [infer_roles, assign_roles])
+def test_fits_of_intents_have_no_roles(fitted, walks, read):
+    with pytest.raises(TypeError, match=r"of an AgentMarkov: give one of a RoleHMM; .* from infer_intents"):
+        read(fitted.result, walks)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("states", -1, r"states\[1, 2\] is -1, outside 0..4"),
+        ("states", 5, r"states\[1, 2\] is 5, outside 0..4"),
+        ("actions", 3, r"\[1, 2\] (is 3, outside -1..2|has no name)"),
+        ("stay", 2, r"stay\[1, 2\] is"),
+    ],
+)
+def test_numbers_out_of_range_are_named_by_all_that_read_data_under_a_fit(fitted, field, value, words):
+    """An index of a compiled array is clamped, and -1 is the last entry: the answer would be another one."""
+    result, data, _ = fitted
+    changed = getattr(data, field).copy()
+    changed[1, 2] = value
+    wrong, model, mean = data._replace(**{field: changed}), result.posterior.model, result.posterior.mean()
+    draws = {name: np.asarray(site)[None] for name, site in mean.items()}
+    readers = (
+        lambda: infer_intents(result, wrong),
+        lambda: infer_intents(draws, wrong, model=model),
+        lambda: heldout_log_likelihood(result.posterior, wrong),
+        lambda: ethogram.to_arviz(result, wrong, num_draws=1),
+        lambda: model.observation(mean, wrong).smooth(model.observed_value(wrong)),
+        lambda: model.observation(mean, wrong).log_prob(changed),
+        lambda: model(wrong),
+    )
+    for reader in readers:
+        with pytest.raises(ValueError, match=words):
+            reader()

@@ -74,7 +74,9 @@ def test_evidence_is_right_as_often_as_it_says():
     [
         ({"dynamics": np.zeros((S + 1, A), int)}, r"dynamics has shape \(4, 2\)"),
         ({"first_states": [0, 3]}, "first_states must be .* integers from 0 to 2"),
-        ({"lengths": [3, 0]}, "lengths must be at least 1, not 0"),
+        ({"first_states": [0.0, 1.0]}, "first_states must be .* integers from 0 to 2"),
+        ({"lengths": [3, 0]}, r"lengths must be integers of at least 1.*, not \[3, 0\]"),
+        ({"lengths": 2.5}, "lengths must be integers of at least 1.*, not 2.5"),
         ({"agent": drawn_agent(0)[0]._replace(initial=np.ones(3) / 3)}, r"agent.initial has shape \(3,\)"),
     ],
 )
