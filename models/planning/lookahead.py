@@ -29,7 +29,7 @@ from ethogram.models.planning.fluent_program import FluentProgram, compile_progr
 __all__ = ["Lookahead", "look_ahead"]
 
 MOST_NODES, MOST_NEW = 60, 10
-"""Nodes that a term may have, or may grow by; an action of a longer one counts as independent of the rest of the term."""
+"""Nodes that a term may have, or grow by; an action of a longer one counts as independent of the rest of it."""
 
 
 class Lookahead(NamedTuple):
