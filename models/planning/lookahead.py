@@ -28,8 +28,8 @@ from ethogram.models.planning.fluent_program import FluentProgram, compile_progr
 
 __all__ = ["Lookahead", "look_ahead"]
 
-MOST_NEW = 40
-"""Nodes that a term may grow by; an action of a longer one counts as if it were independent of the rest of the term."""
+MOST_NODES, MOST_NEW = 60, 10
+"""Nodes that a term may have, or grow by; an action of a longer one counts as independent of the rest of it."""
 
 
 class Lookahead(NamedTuple):
@@ -144,7 +144,7 @@ def _allowed_alone(
             for weight, factors in made.terms
         ]
         return graph.add(terms, made.constant)
-    used, most = graph.inputs([node]), len(graph.below([node])) + MOST_NEW
+    used, most = graph.inputs([node]), max(len(graph.below([node])) + MOST_NEW, MOST_NODES)
     for action, permission in permissions.items():
         if graph.nodes[action].name in used:  # type: ignore[union-attr]
             node = _taken(graph, node, action, permission, fluents, most)

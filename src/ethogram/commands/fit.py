@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 import sys
 import tempfile
 import warnings
@@ -24,6 +23,7 @@ from ethogram.fits.report import about_data, about_fit, write_report
 from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
 from ethogram.models.arguments import require_one_of
 from ethogram.models.data.trajectories import group_labels
+from ethogram.models.whole_files import replacing
 from ethogram.tour import format_table
 
 __all__ = ["FILES", "fit_table"]
@@ -171,7 +171,8 @@ def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
         try:
             with tempfile.TemporaryDirectory(prefix=".fit-", dir=out) as folder:
                 write(Path(folder) / name)
-                os.replace(Path(folder) / name, out / name)
+                with replacing(out / name) as file:
+                    file.write((Path(folder) / name).read_bytes())
         except Exception as error:  # figures and formats raise errors of all kinds; the others are written
             lost.append(f"{name} ({' '.join(str(error).split()) or type(error).__name__})")
             if name != "fit.ethogram":
