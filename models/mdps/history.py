@@ -170,7 +170,7 @@ class History(NamedTuple):
 
 
 jax.tree_util.register_pytree_node(
-    History, lambda found: (found[:4], found.of), lambda of, parts: History(*parts, of)
+    History, lambda found: (found[:4], found.of), lambda of, leaves: History._make((*leaves, of))
 )
 
 
