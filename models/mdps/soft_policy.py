@@ -101,8 +101,8 @@ class SoftPolicy(dist.Distribution):
 
     @property
     def support(self):
-        """Integer arrays; values that are not states or actions have probability zero."""
-        return constraints.independent(constraints.integer, 2)
+        """Integers, -1 where missing; values that are not states or actions have probability zero."""
+        return constraints.independent(constraints.integer_greater_than(-1), 2)
 
     def log_prob(self, value: Any) -> Array:
         """Log probability (...) of the actions; -inf where one is not available."""

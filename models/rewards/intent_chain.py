@@ -122,8 +122,8 @@ class SwitchingPolicies(LatentChain):
 
     @property
     def support(self):
-        """Integer arrays; values that are not states or actions have probability zero."""
-        return constraints.independent(constraints.integer, 2)
+        """Integers, -1 where missing; values that are not states or actions have probability zero."""
+        return constraints.independent(constraints.integer_greater_than(-1), 2)
 
     def step_log_likelihood(self, value: Any) -> Array:
         """Log probability (..., time, intent) of every action under each policy; zero where it is missing."""
