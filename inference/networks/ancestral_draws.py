@@ -14,10 +14,14 @@ import numpy as np
 from jax import Array
 
 from ethogram.inference.networks.conflict_search import ConflictSearch
+from ethogram.inference.networks.parity_checks import FEW
 from ethogram.inference.networks.zero_propagation import Possible, bit_places
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = ["draw_possible", "draw_states", "generator", "log_joint"]
+
+FEW_CONFLICTS = 50
+"""Conflicts of a search after which parity checks are solved instead, where there are many."""
 
 
 def generator(key: Array) -> np.random.Generator:
@@ -89,8 +93,10 @@ def draw_possible(
         total = np.cumsum(weights if weights.any() else np.ones(len(places)))
         return places[min(int(np.searchsorted(total, random.random() * total[-1], "right")), len(places) - 1)]
 
-    found = None if search.linear else search.solve(order, pick, assumed, stop, most_conflicts)
-    if found is None and not (search.impossible or stop()) and search.parities.variables:
+    many_checks = len(search.parities.rows) > FEW * len(search.number)
+    few = FEW_CONFLICTS if many_checks else most_conflicts
+    found = None if search.linear else search.solve(order, pick, assumed, stop, min(few, most_conflicts))
+    if found is None and many_checks and not (search.impossible or stop()):
         search.linear = True  # and the checks come first from now on
         found = search.solve(order, pick, _solution(random, possible, search, assumed), stop, most_conflicts)
     if found is None:

@@ -41,7 +41,7 @@ def exact_mpe(
     cells = min(cells, task.most_cells)
     work = MPE_CELLS * min(task.incumbent.clock.left(), 60.0) if work is None else work
     everything = _everything(task)
-    plan = plan_elimination(task.possible, everything, cells)
+    plan = plan_elimination(task.possible, everything, cells, task.incumbent.clock.over)
     if plan.cells > cells or plan.work > work:
         return None
     return carry_out(task.possible, plan, everything)[0]

@@ -54,8 +54,10 @@ MANY = 300
 """Variables with several states left above which planning takes longer than a first sample."""
 HURRY = 0.25
 """Seconds left below which there are no posterior modes."""
-SLICE, LONG_SLICE = 0.15, 0.35
-"""Shares of the time left for one candidate where there are estimates alone, and for a long one or a cutset."""
+SHORT_SLICE, SLICE, LONG_SLICE = 0.05, 0.15, 0.35
+"""Shares of the time left: for sequential modes where sums are exact; where there are estimates alone, for one
+candidate, and for a long one or a cutset.
+"""
 BOUND_SHARE = 0.25
 """Share of the time for upper bounds, where there are estimates alone."""
 CELLS_A_MOVE = 2e5
@@ -256,24 +258,23 @@ def _starts(
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
-    least = (1 - SLICE) * clock.left()
-    rounds = min(task.max_steps or ROUNDS, ROUNDS)
-    states = EstimatedFlips(query).one_by_one(lambda: task.max_steps is None and clock.left() < least, rounds)
-    cheap = [("posterior marginals", likely), ("sequential modes", states)]
-    cheap = [(source, draw_near(random, task, search, wanted)) for source, wanted in cheap]
-    if explained is None:
-        explained = exact_mpe(task, work=LONG_SLICE * CELLS_A_SECOND * min(clock.left(), 60.0))
-        cheap += [("the MPE", explained)] if explained is not None else []
+    least, rounds = (1 - SHORT_SLICE) * clock.left(), min(task.max_steps or ROUNDS, ROUNDS)
+    one_by_one = EstimatedFlips(query).one_by_one(
+        lambda: task.max_steps is None and clock.left() < least, rounds
+    )
     scored: list[tuple[float, str, dict[int, int]]] = []
-    for source, states in cheap:
-        if scored and stop():
-            break
-        places = landscape.places(states)
+    for source, wanted in (("posterior marginals", likely), ("sequential modes", one_by_one)):
+        places = landscape.places(draw_near(random, task, search, wanted))
         scored.append((landscape.value(places), source, places))
         offer(places, scored[-1][0], source)
     for _, source, places in sorted(scored, key=lambda each: -each[0]):
         yield source, places
     for turn in itertools.count():
+        if turn == 1 and explained is None:
+            explained = exact_mpe(task, work=LONG_SLICE * CELLS_A_SECOND * min(clock.left(), 60.0))
+            if explained is not None:
+                yield "the MPE", landscape.places(explained)
+                continue
         if turn % 4 == 1 and explained is None:
             yield "a searched MPE", landscape.places(explain(stop))
             continue

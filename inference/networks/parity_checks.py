@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Parities", "Substituted", "substituted"]
+__all__ = ["FEW", "Parities", "Substituted", "substituted"]
 
 SMALL = 64
 """Entries of the largest table for which results are cached."""
 MOST_CELLS, MOST_AXES = 2**12, 30
 """Entries of the largest table that is looked at, and variables of one after substitution at most."""
 FEW = 0.25
-"""Share of the variables that equations must determine for a substitution to be worth its time."""
+"""Share of the variables that equations must determine to be worth their time."""
 
 Table = tuple[tuple[int, ...], np.ndarray]
 """A scope and a table of nonnegative numbers."""
@@ -47,50 +47,53 @@ class Parities:
     """
 
     def __init__(self, factors: Iterable[Table]):
-        self.variables: list[int] = []
-        self.rows: list[int] = []  # variables as bits by their numbers, the right side as the lowest bit
-        self._number: dict[int, int] = {}
-        for scope, table in factors:
-            for axes, right in _equations_of(table).equations:
-                self.rows.append(right + sum(1 << self._numbered(scope[axis]) for axis in axes))
-        self.impossible = bool(self.rows) and self._solved(self.variables) is None
-
-    def _numbered(self, variable: int) -> int:
-        if variable not in self._number:
-            self.variables.append(variable)
-            self._number[variable] = len(self.variables)
-        return self._number[variable]
-
-    def _solved(self, order: Iterable[int]) -> list[tuple[int, int]] | None:
-        """Reduced rows with their pivots, early in the order where there is a choice; None if there is no solution."""
-        left, done = self.rows, list[tuple[int, int]]()
-        for variable in order:
-            bit = 1 << self._number[variable]
-            row = next((row for row in left if row & bit), None)
-            if row is not None:
-                left = [each for each in (other ^ row if other & bit else other for other in left) if each]
-                done = [(pivot, other ^ row if other & bit else other) for pivot, other in done]
-                done.append((variable, row))
-        return None if left else done
+        self.rows = [
+            (tuple(scope[axis] for axis in axes), right)
+            for scope, table in factors
+            for axes, right in _equations_of(table).equations
+        ]
+        self.variables = list(dict.fromkeys(itertools.chain.from_iterable(row for row, _ in self.rows)))
+        self.impossible = bool(self.rows) and self.solved(self.variables) is None
 
     def solved(self, order: Iterable[int]) -> dict[int, tuple[tuple[int, ...], int]] | None:
-        """Of every pivot, the variables whose sum it is and the constant; pivots as of :meth:`_solved`."""
-        done = self._solved(order)
-        if done is None:
-            return None
-        return {
-            pivot: (tuple(v for v in self.variables if row >> self._number[v] & 1 and v != pivot), row & 1)
-            for pivot, row in done
-        }
+        """Of every pivot, the other variables whose sum it is and the constant; None if there is no solution.
+
+        Pivots are as early in the order as equations allow; they depend on variables that are none.
+        """
+        names = list(order)[::-1]
+        bit = {variable: 1 << i + 1 for i, variable in enumerate(names)}  # the lowest is for the right sides
+        reduced: dict[int, int] = {}  # by the places of their highest bits
+        for variables, right in self.rows:
+            row = right + sum(bit[variable] for variable in variables)
+            while row > 1 and (other := reduced.get(row.bit_length())) is not None:
+                row ^= other
+            if row == 1:
+                return None
+            if row:
+                reduced[row.bit_length()] = row
+        found = {}
+        for place in sorted(reduced):
+            row = reduced[place]
+            left, free = row ^ 1 << place - 1, []
+            while left > 1:
+                top = left.bit_length()
+                if top in reduced:  # which has no pivot but its own by now
+                    row ^= reduced[top]
+                    left ^= reduced[top]
+                else:
+                    left ^= 1 << top - 1
+                    free.append(names[top - 2])
+            reduced[place] = row
+            found[names[place - 2]] = tuple(free), row & 1
+        return found
 
     def near(self, wanted: Mapping[int, int]) -> dict[int, int]:
         """A solution; of the wanted places of all variables, the first ones come true where equations allow."""
-        done = self._solved(reversed(list(wanted))) or []
-        places = 1 + sum(wanted[v] << self._number[v] for v in wanted)
-        found = dict(wanted)
-        for pivot, row in done:  # which has no other pivot
-            found[pivot] = (row & places & ~(1 << self._number[pivot])).bit_count() & 1
-        return found
+        tied = self.solved(reversed(list(wanted))) or {}
+        return dict(wanted) | {
+            pivot: (sum(wanted[variable] for variable in free) + right) % 2
+            for pivot, (free, right) in tied.items()
+        }
 
 
 class Substituted(NamedTuple):

@@ -68,6 +68,8 @@ class Factors(NamedTuple):
 def read_factors(path: str | os.PathLike) -> Factors:
     """Scopes and tables of a UAI network file of either kind.
 
+    Tables of a BAYES file of pgmpy, which only their sums betray, are as they stand: :func:`read_network` turns them.
+
     Raises
     ------
     ValueError : the file is malformed; the message has the line.

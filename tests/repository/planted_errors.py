@@ -187,9 +187,9 @@ PLANTED = (
             "still_open = min((-pool[0][0] for pool in self._open if pool), default=-math.inf)",
             "inference/networks/test_branch_and_bound.py inference/networks"),
     # what a long product was divided by is lost
-    Planted("scale_of_products", "networks", "inference/networks/elimination.py",
-            "total += float(np.log(scale)) + log_scale",
-            "total += float(np.log(scale))",
+    Planted("scale_of_products", "networks", "inference/networks/products.py",
+            "return Message(found, log_scale + math.log(scale) if scale",
+            "return Message(found, math.log(scale) if scale",
             "inference/networks/test_elimination.py inference/networks"),
     # counted once a cause
     Planted("leak_of_every_cause", "networks", "models/networks/noisy_or.py",
