@@ -112,6 +112,8 @@ def of_older_files(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """Values of fields that a file lacks because it is older, where the default would be another model."""
     if name == "GPIRL" and "conditional" not in given and given["family"] == "inducing":
         return {"conditional": "full"}
+    if name == "AgentMarkov" and "stickiness" not in given:
+        return {"stickiness": None}
     return {}
 
 

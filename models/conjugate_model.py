@@ -193,6 +193,13 @@ class ConjugateModel(Exportable, abc.ABC, declares_hooks=True):
         """
         return None
 
+    def narrowed(self, number: int) -> Any:
+        """The bound model with room for `number` states; needed with `prior_of_first`, as is `widened`.
+
+        A search that uses few states runs in it, since states that q does not use cost time.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method narrowed")
+
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[Any], number: int | None = None
     ) -> dict[str, Any]:

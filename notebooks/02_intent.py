@@ -53,14 +53,14 @@ print(f"steps at the water: {100 * np.mean(data.states == labyrinth.WATER):.1f} 
 #
 # We fit the model with truncations of 1, 2, 3 and 6, where 6 is more than it needs. Each fit is scored on held-out
 # windows by the log predictive density per step, at posterior means. The restart with the highest ELBO is selected;
-# the held-out score is not used for selection. An intent usually lasts: the model learns how strongly its intents do
-# (`stickiness="learn"`), so that no row of the transitions has to learn it anew.
+# the held-out score is not used for selection. An intent usually lasts: the model learns how strongly its intents do,
+# so that no row of the transitions has to learn it anew (`stickiness=None` is the model without).
 
 # %%
 SIZES = [1, 3] if QUICK else [1, 2, 3, 6]
 curve = ethogram.heldout_score_curve(
     jax.random.key(1),
-    lambda size: ethogram.AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, size, stickiness="learn"),
+    lambda size: ethogram.AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, size),
     SIZES,
     data,
     by="sequence",

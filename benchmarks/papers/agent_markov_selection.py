@@ -121,7 +121,7 @@ def _scores(sizes: Sizes, seed: int) -> list[list[float]]:
     )
     rows = []
     for truncation in sizes.truncations:
-        model = AgentMarkov(STATES, ACTIONS, truncation, rows="all")
+        model = AgentMarkov(STATES, ACTIONS, truncation, rows="all", stickiness=None)
         result = ConjugateSVI(model).run(
             key_fit,
             train.data,

@@ -66,7 +66,7 @@ class Setting(NamedTuple):
     domain: str
     name: str
     truncation: int
-    model: dict[str, Any]
+    model: dict[str, Any]  # no stickiness where it has none
     constraint: str  # "never", or the mean of "equal" .95
     sweeps: int
     restarts: int
@@ -166,7 +166,7 @@ def _fit(setting: Setting, version: str, trial: Trial, number: int) -> Any:
         rows="all",
         stay_accuracy=ACCURACY if "L" in version else None,
         constraints=known,
-        **setting.model,
+        **{"stickiness": None, **setting.model},
     )
     with warnings.catch_warnings():
         warnings.filterwarnings(

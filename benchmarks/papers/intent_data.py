@@ -107,7 +107,9 @@ def rows_of_labyrinth(sizes: Sizes, seed: int) -> list[dict[str, Any]]:
             taken, left = (
                 cut_traces(data.take(part), steps) for part in (order[:train], order[train : train + test])
             )
-            model = AgentMarkov(labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, intents, rows="all")
+            model = AgentMarkov(
+                labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS, intents, rows="all", stickiness=None
+            )
             result = _fit(model, taken, sizes, number)
             scores.append([np.nan, np.nan, *_without_truth(result, taken, left)])
         found = np.array(scores)
@@ -171,6 +173,7 @@ def _score_board(version: str, train: Rollout, test: Rollout, sizes: Sizes, numb
         gridworld5.NUM_ACTIONS,
         intents,
         rows="all",
+        stickiness=None,
         stay_accuracy=ACCURACY,
         constraints=IntentConstraints.never_switch(quiet if "G" in version else np.zeros_like(quiet)),
     )

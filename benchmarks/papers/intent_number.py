@@ -30,10 +30,10 @@ __all__ = ["Sizes", "measure"]
 
 MODES = 2
 VERSIONS: dict[str, dict[str, Any]] = {
-    "stickiness 0": {},
+    "stickiness 0": {"stickiness": None},
     "stickiness 20": {"stickiness": 20.0},
     "learned": {"stickiness": "learn"},
-    "pooled": {"pool": "shared"},
+    "pooled": {"pool": "shared", "stickiness": None},
 }
 REFERENCE = {
     ("stickiness 0", 1): [-7913.4, -7823.1],
@@ -100,7 +100,7 @@ def _scores(
     )
     found, guessed = (infer_intents(result, life.data) for life in (train, test))
     matching = align_states(train.intents, found.labels, num_states=max(truncation, MODES))
-    kappa = result.posterior.mean().get("stickiness", arguments.get("stickiness", 0.0))
+    kappa = result.posterior.mean().get("stickiness", arguments.get("stickiness") or 0.0)
     return [
         float(result.elbo[-1]),
         weight_evidence(result),

@@ -102,7 +102,7 @@ def role_case(case: Roles, seed: int, number: int) -> dict[str, dict[str, Any]]:
 
 def intent_case(seed: int, number: int) -> dict[str, dict[str, Any]]:
     """The same for the probability that an intent stays, over the steps of the data."""
-    model = AgentMarkov(STATES, ACTIONS, truncation=INTENTS, beta_prior="fixed", rows="all")
+    model = AgentMarkov(STATES, ACTIONS, truncation=INTENTS, beta_prior="fixed", rows="all", stickiness=None)
     key = jax.random.fold_in(jax.random.key(seed + 1), number)
     key_data, key_fit, key_q, key_nuts = jax.random.split(key, 4)
     random = np.random.default_rng([seed, number])

@@ -187,11 +187,11 @@ def rows_of(world: World, sizes: tuple[int, ...], drawn: list[dict[str, Any]]) -
 
 
 def _agent(key: jax.Array, world: World, data: Trajectories, quick: bool) -> float:
-    """Held-out score of the agent Markov model with default arguments, on the same split."""
+    """Held-out score of the agent Markov model without stickiness, with default arguments, on the same split."""
     mdp = world.model(1).mdp
 
     def model(size: int) -> AgentMarkov:
-        return AgentMarkov(mdp.num_states, mdp.num_actions, size)
+        return AgentMarkov(mdp.num_states, mdp.num_actions, size, stickiness=None)
 
     options = {"num_steps": 30, "restarts": 2, "moves": False} if quick else {}
     size = AgentMarkov(mdp.num_states, mdp.num_actions).truncation

@@ -99,7 +99,7 @@ def bind(seed: int, sizes: tuple[int, int, int], walks: tuple[int, int], **optio
     lengths = np.full(walks[0], walks[1], np.int32)
     data = Trajectories(None, states, actions, lengths, np.ones(walks, bool))
     num_states = options.pop("num_states", num_states)
-    model = AgentMarkov(num_states, num_actions, intents, *PRIOR, **options).bind(data)
+    model = AgentMarkov(num_states, num_actions, intents, *PRIOR, stickiness=None, **options).bind(data)
     batch = _on_device(model.arrange(data))
     state, action = np.divmod(np.asarray(batch.observations), num_actions)
     pair = np.asarray(model.rows_carried().row_pair)[np.asarray(batch.rows)[:, :-1]]

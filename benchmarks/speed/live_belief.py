@@ -45,7 +45,7 @@ def measure(settings: argparse.Namespace) -> list[report.Row]:
 
 
 def _row(name: str, intents: int, states: int, agents: int, settings: argparse.Namespace) -> report.Row:
-    model = AgentMarkov(states, ACTIONS, truncation=intents)
+    model = AgentMarkov(states, ACTIONS, truncation=intents, stickiness=None)
     belief = IntentBelief.start(
         _Drawn(model, jax.random.key(settings.seed)), () if agents == 1 else (agents,)
     )

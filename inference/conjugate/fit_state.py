@@ -54,9 +54,9 @@ def save_state(path: str | os.PathLike, signature: str, state: FitState, step_si
 def resume_state(
     path: str | os.PathLike,
     signature: str,
-    model: ConjugateModel,
+    model_of: Callable[[MoveSearch | None], tuple[ConjugateModel, Any]],
     step_size: Any,
-    first_search: Callable[[int, int], MoveSearch | None],
+    first_search: Callable[[int, int, int], MoveSearch | None],
 ) -> FitState | None:
     """State in a checkpoint, None where there is none.
 
@@ -64,7 +64,8 @@ def resume_state(
 
     Parameters
     ----------
-    first_search : (step, restarts) -> the search of a fit at its start.
+    model_of : the model, and its prior, that the blocks of a search are of.
+    first_search : (step, restarts, states) -> the search of a fit at its start, in a model with room for these states.
 
     Raises
     ------
@@ -75,7 +76,7 @@ def resume_state(
     content = read_checkpoint(path, signature, FitState, "steps", "step_sizes", "traces", "evaluated")
     if content is None:
         return None
-    _check_saved(os.fspath(path), content, model, first_search)
+    _check_saved(os.fspath(path), content, model_of, first_search)
     steps, before = content["steps"], content["step_sizes"]
     now = step_size_at(step_size, steps)
     differs = np.flatnonzero(~np.isclose(now, before, rtol=1e-6, atol=0))
@@ -88,7 +89,7 @@ def resume_state(
     return content["state"]._replace(evaluated=content["evaluated"].tolist(), traces=list(content["traces"]))
 
 
-def _check_saved(path: str, content: dict[str, Any], model: Any, first_search: Any) -> None:
+def _check_saved(path: str, content: dict[str, Any], model_of: Any, first_search: Any) -> None:
     """Raise ValueError, which names the file, where the numbers of a checkpoint are damaged."""
     state = content["state"]
     try:
@@ -107,7 +108,9 @@ def _check_saved(path: str, content: dict[str, Any], model: Any, first_search: A
             array = np.asarray(array)
             if array.shape != shape or array.dtype.kind not in kinds:
                 raise ValueError(f"{name} is {array.dtype} of shape {array.shape}, expected shape {shape}")
-        check_search(state.search, first_search(0, restarts))
+        room = np.shape(state.search.tried)[1:2] if isinstance(state.search, MoveSearch) else ()
+        check_search(state.search, first_search(0, restarts, *room))
+        model, _ = model_of(state.search)
         if np.isnan(content["step_sizes"]).any():
             raise ValueError("step_sizes has NaN, expected numbers")
         possible = np.asarray(state.latest) > -np.inf  # blocks of an impossible start may be anything

@@ -19,36 +19,48 @@ LEAST = (16, 64)
 COARSE_CELLS = 2**14
 """Padded cells (sequence, step) up to which sizes are rounded up to powers of 4."""
 
+SEARCH_CELLS, SEARCH_PARTS = 2**12, 8
+"""The same for a search of several hundred iterations, where padding costs more, and beyond it in how many parts of a
+power of 2 sizes are rounded up."""
+
 MEDIUM_CELLS = 2**16
 """Padded cells up to which sizes are rounded up to powers of 2."""
 
 
-def padded_shape(num_sequences: int, num_steps: int, size: int = 1) -> tuple[int, int]:
+def padded_shape(num_sequences: int, num_steps: int, size: int = 1, search: bool = False) -> tuple[int, int]:
     """Padded numbers of sequences and steps.
 
     Parameters
     ----------
     num_sequences, num_steps : of the data, 1 at least.
     size : consecutive sequences that are scored jointly; the padded number is a multiple.
+    search : whether a search of several hundred iterations runs in this shape.
 
     Examples
     --------
     >>> padded_shape(6, 207), padded_shape(12, 250), padded_shape(40, 900), padded_shape(40, 5000)
     ((16, 256), (16, 256), (64, 1024), (40, 5000))
+    >>> padded_shape(20, 250), padded_shape(20, 250, search=True)
+    ((64, 256), (20, 256))
     """
     groups = -(-num_sequences // size)
-    for factor, most in ((4, COARSE_CELLS), (2, MEDIUM_CELLS)):
-        rounded = [_up(n, factor, least) for n, least in zip((groups, num_steps), LEAST, strict=True)]
+    coarse, parts = (SEARCH_CELLS, SEARCH_PARTS) if search else (COARSE_CELLS, 1)
+    for factor, most, divided in ((4, coarse, 1), (2, MEDIUM_CELLS, parts)):
+        smallest = LEAST if divided == 1 else (1, 1)
+        rounded = [
+            _up(n, factor, least, divided) for n, least in zip((groups, num_steps), smallest, strict=True)
+        ]
         if rounded[0] * size * rounded[1] <= most:
             return rounded[0] * size, rounded[1]
     return num_sequences, num_steps
 
 
-def _up(number: int, factor: int, least: int) -> int:
-    """The smallest power of `factor`, times `least`, that is at least `number`."""
+def _up(number: int, factor: int, least: int, parts: int) -> int:
+    """The smallest power of `factor`, times `least`, from `number` on; of its `parts` as many as are needed."""
     while least < number:
         least *= factor
-    return least
+    part = max(least // parts, 1)
+    return least if parts == 1 else -(-number // part) * part
 
 
 def num_steps_of(batch: Any) -> int:

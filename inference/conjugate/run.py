@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from ethogram.inference.conjugate.fit_state import FitState, resume_state, save_
 from ethogram.inference.conjugate.mini_batches import group_layout, group_order, in_group_order, plan_batches
 from ethogram.inference.conjugate.move_rounds import SWEEPS, MoveSearch, first_search
 from ethogram.inference.conjugate.moves import num_labels
-from ethogram.inference.conjugate.nested_starts import FEWEST, HORIZON, joined, nested_starts
+from ethogram.inference.conjugate.nested_starts import FEWEST, HORIZON, ROOM, joined, nested_starts
 from ethogram.inference.conjugate.padded_shapes import num_steps_of, pad_batch, padded_shape
 from ethogram.inference.conjugate.posterior import ConjugatePosterior, ConjugateResult
 from ethogram.inference.conjugate.projection import may_not_fall, warn_of_rows
@@ -91,6 +92,7 @@ class Run:
         self.entropy = np.asarray(jax.random.key_data(key_plan)).ravel().tolist()
         self.key_moves, self.key_starts = (jax.random.fold_in(key_plan, number) for number in (1, 2))
         self.prior = model.prior()
+        self._narrow: dict[int, tuple[Any, Any]] = {}
         self.moves = self._takes_moves(moves)
         self.init = init
         self.nested = self._is_nested()
@@ -117,13 +119,29 @@ class Run:
             )
         return moves
 
-    def search_at_start(self, step: int, restarts: int) -> MoveSearch | None:
-        """The search of restarts that start at a step; None without moves."""
+    @functools.cached_property
+    def num_labels(self) -> int:
+        """How many states the model labels."""
+        return num_labels(self.model, self.prior)
+
+    def search_at_start(self, step: int, restarts: int, room: int = 0) -> MoveSearch | None:
+        """The search of restarts that start at a step, in a model with that much room; None without moves."""
         if not self.moves:
             return None
-        count = num_labels(self.model, self.prior)
-        search = first_search(step, restarts, count, self.model.moves_keep_number)
-        return search._replace(number=FEWEST) if self.nested and restarts > 1 and count >= FEWEST else search
+        count, keeps = self.num_labels, self.model.moves_keep_number
+        if not (self.nested and restarts > 1 and count >= FEWEST):
+            return first_search(step, restarts, count, keeps)
+        return first_search(step, restarts, min(room or ROOM, count), keeps)._replace(number=FEWEST)
+
+    def model_of(self, search: MoveSearch | None) -> tuple[Any, Any]:
+        """The model that the blocks of a search are of, and its prior: with room for few states in a nested one."""
+        room = None if search is None else search.tried.shape[1]
+        if room is None or room == self.num_labels:
+            return self.model, self.prior
+        if room not in self._narrow:
+            model = self.model.narrowed(room)
+            self._narrow[room] = model, model.prior()
+        return self._narrow[room]
 
     def _is_nested(self) -> bool:
         """Whether restarts may use few states at first; what they hand on would be of other restarts."""
@@ -150,8 +168,8 @@ class Run:
         num_sequences = len(jax.tree.leaves(batch)[0]) + spare
         size = self.model.joint_sequences(batch)
         num_steps = num_steps_of(batch)
-        shape = (num_sequences, num_steps) if self.costly else padded_shape(num_sequences, num_steps, size)
-        return pad_batch(batch, *shape)
+        shape = num_sequences, num_steps
+        return pad_batch(batch, *(shape if self.costly else padded_shape(*shape, size, self.nested)))
 
     def signature(self, key: Array, restarts: int, tol: float | int) -> str:
         """Digest of model, data, key and settings, by which a checkpoint knows its run."""
@@ -167,7 +185,7 @@ class Run:
 
     def resume(self, path: str | os.PathLike, signature: str) -> FitState | None:
         """State in a checkpoint, None where there is none."""
-        return resume_state(path, signature, self.model, self.step_size, self.search_at_start)
+        return resume_state(path, signature, self.model_of, self.step_size, self.search_at_start)
 
     def start(self, key: Array, restarts: int) -> FitState:
         """State before the first step."""
@@ -179,7 +197,10 @@ class Run:
             restarts, step = 1, self.init.step
             search = self.search_at_start(step, restarts)
         elif search is not None and search.number:
-            blocks = joined(self.nested_starts(1, 1), self.nested_starts(restarts - 1, FEWEST))
+            model, _ = self.model_of(search)
+            # As many starts of one state as there are others: one of them is kept, and both share their programs.
+            one, few = (self.nested_starts(model, restarts - 1, number) for number in (1, FEWEST))
+            blocks = joined(jax.tree.map(lambda x: np.asarray(x)[:1], one), few)
         else:
             blocks = start_blocks(
                 key, self.model, self.prior, self.arranged, restarts, self.init, self.buckets
@@ -189,9 +210,9 @@ class Run:
         carried = jax.tree.map(lambda x: jnp.broadcast_to(x, (restarts, *x.shape)), carried)
         return FitState(blocks, step, step, np.ones(restarts, bool), nowhere, [], [], carried, search)
 
-    def nested_starts(self, restarts: int, number: int) -> Any:
-        """Initial q(theta) of restarts that use `number` states."""
-        arguments = self.model, self.arranged, restarts, self.init, self.buckets, number
+    def nested_starts(self, model: Any, restarts: int, number: int) -> Any:
+        """Initial q(theta) of restarts of a model, this one or one with less room, that use `number` states."""
+        arguments = model, self.arranged, restarts, self.init, self.buckets, number
         return nested_starts(self.key_starts, *arguments)
 
     def advance(
@@ -259,14 +280,15 @@ class Run:
         done = int(done)
         trace = np.asarray(trace)[:done]
         if not state.evaluated:
-            self._refuse_impossible(trace[0], state.blocks)
+            self._refuse_impossible(trace[0], state)
         return self.with_trace(state, trace)._replace(
             blocks=blocks, carried=carried, active=np.asarray(active), latest=np.asarray(latest)
         )
 
     def iterate(self, state: FitState, active: Any, limit: int, horizon: float = np.inf) -> tuple[Any, ...]:
         carried = state.carried or [() for _ in self.buckets]
-        fixed = self.model, state.blocks, self.prior, self.buckets, carried
+        model, prior = self.model_of(state.search)
+        fixed = model, state.blocks, prior, self.buckets, carried
         tol, latest = self._compared(state)
         # Numbered from the first step of this run, which has nothing carried.
         return ascent_block(*fixed, active, latest, state.step - state.first_step, limit, tol, horizon)
@@ -314,7 +336,7 @@ class Run:
             active = state.active
             if (state.step - state.first_step) % self.evaluate_every == 0:  # a shorter interval moves less
                 active = ~self._settled(elbo, state)
-        self._refuse_impossible(elbo, state.blocks)
+        self._refuse_impossible(elbo, state)
         evaluated, traces = [*state.evaluated, state.step], [*state.traces, _beside_the_best(state, elbo)]
         return state._replace(active=active, latest=elbo, evaluated=evaluated, traces=traces)
 
@@ -323,7 +345,7 @@ class Run:
         with np.errstate(invalid="ignore"):  # ELBOs of -inf have no difference
             return settled(elbo, latest, tol)
 
-    def _refuse_impossible(self, elbo: np.ndarray, blocks: Any) -> None:
+    def _refuse_impossible(self, elbo: np.ndarray, state: FitState) -> None:
         if np.isfinite(elbo).any():
             return
         if np.isnan(elbo).any():
@@ -331,8 +353,8 @@ class Run:
                 "the ELBO is NaN at every restart: look for infinite or huge values in the data and the prior"
             )
         batch = self._arranged(self.data._replace(times=None, metadata=PLAIN).trim())
-        one = jax.tree.map(lambda x: x[0], blocks)
-        found = self.order[impossible_sequences(self.model, one, batch)]
+        one = jax.tree.map(lambda x: x[0], state.blocks)
+        found = self.order[impossible_sequences(self.model_of(state.search)[0], one, batch)]
         where = f", sequence {found.min()} first of {len(found)}" if found.size else ""
         raise ValueError(
             f"the data have probability zero under every initialisation{where}: "
@@ -345,11 +367,12 @@ class Run:
         final = np.where(np.isnan(final), -np.inf, final)
         best = int(np.argmax(final))
         traces = np.stack(state.traces, axis=1)
-        blocks = jax.tree.map(lambda x: jax.device_put(np.asarray(x)[best]), state.blocks)
+        blocks = jax.tree.map(lambda x: np.asarray(x)[best], state.blocks)
         if self.ascent and may_not_fall(blocks):
             warn_of_falls(traces[best])
         warn_of_rows(blocks)
         search: MoveSearch | None = state.search
+        blocks = jax.device_put(self.model.widened(self.model_of(search)[0], blocks))
         cut_off = search is not None and self.moves == "auto" and not search.final
         return ConjugateResult(
             posterior=ConjugatePosterior(self.model, blocks),
@@ -364,9 +387,14 @@ class Run:
 
 
 def _beside_the_best(state: FitState, elbo: np.ndarray) -> np.ndarray:
-    """ELBOs (..., restart), of nested restarts no lower than that of the best fit before, the first of them."""
-    nested = state.search is not None and state.search.number > FEWEST
-    return np.maximum(elbo, elbo[..., :1]) if nested else elbo
+    """ELBOs (..., restart), of nested restarts no lower than that of the best fit before, the first of them.
+
+    Nor lower than it was: in a model with more room it loses what the smallest weights of the new states take from the
+    rest, some 1e-6 nats.
+    """
+    if state.search is None or state.search.number <= FEWEST:
+        return elbo
+    return np.maximum(elbo, np.maximum(elbo[..., :1], state.traces[-1][0]))
 
 
 def warn_of_falls(trace: np.ndarray) -> None:

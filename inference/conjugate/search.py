@@ -47,9 +47,9 @@ def next_stage(run: Any, state: FitState) -> FitState | None:
     best = best_restart(state)
     if run.moves != "auto" or search is None or search.final or not np.isfinite(state.latest[best]):
         return None
-    restarts, labels = search.tried.shape[:2]
-    if 0 < search.number < labels:
-        used = int(np.sum(np.asarray(mass_of(run.model, state.blocks, best)) > EMPTY))
+    restarts = len(search.tried)
+    if 0 < search.number < run.num_labels:
+        used = int(np.sum(np.asarray(mass_of(run.model_of(search)[0], state.blocks, best)) > EMPTY))
         if used > search.number - UNUSED:
             return _with_one_state_more(run, state, best)
     active = np.arange(restarts) == best
@@ -58,13 +58,16 @@ def next_stage(run: Any, state: FitState) -> FitState | None:
 
 def _with_one_state_more(run: Any, state: FitState, best: int) -> FitState:
     """State in which all restarts but the first, the best so far, start anew."""
-    restarts, number = len(state.latest), state.search.number + 1
-    incumbent = jax.tree.map(lambda x: np.asarray(x)[best : best + 1], state.blocks)
-    search = run.search_at_start(state.step, restarts)._replace(round=state.search.round, number=number)
+    (restarts, room), number = state.search.tried.shape[:2], state.search.number + 1
+    incumbent = jax.tree.map(lambda x: np.asarray(x)[best], state.blocks)
+    search = run.search_at_start(state.step, restarts, room if number <= room else 2 * room)
+    search = search._replace(round=state.search.round, number=number)
     search.phase[0] = DONE
+    model, narrow = (run.model_of(each)[0] for each in (search, state.search))
+    incumbent = jax.tree.map(lambda x: np.asarray(x)[None], model.widened(narrow, incumbent))
     first = np.arange(restarts) == 0
     return state._replace(
-        blocks=joined(incumbent, run.nested_starts(restarts - 1, number)),
+        blocks=joined(incumbent, run.nested_starts(model, restarts - 1, number)),
         active=~first,
         latest=np.where(first, state.latest[best], -np.inf).astype(state.latest.dtype),
         traces=[np.full_like(row, row[best]) for row in state.traces],
@@ -82,7 +85,7 @@ def merge(run: Any, state: FitState) -> FitState:
             state._replace(blocks=blocks, step=state.step + done, latest=latest), active, limit
         )
 
-    found = try_candidates(sweep, run.model, state.blocks, state.latest, moving)
+    found = try_candidates(sweep, run.model_of(state.search)[0], state.blocks, state.latest, moving)
     phase, active = state.search.phase.copy(), np.array(state.active)
     phase[moving] = phase[moving] if found.kept else DONE
     active[moving] = found.active

@@ -126,8 +126,9 @@ class AgentMarkov(ConjugateModel):
     constraints : partial specification of the agent, :class:`~ethogram.models.intents.IntentConstraints`.
     weights : (truncation + 1,) known weights, above 0, the last for all intents beyond the truncation, with
         ``beta_prior="fixed"``; None means equal ones.
-    stickiness : kappa >= 0, prior pseudo-counts of staying in every row of `transition`; ``"learn"``, or a
-        `StickinessPrior`, to learn it; see :mod:`ethogram.models.intents.stickiness`.
+    stickiness : kappa, prior pseudo-counts of staying in every row of `transition`: ``"learn"``, or a
+        `StickinessPrior`, to learn it; a number >= 0; None for none, where fits of more than some hundred steps tend to
+        find one intent; see :mod:`ethogram.models.intents.stickiness`.
     pool : ``"shared"`` makes every row a mixture of a row that all states and actions share and its own, see
         :mod:`ethogram.models.intents.pooled_rows`; None: rows of their own.
     pool_prior : (2,), Dirichlet concentrations of the shares of the shared row and of the own; default (1, .1).
@@ -136,7 +137,7 @@ class AgentMarkov(ConjugateModel):
     --------
     >>> model = AgentMarkov(5, 3, truncation=10)
     >>> sorted(model.prior())
-    ['initial', 'policy', 'transition', 'weights']
+    ['initial', 'policy', 'stickiness', 'transition', 'weights']
     """
 
     num_states: int = static_field()
@@ -152,7 +153,7 @@ class AgentMarkov(ConjugateModel):
     constraints: Any = None
     weights: Any = None
     visited: Visited | None = None
-    stickiness: Any = None
+    stickiness: Any = "learn"
     pool: str | None = static_field(default=None)
     pool_prior: Any = None
     observed_site: ClassVar[str] = "actions"
@@ -482,17 +483,18 @@ class AgentMarkov(ConjugateModel):
             return None
         return updates.prior_given(self, updates.start_weights(self, number))
 
+    def narrowed(self, number: int) -> AgentMarkov:
+        """The model with a smaller truncation; rows over intents do not depend on it."""
+        return dataclasses.replace(self, truncation=number)
+
     def start_statistics(
         self, rng: np.random.Generator, kind: str, batches: list[ChainData], number: int | None = None
     ) -> dict[str, Any]:
         """Statistics of an initial assignment of intents, see :mod:`ethogram.models.intents.starts`."""
         if number is None or number >= self.truncation:
             return start_statistics(self, rng, kind, batches)
-        found = start_statistics(dataclasses.replace(self, truncation=number), rng, kind, batches)
-        unused = np.full(self.truncation - number, number)
+        found = start_statistics(self.narrowed(number), rng, kind, batches)
         for name, axes in self.label_axes().items():
-            counts = found[name].concentration
-            for axis in axes:
-                counts = np.insert(counts, unused, 0, axis=axis)
+            counts = updates.with_unused(found[name].concentration, axes, number, self.truncation - number)
             found[name] = DirichletCoordinates(counts)
         return found

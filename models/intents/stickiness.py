@@ -31,16 +31,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.scipy.special import digamma, gammaln, xlogy
+from jax.scipy.special import xlogy
 
 from ethogram.models.arguments import is_concrete, read_reals, require, require_one_of
 from ethogram.models.families.conjugate_block import ConjugateBlock, require_finite
+from ethogram.models.families.polygamma import log_gamma_and_digamma
 from ethogram.models.intents.point_mass import PointMass
 from ethogram.models.model_object import model_object
 
 __all__ = ["Stickiness", "StickinessPrior", "fit_stickiness", "read_stickiness"]
 
-STEPS = 12
+STEPS = 6
 """Points tried in one step of a fit, warm-started at the last."""
 
 LEAST = 1e-3
@@ -137,7 +138,7 @@ def fit_stickiness(block: Stickiness, alpha: Any, weights: Array, rows: Any) -> 
     sticky = own.any(1)
     stayed = jnp.sum(jnp.where(own, rows.counts, 0), axis=1)
     total = jnp.where(sticky, jnp.sum(rows.counts, axis=1), 0)
-    base = jnp.where(sticky, own @ (alpha * weights[:-1]), 1)
+    base = alpha * weights[:-1]
     held = held_log = held_base = base[:0]
     if rows.logs is not None:
         held = (rows.taken & rows.held_own.any(1)).astype(base.dtype)
@@ -149,10 +150,17 @@ def fit_stickiness(block: Stickiness, alpha: Any, weights: Array, rows: Any) -> 
     def look(log_kappa):
         """Objective, and the multiplicative step in logs."""
         kappa = jnp.exp(log_kappa)
-        places = [base + kappa + stayed, base + kappa, alpha + kappa + total, held_base + kappa]
+        places = [
+            jnp.where(sticky, own @ base, 1) + kappa + stayed,
+            base + kappa,
+            alpha + kappa + total,
+            held_base + kappa,
+        ]
         flat = jnp.concatenate([*places, (alpha + kappa)[None]])
         cuts = np.cumsum([len(place) for place in places])
-        logs, slopes = (jnp.split(function(flat), cuts) for function in (gammaln, digamma))
+        logs, slopes = (jnp.split(values, cuts) for values in log_gamma_and_digamma(flat))
+        for each in (logs, slopes):
+            each[1] = own @ each[1]  # of the intent that each row leaves
         gained = jnp.where(sticky, logs[0] - logs[1] - logs[2] + logs[4], 0)
         from_held = num_held * logs[4][0] - jnp.sum(held * (logs[3] - kappa * held_log))
         prior = dataclasses.replace(block, natural=kappa).log_density()

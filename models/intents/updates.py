@@ -43,6 +43,7 @@ __all__ = [
     "stickiness_of",
     "update",
     "widened",
+    "with_unused",
 ]
 
 Blocks = dict[str, Any]
@@ -181,7 +182,7 @@ def _moved_points(model: Any, blocks: Blocks, counts: dict[str, Array]) -> Block
 
 
 def widened(model: Any, earlier: Any, blocks: Blocks) -> Blocks:
-    """Blocks of the model `earlier`, whose truncation is smaller, with intents that no step uses.
+    """Blocks of the model `earlier`, whose truncation is smaller, with intents that no step uses, on the host.
 
     Raises ValueError where rows have bounds on their means.
     """
@@ -195,18 +196,27 @@ def widened(model: Any, earlier: Any, blocks: Blocks) -> Blocks:
             "result of the same truncation, or another init"
         )
     weights, learned = blocks["weights"], blocks.get("stickiness")
-    unused = jnp.full(more, SMALLEST_WEIGHT, weights.natural.dtype)
-    natural = jnp.insert(weights.natural.at[-1].add(-jnp.sum(unused)), np.full(more, count), unused)
+    natural = np.insert(np.asarray(weights.natural), np.full(more, count), SMALLEST_WEIGHT)
+    natural[-1] -= more * SMALLEST_WEIGHT
     before = prior_given(earlier, weights, learned)
     after = prior_given(model, dataclasses.replace(weights, natural=natural), learned)
     moved = {**blocks, "weights": after["weights"]}
     for name, axes in model.label_axes().items():
-        counts = blocks[name].natural.concentration - before[name].natural.concentration
-        for axis in axes:
-            counts = jnp.insert(counts, np.full(more, count), 0, axis=axis)
-        rows_after = DirichletCoordinates(after[name].natural.concentration + counts)
+        counts = with_unused(_rows(blocks[name]) - _rows(before[name]), axes, count, more)
+        rows_after = DirichletCoordinates(_rows(after[name]) + counts)
         moved[name] = dataclasses.replace(after[name], natural=rows_after)
     return moved
+
+
+def with_unused(counts: np.ndarray, axes: tuple[int, ...], count: int, more: int) -> np.ndarray:
+    """Counts with zeros for `more` intents after the first `count`, along some axes."""
+    for axis in axes:
+        counts = np.insert(counts, np.full(more, count), 0, axis=axis)
+    return counts
+
+
+def _rows(block: Any) -> np.ndarray:
+    return np.asarray(block.natural.concentration)
 
 
 def _counts(model: Any, blocks: Blocks) -> dict[str, Array]:

@@ -73,7 +73,7 @@ def test_an_mcmc_holds_its_model(data):
 
 def test_intents_of_one_draw_are_its_smoothed_marginals():
     walks = Trajectories.from_list(states=[[0, 1, 0, 1], [1, 1]], actions=[[0, 1, 1, 0], [1, 0]])
-    model = AgentMarkov(2, 2, truncation=2).bind(walks)
+    model = AgentMarkov(2, 2, truncation=2, stickiness=None).bind(walks)
 
     prior = jax.eval_shape(lambda key: Predictive(model, num_samples=2)(key, walks), jax.random.key(1))
     shapes, rng = {name: prior[name].shape for name in model.site_dims()}, np.random.default_rng(1)

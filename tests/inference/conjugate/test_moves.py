@@ -47,7 +47,7 @@ def fits():
     """A hundred random fits of two short traces with stay labels: model, data, blocks, and their q(z)."""
     with jax.enable_x64(True):
         data = short_traces()
-        model = AgentMarkov(S, A, K, stay_accuracy=0.8).bind(data)
+        model = AgentMarkov(S, A, K, stay_accuracy=0.8, stickiness=None).bind(data)
         batch = jax.tree.map(jnp.asarray, model.arrange(data))
         prior = model.prior()
 
@@ -279,7 +279,7 @@ def test_an_intent_that_occurs_twice_is_merged_and_the_bound_rises():
             rng.random(intents.shape) < 0.9, (states + intents) % 3, rng.integers(3, size=intents.shape)
         )
         data = Trajectories.from_list(states=list(states), actions=list(actions))
-        result = run(AgentMarkov(2, 3, 4, rows="all"), data, 1, moves=False)
+        result = run(AgentMarkov(2, 3, 4, rows="all", stickiness=None), data, 1, moves=False)
         model = result.posterior.model
         prior, rows = model.prior(), model.rows_carried()
         labels = np.where(intents == 1, 1 + np.arange(6)[:, None] % 2, 0)
@@ -292,7 +292,8 @@ def test_an_intent_that_occurs_twice_is_merged_and_the_bound_rises():
         update = jax.jit(lambda one: model.update(prior, prior, one, 1.0, 1.0))
         start = with_blocks(result, update({"weights": (), **statistics}))
         plain, moved = (
-            run(AgentMarkov(2, 3, 4, rows="all"), data, 300, init=start, moves=on) for on in (False, "auto")
+            run(AgentMarkov(2, 3, 4, rows="all", stickiness=None), data, 300, init=start, moves=on)
+            for on in (False, "auto")
         )
         assert moved.elbo[-1] > plain.elbo[-1] + 1
         assert (np.diff(moved.elbo) >= -1e-9 * np.abs(moved.elbo[1:])).all()
@@ -301,7 +302,7 @@ def test_an_intent_that_occurs_twice_is_merged_and_the_bound_rises():
         now = posteriors(model, blocks, prior, batches, jnp.zeros((1, 4), bool))
         found = best_merge(model, blocks, prior, batches, now, np.zeros((1, 4, 4), bool))
         assert found.states.tolist() == [[1, 2]] and found.gain[0] > 1
-        wider = run(AgentMarkov(2, 3, 5, rows="all"), data, 1, init=moved, moves=False)
+        wider = run(AgentMarkov(2, 3, 5, rows="all", stickiness=None), data, 1, init=moved, moves=False)
         np.testing.assert_allclose(wider.elbo[0], moved.elbo[-1], rtol=1e-8)
 
 
@@ -334,13 +335,13 @@ def test_a_result_with_other_fixed_weights_or_stickiness_does_not_go_on():
         states=list(rng.integers(2, size=(3, 8))), actions=list(rng.integers(3, size=(3, 8)))
     )
     settings = {"rows": "all", "beta_prior": "fixed"}
-    model = AgentMarkov(2, 3, 2, weights=[0.3, 0.3, 0.4], **settings).bind(data)
+    model = AgentMarkov(2, 3, 2, weights=[0.3, 0.3, 0.4], stickiness=None, **settings).bind(data)
     none = np.zeros(1)
     posterior = ConjugatePosterior(model, model.prior())
     first = ConjugateResult(posterior, none, none, True, 2, jax.random.key(0), none, none[None])
     for other, message in (
-        (AgentMarkov(2, 3, 2, weights=[0.7, 0.2, 0.1], **settings), "other fixed weights"),
-        (AgentMarkov(2, 3, 2, weights=[0.3, 0.3, 0.4], stickiness="learn", **settings), "kind of stickiness"),
+        (AgentMarkov(2, 3, 2, weights=[0.7, 0.2, 0.1], stickiness=None, **settings), "other fixed weights"),
+        (AgentMarkov(2, 3, 2, weights=[0.3, 0.3, 0.4], **settings), "kind of stickiness"),
     ):
         with pytest.raises(ValueError, match=message):
             run(other, data, 2, init=first, moves=False)

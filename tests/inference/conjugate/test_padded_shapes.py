@@ -32,6 +32,13 @@ def test_fifty_sizes_share_four_shapes():
     )
 
 
+def test_a_long_search_pads_its_steps_by_an_eighth_at_most():
+    for size in itertools.product((1, 5, 20, 40), (250, 1000, 1500)):
+        sequences, steps = padded_shape(*size, search=True)
+        assert sequences >= size[0] and steps >= size[1]
+        assert sequences * steps <= max((1 + 1 / 4) ** 2 * size[0] * size[1], 4096)
+
+
 @pytest.mark.parametrize(
     ("count", "most", "batch_size"),
     [(4, 9, None), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((15, 60, None), (8, 16, 2)))],

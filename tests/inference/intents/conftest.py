@@ -45,7 +45,7 @@ def walks():
 @pytest.fixture(scope="session")
 def fitted(walks):
     """Four intents under every kind of constraint: 30 iterations from three starts, and the warnings of the fit."""
-    model = AgentMarkov(5, 3, truncation=4, stay_accuracy=0.9, constraints=CONSTRAINTS)
+    model = AgentMarkov(5, 3, truncation=4, stay_accuracy=0.9, constraints=CONSTRAINTS, stickiness=None)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = ConjugateSVI(model).run(

@@ -18,7 +18,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:data.stay is ignored"),
 ]
 
-SETTINGS = {"beta_prior": "gem", "beta_step": "coordinate", "rows": "all", "stay_accuracy": 0.9}
+SETTINGS = {
+    "beta_prior": "gem",
+    "beta_step": "coordinate",
+    "rows": "all",
+    "stay_accuracy": 0.9,
+    "stickiness": None,
+}
 EQUAL = IntentConstraints.stay([1, 2, 3], equal=0.95)
 NEVER = IntentConstraints.never_switch([1, 2])
 COORDINATE = AgentMarkov(
@@ -43,7 +49,7 @@ def test_the_elbo_never_falls_in_coordinate_steps(walks):
 def test_means_obey_the_constraints_after_every_mini_batch_and_rows_may_keep_their_concentration(walks):
     """The sum of a row is then that of its free posterior."""
     known = IntentConstraints(concentration="keep").never_switch([1, 2]).stay([3], at_least=0.8)
-    model = AgentMarkov(S, A, 3, constraints=known)
+    model = AgentMarkov(S, A, 3, constraints=known, stickiness=None)
     data = walks._replace(group=np.arange(4, dtype=np.int32))
     fit = "sticky"
     for _ in range(3):
@@ -61,7 +67,7 @@ def test_labels_that_contradict_constraints_are_named(walks):
     trace, step = np.argwhere(np.isin(walks.states[:, :-1], [1, 2]))[3].tolist()
     stay[trace, step] = 0
     wrong = walks._replace(stay=stay)
-    model = AgentMarkov(S, A, 3, stay_accuracy=1.0, constraints=NEVER)
+    model = AgentMarkov(S, A, 3, stay_accuracy=1.0, constraints=NEVER, stickiness=None)
     with pytest.raises(
         ValueError, match=rf"data.stay\[{trace}, {step}\] says that the intent changed at state"
     ):
@@ -72,7 +78,7 @@ def test_labels_that_contradict_constraints_are_named(walks):
 
 
 def test_bounds_on_means_are_refused_by_the_numpyro_model(walks):
-    model = AgentMarkov(S, A, 3, constraints=EQUAL)
+    model = AgentMarkov(S, A, 3, constraints=EQUAL, stickiness=None)
     with pytest.raises(ValueError, match=r"constraints on means .* restrict q and have no density"):
         jax.eval_shape(lambda: model(walks))
 

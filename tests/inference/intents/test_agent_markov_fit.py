@@ -42,12 +42,12 @@ def test_the_elbo_never_falls_under_constraints(fitted):
 
 @pytest.mark.slow
 def test_moves_of_the_best_restarts_end_at_one_intent_and_resume(walks, tmp_path):
-    """By default: few steps support one intent of four; a fit goes on as if never stopped, wherever it ends."""
-    model, options = AgentMarkov(S, A, 4), {"tol": 1e-4, "init": "prior"}
+    """By default: few steps support one intent of eight; a fit goes on as if never stopped, wherever it ends."""
+    model, options = AgentMarkov(S, A, 8, stickiness=None), {"tol": 1e-4, "init": "prior"}
     plain, moved = run(model, walks, 400, moves=False, **options), run(model, walks, 400, **options)
     assert moved.converged and largest_fall(moved) <= 1e-8
     mass = moved.posterior.model.state_mass(moved.posterior.blocks)
-    np.testing.assert_allclose(np.sort(mass), [0, 0, 0, 48], atol=1e-6)
+    np.testing.assert_allclose(np.sort(mass), [0] * 7 + [48], atol=1e-6)
     assert moved.elbo[-1] > plain.elbo[-1] + 10
     np.testing.assert_allclose(moved.restart_elbos, moved.elbo[-1], rtol=1e-4)
     for steps in (plain.step + 5, plain.step + 42, 400):
@@ -152,7 +152,7 @@ def test_an_intent_beyond_the_truncation_stays_where_none_may_change(fitted):
 
 def test_a_step_is_the_natural_gradient(walks):
     """With fixed weights: q + step * (prior + scale * statistics - q), in every block."""
-    model = AgentMarkov(S, A, 2, beta_prior="fixed").bind(walks)
+    model = AgentMarkov(S, A, 2, beta_prior="fixed", stickiness=None).bind(walks)
     prior, random = model.prior(), np.random.default_rng(3)
     names = ("initial", "transition", "policy")
     shapes = {name: prior[name].natural.concentration.shape for name in names}
@@ -184,14 +184,14 @@ def test_a_fit_goes_on_only_with_the_rows_it_has(walks, fitted):
         model.bind(walks._replace(states=walks.states + S)).check_continues(bound)
     bound.check_continues(model.bind(walks))
     with pytest.raises(ValueError, match="init is a result under other constraints"):
-        AgentMarkov(S, A, 4).bind(walks).check_continues(fitted.result.posterior.model)
+        AgentMarkov(S, A, 4, stickiness=None).bind(walks).check_continues(fitted.result.posterior.model)
 
 
 @pytest.mark.slow
 def test_rows_without_data_change_nothing_in_block_steps(walks):
     """Carried or marginalised, they give the same ELBO and weights; in coordinate steps they hold these back."""
     whole, visited = (
-        run(AgentMarkov(S, A, 4, rows=rows), walks, init="sticky", restarts=2, moves=False)
+        run(AgentMarkov(S, A, 4, rows=rows, stickiness=None), walks, init="sticky", restarts=2, moves=False)
         for rows in ("all", "visited")
     )
     sizes = [len(fit.posterior.blocks["transition"].mean()) for fit in (whole, visited)]

@@ -129,7 +129,7 @@ def test_starts_are_draws_of_q_inside_every_support(case):
 
 def test_starts_of_an_agent_have_its_sticks_and_stay_labels():
     """Weights are no site of their own: they follow from the sticks, which q does not have."""
-    model = AgentMarkov(3, 2, truncation=2, stay_accuracy=0.9)
+    model = AgentMarkov(3, 2, truncation=2, stay_accuracy=0.9, stickiness=None)
     data = Trajectories.from_list(states=[[0, 1, 2, 0]], actions=[[0, 1, 1, 0]], stay=[[1, -1, 0, -1]])
     bound = model.bind(data)
     starts, variance = _starts(jax.random.key(1), ConjugatePosterior(bound, bound.prior()), data, 3)

@@ -21,7 +21,7 @@ DATA = Trajectories.from_list(states=[STATES], actions=[ACTIONS])
 
 
 def model_of(truncation, **settings):
-    return AgentMarkov(S, A, truncation, gamma=GAMMA, **settings).bind(DATA)
+    return AgentMarkov(S, A, truncation, gamma=GAMMA, **{"stickiness": None, **settings}).bind(DATA)
 
 
 @jax.jit
@@ -144,7 +144,7 @@ def test_the_bound_is_the_mean_of_its_definition():
 @pytest.mark.slow
 def test_single_steps_and_traces_without_actions_have_their_probabilities():
     """Of one step: sum over intents; without actions: one. A second data set of another size is as good."""
-    model = AgentMarkov(S, A, 2).bind(DATA)
+    model = AgentMarkov(S, A, 2, stickiness=None).bind(DATA)
     random = np.random.default_rng(0)
     parameters = {
         name: random.dirichlet(

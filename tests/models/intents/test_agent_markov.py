@@ -86,7 +86,7 @@ def test_local_step_equals_enumeration(trace_oracle, truncation, accuracy, rows)
     if rows == "all":  # the paper's rows have no place for a missing action
         traces = [t._replace(actions=[max(a, 0) for a in t.actions]) for t in traces]
     data = trajectories(traces, padding=2)
-    model = AgentMarkov(S, A, truncation, stay_accuracy=accuracy, rows=rows).bind(data)
+    model = AgentMarkov(S, A, truncation, stay_accuracy=accuracy, rows=rows, stickiness=None).bind(data)
     expected = expect(drawn_blocks(model, 5))
 
     value, statistics = local_step(model, expected, model.arrange(data))
@@ -123,7 +123,7 @@ def test_misprints_of_the_local_step_would_show(trace_oracle):
 
 def test_only_what_occurs_is_carried(trace_oracle):
     data = trajectories([trace_oracle.Trace([2, 2, 0], [1, 1, -1], [])])
-    model = AgentMarkov(S, A, 4).bind(data)
+    model = AgentMarkov(S, A, 4, stickiness=None).bind(data)
     shapes = {
         name: block.natural.concentration.shape for name, block in model.prior().items() if name != "weights"
     }
@@ -138,7 +138,7 @@ def test_only_what_occurs_is_carried(trace_oracle):
 def test_padding_order_and_names_of_intents_change_nothing(trace_oracle):
     """The program is that of the local step, but for the padding."""
     traces = draw_traces(trace_oracle, 3)
-    model = AgentMarkov(S, A, 3, stay_accuracy=0.8).bind(trajectories(traces, padding=2))
+    model = AgentMarkov(S, A, 3, stay_accuracy=0.8, stickiness=None).bind(trajectories(traces, padding=2))
     blocks = drawn_blocks(model, 1)
     expected = expect(blocks)
     order = [2, 0, 1]
@@ -172,7 +172,7 @@ def merged(model, blocks, keep, drop):
 def test_counts_and_weights_of_merged_and_deleted_intents(trace_oracle, keep):
     """Intent 2 goes to intent 0, or is deleted: rows have the new weights and the counts of both, or of one."""
     model, random = (
-        AgentMarkov(S, A, 3).bind(trajectories(draw_traces(trace_oracle, 3))),
+        AgentMarkov(S, A, 3, stickiness=None).bind(trajectories(draw_traces(trace_oracle, 3))),
         np.random.default_rng(0),
     )
     weights, prior = random.dirichlet(np.ones(4)), model.prior()

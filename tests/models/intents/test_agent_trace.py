@@ -126,7 +126,10 @@ def small_problem(trace_oracle):
 def test_a_model_that_is_bound_while_it_is_traced_has_the_density(trace_oracle):
     """As NUTS does, with its gradient; comparisons of the accuracy of stay labels are traced there."""
     trace, data = small_problem(trace_oracle)
-    model, random = AgentMarkov(S, A, K, beta_prior="fixed", stay_accuracy=0.9), np.random.default_rng(1)
+    model, random = (
+        AgentMarkov(S, A, K, beta_prior="fixed", stay_accuracy=0.9, stickiness=None),
+        np.random.default_rng(1),
+    )
     bound, drawn, density = model.bind(data), {}, 0.0
     for name in ("initial", "transition", "policy"):
         rows = np.asarray(bound.prior()[name].natural.concentration)
