@@ -493,11 +493,8 @@ class AgentMarkov(ConjugateModel):
         """Statistics of an initial assignment of intents, see :mod:`ethogram.models.intents.starts`."""
         if number is None or number >= self.truncation:
             return start_statistics(self, rng, kind, batches)
-        found = start_statistics(dataclasses.replace(self, truncation=number), rng, kind, batches)
-        unused = np.full(self.truncation - number, number)
+        found = start_statistics(self.narrowed(number), rng, kind, batches)
         for name, axes in self.label_axes().items():
-            counts = found[name].concentration
-            for axis in axes:
-                counts = np.insert(counts, unused, 0, axis=axis)
+            counts = updates.with_unused(found[name].concentration, axes, number, self.truncation - number)
             found[name] = DirichletCoordinates(counts)
         return found

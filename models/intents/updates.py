@@ -43,6 +43,7 @@ __all__ = [
     "stickiness_of",
     "update",
     "widened",
+    "with_unused",
 ]
 
 Blocks = dict[str, Any]
@@ -201,12 +202,17 @@ def widened(model: Any, earlier: Any, blocks: Blocks) -> Blocks:
     after = prior_given(model, dataclasses.replace(weights, natural=natural), learned)
     moved = {**blocks, "weights": after["weights"]}
     for name, axes in model.label_axes().items():
-        counts = _rows(blocks[name]) - _rows(before[name])
-        for axis in axes:
-            counts = np.insert(counts, np.full(more, count), 0, axis=axis)
+        counts = with_unused(_rows(blocks[name]) - _rows(before[name]), axes, count, more)
         rows_after = DirichletCoordinates(_rows(after[name]) + counts)
         moved[name] = dataclasses.replace(after[name], natural=rows_after)
     return moved
+
+
+def with_unused(counts: np.ndarray, axes: tuple[int, ...], count: int, more: int) -> np.ndarray:
+    """Counts with zeros for `more` intents after the first `count`, along some axes."""
+    for axis in axes:
+        counts = np.insert(counts, np.full(more, count), 0, axis=axis)
+    return counts
 
 
 def _rows(block: Any) -> np.ndarray:
