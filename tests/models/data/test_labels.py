@@ -92,6 +92,7 @@ def test_identifiers_and_labels_of_files_are_text(tmp_path):
         ("True,False,True", [1, 0, 1], ("False", "True")),
         ("3, NA,0", [3, -1, 0], None),  # blanks
         ('left,"",right', [0, -1, 1], ("left", "right")),
+        ("left, ,NA", [1, -1, 0], ("NA", "left")),
         ("NA,NA,NA", [0, 0, 0], ("NA",)),
     ],
 )
