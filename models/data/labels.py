@@ -20,9 +20,6 @@ __all__ = [
 
 VOCABULARIES = STEP_LABELS | SEQUENCE_LABELS
 
-EXACT = 2**53
-"""From here on, floats are not the only whole number that they may stand for."""
-
 
 def label_texts(values: np.ndarray, name: str) -> np.ndarray:
     """Labels as text, whole numbers without a point; a ValueError where floats are too large to tell numbers apart."""
@@ -34,10 +31,11 @@ def label_texts(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def refuse_merged(values: np.ndarray, name: str) -> None:
-    """Raise ValueError at the first float beyond 2**53, where different whole numbers are one float."""
+    """Raise ValueError at the first float, from 2**53 on if double, that stands for several whole numbers."""
     if values.dtype.kind == "f":
-        cure = ": from 2**53 on, different whole numbers are the same float; give integers or strings"
-        refuse(np.abs(values) >= EXACT, name, values, cure)
+        digits = np.finfo(values.dtype).nmant + 1
+        cure = f": from 2**{digits} on, different whole numbers are the same float; give integers or strings"
+        refuse(np.abs(values) >= 2.0**digits, name, values, cure)
 
 
 def look_up(
@@ -95,10 +93,8 @@ def require_vocabulary(metadata: Metadata, source: str, **vocabularies: Sequence
     vocabularies : ``state_names`` and ``action_names`` of the source; None for none.
     """
     for field, names in vocabularies.items():
-        ours, cure = (
-            getattr(metadata, field),
-            f"read the data with metadata=Metadata({field}={source}.{field})",
-        )
+        ours = getattr(metadata, field)
+        cure = f"read the data with metadata=Metadata({field}={source}.{field})"
         if names is not None and ours is None and are_numerals(names):
             raise ValueError(
                 f"data.metadata.{field} is None, and {source}.{field} are numerals, such as {names[0]!r} for 0: {cure}"

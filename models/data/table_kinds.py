@@ -145,10 +145,11 @@ def _by_polars(path: Path, separator: str | None, labels: Labels) -> Any:
 
 def _labels(words: list[str | None], names: Collection[str]) -> list[Any]:
     """Entries of a column of labels, as `open_table` says."""
-    nulls, distinct = {*NULLS} - {*names}, {word for word in words if word}
+    nulls, distinct = {*NULLS} - {*names}, {word for word in words if word and word.strip()}
     known = {word for word in distinct if word.strip() not in nulls}
     if known <= {*names} or not are_whole({word.strip() for word in known}):
-        return [None if not word or (names and word in nulls) else word for word in words]
+        kept = known if names else distinct
+        return [word if word in kept else None for word in words]
     number = {word: int(word.strip().partition(".")[0]) for word in known}
     return [number.get(word or "") for word in words]
 

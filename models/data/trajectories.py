@@ -272,9 +272,8 @@ class Trajectories(NamedTuple):
         >>> Trajectories.from_episodes([episode]).actions.tolist()
         [[1, 0, -1]]
         """
-        coded = metadata is None or "actions" in coded_fields(codes)
-        names = () if coded else metadata.action_names or ()
-        steps, keys = read_episodes(episodes, last, as_states, with_actions, names)
+        known = None if "actions" in coded_fields(codes) else (metadata or Metadata()).action_names
+        steps, keys = read_episodes(episodes, last, as_states, with_actions, known or ())
         labels = {"agent": agent, "group": keys if group is None else group, "subject": subject}
         read = read_list(steps, labels, missing, metadata, time, step, snap, codes)
         return _asked(check(cls(**read)), codes)

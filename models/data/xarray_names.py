@@ -87,7 +87,8 @@ def _one_row_an_agent(dataset: Any, sequence: str, agent: str) -> Any:
     if sequence not in dataset.dims:
         dataset = dataset.expand_dims(sequence)
     groups, count = dataset.sizes[sequence], dataset.sizes[agent]
-    number = np.unique(labels, return_inverse=True) if labels.dtype.kind in "OUT" else (None, labels)
+    text = labels.dtype.kind in "OUT"
+    number = np.unique(labels.astype(str), return_inverse=True) if text else (None, labels)
     kept = dataset.drop_vars([name for name in (agent, sequence) if name in dataset.coords])
     spread = [name for name in kept.data_vars if {agent, sequence} & set(kept[name].dims)]
     lead = {name: kept[name].broadcast_like(_grid(sequence, groups, agent, count))
@@ -97,7 +98,7 @@ def _one_row_an_agent(dataset: Any, sequence: str, agent: str) -> Any:
         kept = kept.drop_vars("sequence", errors="ignore")
     kept = kept.rename(rows="sequence")
     if number[0] is not None:
-        kept = kept.assign_coords(agent_names=("agent_names", number[0].astype(str)))
+        kept = kept.assign_coords(agent_names=("agent_names", number[0]))
     return kept.assign(
         agent=("sequence", np.tile(np.asarray(number[1]), groups)),
         group=("sequence", np.repeat(np.arange(groups), count)),

@@ -140,9 +140,7 @@ class BinomialEmission(Emission):
         r"""Expected log probability (..., state): :math:`\ln\binom{n}{x} + x E \ln p + (n - x) E \ln(1 - p)`."""
         log_p, log_not = expected["probability"]
         x, seen = recorded(observations, log_p.dtype)
-        n = jnp.where(
-            seen > 0, self.total_count.astype(log_p.dtype), 0
-        )  # none of none where a count is missing
+        n = jnp.where(seen > 0, self.total_count.astype(log_p.dtype), 0)  # none of none where missing
         choose = jnp.sum(gammaln(n + 1) - gammaln(x + 1) - gammaln(n - x + 1), axis=-1)
 
         def times(count, log_probability):  # 0 ln 0 is 0: a probability may be known to be 0 or 1

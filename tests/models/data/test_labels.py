@@ -93,6 +93,7 @@ def test_identifiers_and_labels_of_files_are_text(tmp_path):
         ("True,False,True", [1, 0, 1], ("False", "True")),
         ("3, NA,0", [3, -1, 0], None),  # blanks
         ('left,"",right', [0, -1, 1], ("left", "right")),
+        ("left, ,NA", [1, -1, 0], ("NA", "left")),
         ("NA,NA,NA", [0, 0, 0], ("NA",)),
     ],
 )
@@ -152,6 +153,9 @@ def test_identifiers_that_floats_cannot_tell_apart_are_refused():
     table = {"id": [1e16, 1e16 + 1], "x": [1.0, 2.0]}
     with pytest.raises(ValueError, match=r"column 'id', row \[0\] is 1e\+16: from 2\*\*53 on"):
         Trajectories.from_table(table, sequence="id", features="x")
+    single = np.float32([2**24, 2**24 + 1])
+    with pytest.raises(ValueError, match=r"column 'id', row \[0\] is 16777216.0: from 2\*\*24 on"):
+        Trajectories.from_table(table | {"id": single}, sequence="id", features="x")
     exact = Trajectories.from_table(table | {"id": [10**16, 10**16 + 1]}, sequence="id", features="x")
     assert exact.num_sequences == 2
 

@@ -210,6 +210,9 @@ def test_agents_of_a_dim_become_sequences_of_a_group():
     data = Trajectories.from_xarray(dataset, agent="animal", time="frame", features="position")
     np.testing.assert_array_equal(data.observations, np.moveaxis(values, 1, 0))
     assert data.agent.tolist() == [1, 0] and data.metadata.agent_names == ("a", "b")
+    mixed = dataset.assign_coords(animal=np.array(["b", 7], object))
+    mixed = Trajectories.from_xarray(mixed, agent="animal", time="frame", features="position")
+    assert mixed.agent.tolist() == [1, 0] and mixed.metadata.agent_names == ("7", "b")
     assert data.group.tolist() == [0, 0] and data.times[1].tolist() == [0.5, 1.0, 1.5]
     parts = xarray.Dataset({name: (("trial", "time"), values[..., 0].T) for name in ("u", "v")})
     both = Trajectories.from_xarray(parts, sequence="trial", features=["u", "v"])
