@@ -26,7 +26,9 @@ HELD = 1e-9
 """The factor of a MAP variable at other states than its own."""
 GAIN = 1e-6
 """Nats that a flip must gain."""
-SWEEPS, DAMPING, TOLERANCE = 60, 0.3, 1e-4
+DAMPING = 0.3
+FINE, COARSE = (60, 1e-4), (20, 1e-2)
+"""Sweeps of a run at most and its tolerance: of climbs, and of sequences, whose next run goes on from there."""
 STEPS, ROUNDS = 30, 64
 """Runs of belief propagation of a climb, and of a sequence, at most."""
 
@@ -52,7 +54,9 @@ class EstimatedFlips:
         self.messages: np.ndarray | None = None
         self.hidden: dict[int, int] = {}
 
-    def run(self, states: Mapping[int, int], stop: Callable[[], bool]) -> Propagated:
+    def run(
+        self, states: Mapping[int, int], stop: Callable[[], bool], accuracy: tuple[int, float] = FINE
+    ) -> Propagated:
         """Beliefs with some MAP variables held at their states."""
         held = []
         for v in self.maximised:
@@ -62,9 +66,9 @@ class EstimatedFlips:
             held.append(Factor((v,), table))
         found = propagate_beliefs(
             [*self.factors, *held],
-            max_sweeps=SWEEPS,
+            max_sweeps=accuracy[0],
             damping=DAMPING,
-            tol=TOLERANCE,
+            tol=accuracy[1],
             stop=stop,
             messages=self.messages,
         )
@@ -80,7 +84,7 @@ class EstimatedFlips:
         """MAP variables at their modes, the surest few first, given those before; all that are left once stopped."""
         states: dict[int, int] = {}
         while len(states) < len(self.maximised):
-            beliefs = self.run(states, stop).beliefs
+            beliefs = self.run(states, stop, COARSE).beliefs
             left = _modes({v: beliefs[v] for v in self.maximised if v not in states})
             many = len(left) if stop() else math.ceil(len(self.maximised) / rounds)
             states |= dict(list(left.items())[:many])
