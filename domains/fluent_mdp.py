@@ -66,7 +66,7 @@ class FluentMDP(NamedTuple):
             [number(find_action, problem.actions, step, "the actions") for step in each]
             for each in episodes.actions
         ]
-        return Trajectories.from_list(states=states, actions=actions)
+        return Trajectories.from_list(states=states, actions=actions, codes=True)
 
 
 def enumerate_problem(problem: PlanningProblem) -> FluentMDP:

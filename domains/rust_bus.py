@@ -35,8 +35,8 @@ from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = [
     "ACTION_NAMES", "DISCOUNT", "INCREMENTS", "NUM_BINS", "Estimate", "Records", "choice_values", "count_increments",
-    "decision_counts", "estimate", "free_costs", "load", "log_likelihood", "mdp", "reduced_form", "reward", "simulate",
-    "tabular", "transitions",
+    "decision_counts", "estimate", "free_costs", "increments_of", "load", "log_likelihood", "mdp", "reduced_form",
+    "reward", "simulate", "tabular", "transitions",
 ]  # fmt: skip
 
 NUM_BINS = 90
@@ -158,7 +158,7 @@ def reward(replacement_cost: Any, theta: Any) -> Float[Array, "bin action"]:
     return jnp.stack([-COST * running * bins, jnp.broadcast_to(-replacing, bins.shape)], axis=1)
 
 
-def free_costs(discount: float | int = DISCOUNT) -> GPIRL:
+def free_costs(discount: float | int = DISCOUNT, increments: Any = INCREMENTS) -> GPIRL:
     """A Gaussian process prior on the rewards of all 180 bin-action pairs, for nonparametric costs.
 
     The prior standard deviation of rewards is about ten, the size of a replacement cost; keeping has a feature from 0
@@ -173,7 +173,7 @@ def free_costs(discount: float | int = DISCOUNT) -> GPIRL:
     features[:, 0, 0] = np.linspace(0, 2, NUM_BINS)
     features[:, 1, 1] = 1
     return GPIRL(
-        mdp(discount=discount),
+        mdp(increments, discount=discount),
         features,
         noise=1e-6,
         scale_prior=dist.LogNormal(np.log(100.0), 0.5),
@@ -229,6 +229,28 @@ def count_increments(records: Records) -> tuple[int, ...]:
     return tuple(np.bincount(steps).tolist())
 
 
+def increments_of(records: Records) -> tuple[int, ...]:
+    """Counts of increments of the buses in the records: in all of their months where they are Rust's.
+
+    As he does, months of his with a replacement count as one bin; records of group 0, which `simulate` makes, are
+    counted without them.
+
+    Examples
+    --------
+    >>> increments_of(load(4)) == INCREMENTS
+    True
+    """
+    if not (records.group > 0).all():
+        return count_increments(records)
+    whole = load(first_month=True)
+    buses = set(zip(records.group.tolist(), records.bus.tolist(), strict=True))
+    kept = np.array([bus in buses for bus in zip(whole.group.tolist(), whole.bus.tolist(), strict=True)])
+    whole = Records(*(part[kept] for part in whole))
+    counts = np.array(count_increments(whole))
+    counts[1] += whole.replaced.sum()
+    return tuple(counts.tolist())
+
+
 def reduced_form(records: Records) -> Decisions:
     """Decisions of the reduced form: the utility of replacing is -alpha + slope * bin / 10, of keeping zero."""
     features = np.zeros((len(records.bin), 2, 2))
@@ -239,9 +261,10 @@ def reduced_form(records: Records) -> Decisions:
 
 
 def tabular(records: Records) -> Decisions:
-    """Decisions with transition probabilities as features."""
+    """Decisions with transition probabilities as features, those of `increments_of` the records."""
     names = Metadata(name="bus engines", action_names=ACTION_NAMES)
-    return Decisions.from_mdp(transitions(), records.bin, records.replaced.astype(int), metadata=names)
+    mdp = transitions(increments_of(records))
+    return Decisions.from_mdp(mdp, records.bin, records.replaced.astype(int), metadata=names)
 
 
 def choice_values(
@@ -320,12 +343,19 @@ class Estimate(NamedTuple):
     log_likelihood: float
 
 
-def estimate(records: Records, *, beta: float = DISCOUNT, shocks: str = "logit") -> Estimate:
+def estimate(
+    records: Records, *, increments: Any = None, beta: float = DISCOUNT, shocks: str = "logit"
+) -> Estimate:
     """Maximum likelihood estimates of the costs, by the nested fixed point algorithm.
+
+    Parameters
+    ----------
+    increments : counts of increments of 0, 1, 2, ... bins; those of the buses in the records where None, by
+        `increments_of`.
 
     Raises
     ------
-    ValueError : no engine was replaced, or all were: the likelihood has no maximum.
+    ValueError : no engine was replaced, or all were: the likelihood has no maximum; or as `count_increments`.
     RuntimeError : the optimiser did not converge.
     """
     from scipy.optimize import minimize
@@ -336,8 +366,11 @@ def estimate(records: Records, *, beta: float = DISCOUNT, shocks: str = "logit")
             f"records have {number} replacements in {len(records.replaced)} months: pass months with and without"
         )
 
+    counts = increments_of(records) if increments is None else increments
+
     def loss(costs):
-        return -log_likelihood(choice_values(*costs, beta=beta, shocks=shocks), records, shocks=shocks)
+        values = choice_values(*costs, beta=beta, shocks=shocks, increments=counts)
+        return -log_likelihood(values, records, shocks=shocks)
 
     search = functools.partial(minimize, loss, method="Nelder-Mead")
     start = search([8.0, 2.0], options={"xatol": 1e-4, "fatol": 1e-8})

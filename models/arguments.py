@@ -27,6 +27,7 @@ __all__ = [
     "is_concrete",
     "on_host",
     "read_array",
+    "read_features",
     "read_positive",
     "read_reals",
     "refuse",
@@ -134,7 +135,8 @@ def warn_user(message: str) -> None:
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith("<")
-        or frame.f_globals.get("__name__", "").split(".")[0] in ("ethogram", "jaxtyping", "beartype")
+        or frame.f_globals.get("__name__", "").split(".")[0]
+        in ("ethogram", "numpyro", "jaxtyping", "beartype")
     ):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, UserWarning, stacklevel=level)
@@ -222,6 +224,20 @@ def read_reals(**parameters: Any) -> list[Array]:
         if is_concrete(value):
             require_representable(name, value, dtype)
     return [concretely(lambda xp, x: xp.asarray(x, dtype=dtype), value) for value in parameters.values()]
+
+
+def read_features(name: str, value: Any) -> Any:
+    """Finite reals in the precision in which they came, as a NumPy copy; arrays of JAX as they are.
+
+    Features far from zero have to be centred before they are rounded to the precision of JAX.
+    """
+    require_reals(name, value)
+    if is_concrete(value):
+        require(np.isfinite(np.asarray(value)), name, value, "is not finite", "remove or impute it")
+        require_representable(name, value, jnp.result_type(float))
+    if isinstance(value, jax.Array):
+        return value
+    return np.array(value) if hasattr(value, "dtype") else np.array(value, float)
 
 
 def read_positive(cure: str, **parameters: Any) -> list[Array]:

@@ -48,7 +48,7 @@ def rows_of_structural() -> list[dict[str, Any]]:
     """A row a parameter and kind of shock."""
     months, rows = rust_bus.load(4), []
     for shocks in ("logit", "probit"):
-        found = rust_bus.estimate(months, shocks=shocks)
+        found = rust_bus.estimate(months, shocks=shocks, increments=rust_bus.INCREMENTS)
         values = {
             "replacement_cost": found.replacement_cost,
             "theta": found.theta,

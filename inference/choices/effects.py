@@ -21,7 +21,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ethogram.inference.choices.predictions import band_ends, draws_of
-from ethogram.models.arguments import require_integer
+from ethogram.models.arguments import require_integer, warn_user
 from ethogram.models.choices.decisions import Decisions, weights_of
 from ethogram.models.choices.noisy_mdp import NoisyMDP
 from ethogram.models.choices.probit_choice import ProbitChoice
@@ -66,7 +66,8 @@ def choice_shares(model: NoisyMDP, draws: Any, data: Decisions, *, probability: 
     Warns
     -----
     UserWarning
-        If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
+        If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01. The effects of a feature also
+        warn where it differs between no two options.
     """
     return _band(_by_draw(_shares, model, draws, data, probability), probability)
 
@@ -155,16 +156,16 @@ def willingness_to_pay(
     return _band(-values[..., first] / values[..., second], probability)
 
 
-def _shares(theta, model, data, weight):
-    return weight @ ProbitChoice(model.utilities(theta, data), data.legal).probs
+def _shares(theta, model, problem, weight):
+    return weight @ ProbitChoice(model.utilities(theta, problem), problem.data.legal).probs
 
 
-def _responses(theta, model, data, weight, number):
+def _responses(theta, model, problem, weight, number):
     """Derivatives of shares by a feature of every option (option, option), and elasticities.
 
     Both from log probabilities: derivatives of a probability that underflows are zero.
     """
-    utilities = model.utilities(theta, data)
+    data, utilities = problem.data, model.utilities(theta, problem)
     value = jnp.take(model.parts(theta, data)["v"], number, axis=-1)
     if data.subject is not None:
         value = value[jnp.asarray(data.subject)]
@@ -197,8 +198,8 @@ def _by_draw(function, model, draws, data, probability, *rest):
     weight = weights_of(data)
     if not weight.sum() > 0:
         raise ValueError("weight is all zero: pass decisions of positive weight")
-    data = jax.tree.map(jnp.asarray, data)
-    found = _mapped(function, theta, model, data, weight / weight.sum(), *rest)
+    problem = model.check(data, condition=False)
+    found = _mapped(function, theta, model, problem, weight / weight.sum(), *rest)
     return jax.tree.map(np.array, found)
 
 
@@ -218,8 +219,17 @@ def _feature(model: NoisyMDP, data: Decisions, feature: Any) -> int:
     if isinstance(feature, str):
         if names is None or feature not in names:
             raise ValueError(f"feature is {feature!r}: pass an index, or one of the names {names}")
-        return tuple(names).index(feature)
-    return require_integer("feature", feature, 0, count - 1)
+        number = tuple(names).index(feature)
+    else:
+        number = require_integer("feature", feature, 0, count - 1)
+    found = model.separating(data)[1]
+    known = weights_of(data, known=True).any()  # without choices, options are those of a counterfactual
+    if known and found is not None and not found.agreeing.any() and abs(found.direction[number]) > 1e-6:
+        warn_user(
+            f"the decisions say nothing of feature {feature!r} by itself, since no two options differ along "
+            f"{np.array2string(found.direction, precision=3, threshold=12)}: what follows is its prior"
+        )
+    return number
 
 
 def _band(draws: np.ndarray, probability: float | int) -> Band:

@@ -61,23 +61,25 @@ def predict_choice_probabilities(
     if vote:
         require_key(key)
     theta = draws_of(model, draws, data)
-    data = jax.tree.map(jnp.asarray, data)
-    return _vote_shares(key, theta, model, data) if vote else _mean_probabilities(theta, model, data)
+    problem = model.check(data, condition=False)
+    return _vote_shares(key, theta, model, problem) if vote else _mean_probabilities(theta, model, problem)
 
 
 @jax.jit
-def _vote_shares(key, theta, model, data):
-    utilities = jax.vmap(lambda one: model.utilities(one, data))(theta)
-    chosen = ProbitChoice(utilities, data.legal).sample(key)
+def _vote_shares(key, theta, model, problem):
+    utilities = jax.vmap(lambda one: model.utilities(one, problem))(theta)
+    chosen = ProbitChoice(utilities, problem.data.legal).sample(key)
     return jnp.mean(chosen[..., None] == jnp.arange(utilities.shape[-1]), axis=0, dtype=theta.dtype)
 
 
 @jax.jit
-def _mean_probabilities(theta, model, data):
-    def add(total, one):
-        return total + ProbitChoice(model.utilities(one, data), data.legal).probs, None
+def _mean_probabilities(theta, model, problem):
+    legal = problem.data.legal
 
-    total = jnp.zeros(data.legal.shape, jnp.result_type(theta, data.features))
+    def add(total, one):
+        return total + ProbitChoice(model.utilities(one, problem), legal).probs, None
+
+    total = jnp.zeros(legal.shape, jnp.result_type(theta, problem.design))
     return lax.scan(add, total, theta)[0] / len(theta)
 
 

@@ -11,7 +11,6 @@ Where the choices hardly overlap, the scale of the values is poorly identified a
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -199,9 +198,7 @@ class PXDA(MCMCKernel):
         data = checked.data
         self._digest = digest(*jax.tree.leaves(data))
         problem = self._problem(checked)
-        found = None if self._values.flat else self._values.separation(checked)
-        if found is not None:
-            warnings.warn(f"{found}: only the prior bounds the values along it", stacklevel=2)
+        self._values.warn_of_separation(checked)
         single = is_prng_key(rng_key)
         if not single and not (np.ndim(rng_key) and is_prng_key(rng_key[0])):
             require_key(rng_key, "rng_key")

@@ -91,6 +91,7 @@ class Rounds:
         self.game, self.time = np.nonzero(inside)
         self.demonstrated = take(self.replay.states, inside)
         self.demonstrated_actions = self.replay.actions[inside]
+        self.scored: tuple[int, list[Any]] = (0, [])  # round, and its policies, which played its games
 
     def _random(self, round: int, purpose: int, *more: int) -> np.random.Generator:
         return np.random.default_rng([*self.entropy, round, purpose, *more])
@@ -177,6 +178,7 @@ class Rounds:
         maps = weighted_maps(probability, log_likelihood)
         trained = len(self.game) + len(state.game)
         policies = self._train(number, state, maps, trained)
+        self.scored = number, policies
         rolled, start = self._roll(number, policies, maps)
         leaves, answers, rows, loss = self._ask(state, rolled, start)
         rolled_data = record(self.world, rolled.states, rolled.actions, rolled.lengths)
@@ -315,10 +317,12 @@ class Rounds:
         return roll_out(self.world, policies, roles, first, rng, limits, self.settings.choose)
 
     def result(self, state: ImitationState) -> ImitationResult:
-        """Result of the last round, whose policies are trained again from the rows that they were trained on."""
+        """Result of the last round; from a checkpoint its policies are trained again, from the same rows and seeds."""
         assert state.rolled is not None and state.played is not None  # at least one round was done
         maps = weighted_maps(state.probability, state.log_likelihood)
-        policies = self._train(state.round, state, maps, state.trained)
+        done, policies = self.scored
+        if done != state.round:
+            policies = self._train(state.round, state, maps, state.trained)
         by_sequence = np.empty((self.sequences.size, self.num_roles))
         by_sequence[self.sequences] = state.probability
         role = np.empty(self.sequences.size, int)

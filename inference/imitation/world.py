@@ -14,7 +14,7 @@ from jaxtyping import Int
 
 from ethogram.models.arguments import read_array, require_integer
 from ethogram.models.data.selection import label_name
-from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.data.trajectories import Trajectories, rolled_out
 
 __all__ = [
     "Replay",
@@ -214,7 +214,8 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
 
 def record(world: Any, states: Any, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
     """Checked trajectories of roll-outs, one sequence an agent, game by game."""
-    data = world.record(states, actions, lengths)
+    with rolled_out():
+        data = world.record(states, actions, lengths)
     if not isinstance(data, Trajectories):
         raise TypeError(f"world.record returned {type(data).__name__}: give Trajectories")
     num_agents = world.num_agents

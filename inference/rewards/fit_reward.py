@@ -78,7 +78,7 @@ def fit_reward(
     hyper : treatment of the hyper-parameters that have priors: ``"nested"``, integrated over, with a Gaussian q(w) at
         each of up to 21 nodes around their mode (of more than three features the relevances that matter, at most
         three; the others are held at `start`); ``"variational"``, log-normal and independent of the reward;
-        ``"point"``, optimised; or ``"fixed"`` at their initial values, as always for ``"laplace"`` and ``"map"``.
+        ``"point"``, optimised; or ``"fixed"`` at their initial values, all that ``"laplace"`` and ``"map"`` take.
         Default: nested; with several intents, which take ``"point"`` and ``"fixed"`` only, a point.
     prior : of the mode: the model's, or ``"levine"``, his objective over rewards of inducing points (those of the
         model, or all visited states) and hyper-parameters, with ``method="map"``.
@@ -99,7 +99,7 @@ def fit_reward(
         scatter of the latest ten, is within `tol`, or a quarter of the standard error of the ELBO where that is more.
     checkpoint : a file that is written after every natural-gradient step, with ``hyper="nested"`` after every place; if
         it exists, the same call resumes from it, and ends where an uninterrupted one would. `num_steps` and `tol` may
-        differ, but for ``"nested"``.
+        differ, but for ``"nested"``. ``"laplace"`` and ``"map"`` take none: they have no such steps.
 
     Raises
     ------
@@ -130,12 +130,17 @@ def fit_reward(
     several = model.switches
     if several:
         _check_for_intents(method, "point" if hyper is None else hyper, prior)
-    hyper = ("point" if several else "nested") if hyper is None else hyper
+    if hyper is None:
+        hyper = "point" if several else "nested" if method == "natural_gradient" else "fixed"
     num_restarts = (RESTARTS if several else 0) if num_restarts is None else num_restarts
     counted = {"num_steps": num_steps, "num_draws": num_draws, "num_evaluations": num_evaluations}
     _check_settings(method, hyper, prior, tol, **counted, num_restarts=num_restarts)
-    if prior == "levine" and (checkpoint is not None or start is not None):
-        raise ValueError('prior="levine" takes neither start nor checkpoint: leave them out')
+    if prior == "levine" and start is not None:
+        raise ValueError('prior="levine" takes no start: leave it out')
+    if checkpoint is not None and method != "natural_gradient":
+        raise ValueError(
+            f"checkpoint is given, but method {method!r} takes no steps to resume after: leave it out"
+        )
     if several:
         model.check(demonstrations)
     counts = model.counts(demonstrations)
@@ -230,5 +235,8 @@ def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any
             raise ValueError(f"{name} is {counts[name]}: give an even number, for antithetic draws")
     if prior == "levine" and method != "map":
         raise ValueError(f'prior="levine" is a point estimate: pass method="map", not {method!r}')
-    if hyper == "point" and method != "natural_gradient":
-        raise ValueError(f'hyper="point" needs method="natural_gradient", not {method!r}')
+    if hyper != "fixed" and method != "natural_gradient":
+        raise ValueError(
+            f"hyper is {hyper!r}, but method {method!r} holds hyper-parameters at their initial values: leave hyper "
+            'out, or pass method="natural_gradient"'
+        )

@@ -84,12 +84,12 @@ class IntentPosterior:
         sites = self.rewards.sample(key_rewards, num_draws)
         with jax.enable_x64(True):
             rows = [block.natural.concentration for _, block in sorted(self.chain.items())]
-            drawn = _drawn(rows, keys, num_draws, str(self.model.features.dtype))
+            drawn = _drawn(rows, keys, num_draws, str(self.model.dtype))
         return sites | dict(zip(sorted(self.chain), drawn, strict=True))
 
     def mean_sites(self) -> dict[str, Array]:
         """Sites of the model at the means of w, of the logarithms of the hyper-parameters, and of the chain."""
-        dtype = self.model.features.dtype
+        dtype = self.model.dtype
         chain = self.mean_chain()._asdict()
         return self.rewards.mean_sites() | {name: jnp.asarray(x, dtype) for name, x in chain.items()}
 

@@ -28,7 +28,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ethogram.models.arguments import Reals, read_reals, require_integer, require_number, require_one_of
+from ethogram.models.arguments import Reals, read_features, require_integer, require_number, require_one_of
 from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
@@ -147,7 +147,11 @@ def fit_max_entropy(
     visited, entering = _shares(mdp, demonstrations)
     step_size = 0.5 if step_size is None else step_size
     num_steps = num_steps or 1000
-    fit = _ascend(mdp, visited, entering, table, step_size, penalty, num_steps)
+    # Centred features change rewards by a constant, the policy and the gradient not at all.
+    centred = table if table is None else table - table.mean(0)
+    fit = _ascend(mdp, visited, entering, centred, step_size, penalty, num_steps)
+    if table is not None:
+        fit = fit._replace(reward=table @ np.asarray(fit.weights, float))
     residual = float(fit.residual)
     fit = fit._replace(
         log_likelihood=float(fit.trace[-1]), residual=residual, converged=residual <= CONVERGED
@@ -172,13 +176,13 @@ def _warn_unless_converged(fit: MaxEntropyFit, cure: str) -> None:
 
 def _read_features(mdp: MDP, features: Any, horizon: str) -> np.ndarray:
     """Checked features (state, feature) or (state, action, feature)."""
-    (table,) = read_reals(features=features)
+    table = np.asarray(read_features("features", features), float)
     shape = (mdp.num_states, mdp.num_actions)
     axes = (2, 3) if horizon == "infinite" else (2,)
     if table.ndim not in axes or table.shape[:-1] != shape[: table.ndim - 1]:
         pairs = f" or ({shape[0]}, {shape[1]}, feature)" if horizon == "infinite" else ""
         raise ValueError(f"features has shape {table.shape}: give ({shape[0]}, feature){pairs}")
-    return np.asarray(table)
+    return table
 
 
 def _fit_infinite(
@@ -188,9 +192,11 @@ def _fit_infinite(
 
     read_interest(mdp)
     counts = demonstration_counts(mdp, demonstrations)
-    table = np.eye(mdp.num_states) if features is None else np.asarray(features, float)
+    table = np.eye(mdp.num_states) if features is None else features
+    lead = tuple(range(table.ndim - 1))
     with jax.enable_x64(True):
-        task = (mdp, table, counts)
+        # Rewards are identified up to a constant, and digits of features far from zero would be lost in it.
+        task = (mdp, table - (0 if features is None else table.mean(lead)), counts)
         trace: list[float] = []
 
         def loss(weights):
@@ -200,19 +206,23 @@ def _fit_infinite(
                 gradient
             )
 
-        options = {"maxiter": num_steps, "maxfun": 2 * num_steps, "ftol": 1e-12, "gtol": CONVERGED}
-        found = minimize(loss, np.zeros(table.shape[-1]), jac=True, method="L-BFGS-B", options=options)
-        reward = table @ found.x
-        policy = np.asarray(soft_values(mdp, reward).policy)
-        likelihood = float(_objective(found.x, *task)[0])
-    residual = float(np.abs(found.jac).max())
-    return MaxEntropyFit(found.x, reward, policy, likelihood, np.array(trace), residual, bool(found.success))
+        weights, residual, left, moved = np.zeros(table.shape[-1]), np.inf, num_steps, 1
+        while residual > CONVERGED and left > 0 and moved:  # once more, where rounding ended a line search
+            options = {"maxiter": left, "maxfun": 2 * left, "ftol": 0.0, "gtol": CONVERGED}
+            found = minimize(loss, weights, jac=True, method="L-BFGS-B", options=options)
+            weights, residual, moved = found.x, float(np.abs(found.jac).max()), found.nit
+            left -= moved
+        policy = np.asarray(soft_values(mdp, task[1] @ weights, pairs=table.ndim == 3).policy)
+        likelihood = float(_objective(weights, *task)[0])
+    return MaxEntropyFit(
+        weights, table @ weights, policy, likelihood, np.array(trace), residual, residual <= CONVERGED
+    )
 
 
 @jax.jit
 def _objective(weights: Array, mdp: MDP, features: Array, counts: Array) -> tuple[Array, Array]:
     def log_likelihood(weights):
-        log_policy = soft_values(mdp, features @ weights).log_policy
+        log_policy = soft_values(mdp, features @ weights, pairs=features.ndim == 3).log_policy
         return jnp.sum(jnp.where(counts > 0, counts * jnp.where(counts > 0, log_policy, 0), 0))
 
     return jax.value_and_grad(log_likelihood)(weights)
@@ -253,7 +263,7 @@ def _ascend(mdp, visited, entering, features, step_size, penalty, num_steps):
         return weights if features is None else features @ weights
 
     def by_step(weights):
-        return soft_values(mdp, reward_of(weights), horizon=horizon, all_steps=True)
+        return soft_values(mdp, reward_of(weights), pairs=False, horizon=horizon, all_steps=True)
 
     def log_likelihood(weights):
         return jnp.sum(visited * reward_of(weights)) - jnp.sum(entering * by_step(weights).values)

@@ -75,7 +75,7 @@ def levine_mode(key: Array, model: GPIRL, counts: Any) -> tuple[LevineMode, np.n
     inducing = np.flatnonzero(visited) if model.inducing is None else np.asarray(model.inducing)
     first = np.log(np.append(INITIAL_SCALE, np.ones(model.num_features)))
     task = (model, inducing, counts)
-    draws = np.asarray(jax.random.uniform(key, (STARTS, len(inducing)), model.features.dtype))
+    draws = np.asarray(jax.random.uniform(key, (STARTS, len(inducing)), model.dtype))
     found = [_minimise(_negative_levine, np.append(u, first), task, SHORT) for u in draws]
     best = min(found, key=lambda one: one.fun)
     both = (best.x, np.append(best.x[: len(inducing)], first))
@@ -106,7 +106,7 @@ def _negative_levine(flat: Array, model: GPIRL, inducing: Array, counts: Array) 
 
 def levine_conditional(model: GPIRL, inducing: Any, scale: Any, relevance: Any) -> tuple[Array, Array]:
     """Cholesky factor of the covariance of the inducing points, and S (point, inducing)."""
-    noise = jnp.asarray(model.noise, model.features.dtype)
+    noise = jnp.asarray(model.noise, model.dtype)
     low, half = reward_kernel.whitened_cross(model.points, model.points[inducing], scale, relevance, noise)
     return low, solve_triangular(low, half, lower=True, trans=1).T
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import grouped_draws, warn_of_convergence
 from ethogram.inference.rewards.gaussian import white_root
-from ethogram.models.arguments import Reals, concretely, read_reals, require_key
+from ethogram.models.arguments import Reals, concretely, read_features, read_reals, require_key
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.optimal_values import optimal_values
 from ethogram.models.mdps.soft_values import soft_values
@@ -99,14 +99,16 @@ def predict_reward(
         If a site of the `MCMC` has fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
     require_key(key)
-    (features,) = read_reals(features=features)
+    features = read_features("features", features)
     if features.ndim != model.features.ndim or features.shape[-1] != model.num_features:
         raise ValueError(
             f"features has shape {features.shape}, the model's {model.features.shape}: give the same number of axes, "
             "and the same last one"
         )
     name, *known = _known(model, _by_site(samples))
-    means, sd, draws = _predicted(key, model, features, *known, name == "u_white", noise_free)
+    means, sd, draws = _predicted(
+        key, model.centred(), features - model.centre, *known, name == "u_white", noise_free
+    )
     shape = features.shape[:-1]
     return RewardPrediction(means.reshape(shape), sd.reshape(shape), draws.reshape(-1, *shape))
 
@@ -117,7 +119,7 @@ def _predicted(
     noise_free: bool,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Means, deviations and draws of rewards given those that are `known`, or the variables that whiten them."""
-    flat = features.reshape(-1, features.shape[-1]).astype(model.features.dtype)
+    flat = features.reshape(-1, features.shape[-1]).astype(model.dtype)
     points = model.points if model.inducing is None else model.points[model.inducing]
     noise = jnp.asarray(model.noise, flat.dtype)
 
@@ -175,11 +177,13 @@ def transfer_reward(
     samples = _by_site(samples)
     reward = predict_reward(key, model, samples, features, noise_free=noise_free)
     acted = concretely(_acted, samples.get("rationality", model.rationality), reward.draws)
-    solution = soft_values(mdp, acted)
+    solution = soft_values(mdp, acted, pairs=model.features.ndim == 3)
     return RewardTransfer(reward, solution.values, solution.policy)
 
 
-def policies(mdp: MDP, rewards: Reals, *, rationality: Reals = 1.0) -> ThreePolicies:
+def policies(
+    mdp: MDP, rewards: Reals, *, rationality: Reals = 1.0, pairs: bool | None = None
+) -> ThreePolicies:
     """Policies under posterior draws of the reward.
 
     Parameters
@@ -187,10 +191,12 @@ def policies(mdp: MDP, rewards: Reals, *, rationality: Reals = 1.0) -> ThreePoli
     mdp : S states, A actions, a discount below 1.
     rewards : (draw, state) or (draw, state, action); or (draw, intent, state), for policies (intent, state, action).
     rationality : inverse temperature of the agent, a number or (draw,).
+    pairs : whether rewards are (draw, state, action). None reads it from the shape, where S and A differ.
 
     Raises
     ------
-    TypeError, ValueError : rewards are not finite numbers of these shapes, or rationality has the wrong shape.
+    TypeError, ValueError : rewards are not finite numbers of these shapes, or have two readings without `pairs`;
+        rationality has the wrong shape.
     """
     rewards, times = read_reals(rewards=rewards, rationality=rationality)
     if rewards.ndim not in (2, 3):
@@ -198,9 +204,12 @@ def policies(mdp: MDP, rewards: Reals, *, rationality: Reals = 1.0) -> ThreePoli
     if times.shape not in ((), rewards.shape[:1]):
         raise ValueError(f"rationality has shape {times.shape}: give a number, or one per draw")
     acted = concretely(_acted, times, rewards)
-    mean = concretely(lambda xp, x: x.mean(0), acted if rewards.ndim == 3 else acted[..., 0])
-    each = soft_values(mdp, acted).policy
-    return ThreePolicies(soft_values(mdp, mean).policy, jnp.mean(each, 0), optimal_values(mdp, mean).policy)
+    if rewards.ndim == 2:
+        pairs = False
+    mean = concretely(lambda xp, x: x.mean(0), acted)
+    each = soft_values(mdp, acted, pairs=pairs).policy
+    optimal = optimal_values(mdp, mean, pairs=pairs).policy
+    return ThreePolicies(soft_values(mdp, mean, pairs=pairs).policy, jnp.mean(each, 0), optimal)
 
 
 def _acted(xp: Any, times: Any, rewards: Any) -> Any:
@@ -262,7 +271,7 @@ def _known(model: GPIRL, samples: Any) -> tuple[str, Array, Array, Array]:
     name = name if name in samples else "u_white"
 
     def read(xp, *values):
-        scale, relevance, known = (xp.asarray(x, model.features.dtype) for x in values)
+        scale, relevance, known = (xp.asarray(x, model.dtype) for x in values)
         flat = known.ndim == model.features.ndim or name == "u"
         return scale, relevance, known.reshape(len(known), -1) if flat else known
 

@@ -106,7 +106,7 @@ class RewardGuide:
         with numpyro.plate("expert", experts) if experts is not None else contextlib.nullcontext():
             numpyro.sample(name, q)
             if model.family == "inducing":
-                ones = jnp.ones(model.num_points, model.features.dtype)
+                ones = jnp.ones(model.num_points, model.dtype)
                 numpyro.sample("reward_white", dist.Normal(0, ones).to_event(1))
 
     def _hyper(self, name: str, size: int) -> Array:
@@ -123,7 +123,7 @@ class RewardGuide:
             return numpyro.sample(name, dist.LogNormal(middle, spread))
 
     def _gaussian(self, values: dict[str, Any], lead: tuple[int, ...]) -> dist.Distribution:
-        size, dtype = self.model.num_white, self.model.features.dtype
+        size, dtype = self.model.num_white, self.model.dtype
         mean = numpyro.param("mean", jnp.zeros((*lead, size), dtype))
         if self.rank is not None:
             # All-zero columns would have no gradient.

@@ -139,7 +139,7 @@ class RewardPosterior:
 
     def _rounded(self, sites: dict[str, Array]) -> dict[str, Array]:
         """In the precision of the model: w in double precision does not fit Cholesky factors in single precision."""
-        return {name: x.astype(self.model.features.dtype) for name, x in sites.items()}
+        return {name: x.astype(self.model.dtype) for name, x in sites.items()}
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the posterior and its model to one file, atomically; ``ethogram.load_posterior`` reads it."""

@@ -30,11 +30,18 @@ from jaxtyping import Array, Float
 from numpyro.handlers import block, mask, scale, seed, substitute, trace
 from scipy.linalg import helmert
 
-from ethogram.models.arguments import is_concrete, read_reals, require_key, require_one_of, require_reals
+from ethogram.models.arguments import (
+    is_concrete,
+    read_reals,
+    require_key,
+    require_one_of,
+    require_reals,
+    warn_user,
+)
 from ethogram.models.choices.checks import namespace, require_positive_prior
 from ethogram.models.choices.decisions import Decisions, HostOrDevice, check_decisions, weights_of
 from ethogram.models.choices.probit_choice import ProbitChoice
-from ethogram.models.choices.separation import separation_once
+from ethogram.models.choices.separation import Separation, separation_once
 from ethogram.models.conjugate_model import Exportable
 from ethogram.models.data.trajectories import Metadata
 from ethogram.models.model_object import model_object, static_field
@@ -42,6 +49,9 @@ from ethogram.models.model_object import model_object, static_field
 __all__ = ["ChoiceProblem", "FlatPrior", "NoisyMDP", "SimulatedChoices"]
 
 KINDS = ("tabular", "features")
+
+FAR = 100.0
+"""Features are far from zero where they are larger than their differences within decisions by this factor."""
 
 
 class FlatPrior(dist.ImproperUniform):
@@ -300,12 +310,20 @@ class NoisyMDP(Exportable):
             raise ValueError(
                 "no decision has two legal options and a known choice: the data are uninformative; add such decisions"
             )
-        problem = ChoiceProblem(data, self.design(data))
+        design = self.design(data)
+        problem = ChoiceProblem(
+            data, _near_zero(np.asarray(design), data.legal) if is_concrete(design) else design
+        )
         if condition and self.flat and (found := self.separation(problem)) is not None:
             raise ValueError(
                 f"kappa is infinite, and {found}: the posterior is improper. Pass a finite kappa, or more decisions"
             )
         return problem
+
+    def warn_of_separation(self, problem: ChoiceProblem) -> None:
+        """Warn, where samplers start, of a direction along which the data leave the prior unbounded or unchanged."""
+        if not self.flat and (found := self.separation(problem)) is not None:
+            warn_user(f"{found}: only the prior bounds the values along it")
 
     def design(self, data: Decisions) -> Float[HostOrDevice, "decision option parameter"]:
         """Design of the decisions: utilities are ``design @ theta``."""
@@ -379,11 +397,7 @@ class NoisyMDP(Exportable):
         Along it the likelihood never falls: under a flat prior the posterior is improper, and under a proper one only
         the prior bounds the values. Subjects are pooled: what separates all of them separates each.
         """
-        known, design = data if isinstance(data, ChoiceProblem) else (data, None)
-        made: Decisions = jax.tree.map(np.asarray, known)
-        design = self.design(made) if design is None else design
-        choice = np.where(weights_of(made) > 0, made.choice, -1)
-        found = separation_once(np.asarray(design, float), np.asarray(made.legal), choice)
+        made, found = self.separating(data)
         if found is None:
             return None
         parts = {name: np.asarray(part) for name, part in self.parts(found.direction, made).items()}
@@ -393,6 +407,14 @@ class NoisyMDP(Exportable):
         agreeing = np.flatnonzero(found.agreeing)
         said = f"decisions {_some(agreeing)} agree" if len(agreeing) else "no option differs along it"
         return f"the choices are separated: none contradicts {direction} for any c > 0 ({said})"
+
+    def separating(self, data: Decisions | ChoiceProblem) -> tuple[Decisions, Separation | None]:
+        """The decisions on the host, and a direction of theta that no choice of them contradicts."""
+        known, design = data if isinstance(data, ChoiceProblem) else (data, None)
+        made: Decisions = jax.tree.map(np.asarray, known)
+        design = self.design(made) if design is None else design
+        choice = np.where(weights_of(made) > 0, made.choice, -1)
+        return made, separation_once(np.asarray(design, float), np.asarray(made.legal), choice)
 
 
 @jax.jit
@@ -410,6 +432,17 @@ def _normal(loc: Any, counts: np.ndarray, *variances: Any) -> dist.Distribution:
     scales = xp.sqrt(xp.concatenate(each))
     means = loc if np.ndim(loc) else np.full(scales.shape, loc, scales.dtype)
     return dist.Normal(means, scales, validate_args=False).to_event(1)
+
+
+def _near_zero(design: HostOrDevice, legal: HostOrDevice) -> HostOrDevice:
+    """The design less that of the first legal option of each decision, in columns that are far from zero.
+
+    It changes no choice, and single precision would round the differences between options away.
+    """
+    inside = legal[..., None]
+    rest = np.where(inside, design - np.take_along_axis(design, legal.argmax(1)[:, None, None], 1), 0)
+    size, apart = (np.abs(np.where(inside, x, 0)).max((0, 1), initial=0) for x in (design, rest))
+    return np.where(size > FAR * apart, rest, design)
 
 
 def _utilities(theta: Any, problem: ChoiceProblem) -> Any:

@@ -1,6 +1,8 @@
 """Ragged batches of behaviour: the padded container that models read, its constructors, buckets and splits."""
 
-from collections.abc import Iterable
+import contextlib
+import contextvars
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -127,7 +129,8 @@ class Trajectories(NamedTuple):
         steps = {"observations": observations, "states": states, "actions": actions}
         steps |= {"stay": stay, "observed": observed}
         labels = {"agent": agent, "group": group, "subject": subject}
-        return _asked(check(cls(**read_list(steps, labels, missing, metadata, time, step, snap, codes))))
+        read = read_list(steps, labels, missing, metadata, time, step, snap, codes)
+        return _asked(check(cls(**read)), codes)
 
     @classmethod
     def from_table(
@@ -199,25 +202,10 @@ class Trajectories(NamedTuple):
         """
         steps = {"states": states, "actions": actions, "stay": stay}
         labels = {"agent": agent, "group": group, "subject": subject}
-        return _asked(
-            check(
-                cls(
-                    **read_table(
-                        table,
-                        sequence,
-                        time,
-                        features,
-                        steps,
-                        labels,
-                        step,
-                        missing,
-                        metadata,
-                        snap,
-                        codes=codes,
-                    )
-                )
-            )
+        read = read_table(
+            table, sequence, time, features, steps, labels, step, missing, metadata, snap, codes=codes
         )
+        return _asked(check(cls(**read)), codes)
 
     @classmethod
     def from_episodes(
@@ -275,7 +263,8 @@ class Trajectories(NamedTuple):
         """
         steps, keys = read_episodes(episodes, last, as_states, with_actions)
         labels = {"agent": agent, "group": keys if group is None else group, "subject": subject}
-        return check(cls(**read_list(steps, labels, missing, metadata, time, step, snap, codes)))
+        read = read_list(steps, labels, missing, metadata, time, step, snap, codes)
+        return _asked(check(cls(**read)), codes)
 
     @classmethod
     def from_xarray(
@@ -308,7 +297,8 @@ class Trajectories(NamedTuple):
         TypeError, ValueError
             If dims have other names, or as :func:`check`.
         """
-        return check(cls(**read_dataset(dataset, missing, sequence, agent, time, features)))
+        read = check(cls(**read_dataset(dataset, missing, sequence, agent, time, features)))
+        return _asked(read, codes="observed" in dataset)  # else `to_xarray` wrote it, of data that were asked about
 
     def to_xarray(self) -> Any:
         """An ``xarray.Dataset`` that :meth:`from_xarray` turns back into exactly these arrays and names.
@@ -459,15 +449,32 @@ def _first_steps(data: Trajectories, num_steps: int) -> Trajectories:
     return data._replace(**{field: part[:, :num_steps] for field, part in parts.items() if part is not None})
 
 
-def _asked(data: Trajectories) -> Trajectories:
-    """The data; a warning where actions may be numbered from 1, and models would take them for those from 0."""
-    if data.actions is None or data.metadata.action_names is not None:
+_ROLLED_OUT = contextvars.ContextVar("rolled_out", default=False)
+
+
+@contextlib.contextmanager
+def rolled_out() -> Iterator[None]:
+    """Trajectories that are made inside are of models and policies, which count from 0: no warning asks about them."""
+    token = _ROLLED_OUT.set(True)
+    try:
+        yield
+    finally:
+        _ROLLED_OUT.reset(token)
+
+
+def _asked(data: Trajectories, codes: bool | str | Iterable[str]) -> Trajectories:
+    """The data; a warning where actions may be numbered from 1, and models would take them for those from 0.
+
+    Not where the caller said that they are codes, which count from 0.
+    """
+    known = codes is True or _ROLLED_OUT.get() or (codes and "actions" in ([codes] if isinstance(codes, str) else codes))
+    if data.actions is None or data.metadata.action_names is not None or known:
         return data
-    codes = np.unique(np.asarray(data.actions))
-    codes = codes[codes >= 0]
-    if len(codes) > 1 and codes[0] == 1 and codes[-1] == len(codes):
+    found = np.unique(np.asarray(data.actions))
+    found = found[found >= 0]
+    if len(found) > 1 and found[0] == 1 and found[-1] == len(found):
         warn_user(
-            f"actions are the integers 1 to {codes[-1]}, and never 0, and models count from 0: subtract 1 if "
-            "they are numbered from 1, or pass codes=True and Metadata(action_names=...), all names, that of 0 first"
+            f"actions are the integers 1 to {found[-1]}, and never 0, and models count from 0: subtract 1 if they are "
+            "numbered from 1, or pass codes=True; Metadata(action_names=...) names all, 0 first"
         )
     return data

@@ -11,16 +11,16 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
 from ethogram.models.arguments import (
     Reals,
-    concretely,
     is_concrete,
     read_array,
-    read_reals,
+    read_features,
     refuse,
     require_distributions,
     require_integer,
@@ -75,7 +75,7 @@ class History(NamedTuple):
         ------
         TypeError, ValueError : an argument is not of finite floats of these shapes.
         """
-        (table,) = read_reals(of_states=of_states)
+        table = read_features("of_states", of_states)
         lead = (self.original.num_states, self.original.num_actions)
         if table.ndim not in (2, 3) or table.shape[:-1] != lead[: table.ndim - 1]:
             raise ValueError(
@@ -98,10 +98,13 @@ class History(NamedTuple):
                 parts = [part if part.ndim == 3 else part[:, None].repeat(lead[1], 1) for part in parts]
             return xp.concatenate(parts, -1)
 
-        return concretely(features, table, pairs)
+        on_device = any(isinstance(x, jax.Array) for x in (self.states, table, pairs))
+        return features(
+            jnp if on_device else np, *((jnp.asarray(table), pairs) if on_device else (table, pairs))
+        )
 
     def _read_pairs(self, of_pairs: Reals) -> Array:
-        (pairs,) = read_reals(of_pairs=of_pairs)
+        pairs = read_features("of_pairs", of_pairs)
         lagged = self.actions if self.of == "actions" else self.states[:, 1:]
         count = self.original.num_actions if self.of == "actions" else self.original.num_states
         if pairs.ndim != 3 or pairs.shape[:2] != (count, count):
@@ -166,6 +169,11 @@ class History(NamedTuple):
         return HistoryAgent(self, table)
 
 
+jax.tree_util.register_pytree_node(
+    History, lambda found: (found[:4], found.of), lambda of, parts: History(*parts, of)
+)
+
+
 class HistoryAgent(NamedTuple):
     """An agent whose actions depend on its history.
 
@@ -191,7 +199,9 @@ def history_of(mdp: MDP, k: int, of: str) -> tuple[dict[str, Any], np.ndarray, n
     require_integer("k", k, 0)
     require_one_of("of", of, ("states", "actions"))
     if not is_concrete(*jax.tree.leaves(mdp)):
-        raise TypeError("the MDP is traced: its histories are counted before jit")
+        raise TypeError(
+            "the MDP is traced, and its histories are counted: call with_history before jit, and pass what it returns"
+        )
     successors, chances = _successors(mdp)
     possible = chances > 0
     if mdp.action_mask is not None:

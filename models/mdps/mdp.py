@@ -21,6 +21,7 @@ from ethogram.models.arguments import (
     is_concrete,
     on_host,
     read_array,
+    read_features,
     read_reals,
     require,
     require_distributions,
@@ -91,7 +92,7 @@ class MDP:
         if self.start is not None:
             read["start"] = _read_start(self.start, num_states)
         if self.features is not None:
-            (features,) = read_reals(features=self.features)
+            features = read_features("features", self.features)
             if features.ndim != 2 or len(features) != num_states:
                 raise ValueError(
                     f"features has shape {features.shape}, not (state, feature) of {num_states} states"
@@ -391,20 +392,38 @@ def _matrix(transitions: Any, policy: Array) -> Array:
     return transitions.chain(policy.T).matrix()
 
 
-def read_reward(mdp: Any, reward: Reals, name: str = "reward") -> tuple[Array, tuple[int, ...]]:
+def read_reward(
+    mdp: Any, reward: Reals, name: str = "reward", pairs: bool | None = None
+) -> tuple[Array, tuple[int, ...]]:
     """Checked rewards (..., state, action or 1), and their batch axes; reads and refuses as :func:`soft_values`."""
     if not isinstance(mdp, MDP):
         raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
-    (reward,) = read_reals(**{name: reward})
+    (reward,) = read_reals(**{name: _without_unavailable(mdp, reward)})
     count, num_actions = mdp.num_states, mdp.num_actions
-    if reward.shape[-2:] in ((count, num_actions), (count, 1)):
+    of_pairs, of_states = reward.shape[-2:] == (count, num_actions), reward.shape[-1:] == (count,)
+    if pairs is None and of_pairs and of_states and count > 1:
+        raise ValueError(
+            f"{name} has shape {reward.shape}, and there are {count} states and {count} actions: pass pairs=True if "
+            "its last two axes are (state, action), or pairs=False if the last one is the state"
+        )
+    if (of_pairs and pairs is not False) or (reward.shape[-2:] == (count, 1) and not pairs):
         return reward, reward.shape[:-2]
-    if reward.shape[-1:] == (count,):
+    if of_states and not pairs:
         return concretely(lambda xp, x: x[..., None], reward), reward.shape[:-1]
     raise ValueError(
         f"{name} has shape {reward.shape}: the last axis must be states, ({count},), or the last two states and "
         f"actions, ({count}, {num_actions})"
     )
+
+
+def _without_unavailable(mdp: MDP, reward: Reals) -> Reals:
+    """Rewards (..., state, action) with 0 for the -inf of actions that are not available, which no solver reads."""
+    mask = mdp.action_mask
+    if mask is None or not is_concrete(reward, mask) or np.shape(reward)[-2:] != mask.shape:
+        return reward
+    rows = np.asarray(reward)
+    beyond = ~np.asarray(mask) & np.isneginf(rows) if rows.dtype.kind == "f" else np.zeros(1, bool)
+    return np.where(beyond, 0, rows).astype(rows.dtype) if beyond.any() else reward
 
 
 def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:

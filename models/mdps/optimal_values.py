@@ -49,7 +49,7 @@ class OptimalSolution(NamedTuple):
 
 
 def optimal_values(
-    mdp: MDP, reward: Reals, *, tol: float | int = 1e-12, max_steps: int = 1000
+    mdp: MDP, reward: Reals, *, pairs: bool | None = None, tol: float | int = 1e-12, max_steps: int = 1000
 ) -> OptimalSolution:
     r"""Optimal values of a discounted MDP over an infinite horizon, and the first of the best actions in every state.
 
@@ -60,8 +60,9 @@ def optimal_values(
     Parameters
     ----------
     mdp : S states, A actions, a discount in [0, 1).
-    reward : r (..., state), or (..., state, action) whenever the last two axes are (S, A). Batches are solved one after
+    reward : r (..., state), or (..., state, action) where the last two axes are (S, A). Batches are solved one after
         the other above 128 states.
+    pairs : whether rewards are of pairs (state, action). None reads it from the shape, where S and A differ.
     tol : relative error of the values, > 0. Actions whose values are within that, or within rounding, of the best
         count as equal to it.
     max_steps : largest number of policy evaluations; they use factored systems up to 128 states, BiCGSTAB above.
@@ -84,7 +85,7 @@ def optimal_values(
     >>> print(best.values, best.actions)
     [0.5 1.  2. ] [1 1 1]
     """
-    reward, batch = read_reward(mdp, reward)
+    reward, batch = read_reward(mdp, reward, pairs=pairs)
     interest = read_interest(mdp)
     require_number("tol", tol, above=0)
     require_integer("max_steps", max_steps, 1)

@@ -36,6 +36,9 @@ is of the order of the square of this one anyway."""
 ENOUGH = 0.1
 """And never to less than this share of the residual that ends the iteration."""
 
+ROUNDED_AT_MOST = 4e-3
+"""Rounding errors of values beyond which a soft policy, whose logarithms are their differences, is not converged."""
+
 FEW_STEPS = 5
 """Newton steps without sweeps; after that their number doubles with each step."""
 
@@ -188,6 +191,8 @@ def _iterate(
     start = (level, relative, backup(level, relative, size), far, jnp.zeros((), int))
     level, relative, last, _, steps = lax.while_loop(unfinished, step, start)
     reached = last.residual <= jnp.maximum(last.target, last.rounding)
+    if temperature:
+        reached &= last.rounding <= ROUNDED_AT_MOST
     return Solved(level, relative + last.change, last.residual, steps, reached)
 
 

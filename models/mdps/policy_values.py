@@ -45,7 +45,7 @@ DIRECT_AT_MOST = 128
 
 
 def policy_values(
-    mdp: MDP, reward: Reals, policy: Reals, *, tol: float | int = 1e-12
+    mdp: MDP, reward: Reals, policy: Reals, *, pairs: bool | None = None, tol: float | int = 1e-12
 ) -> Float[Array, "*batch state"]:
     r"""Values (..., state) of a policy: expected discounted returns, without an entropy bonus.
 
@@ -59,6 +59,7 @@ def policy_values(
     reward : r (..., state), or (..., state, action) where the last two axes are (S, A).
     policy : pi (..., state, action), probabilities of actions that are available. Rows sum to one within 1e-6, float32
         1e-4, and are divided by what they sum to. Batch axes broadcast against those of the reward.
+    pairs : whether rewards are of pairs (state, action). None reads it from the shape, where S and A differ.
     tol : relative residual of the linear system above 128 states, which is factored up to that.
 
     Raises
@@ -73,7 +74,7 @@ def policy_values(
     >>> print(policy_values(corridor, [0.0, 0.0, 1.0], always_right).round(3))
     [0.5 1.  2. ]
     """
-    reward, batch = read_reward(mdp, reward)
+    reward, batch = read_reward(mdp, reward, pairs=pairs)
     interest = read_interest(mdp)
     require_number("tol", tol, above=0)
     policy = _read_policy(mdp, policy)
@@ -83,18 +84,20 @@ def policy_values(
     return _values(environment, reward, policy, dtype, interest, tol, batch)
 
 
-def expected_value(mdp: MDP, reward: Reals, policy: Reals) -> Float[Array, "*batch"]:
+def expected_value(
+    mdp: MDP, reward: Reals, policy: Reals, *, pairs: bool | None = None
+) -> Float[Array, "*batch"]:
     """Expected values (...) of a policy under the start distribution of the MDP, uniform where it has none.
 
     Parameters
     ----------
-    mdp, reward, policy : as for :func:`policy_values`.
+    mdp, reward, policy, pairs : as for :func:`policy_values`.
 
     Raises
     ------
     TypeError, ValueError : as :func:`policy_values`.
     """
-    return _mean(policy_values(mdp, reward, policy), mdp.start)
+    return _mean(policy_values(mdp, reward, policy, pairs=pairs), mdp.start)
 
 
 @jax.jit
@@ -175,7 +178,8 @@ def require_converged(name: str, solution: Any) -> Any:
     if is_concrete(solution.converged) and not np.all(solution.converged):
         raise RuntimeError(
             f"{name} has not converged after {np.max(solution.steps)} steps (residual "
-            f"{np.max(solution.residual):.3g}): call {name} with a larger max_steps, or check the scale of the reward"
+            f"{np.max(solution.residual):.3g}): call {name} with a larger max_steps, check the scale of the reward, or set "
+            "jax_enable_x64: single precision does not hold values that differ by thousands"
         )
     return solution
 

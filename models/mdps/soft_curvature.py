@@ -65,7 +65,7 @@ def likelihood_curvature(
     column: time linear in the number of states, and memory for a few matrices (state, w). Above 1000 states systems are
     solved by BiCGSTAB, one after the other. The discount is below 1.
     """
-    solution = soft_values(mdp, reward)
+    solution = soft_values(mdp, reward, pairs=pairs)
     policy = solution.policy
     if basis is None:
         basis = jnp.eye(policy.size if pairs else len(policy), dtype=policy.dtype)

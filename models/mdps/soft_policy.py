@@ -44,6 +44,7 @@ class SoftPolicy(dist.Distribution):
     mdp : S states, A actions, a discount below 1.
     reward : (state,) or (state, action); with a leading axis, one per agent.
     length : steps of the longest demonstration.
+    pairs : as of `soft_values`.
     lengths : (...) integers, steps of each; all of them `length` where None.
     start : (...) integers, first state of each demonstration; None to draw it from the start distribution.
     agent : (...) integers, which agent demonstrates, for rewards with a leading axis.
@@ -72,6 +73,7 @@ class SoftPolicy(dist.Distribution):
         reward: Any,
         *,
         length: int,
+        pairs: bool | None = None,
         lengths: Any = None,
         start: Any = None,
         agent: Any = None,
@@ -80,7 +82,7 @@ class SoftPolicy(dist.Distribution):
     ):
         require_integer("length", length, 1)
         self.mdp, self.length = mdp, int(length)
-        solution = soft_values(mdp, reward) if solution is None else solution
+        solution = soft_values(mdp, reward, pairs=pairs) if solution is None else solution
         self.log_policy = solution.log_policy
         batch = jnp.broadcast_shapes(*(jnp.shape(x) for x in (lengths, start, agent) if x is not None))
         if agent is None and self.log_policy.ndim > 2:

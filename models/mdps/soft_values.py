@@ -62,8 +62,9 @@ class SoftSolution(NamedTuple):
     residual : largest |T V - V| before the last iteration, (...); with a horizon, the largest difference between the
         values of its first two steps.
     steps : Newton steps or sweeps, (...); the horizon where there is one.
-    converged : whether the values are within `tol` of the fixed point, or at the limit of rounding, (...); with a
-        horizon, whether they are finite.
+    converged : whether the values are within `tol` of the fixed point, or at the limit of rounding, (...), where
+        rounding changes log policies by no more than a few thousandths: not so in single precision where values differ
+        by thousands, as with absorbing states and a discount near one. With a horizon, whether they are finite.
     """
 
     values: Float[Array, "*batch state"]
@@ -83,6 +84,7 @@ def soft_values(
     mdp: MDP,
     reward: Reals,
     *,
+    pairs: bool | None = None,
     method: str = "newton",
     tol: float | int = 1e-12,
     max_steps: int | None = None,
@@ -102,8 +104,9 @@ def soft_values(
     Parameters
     ----------
     mdp : S states, A actions, a discount in [0, 1), or in [0, 1] with a horizon.
-    reward : r (..., state), or (..., state, action) whenever the last two axes are (S, A). (..., state, 1) is always a
+    reward : r (..., state), or (..., state, action) where the last two axes are (S, A). (..., state, 1) is always a
         reward of states.
+    pairs : whether rewards are of pairs (state, action). None reads it from the shape, where S and A differ.
     method : ``"newton"``, linear systems factored up to 128 states, and above that solved by BiCGSTAB to tightening
         tolerances, with sweeps where it stalls; ``"direct"``, always factored; or ``"value_iteration"``, sweeps that
         are each shifted to the middle of MacQueen's bounds.
@@ -118,9 +121,10 @@ def soft_values(
     Raises
     ------
     TypeError, ValueError
-        If `mdp` is not an MDP, or its discount is 1 without a horizon; `reward` or `initial` is not of finite floats or
-        has the wrong shape; `method` is unknown, `tol` not a number above 0, `max_steps` or `horizon` not an integer
-        above 0; a horizon is combined with a method, `max_steps` or `initial`, or `all_steps` has no horizon.
+        If `mdp` is not an MDP, or its discount is 1 without a horizon; `reward` or `initial` is not of finite floats,
+        has the wrong shape, or one of two readings without `pairs`; `method` is unknown, `tol` not a number above 0,
+        `max_steps` or `horizon` not an integer above 0; a horizon is combined with a method, `max_steps` or `initial`,
+        or `all_steps` has no horizon.
 
     References
     ----------
@@ -138,7 +142,7 @@ def soft_values(
     >>> print((100 * ahead.policy[:, 1, 1]).round())
     [83. 73. 50.]
     """
-    reward, batch = read_reward(mdp, reward)
+    reward, batch = read_reward(mdp, reward, pairs=pairs)
     if horizon is not None:
         require_integer("horizon", horizon, 1)
         if method != "newton" or max_steps is not None or initial is not None:
@@ -170,10 +174,10 @@ def soft_values(
 
 
 def soft_policy(
-    mdp: MDP, reward: Reals, *, horizon: int | None = None
+    mdp: MDP, reward: Reals, *, horizon: int | None = None, pairs: bool | None = None
 ) -> Float[Array, "*batch state action"]:
-    """``soft_values(mdp, reward, horizon=horizon).policy``; RuntimeError where the values have not converged."""
-    return require_converged("soft_values", soft_values(mdp, reward, horizon=horizon)).policy
+    """``soft_values(...).policy`` with the same arguments; RuntimeError where the values have not converged."""
+    return require_converged("soft_values", soft_values(mdp, reward, horizon=horizon, pairs=pairs)).policy
 
 
 @functools.partial(jax.jit, static_argnames=("dtype", "horizon", "batch", "all_steps"))

@@ -27,6 +27,7 @@ def expected_value_difference(
     *,
     policy: Reals | None = None,
     kind: str = "standard",
+    pairs: bool | None = None,
 ) -> Float[Array, "*batch"]:
     r"""Expected value difference: the value of the best policy under the true reward, minus that of a learned one.
 
@@ -40,11 +41,12 @@ def expected_value_difference(
     ----------
     mdp : S states, A actions, a discount below 1.
     true_reward : r (state,) or (state, action), or (..., state) and (..., state, action).
-    reward : the learned reward, (..., state) or (..., state, action): one of the latter where the last two axes are (S,
-        A). Draws give one difference each. Batch axes broadcast against those of the true reward.
+    reward : the learned reward, (..., state) or (..., state, action). Draws give one difference each. Batch axes
+        broadcast against those of the true reward.
     policy : the learned policy (..., state, action), probabilities, in place of a reward.
     kind : ``"standard"``, optimal policies for both rewards, with the first action where several are; or ``"soft"``,
         soft-optimal policies. A given policy is used as it is.
+    pairs : whether rewards are of pairs (state, action). None reads it from the shapes, where S and A differ.
 
     Raises
     ------
@@ -64,14 +66,15 @@ def expected_value_difference(
     if (reward is None) == (policy is None):
         came = "neither" if reward is None else "both"
         raise ValueError(f"give either a learned reward or a learned policy, not {came}")
-    read_reward(mdp, true_reward, "true_reward")
-    best = _policy(mdp, true_reward, kind)
-    learned = _policy(mdp, reward, kind) if policy is None else policy
-    return expected_value(mdp, true_reward, best) - expected_value(mdp, true_reward, learned)
+    read_reward(mdp, true_reward, "true_reward", pairs)
+    best = _policy(mdp, true_reward, kind, pairs)
+    learned = _policy(mdp, reward, kind, pairs) if policy is None else policy
+    most = expected_value(mdp, true_reward, best, pairs=pairs)
+    return most - expected_value(mdp, true_reward, learned, pairs=pairs)
 
 
-def _policy(mdp: MDP, reward: Any, kind: str) -> Array:
+def _policy(mdp: MDP, reward: Any, kind: str, pairs: bool | None) -> Array:
     """Policy (..., state, action) of a kind for a reward."""
     if kind == "soft":
-        return soft_policy(mdp, reward)
-    return require_converged("optimal_values", optimal_values(mdp, reward)).policy
+        return soft_policy(mdp, reward, pairs=pairs)
+    return require_converged("optimal_values", optimal_values(mdp, reward, pairs=pairs)).policy

@@ -15,6 +15,7 @@ in the conditional distribution of the reward given the inducing points (Levine 
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from typing import Any, NamedTuple
 
@@ -53,7 +54,7 @@ from ethogram.models.rewards.kernel import RewardMap
 from ethogram.models.rewards.reward_settings import (
     default_relevance_prior,
     read_family,
-    read_features,
+    read_features_of,
     read_inducing,
     read_prior,
     require_room_for_rewards,
@@ -150,7 +151,7 @@ class GPIRL(Exportable):
         if not isinstance(self.mdp, MDP):
             raise TypeError(f"mdp is {type(self.mdp).__name__}: give an MDP")
         read_interest(self.mdp)
-        object.__setattr__(self, "features", read_features(self.features, self.mdp))
+        object.__setattr__(self, "features", read_features_of(self.mdp, self.features))
         family, conditional = read_family(self.family, self.conditional, self.num_points)
         object.__setattr__(self, "family", family)
         object.__setattr__(self, "conditional", conditional)
@@ -186,9 +187,31 @@ class GPIRL(Exportable):
         return self.features.shape[-1]
 
     @property
+    def dtype(self) -> Any:
+        """Float type of rewards: that of JAX where the model was made, or of the features, if that is smaller."""
+        return min(self.features.dtype, self.noise.dtype, key=lambda dtype: dtype.itemsize)
+
+    @property
+    def centre(self) -> Float[np.ndarray, "feature"] | float:
+        """What is subtracted from features before they are rounded: their mean, or 0 where they are arrays of JAX."""
+        if not isinstance(self.features, np.ndarray):
+            return 0.0
+        return self.features.reshape(self.num_points, -1).mean(0, dtype=float)
+
+    def centred(self) -> GPIRL:
+        """The model with features less their `centre`, which has the same posterior and may be rounded under jit."""
+        if not isinstance(self.features, np.ndarray):
+            return self
+        moved = copy.copy(self)
+        object.__setattr__(
+            moved, "features", jax.device_put((self.features - self.centre).astype(self.dtype))
+        )
+        return moved
+
+    @property
     def points(self) -> Float[Array, "point feature"]:
-        """Features of every point."""
-        return self.features.reshape(self.num_points, self.num_features)
+        """Features of every point, less their centre."""
+        return self.centred().features.reshape(self.num_points, self.num_features)
 
     @property
     def num_white(self) -> int:
@@ -197,7 +220,7 @@ class GPIRL(Exportable):
 
     def reward_map(self, scale: Any, relevance: Any) -> RewardMap:
         """Rewards of all points given the hyper-parameters, as a linear map of standard normal variables."""
-        dtype, points = self.features.dtype, self.points
+        dtype, points = self.dtype, self.points
         scale, relevance, noise = (jnp.asarray(x, dtype) for x in (scale, relevance, self.noise))
         if self.family == "direct":
             matrix = reward_kernel.covariance(points, scale, relevance, noise)
@@ -209,9 +232,8 @@ class GPIRL(Exportable):
     def agent(self, reward: Any, rationality: Any = None) -> SoftSolution:
         """Soft-optimal agent for rewards (..., point), times a rationality that broadcasts with them."""
         times = self.rationality if rationality is None else rationality
-        # A trailing axis of one says states, even where there are as many rewards as actions.
         shape = (*reward.shape[:-1], self.mdp.num_states, *(self.features.shape[1:-1] or (1,)))
-        return soft_values(self.mdp, (times * reward).reshape(shape))
+        return soft_values(self.mdp, (times * reward).reshape(shape), pairs=self.features.ndim == 3)
 
     def __call__(self, demonstrations: Any = None, *, condition: bool = True) -> None:
         """Sample hyper-parameters and rewards, and demonstrations given them.
@@ -257,14 +279,14 @@ class GPIRL(Exportable):
 
     def _sample_reward(self, scale: Array, relevance: Array) -> Array:
         def white(name: str, count: int) -> Array:
-            return numpyro.sample(name, dist.Normal(0, jnp.ones(count, self.features.dtype)).to_event(1))
+            return numpyro.sample(name, dist.Normal(0, jnp.ones(count, self.dtype)).to_event(1))
 
         if self.whiten:
             mapping = self.reward_map(scale, relevance)
             if mapping.noise is None:
                 return mapping.reward(white("reward_white", self.num_points))
             return mapping.reward(white("u_white", self.num_white), white("reward_white", self.num_points))
-        noise = jnp.asarray(self.noise, self.features.dtype)
+        noise = jnp.asarray(self.noise, self.dtype)
         points = self.points
         if self.family == "direct":
             low = reward_kernel.root(reward_kernel.covariance(points, scale, relevance, noise), scale)
@@ -360,7 +382,8 @@ class GPIRL(Exportable):
         rationality = parameters.get("rationality", self.rationality)
         if self.switches:
             return intent_chain.simulate(self, key_data, num_trajectories, length, parameters, rationality)
-        acts = SoftPolicy(self.mdp, rationality * jnp.asarray(parameters["reward"]), length=length)
+        reward, pairs = rationality * jnp.asarray(parameters["reward"]), self.features.ndim == 3
+        acts = SoftPolicy(self.mdp, reward, pairs=pairs, length=length)
         drawn = np.asarray(acts.sample(key_data, (num_trajectories,)))
         names = Metadata(state_names=self.mdp.state_names, action_names=self.mdp.action_names)
         data = Trajectories.from_list(

@@ -16,7 +16,7 @@ from jax import Array
 from jaxtyping import Int
 from numpy.typing import ArrayLike
 
-from ethogram.models.arguments import read_reals, require_integer, require_key, require_one_of
+from ethogram.models.arguments import read_features, require_integer, require_key, require_one_of
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
@@ -115,7 +115,7 @@ def representative_points(features: ArrayLike, num: int = MOST) -> Int[np.ndarra
     >>> print(representative_points([[0.0], [1.0], [0.0], [1.0]]))
     [0 1]
     """
-    (checked,) = read_reals(features=features)
+    checked = read_features("features", features)
     if checked.ndim != 2 or not checked.size:
         raise ValueError(f"features has shape {checked.shape}, not (point, feature)")
     require_integer("num", num, 1)

@@ -10,13 +10,20 @@ import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import constraints
 
-from ethogram.models.arguments import is_concrete, read_reals, require_one_of, require_reals, warn_user
+from ethogram.models.arguments import (
+    is_concrete,
+    read_features,
+    read_reals,
+    require_one_of,
+    require_reals,
+    warn_user,
+)
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.rewards.inducing_points import representative_points
 from ethogram.models.rewards.priors import SquaredHalfCauchy, shrinkage_scale
 
 __all__ = [
-    "FEW_FEATURES", "default_relevance_prior", "read_family", "read_features", "read_inducing", "read_prior",
+    "FEW_FEATURES", "default_relevance_prior", "read_family", "read_features_of", "read_inducing", "read_prior",
     "require_room_for_rewards", "warn_of_constant_features",
 ]  # fmt: skip
 
@@ -34,11 +41,11 @@ TABLES, LARGEST = 6, 2**32
 """Matrices (point, point), or (point, inducing), that a fit holds at once, and bytes that these may take."""
 
 
-def read_features(features: Any, mdp: MDP) -> Array:
+def read_features_of(mdp: MDP, features: Any) -> Any:
     """Checked features (state, feature) or (state, action, feature); by default those of the MDP."""
     if features is None and mdp.features is None:
         raise ValueError("features is None, and mdp has none: give features (state, feature)")
-    (checked,) = read_reals(features=mdp.features if features is None else features)
+    checked = read_features("features", mdp.features if features is None else features)
     lead = (mdp.num_states, mdp.num_actions)
     if checked.shape[:-1] not in (lead[:1], lead) or not checked.shape[-1]:
         raise ValueError(

@@ -11,6 +11,7 @@ from ethogram.inference.choices import summarize_choices
 from ethogram.inference.choices.summary import named_parts
 from ethogram.inference.convergence import convergence, warn_of_convergence
 from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.arguments import warn_user
 from ethogram.models.choices import NoisyMDP
 
 __all__ = ["entries_of", "estimates"]
@@ -32,6 +33,8 @@ def estimates(fit: Any, probability: float) -> Any:
     sampled = isinstance(fit.result, SampledPosterior)
     if isinstance(fit.model, NoisyMDP):
         found = summarize_choices(fit.model, fit.result.sites, fit.data, probability=probability)
+        if found.separated is not None:
+            warn_user(f"{found.separated}: only the prior bounds the values along it")
         columns = dict(mean=found.mean, sd=found.deviation, lower=found.lower, upper=found.upper)
         return pandas.DataFrame({**columns, "ess": found.ess, "r_hat": found.r_hat}, index=found.names)
     names, values = _relevances_by_logarithm(*entries_of(fit))

@@ -112,6 +112,7 @@ def _sample_nuts(
     model = model.bound_to(data) if isinstance(model, ConjugateModel) else model
     checked, non_centred = model.check(data), ()
     if isinstance(model, NoisyMDP):
+        model.warn_of_separation(checked)
         subjects = checked.data.num_subjects
         names = None if subjects is None else tuple(map(str, range(subjects)))
         bare = checked.data._replace(
@@ -121,8 +122,9 @@ def _sample_nuts(
         non_centred = () if subjects is None or centred else ("theta",)
     else:
         arrays = data
+    sampled = model.centred() if isinstance(model, GPIRL) else model
     counts = (num_warmup, num_samples, num_chains, progress_bar)
-    found = run_chains(key, model, arrays, *counts, settings=settings, non_centred=non_centred)
+    found = run_chains(key, sampled, arrays, *counts, settings=settings, non_centred=non_centred)
     return _aligned(SampledPosterior(model, *found), data)
 
 

@@ -43,9 +43,8 @@ class RewardFits(System):
         if fit.model.switches:
             return predictive_agent(fit._key, fit.result).next_actions(data)
         draws = draws_by_site(fit, 200)
-        return policies(
-            fit.model.mdp, draws["reward"], rationality=draws.get("rationality", fit.model.rationality)
-        )
+        times = draws.get("rationality", fit.model.rationality)
+        return policies(fit.model.mdp, draws["reward"], rationality=times, pairs=fit.model.features.ndim == 3)
 
     def log_densities(self, fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
         fit.model.check(data)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from ethogram.models.mdps.mdp import MDP, read_reward
+from ethogram.models.mdps.optimal_values import optimal_values
 from ethogram.models.mdps.policy_values import require_converged
+from ethogram.models.mdps.soft_policy import SoftPolicy
 from ethogram.models.mdps.soft_values import soft_policy, soft_values
 
 DISCOUNTS = [0.0, 0.5, 0.9, 0.99, 0.9999]
@@ -259,9 +261,18 @@ def test_rewards_of_actions_and_batches():
     of_states = np.asarray(soft_values(world, rewards[0, :, :, 0]).values)
     np.testing.assert_array_equal(of_states, soft_values(world, rewards[0, :, :, :1]).values)
     np.testing.assert_allclose(of_states[1], soft_values(world, rewards[0, 1, :, 0]).values, rtol=1e-13)
-    # As many actions as states: the last two axes are those.
+    # As many actions as states: the last two axes may be those, or draws of rewards of states.
     square, both = MDP.dense(chances(20, 3, 3)), random.normal(size=(3, 3))
-    assert read_reward(square, both)[0].shape == (3, 3) and read_reward(square, both)[1] == ()
+    for solve in (read_reward, soft_values, optimal_values, lambda *given: SoftPolicy(*given, length=1)):
+        with pytest.raises(
+            ValueError, match=r"reward has shape \(3, 3\), and there are 3 states and 3 actions: pass"
+        ):
+            solve(square, both)
+    assert (
+        read_reward(square, both, pairs=True)[0].shape == (3, 3)
+        and read_reward(square, both, pairs=True)[1] == ()
+    )
+    assert read_reward(square, both, pairs=False)[0].shape == (3, 3, 1)
     assert read_reward(square, both[..., None])[1] == (3,)
 
 
