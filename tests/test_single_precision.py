@@ -194,3 +194,16 @@ def test_ascents_are_double_whatever_the_switch():
     single, double = answers(), in_double(answers)
     for one, other in zip(jax.tree.leaves(single), jax.tree.leaves(double), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_absorbing_states_and_a_discount_near_one():
+    """Three states absorb; from another the better two are reached, whose values of 1e4 differ by a half.
+
+    Rounding errors of their own values would be multiplied by 1e4. Values of 3e5 are said to be too large.
+    """
+    world = MDP.deterministic([[0, 0], [1, 1], [2, 2], [0, 1], [2, 3]], discount=0.9999)
+    for size in (0.3, 30.0):
+        reward = size * np.array([1.0, 1.0, 0.0, 0.0, 0.0]) + 5e-5 * np.eye(5)[1]
+        found, exact = soft_values(world, reward), in_double(lambda reward=reward: soft_values(world, reward))
+        assert bool(exact.converged) and bool(found.converged) == (size < 1)
+        np.testing.assert_allclose(found.policy, exact.policy, atol=1e-3 if size < 1 else 1e-2)

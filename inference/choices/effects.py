@@ -223,7 +223,8 @@ def _feature(model: NoisyMDP, data: Decisions, feature: Any) -> int:
     else:
         number = require_integer("feature", feature, 0, count - 1)
     found = model.separating(data)[1]
-    known = weights_of(data, known=True).any()  # without choices, options are those of a counterfactual
+    # Without choices among options, those are of a counterfactual.
+    known = np.any((weights_of(data, known=True) > 0) & (np.asarray(data.legal).sum(-1) > 1))
     if known and found is not None and not found.agreeing.any() and abs(found.direction[number]) > 1e-6:
         warn_user(
             f"the decisions say nothing of feature {feature!r} by itself, since no two options differ along "

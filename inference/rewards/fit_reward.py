@@ -135,8 +135,8 @@ def fit_reward(
     num_restarts = (RESTARTS if several else 0) if num_restarts is None else num_restarts
     counted = {"num_steps": num_steps, "num_draws": num_draws, "num_evaluations": num_evaluations}
     _check_settings(method, hyper, prior, tol, **counted, num_restarts=num_restarts)
-    if prior == "levine" and start is not None:
-        raise ValueError('prior="levine" takes no start: leave it out')
+    if prior == "levine" and (checkpoint is not None or start is not None):
+        raise ValueError('prior="levine" takes neither start nor checkpoint: leave them out')
     if checkpoint is not None and method != "natural_gradient":
         raise ValueError(
             f"checkpoint is given, but method {method!r} takes no steps to resume after: leave it out"
@@ -237,6 +237,6 @@ def _check_settings(method: str, hyper: str, prior: str, tol: Any, **counts: Any
         raise ValueError(f'prior="levine" is a point estimate: pass method="map", not {method!r}')
     if hyper != "fixed" and method != "natural_gradient":
         raise ValueError(
-            f"hyper is {hyper!r}, but method {method!r} holds hyper-parameters at their initial values: leave hyper "
-            'out, or pass method="natural_gradient"'
+            f'hyper="{hyper}" needs method="natural_gradient", not {method!r}, which holds hyper-parameters at their '
+            "initial values: leave hyper out"
         )

@@ -34,6 +34,7 @@ from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
 from ethogram.models.mdps.policy_values import read_interest
+from ethogram.models.mdps.soft_curvature import likelihood_curvature
 from ethogram.models.mdps.soft_policy import demonstration_counts, require_possible
 from ethogram.models.mdps.soft_values import soft_values
 
@@ -42,6 +43,9 @@ __all__ = ["MaxEntropyFit", "fit_max_entropy"]
 HORIZONS = ("infinite", "trace")
 CONVERGED = 1e-6
 """Largest entry of the gradient at a maximum."""
+
+POLISHING, NEWTON_AT_MOST = 20, 500
+"""Newton steps at most after L-BFGS, and weights up to which their Hessian is computed."""
 
 
 class MaxEntropyFit(NamedTuple):
@@ -206,12 +210,21 @@ def _fit_infinite(
                 gradient
             )
 
-        weights, residual, left, moved = np.zeros(table.shape[-1]), np.inf, num_steps, 1
-        while residual > CONVERGED and left > 0 and moved:  # once more, where rounding ended a line search
-            options = {"maxiter": left, "maxfun": 2 * left, "ftol": 0.0, "gtol": CONVERGED}
-            found = minimize(loss, weights, jac=True, method="L-BFGS-B", options=options)
-            weights, residual, moved = found.x, float(np.abs(found.jac).max()), found.nit
-            left -= moved
+        options = {"maxiter": num_steps, "maxfun": 2 * num_steps, "ftol": 1e-12, "gtol": CONVERGED}
+        found = minimize(loss, np.zeros(table.shape[-1]), jac=True, method="L-BFGS-B", options=options)
+        weights, slope = found.x, found.jac
+        # Near the maximum the likelihood has too few digits for a line search; the gradient has enough for Newton's.
+        left = POLISHING if found.success and len(weights) <= NEWTON_AT_MOST else 0
+        basis = jnp.asarray(task[1].reshape(-1, len(weights)))
+        while np.abs(slope).max() > CONVERGED and left:
+            bent = likelihood_curvature(mdp, task[1] @ weights, counts, basis=basis, pairs=table.ndim == 3)
+            curvature = penalty * np.eye(len(weights)) - np.asarray(bent.hessian)
+            new = weights - np.linalg.lstsq(curvature, slope, rcond=None)[0]
+            ahead = loss(new)[1]
+            if not np.abs(ahead).max() < np.abs(slope).max():
+                break
+            weights, slope, left = new, ahead, left - 1
+        residual = float(np.abs(slope).max())
         policy = np.asarray(soft_values(mdp, task[1] @ weights, pairs=table.ndim == 3).policy)
         likelihood = float(_objective(weights, *task)[0])
     return MaxEntropyFit(

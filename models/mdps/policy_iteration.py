@@ -36,8 +36,9 @@ is of the order of the square of this one anyway."""
 ENOUGH = 0.1
 """And never to less than this share of the residual that ends the iteration."""
 
-ROUNDED_AT_MOST = 4e-3
-"""Rounding errors of values beyond which a soft policy, whose logarithms are their differences, is not converged."""
+ROUNDED_AT_MOST = 0.02
+"""Bound of the rounding errors of values beyond which soft policies, which are their differences, have not converged:
+values differ by 2e4 in single precision."""
 
 FEW_STEPS = 5
 """Newton steps without sweeps; after that their number doubles with each step."""
@@ -121,9 +122,13 @@ def _iterate(
     unit = temperature if temperature else largest_reward
 
     def backup(level, relative, size):
-        after = action_values(environment, reward, level, relative)[0]
-        best, policy = (soft_max if temperature else greedy_max)(after)[:2]
-        change = best - relative - interest * level
+        # Less the value of the state itself, which an absorbing state subtracts exactly: rounding errors of its own
+        # value would be multiplied by 1 / (1 - discount).
+        after = environment.transitions.ahead(relative) + level * excess
+        rise = reward + ((after - relative[None]) - interest * after)
+        rise = rise if environment.mask is None else jnp.where(environment.mask, rise, -jnp.inf)
+        best, policy = (soft_max if temperature else greedy_max)(rise)[:2]
+        change = best - interest * level
         high, low = jnp.max(change), jnp.min(change)
         whole = jnp.abs(level) + size
         target = jnp.maximum(tol * jnp.maximum(whole, temperature), 8 * eps * whole)

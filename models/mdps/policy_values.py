@@ -178,8 +178,8 @@ def require_converged(name: str, solution: Any) -> Any:
     if is_concrete(solution.converged) and not np.all(solution.converged):
         raise RuntimeError(
             f"{name} has not converged after {np.max(solution.steps)} steps (residual "
-            f"{np.max(solution.residual):.3g}): call {name} with a larger max_steps, check the scale of the reward, or set "
-            "jax_enable_x64: single precision does not hold values that differ by thousands"
+            f"{np.max(solution.residual):.3g}): call {name} with a larger max_steps, check the scale of the reward, or "
+            "set jax_enable_x64: single precision does not hold values that differ by over 2e4"
         )
     return solution
 

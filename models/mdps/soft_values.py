@@ -63,8 +63,8 @@ class SoftSolution(NamedTuple):
         values of its first two steps.
     steps : Newton steps or sweeps, (...); the horizon where there is one.
     converged : whether the values are within `tol` of the fixed point, or at the limit of rounding, (...), where
-        rounding changes log policies by no more than a few thousandths: not so in single precision where values differ
-        by thousands, as with absorbing states and a discount near one. With a horizon, whether they are finite.
+        rounding changes log policies by no more than a few thousandths: in single precision not where values differ by
+        over 2e4, as they may with absorbing states and a discount near one. With a horizon, whether they are finite.
     """
 
     values: Float[Array, "*batch state"]

@@ -152,15 +152,18 @@ class GPIRL(Exportable):
             raise TypeError(f"mdp is {type(self.mdp).__name__}: give an MDP")
         read_interest(self.mdp)
         object.__setattr__(self, "features", read_features_of(self.mdp, self.features))
+        object.__setattr__(self, "noise", read_prior("noise", self.noise, ((),)))
         family, conditional = read_family(self.family, self.conditional, self.num_points)
         object.__setattr__(self, "family", family)
         object.__setattr__(self, "conditional", conditional)
-        object.__setattr__(self, "inducing", read_inducing(self.inducing, family, self.points))
+        object.__setattr__(
+            self, "inducing", read_inducing(self.inducing, family, self.features.reshape(self.num_points, -1))
+        )
         independent = conditional == "independent"
         require_room_for_rewards(self.num_points, len(self.inducing) if independent else None)
         if self.relevance_prior is None:
             object.__setattr__(self, "relevance_prior", default_relevance_prior(self.points))
-        for name in ("noise", "scale_prior", "relevance_prior", "rationality"):
+        for name in ("scale_prior", "relevance_prior", "rationality"):
             shapes = ((), (self.num_features,)) if name == "relevance_prior" else ((),)
             object.__setattr__(self, name, read_prior(name, getattr(self, name), shapes))
         if all(isinstance(x, dist.Distribution) for x in (self.rationality, self.scale_prior)):

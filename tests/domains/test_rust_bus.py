@@ -151,6 +151,31 @@ def test_increments_are_counted_from_records():
     np.testing.assert_allclose(of_records[3, 0, 3:6], np.array(counted[0]) / sum(counted[0]), rtol=1e-12)
 
 
+def test_estimates_take_the_increments_of_their_buses(monkeypatch):
+    """Rust (1987), table V, in thousandths, group by group; simulated records are counted as they are."""
+    for group, shares in ((1, (197, 789, 14)), (2, (391, 599, 10)), (3, (307, 683, 10)), (4, (392, 595, 13))):
+        counts = np.array(rust_bus.increments_of(rust_bus.load(group)))
+        np.testing.assert_allclose(1000 * counts / counts.sum(), shares, atol=0.51)
+    both = [np.array(rust_bus.increments_of(rust_bus.load(group))) for group in (3, 4)]
+    joined = rust_bus.Records(*map(np.concatenate, zip(rust_bus.load(3), rust_bus.load(4), strict=True)))
+    assert rust_bus.increments_of(joined) == tuple(both[0] + both[1])
+    own = rust_bus.Records(
+        *(np.array(x) for x in ([0] * 4, [1] * 4, range(4), [0] * 4, [0, 2, 2, 5], [False] * 4))
+    )
+    assert rust_bus.increments_of(own) == (1, 0, 1, 1)
+
+    def stopped(*costs, increments, **settings):
+        raise InterruptedError(increments)
+
+    monkeypatch.setattr(rust_bus, "choice_values", stopped)
+    for given, wanted in ((None, tuple(both[0])), ((1, 2, 3), (1, 2, 3))):
+        with pytest.raises(InterruptedError) as caught:
+            rust_bus.estimate(rust_bus.load(3), increments=given)
+        assert caught.value.args == (wanted,)
+    table = np.asarray(rust_bus.tabular(rust_bus.load(3)).features)[0, 0]
+    np.testing.assert_allclose(table[table > 0], both[0] / both[0].sum(), rtol=1e-5)
+
+
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="shocks must be 'logit' or 'probit'"):
         rust_bus.log_likelihood(np.zeros((90, 2)), rust_bus.load(4), shocks="x")

@@ -17,6 +17,7 @@ import ethogram
 from ethogram import fits
 from ethogram.domains import diagnosis
 from ethogram.fits import methods
+from ethogram.fits.estimates import entries_of
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
 from ethogram.inference import storage
@@ -56,6 +57,20 @@ def choices(decisions):
     model = ethogram.NoisyMDP(kind="features")
     theta = np.random.default_rng(2).normal(2.0, 0.3, size=(2, 400, 1))
     return Fit(model, decisions, "px-da", "", SampledPosterior(model, {"theta": theta}, {}), 1.0, KEY)
+
+
+@pytest.fixture(scope="module")
+def people(choices, decisions):
+    """A fit of four subjects, whose population has a mean and a variance."""
+    data = decisions._replace(subject=np.arange(60) % 4, metadata=Metadata(feature_names=["speed"]))
+    model = ethogram.NoisyMDP(dist.InverseGamma(3.0, 2.0), kind="features")
+    random = np.random.default_rng(3)
+    sites = {
+        "theta": random.normal(2.0, 0.3, size=(2, 400, 4, 1)),
+        "loc": random.normal(2.0, 0.3, size=(2, 400, 1)),
+    }
+    sites["kappa"] = np.exp(random.normal(size=(2, 400, 1)))
+    return Fit(model, data, "nuts", "", SampledPosterior(model, sites, {}), 1.0, KEY)
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +114,10 @@ def test_methods_find_what_the_posteriors_here_have(name, method, settings, requ
     [
         ("roles", "cavi", {}, {"num_steps": 1000}),
         ("roles", "svi", {"tol": 0.1}, {"num_steps": 2000, "batch_size": 1, "tol": 0.1}),
-        ("choices", "px-da", {}, {"num_warmup": 500, "num_samples": 2000, "chain_method": "vectorized"}),
-        ("choices", "auto", {"num_chains": 1}, {"num_samples": 500, "chain_method": "sequential"}),
+        ("choices", "px-da", {}, {"num_warmup": 500, "num_samples": 2000, "num_chains": 4}),
+        ("choices", "auto", {"num_chains": 1}, {"settings": {"dense_mass": True}, "non_centred": ()}),
+        ("people", "nuts", {}, {"settings": {"dense_mass": False}, "non_centred": ("theta",)}),
+        ("people", "nuts", {"centred": True}, {"non_centred": ()}),
         ("rewards", "auto", {}, {"method": "natural_gradient"}),
         ("rewards", "laplace", {}, {"method": "laplace"}),
         ("rewards", "levine", {}, {"method": "map", "prior": "levine"}),
@@ -120,11 +137,51 @@ def test_methods_reach_their_algorithms(name, method, settings, told, request, m
 
     made = request.getfixturevalue(name)
     monkeypatch.setattr(ConjugateSVI, "run", stopped(ConjugateSVI.run))
-    for algorithm in ("MCMC", "fit_reward"):
+    for algorithm in ("run_chains", "sample_px_da", "fit_reward"):
         monkeypatch.setattr(methods, algorithm, stopped(getattr(methods, algorithm)))
     with pytest.raises(InterruptedError):
         fits.fit(KEY, made.model, made.data, method, **settings)
     assert seen == seen | told
+
+
+def test_a_population_comes_before_its_subjects(people):
+    """Rows and draws of both samplers have the same order and names."""
+    table = people.summary()
+    assert list(table.index) == ["v_loc[speed]", "kappa[speed]", *(f"v[{who}, speed]" for who in range(4))]
+    sites = people.result.sites
+    np.testing.assert_allclose(table["mean"].iloc[:3], [sites[n][..., 0].mean() for n in ("loc", "kappa")]
+                               + [sites["theta"][:, :, 0].mean()])  # fmt: skip
+    names, values = entries_of(people)
+    assert names == list(table.index)
+    np.testing.assert_allclose(values[..., 1], sites["kappa"][..., 0])
+
+
+def test_a_feature_that_never_differs_is_warned_of(decisions, monkeypatch):
+    """Its posterior is its prior: at the start of both samplers, in the summary, and in effects of it alone."""
+    features = np.concatenate([decisions.features, np.full((60, 2, 1), 1e8)], axis=-1)
+    data, model = decisions._replace(features=features), ethogram.NoisyMDP(4.0, kind="features")
+    said = "no option differs along it.*only the prior bounds the values along it"
+
+    def stop(*given, **named):
+        raise InterruptedError
+
+    monkeypatch.setattr(methods, "run_chains", stop)
+    monkeypatch.setattr("ethogram.inference.choices.px_da_chains._advance", stop)
+    for method in ("nuts", "px-da"):
+        with pytest.warns(UserWarning, match=said) as caught, pytest.raises(InterruptedError):
+            fits.fit(KEY, model, data, method, **QUIET)
+        assert [each.filename for each in caught] == [__file__]
+    draws = {"theta": np.random.default_rng(2).normal(2.0, 0.3, size=(2, 400, 2))}
+    made = Fit(model, data, "nuts", "", SampledPosterior(model, draws, {}), 1.0, KEY)
+    with pytest.warns(UserWarning, match=said):
+        made.summary()
+    wide = data._replace(features=np.concatenate([features, features[..., :1] ** 2], axis=-1))
+    pay = functools.partial(ethogram.choices.willingness_to_pay, model)
+    three = {"theta": np.random.default_rng(2).normal(2.0, 0.3, size=(2, 400, 3))}
+    with pytest.warns(UserWarning, match="the decisions say nothing of feature 1 by itself"):
+        pay(three, wide, 0, 1)
+    pay(three, wide, 0, 2)  # does not need what the decisions say nothing of
+    pay(three, wide._replace(choice=np.full(60, -1)), 0, 1)  # a counterfactual
 
 
 def test_auto_says_why_and_the_same_key_gives_the_same_fit(roles, role_data):

@@ -118,6 +118,29 @@ def test_probabilities_of_roles_weight_the_training(ring, made, model):
         assert sorted(policy.X[:, 0]) == sorted(states[np.arange(HORIZON) < lengths[:, None]].ravel())
 
 
+def test_policies_are_those_that_played(ring, made):
+    """Not others that were trained again: a policy of a random library is another one after each training."""
+    data, roles, _ = made
+    fitted = []
+
+    class Counted(ring.Majority):
+        asked = 0
+
+        def fit(self, X, y, sample_weight):
+            fitted.append(self)
+            return super().fit(X, y, sample_weight)
+
+        def predict(self, X):
+            self.asked += 1
+            return super().predict(X)
+
+    result = imitate(
+        KEY, roles.ravel(), Counted(), ring.Ring(), data, expert=ring.RingExperts(roles), **SHORT
+    )
+    assert [id(policy) for policy in result.policies] == list(map(id, fitted))
+    assert all(policy.asked for policy in result.policies)
+
+
 def test_shuffled_roles_give_the_majority_policy(ring, made):
     data, roles, (states, actions, lengths) = made
     settings = SHORT | {"roles": "shuffled"}

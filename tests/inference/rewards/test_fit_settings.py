@@ -112,6 +112,22 @@ def test_divergence_is_that_of_gaussians():
             ValueError,
             'hyper="point" needs',
         ),
+        *(
+            (
+                lambda m, of=of: fit_reward(jax.random.key(0), m, DATA, of[0], hyper=of[1]),
+                ValueError,
+                f'hyper="{of[1]}" needs method="natural_gradient", not {of[0]!r}',
+            )
+            for of in (("laplace", "variational"), ("laplace", "nested"), ("map", "variational"))
+        ),
+        *(
+            (
+                lambda m, of=of: fit_reward(jax.random.key(0), m, DATA, of, checkpoint="/no/file"),
+                ValueError,
+                f"checkpoint is given, but method {of!r} takes no steps",
+            )
+            for of in ("laplace", "map")
+        ),
         (
             lambda m: fit_reward(jax.random.key(0), m, DATA, start={"scale": 1.0}),
             ValueError,

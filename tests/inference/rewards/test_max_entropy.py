@@ -303,3 +303,51 @@ def test_bad_input_is_refused(change, error, message):
         fit_max_entropy(
             **{"mdp": MDP.deterministic(NEXT_STATE), "demonstrations": data._replace(**fields)} | settings
         )
+
+
+def test_converged_means_that_the_gradient_is_zero_and_features_may_be_far_from_zero():
+    """By differences of the likelihood by value iteration in NumPy, of thousands of decisions.
+
+    The digits of such a likelihood end L-BFGS where the gradient is 2e-4.
+    """
+    random = np.random.default_rng(3)
+    table = random.dirichlet(np.full(6, 0.3), (6, 2))
+    counts, features = random.integers(0, 2000, size=(6, 2)), random.normal(size=(6, 3))
+
+    def log_likelihood(weights):
+        values, reward = np.zeros(6), features @ weights
+        for _ in range(400):
+            of_actions = reward[:, None] + 0.9 * table @ values
+            values = np.logaddexp.reduce(of_actions, axis=1)
+        return (counts * (of_actions - values[:, None])).sum()
+
+    world = MDP.dense(table / table.sum(-1, keepdims=True), discount=0.9)
+    fit = fit_max_entropy(world, counts, features)
+    rule = {-2: 1, -1: -8, 1: 8, 2: -1}
+    slopes = [
+        sum(c * log_likelihood(fit.weights + times * step) for times, c in rule.items()) / 0.012
+        for step in 1e-3 * np.eye(3)
+    ]
+    assert fit.converged and fit.residual <= 1e-6
+    np.testing.assert_allclose(slopes, 0, atol=2e-5)
+    assert fit.log_likelihood == pytest.approx(log_likelihood(fit.weights), rel=1e-9)
+    far = fit_max_entropy(world, counts, features + 1e8)
+    np.testing.assert_allclose(far.policy, fit.policy, atol=1e-6)
+    with jax.enable_x64(False):
+        whole = np.round(100 * features)
+        rounded = [fit_max_entropy(world, counts, whole + shift, penalty=1.0).policy for shift in (0, 1e8)]
+    np.testing.assert_allclose(*rounded, atol=1e-6)
+
+
+def test_traces_take_features_far_from_zero():
+    """By gradient ascent in single precision."""
+    data = walks(NEXT_STATE, 0, [4, 6])
+    with jax.enable_x64(False):
+        near, far = (
+            fit_max_entropy(
+                MDP.deterministic(NEXT_STATE), data, np.array([[0.0], [1.0], [3.0]]) + shift, num_steps=3
+            )
+            for shift in (0.0, 1e8)
+        )
+    np.testing.assert_allclose(far.weights, near.weights, rtol=1e-4)
+    np.testing.assert_allclose(np.ptp(far.reward), np.ptp(near.reward), rtol=1e-3)

@@ -338,3 +338,37 @@ def test_flat_priors_need_choices_that_overlap():
 def test_bad_input_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_weights_of_subjects_have_a_variance_each():
+    random = np.random.default_rng(0)
+    data = Decisions(random.normal(size=(6, 3, 2)), np.ones((6, 3), bool), np.arange(6) % 3, np.arange(6) % 2)
+    model = NoisyMDP(dist.InverseGamma(3.0, 2.0), "features", action_rewards=True)
+    loc, theta, kappa = random.normal(size=4), random.normal(size=(2, 4)), np.array([0.5, 2.0, 4.0])
+    held = substitute(model, {"loc": loc, "theta": theta, "kappa": kappa})
+    sites = trace(seed(held, jax.random.key(0))).get_trace(data)
+    wanted = norm.logpdf(theta, loc, np.sqrt([0.5, 2.0, 4.0, 4.0])).sum(1)
+    np.testing.assert_allclose(sites["theta"]["fn"].log_prob(theta), wanted, rtol=1e-6)
+    assert sites["kappa"]["fn"].event_shape == (3,)
+    dims, coords = model.site_layout(data)
+    assert dims["kappa"] == ("coefficient",) and coords["coefficient"] == ["0", "1", "action_rewards"]
+    assert (
+        NoisyMDP(dist.InverseGamma(3.0, 2.0)).shape_of_kappa(data) == ()
+    )  # the basis of values is arbitrary
+    assert model.shape_of_kappa(data._replace(subject=None)) == ()
+
+
+def test_features_far_from_zero_keep_their_differences_in_single_precision():
+    """An offset of a feature changes no choice; of 1e8 single precision knows no digit below eight."""
+    random = np.random.default_rng(0)
+    near = random.integers(0, 5, size=(6, 3, 2)).astype(float)
+    far = near + random.integers(1, 9, size=(6, 1, 2)) * 1e8
+    legal, theta = random.random((6, 3)) < 0.8, np.array([0.7, -0.4], np.float32)
+    legal[:, 0] = True
+    with jax.enable_x64(False):
+        model, chances = NoisyMDP(4.0, "features", beta=0.9), []
+        for features in (near, far):
+            problem = model.check(Decisions(features, legal, np.zeros(6, int)))
+            utilities = np.asarray(model.utilities(theta, jax.device_put(problem)))
+            chances.append(np.where(legal, utilities - utilities[:, :1], 0))
+    np.testing.assert_allclose(chances[1], chances[0], atol=1e-5)

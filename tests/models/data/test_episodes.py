@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ethogram.models.data.trajectories import Metadata, Trajectories, check
+from ethogram.models.data.trajectories import Metadata, Trajectories, check, rolled_out
 
 QUICK = settings(max_examples=25, deadline=None, derandomize=True)
 REALS = st.floats(-1e6, 1e6, allow_nan=False)
@@ -314,8 +315,24 @@ def test_bad_episodes_are_named(episode, options, error, message):
 
 def test_actions_that_may_be_numbered_from_one_are_asked_about():
     """Not those with a gap or a zero, nor those with names."""
-    with pytest.warns(UserWarning, match="actions are the integers 1 to 3, and never 0"):
-        Trajectories.from_list(states=[[0, 1, 2, 0]], actions=[[1, 2, 3, -1]])
+    states, actions = [0, 1, 2, 0], [1, 2, 3, -1]
+    steps = {"states": (("row", "step"), [states]), "actions": (("row", "step"), [actions])}
+    ways = [
+        lambda: Trajectories.from_list(states=[states], actions=[actions]),
+        lambda: Trajectories.from_table({"s": states, "a": actions}, states="s", actions="a"),
+        lambda: Trajectories.from_episodes([{"observations": np.array(states), "actions": np.array(actions[:3])}],
+                                           as_states=True),
+        lambda: Trajectories.from_xarray(xarray.Dataset(steps), sequence="row", time="step"),
+    ]  # fmt: skip
+    for make in ways:
+        with pytest.warns(UserWarning, match="actions are the integers 1 to 3, and never 0") as caught:
+            made = make()
+        assert caught[0].filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with rolled_out():
+                make()
+            Trajectories.from_xarray(made.to_xarray())  # of data that were asked about
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for actions in ([1, 3, 1], [0, 1, 2], [1, 1, 1], ["a", "b", "b"]):

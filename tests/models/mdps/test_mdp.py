@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.mdp import MDP, read_reward
 from ethogram.models.mdps.soft_values import soft_values
 from ethogram.models.mdps.transitions import DeterministicTransitions
 
@@ -79,11 +79,11 @@ def test_a_world_of_chance_equals_a_backward_recursion(form, discount):
 
 
 def test_rewards_of_actions_have_a_backward_recursion_too():
-    """Of which those of states are a case; with as many actions as states, the last two axes are states and actions."""
+    """Of which those of states are a case; with as many actions as states, the kind is given."""
     _, probabilities = tables(3, 4, 4)
     rewards = np.random.default_rng(2).normal(size=(3, 4, 4))
     world = MDP.dense(probabilities, discount=0.9)
-    found = jax.tree.map(np.asarray, soft_values(world, rewards, horizon=5, all_steps=True))
+    found = jax.tree.map(np.asarray, soft_values(world, rewards, pairs=True, horizon=5, all_steps=True))
     assert found.log_policy.shape == (3, 5, 4, 4) and found.values.shape == (3, 5, 4)
     for row in range(3):
         policy, values = backward(probabilities, rewards[row], 5, 0.9)
@@ -272,3 +272,19 @@ def test_the_world_of_one_state_is_a_world():
     assert DeterministicTransitions(np.zeros((1, 1), int)).shape == (1, 1)
     world = MDP.deterministic(np.zeros((1, 4), int))
     assert (world.num_states, world.num_actions) == (1, 4)
+
+
+def test_minus_infinity_is_a_reward_of_actions_that_are_not_available():
+    """As tables of other packages have it; elsewhere it is refused."""
+    mask = np.array([[True, False], [True, True], [False, True]])
+    world = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9, action_mask=mask)
+    reward = np.arange(6.0).reshape(3, 2)
+    read = read_reward(world, np.where(mask, reward, -np.inf))[0]
+    np.testing.assert_array_equal(read, np.where(mask, reward, 0))
+    for wrong in (
+        np.where(mask, -np.inf, reward),
+        np.where(mask, reward, np.inf),
+        np.where(mask, reward, np.nan),
+    ):
+        with pytest.raises(ValueError, match="is not finite"):
+            read_reward(world, wrong)

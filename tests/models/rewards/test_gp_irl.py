@@ -378,3 +378,26 @@ def test_selected_points_by_kind():
         select_inducing_points(data, world, kind="random", num=5)
     with pytest.raises(ValueError, match=r"kind must be 'examples', .* not 'best'"):
         select_inducing_points(data, world, kind="best")
+
+
+@pytest.mark.parametrize("of_pairs", [False, True])
+def test_features_far_from_zero_are_centred_before_they_are_rounded(of_pairs):
+    """Covariances depend on differences; single precision knows none of 1e8 + (0, ..., 4)."""
+    near = np.arange(5.0)[:, None]
+    if of_pairs:
+        near = np.stack([near, near[::-1] / 2], axis=1)
+    corridor = MDP.deterministic(
+        np.stack([np.maximum(np.arange(5) - 1, 0), np.minimum(np.arange(5) + 1, 4)], 1)
+    )
+    corridor = dataclasses.replace(corridor, discount=0.9)
+    with jax.enable_x64(False):
+        models = [GPIRL(corridor, features) for features in (near, near + 1e8)]
+        points = [np.asarray(model.points) for model in models]
+        assert points[0].dtype == np.float32 and models[1].dtype == np.float32
+        np.testing.assert_array_equal(points[1], points[0])
+        np.testing.assert_array_equal(models[1].centred().features, models[0].centred().features)
+        if not of_pairs:
+            inside = dataclasses.replace(corridor, features=near + 1e8)
+            np.testing.assert_array_equal(GPIRL(inside).points, points[0])
+            history = corridor.with_history(2)
+            np.testing.assert_array_equal(np.ptp(history.features(near + 1e8), axis=0)[0], 4.0)

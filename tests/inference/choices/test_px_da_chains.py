@@ -1,0 +1,90 @@
+"""The population of PX-DA against a grid, and against NUTS."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.diagnostics import effective_sample_size
+from scipy.stats import invgamma, norm
+
+import ethogram
+from ethogram.inference.choices.px_da_chains import Population, _draw_population
+from ethogram.models.choices import Decisions, NoisyMDP
+from ethogram.models.data.trajectories import Metadata
+
+PEOPLE = 5
+
+
+def decisions_of_people(count=6, features=2, seed=0):
+    """Choices of people whose weights differ about (1.5, -1)."""
+    random = np.random.default_rng(seed)
+    who = np.repeat(np.arange(PEOPLE), count)
+    x = random.normal(size=(len(who), 3, features))
+    weights = np.array([1.5, -1.0])[:features] + 0.5 * random.normal(size=(PEOPLE, features))
+    utility = np.einsum("dof,df->do", x, weights[who]) + random.normal(size=x.shape[:2])
+    names = Metadata(feature_names=["speed", "price"][:features])
+    return Decisions(x, np.ones(x.shape[:2], bool), utility.argmax(1), who, metadata=names)
+
+
+def test_mean_and_variance_given_the_values_are_those_of_a_grid():
+    """Of 4000 chains after 20 iterations each: within five Monte Carlo errors, which fails once in a million runs."""
+    data = decisions_of_people(features=1)
+    model = NoisyMDP(dist.InverseGamma(3.0, 2.0), "features", loc_kappa=4.0)
+    theta = np.array([0.3, 1.2, -0.4, 2.0, 0.9])
+
+    def chain(key):
+        def step(population, key):
+            return _draw_population(key, model, data, theta[:, None], population), None
+
+        first = Population(np.zeros(1), np.zeros(1))
+        return jax.lax.scan(step, first, jax.random.split(key, 20))[0]
+
+    loc, log_kappa = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), 4000))
+    at, log_at = np.meshgrid(np.linspace(-6, 6, 601), np.linspace(-4, 5, 601), indexing="ij")
+    logs = norm.logpdf(at, 0, 2.0) + invgamma.logpdf(np.exp(log_at), 3.0, scale=2.0) + log_at
+    logs += sum(norm.logpdf(one, at, np.exp(log_at / 2)) for one in theta)
+    mass = np.exp(logs - logs.max())
+    mass /= mass.sum()
+    for found, grid in ((loc, at), (log_kappa, log_at)):
+        drawn, mean = np.asarray(found).ravel(), (mass * grid).sum()
+        deviation = np.sqrt((mass * (grid - mean) ** 2).sum())
+        assert abs(drawn.mean() - mean) < 5 * deviation / np.sqrt(4000)
+        assert abs(drawn.std() / deviation - 1) < 5 / np.sqrt(2 * 4000)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the draws have not converged")
+def test_subjects_are_fitted_by_both_methods_and_the_population_comes_first():
+    """Means within four and a half Monte Carlo errors of each other."""
+    data = decisions_of_people(count=12)
+    model = NoisyMDP(dist.InverseGamma(3.0, 2.0), "features", loc_kappa=4.0)
+    lengths = {"num_warmup": 500, "num_samples": 2000, "num_chains": 4, "progress_bar": False}
+    found = {
+        name: ethogram.fit(jax.random.key(1), model, data, name, **lengths) for name in ("px-da", "nuts")
+    }
+    means, errors = {}, {}
+    for name, fit in found.items():
+        sites = fit.result.sites
+        assert sites["kappa"].shape == (4, 2000, 2) and sites["theta"].shape == (4, 2000, PEOPLE, 2)
+        parts = (sites["loc"], np.log(sites["kappa"]), sites["theta"].reshape(4, 2000, -1))
+        drawn = np.concatenate(parts, axis=-1)
+        means[name] = drawn.mean((0, 1))
+        errors[name] = drawn.std((0, 1)) / np.sqrt(np.asarray(effective_sample_size(drawn)))
+        table = fit.summary()
+        assert list(table.index[:4]) == ["v_loc[speed]", "v_loc[price]", "kappa[speed]", "kappa[price]"]
+        assert len(table) == 4 + 2 * PEOPLE
+    assert (abs(means["px-da"] - means["nuts"]) < 4.5 * np.hypot(errors["px-da"], errors["nuts"])).all()
+    # Not centred: as many effective draws as a chain of a hundred independent ones, at the least.
+    assert np.asarray(effective_sample_size(found["nuts"].result.sites["loc"])).min() > 400
+    assert not found["nuts"].result.statistics["diverging"].mean() > 0.01
+
+
+@pytest.mark.slow
+def test_a_variance_with_a_prior_needs_no_subjects():
+    data = decisions_of_people()._replace(subject=None)
+    lengths = {"num_warmup": 20, "num_samples": 40, "num_chains": 2, "progress_bar": False}
+    model = NoisyMDP(dist.Uniform(0.5, 3.0), "features")
+    kappa = ethogram.fit(jax.random.key(1), model, data, "px-da", **lengths).result.sites["kappa"]
+    assert kappa.shape == (2, 40) and kappa.min() >= 0.5 and kappa.max() <= 3.0 and kappa.std() > 0.1
