@@ -41,9 +41,6 @@ from ethogram.models.rewards.reward_settings import FEW_FEATURES
 __all__ = ["RewardSearch", "SearchState", "levine_fit"]
 
 LOST = "the search for the posterior mode did not end at a maximum"
-DECREMENT = 1e-6
-"""Twice what the log posterior density may gain by a Newton step at a mode, in nats."""
-
 FLOOR = -8.0
 """Lower limit of the logarithm of an initial hyper-parameter."""
 
@@ -239,8 +236,7 @@ class RewardSearch(NamedTuple):
             means.append(white)
             roots.append(np.zeros_like(covariance) if point else np.linalg.cholesky(covariance))
             objective += float(bent.log_likelihood) - 0.5 * float(white @ white)
-            slope = inverse_temperature * np.asarray(bent.gradient) - white
-            arrived &= there and bool(slope @ covariance @ slope <= DECREMENT)
+            arrived &= there
         q = RewardGaussian(np.stack(means), np.stack(roots), np.asarray(log_hyper), np.zeros(len(log_hyper)))
         return jax.device_put(q), objective, arrived
 
