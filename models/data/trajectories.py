@@ -15,6 +15,7 @@ from ethogram.models.data.buckets import bucket_indices
 from ethogram.models.data.checks import check_arrays
 from ethogram.models.data.episodes import read_episodes, read_list
 from ethogram.models.data.gaps import lacking
+from ethogram.models.data.labels import coded_fields
 from ethogram.models.data.metadata import SEQUENCE_LABELS, STEP_FIELDS, ColumnName, Metadata
 from ethogram.models.data.scaling import centred, standardised
 from ethogram.models.data.selection import group_labels, sequence_numbers, unit_labels, valid_steps
@@ -298,7 +299,9 @@ class Trajectories(NamedTuple):
             If dims have other names, or as :func:`check`.
         """
         read = check(cls(**read_dataset(dataset, missing, sequence, agent, time, features)))
-        return _asked(read, codes="observed" in dataset)  # else `to_xarray` wrote it, of data that were asked about
+        return _asked(
+            read, codes="observed" in dataset
+        )  # else `to_xarray` wrote it, of data that were asked about
 
     def to_xarray(self) -> Any:
         """An ``xarray.Dataset`` that :meth:`from_xarray` turns back into exactly these arrays and names.
@@ -467,7 +470,7 @@ def _asked(data: Trajectories, codes: bool | str | Iterable[str]) -> Trajectorie
 
     Not where the caller said that they are codes, which count from 0.
     """
-    known = codes is True or _ROLLED_OUT.get() or (codes and "actions" in ([codes] if isinstance(codes, str) else codes))
+    known = _ROLLED_OUT.get() or "actions" in coded_fields(codes)
     if data.actions is None or data.metadata.action_names is not None or known:
         return data
     found = np.unique(np.asarray(data.actions))

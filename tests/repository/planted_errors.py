@@ -128,8 +128,8 @@ PLANTED = (
             "models/choices/test_probit_choice.py models/choices"),
     # that of the values in place of their own
     Planted("variance_of_action_rewards", "choices", "models/choices/noisy_mdp.py",
-            'variance = self.action_rewards if self.rewards == "own" else kappa',
-            'variance = self.action_rewards if self.rewards == "shared" else kappa',
+            'own = self.action_rewards if self.rewards == "own" else kappa',
+            'own = self.action_rewards if self.rewards == "shared" else kappa',
             "models/choices/test_noisy_mdp.py models/choices"),
     # the derivative lacks the factor of the utilities
     Planted("discount_in_effects", "choices", "inference/choices/effects.py",
