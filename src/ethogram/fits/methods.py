@@ -66,7 +66,7 @@ def _settings_of(function: Any) -> tuple[str, ...]:
     )
 
 
-NUTS_SETTINGS = tuple(name for name in _settings_of(NUTS) if name not in ("potential_fn", "kinetic_fn"))
+NUTS_SETTINGS = tuple(name for name in _settings_of(NUTS) if name != "potential_fn")
 
 
 def _conjugate(defaults: Mapping[str, Any]) -> Method:
