@@ -54,31 +54,30 @@ def test_mean_and_variance_given_the_values_are_those_of_a_grid():
         assert abs(drawn.std() / deviation - 1) < 5 / np.sqrt(2 * 4000)
 
 
-@pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.filterwarnings("ignore:the draws have not converged")
 def test_subjects_are_fitted_by_both_methods_and_the_population_comes_first():
     """Means within four and a half Monte Carlo errors of each other."""
-    data = decisions_of_people(count=12)
+    data = decisions_of_people(count=8)
     model = NoisyMDP(dist.InverseGamma(3.0, 2.0), "features", loc_kappa=4.0)
-    lengths = {"num_warmup": 500, "num_samples": 2000, "num_chains": 4, "progress_bar": False}
-    found = {
-        name: ethogram.fit(jax.random.key(1), model, data, name, **lengths) for name in ("px-da", "nuts")
-    }
-    means, errors = {}, {}
-    for name, fit in found.items():
-        sites = fit.result.sites
-        assert sites["kappa"].shape == (4, 2000, 2) and sites["theta"].shape == (4, 2000, PEOPLE, 2)
-        parts = (sites["loc"], np.log(sites["kappa"]), sites["theta"].reshape(4, 2000, -1))
-        drawn = np.concatenate(parts, axis=-1)
+    lengths = {"num_warmup": 200, "num_chains": 2, "progress_bar": False}
+    means, errors, found = {}, {}, {}
+    for name, size in {"px-da": 2000, "nuts": 400}.items():
+        fit = ethogram.fit(jax.random.key(1), model, data, name, num_samples=size, **lengths)
+        sites, lead = fit.result.sites, (2, size)
+        assert sites["kappa"].shape == (*lead, 2) and sites["theta"].shape == (*lead, PEOPLE, 2)
+        drawn = np.concatenate(
+            [sites["loc"], np.log(sites["kappa"]), sites["theta"].reshape(*lead, -1)], axis=-1
+        )
         means[name] = drawn.mean((0, 1))
         errors[name] = drawn.std((0, 1)) / np.sqrt(np.asarray(effective_sample_size(drawn)))
         table = fit.summary()
         assert list(table.index[:4]) == ["v_loc[speed]", "v_loc[price]", "kappa[speed]", "kappa[price]"]
         assert len(table) == 4 + 2 * PEOPLE
+        found[name] = fit.result
     assert (abs(means["px-da"] - means["nuts"]) < 4.5 * np.hypot(errors["px-da"], errors["nuts"])).all()
-    # Not centred: as many effective draws as a chain of a hundred independent ones, at the least.
-    assert np.asarray(effective_sample_size(found["nuts"].result.sites["loc"])).min() > 400
-    assert not found["nuts"].result.statistics["diverging"].mean() > 0.01
+    assert np.asarray(effective_sample_size(found["nuts"].sites["loc"])).min() > 100
+    assert found["nuts"].statistics["diverging"].mean() < 0.02
 
 
 @pytest.mark.slow
