@@ -352,13 +352,14 @@ class NoisyMDP(Exportable):
         return data.features.shape[-1] - (self.kind == "tabular"), own
 
     def shape_of_kappa(self, data: Decisions) -> tuple[int, ...]:
-        """Shape of kappa where it has a prior: (coefficient,) for subjects' weights of features, else ().
+        """Shape of kappa where it has a prior: (coefficient,) for subjects' weights of several features, else ().
 
         The basis of values of states is arbitrary, and they share one variance; so do the rewards of actions.
         """
         if data.subject is None or self.kind == "tabular":
             return ()
-        return (data.features.shape[-1] + (self.rewards == "shared"),)
+        count = data.features.shape[-1] + (self.rewards == "shared")
+        return (count,) if count > 1 else ()
 
     def variances(self, kappa: Any, data: Decisions) -> tuple[np.ndarray, Any, Any]:
         """Numbers of values and of rewards of actions, and the prior variances of both."""

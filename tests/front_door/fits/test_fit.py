@@ -60,16 +60,18 @@ def choices(decisions):
 
 
 @pytest.fixture(scope="module")
-def people(choices, decisions):
-    """A fit of four subjects, whose population has a mean and a variance."""
-    data = decisions._replace(subject=np.arange(60) % 4, metadata=Metadata(feature_names=["speed"]))
+def people(decisions):
+    """A fit of four subjects, whose population has means and variances."""
+    features = np.concatenate([decisions.features, decisions.features**2], axis=-1)
+    data = decisions._replace(features=features, subject=np.arange(60) % 4)
+    data = data._replace(metadata=Metadata(feature_names=["speed", "its square"]))
     model = ethogram.NoisyMDP(dist.InverseGamma(3.0, 2.0), kind="features")
     random = np.random.default_rng(3)
-    sites = {
-        "theta": random.normal(2.0, 0.3, size=(2, 400, 4, 1)),
-        "loc": random.normal(2.0, 0.3, size=(2, 400, 1)),
-    }
-    sites["kappa"] = np.exp(random.normal(size=(2, 400, 1)))
+    sites = {"theta": random.normal(2.0, 0.3, size=(2, 400, 4, 2))}
+    sites["loc"], sites["kappa"] = (
+        random.normal(2.0, 0.3, (2, 400, 2)),
+        np.exp(random.normal(size=(2, 400, 2))),
+    )
     return Fit(model, data, "nuts", "", SampledPosterior(model, sites, {}), 1.0, KEY)
 
 
@@ -145,15 +147,15 @@ def test_methods_reach_their_algorithms(name, method, settings, told, request, m
 
 
 def test_a_population_comes_before_its_subjects(people):
-    """Rows and draws of both samplers have the same order and names."""
-    table = people.summary()
-    assert list(table.index) == ["v_loc[speed]", "kappa[speed]", *(f"v[{who}, speed]" for who in range(4))]
-    sites = people.result.sites
-    np.testing.assert_allclose(table["mean"].iloc[:3], [sites[n][..., 0].mean() for n in ("loc", "kappa")]
-                               + [sites["theta"][:, :, 0].mean()])  # fmt: skip
+    """Rows, and draws of comparisons, in one order under one name."""
+    table, features, sites = people.summary(), ("speed", "its square"), people.result.sites
+    population = [f"{site}[{feature}]" for site in ("v_loc", "kappa") for feature in features]
+    assert list(table.index) == [*population, *(f"v[{who}, {each}]" for who in range(4) for each in features)]
+    wanted = [sites[name][..., number].mean() for name in ("loc", "kappa") for number in range(2)]
+    np.testing.assert_allclose(table["mean"].iloc[:5], [*wanted, sites["theta"][:, :, 0, 0].mean()])
     names, values = entries_of(people)
     assert names == list(table.index)
-    np.testing.assert_allclose(values[..., 1], sites["kappa"][..., 0])
+    np.testing.assert_allclose(values[..., 3], sites["kappa"][..., 1])
 
 
 def test_a_feature_that_never_differs_is_warned_of(decisions, monkeypatch):

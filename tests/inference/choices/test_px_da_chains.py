@@ -38,7 +38,7 @@ def test_mean_and_variance_given_the_values_are_those_of_a_grid():
         def step(population, key):
             return _draw_population(key, model, data, theta[:, None], population), None
 
-        first = Population(np.zeros(1), np.zeros(1))
+        first = Population(np.zeros(1), np.zeros(()))
         return jax.lax.scan(step, first, jax.random.split(key, 20))[0]
 
     loc, log_kappa = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), 4000))
