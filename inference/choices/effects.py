@@ -198,7 +198,7 @@ def _by_draw(function, model, draws, data, probability, *rest):
     weight = weights_of(data)
     if not weight.sum() > 0:
         raise ValueError("weight is all zero: pass decisions of positive weight")
-    problem = model.check(data, condition=False)
+    problem = model.check(data, condition=False).without_names()
     found = _mapped(function, theta, model, problem, weight / weight.sum(), *rest)
     return jax.tree.map(np.array, found)
 

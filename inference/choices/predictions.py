@@ -61,7 +61,7 @@ def predict_choice_probabilities(
     if vote:
         require_key(key)
     theta = draws_of(model, draws, data)
-    problem = model.check(data, condition=False)
+    problem = model.check(data, condition=False).without_names()
     return _vote_shares(key, theta, model, problem) if vote else _mean_probabilities(theta, model, problem)
 
 

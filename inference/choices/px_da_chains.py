@@ -28,7 +28,6 @@ from ethogram.inference.choices.px_da import PXDA
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.data.metadata import Metadata
 
 __all__ = ["sample_px_da", "slice_draw"]
 
@@ -42,8 +41,8 @@ MOST_STEPS = 100
 class Population(NamedTuple):
     """What the prior of theta depends on, by chain; None where it is known."""
 
-    loc: Array | None  # (chain, parameter)
-    log_kappa: Array | None  # (chain, ...)
+    loc: Any  # (chain, parameter)
+    log_kappa: Any  # (chain, ...)
 
 
 def sample_px_da(
@@ -65,19 +64,17 @@ def sample_px_da(
     """
     from tqdm.auto import tqdm
 
-    checked = model.check(data)
-    count = checked.data.num_subjects
-    bare = checked.data._replace(metadata=Metadata(subject_names=count and tuple(map(str, range(count)))))
-    checked = checked._replace(data=bare)
+    checked = model.check(data).without_names()
+    bare = checked.data
     key_chains, key_population = jax.random.split(key)
     kernel, population = PXDA(model, **settings), _first_population(model, bare, num_chains)
     keys = jax.random.split(key_chains, num_chains)
     if population is None:
-        state = kernel.init(keys, num_warmup, model_args=(checked,))
+        state: Any = kernel.init(keys, num_warmup, model_args=(checked,))
     else:
         first = {"loc": population.loc, "kappa": population.log_kappa}
         held = {name: np.exp(x[0]) if name == "kappa" else x[0] for name, x in first.items() if x is not None}
-        one = kernel.wrap_model(lambda model: condition(model, held)).init(
+        one: Any = kernel.wrap_model(lambda model: condition(model, held)).init(
             keys[0], num_warmup, model_args=(checked,)
         )
         state = one._replace(carried=one.carried._replace(problem=None))

@@ -105,7 +105,7 @@ def refresh_posterior(
     starts, variance = _starts(key_starts, posterior, data, num_chains)
     counts = (num_warmup, num_draws, num_chains, progress_bar)
     settings = {"inverse_mass_matrix": variance}  # of each unconstrained coordinate, raveled by site
-    saved = {"checkpoint": checkpoint, "signature": signature, "title": "refresh"}
+    saved: Any = {"checkpoint": checkpoint, "signature": signature, "title": "refresh"}
     chains = run_chains(key_chains, model, data, *counts, settings=settings, starts=starts, **saved)
     reference = by_site({name: block.inner_point() for name, block in posterior.blocks.items()})
     sites = {name: chains.sites[name] for name in sorted(reference)}

@@ -99,17 +99,17 @@ def predict_reward(
         If a site of the `MCMC` has fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
     require_key(key)
-    features = read_features("features", features)
-    if features.ndim != model.features.ndim or features.shape[-1] != model.num_features:
+    table = read_features("features", features)
+    if table.ndim != model.features.ndim or table.shape[-1] != model.num_features:
         raise ValueError(
-            f"features has shape {features.shape}, the model's {model.features.shape}: give the same number of axes, "
+            f"features has shape {table.shape}, the model's {model.features.shape}: give the same number of axes, "
             "and the same last one"
         )
     name, *known = _known(model, _by_site(samples))
     means, sd, draws = _predicted(
-        key, model.centred(), features - model.centre, *known, name == "u_white", noise_free
+        key, model.centred(), table - model.centre, *known, name == "u_white", noise_free
     )
-    shape = features.shape[:-1]
+    shape = table.shape[:-1]
     return RewardPrediction(means.reshape(shape), sd.reshape(shape), draws.reshape(-1, *shape))
 
 

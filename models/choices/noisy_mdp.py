@@ -84,6 +84,11 @@ class ChoiceProblem(NamedTuple):
     data: Decisions
     design: Float[HostOrDevice, "decision option parameter"]
 
+    def without_names(self) -> ChoiceProblem:
+        """The problem with the number of subjects in place of all names, which would be part of compiled programs."""
+        names = None if self.data.subject is None else tuple(map(str, range(self.data.num_subjects or 0)))
+        return self._replace(data=self.data._replace(metadata=Metadata(subject_names=names)))
+
 
 @model_object
 class NoisyMDP(Exportable):
@@ -242,9 +247,7 @@ class NoisyMDP(Exportable):
         given = {} if parameters is None else {"theta": self._theta(parameters, data)}
         if self.flat and not given:
             raise ValueError("kappa is infinite, and a flat prior cannot be sampled: pass parameters")
-        names = tuple(map(str, range(data.num_subjects or 0))) or None  # their number, under jit
-        bare = data._replace(metadata=Metadata(subject_names=names))
-        drawn = _drawn(self, key, given, problem._replace(data=bare))
+        drawn = _drawn(self, key, given, problem.without_names())
         chosen = data._replace(choice=np.asarray(drawn.pop("choice")))
         # Parameters that were passed do not come from the variance and mean sampled beside them.
         parameters = {**given, **self.parts(given["theta"], data)} if given else drawn
@@ -435,7 +438,7 @@ def _normal(loc: Any, counts: np.ndarray, *variances: Any) -> dist.Distribution:
     return dist.Normal(means, scales, validate_args=False).to_event(1)
 
 
-def _near_zero(design: HostOrDevice, legal: HostOrDevice) -> HostOrDevice:
+def _near_zero(design: np.ndarray, legal: Any) -> np.ndarray:
     """The design less that of the first legal option of each decision, in columns that are far from zero.
 
     It changes no choice, and single precision would round the differences between options away.

@@ -169,9 +169,11 @@ class History(NamedTuple):
         return HistoryAgent(self, table)
 
 
-jax.tree_util.register_pytree_node(
-    History, lambda found: (found[:4], found.of), lambda of, parts: History(*parts, of)
-)
+def _history_of_leaves(of: str, leaves: Any) -> History:
+    return History(*leaves, of=of)
+
+
+jax.tree_util.register_pytree_node(History, lambda found: (found[:4], found.of), _history_of_leaves)
 
 
 class HistoryAgent(NamedTuple):

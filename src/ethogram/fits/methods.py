@@ -25,7 +25,7 @@ from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
 from ethogram.models.choices import NoisyMDP
 from ethogram.models.conjugate_model import ConjugateModel
-from ethogram.models.data import Metadata, Trajectories, group_labels
+from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.networks import MarginalMAP
 from ethogram.models.rewards import GPIRL
 from ethogram.models.roles import RoleHMM
@@ -110,16 +110,12 @@ def _sample_nuts(
     **settings: Any,
 ) -> SampledPosterior:
     model = model.bound_to(data) if isinstance(model, ConjugateModel) else model
-    checked, non_centred = model.check(data), ()
+    checked = model.check(data)
+    non_centred: tuple[str, ...] = ()
     if isinstance(model, NoisyMDP):
         model.warn_of_separation(checked)
-        subjects = checked.data.num_subjects
-        names = None if subjects is None else tuple(map(str, range(subjects)))
-        bare = checked.data._replace(
-            metadata=Metadata(subject_names=names)
-        )  # names are no part of the program
-        arrays = checked._replace(data=bare)
-        non_centred = () if subjects is None or centred else ("theta",)
+        arrays = checked.without_names()
+        non_centred = () if arrays.data.subject is None or centred else ("theta",)
     else:
         arrays = data
     sampled = model.centred() if isinstance(model, GPIRL) else model
