@@ -169,11 +169,9 @@ class History(NamedTuple):
         return HistoryAgent(self, table)
 
 
-def _history_of_leaves(of: str, leaves: Any) -> History:
-    return History(*leaves, of=of)
-
-
-jax.tree_util.register_pytree_node(History, lambda found: (found[:4], found.of), _history_of_leaves)
+jax.tree_util.register_pytree_node(
+    History, lambda found: (found[:4], found.of), lambda of, leaves: History._make((*leaves, of))
+)
 
 
 class HistoryAgent(NamedTuple):
