@@ -269,8 +269,13 @@ def agent_tables(model: Any, parameters: Blocks) -> tuple[Array, Array, Array]:
     Rows that the model does not carry, and the intent beyond the truncation, are at their prior means; this intent,
     too, never changes where none may, and takes no action that all are forbidden. Pooled rows are mixtures of the
     shared row and their own. The last table, (state, action + 1), has the row of each state and action; its last column
-    is for missing actions.
+    is for missing actions. Raises ValueError where a site of the model is missing.
     """
+    if missing := [name for name in model.needed_sites() if name not in parameters]:
+        raise ValueError(
+            f"parameters have no {', '.join(missing)}, but {', '.join(sorted(parameters)) or 'nothing'}: give all "
+            "sites of the model, such as posterior.mean() of its fit"
+        )
     return _tables_of(model, model.rows_carried(), parameters)
 
 

@@ -331,7 +331,7 @@ def test_a_truncation_that_is_used_up_is_named():
 def test_intents_are_predicted_and_scored_by_filtering():
     """Two steps by hand, for draws that are all the same and have no other intents."""
     data = ethogram.Trajectories.from_list(states=[["w", "w"]], actions=[["run", "eat"]])
-    model = ethogram.AgentMarkov(1, 2, truncation=2).bound_to(data)
+    model = ethogram.AgentMarkov(1, 2, truncation=2, stickiness=None).bound_to(data)
     initial, policy = np.array([0.7, 0.3]), np.array([[0.9, 0.1], [0.4, 0.6]])
     turn = np.array([[[0.8, 0.2], [0.5, 0.5]]])
     sites = {"weights": initial, "initial": initial, "transition": turn}

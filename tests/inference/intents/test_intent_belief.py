@@ -31,7 +31,7 @@ def fitted():
     stay = np.where(np.arange(LENGTH) < LENGTH - 1, random.integers(-1, 2, (COUNT, LENGTH)), -1)
     actions[0, 3], actions[1, LENGTH - 1] = -1, -1
     data = ethogram.Trajectories.from_list(states=list(states), actions=list(actions), stay=list(stay))
-    model = ethogram.AgentMarkov(STATES, ACTIONS, truncation=2, stay_accuracy=0.8).bind(data)
+    model = ethogram.AgentMarkov(STATES, ACTIONS, truncation=2, stay_accuracy=0.8, stickiness=None).bind(data)
     blocks = model.prior()
     for name in ("initial", "transition", "policy"):
         shape = blocks[name].natural.concentration.shape

@@ -258,6 +258,14 @@ def test_bad_traces_are_named(trace_oracle):
         model.bind(good).arrange(trajectories([trace_oracle.Trace([2, 2], [1, 1], [-1])]))
 
 
+def test_parameters_that_lack_a_site_are_named():
+    """Without its stickiness, such as that of a fit by an older version, the model would be another one."""
+    with pytest.raises(
+        ValueError, match="parameters have no initial, stickiness, but policy, transition, weights"
+    ):
+        AgentMarkov(S, A, 2).agent(dict.fromkeys(("weights", "transition", "policy"), 1.0))
+
+
 def test_rows_of_many_states_small_integers_and_missing_actions_are_distinct(trace_oracle):
     """Small integers do not overflow; all rows of the paper grow by those of missing actions; one step is enough."""
     wide = trajectories([trace_oracle.Trace([0, 16384, 3], [0, 0, 1], [])])

@@ -17,7 +17,9 @@ S, A = DYNAMICS.shape
 @pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_simulated_agent_keeps_to_its_parameters(drawn):
     """Rates of actions and of intents in 60 000 steps, each within 4.5 standard errors of the parameters."""
-    model = AgentMarkov(S, A, 2, stay_accuracy=0.8, constraints=IntentConstraints.never_switch([2]))
+    model = AgentMarkov(
+        S, A, 2, stay_accuracy=0.8, constraints=IntentConstraints.never_switch([2]), stickiness=None
+    )
     parameters, random = None, np.random.default_rng(0)
     if not drawn:
         rows, never = (
@@ -71,7 +73,7 @@ def test_tables_obey_constraints_where_data_never_were():
 def test_a_forecast_goes_on_from_the_last_step():
     """The first state to come follows from the last step; a deterministic policy is followed to its goal."""
     agent = line_world.true_agent()
-    model = AgentMarkov(S, A, 2)
+    model = AgentMarkov(S, A, 2, stickiness=None)
     padded = np.pad(agent.transition, [(0, 0)] * 3 + [(0, 1)])
     # A third intent that none takes: the program is that of the other simulations.
     tables = np.append(agent.initial, 0.0), np.pad(padded, [(0, 1)] + [(0, 0)] * 3, constant_values=1 / 3)
@@ -114,7 +116,7 @@ def test_the_numpyro_model_has_hard_zeros_and_finite_gradients():
     data = line_world.simulate(jax.random.key(4), num_traces=1, length=6).data
     data = data._replace(lengths=np.array([5], np.int32), observed=np.arange(6)[None] < 5)
     known = IntentConstraints.never_switch([1, 2, 3]).action(2, [2], equal=0.0)
-    model = AgentMarkov(S, A, 2, constraints=known)
+    model = AgentMarkov(S, A, 2, constraints=known, stickiness=None)
     predict = jax.jit(lambda key: Predictive(model, num_samples=6)(key, data, condition=False))
     drawn = jax.device_get(predict(jax.random.key(1)))
     actions = np.asarray(drawn["actions"])

@@ -36,7 +36,7 @@ def test_scores_are_densities_at_every_truncation_and_unused_intents_change_none
     share = random.dirichlet(np.ones(8))  # how seven more intents and the rest split what is left
     scores, used = {}, 3
     for count in counts:
-        model = AgentMarkov(S, A, count, constraints=never).bind(data)
+        model = AgentMarkov(S, A, count, constraints=never, stickiness=None).bind(data)
 
         def spread(x, count=count):
             left = 1 - x[..., :used].sum(-1, keepdims=True)
@@ -57,7 +57,7 @@ def test_scores_are_densities_at_every_truncation_and_unused_intents_change_none
 def test_shared_rows_are_those_of_a_hidden_markov_model():
     """One matrix of transitions for all states and actions, those of missing actions and unseen states too."""
     data = Trajectories.from_list(states=[[0, 2, 0, 2]], actions=[[1, -1, 0, 1]])
-    model = AgentMarkov(S, A, 2, rows="shared", beta_prior="fixed")
+    model = AgentMarkov(S, A, 2, rows="shared", beta_prior="fixed", stickiness=None)
     bound, random = model.bind(data), np.random.default_rng(5)
     matrix, first = random.dirichlet(np.ones(3), 3), random.dirichlet(np.ones(3))
     policy = random.dirichlet(np.ones(A), (2, 2))
