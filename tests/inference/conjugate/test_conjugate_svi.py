@@ -460,7 +460,8 @@ def test_the_restart_with_the_highest_elbo_is_returned(symbol_model):
     """Of three, of which one has not converged and one has no ELBO; nothing is compiled."""
     run = object.__new__(Run)
     run.model, run.ascent = symbol_model(), False
-    prior, latest = run.model.prior(), np.array([-5.0, -3.0, np.nan])
+    run.prior = prior = run.model.prior()
+    latest = np.array([-5.0, -3.0, np.nan])
     blocks = jax.tree.map(lambda x: np.stack([x, 2 * x, 3 * x]), prior)
     active = np.array([True, False, True])
     state = FitState(blocks, 4, 0, active, latest, [0, 4], [latest - 1, latest])

@@ -24,7 +24,9 @@ def test_nothing_else_is_imported():
         "ethogram.networks",
         "ethogram.models",
         "ethogram.models.arguments",
+        "ethogram.models.held_warnings",
         "ethogram.models.model_object",
+        "ethogram.models.whole_files",
     }
     own = ("ethogram.models.networks", "ethogram.inference.networks")
     shared = {"ethogram.inference", "ethogram.inference.line_search"}

@@ -63,7 +63,7 @@ def test_nulls_of_lists_are_nan_where_features_are_missing():
         np.array([[1, 3], [2, None]], object),
         pandas.DataFrame({"a": [1, 2], "b": pandas.array([3, None], dtype="Int64")}),
     ):
-        made = Trajectories.from_list([frames, []], missing="nan")
+        made = Trajectories.from_list([frames], missing="nan")
         np.testing.assert_array_equal(made.observations[0], [[1, 3], [2, np.nan]])
         with pytest.raises(ValueError, match="sequence 0, step 1, feature 1 is NaN or null"):
             Trajectories.from_list([frames])
