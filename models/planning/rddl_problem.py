@@ -70,7 +70,7 @@ def read_rddl(
         texts = [Path(path).read_text("utf-8-sig", "replace") for path in (domain_path, instance_path)]
         parser = RDDLParser(None, False)
         parser.p_error = parser.lexer._lexer.lexerrorf = _refuse_token
-        parser.build(errorlog=yacc.NullLogger())
+        parser.build(errorlog=yacc.NullLogger(), debug=False)  # debug would write a report beside the parser
         tree = parser.parse("\n".join(texts))
     except _UnexpectedTokenError as error:
         line, reason = error.args

@@ -87,6 +87,7 @@ def same(data, columns, names, features):
     assert data.observations.dtype == float
 
 
+@pytest.mark.filterwarnings("ignore:.*has no observed frame:UserWarning")
 @pytest.mark.parametrize("kind", ["csv", "tsv", "pandas", "polars", "columns"])
 def test_tables_mean_what_their_text_says(kind, tmp_path):
     random = default_rng(0)
@@ -124,6 +125,7 @@ def typed_of(word, column):
     return int(word) if all(map(is_whole, filter(None, column))) else word
 
 
+@pytest.mark.filterwarnings("ignore:.*has no observed frame:UserWarning")
 def test_lists_with_empty_sequences_mean_the_same():
     random = default_rng(1)
     for _ in range(60):
