@@ -26,6 +26,7 @@ from ethogram.models.arguments import (
     require,
     require_distributions,
     require_kind,
+    require_one_of,
     require_reals,
     require_representable,
     require_room,
@@ -398,6 +399,7 @@ def read_reward(
     """Checked rewards (..., state, action or 1), and their batch axes; reads and refuses as :func:`soft_values`."""
     if not isinstance(mdp, MDP):
         raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
+    require_one_of("pairs", pairs, (None, True, False))
     (reward,) = read_reals(**{name: _without_unavailable(mdp, reward)})
     count, num_actions = mdp.num_states, mdp.num_actions
     of_pairs, of_states = reward.shape[-2:] == (count, num_actions), reward.shape[-1:] == (count,)
@@ -406,14 +408,18 @@ def read_reward(
             f"{name} has shape {reward.shape}, and there are {count} states and {count} actions: pass pairs=True if "
             "its last two axes are (state, action), or pairs=False if the last one is the state"
         )
-    if (of_pairs and pairs is not False) or (reward.shape[-2:] == (count, 1) and not pairs):
+    if (of_pairs and pairs is not False) or reward.shape[-2:] == (count, 1):
         return reward, reward.shape[:-2]
-    if of_states and not pairs:
+    if of_states and (not pairs or reward.ndim == 1):
         return concretely(lambda xp, x: x[..., None], reward), reward.shape[:-1]
-    raise ValueError(
-        f"{name} has shape {reward.shape}: the last axis must be states, ({count},), or the last two states and "
-        f"actions, ({count}, {num_actions})"
-    )
+    last, both = f"the last axis must be states, ({count},)", f"states and actions, ({count}, {num_actions})"
+    expected = {
+        None: f"{last}, or the last two {both}",
+        False: last,
+        True: f"the last two axes must be {both}",
+    }
+    said = "" if pairs is None else f", and pairs is {pairs}"
+    raise ValueError(f"{name} has shape {reward.shape}{said}: {expected[pairs]}")
 
 
 def _without_unavailable(mdp: MDP, reward: Reals) -> Reals:

@@ -104,8 +104,8 @@ def soft_values(
     Parameters
     ----------
     mdp : S states, A actions, a discount in [0, 1), or in [0, 1] with a horizon.
-    reward : r (..., state), or (..., state, action) where the last two axes are (S, A). (..., state, 1) is always a
-        reward of states.
+    reward : r (..., state), or (..., state, action) where the last two axes are (S, A). (state,) and (..., state, 1)
+        are always rewards of states.
     pairs : whether rewards are of pairs (state, action). None reads it from the shape, where S and A differ.
     method : ``"newton"``, linear systems factored up to 128 states, and above that solved by BiCGSTAB to tightening
         tolerances, with sweeps where it stalls; ``"direct"``, always factored; or ``"value_iteration"``, sweeps that

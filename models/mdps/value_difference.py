@@ -46,7 +46,8 @@ def expected_value_difference(
     policy : the learned policy (..., state, action), probabilities, in place of a reward.
     kind : ``"standard"``, optimal policies for both rewards, with the first action where several are; or ``"soft"``,
         soft-optimal policies. A given policy is used as it is.
-    pairs : whether rewards are of pairs (state, action). None reads it from the shapes, where S and A differ.
+    pairs : whether rewards are of pairs (state, action), except those of one axis and (..., state, 1), which are of
+        states. None reads it from the shapes, where S and A differ.
 
     Raises
     ------

@@ -274,6 +274,14 @@ def test_rewards_of_actions_and_batches():
     )
     assert read_reward(square, both, pairs=False)[0].shape == (3, 3, 1)
     assert read_reward(square, both[..., None])[1] == (3,)
+    # One axis can only be states, whatever a reward beside it is of.
+    assert read_reward(square, both[0], pairs=True)[0].shape == (3, 1)
+    with pytest.raises(
+        ValueError, match=r"\(2, 3\), and pairs is True: the last two axes must be states and actions"
+    ):
+        read_reward(square, both[:2], pairs=True)
+    with pytest.raises(ValueError, match="pairs must be None, True or False, not 'yes'"):
+        read_reward(square, both, pairs="yes")
 
 
 def test_a_warm_start_saves_steps_and_changes_nothing():
