@@ -194,6 +194,8 @@ def concretely(function: Callable[..., Any], *values: Any) -> Any:
 
 def require_reals(name: str, value: Any) -> None:
     """Raise TypeError unless ``value`` is an array of floats, a Python number, or lists of these."""
+    if isinstance(value, np.ma.MaskedArray):
+        read_array(name, value)  # which refuses it
     if hasattr(value, "dtype"):
         if not isinstance(value.dtype, np.dtype) and not isinstance(value, jax.Array | jax.core.Tracer):
             raise TypeError(f"{name} is {type(value).__name__} of {value.dtype}: pass an array of floats")

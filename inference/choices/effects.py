@@ -222,10 +222,10 @@ def _feature(model: NoisyMDP, data: Decisions, feature: Any) -> int:
         number = tuple(names).index(feature)
     else:
         number = require_integer("feature", feature, 0, count - 1)
+    if not np.any((weights_of(data, known=True) > 0) & (np.asarray(data.legal).sum(-1) > 1)):
+        return number  # decisions without choices among options are counterfactual
     found = model.separating(data)[1]
-    # Without choices among options, those are of a counterfactual.
-    known = np.any((weights_of(data, known=True) > 0) & (np.asarray(data.legal).sum(-1) > 1))
-    if known and found is not None and not found.agreeing.any() and abs(found.direction[number]) > 1e-6:
+    if found is not None and not found.agreeing.any() and abs(found.direction[number]) > 1e-6:
         warn_user(
             f"the decisions say nothing of feature {feature!r} by itself, since no two options differ along "
             f"{np.array2string(found.direction, precision=3, threshold=12)}: what follows is its prior"

@@ -400,7 +400,7 @@ def read_reward(
     if not isinstance(mdp, MDP):
         raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
     require_one_of("pairs", pairs, (None, True, False))
-    (reward,) = read_reals(**{name: _without_unavailable(mdp, reward)})
+    (reward,) = read_reals(**{name: _without_unavailable(mdp, name, reward)})
     count, num_actions = mdp.num_states, mdp.num_actions
     of_pairs, of_states = reward.shape[-2:] == (count, num_actions), reward.shape[-1:] == (count,)
     if pairs is None and of_pairs and of_states and count > 1:
@@ -422,14 +422,17 @@ def read_reward(
     raise ValueError(f"{name} has shape {reward.shape}{said}: {expected[pairs]}")
 
 
-def _without_unavailable(mdp: MDP, reward: Reals) -> Reals:
+def _without_unavailable(mdp: MDP, name: str, reward: Reals) -> Reals:
     """Rewards (..., state, action) with 0 for the -inf of actions that are not available, which no solver reads."""
+    require_reals(name, reward)
     mask = mdp.action_mask
-    if mask is None or not is_concrete(reward, mask) or np.shape(reward)[-2:] != mask.shape:
+    if mask is None or np.shape(reward)[-2:] != mask.shape:
         return reward
-    rows = np.asarray(reward)
-    beyond = ~np.asarray(mask) & np.isneginf(rows) if rows.dtype.kind == "f" else np.zeros(1, bool)
-    return np.where(beyond, 0, rows).astype(rows.dtype) if beyond.any() else reward
+    if is_concrete(reward) and not np.isneginf(np.asarray(reward)).any():
+        return reward
+    xp = np if is_concrete(reward, mask) else jnp
+    rows = xp.asarray(reward)
+    return xp.where(~xp.asarray(mask) & xp.isneginf(rows), xp.zeros_like(rows), rows)
 
 
 def _read_mask(mask: Any, shape: tuple[int, int]) -> Array:

@@ -281,6 +281,10 @@ def test_minus_infinity_is_a_reward_of_actions_that_are_not_available():
     reward = np.arange(6.0).reshape(3, 2)
     read = read_reward(world, np.where(mask, reward, -np.inf))[0]
     np.testing.assert_array_equal(read, np.where(mask, reward, 0))
+    traced = jax.jit(lambda table: read_reward(world, table)[0])(np.where(mask, reward, -np.inf))
+    np.testing.assert_array_equal(traced, read)
+    with pytest.raises(TypeError, match="reward is a masked array"):
+        read_reward(world, np.ma.masked_array(np.where(mask, reward, -np.inf), ~mask))
     for wrong in (
         np.where(mask, -np.inf, reward),
         np.where(mask, reward, np.inf),
