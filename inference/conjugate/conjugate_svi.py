@@ -139,7 +139,7 @@ class ConjugateSVI:
             signature = run.signature(key, restarts, tol)
             state = run.resume(checkpoint, signature)
             if state is not None:
-                refuse_longer(state.step - state.first_step, num_steps)
+                refuse_longer(run.steps_needed(state), num_steps)
             save = functools.partial(run.save, checkpoint, signature)
         if state is None:
             state = run.start(key_start, restarts)
