@@ -174,7 +174,7 @@ def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
                     write(Path(folder) / name)
                     with replacing(out / name) as file:
                         file.write((Path(folder) / name).read_bytes())
-            except Exception as error:  # figures and formats raise errors of all kinds; the others are written
+            except Exception as error:  # of any kind, by figures and formats; the others are written
                 lost.append(f"{name} ({' '.join(str(error).split()) or type(error).__name__})")
             else:
                 written.append(name)

@@ -54,7 +54,8 @@ def test_moves_of_the_best_restarts_end_at_one_intent_and_resume(walks, tmp_path
     for steps in (plain.step + 5, plain.step + 42, 400):
         found = run(model, walks, steps, checkpoint=tmp_path / "fit", checkpoint_every=7, **options)
     np.testing.assert_array_equal(found.elbo, moved.elbo)
-    needs = storage.read(tmp_path / "fit")["state"].search.needs  # steps with room for the last round of moves
+    search = storage.read(tmp_path / "fit")["state"].search
+    needs = search.needs  # steps with room for the last round of moves
     assert moved.step < needs <= 400
     for steps in (moved.step, needs - 1):
         assert run(model, walks, steps, **options).step < moved.step

@@ -135,7 +135,8 @@ def test_places_are_told_apart_however_far_outliers_are():
     for seed in range(8):
         for size in found:
             rng = np.random.default_rng(seed)
-            centre, place, far = 4 * rng.normal(size=(3, 2)), rng.integers(3, size=2000), rng.random(2000) < 0.01
+            centre, place = 4 * rng.normal(size=(3, 2)), rng.integers(3, size=2000)
+            far = rng.random(2000) < 0.01
             features = centre[place] + rng.normal(size=(2000, 2))
             features[far] = size * rng.normal(size=(far.sum(), 2))
             labels = label_frames(np.random.default_rng(seed), "kmeans++", features, np.zeros(2000, int), 4)
