@@ -14,7 +14,7 @@ PACKAGE = "ethogram"
 
 ADDED_LATER = {
     "FitState": ("carried", "search"),
-    "MoveSearch": ("number", "final"),
+    "MoveSearch": ("number", "final", "needs"),
     "RewardPosterior": ("log_weights",),
     "GPIRL": ("conditional", "num_intents", "sticky"),
     "MarginalMAP": ("by_number",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -27,7 +28,9 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
     ------
     OSError : the file cannot be written; names `path`.
     """
-    place = os.path.realpath(path)
+    place = os.path.realpath(os.fsdecode(path))
+    if not os.path.basename(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if os.path.exists(place) and not os.path.isfile(place):
         with open(place, mode, **settings) as file:
             yield file
@@ -38,7 +41,8 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
         opener = None if before is None else lambda name, flags: os.open(name, flags, before & 0o777)
         with open(temporary, mode.replace("w", "x"), opener=opener, **settings) as file:
             if before is not None:
-                os.chmod(temporary, before)
+                with contextlib.suppress(OSError):  # some network folders have no permissions
+                    os.chmod(temporary, before)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -55,8 +59,9 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
 def refuse_place(path: str | os.PathLike[str]) -> None:
     """Raise OSError, with the reason, where a file cannot be written or replaced."""
     name = os.fspath(path)
-    if not name or "\0" in name:
-        raise OSError(f"{name!r} is no path: " + ("it has a null character" if name else "it is empty"))
+    if not os.path.basename(name) or "\0" in name:
+        fault = "has a null character" if "\0" in name else "names a folder" if name else "is empty"
+        raise OSError(f"{name!r} is no path of a file: it {fault}")
     place = os.path.realpath(path)
     folder = os.path.dirname(place)
     if not os.path.isdir(folder):

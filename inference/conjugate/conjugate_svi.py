@@ -110,7 +110,8 @@ class ConjugateSVI:
         evaluate_every : steps between evaluations of the ELBO; None: every CAVI iteration, else once an epoch.
         checkpoint : file written every `checkpoint_every` steps, on interruption and at the end. A run with the same
             arguments resumes from it and returns what an uninterrupted run returns; a larger `num_steps` extends it,
-            a smaller one than its steps is an error. Where it cannot be written, a warning says so and the fit goes on.
+            a smaller one than its steps, or than its moves had room for, is an error. Where it cannot be written, a
+            warning says so and the fit goes on.
 
         Raises
         ------
@@ -139,7 +140,7 @@ class ConjugateSVI:
             signature = run.signature(key, restarts, tol)
             state = run.resume(checkpoint, signature)
             if state is not None:
-                refuse_longer(state.step - state.first_step, num_steps)
+                refuse_longer(run.steps_needed(state), num_steps)
             save = functools.partial(run.save, checkpoint, signature)
         if state is None:
             state = run.start(key_start, restarts)

@@ -68,6 +68,7 @@ class MoveSearch(NamedTuple):
     tried: np.ndarray  # (restart, state, state): merges, on the diagonal deletions, not to try again
     number: int = 0  # states that restarts may use; 0: all, from the start
     final: bool = False  # whether the best one goes on to converge
+    needs: int = 0  # steps of a fit, at least, that has room for the rounds so far
 
     def ready_after(self, active: Any) -> np.ndarray:
         """Restarts (restart,) that have settled, now or before."""

@@ -187,6 +187,10 @@ class Run:
         """State in a checkpoint, None where there is none."""
         return resume_state(path, signature, self.model_of, self.step_size, self.search_at_start)
 
+    def steps_needed(self, state: FitState) -> int:
+        """The fewest steps of a fit that comes to a state: those done, and room for its rounds of moves."""
+        return max(state.step - state.first_step, 0 if state.search is None else state.search.needs)
+
     def start(self, key: Array, restarts: int) -> FitState:
         """State before the first step."""
         step, search = 0, self.search_at_start(0, restarts)
@@ -235,10 +239,13 @@ class Run:
                 while state.step < stop:
                     before = state.step
                     due = moves_are_due(self, state)
-                    room = before + (LONGEST if self.moves == "auto" else SWEEPS) <= stop
+                    end = before + (LONGEST if self.moves == "auto" else SWEEPS)
+                    room = end <= stop
                     waiting = state if due and not room and waiting is None else waiting
                     if due and room:
                         state = merge(self, state) if self.moves == "auto" else move(self, state)
+                        search = state.search._replace(needs=end - state.first_step)
+                        state = state._replace(search=search)
                     elif self.ascent and not state.active.any():
                         later = next_stage(self, state) if waiting is None else None
                         if later is None:

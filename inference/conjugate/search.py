@@ -61,7 +61,7 @@ def _with_one_state_more(run: Any, state: FitState, best: int) -> FitState:
     (restarts, room), number = state.search.tried.shape[:2], state.search.number + 1
     incumbent = jax.tree.map(lambda x: np.asarray(x)[best], state.blocks)
     search = run.search_at_start(state.step, restarts, room if number <= room else 2 * room)
-    search = search._replace(round=state.search.round, number=number)
+    search = search._replace(round=state.search.round, number=number, needs=state.search.needs)
     search.phase[0] = DONE
     model, narrow = (run.model_of(each)[0] for each in (search, state.search))
     incumbent = jax.tree.map(lambda x: np.asarray(x)[None], model.widened(narrow, incumbent))

@@ -79,7 +79,7 @@ def read_rddl(
             line = None if line is None else line - text.count("\n") - 1
             text, path = texts[1], instance_path
         line = line or text.rstrip().count("\n") + 1
-        source = text.splitlines()[line - 1].strip()
+        source = text.split("\n")[line - 1].strip()
         raise ValueError(f"{path} cannot be parsed, line {line}: {reason} in {source}") from None
     except Exception as error:
         raise ValueError(f"{domain_path} and {instance_path} cannot be parsed: {error}") from error
@@ -93,12 +93,18 @@ class _UnexpectedTokenError(Exception):
 
 
 def _refuse_token(token: Any) -> None:
-    """Raise an error for a token at which parsing ends, None at the end, or for a character that starts none."""
+    """Raise an error for a token at which parsing ends, None at the end, or for a character that starts none.
+
+    Blanks that the parser does not know, such as those that text processors write, are skipped.
+    """
     if token is None:
         raise _UnexpectedTokenError(None, "it ends too early")
-    if token.type == "error":
+    if token.type == "error" and token.value[0].isspace():
+        token.lexer.skip(1)
+    elif token.type == "error":
         raise _UnexpectedTokenError(token.lexer.lineno, f"{token.value[0]!r} is no character of RDDL")
-    raise _UnexpectedTokenError(token.lineno, f"{str(token.value)!r} is unexpected")
+    else:
+        raise _UnexpectedTokenError(token.lineno, f"{str(token.value)!r} is unexpected")
 
 
 def problem_from_model(model: Any, *, semantics: str = "expression") -> PlanningProblem:

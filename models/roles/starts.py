@@ -48,8 +48,8 @@ CLIP = 0.05
 TRIES = 3
 """Labels with outliers in a state of their own that are compared."""
 
-LEAST_VARIANCE = 1e-6
-"""Of scaled features in a cluster."""
+LEAST_VARIANCE, ROUNDING = 1e-6, 1e-12
+"""Of scaled features in a cluster; and the share of a cluster's total variance below which rounding hides variances."""
 
 CAP, CANDIDATES = 0.9, 4
 """Quantile at which squared distances are capped for seeds, and draws of which the best becomes a seed."""
@@ -156,7 +156,9 @@ def label_frames(
     if kind == "kmeans++":
         apart = apart_from_outliers(rng.spawn(1)[0], features, num_states)
         found = [kmeans_plus_plus(rng, scaled, num_states), *apart]
-        return found[0] if not apart else max(found, key=lambda label: gaussian_score(scaled, label))
+        centre, spread = without_tails(features)
+        points = (features - centre) / spread
+        return found[0] if not apart else max(found, key=lambda label: gaussian_score(points, label))
     if kind == "sticky":
         return sticky(rng, scaled, sequence, num_states)
     return segments(rng, sequence, num_states)
@@ -203,10 +205,18 @@ def gaussian_score(points: np.ndarray, label: np.ndarray) -> float:
     for state in np.unique(label):
         own = points[label == state]
         gap = own - own.mean(axis=0)
-        covariance = gap.T @ gap / len(own) + LEAST_VARIANCE * np.eye(size)
+        covariance = gap.T @ gap / len(own)
+        covariance += (LEAST_VARIANCE + ROUNDING * np.trace(covariance)) * np.eye(size)
         total += len(own) * (np.log(len(own) / count) - np.linalg.slogdet(covariance)[1] / 2)
         total -= (size * (size + 3) / 2 + 1) / 2 * np.log(count)
     return total
+
+
+def without_tails(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Medians (feature,), and standard deviations of the features without their tails, 1 where these are 0."""
+    low, centre, high = np.quantile(features, (CLIP, 0.5, 1 - CLIP), axis=0)
+    spread = np.clip(features - centre, low - centre, high - centre).std(axis=0)
+    return centre, np.where(spread > 0, spread, 1)
 
 
 class RobustClusters(NamedTuple):
@@ -214,7 +224,7 @@ class RobustClusters(NamedTuple):
 
     Attributes
     ----------
-    centre, spread : (feature,), medians, and standard deviations of the features without their tails.
+    centre, spread : (feature,), of :func:`without_tails`.
     centres : (cluster, feature), scaled.
     limits : (cluster,) squared distances beyond which frames are outliers.
     label, outlying : (frame,), the nearest cluster, and whether it is too far away.
@@ -234,9 +244,7 @@ def clusters_without_outliers(
     """Clusters of frames that outliers do not draw; None where these have under a tenth of all squared distances."""
     if count < 1 or len(features) < count:
         return None
-    low, centre, high = np.quantile(features, (CLIP, 0.5, 1 - CLIP), axis=0)
-    spread = np.clip(features - centre, low - centre, high - centre).std(axis=0)
-    spread = np.where(spread > 0, spread, 1)
+    centre, spread = without_tails(features)
     points = (features - centre) / spread
     sample = points[rng.permutation(len(points))[:MAX_TRIMMED_FRAMES]]
     centres, limits = trimmed_clusters(rng, sample, count)

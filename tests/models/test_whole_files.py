@@ -78,6 +78,23 @@ def test_a_full_disk_is_an_error_of_the_file_and_keeps_the_old_one(tmp_path, mon
     assert seen.value.errno == 28 and storage.read(path) == "old" and len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_folders_without_permissions_are_written_and_a_name_of_a_folder_is_none_of_a_file(
+    tmp_path, monkeypatch, write
+):
+    def refused(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    path = tmp_path / "fit"
+    path.write_text("old")
+    monkeypatch.setattr(os, "chmod", refused)
+    write(path)
+    assert path.read_bytes() != b"old"
+    with pytest.raises(IsADirectoryError):
+        write(f"{tmp_path}/fits/")
+    assert [each.name for each in tmp_path.iterdir()] == ["fit"]
+
+
 def test_compressed_text_and_devices_are_written(tmp_path):
     write_text(tmp_path / "net.uai.gz", "BAYES\n")
     assert gzip.decompress((tmp_path / "net.uai.gz").read_bytes()) == b"BAYES\n"
@@ -88,7 +105,8 @@ def test_compressed_text_and_devices_are_written(tmp_path):
 @pytest.mark.parametrize(
     ("path", "fault"),
     [
-        ("", "is no path: it is empty"),
+        ("", "is no path of a file: it is empty"),
+        ("{0}/fits/", "is no path of a file: it names a folder"),
         ("{0}/none/fit", "the folder .*none does not exist"),
         ("{0}", "it is a folder"),
         ("/dev/null", "it is a device or a pipe"),

@@ -136,7 +136,7 @@ def _print_peers(key: Any, task: Task, method: str, settings: dict[str, Any]) ->
 
 
 def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
-    """Write each result when it is complete, the fit first; those of an earlier fit are gone then.
+    """Write each result when it is complete, the fit first; at the end, those of an earlier fit are gone.
 
     ValueError, after all others are written, where some cannot be.
     """
@@ -166,22 +166,22 @@ def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
     }
     if found.has_draws:  # last: HDF5 may end the process where the disk is full
         writers["fit.nc"] = lambda path: found.to_arviz().to_netcdf(str(path), engine="h5netcdf")
-    lost = []
-    for name, write in writers.items():
-        try:
-            with tempfile.TemporaryDirectory(prefix=".fit-", dir=out) as folder:
-                write(Path(folder) / name)
-                with replacing(out / name) as file:
-                    file.write((Path(folder) / name).read_bytes())
-        except Exception as error:  # figures and formats raise errors of all kinds; the others are written
-            lost.append(f"{name} ({' '.join(str(error).split()) or type(error).__name__})")
-            if name != "fit.ethogram":
-                (out / name).unlink(missing_ok=True)
-        else:
-            print(f"wrote {out / name}")
-        if name == "fit.ethogram" and not lost:
-            for each in FILES[1:]:
-                (out / each).unlink(missing_ok=True)
+    lost, written = [], list[str]()
+    try:
+        for name, write in writers.items():
+            try:
+                with tempfile.TemporaryDirectory(prefix=".fit-", dir=out) as folder:
+                    write(Path(folder) / name)
+                    with replacing(out / name) as file:
+                        file.write((Path(folder) / name).read_bytes())
+            except Exception as error:  # of any kind, by figures and formats; the others are written
+                lost.append(f"{name} ({' '.join(str(error).split()) or type(error).__name__})")
+            else:
+                written.append(name)
+                print(f"wrote {out / name}")
+    finally:  # also after Ctrl-C
+        for each in set(FILES[1:]).difference(written) if written else ():
+            (out / each).unlink(missing_ok=True)
     if not found.has_draws:
         print(f"no fit.nc: a fit by {found.method} is one answer, without draws")
     if lost:

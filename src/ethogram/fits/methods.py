@@ -24,7 +24,7 @@ from ethogram.inference.rewards import fit_max_entropy, fit_reward
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.arguments import require_integer
 from ethogram.models.choices import NoisyMDP
-from ethogram.models.conjugate_model import ConjugateModel
+from ethogram.models.conjugate_model import ConjugateModel, require_informative
 from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.networks import MarginalMAP
 from ethogram.models.rewards import GPIRL
@@ -111,6 +111,8 @@ def _sample_nuts(
 ) -> SampledPosterior:
     model = model.bound_to(data) if isinstance(model, ConjugateModel) else model
     checked = model.check(data)
+    if isinstance(model, ConjugateModel):
+        require_informative(model, data)
     non_centred: tuple[str, ...] = ()
     if isinstance(model, NoisyMDP):
         model.warn_of_separation(checked)

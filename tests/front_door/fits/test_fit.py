@@ -463,6 +463,10 @@ def test_what_is_no_model_and_missing_data_are_named(role_data):
     for count in (0, -1):
         with pytest.raises(ValueError, match=f"num_chains must be at least 1, not {count}"):
             fits.fit(jax.random.key(0), *role_data, "nuts", num_chains=count, **QUIET)
+    model, data = role_data
+    for method in ("cavi", "nuts", "refresh"):
+        with pytest.raises(ValueError, match="data have no observed frame to learn from"):
+            fits.fit(jax.random.key(0), model, data._replace(observed=np.zeros_like(data.observed)), method)
     with pytest.raises(TypeError, match="takes no data"):
         fits.fit(jax.random.key(0), diagnosis.heating_query(), role_data[1])
 

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import digamma, gammaln
 
 from ethogram.domains import line_world
+from ethogram.inference import storage
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.conjugate.score_curve import heldout_log_likelihood
 from ethogram.inference.conjugate.starts import start_blocks
@@ -53,6 +54,15 @@ def test_moves_of_the_best_restarts_end_at_one_intent_and_resume(walks, tmp_path
     for steps in (plain.step + 5, plain.step + 42, 400):
         found = run(model, walks, steps, checkpoint=tmp_path / "fit", checkpoint_every=7, **options)
     np.testing.assert_array_equal(found.elbo, moved.elbo)
+    search = storage.read(tmp_path / "fit")["state"].search
+    needs = search.needs  # steps with room for the last round of moves
+    assert moved.step < needs <= 400
+    for steps in (moved.step, needs - 1):
+        assert run(model, walks, steps, **options).step < moved.step
+        with pytest.raises(ValueError, match=f"more than num_steps={steps}: pass num_steps={needs}"):
+            run(model, walks, steps, checkpoint=tmp_path / "fit", **options)
+    for kept in ({"checkpoint": tmp_path / "fit"}, {}):
+        np.testing.assert_array_equal(run(model, walks, needs, **kept, **options).elbo, moved.elbo)
 
 
 @jax.jit

@@ -191,7 +191,8 @@ def written(folder, formula):
 
 
 def test_a_problem_from_files(tmp_path):
-    problem = read_rddl(*written(tmp_path, "if (act(?t)) then Bernoulli(0.7) else KronDelta(good(?t))"))
+    formula = "if (act(?t)) then Bernoulli(0.7)\xa0else\f KronDelta(good(?t))"  # blanks as editors write them
+    problem = read_rddl(*written(tmp_path, formula))
     assert problem.fluents == ("good___x", "good___y") and problem.actions == ("act___x", "act___y")
     np.testing.assert_array_equal(problem.initial, [1, 0])
     assert (problem.horizon, problem.discount) == (5, 0.9)

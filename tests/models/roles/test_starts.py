@@ -129,6 +129,22 @@ def test_outliers_have_a_state_of_their_own(kind):
     assert right >= 10 > 2 >= plain
 
 
+def test_places_are_told_apart_however_far_outliers_are():
+    """From 1e5 times the width of a place on, the comparison of labels saw none of their widths."""
+    found = {60: 0, 1e8: 0}
+    for seed in range(8):
+        for size in found:
+            rng = np.random.default_rng(seed)
+            centre, place = 4 * rng.normal(size=(3, 2)), rng.integers(3, size=2000)
+            far = rng.random(2000) < 0.01
+            features = centre[place] + rng.normal(size=(2000, 2))
+            features[far] = size * rng.normal(size=(far.sum(), 2))
+            labels = label_frames(np.random.default_rng(seed), "kmeans++", features, np.zeros(2000, int), 4)
+            shares = np.array([np.bincount(labels[~far & (place == at)], minlength=4) for at in range(3)])
+            found[size] += shares.max(0)[:3].sum() / (~far).sum()
+    assert found[1e8] == pytest.approx(found[60], abs=0.02)
+
+
 def test_a_rare_place_far_away_has_a_state():
     features, place = blobs(np.random.default_rng(0), 1000)
     features[:30] += 20
