@@ -196,6 +196,7 @@ def test_ascents_are_double_whatever_the_switch():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_absorbing_states_and_a_discount_near_one():
     """Three states absorb; from another the better two are reached, whose values of 1e4 differ by a half.
 

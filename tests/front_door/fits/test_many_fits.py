@@ -49,6 +49,7 @@ def fit(method, number):
 
 
 @pytest.mark.parametrize(("method", "module"), [("nuts", nuts_chains), ("px-da", px_da_chains)])
+@pytest.mark.slow
 def test_a_second_fit_compiles_nothing(method, module):
     """Other data, another variance and another seed; and other draws."""
     first = fit(method, 0)

@@ -28,6 +28,7 @@ def decisions_of_people(count=6, features=2, seed=0):
     return Decisions(x, np.ones(x.shape[:2], bool), utility.argmax(1), who, metadata=names)
 
 
+@pytest.mark.slow
 def test_mean_and_variance_given_the_values_are_those_of_a_grid():
     """Of 4000 chains after 20 iterations each: within five Monte Carlo errors, which fails once in a million runs."""
     data = decisions_of_people(features=1)

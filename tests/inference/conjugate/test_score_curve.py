@@ -70,6 +70,7 @@ def test_scores_that_do_not_exist_are_refused(symbol_model, symbols):
         heldout_log_likelihood(result_of(vague), data._replace(observations=data.observations.astype(float)))
 
 
+@pytest.mark.slow
 def test_a_curve_over_sizes(symbol_model, symbols):
     data = symbols(lengths=np.full(12, 12, np.int32), group=np.arange(12, dtype=np.int32))
     sizes = iter([1, 100])

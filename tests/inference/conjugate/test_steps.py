@@ -222,6 +222,7 @@ def test_the_bound_is_right_and_never_falls(family, double):
             assert not fit.converged
 
 
+@pytest.mark.slow
 def test_roles_without_data_return_to_the_prior_exactly():
     with jax.enable_x64(True):
         closed = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])

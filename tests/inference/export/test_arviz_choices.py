@@ -48,6 +48,7 @@ def elpd_of(found):
     return float(found.elpd if hasattr(found, "elpd") else found.elpd_loo)
 
 
+@pytest.mark.slow
 def test_draws_of_px_da_with_unknown_choices():
     """They and decisions of weight zero have no log likelihood, and stay in what was observed and is predicted."""
     data = decisions(weight=np.where(np.arange(60) == 11, 0, 1 + np.arange(60) % 2))

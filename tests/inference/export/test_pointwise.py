@@ -29,6 +29,7 @@ def test_groups_keep_the_order_of_the_data():
     assert RoleHMM(2, CategoricalEmission(2)).grouped_sequences(data) is None
 
 
+@pytest.mark.slow
 def test_sequences_that_nothing_was_observed_of_have_no_entry():
     """One of no length, one whose frames are missing: neither is a group of its own, and names stay with numbers."""
     lengths = np.array([3, 0, 2, 3], np.int32)

@@ -87,6 +87,7 @@ def test_bound_and_moments_are_those_of_importance_sampling(fit):
     np.testing.assert_allclose(middle, found[:, :3].mean(0), atol=5 * sd[0] / np.sqrt(4000))
 
 
+@pytest.mark.slow
 def test_a_mixture_is_saved_loaded_and_exported(tmp_path, fit):
     fit.posterior.save(tmp_path / "posterior")
     again = ethogram.load_posterior(tmp_path / "posterior")

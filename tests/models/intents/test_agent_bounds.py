@@ -73,6 +73,7 @@ def tilted(model):
     return {name: block if name == "weights" else more(block) for name, block in model.prior().items()}
 
 
+@pytest.mark.slow
 def test_an_unused_intent_leaves_the_bound_where_it_is():
     """Two intents among six, the others without counts and at their prior: the limit of small weights."""
     small, model, more, tiny = model_of(2), model_of(6), 4, 1e-9

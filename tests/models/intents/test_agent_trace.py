@@ -123,6 +123,7 @@ def small_problem(trace_oracle):
     )
 
 
+@pytest.mark.slow
 def test_a_model_that_is_bound_while_it_is_traced_has_the_density(trace_oracle):
     """As NUTS does, with its gradient; comparisons of the accuracy of stay labels are traced there."""
     trace, data = small_problem(trace_oracle)

@@ -87,7 +87,8 @@ def grid(size, discount):
     return world, lambda values: values[after] @ chance.T
 
 
-@pytest.mark.parametrize("discount", [0.9, pytest.param(0.99, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("discount", [0.9, 0.99])
 def test_large_worlds_are_solved_by_iteration(discount):
     """Above 128 states; one far goal, and rewards everywhere."""
     world, next_values = grid(13, discount)

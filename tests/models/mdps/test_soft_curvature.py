@@ -101,11 +101,8 @@ def test_curvature_is_that_of_the_log_likelihood(kind, pairs, projected):
         assert abs(found.gradient.sum()) < 1e-9 * counts.sum()
 
 
-@pytest.mark.parametrize(
-    ("kind", "pairs"),
-    [("sparse", False), pytest.param("sparse", True, marks=pytest.mark.slow),
-     pytest.param("deterministic", False, marks=pytest.mark.slow)],
-)  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "pairs"), [("sparse", False), ("sparse", True), ("deterministic", False)])
 def test_projected_curvature_of_many_states(kind, pairs):
     """A ring of just more states than are factored at once, along two directions in three coordinates."""
     count, random = soft_curvature.DENSE_AT_MOST + 1, np.random.default_rng(5)
