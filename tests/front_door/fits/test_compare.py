@@ -87,6 +87,7 @@ def fits(roles):
     return [roles, switched(roles, 3)]
 
 
+@pytest.mark.slow
 def test_one_posterior_with_other_labels_agrees_with_itself(fits, split):
     found = ethogram.compare({"one": fits[0], "two": fits[1]}, split[2])
     assert found.kind == "algorithms" and len(found.disagreements) == 0

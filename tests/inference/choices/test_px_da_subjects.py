@@ -52,13 +52,8 @@ def on_a_grid(data, number, loc=LOC, kappa=KAPPA):
 
 
 @pytest.mark.filterwarnings("ignore:the choices are separated")
-@pytest.mark.parametrize(
-    "moves",
-    [
-        "local+scale",
-        pytest.param("scale+translate_proper", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moves", ["local+scale", "scale+translate_proper"])
 def test_every_expansion_about_a_mean(moves):
     """Means within four and a half Monte Carlo errors, deviations within 8 %: fails by chance in 1 of 3000 runs."""
     data = decisions_of_three()

@@ -88,6 +88,7 @@ def test_stochastic_steps_are_the_formula(symbol_model, symbols, sequence_statis
         np.testing.assert_allclose(result.posterior.blocks[name].natural.concentration, value, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_steps_on_a_part_count_for_all_the_data(symbol_model, symbols):
     """Four observed frames in each of the five groups: every mini-batch stands for twenty."""
     data = symbols()
