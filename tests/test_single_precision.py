@@ -92,6 +92,7 @@ def two_roles():
     return Trajectories.from_list(list(place.astype(np.float32)), missing="nan", group=[0, 0, 1, 1])
 
 
+@pytest.mark.slow
 def test_role_hmm_by_coordinate_ascent():
     data = two_roles()
     model = RoleHMM(2, GaussianEmission(2, mean=np.full(2, 100.0)))

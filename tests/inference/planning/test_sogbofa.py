@@ -44,6 +44,7 @@ def test_the_first_action_is_the_best_of_all_by_value(problem):
     assert list(found.action) == [problem.actions[i] for i in np.flatnonzero(found.vector)]
 
 
+@pytest.mark.slow
 def test_planned_later_actions_are_worth_no_less_than_random_ones(problem):
     state = {f"running___c{i + 1}": i < 2 for i in range(4)}
     planned = plan(KEY, problem, state, **SETTINGS)

@@ -88,7 +88,7 @@ def everything(block, other):
     )
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=["gamma", pytest.param("von Mises", marks=pytest.mark.slow)])
 def case(request):
     """A block of every count; methods in one program share its quadrature, which takes long to compile."""
     block, found = blocks_of(request.param), {}

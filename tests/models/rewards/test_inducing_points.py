@@ -143,6 +143,7 @@ def test_predictions_of_independent_rewards_against_dense_algebra(noise_free):
     assert (np.abs(apart) < 5 / np.sqrt(4000)).all()
 
 
+@pytest.mark.slow
 def test_likelihoods_of_many_states_are_those_of_few(monkeypatch):
     """Draws one after the other, as above 128 states: values by value iteration, and gradients."""
     model = given_points("independent")

@@ -80,6 +80,7 @@ def test_probability_of_distinct_roles_is_the_sum_over_all_paths(num_agents, num
         np.testing.assert_allclose(found[-1], expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_sampled_roles_have_the_probabilities_of_the_paths():
     """In simulations, where every role has a symbol of its own."""
     log_initial, log_transition, potentials = problem(2, 2, 3, num_steps=2)
