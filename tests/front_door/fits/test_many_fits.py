@@ -25,7 +25,7 @@ def case(method, number):
         return ethogram.NoisyMDP(1.0 + number, "features"), ethogram.Decisions(
             x, np.ones((12, 2), bool), np.r_[0, 0, random.integers(0, 2, 10)]
         )
-    if method in ("cavi", "refresh"):
+    if method == "cavi":
         model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1))
         return model, ethogram.Trajectories.from_list(list(random.normal(size=(3, 8, 1))))
     corridor = ethogram.MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
@@ -37,7 +37,6 @@ SETTINGS = {
     "nuts": TINY,
     "px-da": TINY,
     "cavi": {"num_steps": 5, "restarts": 1},
-    "refresh": {"num_warmup": 2, "num_draws": 3, "num_chains": 1},
     "laplace": {},
     "max_entropy": {"penalty": 0.1},
 }
@@ -72,7 +71,7 @@ def test_hundreds_of_fits_keep_to_the_memory_of_the_first(method):
         statm = pathlib.Path("/proc/self/statm").read_text().split()
         return len(MAPS.read_text().splitlines()), int(statm[1]) * 4096 / 2**20
 
-    many = {"nuts": 300, "px-da": 300, "refresh": 15}.get(method, 40)
+    many = 300 if method in ("nuts", "px-da") else 40
     for number in range(3):
         fit(method, number)
     maps, megabytes = used()

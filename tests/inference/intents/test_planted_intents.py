@@ -42,7 +42,7 @@ def walk(rng, leaving):
     return Trajectories.from_list(states=list(states), actions=list(actions)), intents
 
 
-@pytest.mark.optimised
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WORLDS)
 def test_default_fits_use_as_many_intents_as_there_are(kind):
     data, intents = walk(np.random.default_rng(0), WORLDS[kind])
