@@ -1,7 +1,7 @@
 """Cold start: seconds of imports, and of a fresh process until the first ELBO of the football fit.
 
 Every number is the median over fresh processes. Imports are compared with `import numpyro, optax`, which no use
-of ethogram can avoid: the bare import, and that of names in use, since the front door is lazy. The first ELBO
+of ethogram can avoid: the bare import, and that of names in use, since the package imports them lazily. The first ELBO
 is the one that `ethogram tour role-hmm` prints, timed from the end of the imports, once without a compilation
 cache and once with a filled one, whose thresholds are off as in the command line. Bytecode is kept apart from
 the installation's own: "filled" means that an untimed run wrote it, "empty" that every module was compiled

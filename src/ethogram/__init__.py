@@ -8,7 +8,7 @@
 from importlib import import_module
 from typing import Any
 
-_ROOMS = {
+_EXPORTS = {
     "ethogram.fits": (
         "Fit",
         "compare",
@@ -114,10 +114,10 @@ _ROOMS = {
 `__init__.pyi` says the same to type checkers and editors; a test compares the two.
 """
 
-_HOMES = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
 _SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "roles", "tracking")
-"""Modules that hold everything public of a system, `ethogram.choices.willingness_to_pay`, or of a room."""
+"""Modules that hold everything public of a system, `ethogram.choices.willingness_to_pay`, or of a subpackage."""
 
 _ALIASES = {
     "Constraints": "IntentConstraints",
@@ -127,19 +127,19 @@ _ALIASES = {
 
 __version__ = "0.1.0"
 
-__all__ = sorted(_HOMES)
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
     public = _ALIASES.get(name, name)
     if name in _SYSTEMS:
         value = import_module(f"ethogram.{name}")
-    elif public not in _HOMES:
+    elif public not in _MODULE_OF:
         raise AttributeError(f"module 'ethogram' has no attribute {name!r}")
     elif name == "markov_chain":  # the module, under whose name the subpackage holds nothing
-        value = import_module(f"{_HOMES[name]}.{name}")
+        value = import_module(f"{_MODULE_OF[name]}.{name}")
     else:
-        value = getattr(import_module(_HOMES[public]), public)
+        value = getattr(import_module(_MODULE_OF[public]), public)
     globals()[name] = value
     return value
 

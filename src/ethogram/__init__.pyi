@@ -1,4 +1,4 @@
-"""Public names for type checkers and editors: what `_ROOMS` of `__init__.py` says."""
+"""Public names for type checkers and editors: what `_EXPORTS` of `__init__.py` says."""
 
 from ethogram import choices as choices
 from ethogram import intents as intents

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 ENOUGH = 30
 PYTEST = "-m pytest -x -q -n 0 -p no:cacheprovider"
 TIERS = {"fast": "not slow and not optimised", "slow": "slow", "optimised": "optimised"}
-EVERYTHING = "tests --ignore=tests/house"  # which looks at the text of files, not at what they do
+EVERYTHING = "tests --ignore=tests/repository"  # which looks at the text of files, not at what they do
 
 
 class Planted(NamedTuple):

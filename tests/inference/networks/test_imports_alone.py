@@ -1,4 +1,4 @@
-"""The system imports alone: numpy, jax and numpyro, and no other room than its own and the core's."""
+"""The system imports alone: numpy, jax and numpyro, and no other subpackage than its own and core ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clone that the house tests look at, its files, and what stands in for fits where pages and tours are run."""
+"""The clone that these tests look at, its files, and what stands in for fits where pages and tours are run."""
 
 from __future__ import annotations
 

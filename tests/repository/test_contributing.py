@@ -53,7 +53,7 @@ def test_the_guide_has_a_model_and_its_test(root):
     assert tuple(guide_files((root / "CONTRIBUTING.md").read_text(encoding="utf-8"))) == FILES
 
 
-def test_the_model_is_in_the_house_style(guide):
+def test_the_model_is_in_the_projects_style(guide):
     for action in (("format", "--check"), ("check",)):
         code, output = run(guide, "ruff", *action, "models", "tests")
         assert code == 0, output

@@ -11,16 +11,16 @@ import jax
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOORS = ("models", "inference", "domains", "src/ethogram")
+LAYERS = ("models", "inference", "domains", "src/ethogram")
 
 
 def modules_with_examples() -> list[str]:
     """Dotted names of the modules of the package that have an example."""
     found = []
-    for floor in FLOORS:
-        for path in sorted((ROOT / floor).rglob("*.py")):
+    for layer in LAYERS:
+        for path in sorted((ROOT / layer).rglob("*.py")):
             relative = path.relative_to(ROOT).as_posix().removeprefix("src/ethogram/")
-            seen = floor != "src/ethogram" or not relative.startswith(FLOORS[:3])
+            seen = layer != "src/ethogram" or not relative.startswith(LAYERS[:3])
             if seen and re.search(r"^ *>>> ", path.read_text(encoding="utf-8"), re.MULTILINE):
                 found.append("ethogram." + relative.removesuffix(".py").replace("/", "."))
     return [name.removesuffix(".__init__") for name in found]

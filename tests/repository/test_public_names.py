@@ -13,10 +13,10 @@ SYSTEMS = ("choices", "intents", "mdps", "networks", "planning", "rewards", "rol
 
 def stub() -> str:
     """What `__init__.pyi` must say: write it there when the table changes."""
-    lines = ['"""Public names for type checkers and editors: what `_ROOMS` of `__init__.py` says."""', ""]
+    lines = ['"""Public names for type checkers and editors: what `_EXPORTS` of `__init__.py` says."""', ""]
     lines += [f"from ethogram import {name} as {name}" for name in ethogram._SYSTEMS]
-    for room, names in ethogram._ROOMS.items():
-        lines += [f"from {room} import {name} as {name}" for name in names]
+    for module, names in ethogram._EXPORTS.items():
+        lines += [f"from {module} import {name} as {name}" for name in names]
     lines += ["", *(f"{old} = {new}" for old, new in sorted(ethogram._ALIASES.items()))]
     return "\n".join([*lines, "__version__: str", ""])
 
@@ -44,15 +44,15 @@ def test_the_top_level_is_small():
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_front_module_holds_the_rooms_of_both_floors(system):
     front = getattr(ethogram, system)
-    rooms = [importlib.import_module(f"ethogram.models.{system}")]
+    modules = [importlib.import_module(f"ethogram.models.{system}")]
     if system not in ("mdps", "tracking"):
-        rooms.append(importlib.import_module(f"ethogram.inference.{system}"))
+        modules.append(importlib.import_module(f"ethogram.inference.{system}"))
     if system == "roles":
-        rooms.append(importlib.import_module("ethogram.inference.imitation"))
-    assert front.__all__ == sorted(name for room in rooms for name in room.__all__)
-    for room in rooms:
-        for name in room.__all__:
-            assert getattr(front, name) is getattr(room, name)
+        modules.append(importlib.import_module("ethogram.inference.imitation"))
+    assert front.__all__ == sorted(name for module in modules for name in module.__all__)
+    for module in modules:
+        for name in module.__all__:
+            assert getattr(front, name) is getattr(module, name)
 
 
 def test_systems_are_modules_of_the_front():

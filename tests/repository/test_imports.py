@@ -31,7 +31,7 @@ PROBE = """
     print(json.dumps(seen))
 """
 
-# The front door is lazy, so what it shows and every module behind it are imported too.
+# The top level is lazy, so its public names and every module behind it are imported too.
 EVERYTHING = (
     "import importlib, pkgutil, ethogram; exec('from ethogram import *', {}); "
     "[importlib.import_module(m.name) for m in pkgutil.walk_packages(ethogram.__path__, 'ethogram.')]"

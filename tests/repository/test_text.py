@@ -43,7 +43,7 @@ def length_offences(path: Path, text: str) -> Iterator[str]:
     """A complaint where a Python file is too long to have one reason to exist."""
     lines = text.count("\n")
     if path.suffix == ".py" and lines > LONGEST_FILE:
-        yield f"{lines} lines, more than {LONGEST_FILE}: look for the second room"
+        yield f"{lines} lines, more than {LONGEST_FILE}: look for the second file"
 
 
 def read_text(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""Imports run down the floors only and by full names: read from the source, not from what is loaded."""
+"""Imports run down the layers only and by full names: read from the source, not from what is loaded."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from pathlib import Path
 
 import pytest
 
-FLOORS = ("models", "inference", "domains", "the front door", "benchmarks, notebooks and tests")
-GROUND_FLOORS = FLOORS[:3]
-TOP = len(FLOORS) - 1
+LAYERS = ("models", "inference", "domains", "the top level", "benchmarks, notebooks and tests")
+PACKAGES = LAYERS[:3]
+TOP = len(LAYERS) - 1
 MAY_USE_BENCHMARKS = ("benchmarks", "tests")
 
 
-def floor_of_file(path: Path) -> int | None:
-    """Floor of a file of the repository; None for Python that lives on no floor (a build script, say)."""
-    if path.parts[0] in GROUND_FLOORS:
-        return GROUND_FLOORS.index(path.parts[0])
+def layer_of_file(path: Path) -> int | None:
+    """Layer of a file of the repository; None for Python that lives on no layer (a build script, say)."""
+    if path.parts[0] in PACKAGES:
+        return PACKAGES.index(path.parts[0])
     if path.parts[:2] == ("src", "ethogram"):
         return 3
     return TOP if path.parts[0] in ("benchmarks", "notebooks", "tests") else None
 
 
-def floor_of_module(name: str) -> int | None:
-    """Floor of an imported module; None for one that is not ours."""
+def layer_of_module(name: str) -> int | None:
+    """Layer of an imported module; None for one that is not ours."""
     parts = name.split(".")
     if parts[0] == "benchmarks":
         return TOP
     if parts[0] != "ethogram":
         return None
-    return GROUND_FLOORS.index(parts[1]) if len(parts) > 1 and parts[1] in GROUND_FLOORS else 3
+    return PACKAGES.index(parts[1]) if len(parts) > 1 and parts[1] in PACKAGES else 3
 
 
 @functools.cache
@@ -80,18 +80,18 @@ def imported_modules(source: str) -> list[tuple[int, str]]:
 
 def offences(path: Path, source: str) -> list[str]:
     """What is wrong with the imports of one file, a line each."""
-    floor = floor_of_file(path)
+    layer = layer_of_file(path)
     told = []
     for line, name in imported_modules(source):
         place = f"{path}:{line}: {name}"
         if name.startswith("."):
             told.append(f"{place}: a relative import: write the full name")
-        elif name.split(".")[0] in GROUND_FLOORS:
+        elif name.split(".")[0] in PACKAGES:
             told.append(f"{place}: no such package outside the clone: import ethogram.{name}")
         elif name.split(".")[0] == "benchmarks" and path.parts[0] not in MAY_USE_BENCHMARKS:
             told.append(f"{place}: only benchmarks and tests use benchmarks")
-        elif floor is not None and (floor_of_module(name) or 0) > floor:
-            told.append(f"{place}: {FLOORS[floor]} may not look up to {FLOORS[floor_of_module(name) or 0]}")
+        elif layer is not None and (layer_of_module(name) or 0) > layer:
+            told.append(f"{place}: {LAYERS[layer]} may not import {LAYERS[layer_of_module(name) or 0]}")
     return told
 
 
@@ -99,21 +99,21 @@ SYSTEMS = {
     "models": ("roles", "intents", "choices", "rewards", "networks", "planning"),
     "inference": ("roles", "intents", "choices", "rewards", "networks", "planning"),
 }
-"""Rooms of one system each; every other room is core, and knows no system."""
+"""Subpackages of one system each; every other one is core, and knows no system."""
 
 PARTS = {"imitation": "roles"}
-"""Rooms of inference that belong to a system of another name."""
+"""Subpackages of inference that belong to a system of another name."""
 
 
 def system_of(parts: tuple[str, ...] | list[str]) -> str | None:
-    """System of ``(floor, room, ...)``; None for core."""
-    floor, room = [*parts, "", ""][:2]
-    room = PARTS.get(room, room) if floor == "inference" else room
-    return room if room in SYSTEMS.get(floor, ()) else None
+    """System of ``(layer, subpackage, ...)``; None for core."""
+    layer, subpackage = [*parts, "", ""][:2]
+    subpackage = PARTS.get(subpackage, subpackage) if layer == "inference" else subpackage
+    return subpackage if subpackage in SYSTEMS.get(layer, ()) else None
 
 
 def crossings(path: Path, source: str) -> list[str]:
-    """Imports of one system by another, or of a system by a core room, a line each."""
+    """Imports of one system by another, or of a system by a core subpackage, a line each."""
     if path.parts[0] not in SYSTEMS:
         return []
     mine, told = system_of(path.parts), []
@@ -122,7 +122,9 @@ def crossings(path: Path, source: str) -> list[str]:
         if name.split(".")[1:3] == ["models", "mdps"] and mine not in (None, "choices", "rewards"):
             told.append(f"{path}:{line}: {name}: only choices and rewards use MDPs")
         if theirs not in (None, mine):
-            told.append(f"{path}:{line}: {name}: {mine or 'a core room'} may not import the system {theirs}")
+            told.append(
+                f"{path}:{line}: {name}: {mine or 'a core subpackage'} may not import the system {theirs}"
+            )
     return told
 
 
@@ -145,7 +147,7 @@ def test_systems_do_not_import_each_other(root, repository_files):
         ),
         ("inference/imitation/a.py", "from ethogram.inference.roles.assignment import infer_roles", None),
         ("inference/imitation/a.py", "from ethogram.models.intents import AgentTrace", "the system intents"),
-        ("models/data/a.py", "import ethogram.models.choices.decisions", "a core room may not import"),
+        ("models/data/a.py", "import ethogram.models.choices.decisions", "a core subpackage may not import"),
         ("models/roles/a.py", "from ethogram.models.mdps import MDP", "only choices and rewards use MDPs"),
         ("inference/export/a.py", "from ethogram.inference.rewards import RewardFit", "the system rewards"),
         ("src/ethogram/tour/a.py", "from ethogram.models.roles import RoleHMM", None),
@@ -158,7 +160,7 @@ def test_the_scan_finds_a_planted_crossing(path, source, expected):
 
 def test_imports_run_down(root, repository_files):
     sources = [path for path in repository_files if path.suffix == ".py"]
-    assert {floor_of_file(path) for path in sources} >= {0, 1, 2, 3, TOP}
+    assert {layer_of_file(path) for path in sources} >= {0, 1, 2, 3, TOP}
     told = [line for path in sources for line in offences(path, (root / path).read_text(encoding="utf-8"))]
     assert not told, "\n".join(told)
 
@@ -167,20 +169,20 @@ def test_imports_run_down(root, repository_files):
     ("path", "source", "expected"),
     [
         ("models/a.py", "from ethogram.models.mdps.mdp import MDP", None),
-        ("models/a.py", "import ethogram.inference.conjugate.conjugate_svi", "may not look up to inference"),
+        ("models/a.py", "import ethogram.inference.conjugate.conjugate_svi", "may not import inference"),
         ("models/a.py", "def f():\n    from ethogram import domains", "models/a.py:2"),
-        ("models/a.py", "import ethogram", "may not look up to the front door"),
-        ("models/a.py", "from ethogram import plots", "may not look up to the front door"),
+        ("models/a.py", "import ethogram", "may not import the top level"),
+        ("models/a.py", "from ethogram import plots", "may not import the top level"),
         (
             "models/a.py",
             "import importlib\nimportlib.import_module('ethogram.domains.football')",
-            "look up to domains",
+            "may not import domains",
         ),
         ("models/a.py", "from .mdp import MDP", "relative"),
         ("inference/a.py", "import ethogram.models.mdps.mdp as mdp", None),
-        ("inference/a.py", "from ethogram.domains import football", "may not look up to domains"),
+        ("inference/a.py", "from ethogram.domains import football", "may not import domains"),
         ("domains/data/a.py", "from ethogram.inference import alignment", None),
-        ("domains/a.py", "from ethogram.tour import main", "may not look up to the front door"),
+        ("domains/a.py", "from ethogram.tour import main", "may not import the top level"),
         ("src/ethogram/tour.py", "from ethogram.domains import football\nimport ethogram.plots", None),
         ("src/ethogram/tour.py", "import benchmarks.report", "only benchmarks and tests"),
         ("notebooks/a.py", "from benchmarks import report", "only benchmarks and tests"),
@@ -240,27 +242,27 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return next((found for module in sorted(graph) if (found := follow(module, []))), [])
 
 
-def rooms(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+def by_subpackage(graph: dict[str, set[str]]) -> dict[str, set[str]]:
     """The same graph of folders and of the files beside them: `ethogram.models.data`, `ethogram.models.arguments`."""
-    room = {module: ".".join(module.split(".")[:3]) for module in graph}
-    merged: dict[str, set[str]] = {name: set() for name in room.values()}
+    subpackage = {module: ".".join(module.split(".")[:3]) for module in graph}
+    merged: dict[str, set[str]] = {name: set() for name in subpackage.values()}
     for module, others in graph.items():
-        merged[room[module]] |= {room[other] for other in others} - {room[module]}
+        merged[subpackage[module]] |= {subpackage[other] for other in others} - {subpackage[module]}
     return merged
 
 
-def sources_of_rooms(root: Path, files: list[Path]) -> dict[str, str]:
-    """Source of each module of both floors by its dotted name; a package has the name of its folder."""
+def sources_of_packages(root: Path, files: list[Path]) -> dict[str, str]:
+    """Source of each module of both layers by its dotted name; a package has the name of its folder."""
     paths = [path for path in files if path.suffix == ".py" and path.parts[0] in SYSTEMS]
     names = [".".join(("ethogram", *path.with_suffix("").parts)).removesuffix(".__init__") for path in paths]
     return {name: (root / path).read_text(encoding="utf-8") for name, path in zip(names, paths, strict=True)}
 
 
 def test_no_modules_import_each_other_in_a_circle(root, repository_files):
-    graph = import_graph(sources_of_rooms(root, repository_files))
+    graph = import_graph(sources_of_packages(root, repository_files))
     assert len(graph) > 100 and sum(map(len, graph.values())) > len(graph)
     assert not circle(graph), " -> ".join(circle(graph))
-    assert not circle(rooms(graph)), " -> ".join(circle(rooms(graph)))
+    assert not circle(by_subpackage(graph)), " -> ".join(circle(by_subpackage(graph)))
 
 
 def test_a_planted_circle_is_found():
@@ -274,11 +276,11 @@ def test_a_planted_circle_is_found():
     assert circle(import_graph(sources | {"ethogram.models.b.y": typed})) == []
     parted = {"ethogram.models.b.y": "", "ethogram.models.b.w": "import ethogram.models.a.x"}
     assert circle(import_graph(sources | parted)) == []
-    assert circle(rooms(import_graph(sources | parted))) == ["ethogram.models.a", "ethogram.models.b"]
+    assert circle(by_subpackage(import_graph(sources | parted))) == ["ethogram.models.a", "ethogram.models.b"]
 
 
-def room_offences(source: str) -> list[str]:
-    """What is wrong with a room's `__init__.py`: it holds a docstring, imports and `__all__` of what they bring."""
+def subpackage_offences(source: str) -> list[str]:
+    """What is wrong with a subpackage's `__init__.py`: not a docstring, imports and `__all__` of their names."""
     told = [] if ast.get_docstring(parsed(source)) else ["no docstring"]
     imported: list[str] = []
     listed: list[str] | None = None
@@ -295,14 +297,14 @@ def room_offences(source: str) -> list[str]:
     return told + [f"{name!r} is imported, but not in __all__" for name in imported if name not in listed]
 
 
-def test_rooms_hold_a_docstring_imports_and_all(root, repository_files):
+def test_subpackages_hold_a_docstring_imports_and_all(root, repository_files):
     paths = [path for path in repository_files if path.name == "__init__.py" and path.parts[0] in SYSTEMS]
     paths = [path for path in paths if len(path.parts) == 3]
     assert len(paths) > 15
     told = [
         f"{path}: {line}"
         for path in paths
-        for line in room_offences((root / path).read_text(encoding="utf-8"))
+        for line in subpackage_offences((root / path).read_text(encoding="utf-8"))
     ]
     assert not told, "\n".join(told)
 
@@ -310,21 +312,24 @@ def test_rooms_hold_a_docstring_imports_and_all(root, repository_files):
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ('"""A room."""\nfrom a import b, c\n__all__ = ["b", "c"]', []),
-        ('"""A room."""\nfrom a import b\n__all__ = ["b", "c"]', ["'c' is in __all__, but not imported"]),
-        ('"""A room."""\nfrom a import b, c\n__all__ = ["b"]', ["'c' is imported, but not in __all__"]),
+        ('"""A subpackage."""\nfrom a import b, c\n__all__ = ["b", "c"]', []),
         (
-            '"""A room."""\nfrom a import b\n__all__ = ["b"]\nx = b()',
+            '"""A subpackage."""\nfrom a import b\n__all__ = ["b", "c"]',
+            ["'c' is in __all__, but not imported"],
+        ),
+        ('"""A subpackage."""\nfrom a import b, c\n__all__ = ["b"]', ["'c' is imported, but not in __all__"]),
+        (
+            '"""A subpackage."""\nfrom a import b\n__all__ = ["b"]\nx = b()',
             ["line 4: Assign, neither an import nor __all__"],
         ),
         (
-            '"""A room."""\ndef f(): pass\n__all__ = []',
+            '"""A subpackage."""\ndef f(): pass\n__all__ = []',
             ["line 2: FunctionDef, neither an import nor __all__"],
         ),
-        ('"""A room."""\nfrom a import b', ["no __all__"]),
+        ('"""A subpackage."""\nfrom a import b', ["no __all__"]),
         ("", ["no docstring", "no __all__"]),
         ('from a import b\n__all__ = ["b"]', ["no docstring"]),
     ],
 )
-def test_the_scan_finds_a_planted_room(source, expected):
-    assert room_offences(source) == expected
+def test_the_scan_finds_a_planted_subpackage(source, expected):
+    assert subpackage_offences(source) == expected

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-FLOORS = ("models", "inference", "domains")
+PACKAGES = ("models", "inference", "domains")
 BUILD = (
     "import sys; from setuptools import build_meta; "
     "print('wheel: ' + build_meta.build_wheel(sys.argv[1]), file=sys.stderr)"
@@ -22,7 +22,7 @@ BUILD = (
 
 def place_in_wheel(path: Path) -> str | None:
     """Where a file of the repository belongs in the wheel; None where it stays behind."""
-    if path.parts[0] in FLOORS:
+    if path.parts[0] in PACKAGES:
         return f"ethogram/{path.as_posix()}"
     if path.parts[:2] == ("src", "ethogram"):
         return path.relative_to("src").as_posix()
@@ -30,11 +30,11 @@ def place_in_wheel(path: Path) -> str | None:
 
 
 def copy_checkout(root: Path, files: list[Path], target: Path, *, symlinks: bool) -> Path:
-    """Copy of the repository, with the front door's three links or with the text files git makes of them."""
+    """Copy of the repository, with the package's three links or with the text files git makes of them."""
     for path in files:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / path, target / path)
-    for name in FLOORS:
+    for name in PACKAGES:
         link = target / "src" / "ethogram" / name
         if symlinks:
             link.symlink_to(f"../../{name}", target_is_directory=True)
@@ -80,7 +80,7 @@ def test_package_list_is_the_tree(root, repository_files):
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     expected = packages_in(repository_files)
     assert sorted(settings["packages"]) == sorted(expected)
-    tops = {name: expected[name] for name in ("ethogram", *(f"ethogram.{floor}" for floor in FLOORS))}
+    tops = {name: expected[name] for name in ("ethogram", *(f"ethogram.{package}" for package in PACKAGES))}
     assert settings["package-dir"] == tops
 
 
@@ -92,8 +92,8 @@ def test_a_new_folder_is_seen():
     }
 
 
-def test_links_of_the_front_door_lead_to_the_floors(root):
-    for name in FLOORS:
+def test_links_of_the_top_level_lead_to_the_packages(root):
+    for name in PACKAGES:
         link = root / "src" / "ethogram" / name
         if not link.is_symlink():
             assert link.read_text().strip() == f"../../{name}"
@@ -165,7 +165,7 @@ def run_outside(code: str, folder: Path, **environment: str) -> str:
     return answer.stdout
 
 
-def test_floors_are_importable_by_their_full_names_only(tmp_path):
+def test_packages_are_importable_by_their_full_names_only(tmp_path):
     code = "\n".join(
         [
             "import importlib, importlib.util",
@@ -174,4 +174,4 @@ def test_floors_are_importable_by_their_full_names_only(tmp_path):
             "    print(name, importlib.util.find_spec(name))",
         ]
     )
-    assert run_outside(code, tmp_path).splitlines() == [f"{name} None" for name in FLOORS]
+    assert run_outside(code, tmp_path).splitlines() == [f"{name} None" for name in PACKAGES]
