@@ -1,8 +1,6 @@
-"""Benchmarks of the noisy MDP: a hurried player piece by piece, and targets of made-up rows."""
+"""Benchmarks of the noisy MDP: a hurried player piece by piece."""
 
 from __future__ import annotations
-
-import argparse
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,7 @@ from scipy.special import log_ndtr
 
 from benchmarks.papers import tetris as paper
 from benchmarks.speed import px_da
-from ethogram.domains import tetris, toy_chain
+from ethogram.domains import tetris
 from ethogram.models.choices.decisions import Decisions
 
 TRUTH = (-3.0, -15.0, -1.0)
@@ -93,46 +91,6 @@ def test_log_probability_is_that_of_the_mean_over_draws():
     assert float(found) == pytest.approx(expected, abs=1e-7)
 
 
-def test_targets_are_those_of_a_hundred_decisions():
-    rows = []
-    for player in paper.PLAYERS:
-        for count, error in ((10, 0.2), (100, 0.1)):
-            row = {"player": paper.named(player), "observations": count, "sampler": "NUTS"}
-            rows.append(row | {"action_error": error, "noise_floor": 0.08, "survived": 65})
-    checks = {row["check"]: row for row in paper.checks_of_learning(paper.FULL, rows, 20)}
-    assert checks["action error less floor"]["value"] == pytest.approx(0.02)
-    assert checks["action error less floor"]["reached"] and checks["action error"]["reached"]
-    assert not checks["survives 250 moves, of 100"]["reached"]
-    assert checks["action error, at 100 less at 10"]["value"] == pytest.approx(-0.1)
-    few = paper.QUICK._replace(lengths={10: (1, 1)}, games=100)
-    assert all("reached" not in row for row in paper.checks_of_learning(few, rows[:1], 20))
-
-
-def test_the_first_seed_has_a_row_by_data_augmentation_whatever_it_is(monkeypatch):
-    """On the least of the heights, for every player."""
-    asked = []
-
-    def learned(sizes, player, height, seed, with_pxda):
-        asked.append((player, height, seed, with_pxda))
-        return []
-
-    monkeypatch.setattr(paper, "rows_of_learning", learned)
-    for name in ("rows_of_simulator", "rows_of_truth", "checks_of_learning", "rows_of_hurry"):
-        monkeypatch.setattr(paper, name, lambda *_: [])
-    sizes = paper.FULL._replace(seeds={20: 2, 30: 1}, players=paper.PLAYERS[:2])
-    monkeypatch.setattr(paper, "FULL", sizes)
-    paper.measure(argparse.Namespace(quick=False, seed=7))
-    assert [each for each in asked if each[3]] == [(player, 20, 7, True) for player in sizes.players]
-    assert len(asked) == 2 * 2 + 2
-
-
-def test_names_of_cases_are_those_that_can_be_asked_for(monkeypatch):
-    for world in (toy_chain, tetris):
-        monkeypatch.setattr(world, "simulate", lambda *_, **__: argparse.Namespace(decisions=None))
-    made = px_da.cases(argparse.Namespace(quick=False, seed=0, size=None))
-    assert tuple(made) == px_da.SIZES
-
-
 def test_effective_samples_are_those_of_all_chains():
     random = np.random.default_rng(0)
     draws = np.empty((4, 4000, 2))
@@ -141,17 +99,3 @@ def test_effective_samples_are_those_of_all_chains():
         draws[:, t] = np.array([0, 0.8]) * draws[:, t - 1] + np.array([1, 0.6]) * random.normal(size=(4, 2))
     independent, slow = px_da.bulk_ess(draws)
     assert independent == pytest.approx(16_000, rel=0.15) and slow == pytest.approx(16_000 / 9, rel=0.2)
-
-
-def test_medians_over_worlds_are_held_against_the_targets():
-    rows = []
-    for world, factor in enumerate((1.0, 2.0, 9.0)):
-        for sampler, rate in (("da", 10.0), ("scale+translate", 20.0), ("local+scale", 25.0)):
-            row = {"sampler": sampler, "collapse_scale": None, "dtype": "float64", "seed": world}
-            row |= {"ratio_to_nuts": rate * factor, "mean_ess_per_s": rate, "min_ess_per_s": rate / factor}
-            rows.append(row)
-    checks = {row["check"]: row for row in px_da.checks("middle", rows)}
-    against_nuts = checks["min ESS/s, local+scale over NUTS"]
-    assert against_nuts["value"] == 50 and against_nuts["target"] == 24 and against_nuts["reached"]
-    assert checks["mean ESS/s, local+scale over da"]["value"] == 2.5
-    assert checks["min ESS/s, local+scale over scale+translate"]["value"] == 1.25

@@ -1,9 +1,8 @@
-"""Benchmarks of marginal MAP: rows and checks from rows made up, the reference against the kernel, and quick runs."""
+"""Benchmarks of marginal MAP: stored peers and queries, relative scores, and the reference against the kernel."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 
@@ -43,27 +42,6 @@ def test_without_data_rows_say_so(monkeypatch):
 
 
 @stored
-def test_checks_count_what_is_reached(data):
-    (query, truth), *_ = files.optima().items()
-    row = {
-        "instance": query.instance,
-        "fraction": query.fraction,
-        "set": query.number,
-        "method": "hybrid",
-    }
-    row |= {"seed": 0, "seconds": 5.0, "kind": "exact", "proved": False}
-    said = {}
-    for value in (truth, truth - 0.1, truth + 0.1):
-        rows = [row | {"log_probability": value}]
-        mmap_anytime.relate(rows)
-        said[value] = {check["check"]: check["good"] for check in mmap_anytime.checks(rows)}
-        assert rows[0]["optimum"] == truth
-    name, above = "hybrid at 5 s: optima within 1e-6", "hybrid at 5 s: none above its optimum"
-    assert [each[name] for each in said.values()] == [1, 0, 1]
-    assert [each[above] for each in said.values()] == [1, 1, 0]
-
-
-@stored
 def test_relative_scores_and_their_pool(data):
     place = {"instance": "50-12-5", "fraction": "0.5", "set": 0, "kind": "exact"}
     rows = [place | {"method": "a", "log_probability": value} for value in (-10.0, -12.5, None)]
@@ -83,29 +61,6 @@ def test_peers_and_queries_are_read(data):
     rows = files.peers()[files.StoredQuery("50-12-5", "0.5", 0)]
     java = [row for row in rows if row["method"] == "authors-ags" and row["seconds"] == 10]
     assert java[0]["log_probability"] == pytest.approx(-17.225, abs=1e-3)
-
-
-@stored
-def test_an_existing_record_is_continued(data, tmp_path):
-    place = tmp_path / "record.json"
-    row = {
-        "instance": "BN_78",
-        "fraction": "0.3",
-        "set": 0,
-        "method": "hybrid",
-        "seed": 0,
-        "seconds": 2.0,
-        "limit": 2.0,
-    }
-    others = [
-        {**row, "method": method, "log_probability": -99.0}
-        for method in ("hybrid", "ags", *mmap_anytime.BASELINES)
-    ]
-    place.write_text(json.dumps({"rows": others}))
-    rows = mmap_anytime.measure(settings(json=place, only="BN_78"))
-    assert [r["log_probability"] for r in rows if not r.get("stored") and r["method"] != "check"] == [
-        -99.0
-    ] * len(others)
 
 
 @pytest.mark.slow
@@ -129,19 +84,6 @@ def test_the_reference_has_the_kernels_values():
         np.testing.assert_allclose(value, other, rtol=1e-12)
         present = np.asarray(layout.present)
         np.testing.assert_allclose(np.asarray(gradient)[present, 0], np.asarray(slope)[present], rtol=1e-10)
-
-
-@stored
-@pytest.mark.slow
-def test_a_quick_speed_run(data):
-    rows = forward_marginals.measure(settings(rounds=1))
-    assert [row["peer"] for row in rows] == [
-        "scan over levels, mapped",
-        "gradients alone, for search steps",
-        "none",
-    ]
-    assert all(row["correct"] for row in rows)
-    assert rows[0]["gradients_per_second"] > 1000
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no such call on this system")

@@ -29,21 +29,6 @@ def test_true_labels_are_those_that_share_the_steps():
     np.testing.assert_array_equal(interval_coverage._order(truth, probability), order)
 
 
-def test_rows_of_coverage():
-    """Two data sets, whose sites count alike whatever the number of their entries."""
-    sites = [{"mean": 1.0, "covariance": 0.8}, {"mean": 0.8, "covariance": 1.0}]
-    found = [
-        {
-            "q": {"seconds": 1.0, "by_site": one},
-            "NUTS": {"seconds": 2.0, "by_site": one, "divergent": 0.0, "r_hat": r},
-        }
-        for one, r in zip(sites, (1.0, 1.2), strict=True)
-    ]
-    ours, nuts = interval_coverage._rows("case", found)
-    assert (ours["coverage90"], ours["standard_error"]) == (pytest.approx(0.9), pytest.approx(0))
-    assert "reached" not in ours and nuts["reached"] and nuts["r_hat_above_1.05"] == 0.5
-
-
 def test_loo_of_draws_is_that_of_leaving_out():
     """A normal mean under a flat prior, where the predictive of the others is known."""
     random = np.random.default_rng(0)

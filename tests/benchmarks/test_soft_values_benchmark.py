@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 
-import jax
 import numpy as np
 import pytest
 
 from benchmarks.speed import soft_values as benchmark
 from benchmarks.speed.soft_values_reference import (
-    QUANTECON,
     draw_problem,
     exact,
     iterate_values,
     log_likelihood,
     rounded,
 )
-
-COLUMNS = {
-    "size", "peer", "dtype", "ours_ms", "peer_ms", "ours_wall_ms", "peer_wall_ms", "ratio", "ratio_low", "ratio_high",
-    "compile_s", "peak_mb", "error", "discount", "steps", "transitions",
-}  # fmt: skip
 
 
 def dense(problem):
@@ -72,29 +64,6 @@ def test_rounded_problems_are_near_and_sum_to_one():
     np.testing.assert_allclose(near.chances.sum(-1), 1, rtol=1e-15)
     np.testing.assert_allclose(near.reward, problem.reward, rtol=1e-6)
     assert rounded(problem, "float64").discount == 0.9
-
-
-@pytest.mark.slow
-def test_rows_have_their_columns_and_targets():
-    with jax.enable_x64(True):
-        problem = draw_problem(0, 25, 0.9)
-        rows = benchmark.measure_size("256/.9", problem, "float64", 2)
-        batch = benchmark.measure_batch("256/.9", problem, "float64", 1, 0)
-        linear = benchmark.measure_linearity((25, 100), "float64", 1, 0)
-    timed = {row["peer"]: row for row in rows if "ratio" in row}
-    for row in timed.values():
-        assert row.keys() >= COLUMNS and row["correct"] and row["steps"] <= 15 and row["error"] < 1e-6
-        assert row["peer_error"] < 1e-6 if "NumPy" in row["peer"] else "hard" in row["peer"]
-    gradient = timed["NumPy sweeps and visits"]
-    assert gradient["target"] == 8 and gradient["reached"] == (gradient["ratio"] >= 8)
-    steps = rows[-1]
-    assert steps["what"] == "steps" and steps["target"] == 15 and steps["reached"] and steps["correct"]
-    told = [row["peer"] for row in rows if "quantecon" in row["peer"]]
-    assert len(told) >= len(QUANTECON)
-    if importlib.util.find_spec("quantecon") is None:
-        assert sum(row.get("note") == "skipped: quantecon is not installed" for row in rows) == len(QUANTECON)
-    assert batch["peer"] == "ours, 64 one by one" and batch["each_ms"] > 0 and batch["steps"] <= 15
-    assert [row["size"] for row in linear] == ["100 states"] and linear[0]["transitions"] == 2500
 
 
 def test_a_size_that_is_none_is_refused():
