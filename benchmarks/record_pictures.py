@@ -1,7 +1,6 @@
 """Pictures of the stored records: figures of `docs/benchmarks.md`, drawn within seconds.
 
-`python -m benchmarks.record_pictures` draws all of them into `docs/images/records`, `... speed` those named. A picture
-holds digests of its records' rows and of the code that drew it; a test fails where a record has changed since.
+`python -m benchmarks.record_pictures` draws all of them into `docs/images/records`, `... speed` those named.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.figures import decisions, posteriors, speed
-from benchmarks.picture_sources import code_digests, data_digest, write_sources
 
-__all__ = ["FOLDER", "PICTURES", "Picture", "draw_pictures", "sources"]
+__all__ = ["FOLDER", "PICTURES", "Picture", "draw_pictures"]
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "images" / "records"
@@ -48,16 +46,10 @@ PICTURES: Mapping[str, Picture] = {
 """In the order of the page."""
 
 
-def sources(name: str) -> dict[str, str]:
-    """Digests of the rows of the picture's records and of the code that draws."""
-    picture = PICTURES[name]
-    rows = {f"benchmarks/results/{record}.json": data_digest(_rows(record)) for record in picture.records}
-    return {**rows, **code_digests(picture.draw.__module__)}
-
-
 def draw_pictures(names: Sequence[str], folder: Path = FOLDER) -> list[Path]:
     """Files `NAME.png` in `folder`."""
     from matplotlib.figure import Figure
+    from PIL import Image
 
     folder.mkdir(parents=True, exist_ok=True)
     made = []
@@ -67,7 +59,8 @@ def draw_pictures(names: Sequence[str], folder: Path = FOLDER) -> list[Path]:
         picture.draw(figure, {record: _rows(record) for record in picture.records})
         made.append(folder / f"{name}.png")
         figure.savefig(made[-1], dpi=200)
-        write_sources(made[-1], sources(name), colours=128)
+        with Image.open(made[-1]) as drawn:  # a palette makes a small file
+            drawn.convert("RGB").quantize(128).save(made[-1], optimize=True, dpi=(200, 200))
     return made
 
 

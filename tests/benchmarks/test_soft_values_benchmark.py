@@ -1,4 +1,4 @@
-"""Benchmark of soft values: sweeps and reference against dense algebra, rows with their columns and targets."""
+"""Benchmark of soft values: sweeps and reference against dense algebra."""
 
 from __future__ import annotations
 
