@@ -126,7 +126,7 @@ for more in ({"humming": "yes"}, {"gurgling": [1.0, 3.0]}):
 # but it is not the probability. We plot both at the vertices that gradient ascent visits.
 
 # %%
-passed = networks.ascend(jax.random.key(1), query, num_restarts=64, max_steps=100)
+passed = networks.ascend(jax.random.key(1), query, num_restarts=64, max_steps=50)
 exact = np.array([networks.exact_log_probability(query, states) for states in passed.states[:200]])
 figure, axes = plt.subplots(figsize=(5.5, 4.5), layout="constrained")
 shown = slice(0, 200)

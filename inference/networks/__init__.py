@@ -20,7 +20,7 @@ Search: `large_neighbourhood_search` climbs; `explanations` finds the MPE by it;
 joins search and proof.
 
 Forward marginals and AGS: `forward_layout` lays a query out as arrays, `forward_marginals` has the surrogate and its
-gradient, `forward_value` the same as a function that JAX transforms; `ags_step` is the authors' step, `ags` the ascent.
+gradient, `forward_value` the same as a function of weights and tables; `ags` is the ascent.
 `mixed_product` is message passing; `smoothed_methods` has the methods of both.
 
 Samples and feasibility: `weighted_draws` draws many samples at a time; `conflict_search` finds possible assignments or

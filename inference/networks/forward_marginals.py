@@ -25,136 +25,124 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ethogram.inference.networks.forward_layout import Kind, Layout
+from ethogram.inference.networks.forward_layout import BlockShape, Layout
 
-__all__ = [
-    "LEAST",
-    "fixed_values",
-    "forward_pass",
-    "log_value",
-    "reverse_pass",
-    "table_gradients",
-    "value_and_gradient",
-]
+__all__ = ["LEAST", "log_value"]
 
 LEAST = 1e-30
 """Added to every term before its log while searching, so that zeros are penalised and still have a gradient."""
-APART = 64
+UNROLLED_CELLS = 64
 """Entries of a table up to which its contraction is unrolled."""
-TOGETHER = 8
+TERMS_PER_LOG = 8
 """Terms multiplied before a log is taken."""
 
 
-def fixed_values(layout: Layout, copies: int) -> Array:
-    """Values (row, copy) before the forward pass: those known in advance."""
-    return jnp.broadcast_to(jnp.asarray(layout.fixed)[:, None], (len(layout.fixed), copies))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 3))
+def log_value(layout: Layout, shapes: tuple[BlockShape, ...], weights: Array, least: float = LEAST) -> Array:
+    """Ln V (restart,) at weights (weight, state - 1, restart) of all states but the first.
+
+    It has gradients by the weights, and by the tables and the log constant of the layout, with :data:`LEAST` in place
+    of `least`, so that they are finite where a term is zero.
+    """
+    return _log_value_forward(layout, shapes, weights, least)[0]
 
 
-def log_value(layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST) -> Array:
-    """Ln V of every copy (copy,), at weights (weight, state - 1, copy) of all states but the first."""
-    return log_value_over(fixed_values(layout, weights.shape[-1]), layout, kinds, weights, least)[0]
+def _log_value_forward(
+    layout: Layout, shapes: tuple[BlockShape, ...], weights: Array, least: float
+) -> tuple[Array, tuple[Layout, Array, Array]]:
+    values = _forward_pass(layout, shapes, weights)
+    evidence, _, agreement = _terms(layout, values, weights)
+    return _log_products(layout, evidence, agreement, least), (layout, weights, values)
 
 
-def log_value_over(
-    values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
+def _log_value_backward(
+    shapes: tuple[BlockShape, ...], least: float, saved: tuple[Layout, Array, Array], cotangent: Array
+) -> tuple[Layout, Array]:
+    layout, weights, values = saved
+    gradient, adjoint = _reverse_pass(values, layout, shapes, weights)
+    none = Layout(*[None] * len(layout))  # type: ignore[arg-type]
+    tables = _table_gradients(values, adjoint * cotangent, layout, shapes)
+    return none._replace(tables=tables, log_constant=cotangent.sum()), gradient * cotangent
+
+
+log_value.defvjp(_log_value_forward, _log_value_backward)
+
+
+def _reverse_pass(
+    values: Array, layout: Layout, shapes: tuple[BlockShape, ...], weights: Array
 ) -> tuple[Array, Array]:
-    """As `log_value`, with the values written into those of other weights, so that no array is allocated."""
-    values = forward_pass(values, layout, kinds, weights)
-    met, _, same = _terms(layout, values, weights)
-    return _log_products(layout, met, same, least), values
-
-
-def value_and_gradient(
-    layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
-) -> tuple[Array, Array]:
-    """Ln V of every copy (copy,), and its gradient (weight, state - 1, copy)."""
-    values = fixed_values(layout, weights.shape[-1])
-    return value_and_gradient_over(values, layout, kinds, weights, least)[:2]
-
-
-def value_and_gradient_over(
-    values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
-) -> tuple[Array, Array, Array]:
-    """As `value_and_gradient`, with the values written into those of other weights."""
-    values = forward_pass(values, layout, kinds, weights)
-    met, _, same = _terms(layout, values, weights)
-    total = _log_products(layout, met, same, least)
-    gradient, _ = reverse_pass(values, layout, kinds, weights, least)
-    return total, gradient, values
-
-
-def reverse_pass(
-    values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array, least: float = LEAST
-) -> tuple[Array, Array]:
-    """Gradient of ln V by the weights (weight, state - 1, copy), and the adjoints (row, copy) of all values."""
-    met, own, same = _terms(layout, values, weights)
-    slope = 1 / (same + least)
-    rest, agree = 1 - own.sum(1), 1 - weights.sum(1)
+    """Gradient of ln V by the weights (weight, state - 1, restart), and the adjoints (row, restart) of all values."""
+    evidence, own, agreement = _terms(layout, values, weights)
+    slope = 1 / (agreement + LEAST)
+    rest, first_weight = 1 - own.sum(1), 1 - weights.sum(1)
     direct = (own - rest[:, None]) * slope[:, None]
-    begin = ((weights - agree[:, None]) * slope[:, None]).reshape(-1, weights.shape[-1])
-    every, change = jnp.concatenate((layout.met, layout.prior.reshape(-1))), (1 / (met + least), begin)
-    adjoint = jnp.zeros_like(values).at[every].add(jnp.concatenate(change), mode="promise_in_bounds")
+    of_priors = ((weights - first_weight[:, None]) * slope[:, None]).reshape(-1, weights.shape[-1])
+    rows = jnp.concatenate((layout.evidence_rows, layout.prior_rows.reshape(-1)))
+    change = jnp.concatenate((1 / (evidence + LEAST), of_priors))
+    adjoint = jnp.zeros_like(values).at[rows].add(change, mode="promise_in_bounds")
 
     def step(i: Array, adjoint: Array) -> Array:
         block = layout.num_blocks - 1 - i
-        row = layout.row[block]
+        first_row = layout.first_row[block]
 
         def through(k: int, adjoint: Array) -> Array:
-            if not kinds[k].parents:
+            if not shapes[k].parents:
                 return adjoint
-            tables, rows = layout.tables[k][layout.place[block]], _rows(layout, kinds, k, block)
-            above = lax.dynamic_slice_in_dim(adjoint, row, kinds[k].width * kinds[k].outputs)
-            above = above.reshape(kinds[k].width, kinds[k].outputs, -1)
-            every, change = _back(tables, values, rows, above)
-            return adjoint.at[every].add(change, mode="promise_in_bounds")
+            tables = layout.tables[k][layout.index_in_shape[block]]
+            above = lax.dynamic_slice_in_dim(adjoint, first_row, shapes[k].width * shapes[k].outputs)
+            above = above.reshape(shapes[k].width, shapes[k].outputs, -1)
+            rows, change = _back(tables, values, _parent_rows(layout, shapes, k, block), above)
+            return adjoint.at[rows].add(change, mode="promise_in_bounds")
 
-        return _switch(
-            layout.kind[block], [functools.partial(through, k) for k in range(len(kinds))], adjoint
-        )
+        branches = [functools.partial(through, k) for k in range(len(shapes))]
+        return _switch(layout.shape_of_block[block], branches, adjoint)
 
     adjoint = lax.fori_loop(0, layout.num_blocks, step, adjoint)
-    count, deep = layout.prior.shape
-    return direct + adjoint[2 : 2 + count * deep].reshape(count, deep, -1), adjoint
+    count, depth = layout.prior_rows.shape
+    return direct + adjoint[2 : 2 + count * depth].reshape(count, depth, -1), adjoint
 
 
-def table_gradients(
-    values: Array, adjoint: Array, layout: Layout, kinds: tuple[Kind, ...]
+def _table_gradients(
+    values: Array, adjoint: Array, layout: Layout, shapes: tuple[BlockShape, ...]
 ) -> tuple[Array, ...]:
-    """Gradients of the tables of every kind, summed over copies, given values and adjoints (row, copy) of all rows."""
-    order = jnp.arange(len(layout.kind), dtype=jnp.int32)
+    """Gradients of the tables of every shape, summed over restarts, given values and adjoints (row, restart)."""
+    order = jnp.arange(len(layout.shape_of_block), dtype=jnp.int32)
 
-    def gradient(k: int, kind: Kind) -> Array:
+    def gradient(k: int, shape: BlockShape) -> Array:
         count = len(layout.tables[k])
-        used = (layout.kind == k) & (order < layout.num_blocks)
-        block = jnp.full(count, -1).at[layout.place].max(jnp.where(used, order, -1))
-        made = layout.row[block][:, None] + jnp.arange(kind.width * kind.outputs)
+        used = (layout.shape_of_block == k) & (order < layout.num_blocks)
+        block = jnp.full(count, -1).at[layout.index_in_shape].max(jnp.where(used, order, -1))
+        made = layout.first_row[block][:, None] + jnp.arange(shape.width * shape.outputs)
         above = jnp.where(block[:, None, None] >= 0, adjoint[made], 0)
-        above = above.reshape(count * kind.width, kind.outputs, -1)
-        first = layout.reads[k].reshape(count * kind.width, -1)
-        read = [values[first[:, i, None] + jnp.arange(size - 1)] for i, size in enumerate(kind.parents)]
+        above = above.reshape(count * shape.width, shape.outputs, -1)
+        first = layout.parent_rows[k].reshape(count * shape.width, -1)
+        read = [values[first[:, i, None] + jnp.arange(size - 1)] for i, size in enumerate(shape.parents)]
 
         def contracted(tables: Array) -> Array:
             return jnp.broadcast_to(_contracted(tables, read), above.shape)
 
-        tables = layout.tables[k].reshape(count * kind.width, *kind.parents, kind.outputs)
+        tables = layout.tables[k].reshape(count * shape.width, *shape.parents, shape.outputs)
         return jax.linear_transpose(contracted, tables)(above)[0].reshape(layout.tables[k].shape)
 
-    return tuple(gradient(k, kind) for k, kind in enumerate(kinds))
+    return tuple(gradient(k, shape) for k, shape in enumerate(shapes))
 
 
-def forward_pass(values: Array, layout: Layout, kinds: tuple[Kind, ...], weights: Array) -> Array:
-    """Forward pass: all values (row, copy)."""
-    copies = weights.shape[-1]
-    values = values.at[2 : 2 + layout.prior.size].set(weights.reshape(-1, copies))
+def _forward_pass(layout: Layout, shapes: tuple[BlockShape, ...], weights: Array) -> Array:
+    """All values (row, restart)."""
+    restarts = weights.shape[-1]
+    known = jnp.asarray(layout.initial_values)[:, None]
+    values = jnp.broadcast_to(known, (len(known), restarts))
+    values = values.at[2 : 2 + layout.prior_rows.size].set(weights.reshape(-1, restarts))
 
     def step(block: Array, values: Array) -> Array:
         def through(k: int, values: Array) -> Array:
-            read = _read(values, _rows(layout, kinds, k, block))
-            made = _contracted(layout.tables[k][layout.place[block]], read)
-            made = jnp.broadcast_to(made, (*made.shape[:2], copies))
-            return lax.dynamic_update_slice_in_dim(values, made.reshape(-1, copies), layout.row[block], 0)
+            read = _read(values, _parent_rows(layout, shapes, k, block))
+            made = _contracted(layout.tables[k][layout.index_in_shape[block]], read)
+            made = jnp.broadcast_to(made, (*made.shape[:2], restarts)).reshape(-1, restarts)
+            return lax.dynamic_update_slice_in_dim(values, made, layout.first_row[block], 0)
 
-        return _switch(layout.kind[block], [functools.partial(through, k) for k in range(len(kinds))], values)
+        branches = [functools.partial(through, k) for k in range(len(shapes))]
+        return _switch(layout.shape_of_block[block], branches, values)
 
     return lax.fori_loop(0, layout.num_blocks, step, values)
 
@@ -163,12 +151,12 @@ def _switch(which: Array, branches: list[Callable[[Array], Array]], operand: Arr
     return branches[0](operand) if len(branches) == 1 else lax.switch(which, branches, operand)
 
 
-def _rows(layout: Layout, kinds: tuple[Kind, ...], k: int, block: Array) -> list[Array]:
+def _parent_rows(layout: Layout, shapes: tuple[BlockShape, ...], k: int, block: Array) -> list[Array]:
     """Rows of the values of every parent (node, state - 1)."""
-    first = layout.reads[k][layout.place[block]]
+    first = layout.parent_rows[k][layout.index_in_shape[block]]
     return [
         first[:, axis, None] + jnp.arange(size - 1, dtype=jnp.int32)
-        for axis, size in enumerate(kinds[k].parents)
+        for axis, size in enumerate(shapes[k].parents)
     ]
 
 
@@ -177,7 +165,7 @@ def _read(values: Array, rows: list[Array]) -> list[Array]:
 
 
 def _contracted(tables: Array, read: list[Array]) -> Array:
-    """Contraction (node, output, copy) of tables (node, state, ..., output) with values (node, state - 1, copy).
+    """Contraction (node, output, restart) of tables (node, state, ..., output) with values (node, state - 1, restart).
 
     Small tables are unrolled by entry, which is twice as fast as sums of whole arrays.
     """
@@ -185,16 +173,16 @@ def _contracted(tables: Array, read: list[Array]) -> Array:
     whole = tables.reshape(count, -1, outputs, 1)
     made: list[Array] | None = None
     for values in read:
-        chances = [1 - values.sum(1), *(values[:, state] for state in range(values.shape[1]))]
-        chances = [each[:, None] for each in chances]
-        if made is None and whole.shape[1] > APART:
-            parts = whole.reshape(count, len(chances), -1, outputs, whole.shape[-1])
-            whole = _sum([parts[:, state] * each[:, None] for state, each in enumerate(chances)])
+        probs = [1 - values.sum(1), *(values[:, state] for state in range(values.shape[1]))]
+        probs = [each[:, None] for each in probs]
+        if made is None and whole.shape[1] > UNROLLED_CELLS:
+            parts = whole.reshape(count, len(probs), -1, outputs, whole.shape[-1])
+            whole = _sum([parts[:, state] * each[:, None] for state, each in enumerate(probs)])
             continue
         made = [whole[:, i] for i in range(whole.shape[1])] if made is None else made
-        rest = len(made) // len(chances)
+        rest = len(made) // len(probs)
         made = [
-            _sum([made[state * rest + i] * each for state, each in enumerate(chances)]) for i in range(rest)
+            _sum([made[state * rest + i] * each for state, each in enumerate(probs)]) for i in range(rest)
         ]
     return whole[:, 0] if made is None else made[0]
 
@@ -207,10 +195,10 @@ def _back(tables: Array, values: Array, rows: list[Array], above: Array) -> tupl
     """Rows of the parents of a block's nodes, and the increments of their adjoints, given the nodes' adjoints.
 
     A contraction is linear in the values of each parent, so that its derivative contracts a table of the others.
-    Parents with equal numbers of states are batched as if they were nodes, three times as fast as one reverse pass a
-    parent.
+    Parents with equal numbers of states are batched as if they were nodes, three times as fast as one reverse pass
+    per parent.
     """
-    sizes, copies = tables.shape[1:-1], values.shape[-1]
+    sizes, restarts = tables.shape[1:-1], values.shape[-1]
     every, change = [], []
     for _, group in itertools.groupby(range(len(sizes)), key=sizes.__getitem__):
         axes = list(group)
@@ -221,7 +209,7 @@ def _back(tables: Array, values: Array, rows: list[Array], above: Array) -> tupl
         made = _contracted(slopes, _read(values, flat))
         made = made.reshape(len(tables), len(axes), -1, above.shape[1], made.shape[-1]) * above[:, None, None]
         every.append(jnp.stack([rows[axis] for axis in axes], 1).reshape(-1))
-        change.append(_sum([made[..., i, :] for i in range(made.shape[-2])]).reshape(-1, copies))
+        change.append(_sum([made[..., i, :] for i in range(made.shape[-2])]).reshape(-1, restarts))
     if len(every) == 1:
         return every[0], change[0]
     return jnp.concatenate(every), jnp.concatenate(change)  # one scatter is far cheaper than two
@@ -235,16 +223,16 @@ def _from_first(tables: Array, axis: int) -> Array:
 
 def _terms(layout: Layout, values: Array, weights: Array) -> tuple[Array, Array, Array]:
     """Marginals of the evidence, forward marginals of MAP variables, and their inner products with the weights."""
-    own = values.at[layout.prior].get(mode="promise_in_bounds")
-    same = (1 - own.sum(1)) * (1 - weights.sum(1)) + (own * weights).sum(1)
-    return values.at[layout.met].get(mode="promise_in_bounds"), own, same
+    own = values.at[layout.prior_rows].get(mode="promise_in_bounds")
+    agreement = (1 - own.sum(1)) * (1 - weights.sum(1)) + (own * weights).sum(1)
+    return values.at[layout.evidence_rows].get(mode="promise_in_bounds"), own, agreement
 
 
-def _log_products(layout: Layout, met: Array, same: Array, least: float) -> Array:
+def _log_products(layout: Layout, evidence: Array, agreement: Array, least: float) -> Array:
     """Sum of the logs of all terms; with a floor, logs of products of a few terms, which cannot underflow."""
-    terms = jnp.concatenate((met, same)) + least
+    terms = jnp.concatenate((evidence, agreement)) + least
     if least >= LEAST:
-        short = -len(terms) % TOGETHER
+        short = -len(terms) % TERMS_PER_LOG
         terms = jnp.concatenate((terms, jnp.ones((short, terms.shape[1]), terms.dtype)))
-        terms = terms.reshape(TOGETHER, -1, terms.shape[1]).prod(0)
+        terms = terms.reshape(TERMS_PER_LOG, -1, terms.shape[1]).prod(0)
     return layout.log_constant + jnp.log(terms).sum(0)

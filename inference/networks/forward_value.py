@@ -3,8 +3,8 @@ r"""The AGS surrogate of a marginal MAP query as a function that JAX transforms:
 .. math:: \ln \hat V(q) = \sum_{E} \ln \mu_E(e) + \sum_D \ln \langle \mu_{D}, q_D \rangle
 
 It takes `jax.jit`, `jax.grad` and `jax.vmap`, in single and in double precision. Its shape depends on the query alone:
-tables are read by place, so that those of a fit, of other networks with the same parents, or of a gradient step compile
-nothing anew.
+tables are read by position, so that those of a fit, of other networks with the same parents, or of a gradient step
+compile nothing anew.
 
 Equations 6 to 8 and 12 of Cui, Marinescu, Khardon (2018), "From Stochastic Planning to Marginal MAP".
 """
@@ -23,22 +23,15 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.inference.networks.forward_layout import (
-    ROUNDING,
+    ROW_SUM_TOLERANCE,
     ZERO,
-    Kind,
+    BlockShape,
     Layout,
-    Node,
+    Multilinear,
     lay_out_nodes,
     sliced_families,
 )
-from ethogram.inference.networks.forward_marginals import (
-    LEAST,
-    fixed_values,
-    forward_pass,
-    log_value,
-    reverse_pass,
-    table_gradients,
-)
+from ethogram.inference.networks.forward_marginals import log_value
 from ethogram.models.arguments import is_concrete
 from ethogram.models.networks.marginal_map import MarginalMAP
 
@@ -48,9 +41,9 @@ __all__ = ["forward_value"]
 def forward_value(query: MarginalMAP) -> Callable[..., Array]:
     """A function ``value(weights, tables=None)``, the log of the surrogate of a query.
 
-    `weights` has one array a MAP variable, in the query's order: probabilities of its states, (state,) or
-    (state, copy). `value` returns () or (copy,), in the precision of the weights. `tables` has one array a variable of
-    the network, (parent 1, ..., state), and replaces the network's own.
+    `weights` has one array per MAP variable, in the query's order: probabilities of its states, (state,) or
+    (state, restart). `value` returns () or (restart,), in the precision of the weights. `tables` has one array per
+    variable of the network, (parent 1, ..., state), and replaces the network's own.
 
     Gradients are for changes that keep the sum of the weights, or of a row of a table: the first state counts as what
     the others leave, so that its weight has a gradient of zero. Where a term of the surrogate is zero, the value is
@@ -78,17 +71,19 @@ def forward_value(query: MarginalMAP) -> Callable[..., Array]:
     if not isinstance(query, MarginalMAP):
         raise TypeError(f"query must be a MarginalMAP, not {type(query).__name__}")
     network = query.network
-    (layout, kinds), heavy = _places(query)
+    (layout, shapes), unscaled = _positions(query)
     soft = [np.array(likelihoods) for _, likelihoods in query.soft]
 
-    def value(weights: Sequence[Any], tables: Sequence[Any] | None = None) -> Float[Array, "*copy"]:
+    def value(weights: Sequence[Any], tables: Sequence[Any] | None = None) -> Float[Array, "*restart"]:
         given = [_read(each) for each in weights]
         _check_weights(query, given)
         dtype = np.float64 if any(each.dtype == np.float64 for each in given) else np.float32
         known = network.tables if tables is None else list(tables)
         _check_tables(query, known)
         known, likelihoods = ([_read(each, dtype) for each in group] for group in (known, soft))
-        return _surrogate(kinds, heavy, layout, [each.astype(dtype) for each in given], known, likelihoods)
+        return _surrogate(
+            shapes, unscaled, layout, [each.astype(dtype) for each in given], known, likelihoods
+        )
 
     return value
 
@@ -111,7 +106,7 @@ def _check_weights(query: MarginalMAP, weights: Sequence[Any]) -> None:
         name, size = network.names[variable], network.sizes[variable]
         if each.ndim not in (1, 2) or len(each) != size or each.shape[1:] != weights[0].shape[1:]:
             raise ValueError(
-                f"weights of {name} have shape {each.shape}: all must be ({size},) or ({size}, copy)"
+                f"weights of {name} have shape {each.shape}: all must be ({size},) or ({size}, restart)"
             )
         if is_concrete(each):
             known = np.asarray(each)
@@ -130,113 +125,75 @@ def _check_tables(query: MarginalMAP, tables: Sequence[Any]) -> None:
             raise ValueError(f"the table of {name} has shape {np.shape(each)}: expected {own.shape}")
 
 
-def _places(query: MarginalMAP) -> tuple[tuple[Layout, tuple[Kind, ...]], frozenset[int]]:
-    """A layout whose tables hold places in `_numbers`, and variables whose rows do not sum to one."""
+def _positions(query: MarginalMAP) -> tuple[tuple[Layout, tuple[BlockShape, ...]], frozenset[int]]:
+    """A layout whose tables hold positions in `_numbers`, and variables whose rows do not sum to one."""
     network, begin = query.network, 1
-    whole, masses, heavy = [], dict[int, np.ndarray](), set[int]()
+    whole, masses, unscaled = [], dict[int, np.ndarray](), set[int]()
     for table in network.tables:
         whole.append(begin + np.arange(table.size).reshape(table.shape))
         begin += table.size
     for number, table in enumerate(network.tables):
-        if number not in dict(query.observed) and np.abs(table.sum(-1) - 1).max() > ROUNDING:
-            heavy.add(number)
+        if number not in dict(query.observed) and np.abs(table.sum(-1) - 1).max() > ROW_SUM_TOLERANCE:
+            unscaled.add(number)
             shape = table.shape[:-1]
             masses[number] = begin + np.arange(math.prod(shape)).reshape(*shape, 1)
             begin += math.prod(shape)
-    nodes, terms = dict[int, Node](), []
+    nodes, terms = dict[int, Multilinear](), []
     for (number, observed, left, at), (*_, mass) in zip(
         sliced_families(query, whole),
         sliced_families(query, [masses.get(i, each) for i, each in enumerate(whole)]),
         strict=True,
     ):
         if observed:
-            terms.append(Node(left, at[..., None]))
+            terms.append(Multilinear(left, at[..., None]))
             continue
-        if number in heavy:
-            terms.append(Node(left, mass))
-        nodes[number] = Node(left, at[..., 1:])
+        if number in unscaled:
+            terms.append(Multilinear(left, mass))
+        nodes[number] = Multilinear(left, at[..., 1:])
     constant = 0.0
     for number, likelihoods in query.soft:
         if number in nodes:
-            terms.append(Node((number,), begin + np.arange(len(likelihoods))[:, None]))
+            terms.append(Multilinear((number,), begin + np.arange(len(likelihoods))[:, None]))
         else:
             constant += math.log(likelihoods[0])
         begin += len(likelihoods)
-    layout, kinds = lay_out_nodes(query, nodes, terms)
+    layout, shapes = lay_out_nodes(query, nodes, terms)
     tables = tuple(each.astype(np.int32) for each in layout.tables)
     layout = layout._replace(tables=tables, log_constant=layout.log_constant + constant)
-    return (layout, kinds), frozenset(heavy)
+    return (layout, shapes), frozenset(unscaled)
 
 
-@functools.partial(jax.jit, static_argnames=("kinds", "heavy"))
+@functools.partial(jax.jit, static_argnames=("shapes", "unscaled"))
 def _surrogate(
-    kinds: tuple[Kind, ...],
-    heavy: frozenset[int],
+    shapes: tuple[BlockShape, ...],
+    unscaled: frozenset[int],
     layout: Layout,
     weights: Sequence[Array],
     tables: Sequence[Array],
     likelihoods: Sequence[Array],
 ) -> Array:
     """The value of weights, tables and likelihoods: one program."""
-    numbers, dtype = _numbers(tables, likelihoods, heavy), weights[0].dtype
+    numbers, dtype = _numbers(tables, likelihoods, unscaled), weights[0].dtype
     filled = layout._replace(
         tables=tuple(numbers[each] for each in layout.tables),
-        fixed=layout.fixed.astype(dtype),
+        initial_values=layout.initial_values.astype(dtype),
         log_constant=layout.log_constant.astype(dtype),
     )
-    deep = layout.prior.shape[1]
+    capacity, depth = layout.prior_rows.shape
     rows = [each.reshape(len(each), -1)[1:] for each in weights]
-    rows = [jnp.pad(each, ((0, deep - len(each)), (0, 0))) for each in rows]
-    full = jnp.pad(jnp.stack(rows), ((0, len(layout.prior) - len(rows)), (0, 0), (0, 0)))
-    found = _value(kinds, filled, full)
+    rows = [jnp.pad(each, ((0, depth - len(each)), (0, 0))) for each in rows]
+    full = jnp.pad(jnp.stack(rows), ((0, capacity - len(rows)), (0, 0), (0, 0)))
+    found = log_value(filled, shapes, full, 0.0)
     return found[0] if weights[0].ndim == 1 else found
 
 
-def _numbers(tables: Sequence[Array], likelihoods: Sequence[Array], heavy: frozenset[int]) -> Array:
+def _numbers(tables: Sequence[Array], likelihoods: Sequence[Array], unscaled: frozenset[int]) -> Array:
     """Zero, the entries of all tables with rows scaled to one, masses of rows that were scaled, and likelihoods."""
     parts, masses = [jnp.full(1, float(ZERO), tables[0].dtype)], []
     for number, table in enumerate(tables):
-        if number in heavy:
+        if number in unscaled:
             mass = table.sum(-1, keepdims=True)
             masses.append(mass.reshape(-1))
             table = jnp.where(mass > 0, table, 1) / jnp.where(mass > 0, mass, table.shape[-1])
         parts.append(table.reshape(-1))
     return jnp.concatenate((*parts, *masses, *likelihoods))
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _value(kinds: tuple[Kind, ...], layout: Layout, weights: Array) -> Array:
-    return _log_value(kinds, layout, weights)
-
-
-@functools.partial(jax.jit, static_argnames="kinds")
-def _log_value(kinds: tuple[Kind, ...], layout: Layout, weights: Array) -> Array:
-    return log_value(layout, kinds, weights, 0.0)
-
-
-def _value_forward(kinds: tuple[Kind, ...], layout: Layout, weights: Array) -> Any:
-    return _value(kinds, layout, weights), (layout, weights)
-
-
-def _value_backward(kinds: tuple[Kind, ...], kept: Any, above: Array) -> Any:
-    layout, weights = kept
-    tables, gradient = _gradients(kinds, layout, weights, above)
-    slopes = jax.tree.map(_no_tangent, layout)._replace(tables=tables, log_constant=above.sum())
-    return slopes, gradient
-
-
-@functools.partial(jax.jit, static_argnames="kinds")
-def _gradients(
-    kinds: tuple[Kind, ...], layout: Layout, weights: Array, above: Array
-) -> tuple[tuple[Array, ...], Array]:
-    values = forward_pass(fixed_values(layout, weights.shape[-1]), layout, kinds, weights)
-    gradient, adjoint = reverse_pass(values, layout, kinds, weights, LEAST)
-    return table_gradients(values, adjoint * above, layout, kinds), gradient * above
-
-
-def _no_tangent(leaf: Any) -> Any:
-    floating = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
-    return jnp.zeros_like(leaf) if floating else np.zeros(np.shape(leaf), jax.dtypes.float0)
-
-
-_value.defvjp(_value_forward, _value_backward)

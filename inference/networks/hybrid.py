@@ -355,10 +355,10 @@ def _by_estimates(
     turn()
     explain(restart=True)
     turn()
-    for reading in ("belief", "cavity"):
+    for argmax_of in ("belief", "cavity"):
         if not late():
             tables = smoothed_tables(query.network)
-            mixed = mixed_product(query, reading=reading, tables=tables, stop=slice_of(SLICE))
+            mixed = mixed_product(query, argmax_of=argmax_of, tables=tables, stop=slice_of(SLICE))
             near = dict(zip(query.map_variables, mixed.states.tolist(), strict=True))
             offer_near(near, "mixed-product belief propagation")
     certify()

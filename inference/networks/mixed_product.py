@@ -27,7 +27,7 @@ from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = [
-    "READINGS",
+    "ARGMAX_OF",
     "MixedProduct",
     "Propagated",
     "mixed_product",
@@ -36,7 +36,7 @@ __all__ = [
     "smoothed_tables",
 ]
 
-READINGS = ("belief", "cavity")
+ARGMAX_OF = ("belief", "cavity")
 
 
 class Propagated(NamedTuple):
@@ -96,7 +96,7 @@ def smoothed_tables(network: BayesNet, amount: float = 1e-4) -> tuple[np.ndarray
 def mixed_product(
     query: MarginalMAP,
     *,
-    reading: str = "belief",
+    argmax_of: str = "belief",
     tables: tuple[np.ndarray, ...] | None = None,
     **settings: Any,
 ) -> MixedProduct:
@@ -105,17 +105,17 @@ def mixed_product(
     Parameters
     ----------
     query : network, evidence and MAP variables.
-    reading : one of :data:`READINGS`: what the argmax states of a MAP variable are read from.
+    argmax_of : one of :data:`ARGMAX_OF`: what the argmax states of a MAP variable maximise.
     tables : in place of the network's own, such as smoothed ones, which the authors use.
     settings : `max_sweeps`, `tol` (1e-4 unless given) and `stop`, as of :func:`propagate_beliefs`.
 
     Raises
     ------
-    ValueError : there is no such reading.
+    ValueError : `argmax_of` is neither.
     """
-    require_one_of("reading", reading, READINGS)
+    require_one_of("argmax_of", argmax_of, ARGMAX_OF)
     factors = query_factors(query, tables=tables)
-    found = propagate_beliefs(factors, query.map_variables, reading=reading, **{"tol": 1e-4, **settings})
+    found = propagate_beliefs(factors, query.map_variables, argmax_of=argmax_of, **{"tol": 1e-4, **settings})
     states = [int(found.beliefs[variable].argmax()) for variable in query.map_variables]
     return MixedProduct(np.array(states), found.num_sweeps, found.converged)
 
@@ -124,7 +124,7 @@ def propagate_beliefs(
     factors: Sequence[Factor],
     maximised: Sequence[int] = (),
     *,
-    reading: str = "belief",
+    argmax_of: str = "belief",
     max_sweeps: int = 1000,
     tol: float = 1e-6,
     damping: float = 0.0,
@@ -137,18 +137,20 @@ def propagate_beliefs(
     ----------
     factors : tables with their variables.
     maximised : variables that send their argmax states only.
-    reading : one of :data:`READINGS`: what the argmax states are read from.
+    argmax_of : one of :data:`ARGMAX_OF`: what the argmax states maximise.
     max_sweeps, tol : sweeps end once no message changes by more than `tol`.
     damping : share of the old message in a new one.
     stop : called after every sweep; True ends the sweeps.
     messages : to begin with; uniform if None.
     """
     graph = _Graph([factor for factor in factors if factor.scope], set(maximised))
-    received = np.where(graph.there[:, None], graph.uniform[:, None], 1.0) if messages is None else messages
-    received = np.broadcast_to(received, (*graph.linked.shape, graph.there.shape[1])).copy()
+    received = (
+        np.where(graph.valid_states[:, None], graph.uniform[:, None], 1.0) if messages is None else messages
+    )
+    received = np.broadcast_to(received, (*graph.linked.shape, graph.valid_states.shape[1])).copy()
     converged, sweeps = not len(graph.linked), 0
     while not converged and sweeps < max_sweeps:
-        sent = graph.send(received, reading)
+        sent = graph.send(received, argmax_of)
         fresh = graph.reply(sent)
         if damping:
             fresh = (1 - damping) * fresh + damping * received
@@ -157,7 +159,7 @@ def propagate_beliefs(
         if stop is not None and stop():
             break
     with np.errstate(divide="ignore"):
-        logs = np.where(graph.there, np.log(received).sum(1), -np.inf)
+        logs = np.where(graph.valid_states, np.log(received).sum(1), -np.inf)
     top = logs.max(1, keepdims=True, initial=-np.inf)
     beliefs = normalised(np.exp(logs - np.where(np.isfinite(top), top, 0)))
     constants, estimate = [float(factor.table) for factor in factors if not factor.scope], -np.inf
@@ -186,21 +188,21 @@ class _Graph:
         self.groups = [tuple(map(np.array, zip(*each, strict=True))) for each in shaped.values()]
         self.linked = np.arange(max(degree, default=0)) < np.array(degree, int)[:, None]
         sizes = np.array(self.sizes, int)
-        self.there = np.arange(max(self.sizes, default=0)) < sizes[:, None]
-        self.uniform = self.there / np.maximum(sizes, 1)[:, None]
+        self.valid_states = np.arange(max(self.sizes, default=0)) < sizes[:, None]
+        self.uniform = self.valid_states / np.maximum(sizes, 1)[:, None]
         self.maximised = np.array([variable in maximised for variable in self.variables], bool)
 
-    def send(self, received: np.ndarray, reading: str) -> np.ndarray:
+    def send(self, received: np.ndarray, argmax_of: str) -> np.ndarray:
         """Messages from variables to factors: products of the messages from all other factors."""
         with np.errstate(divide="ignore"):
             logs = np.log(received)  # products of hundreds of messages would underflow
         others = np.zeros_like(logs)
         others[:, 1:] = logs[:, :-1].cumsum(1)
         others[:, :-1] += logs[:, :0:-1].cumsum(1)[:, ::-1]
-        top = np.where(self.there[:, None], others, -np.inf).max(-1, keepdims=True, initial=-np.inf)
-        sent = np.exp(others - np.where(top > -np.inf, top, 0)) * self.there[:, None]
+        top = np.where(self.valid_states[:, None], others, -np.inf).max(-1, keepdims=True, initial=-np.inf)
+        sent = np.exp(others - np.where(top > -np.inf, top, 0)) * self.valid_states[:, None]
         if self.maximised.any():
-            judged = sent * received if reading == "belief" else sent
+            judged = sent * received if argmax_of == "belief" else sent
             best = judged >= judged.max(-1, keepdims=True) * (1 - 1e-12)
             sent = np.where(self.maximised[:, None, None] & ~best, 0, sent)
         return normalised(sent)
@@ -220,7 +222,7 @@ class _Graph:
                 whole = np.zeros((len(tables), sent.shape[-1]))
                 whole[:, : tables.shape[a + 1]] = made
                 received[variable[:, a], link[:, a]] = normalised(whole)
-        return np.where(self.linked[..., None] & self.there[:, None], received, 1.0)
+        return np.where(self.linked[..., None] & self.valid_states[:, None], received, 1.0)
 
     def bethe(self, received: np.ndarray, beliefs: np.ndarray) -> float:
         """Bethe estimate of the log partition function."""

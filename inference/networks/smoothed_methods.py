@@ -13,15 +13,12 @@ from ethogram.inference.networks.ags import Vertices, ascend
 from ethogram.inference.networks.ancestral_draws import draw_states, generator
 from ethogram.inference.networks.incumbent import until
 from ethogram.inference.networks.method import Task, score_states
-from ethogram.inference.networks.mixed_product import READINGS, mixed_product, smoothed_tables
+from ethogram.inference.networks.mixed_product import ARGMAX_OF, mixed_product, smoothed_tables
 from ethogram.models.held_warnings import held_warnings
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["ASCENTS", "ags", "mpbp", "mpbp_cavity", "smoothed_score"]
-
-ASCENTS = 16
-"""Climbs at a time."""
+__all__ = ["ags", "mpbp", "mpbp_cavity", "smoothed_score"]
 
 
 def ags(task: Task) -> None:
@@ -36,7 +33,7 @@ def ags(task: Task) -> None:
 
     def climb() -> None:
         tables = smoothed_tables(query.network)
-        ascend(key, query, optimizer="paper", num_restarts=ASCENTS, max_steps=steps, tables=tables, stop=stop)
+        ascend(key, query, max_steps=steps, tables=tables, stop=stop)
 
     try:
         until(climb, clock)
@@ -48,15 +45,15 @@ def ags(task: Task) -> None:
             task.offer(drawn, "ancestral sample: the ascent was still compiling")
 
 
-def _mixed(reading: str, task: Task) -> None:
+def _mixed(argmax_of: str, task: Task) -> None:
     """Mixed-product belief propagation on smoothed tables."""
     tables, stop = smoothed_tables(task.query.network), task.incumbent.clock.over
     sweeps = task.max_steps or 1000
-    found = mixed_product(task.query, reading=reading, tables=tables, max_sweeps=sweeps, stop=stop)
+    found = mixed_product(task.query, argmax_of=argmax_of, tables=tables, max_sweeps=sweeps, stop=stop)
     task.offer(found.states, "mixed-product belief propagation")
 
 
-mpbp, mpbp_cavity = (functools.partial(_mixed, reading) for reading in READINGS)
+mpbp, mpbp_cavity = (functools.partial(_mixed, argmax_of) for argmax_of in ARGMAX_OF)
 
 
 def smoothed_score(query: MarginalMAP, states: Any, most_cells: int) -> float:

@@ -15,7 +15,6 @@ from benchmarks.papers import mmap_anytime
 from benchmarks.papers import network_files as files
 from benchmarks.speed import forward_marginals, forward_marginals_reference
 from ethogram.inference.networks.forward_layout import lay_out
-from ethogram.inference.networks.forward_marginals import value_and_gradient
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
@@ -73,17 +72,16 @@ def test_the_reference_has_the_kernels_values():
         parents.append(above)
     network = BayesNet(tuple(tables), tuple(parents))
     query = MarginalMAP(network, {side * side - 1: 1}, list(range(0, side * side - 1, 2)))
-    layout, kinds = lay_out(query)
-    assert len(kinds) == 1
+    layout, shapes = lay_out(query)
+    assert len(shapes) == 1
     with jax.enable_x64(True):
-        weights = random.random((*layout.prior.shape, 7)) * layout.states[..., None]
+        weights = random.random((*layout.prior_rows.shape, 7)) * layout.valid_states[..., None]
         levels = forward_marginals_reference.by_levels(layout)
-        kernel = jax.jit(value_and_gradient, static_argnames="kinds")
-        value, gradient = kernel(layout, kinds=kinds, weights=weights)
+        value, gradient = forward_marginals.kernel(layout, shapes, weights)
         other, slope = jax.jit(forward_marginals_reference.value_and_gradient)(levels, weights[:, 0])
         np.testing.assert_allclose(value, other, rtol=1e-12)
-        present = np.asarray(layout.present)
-        np.testing.assert_allclose(np.asarray(gradient)[present, 0], np.asarray(slope)[present], rtol=1e-10)
+        valid = np.asarray(layout.valid_variables)
+        np.testing.assert_allclose(np.asarray(gradient)[valid, 0], np.asarray(slope)[valid], rtol=1e-10)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no such call on this system")

@@ -293,8 +293,8 @@ def test_two_shapes_at_most_for_twelve_queries_of_a_network():
     for share in (0.5, 0.3, 0.2):
         for _ in range(4):
             maximised = random.permutation(143)[: int(143 * share)].tolist()
-            layout, kinds = lay_out(MarginalMAP(network, {143: 1}, maximised))
-            shapes.add((kinds, tuple(np.shape(leaf) for leaf in jax.tree.leaves(layout))))
+            layout, shapes_of_blocks = lay_out(MarginalMAP(network, {143: 1}, maximised))
+            shapes.add((shapes_of_blocks, tuple(np.shape(leaf) for leaf in jax.tree.leaves(layout))))
     assert len(shapes) <= 2
 
 

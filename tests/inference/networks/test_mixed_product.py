@@ -45,7 +45,7 @@ def test_thousands_of_messages_to_one_variable():
     assert found.log_evidence == pytest.approx(truth, rel=1e-12)
 
 
-def by_loops(query, reading, sweeps):
+def by_loops(query, argmax_of, sweeps):
     """Beliefs of the MAP variables after some sweeps, one message at a time."""
     factors = [
         factor for factor in query_factors(query, tables=smoothed_tables(query.network)) if factor.scope
@@ -62,7 +62,7 @@ def by_loops(query, reading, sweeps):
                 if u == v and j != i:
                     sent = sent * to_variable[j, u]
             if v in query.map_variables:
-                judged = sent * to_variable[i, v] if reading == "belief" else sent
+                judged = sent * to_variable[i, v] if argmax_of == "belief" else sent
                 sent = np.where(judged >= judged.max() * (1 - 1e-12), sent, 0)
             to_factor[i, v] = sent / sent.sum()
         for i, (scope, table) in enumerate(factors):
@@ -78,31 +78,31 @@ def by_loops(query, reading, sweeps):
     return {v: belief / belief.sum() for v, belief in beliefs.items()}
 
 
-@pytest.mark.parametrize("reading", ["belief", "cavity"])
+@pytest.mark.parametrize("argmax_of", ["belief", "cavity"])
 @pytest.mark.parametrize("seed", range(4))
-def test_sweep_by_sweep(seed, reading, drawn):
+def test_sweep_by_sweep(seed, argmax_of, drawn):
     query = drawn(seed)[1]
     factors = query_factors(query, tables=smoothed_tables(query.network))
     for sweeps in (1, 2, 5):
         found = propagate_beliefs(
-            factors, query.map_variables, reading=reading, max_sweeps=sweeps, tol=1e-300
+            factors, query.map_variables, argmax_of=argmax_of, max_sweeps=sweeps, tol=1e-300
         )
-        for variable, belief in by_loops(query, reading, sweeps).items():
+        for variable, belief in by_loops(query, argmax_of, sweeps).items():
             np.testing.assert_allclose(found.beliefs[variable], belief, atol=1e-9)
     answer = mixed_product(
-        query, reading=reading, tables=smoothed_tables(query.network), max_sweeps=5, tol=1e-300
+        query, argmax_of=argmax_of, tables=smoothed_tables(query.network), max_sweeps=5, tol=1e-300
     )
-    last = by_loops(query, reading, 5)
+    last = by_loops(query, argmax_of, 5)
     assert answer.states.tolist() == [int(last[v].argmax()) for v in query.map_variables]
 
 
-def test_the_two_readings_end_in_different_answers(drawn):
+def test_the_two_argmaxes_end_in_different_answers(drawn):
     different = 0
     for seed in range(12):
         query = drawn(seed)[1]
         smooth = smoothed_tables(query.network)
         answers = [
-            mixed_product(query, reading=r, tables=smooth).states.tolist() for r in ("belief", "cavity")
+            mixed_product(query, argmax_of=r, tables=smooth).states.tolist() for r in ("belief", "cavity")
         ]
         different += answers[0] != answers[1]
     assert 0 < different < 12
@@ -125,9 +125,9 @@ def test_contradictions_have_no_evidence():
     assert found.log_evidence == -math.inf
 
 
-def test_unknown_reading():
-    with pytest.raises(ValueError, match="reading must be 'belief' or 'cavity', not 'message'"):
-        mixed_product(tree(0), reading="message")
+def test_another_argmax_is_refused():
+    with pytest.raises(ValueError, match="argmax_of must be 'belief' or 'cavity', not 'message'"):
+        mixed_product(tree(0), argmax_of="message")
 
 
 def test_smoothing_never_goes_below_zero():
