@@ -33,11 +33,11 @@ def line_search(
 
     Parameters
     ----------
-    value : of positions (..., copy), one number a copy.
-    gradient : (..., copy) of the value; its scale does not matter, and coordinates that cannot move have zero.
-    position : (..., copy) in [0, 1].
-    inside : projection of positions (..., copy) or (..., copy, step) to where they are allowed.
-    rounds : most often that the steps are made smaller, plus one.
+    value : (restart,) of positions (..., restart).
+    gradient : (..., restart) of the value; its scale does not matter, and coordinates that cannot move have zero.
+    position : (..., restart) in [0, 1].
+    inside : projection of positions (..., restart) or (..., restart, step) to where they are allowed.
+    rounds : largest number of rounds.
     """
     axes = tuple(range(position.ndim - 1))
     # The step does not depend on the gradient's scale, which near a zero is too large to be squared.

@@ -85,7 +85,7 @@ def project(position: Array, low: Array, high: Array, weights: Array, bounds: Ar
 
     Parameters
     ----------
-    position : (time, action, ...), of any number of copies.
+    position : (time, action, ...), of any number of restarts.
     low, high : (time, action) or (1, action) range of each action.
     weights, bounds : (sum, action) and (sum,), or (time, sum), coefficients of sums with upper bounds, of one sign in
         each sum: negative ones are of a bound from below.
@@ -131,13 +131,13 @@ def _shifted(position: Array, low: Array, high: Array, weights: Array, bound: Ar
 def round_actions(
     rules: ActionRules, state: np.ndarray, marginals: np.ndarray, threshold: np.ndarray
 ) -> np.ndarray:
-    """Allowed actions (action, copy) of 0 and 1 near probabilities.
+    """Allowed actions (action, restart) of 0 and 1 near probabilities.
 
     Parameters
     ----------
     rules : of the problem.
     state : (fluent,) of 0 and 1.
-    marginals : (action, copy) probabilities.
+    marginals : (action, restart) probabilities.
     threshold : (action,) probabilities under the random policy; actions at or below it are not taken.
 
     Raises
@@ -183,16 +183,16 @@ def _added(
     score: np.ndarray,
     wanted: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Actions after those of largest score were added, each where it breaks no rule or mends one."""
+    """Actions with those of largest score added, each where it breaks no rule or reduces what is unmet."""
     order = np.argsort(-score, 0, kind="stable")
-    made, copies = made.copy(), np.arange(made.shape[1])
+    made, restarts = made.copy(), np.arange(made.shape[1])
     for at in order:
-        open_ = wanted[at, copies] & np.isfinite(score[at, copies])
-        going = open_ & ((unmet > 0) | (score[at, copies] > 1e-6))
+        open_ = wanted[at, restarts] & np.isfinite(score[at, restarts])
+        going = open_ & ((unmet > 0) | (score[at, restarts] > 1e-6))
         if not open_.any():
             break
         tried = made.copy()
-        tried[at[going], copies[going]] = 1
+        tried[at[going], restarts[going]] = 1
         left = rules.unmet(state, tried)
         taken = going & ((left == 0) | (left < unmet))
         made[:, taken], unmet = tried[:, taken], np.where(taken, left, unmet)

@@ -1,4 +1,8 @@
-"""Episodes of a policy in an environment, with a record that a broken evaluation goes on from."""
+"""Episodes of a policy in an environment, with a record from which an interrupted evaluation resumes.
+
+A record is a file of JSON lines: the settings, then one line per finished episode. A last line that an interrupt cut
+short is ignored and overwritten.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import inspect
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +29,10 @@ class Episodes(NamedTuple):
     Attributes
     ----------
     returns : (episode,) sums of rewards.
-    rewards : one array (step,) an episode.
+    rewards : one array (step,) per episode.
     actions : names of the actions of every step of every episode.
     states : names of the fluents that were true at every step of every episode; ``name=value`` where enumerated.
-    seconds : (episode,) mean seconds of wall time a decision.
+    seconds : (episode,) mean seconds of wall time per decision.
     """
 
     returns: np.ndarray
@@ -58,7 +62,7 @@ def play_episodes(
         that takes a `seed` is given that of the episode.
     num_episodes : number of episodes.
     seed : of the first episode; the next ones follow.
-    record : JSON file that is written after each episode. Where it is there already, with the same settings, its
+    record : file of JSON lines, to which each finished episode is added. If it exists, with the same settings, its
         episodes are not played again.
     settings : of the policy, compared with those of the record: numbers, strings, arrays, lists and dicts of them.
     progress_bar : whether to show one after two seconds.
@@ -80,19 +84,21 @@ def play_episodes(
         for method in methods:
             if not callable(getattr(given, method, None)):
                 raise TypeError(f"{name} is {type(given).__name__}, which has no {method}()")
-    told = _as_json({"seed": seed, **(settings or {})})
-    done = []
+    given = _as_json({"seed": seed, **(settings or {})})
+    done: list[dict[str, Any]] = []
+    writer = None
     if record is not None:
         check_path(record, "record")
-        done = _read(Path(record), told)
+        writer = _Record(Path(record), given)
+        done = writer.read()
     with tqdm(
         total=num_episodes, initial=min(len(done), num_episodes), disable=not progress_bar, delay=2.0
     ) as bar:
         for number in range(len(done), num_episodes):
             done.append(_play(environment, policy, int(seed) + number))
-            if record is not None:
+            if writer is not None:
                 try:
-                    _write(Path(record), told, done)
+                    writer.add(done)
                 except OSError as error:  # what was played is in memory
                     warn_user(f"the record was not written, and the episodes go on: {error}")
             bar.update()
@@ -110,7 +116,7 @@ def play_episodes(
 
 
 def begin_episode(policy: Any, seed: int) -> None:
-    """Tell a policy that has a ``reset`` that an episode begins, with the seed if it takes one."""
+    """Call the ``reset`` of a policy that has one, with the seed of the episode if it takes one."""
     if callable(reset := getattr(policy, "reset", None)):
         reset(**({"seed": seed} if "seed" in inspect.signature(reset).parameters else {}))
 
@@ -171,40 +177,62 @@ def _names(what: str, values: Any) -> list[str]:
     return found
 
 
-def _read(path: Path, told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Episodes of a record of the same settings."""
-    if not path.exists():
-        return []
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        settings, episodes = dict(content["settings"]), list(content["episodes"])
-        for each in episodes:
-            lengths = {len(each[name]) for name in ("rewards", "actions", "states")}
-            if len(lengths) != 1 or not np.isfinite([*each["rewards"], each["seconds"]]).all():
-                raise ValueError("an episode is damaged")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a record of episodes: remove it, or choose another file") from error
-    apart = [
-        name for name in {*settings, *told} if json.dumps(settings.get(name)) != json.dumps(told.get(name))
-    ]
-    if apart:
-        what = ", ".join(
-            f"{name} {settings.get(name)!r} in place of {told.get(name)!r}" for name in sorted(apart)
-        )
-        raise ValueError(f"{path} is a record with {what}: remove it, or choose another file")
-    return episodes
+class _Record:
+    """A record of episodes with some settings."""
 
+    def __init__(self, path: Path, settings: Mapping[str, Any]):
+        self.path, self.settings = path, settings
+        self.num_bytes = self.num_episodes = 0  # of whole lines that were read or written
 
-def _write(path: Path, told: Mapping[str, Any], done: list[dict[str, Any]]) -> None:
-    """Write a record, whole or not at all."""
-    returns = [sum(each["rewards"]) for each in done]
-    error = float(np.std(returns, ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else None
-    content = {
-        "settings": dict(told),
-        "mean": float(np.mean(returns)),
-        "standard_error": error,
-        "returns": returns,
-        "episodes": done,
-    }
-    with replacing(path, "w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=1) + "\n")
+    def read(self) -> list[dict[str, Any]]:
+        """Episodes of the record; none if there is no file.
+
+        Raises
+        ------
+        ValueError : it is no record, an episode is damaged, or the settings are others.
+        """
+        if not self.path.exists():
+            return []
+        try:
+            content = self.path.read_bytes()
+            *lines, _ = content.split(b"\n")  # what follows the last line break was cut short
+            first, *episodes = (json.loads(line) for line in lines)
+            settings = dict(first["settings"])
+            for each in episodes:
+                lengths = {len(each[name]) for name in ("rewards", "actions", "states")}
+                if len(lengths) != 1 or not np.isfinite([*each["rewards"], each["seconds"]]).all():
+                    raise ValueError("an episode is damaged")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self.path} is not a record of episodes: remove it, or choose another file"
+            ) from error
+        names = sorted({*settings, *self.settings})
+        pairs = [(name, settings.get(name), self.settings.get(name)) for name in names]
+        differing = [
+            f"{name} {recorded!r} in place of {given!r}"
+            for name, recorded, given in pairs
+            if json.dumps(recorded) != json.dumps(given)
+        ]
+        if differing:
+            raise ValueError(
+                f"{self.path} is a record with {', '.join(differing)}: remove it, or choose another file"
+            )
+        self.num_bytes, self.num_episodes = sum(len(line) + 1 for line in lines), len(episodes)
+        return episodes
+
+    def add(self, episodes: Sequence[Mapping[str, Any]]) -> None:
+        """Write those of all episodes that are not in the record yet, after its last whole line."""
+        if not self.num_bytes:
+            first = json.dumps({"settings": self.settings}).encode() + b"\n"
+            with replacing(self.path) as file:
+                file.write(first)
+            self.num_bytes = len(first)
+        lines = b"".join(json.dumps(each).encode() + b"\n" for each in episodes[self.num_episodes :])
+        with open(self.path, "r+b") as file:
+            file.seek(self.num_bytes)
+            file.truncate()
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        self.num_bytes += len(lines)
+        self.num_episodes = len(episodes)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from ethogram.inference.planning.sogbofa import CHUNK, DEPTHS, MODES, Plan, plan
+from ethogram.inference.planning.sogbofa import DEPTHS, MODES, STEPS_PER_CHECK, Plan, plan
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.planning import PlanningProblem
 
@@ -20,14 +20,14 @@ __all__ = ["SogbofaPolicy"]
 class SogbofaPolicy:
     """An agent that plans anew at every step; it has `sample_action` and `reset`, as pyRDDLGym's agents do.
 
-    Each plan begins one climb at the last plan, shifted by a step.
+    Each plan begins one ascent at the last plan, shifted by a step.
 
     Parameters
     ----------
     key : typed PRNG key; the same key, seed of the episode and states give the same actions unless the time limit cuts
         a plan short.
     problem : of :func:`ethogram.models.planning.read_rddl`.
-    time_limit : seconds of wall time a decision; None for no limit.
+    time_limit : seconds of wall time per decision; None for no limit.
     depth : steps that are looked ahead; None measures once, when the agent is made, how long a plan takes at each depth
         of 4, 8, 16 and 32, and takes the largest that fits, and at most what is left of the horizon.
     mode, num_restarts, max_steps, precision : as for :func:`plan`.
@@ -65,7 +65,7 @@ class SogbofaPolicy:
             "precision": precision,
         }
         self.depth = self._fitting_depth() if depth is None else depth
-        plan(key, problem, depth=self.depth, **{**self.settings, "max_steps": CHUNK})  # compiles
+        plan(key, problem, depth=self.depth, **{**self.settings, "max_steps": STEPS_PER_CHECK})  # compiles
         self.last: Plan | None = None
         self.reset()
 
@@ -99,7 +99,7 @@ class SogbofaPolicy:
         for depth in DEPTHS:
             if found < depth and found >= self.problem.horizon:
                 break
-            settings = {**self.settings, "time_limit": None, "max_steps": CHUNK}
+            settings = {**self.settings, "time_limit": None, "max_steps": STEPS_PER_CHECK}
             plan(self.key, self.problem, depth=depth, **settings)
             seconds = []
             for _ in range(3):
@@ -107,7 +107,7 @@ class SogbofaPolicy:
                 plan(self.key, self.problem, depth=depth, **settings)
                 seconds.append(time.perf_counter() - begin)
             limit = self.settings["time_limit"]
-            if limit is not None and min(seconds) * self.settings["max_steps"] / CHUNK > limit:
+            if limit is not None and min(seconds) * self.settings["max_steps"] / STEPS_PER_CHECK > limit:
                 break
             found = depth
         return found

@@ -29,23 +29,24 @@ __all__ = ["rollout"]
 def rollout(
     program: FluentProgram,
     state: Float[Array | np.ndarray, " fluent"],
-    actions: Float[Array | np.ndarray, "time action copy"],
+    actions: Float[Array | np.ndarray, "time action restart"],
     *,
     discount: float | Array = 1.0,
     steps_left: int | Array | None = None,
-    capacities: tuple[Array | np.ndarray, FluentProgram] | None = None,
-) -> Float[Array, " copy"]:
-    """Value of every copy of a plan, differentiable by state, actions and the program's coefficients.
+    limits: tuple[Array | np.ndarray, Array | np.ndarray, FluentProgram] | None = None,
+) -> Float[Array, " restart"]:
+    """Value of the plan of every restart, differentiable by state and actions.
 
     Parameters
     ----------
     program : of a problem.
     state : probabilities of the fluents at the start.
-    actions : probabilities of the actions, one row a step.
+    actions : probabilities of the actions, one row per step.
     discount : of rewards.
     steps_left : rewards after so many steps do not count; all count where None.
-    capacities : coefficients (sum, action) of sums of actions, and a program of their upper bounds: after the first
-        step, the actions of a sum above its expected bound are scaled down to it.
+    limits : of the steps after the first, as :class:`Lookahead` has them: `weights`, `members` and `limits`. Where a
+        group is required and none of its members is taken, one of them is, each with equal probability. Actions of a
+        sum above its expected bound are scaled down to it.
     """
     state, actions = jnp.asarray(state), jnp.asarray(actions)
     count = actions.shape[0]
@@ -58,8 +59,8 @@ def rollout(
     def onward(carry: Any, given: Any) -> tuple[tuple[Array, Array], Array]:
         state, going = carry
         action, weight, reached = given
-        if capacities is not None:
-            action = jnp.where(reached, _scaled(*capacities, state, action), action)
+        if limits is not None:
+            action = jnp.where(reached, _limited(*limits, state, action), action)
         following, reward, end = step(program, state, action)
         going = jnp.where(reached, going * (1 - end), going)
         return (following, going), weight * going * reward
@@ -67,11 +68,28 @@ def rollout(
     return lax.scan(onward, (start, going), (actions, weights.astype(actions.dtype), reached))[1].sum(0)
 
 
-def _scaled(weights: Array | np.ndarray, program: FluentProgram, state: Array, action: Array) -> Array:
-    """Actions (action, copy), of which those in a sum above its bound are scaled down."""
-    weights = jnp.asarray(weights, action.dtype)
-    bounds = step(program, state, action)[0]
-    total = jnp.einsum("sa,ac->sc", weights, action)
-    over = total > bounds
-    share = jnp.where(over, jnp.maximum(bounds, 0) / jnp.where(over, total, 1), 1)
-    return action * jnp.where(weights[..., None] > 0, share[:, None], 1).prod(0)
+def _limited(
+    weights: Array | np.ndarray,
+    members: Array | np.ndarray,
+    program: FluentProgram,
+    state: Array,
+    action: Array,
+) -> Array:
+    """Actions (action, restart) within the expected limits of a state."""
+    weights, members = (jnp.asarray(each, action.dtype) for each in (weights, members))
+    bounds, required = jnp.split(step(program, state, action)[0], [len(weights)])
+    if len(members):
+        action = lax.scan(_completed, action, (members[..., None], required))[0]
+    if len(weights):
+        total = jnp.einsum("sa,ac->sc", weights, action)
+        over = total > bounds
+        share = jnp.where(over, jnp.maximum(bounds, 0) / jnp.where(over, total, 1), 1)
+        action = action * jnp.where(weights[..., None] > 0, share[:, None], 1).prod(0)
+    return action
+
+
+def _completed(action: Array, group: tuple[Array, Array]) -> tuple[Array, None]:
+    """Actions (action, restart), with one of a group's members (action, 1) where none is taken and one is required."""
+    members, required = group
+    none = jnp.where(members > 0, 1 - action, 1).prod(0)
+    return action + members * (required * none / members.sum()), None

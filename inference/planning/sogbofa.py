@@ -1,10 +1,10 @@
 r"""SOGBOFA: online planning by gradient ascent on the value of forward marginals, many restarts at a time.
 
-Climbs start at random probabilities of the first action, follow the gradient of the plan's value with the authors' line
-search, and restart where they have come to rest. Actions after the first are those of a random policy (``"original"``),
-or are searched too (``"conformant"``). Points that climbs visit are rounded to actions that the rules allow; the answer
-is the best of these by value, never a rounded optimum of the interior, where the value may be larger than at any
-action.
+Ascents start at random probabilities of the first action, follow the gradient of the plan's value with the authors'
+line search, and restart where they have converged. Actions after the first are those of a random policy
+(``"original"``), or are searched too (``"conformant"``). Points that ascents visit are rounded to actions that the
+rules allow; the answer is the best of these by value. The fractional optimum is not rounded, because its value may
+exceed that of every action.
 
 Cui, Khardon (2016), "Online symbolic gradient-based optimization for factored action MDPs"; Cui, Marinescu, Khardon
 (2018), "From stochastic planning to marginal MAP", section 3, and the programs released with it.
@@ -36,13 +36,13 @@ __all__ = ["DEPTHS", "MODES", "Plan", "plan"]
 MODES = ("original", "conformant")
 DEPTHS = (4, 8, 16, 32)
 """Steps ahead for which programs are compiled; other depths are rounded up, rewards beyond them are left out."""
-CHUNK = 5
-"""Steps of all climbs between two looks at the clock."""
-ROUNDS = 2
-"""Rounds of the line search: climbs are many and short, so that ever smaller steps of a few are not waited for."""
-STILL = 0.01
-"""Root mean square change below which a climb has come to rest."""
-SHARE = 0.95
+STEPS_PER_CHECK = 5
+"""Steps of all restarts between two checks of the clock."""
+LINE_SEARCH_ROUNDS = 2
+"""Ascents are many and short: smaller steps for a few of them would make all wait."""
+CONVERGED_CHANGE = 0.01
+"""Root mean square change of the probabilities at which an ascent has converged."""
+TIME_SHARE = 0.95
 """Of the time limit that is used."""
 
 
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
     value : of the plan by forward marginals, an estimate of the sum of `depth` rewards.
     marginals : (time, action) probabilities that the plan is made of; the first row is the action taken.
     depth : steps that it looks ahead, no more than are left of the episode.
-    num_steps, num_climbs : steps of all climbs, and climbs that came to rest.
+    num_steps, num_climbs : steps of every restart, and number of ascents that converged.
     finished : whether `max_steps` were made before the time was over.
     seconds : of wall time.
     """
@@ -72,8 +72,8 @@ class Plan(NamedTuple):
     seconds: float
 
 
-class _Task(NamedTuple):
-    """A decision as arrays: the problem's program, the state, and the limits of the actions in it."""
+class _Search(NamedTuple):
+    """The search of one decision as arrays: the problem's program, the state, and the limits of the actions in it."""
 
     program: FluentProgram
     state: Array  # (fluent,)
@@ -85,7 +85,7 @@ class _Task(NamedTuple):
     policy: Array  # (action,) marginals of the random policy after the first step
     steps_left: Array
     discount: Array
-    capacities: tuple[Array, FluentProgram] | None
+    limits: tuple[Array, Array, FluentProgram] | None  # of the steps after the first
 
     def inside(self, position: Array) -> Array:
         """Probabilities within the limits."""
@@ -97,20 +97,22 @@ class _Task(NamedTuple):
         return self.inside(nothing) if np.any(np.asarray(self.weights) < 0) else nothing
 
     def values(self, position: Array, depth: int) -> Array:
-        """Values (copy,) of actions (time, action, copy); those that are not searched are random."""
+        """Values (restart,) of actions (time, action, restart); those that are not searched are random."""
         later = jnp.broadcast_to(
             self.policy[:, None], (depth - position.shape[0], len(self.policy), position.shape[2])
         )
         actions = jnp.concatenate((position, later))
-        given = {"discount": self.discount, "steps_left": self.steps_left, "capacities": self.capacities}
+        given = {"discount": self.discount, "steps_left": self.steps_left, "limits": self.limits}
         return rollout(self.program, self.state, actions, **given)
 
 
 class _Climbs(NamedTuple):
-    position: Array  # (time, action, copy) of the actions that are searched
-    begins: Array  # (copy,) whether a climb begins at a random point
-    resting: Array  # (time, action, copy) where the last climb that came to rest was
-    num_climbs: Array
+    """State of the ascents of all restarts."""
+
+    position: Array  # (time, action, restart) of the actions that are searched
+    begins: Array  # (restart,) whether an ascent begins at a random point
+    converged: Array  # (time, action, restart) where the last ascent that converged was
+    num_climbs: Array  # () converged
     key: Array
 
 
@@ -143,10 +145,10 @@ def plan(
     mode : ``"conformant"``, in which all actions of the plan are searched, or ``"original"``, in which those after the
         first are random, in a bit over half the time.
     depth : steps that are looked ahead; programs are compiled for 4, 8, 16 and 32.
-    num_restarts : climbs at a time.
-    max_steps : of every climb, rounded up to fives.
+    num_restarts : ascents at a time.
+    max_steps : of every restart, rounded up to fives.
     steps_left : of the episode; rewards after it do not count.
-    start : (time, action) probabilities at which one climb begins, such as the marginals of the last plan shifted.
+    start : (time, action) probabilities at which one ascent begins, such as the marginals of the last plan shifted.
     precision : ``"float32"`` or ``"float64"``.
 
     Raises
@@ -174,19 +176,19 @@ def plan(
     bucket = next(each for each in DEPTHS if each >= depth)
     left_steps = min(depth, problem.horizon if steps_left is None else steps_left)
     with jax.enable_x64(precision == "float64"):
-        task = _task(problem, known, mode, bucket, left_steps, precision)
-        climbs = _climbs(key, task, num_restarts, start)
-        decision = _Decision(task, problem.rules, known, bucket)
-        shape = _shape(task, climbs, bucket)
-        if shape not in _SECONDS:
-            decision.consider(decision.advanced(climbs, CHUNK))
-            _SECONDS[shape] = _Seconds.measured(decision, climbs)
-            begin, decision = time.perf_counter(), _Decision(task, problem.rules, known, bucket)
-        steps, taken = 0, CHUNK
-        while steps < max_steps and taken == CHUNK:
+        search = _search(problem, known, mode, bucket, left_steps, precision)
+        climbs = _climbs(key, search, num_restarts, start)
+        decision = _Decision(search, problem.rules, known, bucket)
+        shape = _shape(search, climbs, bucket)
+        if shape not in _TIMERS:
+            decision.consider(decision.advanced(climbs, STEPS_PER_CHECK))
+            _TIMERS[shape] = StepTimer.measured(decision, climbs)
+            begin, decision = time.perf_counter(), _Decision(search, problem.rules, known, bucket)
+        steps, taken = 0, STEPS_PER_CHECK
+        while steps < max_steps and taken == STEPS_PER_CHECK:
             if time_limit is not None:
-                left = SHARE * time_limit - (time.perf_counter() - begin)
-                taken = _SECONDS[shape].fitting(left)
+                left = TIME_SHARE * time_limit - (time.perf_counter() - begin)
+                taken = _TIMERS[shape].steps_within(left)
             if taken:
                 now = time.perf_counter()
                 climbs = decision.advanced(climbs, taken)
@@ -194,9 +196,9 @@ def plan(
             if taken or not steps:
                 decision.consider(climbs)
             if not taken and not steps:
-                _SECONDS[shape] = _SECONDS[shape].doubted()
+                _TIMERS[shape] = _TIMERS[shape].decayed()
             elif taken:
-                _SECONDS[shape] = _SECONDS[shape].after((then - now) / taken, time.perf_counter() - then)
+                _TIMERS[shape] = _TIMERS[shape].updated((then - now) / taken, time.perf_counter() - then)
             steps += taken
     if not math.isfinite(decision.value):
         raise ValueError(
@@ -216,9 +218,9 @@ def plan(
     )
 
 
-def _task(
+def _search(
     problem: PlanningProblem, state: np.ndarray, mode: str, depth: int, steps_left: int, precision: str
-) -> _Task:
+) -> _Search:
     rules, lookahead = problem.rules, problem.lookahead
     least, most = rules.range(state)
     signed, limits = rules.sums(state)
@@ -234,8 +236,8 @@ def _task(
     def moved(numbers: Any) -> Array:
         return jax.device_put(np.asarray(numbers, precision))
 
-    program, capacities = _on_device(problem, precision)
-    return _Task(
+    program, limits_later = _on_device(problem, precision)
+    return _Search(
         program,
         moved(state),
         moved(np.where(first, least, low)),
@@ -246,7 +248,7 @@ def _task(
         moved(np.clip(random[1], low, high)),
         jax.device_put(np.int32(steps_left)),
         moved(problem.discount),
-        capacities,
+        limits_later,
     )
 
 
@@ -263,8 +265,8 @@ def _random_policy(rules: ActionRules, signed: np.ndarray, limits: np.ndarray, p
 @functools.lru_cache(maxsize=16)
 def _on_device(
     problem: PlanningProblem, precision: str
-) -> tuple[FluentProgram, tuple[Array, FluentProgram] | None]:
-    """The program of a problem, and its capacities, as arrays of JAX."""
+) -> tuple[FluentProgram, tuple[Array, Array, FluentProgram] | None]:
+    """The program of a problem, and the limits of steps after the first, as arrays of JAX."""
 
     def moved(leaf: Any) -> Array:
         return jax.device_put(np.asarray(leaf, precision if np.issubdtype(leaf.dtype, np.floating) else None))
@@ -272,43 +274,44 @@ def _on_device(
     lookahead = problem.lookahead
     if lookahead is None:
         return jax.tree.map(moved, problem.program), None
-    capacities = None if lookahead.capacities is None else (lookahead.weights, lookahead.capacities)
-    return jax.tree.map(moved, (lookahead.program, capacities))
+    program = lookahead.limits
+    limits = None if program is None else (lookahead.weights, lookahead.members, program)
+    return jax.tree.map(moved, (lookahead.program, limits))
 
 
-class _Seconds(NamedTuple):
-    """What one step of all climbs takes, and a look at where they are."""
+class StepTimer(NamedTuple):
+    """Seconds of one step of all restarts, and of a check: rounding and comparing the points that they have reached."""
 
     step: float
-    look: float
+    check: float
 
     @classmethod
-    def measured(cls, decision: _Decision, climbs: _Climbs) -> _Seconds:
+    def measured(cls, decision: _Decision, climbs: _Climbs) -> StepTimer:
         begin = time.perf_counter()
-        climbs = decision.advanced(climbs, CHUNK)
+        climbs = decision.advanced(climbs, STEPS_PER_CHECK)
         then = time.perf_counter()
         decision.consider(climbs)
-        return cls((then - begin) / CHUNK, time.perf_counter() - then)
+        return cls((then - begin) / STEPS_PER_CHECK, time.perf_counter() - then)
 
-    def fitting(self, left: float) -> int:
-        """Steps that fit in some seconds, with a look after them; at most a chunk."""
-        return int(min(max((left - self.look) // self.step, 0), CHUNK))
+    def steps_within(self, seconds: float) -> int:
+        """Steps that fit into some seconds with a check after them; at most those between two checks."""
+        return int(min(max((seconds - self.check) // self.step, 0), STEPS_PER_CHECK))
 
-    def doubted(self) -> _Seconds:
-        """A bit less: where no step fits, none is measured, and one that was slow must not count forever."""
+    def decayed(self) -> StepTimer:
+        """A little less per step: where none fits, none is measured, and a slow one must not count forever."""
         return self._replace(step=0.98 * self.step)
 
-    def after(self, step: float, look: float) -> _Seconds:
-        """The mean of late; what took longer counts more, since the machine may be busy."""
+    def updated(self, step: float, check: float) -> StepTimer:
+        """Exponential moving averages that react faster to slowdowns."""
 
-        def mean(old: float, new: float) -> float:
+        def average(old: float, new: float) -> float:
             share = 0.5 if new > old else 0.1
             return (1 - share) * old + share * new
 
-        return _Seconds(mean(self.step, step), mean(self.look, look))
+        return StepTimer(average(self.step, step), average(self.check, check))
 
 
-_SECONDS: dict[Any, _Seconds] = {}
+_TIMERS: dict[Any, StepTimer] = {}
 """Of every shape that has run in this process."""
 
 
@@ -317,10 +320,10 @@ def _shape(*parts: Any) -> Any:
     return tree, tuple((leaf.shape, str(leaf.dtype)) if hasattr(leaf, "shape") else leaf for leaf in leaves)
 
 
-def _climbs(key: Array, task: _Task, copies: int, start: Any) -> _Climbs:
-    """Climbs before their first step; the first begins at `start`, with its last row repeated, the others at random."""
-    free, count = task.low.shape
-    position = np.zeros((free, count, copies))
+def _climbs(key: Array, search: _Search, num_restarts: int, start: Any) -> _Climbs:
+    """Ascents before their first step: one at `start`, if any, whose last row is repeated, the others at random."""
+    free, count = search.low.shape
+    position = np.zeros((free, count, num_restarts))
     if start is not None:
         found = read_array("start", start)
         if found.ndim != 2 or found.shape[1] != count or not len(found) or found.dtype.kind not in "biuf":
@@ -330,66 +333,68 @@ def _climbs(key: Array, task: _Task, copies: int, start: Any) -> _Climbs:
         if not np.all((found >= -1e-6) & (found <= 1 + 1e-6)):
             raise ValueError("start has numbers that are no probabilities: expected 0 to 1")
         position[..., 0] = found[np.minimum(np.arange(free), len(found) - 1)]
-    given = position.astype(task.low.dtype)
-    resting = np.broadcast_to(np.asarray(task.least()), given.shape)
-    begins = np.arange(copies) >= (0 if start is None else 1)
-    given, begins, resting, done = jax.device_put((given, begins, resting, np.int32(0)))
-    return _Climbs(given, begins, resting, done, key)
+    given = position.astype(search.low.dtype)
+    converged = np.broadcast_to(np.asarray(search.least()), given.shape)
+    begins = np.arange(num_restarts) >= (0 if start is None else 1)
+    given, begins, converged, done = jax.device_put((given, begins, converged, np.int32(0)))
+    return _Climbs(given, begins, converged, done, key)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
-def _advance(task: _Task, climbs: _Climbs, steps: Any, depth: int) -> _Climbs:
-    """Climbs after some steps; those that have come to rest begin again at a random point."""
-    value = functools.partial(task.values, depth=depth)
+def _advance(search: _Search, climbs: _Climbs, steps: Any, depth: int) -> _Climbs:
+    """Ascents after some steps; those that have converged begin again at a random point."""
+    value = functools.partial(search.values, depth=depth)
 
     def one(_: Any, climbs: _Climbs) -> _Climbs:
         key, now = jax.random.split(climbs.key)
         fresh = jax.random.uniform(now, climbs.position.shape, climbs.position.dtype)
-        before = task.inside(jnp.where(climbs.begins, fresh, climbs.position))
+        before = search.inside(jnp.where(climbs.begins, fresh, climbs.position))
         gradient = jax.grad(lambda position: value(position).sum())(before)
         gradient = jnp.where(jnp.isfinite(gradient), gradient, 0)
-        position = line_search(value, gradient, before, task.inside, rounds=ROUNDS)
-        ended = jnp.sqrt(jnp.mean(jnp.square(position - before), (0, 1))) <= STILL
-        resting = jnp.where(ended, position, climbs.resting)
-        return _Climbs(position, ended, resting, climbs.num_climbs + ended.sum(dtype=jnp.int32), key)
+        position = line_search(value, gradient, before, search.inside, rounds=LINE_SEARCH_ROUNDS)
+        ended = jnp.sqrt(jnp.mean(jnp.square(position - before), (0, 1))) <= CONVERGED_CHANGE
+        converged = jnp.where(ended, position, climbs.converged)
+        return _Climbs(position, ended, converged, climbs.num_climbs + ended.sum(dtype=jnp.int32), key)
 
     return lax.fori_loop(0, steps, one, climbs)
 
 
 @functools.partial(jax.jit, static_argnames="depth")
-def _evaluate(task: _Task, position: Array, depth: int) -> Array:
-    return task.values(position, depth)
+def _evaluate(search: _Search, position: Array, depth: int) -> Array:
+    return search.values(position, depth)
 
 
 class _Decision:
     """The best plan so far whose first action is allowed."""
 
-    def __init__(self, task: _Task, rules: ActionRules, state: np.ndarray, depth: int):
-        self.task, self.rules, self.state, self.depth = task, rules, state, depth
-        self.threshold = np.asarray(task.threshold, float)
-        self.value, self.marginals = -math.inf, np.zeros(task.low.shape)
+    def __init__(self, search: _Search, rules: ActionRules, state: np.ndarray, depth: int):
+        self.search, self.rules, self.state, self.depth = search, rules, state, depth
+        self.threshold = np.asarray(search.threshold, float)
+        self.value, self.marginals = -math.inf, np.zeros(search.low.shape)
         self.seen: set[bytes] = set()
 
     def advanced(self, climbs: _Climbs, steps: int) -> _Climbs:
-        """Climbs after some steps, which are waited for."""
-        return jax.block_until_ready(_advance(self.task, climbs, np.int32(steps), depth=self.depth))
+        """Ascents after some steps, which are waited for."""
+        return jax.block_until_ready(_advance(self.search, climbs, np.int32(steps), depth=self.depth))
 
     def consider(self, climbs: _Climbs) -> None:
-        """Round the points of climbs, and doing nothing, and keep the best by value."""
+        """Round the points of ascents, and doing nothing, and keep the best by value."""
         position = np.asarray(climbs.position, float)
-        points = np.concatenate((position, np.asarray(climbs.resting, float)), -1)
+        points = np.concatenate((position, np.asarray(climbs.converged, float)), -1)
         if not self.seen:
-            points = np.concatenate((points, np.asarray(self.task.least(), float)), -1)
+            points = np.concatenate((points, np.asarray(self.search.least(), float)), -1)
         points[0] = round_actions(self.rules, self.state, points[0], self.threshold)
         fresh = []
-        for copy, mark in enumerate(each.tobytes() for each in np.moveaxis(points, -1, 0)):
+        for number, mark in enumerate(each.tobytes() for each in np.moveaxis(points, -1, 0)):
             if mark not in self.seen:
                 self.seen.add(mark)
-                fresh.append(copy)
-        copies = position.shape[-1]  # of one size, so that one program evaluates all
-        for i in range(0, len(fresh), copies):
-            chosen = points[..., np.resize(fresh[i : i + copies], copies)]
-            values = np.asarray(_evaluate(self.task, chosen.astype(self.task.low.dtype), depth=self.depth))
+                fresh.append(number)
+        size = position.shape[-1]  # one size, so that one program evaluates all
+        for i in range(0, len(fresh), size):
+            chosen = points[..., np.resize(fresh[i : i + size], size)]
+            values = np.asarray(
+                _evaluate(self.search, chosen.astype(self.search.low.dtype), depth=self.depth)
+            )
             at = int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))
             if np.isfinite(values[at]) and values[at] > self.value:
                 self.value, self.marginals = float(values[at]), chosen[..., at]

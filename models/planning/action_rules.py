@@ -36,6 +36,11 @@ class Conditions(NamedTuple):
     least: list[_Sum]
     checks: list[Node]
 
+    @property
+    def bounds(self) -> list[_Sum]:
+        """All sums."""
+        return [*self.sums, *self.least]
+
 
 class ActionRules(NamedTuple):
     """Rules of a problem with named actions.
@@ -66,7 +71,7 @@ class ActionRules(NamedTuple):
         return signs[:, None] * np.concatenate((self.weights, self.least)), signs * bounds
 
     def unmet(self, state: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """How far (copy,) actions (action, copy) of 0 and 1 are from a state's rules, a state (fluent,) or one a copy.
+        """How far (restart,) actions (action, restart) of 0 and 1 are from the rules of a state, or of one per restart.
 
         It counts the rules that are broken; what a sum lacks to its lower bound counts as many.
         """
@@ -141,7 +146,7 @@ def action_rules(
 ) -> ActionRules:
     """Rules of what actions must meet."""
     sums, least, checks = conditions
-    nodes = [bound for _, bound in (*sums, *least)] + checks
+    nodes = [bound for _, bound in conditions.bounds] + checks
     program = compile_program(graph, fluents, actions, nodes, graph.constant(0.0), graph.constant(0.0))
     single = []
     for node in checks:

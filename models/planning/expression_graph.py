@@ -28,7 +28,7 @@ FUNCTIONS = {"exp": math.exp, "log": math.log, "sqrt": math.sqrt, "reciprocal": 
 SHORT = 8
 """Terms of a sum up to which it is written into the sums that it is part of."""
 MOST_VALUES = 4096
-"""Values of a sum of weighted events whose probabilities are told apart."""
+"""Maximum support size of a sum of weighted Bernoulli variables."""
 
 Node = int
 """Number of a node in its graph; nodes come after the nodes that they are made of."""
@@ -95,8 +95,8 @@ class ExpressionGraph:
         made = self.nodes[node]
         return made.constant if isinstance(made, Polynomial) and not made.terms else None
 
-    def below(self, nodes: Iterable[Node]) -> list[Node]:
-        """Nodes and all that they are made of, each after what it is made of."""
+    def reachable(self, nodes: Iterable[Node], leaves: type | tuple[type, ...] = Input) -> list[Node]:
+        """Nodes and all that they are made of, each after what it is made of; `leaves` are not taken apart."""
         found, waiting = set[Node](), list(nodes)
         while waiting:
             node = waiting.pop()
@@ -104,6 +104,8 @@ class ExpressionGraph:
                 continue
             found.add(node)
             made = self.nodes[node]
+            if isinstance(made, leaves):
+                continue
             if isinstance(made, Polynomial):
                 waiting.extend(factor for _, factors in made.terms for factor in factors)
             elif not isinstance(made, Input):
@@ -112,12 +114,12 @@ class ExpressionGraph:
 
     def inputs(self, nodes: Iterable[Node]) -> set[str]:
         """Names of the inputs that nodes depend on."""
-        return {made.name for node in self.below(nodes) if isinstance(made := self.nodes[node], Input)}
+        return {made.name for node in self.reachable(nodes) if isinstance(made := self.nodes[node], Input)}
 
     def substitute(self, node: Node, given: Mapping[Node, Node]) -> Node:
         """A node, with other nodes in place of some of those that it is made of."""
         found: dict[Node, Node] = {}
-        for each in self.below([node]):
+        for each in self.reachable([node]):
             made, found[each] = self.nodes[each], given.get(each, each)
             if each in given or isinstance(made, Input):
                 continue
@@ -135,7 +137,7 @@ class ExpressionGraph:
     def interval(self, node: Node) -> tuple[float, float]:
         """Bounds of a node whose inputs are from 0 to 1; infinite where it has functions."""
         found: dict[Node, tuple[float, float]] = {}
-        for each in self.below([node]):
+        for each in self.reachable([node]):
             made = self.nodes[each]
             if isinstance(made, Polynomial):
                 low = high = made.constant

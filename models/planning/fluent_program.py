@@ -5,8 +5,8 @@ A row is one of the inputs, or
 .. math:: x_r = c_r + \sum_i k_{ri}\, x_{a_{ri}} x_{b_{ri}}
 
 of rows of lower levels (:math:`x_0 = 1`), or a function of one. Derivatives of such rows are such rows again, so that
-the reverse pass is a second list of levels, made once on the host. Copies (restarts) are on the last axis, along which
-the processor's vector units run.
+the reverse pass is a second list of levels, made once on the host. Restarts are on the last axis, along which the
+processor's vector units run.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["FluentProgram", "Level", "compile_program", "evaluate_rows", "step"]
 
 MOST_TERMS = 16
 """Terms of a row; longer sums are sums of rows."""
-WORTH = 128
-"""Padded terms that a level of its own would cost."""
+MOST_PADDING = 128
+"""Padded terms above which a level is split."""
 ONE = 0
 
 
@@ -179,7 +179,7 @@ def compile_program(
 def _lower(graph: ExpressionGraph, rows: _Rows, names: dict[str, int], wanted: Sequence[Node]) -> list[int]:
     """Rows of nodes; in the order of the graph, in which a node comes after what it is made of."""
     found: dict[Node, int] = {}
-    for node in graph.below(wanted):
+    for node in graph.reachable(wanted):
         made = graph.nodes[node]
         if isinstance(made, Input):
             found[node] = names[made.name]
@@ -284,7 +284,7 @@ def _groups(rows: _Rows, members: list[int]) -> list[list[int]]:
     filled = 0
     for number in members:
         width = len(_made(rows, number).terms)
-        if width * len(groups[-1]) - filled > WORTH:
+        if width * len(groups[-1]) - filled > MOST_PADDING:
             groups.append([])
             filled = 0
         groups[-1].append(number)
@@ -293,7 +293,7 @@ def _groups(rows: _Rows, members: list[int]) -> list[list[int]]:
 
 
 def evaluate_rows(levels: Sequence[Level], values: Sequence[Any], array: Any = jnp) -> Any:
-    """All rows (row, copy), given those before the levels; `array` is jax.numpy, or numpy on the host."""
+    """All rows (row, restart), given those before the levels; `array` is jax.numpy, or numpy on the host."""
     first = sum(len(each) for each in values)
     count = sum(len(level.left) for level in levels)
     # Levels are written into one array: with concatenations, each would be copied by all that follow.
@@ -325,10 +325,13 @@ def _read(known: Any, rows: Any) -> Any:
 @jax.custom_vjp
 def step(
     program: FluentProgram,
-    state: Float[Array | np.ndarray, "fluent copy"],
-    action: Float[Array | np.ndarray, "action copy"],
-) -> tuple[Float[Array, "fluent copy"], Float[Array, " copy"], Float[Array, " copy"]]:
-    """Probabilities of the next state, the expected reward, and the probability that the state ends the episode."""
+    state: Float[Array | np.ndarray, "fluent restart"],
+    action: Float[Array | np.ndarray, "action restart"],
+) -> tuple[Float[Array, "fluent restart"], Float[Array, " restart"], Float[Array, " restart"]]:
+    """Probabilities of the next state, the expected reward, and the probability that the state ends the episode.
+
+    It has gradients by the state and the action; the program counts as a constant.
+    """
     return _step(program, jnp.asarray(state), jnp.asarray(action))[0]
 
 
@@ -343,43 +346,11 @@ def _step_forward(program: FluentProgram, state: Array, action: Array) -> Any:
     return made, (program, known)
 
 
-def _step_backward(kept: Any, above: Any) -> Any:
-    program, known = kept
-    following, reward, end = above
-    every = evaluate_rows(program.adjoint_levels, [known, following, reward[None], end[None]])
-    adjoint = every[program.adjoint]
-    row, levels = 1 + len(program.fluents) + len(program.actions), []
-    for level in program.levels:
-        own = adjoint[row : row + len(level.left)]
-        row += len(level.left)
-        if level.function is None:
-            weight = jnp.stack(
-                [
-                    jnp.sum(own * known[level.left[:, j]] * known[level.right[:, j]], -1)
-                    for j in range(level.left.shape[1])
-                ],
-                1,
-            )
-            constant = own.sum(-1)
-        else:
-            weight, constant = jnp.zeros_like(level.weight), jnp.zeros_like(level.constant)
-        levels.append(
-            Level(
-                _no_tangent(level.left),
-                _no_tangent(level.right),
-                jnp.asarray(weight, level.weight.dtype),
-                jnp.asarray(constant, level.constant.dtype),
-                level.function,
-            )
-        )
-    slopes = jax.tree.map(_no_tangent, program)._replace(levels=tuple(levels))
-    return slopes, adjoint[program.fluents], adjoint[program.actions]
-
-
-def _no_tangent(leaf: Any) -> Any:
-    if np.issubdtype(np.asarray(leaf).dtype if isinstance(leaf, np.ndarray) else leaf.dtype, np.integer):
-        return np.zeros(np.shape(leaf), jax.dtypes.float0)
-    return jnp.zeros_like(leaf)
+def _step_backward(saved: tuple[FluentProgram, Array], cotangents: Any) -> tuple[None, Array, Array]:
+    program, known = saved
+    next_fluents, reward, end = cotangents
+    every = evaluate_rows(program.adjoint_levels, [known, next_fluents, reward[None], end[None]])
+    return None, every[program.adjoint[program.fluents]], every[program.adjoint[program.actions]]
 
 
 step.defvjp(_step_forward, _step_backward)

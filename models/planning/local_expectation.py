@@ -55,20 +55,8 @@ def local_expectation(graph: ExpressionGraph, node: Node) -> Node:
 
 def _parents_of(graph: ExpressionGraph, node: Node) -> list[Node]:
     """The parents that a node depends on."""
-    found, seen, waiting = set[Node](), set[Node](), [node]
-    while waiting:
-        each = waiting.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        made = graph.nodes[each]
-        if isinstance(made, Input | Variable):
-            found.add(each)
-        elif isinstance(made, Function):
-            waiting.append(made.argument)
-        elif isinstance(made, Polynomial):
-            waiting.extend(factor for _, factors in made.terms for factor in factors)
-    return sorted(found)
+    reachable = graph.reachable([node], (Input, Variable))
+    return [each for each in reachable if isinstance(graph.nodes[each], Input | Variable)]
 
 
 def _table(graph: ExpressionGraph, node: Node, needed: list[Node]) -> np.ndarray:

@@ -9,6 +9,11 @@ where q is a product of events: fluents that it names are true or false in the d
 exact given independent fluents; its other factors count as independent of the difference. Without this, a plan may
 count on actions that no state on its way allows.
 
+Where at least one of k actions must be taken in an event r, each of them is, with equal probability, where none is
+planned, which makes its probability
+
+.. math:: p(a_i) + \frac{E[r]}{k} \prod_{j \le k} (1 - p(a_j))
+
 Forward marginals: Cui, Khardon (2016), "Online symbolic gradient-based optimization for factored action MDPs", section
 3, where preconditions are part of the formulas of the fluents.
 """
@@ -40,8 +45,10 @@ class Lookahead(NamedTuple):
     program : next probabilities and reward, where actions count by the probability that they are allowed.
     low, high : (action,) least and largest value of each action in any state.
     bounds : (sum,) the loosest bounds of the sums of `ActionRules.sums` in any state, with their signs.
-    weights, capacities : (sum, action) coefficients of the sums from above whose bounds depend on the state, and the
-        program whose next values are these bounds (sum,); None without such sums.
+    weights : (sum, action) coefficients of the sums from above whose bounds depend on the state.
+    members : (group, action) 1 for the actions of which at least one must be taken where a state requires it.
+    limits : program whose next values are the bounds of `weights`, then the probability that each group is required;
+        None without sums and groups.
     """
 
     program: FluentProgram
@@ -49,7 +56,8 @@ class Lookahead(NamedTuple):
     high: np.ndarray
     bounds: np.ndarray
     weights: np.ndarray
-    capacities: FluentProgram | None
+    members: np.ndarray
+    limits: FluentProgram | None
 
 
 class _Permission(NamedTuple):
@@ -70,16 +78,20 @@ def look_ahead(
 ) -> Lookahead | None:
     """What holds in steps after the first; None where every state allows the same actions."""
     permissions = _permissions(graph, actions, conditions.checks)
+    groups = _required_groups(graph, actions, conditions.checks)
     varying = [each for each in conditions.sums if graph.value(each[1]) is None]
-    if not permissions and not varying:
+    if (
+        not permissions
+        and not groups
+        and all(graph.value(bound) is not None for _, bound in conditions.bounds)
+    ):
         return None
     made = [_allowed_alone(graph, node, permissions, fluents) for node in (*nexts, reward)]
     nothing = graph.constant(0.0)
-    capacities = None
-    if varying:
-        capacities = compile_program(
-            graph, fluents, actions, [bound for _, bound in varying], nothing, nothing
-        )
+    limits = None
+    if varying or groups:
+        wanted = [node for _, node in (*varying, *groups)]
+        limits = compile_program(graph, fluents, actions, wanted, nothing, nothing)
     never = [any(graph.value(each) == 0 for each in one.allowed) for one in permissions.values()]
     always = [graph.value(one.forced) == 1 for one in permissions.values()]
     places = [actions.index(graph.nodes[node].name) for node in permissions]  # type: ignore[union-attr]
@@ -96,8 +108,8 @@ def look_ahead(
         low,
         high,
         np.array(loosest),
-        np.array([weights for weights, _ in varying]).reshape(len(varying), len(actions)),
-        capacities,
+        *(np.array([row for row, _ in each]).reshape(len(each), len(actions)) for each in (varying, groups)),
+        limits,
     )
 
 
@@ -125,6 +137,21 @@ def _permissions(
     return found
 
 
+def _required_groups(
+    graph: ExpressionGraph, actions: Sequence[str], checks: Sequence[Node]
+) -> list[tuple[np.ndarray, Node]]:
+    """Groups of several actions, of which any one meets a check, and the event that one must be taken."""
+    one, nothing = graph.constant(1.0), graph.constant(0.0)
+    found = []
+    for check in checks:
+        used = graph.inputs([check])
+        about = [graph.input(name) for name in actions if name in used]
+        if len(about) > 1 and all(graph.value(graph.substitute(check, {each: one})) == 1 for each in about):
+            without = graph.substitute(check, dict.fromkeys(about, nothing))
+            found.append((np.array([float(name in used) for name in actions]), graph.complement(without)))
+    return found
+
+
 def _factors(graph: ExpressionGraph, node: Node) -> set[Node]:
     """Events that all happen where an event does."""
     made = graph.nodes[node]
@@ -144,7 +171,7 @@ def _allowed_alone(
             for weight, factors in made.terms
         ]
         return graph.add(terms, made.constant)
-    used, most = graph.inputs([node]), max(len(graph.below([node])) + MOST_NEW, MOST_NODES)
+    used, most = graph.inputs([node]), max(len(graph.reachable([node])) + MOST_NEW, MOST_NODES)
     for action, permission in permissions.items():
         if graph.nodes[action].name in used:  # type: ignore[union-attr]
             node = _taken(graph, node, action, permission, fluents, most)
@@ -164,7 +191,7 @@ def _taken(
     In a formula of more than `most` nodes, that it is taken counts as an event of its own.
     """
     allowed, forced = permission
-    if len(graph.below([node])) <= most:
+    if len(graph.reachable([node])) <= most:
         with contextlib.suppress(ValueError):  # a function has no value in a state that the action needs
             on, off = (graph.substitute(node, {action: graph.constant(value)}) for value in (1.0, 0.0))
             parts = [(1.0, off), (1.0, graph.multiply((action, _gain(graph, on, off, allowed, fluents))))]

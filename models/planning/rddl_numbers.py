@@ -123,8 +123,8 @@ def number_of(expressions: RDDLExpressions, expression: Any, bound: Mapping[str,
         return _mixture(graph, [(chance, number_of(expressions, each, bound)) for chance, each in branches])
     if kind == "pvar":
         choices = expressions.choices(arguments, bound)
-        return _mixture(graph, [(chance, _leaf(expressions, each)) for chance, each in choices])
-    return _leaf(expressions, expressions.translate(expression, bound))
+        return _mixture(graph, [(chance, _of_quantity(expressions, each)) for chance, each in choices])
+    return _of_quantity(expressions, expressions.translate(expression, bound))
 
 
 def function_of(
@@ -147,7 +147,7 @@ def extreme_of(
     return functools.reduce(functools.partial(_combined, expressions.graph, EXTREMES[name]), parts)
 
 
-def _leaf(expressions: RDDLExpressions, quantity: Any) -> Number:
+def _of_quantity(expressions: RDDLExpressions, quantity: Any) -> Number:
     graph, node = expressions.graph, expressions.number(quantity)
     known = graph.value(node)
     if known is not None and (not quantity.event or known in (0.0, 1.0)):
@@ -182,7 +182,7 @@ def _arithmetic(
 
 def _combined(graph: ExpressionGraph, function: Callable[..., float], *numbers: Number) -> Number:
     """A function of independent numbers."""
-    return _told(graph, graph.combined(function, *(each.values(graph) for each in numbers)))
+    return _from_distribution(graph, graph.combined(function, *(each.values(graph) for each in numbers)))
 
 
 def _mixture(graph: ExpressionGraph, weighted: Sequence[tuple[Node, Number]]) -> Number:
@@ -193,10 +193,10 @@ def _mixture(graph: ExpressionGraph, weighted: Sequence[tuple[Node, Number]]) ->
     for weight, number in weighted:
         for value, chance in number.values(graph).items():
             chances.setdefault(value, []).append((1.0, graph.multiply((weight, chance))))
-    return _told(graph, {value: graph.add(parts) for value, parts in chances.items()})
+    return _from_distribution(graph, {value: graph.add(parts) for value, parts in chances.items()})
 
 
-def _told(graph: ExpressionGraph, values: Values) -> Number:
+def _from_distribution(graph: ExpressionGraph, values: Values) -> Number:
     """The number of values with probabilities; those that never happen are left out."""
     values = {value: chance for value, chance in values.items() if graph.value(chance) != 0}
     return Number(next(iter(values))) if len(values) == 1 else Number(0.0, {}, (values,))

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from ethogram.inference import storage
-from ethogram.inference.planning.episodes import _write
 from ethogram.models.networks.tokens import write_text
 from ethogram.models.whole_files import refuse_place, replacing
 
 WRITERS = {
     "arrays": lambda path: storage.write(path, {"a": np.arange(3)}),
-    "episodes": lambda path: _write(path, {}, [{"rewards": [1.0]}]),
     "network": lambda path: write_text(path, "BAYES"),
 }
 

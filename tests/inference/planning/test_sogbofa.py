@@ -1,6 +1,7 @@
 """Plans: against the best action by enumeration, their keys, limits and arguments, and episodes."""
 
 import json
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 
 from ethogram.domains.fluent_world import FluentWorld
 from ethogram.domains.sysadmin import sysadmin
-from ethogram.inference.planning import SogbofaPolicy, episodes, plan, play_episodes, rollout, sogbofa
+from ethogram.inference.planning import RandomPolicy, SogbofaPolicy, plan, play_episodes, rollout, sogbofa
 from ethogram.models.planning import (
     ActionRules,
     ExpressionGraph,
@@ -68,7 +69,7 @@ def ticking(monkeypatch):
         now=0.0, perf_counter=lambda: clock.__dict__.update(now=clock.now + 0.01) or clock.now
     )
     monkeypatch.setattr(sogbofa, "time", clock)
-    monkeypatch.setattr(sogbofa, "_SECONDS", {})
+    monkeypatch.setattr(sogbofa, "_TIMERS", {})
     return clock
 
 
@@ -120,8 +121,8 @@ def test_another_precision_is_compiled_outside_the_time_limit(problem, ticking, 
     advanced, seen = sogbofa._Decision.advanced, set()
 
     def slowly(self, climbs, steps):
-        if self.task.low.dtype not in seen:
-            seen.add(self.task.low.dtype)
+        if self.search.low.dtype not in seen:
+            seen.add(self.search.low.dtype)
             ticking.now += 3
         return advanced(self, climbs, steps)
 
@@ -187,74 +188,91 @@ def test_rules_of_the_state_bound_the_first_action_alone():
     rules = ActionRules(np.ones((1, 3)), np.ones((1, 3)), np.array([0, 1]), program)
     problem, state = replace(any_problem(1, 3), rules=rules), np.ones(1)
     for mode, later in (("conformant", 3), ("original", 0)):
-        task = sogbofa._task(problem, state, mode, 4, 3, "float64")
-        np.testing.assert_array_equal(task.low, [[1, 0, 0], *[[0, 0, 0]] * later])
-        np.testing.assert_array_equal(task.high, [[1, 0, 1], *[[1, 1, 1]] * later])
-        np.testing.assert_array_equal(task.weights, [[1, 1, 1], [-1, -1, -1]])
-        np.testing.assert_array_equal(task.bounds, [2.5, -2])
-        np.testing.assert_allclose(task.policy.sum(), 2, atol=1e-6)  # what the random policy lacks is added
-        assert (int(task.steps_left), float(task.discount), float(task.state[0])) == (3, 0.5, 1)
+        search = sogbofa._search(problem, state, mode, 4, 3, "float64")
+        np.testing.assert_array_equal(search.low, [[1, 0, 0], *[[0, 0, 0]] * later])
+        np.testing.assert_array_equal(search.high, [[1, 0, 1], *[[1, 1, 1]] * later])
+        np.testing.assert_array_equal(search.weights, [[1, 1, 1], [-1, -1, -1]])
+        np.testing.assert_array_equal(search.bounds, [2.5, -2])
+        np.testing.assert_allclose(search.policy.sum(), 2, atol=1e-6)  # what the random policy lacks is added
+        assert (int(search.steps_left), float(search.discount), float(search.state[0])) == (3, 0.5, 1)
 
 
-def test_an_interrupted_record_goes_on_as_if_it_had_not_been(tmp_path):
-    """Ctrl-C in the second of three episodes: the resumed ones are those of one run."""
+def lines_of(record):
+    """The settings and the episodes of a record."""
+    settings, *episodes = map(json.loads, record.read_text().splitlines())
+    return settings["settings"], episodes
+
+
+class Interrupted(FluentWorld):
+    """Ctrl-C in the second episode."""
+
+    episodes = 0
+
+    def step(self, actions):
+        if self.time == 2 and self.episodes == 2:
+            raise KeyboardInterrupt
+        return super().step(actions)
+
+    def reset(self, seed=None):
+        self.episodes += 1
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize(
+    "torn", [b"", b'{"seconds": 0.1, "rew', b'{"seconds": 0.1, "rewards": [9.0]}', b"\xff"]
+)
+def test_an_interrupted_record_goes_on_as_if_it_had_not_been(tmp_path, torn):
+    """Three episodes, of which the second is interrupted; a kill leaves a part of a line too."""
     short = sysadmin(4, horizon=4)
-    policy = SogbofaPolicy(KEY, short, None, depth=4, num_restarts=8, max_steps=5)
-    whole = play_episodes(FluentWorld(short), policy, 3, progress_bar=False)
-
-    class Interrupted(FluentWorld):
-        def step(self, actions):
-            if self.time == 2 and self.episodes == 2:
-                raise KeyboardInterrupt
-            return super().step(actions)
-
-        def reset(self, seed=None):
-            self.episodes = getattr(self, "episodes", 0) + 1
-            return super().reset(seed=seed)
-
-    record, settings = tmp_path / "record.json", {"progress_bar": False, "record": tmp_path / "record.json"}
+    whole = play_episodes(FluentWorld(short), RandomPolicy(KEY, short), 3, progress_bar=False)
+    record = tmp_path / "record.jsonl"
+    settings = {"progress_bar": False, "record": record, "settings": {"policy": "random"}}
     with pytest.raises(KeyboardInterrupt):
-        play_episodes(Interrupted(short), policy, 3, **settings)
-    assert len(json.loads(record.read_text())["episodes"]) == 1
-    again = SogbofaPolicy(KEY, short, None, depth=4, num_restarts=8, max_steps=5)
-    resumed = play_episodes(FluentWorld(short), again, 3, **settings)
+        play_episodes(Interrupted(short), RandomPolicy(KEY, short), 3, **settings)
+    assert len(lines_of(record)[1]) == 1
+    record.write_bytes(record.read_bytes() + torn)
+    resumed = play_episodes(FluentWorld(short), RandomPolicy(KEY, short), 3, **settings)
     assert resumed.actions == whole.actions and resumed.states == whole.states
+    assert [each["rewards"] for each in lines_of(record)[1]] == [each.tolist() for each in whole.rewards]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda content: content["episodes"][0].pop("rewards"),
-        lambda content: content["episodes"][0]["rewards"].append(1.0),
-        lambda content: content["episodes"][0].update(seconds=float("nan")),
-        lambda content: content["episodes"].append(3),
-        lambda content: content.update(settings=3),
-        lambda content: content.pop("episodes"),
+        lambda content: content[1].pop("rewards"),
+        lambda content: content[1]["rewards"].append(1.0),
+        lambda content: content[1].update(seconds=float("nan")),
+        lambda content: content.insert(1, 3),
+        lambda content: content[0].update(settings=3),
+        lambda content: content.pop(0),
+        lambda content: content.clear(),
     ],
 )
 def test_a_damaged_record_is_refused_before_anything_is_played(tmp_path, change):
-    record = tmp_path / "record.json"
+    record = tmp_path / "record.jsonl"
     episode = {"seconds": 0.1, "rewards": [1.0], "actions": [[]], "states": [["running___c1"]]}
-    content = {"settings": {"seed": 0}, "episodes": [episode]}
+    content = [{"settings": {"seed": 0}}, episode]
     change(content)
-    record.write_text(json.dumps(content))
+    record.write_text("".join(json.dumps(each) + "\n" for each in content))
+    before = record.read_bytes()
     with pytest.raises(ValueError, match="is not a record of episodes: remove it"):
         play_episodes(FluentWorld(sysadmin(2)), Idle(), 2, record=record)
+    assert record.read_bytes() == before
 
 
 def test_what_cannot_be_played_or_written_is_said_first(tmp_path):
     world = FluentWorld(sysadmin(2))
     with pytest.raises(ValueError, match=r"record is .*there is no folder"):
-        play_episodes(world, Idle(), 1, record=tmp_path / "nothing" / "record.json")
+        play_episodes(world, Idle(), 1, record=tmp_path / "nothing" / "record.jsonl")
     with pytest.raises(TypeError, match=r"policy is int, which has no sample_action"):
         play_episodes(world, 3, 1)
     with pytest.raises(TypeError, match=r"environment is PlanningProblem, which has no reset"):
         play_episodes(world.problem, Idle(), 1)
 
 
-def test_a_record_is_gone_on_from_whatever_its_settings_are_made_of(tmp_path):
+def test_a_record_resumes_whatever_its_settings_are_made_of(tmp_path):
     """A NumPy number was an error after the first episode, and a tuple, or NaN, another setting than its own."""
-    record, world = tmp_path / "record.json", FluentWorld(sysadmin(2, horizon=2))
+    record, world = tmp_path / "record.jsonl", FluentWorld(sysadmin(2, horizon=2))
     settings = {
         "rate": np.float32(0.5),
         "sizes": (4, 8),
@@ -266,24 +284,29 @@ def test_a_record_is_gone_on_from_whatever_its_settings_are_made_of(tmp_path):
         played = play_episodes(
             world, Idle(), count, seed=np.int64(1), record=record, settings=settings, progress_bar=False
         )
-        assert len(json.loads(record.read_text())["episodes"]) == len(played.returns) == count
+        assert len(lines_of(record)[1]) == len(played.returns) == count
     with pytest.raises(ValueError, match=r"sizes \[4, 8\] in place of \[4, 9\]"):
         play_episodes(world, Idle(), 2, seed=1, record=record, settings=settings | {"sizes": (4, 9)})
     with pytest.raises(TypeError, match=r"settings\['policy'\] is .*which no record can hold"):
-        play_episodes(world, Idle(), 2, record=tmp_path / "other.json", settings={"policy": Idle()})
-    assert not (tmp_path / "other.json").exists()
+        play_episodes(world, Idle(), 2, record=tmp_path / "other.jsonl", settings={"policy": Idle()})
+    assert not (tmp_path / "other.jsonl").exists()
 
 
-def test_a_full_disk_costs_the_record_and_not_the_episodes(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
+def test_a_full_disk_costs_no_episode(tmp_path, monkeypatch):
+    """The second of three episodes is not written at once; a part of it was, and it is written with the third."""
+    record, fsync, calls = tmp_path / "record.jsonl", os.fsync, []
 
-    monkeypatch.setattr(episodes, "_write", full)
+    def full(number):
+        calls.append(number)
+        if len(calls) == 3:  # of the settings, of the first episode, of the second one
+            os.ftruncate(number, os.fstat(number).st_size - 5)
+            raise OSError(28, "No space left on device")
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.warns(UserWarning, match="record was not written, and the episodes go on: .*No space left"):
-        played = play_episodes(
-            FluentWorld(sysadmin(2, horizon=2)), Idle(), 2, record=tmp_path / "record.json"
-        )
-    assert len(played.returns) == 2
+        played = play_episodes(FluentWorld(sysadmin(2, horizon=2)), Idle(), 3, record=record)
+    assert [each["rewards"] for each in lines_of(record)[1]] == [each.tolist() for each in played.rewards]
 
 
 class Idle:
@@ -293,24 +316,23 @@ class Idle:
         return {}
 
 
-def test_a_policy_beats_doing_nothing_and_its_record_goes_on(problem, tmp_path):
+def test_a_policy_beats_doing_nothing(problem):
     """Mean returns of three episodes of 12 steps: with reboots far above those without, which differ by 8 errors."""
     short = sysadmin(4, horizon=12)
-    policy = SogbofaPolicy(KEY, short, **SETTINGS)
-    record = tmp_path / "episodes.json"
-    once = play_episodes(
-        FluentWorld(short), policy, 2, record=record, settings={"depth": 4}, progress_bar=False
-    )
-    both = play_episodes(
-        FluentWorld(short), policy, 3, record=record, settings={"depth": 4}, progress_bar=False
-    )
-    np.testing.assert_array_equal(both.returns[:2], once.returns)
-    assert len(json.loads(record.read_text())["episodes"]) == 3 and len(both.actions[0]) == 12
-    with pytest.raises(ValueError, match="depth 4 in place of 5"):
-        play_episodes(FluentWorld(short), policy, 3, record=record, settings={"depth": 5}, progress_bar=False)
-
+    played = play_episodes(FluentWorld(short), SogbofaPolicy(KEY, short, **SETTINGS), 3, progress_bar=False)
     idle = play_episodes(FluentWorld(short), Idle(), 10, progress_bar=False)
-    assert both.returns.mean() > idle.returns.mean() + 4 * idle.returns.std() / np.sqrt(10)
+    assert len(played.actions[0]) == 12
+    assert played.returns.mean() > idle.returns.mean() + 4 * idle.returns.std() / np.sqrt(10)
+
+
+def test_episodes_of_a_policy_do_not_depend_on_those_before(problem):
+    short = sysadmin(4, horizon=4)
+    policy = SogbofaPolicy(KEY, short, **SETTINGS)
+    first, second = (
+        play_episodes(FluentWorld(short), policy, number, seed=seed, progress_bar=False)
+        for number, seed in ((2, 0), (1, 1))
+    )
+    assert second.actions[0] == first.actions[1] and second.states[0] == first.states[1]
 
 
 def test_more_steps_never_lead_to_a_worse_plan(problem):

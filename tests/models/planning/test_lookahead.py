@@ -2,11 +2,12 @@
 
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
 from ethogram.inference.planning.action_limits import project
-from ethogram.inference.planning.rollout_marginals import rollout
+from ethogram.inference.planning.rollout_marginals import _limited, rollout
 from ethogram.models.planning import read_rddl
 
 pytest.importorskip("pyRDDLGym")
@@ -124,7 +125,7 @@ def test_ranges_and_bounds_hold_in_any_state(tmp_path):
     np.testing.assert_array_equal(lookahead.bounds, [3, 2])
     np.testing.assert_array_equal(lookahead.weights, [[0, 1, 1, 1]])
     state = np.array([0, 0.2, 0.6, 1, 0])[:, None]
-    np.testing.assert_allclose(lookahead.capacities.expectations(state, np.zeros((4, 1)))[0], [[0.8]])
+    np.testing.assert_allclose(lookahead.limits.expectations(state, np.zeros((4, 1)))[0], [[0.8]])
     np.testing.assert_array_equal(problem.rules.sums(np.array([0, 1, 0, 1, 0]))[1], [3, 1])
 
 
@@ -136,16 +137,60 @@ def test_actions_of_later_steps_share_an_expected_capacity(tmp_path):
     lookahead, state = problem.lookahead, np.array([1, 1, 1, 1, 0.0])
     actions = np.zeros((3, 4, 1))
     actions[0, 2], actions[1, 2:], actions[1:, 1] = 1, 1, 1
-    capacities = lookahead.weights, lookahead.capacities
-    value = rollout(lookahead.program, state, actions, capacities=capacities)
+    limits = lookahead.weights, lookahead.members, lookahead.limits
+    value = rollout(lookahead.program, state, actions, limits=limits)
     assert float(value[0]) == pytest.approx(16)
     state, totals = state[:, None], []
     for action in actions:
-        bound = lookahead.capacities.expectations(state, action)[0][0]
+        bound = lookahead.limits.expectations(state, action)[0][0]
         action[2:] *= np.minimum(1, bound / max(action[2:].sum(), 1e-9)) if totals else 1
         totals.append(action[2:].sum())
         state = lookahead.program.expectations(state, action)[0]
     np.testing.assert_allclose(totals, [1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("preconditions", "groups"),
+    [
+        ("ready => (prepare | exists_{?p: place} [leave(?p)]);", [("prepare", "leave___x", "leave___y")]),
+        ("shoot => ready; now == @night => (leave(@y) | leave(@x));", [("leave___x", "leave___y")]),
+        (
+            "prepare | shoot; ready => (prepare | leave(@x));",
+            [("prepare", "shoot"), ("prepare", "leave___x")],
+        ),
+    ],
+)
+def test_one_of_several_actions_is_taken_where_one_is_required(tmp_path, preconditions, groups):
+    """Against enumeration of states and drawn actions: where a group is required and none is drawn, one is, evenly."""
+    problem, rng = written(tmp_path, preconditions), np.random.default_rng(0)
+    lookahead = problem.lookahead
+    members = [np.isin(problem.actions, group) for group in groups]
+    np.testing.assert_array_equal(lookahead.members, members)
+    chances, actions = rng.random(5), rng.random(4)
+    chances[3] = 1 - chances[4]
+    wanted = np.zeros(4)  # probabilities that actions are taken
+    for state in itertools.product((0.0, 1.0), repeat=5):
+        weight = np.prod(np.where(state, chances, 1 - chances)[[0, 1, 2, 4]]) * (state[3] != state[4])
+        for chosen in itertools.product((0.0, 1.0), repeat=4):
+            drawn = [(weight * np.prod(np.where(chosen, actions, 1 - actions)), np.array(chosen))]
+            for group in members:
+                completed, single = [], np.eye(4)[group]
+                for chance, each in drawn:
+                    none, one = problem.rules.unmet(np.array(state), np.stack((each, each + single[0]), 1))
+                    if none > one and not each[group].any():
+                        completed += [(chance / len(single), each + member) for member in single]
+                    else:
+                        completed.append((chance, each))
+                drawn = completed
+            wanted += sum(chance * each for chance, each in drawn)
+    limits = lookahead.weights, lookahead.members, lookahead.limits
+    found = np.asarray(jax.jit(_limited)(*limits, chances[:, None], actions[:, None]))[:, 0]
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+def test_a_bound_from_below_that_depends_on_the_state_is_of_the_first_step_alone(tmp_path):
+    lookahead = written(tmp_path, "leave(@x) + leave(@y) >= at(@x) + at(@y);").lookahead
+    np.testing.assert_array_equal(lookahead.bounds, [0])
 
 
 @pytest.mark.slow
