@@ -26,6 +26,7 @@ from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import Dirichlet, expected_statistics
 from ethogram.models.families.normal import MeanCovariance
 from ethogram.models.families.numpyro_sites import by_site
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["draws", "surplus"]
 
@@ -35,7 +36,7 @@ RELATIVE_RANK = 1e-10
 def draws(key: Array, posterior: ConjugatePosterior, data: Trajectories, count: int) -> dict[str, np.ndarray]:
     """Draws (count, ...) by site."""
     key_noise, *keys = jax.random.split(key, len(posterior.blocks) + 1)
-    random = np.random.default_rng(np.asarray(jax.random.key_data(key_noise)).ravel())
+    random = numpy_generator(key_noise)
     root = _root(surplus(posterior, data))
     noise = jnp.asarray(random.standard_normal((count, len(root))) @ root.T)
     drawn = {

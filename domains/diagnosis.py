@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from jax import Array
 
-from ethogram.inference.networks.ancestral_draws import draw_states, generator
+from ethogram.inference.networks.ancestral_draws import draw_states
 from ethogram.models.arguments import require_integer
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.networks.noisy_or import Effect, noisy_or_network
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["COMPLAINTS", "FAULTS", "SYMPTOMS", "House", "heating", "heating_query", "simulate"]
 
@@ -104,7 +105,7 @@ def simulate(key: Array, num_houses: int) -> list[House]:
     TypeError, ValueError : `num_houses` is not an integer of at least 1.
     """
     require_integer("num_houses", num_houses, 1)
-    random, query = generator(key), MarginalMAP(heating(), {}, list(FAULTS))
+    random, query = numpy_generator(key), MarginalMAP(heating(), {}, list(FAULTS))
     states = [draw_states(random, query) for _ in range(num_houses)]  # on the host: compiling takes longer
     drawn = {
         name: np.array([one[number] for one in states]) for number, name in enumerate(query.network.names)

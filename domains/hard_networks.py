@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from ethogram.inference.networks.ancestral_draws import draw_states, generator
+from ethogram.inference.networks.ancestral_draws import draw_states
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["grid", "k_tree", "late_query"]
 
@@ -53,7 +54,7 @@ def grid(key: Array, side: int, deterministic: float) -> BayesNet:
     require_key(key)
     require_integer("side", side, 1)
     _require_share("deterministic", deterministic)
-    random = generator(key)
+    random = numpy_generator(key)
     tables, parents = [], []
     for row in range(side):
         for column in range(side):
@@ -93,7 +94,7 @@ def k_tree(key: Array, num_variables: int, width: int, deterministic: float) -> 
     require_integer("num_variables", num_variables, 1)
     require_integer("width", width, 1)
     _require_share("deterministic", deterministic)
-    random = generator(key)
+    random = numpy_generator(key)
     tables, parents = [], []
     cliques: list[tuple[int, ...]] = []
     for number in range(num_variables):
@@ -152,7 +153,7 @@ def late_query(key: Array, network: BayesNet, observed: float, maximised: float)
         )
     _require_share("observed", observed, 0.5)
     _require_share("maximised", maximised)
-    random, order = generator(key), network.order
+    random, order = numpy_generator(key), network.order
     inner = {parent for above in network.parents for parent in above}
     late = order[len(order) // 2 :]
     leaves = random.permutation([v for v in order if v not in inner]).tolist()

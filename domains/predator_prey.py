@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Int
 from ethogram.domains.data import archive
 from ethogram.models.arguments import require_integer, require_one_of
 from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = [
     "MOVES", "MOVE_NAMES", "NUM_PREDATORS", "ROLE_NAMES", "SLOTS", "Chance", "Games", "captured", "carry_out",
@@ -239,7 +240,7 @@ def sample_chance(
     check_board(size, prey_stay)
     require_integer("num_games", num_games, 1)
     require_integer("horizon", horizon, 1)
-    random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    random = numpy_generator(key)
 
     def permutations(*shape: int) -> np.ndarray:
         return random.permuted(np.broadcast_to(np.arange(shape[-1]), shape), axis=-1)

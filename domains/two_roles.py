@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Int
 
 from ethogram.models.arguments import require_key
 from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["TwoRoles", "simulate"]
 
@@ -43,7 +43,7 @@ def simulate(key: Array, offset: float | int = 0.0, scale: float | int = 1.0) ->
     The same key gives the same roles, and the same features up to `offset` and `scale`.
     """
     require_key(key)
-    random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    random = numpy_generator(key)
     roles = random.integers(2, size=(NUM_SEQUENCES, NUM_STEPS))
     for t in range(1, NUM_STEPS):
         redrawn = random.random(NUM_SEQUENCES) < REDRAWN

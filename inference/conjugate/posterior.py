@@ -19,6 +19,7 @@ from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
 from ethogram.models.model_object import model_object
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = [
     "ConjugatePosterior",
@@ -79,9 +80,7 @@ class ConjugatePosterior:
 
     def draws_for_export(self, key: Array, num_draws: int) -> Draws:
         """Independent draws from q in one chain, made by NumPy on the host, which compiles nothing."""
-        generators = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel()).spawn(
-            len(self.blocks)
-        )
+        generators = numpy_generator(key).spawn(len(self.blocks))
         drawn = {
             name: self.blocks[name].draw_on_host(random, num_draws)
             for name, random in zip(sorted(self.blocks), generators, strict=True)

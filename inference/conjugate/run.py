@@ -39,6 +39,7 @@ from ethogram.inference.conjugate.steps import (
 from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.numpy_generator import key_words
 
 __all__ = ["Run", "warn_of_falls"]
 
@@ -89,7 +90,7 @@ class Run:
                 )
         epoch = 1 if batch_size is None else -(-num_groups // batch_size)
         self.evaluate_every = epoch if evaluate_every is None else evaluate_every
-        self.entropy = np.asarray(jax.random.key_data(key_plan)).ravel().tolist()
+        self.entropy = key_words(key_plan)
         self.key_moves, self.key_starts = (jax.random.fold_in(key_plan, number) for number in (1, 2))
         self.prior = model.prior()
         self._narrow: dict[int, tuple[Any, Any]] = {}

@@ -12,6 +12,7 @@ from jax import Array
 from ethogram.inference.conjugate.projection import constrain
 from ethogram.models.conjugate_model import ConjugateModel, overrides
 from ethogram.models.families.exponential_family import ConjugateBlock, natural_step
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["KINDS", "continued_blocks", "start_blocks"]
 
@@ -60,7 +61,6 @@ def start_blocks(
         )
     kinds = [known[i % len(known)] if init == "mixed" else init for i in range(restarts)]
     keys = jax.random.split(key, restarts)
-    entropy = np.asarray(jax.random.key_data(key)).ravel().tolist()
     dtype = jnp.result_type(float)
     own = {*known} if overrides(model, "start_statistics") else set()
     rough = [i for i, kind in enumerate(kinds) if kind in own]
@@ -68,10 +68,7 @@ def start_blocks(
     parts = []
     if rough:
         more = () if number is None else (number,)
-        each = [
-            model.start_statistics(np.random.default_rng([*entropy, i]), kinds[i], batches, *more)
-            for i in rough
-        ]
+        each = [model.start_statistics(numpy_generator(key, i), kinds[i], batches, *more) for i in rough]
         parts.append(_updated(prior, jax.tree.map(lambda *x: np.stack(x).astype(dtype), *each)))
     if drawn:
         parts.append(_from_prior(keys[np.asarray(drawn)], model, prior, padded or batches))

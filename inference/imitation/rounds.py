@@ -26,6 +26,7 @@ from ethogram.inference.imitation.roll_outs import RollOut, roll_out
 from ethogram.inference.imitation.world import observe, read_actions, record, replay, require_state, take
 from ethogram.inference.roles.assignment import infer_roles, role_log_likelihood
 from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["ImitationState", "Rounds", "Settings"]
@@ -81,7 +82,6 @@ class Rounds:
         self.key, self.policy, self.world, self.expert = key, policy, world, expert
         self.data, self.sequences, self.settings = data, sequences, settings
         self.model, self.start, self.num_roles = model, start, num_roles
-        self.entropy = np.asarray(jax.random.key_data(key)).ravel().tolist()
         self.replay = replay(world, data, sequences)
         num_games, num_agents = sequences.shape
         self.fixed = known
@@ -94,7 +94,7 @@ class Rounds:
         self.scored: tuple[int, list[Any]] = (0, [])  # round, and its policies, which played its games
 
     def _random(self, round: int, purpose: int, *more: int) -> np.random.Generator:
-        return np.random.default_rng([*self.entropy, round, purpose, *more])
+        return numpy_generator(self.key, round, purpose, *more)
 
     def advance(self, progress_bar: bool, checkpoint: str | os.PathLike | None) -> ImitationState:
         """State after all rounds; the checkpoint is written after each."""

@@ -35,6 +35,7 @@ from ethogram.inference.imitation.role_maps import (
 from ethogram.inference.imitation.world import sequences_of_games
 from ethogram.inference.roles.assignment import role_log_likelihood
 from ethogram.models.data.trajectories import Metadata, Trajectories
+from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.roles.role_hmm import RoleHMM
 
 __all__ = ["MotionSettings", "MotionState", "Pieces", "Stages", "roles_of_plays", "windows"]
@@ -99,7 +100,7 @@ class Stages:
         self.horizons, self.settings = tuple(int(horizon) for horizon in horizons), settings
         self.key_roles, self.key_networks = jax.random.split(key)
         num_plays, _, num_agents, _ = scenes.positions.shape
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(self.key_roles)).ravel().tolist())
+        rng = numpy_generator(self.key_roles)
         self.shuffled = shuffled_roles(rng, num_plays, num_agents, num_agents)
 
     def advance(self, progress_bar: bool, checkpoint: str | os.PathLike | None) -> MotionState:

@@ -9,24 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-import jax
 import numpy as np
-from jax import Array
 
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.parity_checks import FEW
 from ethogram.inference.networks.zero_propagation import Possible, bit_places
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["draw_possible", "draw_states", "generator", "log_joint"]
+__all__ = ["draw_possible", "draw_states", "log_joint"]
 
 FEW_CONFLICTS = 50
 """Conflicts of a search after which parity checks are solved instead, where there are many."""
-
-
-def generator(key: Array) -> np.random.Generator:
-    """NumPy generator seeded by a typed key."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist())
 
 
 def log_joint(query: MarginalMAP, states: Mapping[int, int]) -> float:

@@ -9,13 +9,13 @@ import math
 
 import numpy as np
 
-from ethogram.inference.networks.ancestral_draws import generator
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import exact_map
 from ethogram.inference.networks.explanations import exact_mpe, search_mpe
 from ethogram.inference.networks.marginals import factor_posteriors
 from ethogram.inference.networks.method import Task
 from ethogram.inference.networks.zero_propagation import Factor, propagate_zeros, query_factors
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["exact", "marginal", "mpe", "sequential"]
 
@@ -47,7 +47,7 @@ def mpe(task: Task) -> None:
             task.offer(task.chosen(states), "MPE")
 
     if states is None:
-        random, over = generator(task.key), incumbent.clock.over
+        random, over = numpy_generator(task.key), incumbent.clock.over
         search = ConflictSearch(task.possible.factors)
         states, sure = search_mpe(random, task, search, over, rounds, listen=listen, report=report)
     task.offer(task.chosen(states), "MPE")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -147,7 +147,7 @@ def _forward_pass(layout: Layout, shapes: tuple[BlockShape, ...], weights: Array
     return lax.fori_loop(0, layout.num_blocks, step, values)
 
 
-def _switch(which: Array, branches: list[Callable[[Array], Array]], operand: Array) -> Array:
+def _switch(which: Array, branches: Sequence[Callable[[Array], Array]], operand: Array) -> Array:
     return branches[0](operand) if len(branches) == 1 else lax.switch(which, branches, operand)
 
 

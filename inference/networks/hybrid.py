@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from ethogram.inference.networks.ancestral_draws import generator, log_joint
+from ethogram.inference.networks.ancestral_draws import log_joint
 from ethogram.inference.networks.branch_and_bound import SAME
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.conflict_search import ConflictSearch
@@ -37,6 +37,7 @@ from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.weighted_draws import possible_draws
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["hybrid"]
 
@@ -73,7 +74,7 @@ def hybrid(task: Task) -> None:
     key, query, possible, incumbent, max_steps, most_cells = task
     clock, constant = incumbent.clock, query.network.log_constant
     budget = SHARE * CELLS_A_SECOND * min(clock.left(), 60.0)
-    random, search = generator(key), ConflictSearch(possible.factors)
+    random, search = numpy_generator(key), ConflictSearch(possible.factors)
     incumbent.upper_bound = _rows_bound(query)
     sample = _sample(random.spawn(1)[0], task, search) if len(search.number) > MANY else None
 

@@ -10,13 +10,14 @@ import functools
 from typing import Any
 
 from ethogram.inference.networks.ags import Vertices, ascend
-from ethogram.inference.networks.ancestral_draws import draw_states, generator
+from ethogram.inference.networks.ancestral_draws import draw_states
 from ethogram.inference.networks.incumbent import until
 from ethogram.inference.networks.method import Task, score_states
 from ethogram.inference.networks.mixed_product import ARGMAX_OF, mixed_product, smoothed_tables
 from ethogram.models.held_warnings import held_warnings
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["ags", "mpbp", "mpbp_cavity", "smoothed_score"]
 
@@ -41,7 +42,7 @@ def ags(task: Task) -> None:
         if found:
             task.offer(found[0].states[0], "gradient ascent")
         else:
-            drawn = task.chosen(draw_states(generator(key), query))
+            drawn = task.chosen(draw_states(numpy_generator(key), query))
             task.offer(drawn, "ancestral sample: the ascent was still compiling")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array
 
 from ethogram.inference.planning.action_limits import random_policy_marginals, round_actions
 from ethogram.models.arguments import require_key
+from ethogram.models.numpy_generator import numpy_generator
 from ethogram.models.planning import PlanningProblem
 
 __all__ = ["RandomPolicy"]
@@ -27,13 +27,12 @@ class RandomPolicy:
 
     def __init__(self, key: Array, problem: PlanningProblem):
         require_key(key)
-        self._seed = np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist()
-        self._random, self.problem = np.random.default_rng(self._seed), problem
+        self._key, self._random, self.problem = key, numpy_generator(key), problem
 
     def reset(self, seed: int | None = None) -> None:
         """Begin an episode; with a seed, its actions do not depend on what was played before."""
         if seed is not None:
-            self._random = np.random.default_rng([*self._seed, seed])
+            self._random = numpy_generator(self._key, seed)
 
     def sample_action(self, state: Mapping[str, Any]) -> dict[str, bool]:
         """The actions to take in a state, by name."""

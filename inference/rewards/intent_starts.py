@@ -6,12 +6,12 @@ under the table of actions of a cluster in place of distances.
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 from jax import Array
 
 from ethogram.inference.rewards.intent_steps import Blocks, LocalStep, table_starts
 from ethogram.models.chains.conjugate_chain import ChainData
+from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["start_step"]
 
@@ -26,7 +26,7 @@ def start_step(
     key: Array, number: int, data: ChainData, prior: Blocks, num_intents: int, shape: tuple[int, ...]
 ) -> LocalStep:
     """The q(z) that the start of this number begins with; `shape` is that of counts (state, action)."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    rng = numpy_generator(key)
     of_segments = segment_counts(data, SEGMENTS[number % len(SEGMENTS)], rng, int(np.prod(shape)))
     labels = clustered(rng, of_segments.reshape(-1, *shape), num_intents)
     counts = np.stack([of_segments[labels == label].sum(0) for label in range(num_intents)])

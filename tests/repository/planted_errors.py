@@ -173,7 +173,7 @@ PLANTED = (
             "inference/networks/test_ags.py inference/networks"),
     # a new climb is compared with the best of the last one
     Planted("stale_climb", "networks", "inference/networks/ags.py",
-            "climb_value=jnp.where(ended, -jnp.inf, climbers.climb_value),",
+            "climb_value=jnp.where(converged, -jnp.inf, climbers.climb_value),",
             "climb_value=climbers.climb_value,",
             "inference/networks/test_ags.py inference/networks"),
     # the weight that the first state loses is left out

@@ -96,7 +96,7 @@ def test_sweep_by_sweep(seed, argmax_of, drawn):
     assert answer.states.tolist() == [int(last[v].argmax()) for v in query.map_variables]
 
 
-def test_the_two_argmaxes_end_in_different_answers(drawn):
+def test_the_two_readings_end_in_different_answers(drawn):
     different = 0
     for seed in range(12):
         query = drawn(seed)[1]
