@@ -92,14 +92,14 @@ class EstimatedFlips:
 
     def climb(self, states: Mapping[int, int], stop: Callable[[], bool]) -> dict[int, int]:
         """MAP variables after a climb from some states."""
-        places = best = dict(states)
+        current = best = dict(states)
         best_value = -math.inf
         gains: list[tuple[float, int, int]] = []
         for step in range(STEPS):
-            found = self.run(places, stop)
+            found = self.run(current, stop)
             better = found.log_evidence > best_value + GAIN
             if better or not step:
-                best, best_value = places, found.log_evidence
+                best, best_value = current, found.log_evidence
                 gains = sorted(self._gains(best, found.beliefs), reverse=True)
             if not gains or stop():
                 break
@@ -107,7 +107,7 @@ class EstimatedFlips:
             for _, v, state in gains if better else gains[:1]:
                 if self.near[v].isdisjoint(flips):
                     flips[v] = state
-            places = best | flips
+            current = best | flips
             if not better:
                 del gains[0]
         return best

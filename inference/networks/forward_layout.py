@@ -315,12 +315,12 @@ def _pack(
     num_terms = max(len(evidence), len(query.observed) + len(query.soft), 1)
     evidence_rows = np.full(_power(num_terms), ONE, np.int32)
     evidence_rows[: len(evidence)] = evidence
-    shape_of_block, position, first_row = padded
+    shape_of_block, index_of_block, first_row = padded
     return Layout(
         tables,
         parent_rows,
         shape_of_block,
-        position,
+        index_of_block,
         first_row,
         np.int32(len(blocks)),
         initial_values,

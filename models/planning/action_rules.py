@@ -207,11 +207,11 @@ def _as_sums(
         made = graph.nodes[graph.add(terms, made.constant, 10**6)]
     if not isinstance(made, Polynomial):
         return None
-    place = {graph.input(name): i for i, name in enumerate(actions)}
+    position = {graph.input(name): i for i, name in enumerate(actions)}
     weights, rest = np.zeros(len(actions)), list[tuple[float, Node]]()
     for weight, factors in made.terms:
-        if len(factors) == 1 and factors[0] in place:
-            weights[place[factors[0]]] += weight
+        if len(factors) == 1 and factors[0] in position:
+            weights[position[factors[0]]] += weight
         elif not graph.inputs(factors).isdisjoint(actions):
             return None
         else:

@@ -19,7 +19,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 __all__ = ["FUNCTIONS", "ExpressionGraph", "Node", "Polynomial"]
 
@@ -33,6 +33,7 @@ MOST_VALUES = 4096
 Node = int
 """Number of a node in its graph; nodes come after the nodes that they are made of."""
 Term = tuple[float, tuple[Node, ...]]
+Value = TypeVar("Value", float, str)
 
 
 class Polynomial(NamedTuple):
@@ -229,6 +230,14 @@ class ExpressionGraph:
         """The probability that two independent events both happen or both do not."""
         return self.choose(left, right, self.complement(right))
 
+    def mixture(self, weighted: Iterable[tuple[Node, Mapping[Value, Node]]]) -> dict[Value, Node]:
+        """Probabilities of the values of one of several quantities, given its probability and those of its values."""
+        parts_of: dict[Value, list[tuple[float, Node]]] = {}
+        for weight, values in weighted:
+            for value, prob in values.items():
+                parts_of.setdefault(value, []).append((1.0, self.multiply((weight, prob))))
+        return {value: self.add(terms) for value, terms in parts_of.items()}
+
     def values_of_sum(
         self, parts: Iterable[Mapping[float, Node]], constant: float = 0.0
     ) -> dict[float, Node]:
@@ -254,7 +263,7 @@ class ExpressionGraph:
         ------
         ValueError : there are more than :data:`MOST_VALUES` values, or the function has none at some.
         """
-        met: dict[float, list[tuple[float, Node]]] = {}
+        parts_of: dict[float, list[tuple[float, Node]]] = {}
         for chosen in itertools.product(*(part.items() for part in parts)):
             given = [value for value, _ in chosen]
             try:
@@ -263,7 +272,7 @@ class ExpressionGraph:
                 raise ValueError(
                     f"a function of {', '.join(f'{x:g}' for x in given)} has no value"
                 ) from error
-            met.setdefault(value, []).append((1.0, self.multiply(chance for _, chance in chosen)))
-            if len(met) > MOST_VALUES:
+            parts_of.setdefault(value, []).append((1.0, self.multiply(prob for _, prob in chosen)))
+            if len(parts_of) > MOST_VALUES:
                 raise ValueError(f"a sum of events has more than {MOST_VALUES} values")
-        return {value: self.add(terms, short=1) for value, terms in met.items()}
+        return {value: self.add(terms, short=1) for value, terms in parts_of.items()}

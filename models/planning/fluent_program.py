@@ -239,7 +239,7 @@ def _slope(rows: _Rows, function: str, value: int, argument: int) -> tuple[float
 
 
 def _laid_out(
-    rows: _Rows, first: int, place: int, last: int, moved: dict[int, int]
+    rows: _Rows, first: int, next_row: int, last: int, moved: dict[int, int]
 ) -> tuple[tuple[Level, ...], dict[int, int], int]:
     """Levels of the rows from `first` to `last`, and the places of all rows that are moved."""
     depth: dict[int, int] = {}
@@ -265,10 +265,10 @@ def _laid_out(
                 for j, (factor, a, b) in enumerate(made.terms):
                     weight[i, j], left[i, j], right[i, j] = factor, moved.get(a, a), moved.get(b, b)
             for number in group:
-                moved[number] = place
-                place += 1
+                moved[number] = next_row
+                next_row += 1
             levels.append(Level(left, right, weight, constant, function or None))
-    return tuple(levels), moved, place
+    return tuple(levels), moved, next_row
 
 
 def _made(rows: _Rows, number: int) -> _Row:

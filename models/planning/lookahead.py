@@ -94,23 +94,20 @@ def look_ahead(
         limits = compile_program(graph, fluents, actions, wanted, nothing, nothing)
     never = [any(graph.value(each) == 0 for each in one.allowed) for one in permissions.values()]
     always = [graph.value(one.forced) == 1 for one in permissions.values()]
-    places = [actions.index(graph.nodes[node].name) for node in permissions]  # type: ignore[union-attr]
+    positions = [actions.index(graph.nodes[node].name) for node in permissions]  # type: ignore[union-attr]
     low, high = np.zeros(len(actions)), np.ones(len(actions))
-    high[places] = 1.0 - np.array(never, float)
-    low[places] = np.array(always, float) * high[places]
+    high[positions] = 1.0 - np.array(never, float)
+    low[positions] = np.array(always, float) * high[positions]
     loosest = []
     for side, sign in ((conditions.sums, 1.0), (conditions.least, -1.0)):
         for weights, bound in side:
             most = sign * graph.interval(bound)[int(sign > 0)]
             loosest.append(most if math.isfinite(most) else max(sign * weights.sum(), 0.0))
-    return Lookahead(
-        compile_program(graph, fluents, actions, made[:-1], made[-1], end),
-        low,
-        high,
-        np.array(loosest),
-        *(np.array([row for row, _ in each]).reshape(len(each), len(actions)) for each in (varying, groups)),
-        limits,
+    weights, members = (
+        np.array([row for row, _ in each]).reshape(len(each), len(actions)) for each in (varying, groups)
     )
+    program = compile_program(graph, fluents, actions, made[:-1], made[-1], end)
+    return Lookahead(program, low, high, np.array(loosest), weights, members, limits)
 
 
 def _permissions(

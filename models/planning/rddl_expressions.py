@@ -2,7 +2,7 @@
 
 Lifted expressions are translated with their parameters bound to objects, and non-fluents are numbers from the start: of
 a sum over all pairs of cells, only neighbours leave a node. Boolean fluents are events, fluents of an enumerated type
-one event a value.
+one event per value.
 
 Sanner (2010), "Relational dynamic influence diagram language (RDDL): language description".
 """
@@ -108,10 +108,10 @@ class RDDLExpressions:
             if name in bound or name.lstrip("@") in self.names:
                 return [(certain, Quantity(None, False, {bound.get(name, name.lstrip("@")): certain}))]
             return [(certain, self.fluent(name, ()))]
-        places = [self._object(each, bound) for each in parameters]
+        candidates = [self._object(each, bound) for each in parameters]
         found = []
-        for chosen in itertools.product(*(place.items() for place in places)):
-            weight = self.graph.multiply(chance for _, chance in chosen)
+        for chosen in itertools.product(*(objects.items() for objects in candidates)):
+            weight = self.graph.multiply(prob for _, prob in chosen)
             found.append((weight, self.fluent(name, tuple(each for each, _ in chosen))))
         return found
 
@@ -124,24 +124,24 @@ class RDDLExpressions:
             if known is not None and known in (0.0, 1.0):
                 return [(condition, arguments[1 if known else 2])]
             return list(zip((condition, graph.complement(condition)), arguments[1:], strict=True))
-        chances = dict(self.translate(arguments[0], bound).values or {})
-        if not chances:
+        probs = dict(self.translate(arguments[0], bound).values or {})
+        if not probs:
             raise ValueError("switch needs a value of an enumerated type")
         found = []
         for kind, content in sorted(arguments[1:], key=lambda case: case[0] == "default"):
             if kind == "default":
-                weight, expression = graph.add([(1.0, chance) for chance in chances.values()]), content
-                chances = {}
+                weight, expression = graph.add([(1.0, prob) for prob in probs.values()]), content
+                probs = {}
             else:
                 (value,), expression = self._object(content[0], bound), content[1]
-                weight = chances.pop(value, graph.constant(0.0))
+                weight = probs.pop(value, graph.constant(0.0))
             if graph.value(weight) != 0:
                 found.append((weight, expression))
-        if chances:
-            raise ValueError(f"switch has no case of {', '.join(chances)}, and no default")
+        if probs:
+            raise ValueError(f"switch has no case of {', '.join(probs)}, and no default")
         return found
 
-    # One method a kind of expression; names are those of pyRDDLGym's parser.
+    # One method per kind of expression; names are those of pyRDDLGym's parser.
 
     def _constant(self, _: str, value: Any, __: Bound) -> Quantity:
         return Quantity(self.graph.constant(value), isinstance(value, bool))
@@ -165,11 +165,8 @@ class RDDLExpressions:
         """The mixture of quantities with probabilities."""
         graph = self.graph
         if all(quantity.values is not None for _, quantity in weighted):
-            chances: dict[str, list[tuple[float, Node]]] = {}
-            for weight, quantity in weighted:
-                for value, chance in (quantity.values or {}).items():
-                    chances.setdefault(value, []).append((1.0, graph.multiply((weight, chance))))
-            return Quantity(None, False, {value: graph.add(parts) for value, parts in chances.items()})
+            values = graph.mixture((weight, quantity.values or {}) for weight, quantity in weighted)
+            return Quantity(None, False, values)
         parts = [(1.0, graph.multiply((weight, self.number(quantity)))) for weight, quantity in weighted]
         return Quantity(graph.add(parts), all(quantity.event for _, quantity in weighted))
 
@@ -259,9 +256,7 @@ class RDDLExpressions:
                 return Quantity(same if name == "==" else graph.complement(same), True)
         one, other = (number_of(self, each, bound) for each in arguments)
         values = sum_of((one, other.scaled(-1.0))).values(graph)
-        return Quantity(
-            graph.add([(1.0, chance) for value, chance in values.items() if meets(value, 0)]), True
-        )
+        return Quantity(graph.add([(1.0, prob) for value, prob in values.items() if meets(value, 0)]), True)
 
     def _func(self, name: str, arguments: Sequence[Any], bound: Bound) -> Quantity:
         if name in NAMES:
@@ -276,9 +271,9 @@ class RDDLExpressions:
     def _randomvar(self, name: str, arguments: Sequence[Any], bound: Bound) -> Quantity:
         graph = self.graph
         if name == "Bernoulli":
-            chance = self.probability(arguments[0], bound)
-            self._require_probability("Bernoulli", graph.value(chance))
-            return Quantity(chance, True)
+            prob = self.probability(arguments[0], bound)
+            self._require_probability("Bernoulli", graph.value(prob))
+            return Quantity(prob, True)
         if name in ("KronDelta", "DiracDelta"):
             return self.translate(arguments[0], bound)
         base, _, over_objects = name.partition("(")
@@ -292,13 +287,13 @@ class RDDLExpressions:
                 values = {each[parameter]: self.probability(body, each) for each in bindings}
             else:
                 cases = [each[1] for each in arguments[1:]]
-                values = {value.lstrip("@"): self.probability(chance, bound) for value, chance in cases}
+                values = {value.lstrip("@"): self.probability(prob, bound) for value, prob in cases}
             if base == "UnnormDiscrete":
-                whole = graph.apply("reciprocal", graph.add([(1.0, chance) for chance in values.values()]))
-                values = {value: graph.multiply((chance, whole)) for value, chance in values.items()}
-            for chance in values.values():
-                self._require_probability(base, graph.value(chance))
-            total = graph.value(graph.add([(1.0, chance) for chance in values.values()]))
+                whole = graph.apply("reciprocal", graph.add([(1.0, prob) for prob in values.values()]))
+                values = {value: graph.multiply((prob, whole)) for value, prob in values.items()}
+            for prob in values.values():
+                self._require_probability(base, graph.value(prob))
+            total = graph.value(graph.add([(1.0, prob) for prob in values.values()]))
             if total is not None and abs(total - 1) > 1e-6:
                 raise ValueError(f"{base} has probabilities that sum to {total:g}, not 1")
             return Quantity(None, False, values)
@@ -307,6 +302,6 @@ class RDDLExpressions:
         )
 
     @staticmethod
-    def _require_probability(name: str, chance: float | None) -> None:
-        if chance is not None and not -1e-9 <= chance <= 1 + 1e-9:
-            raise ValueError(f"{name} has probability {chance:g}: expected a number from 0 to 1")
+    def _require_probability(name: str, prob: float | None) -> None:
+        if prob is not None and not -1e-9 <= prob <= 1 + 1e-9:
+            raise ValueError(f"{name} has probability {prob:g}: expected a number from 0 to 1")

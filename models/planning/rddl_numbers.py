@@ -66,7 +66,7 @@ class Number(NamedTuple):
         return Number(
             weight * self.constant,
             {event: weight * each for event, each in self.events.items()},
-            tuple({weight * value: chance for value, chance in each.items()} for each in self.others),
+            tuple({weight * value: prob for value, prob in each.items()} for each in self.others),
         )
 
     def values(self, graph: ExpressionGraph) -> dict[float, Node]:
@@ -76,7 +76,7 @@ class Number(NamedTuple):
 
     def mean(self, graph: ExpressionGraph) -> Node:
         """Its expectation by its values."""
-        return graph.add([(value, chance) for value, chance in self.values(graph).items()])
+        return graph.add([(value, prob) for value, prob in self.values(graph).items()])
 
 
 def sum_of(numbers: Iterable[Number]) -> Number:
@@ -120,10 +120,10 @@ def number_of(expressions: RDDLExpressions, expression: Any, bound: Mapping[str,
         return number_of(expressions, arguments[0], bound)
     if kind == "control":
         branches = expressions.branches(name, arguments, bound)
-        return _mixture(graph, [(chance, number_of(expressions, each, bound)) for chance, each in branches])
+        return _mixture(graph, [(prob, number_of(expressions, each, bound)) for prob, each in branches])
     if kind == "pvar":
         choices = expressions.choices(arguments, bound)
-        return _mixture(graph, [(chance, _of_quantity(expressions, each)) for chance, each in choices])
+        return _mixture(graph, [(prob, _of_quantity(expressions, each)) for prob, each in choices])
     return _of_quantity(expressions, expressions.translate(expression, bound))
 
 
@@ -189,14 +189,11 @@ def _mixture(graph: ExpressionGraph, weighted: Sequence[tuple[Node, Number]]) ->
     """One of several numbers, by the probability of each."""
     if len(weighted) == 1:
         return weighted[0][1]
-    chances: dict[float, list[tuple[float, Node]]] = {}
-    for weight, number in weighted:
-        for value, chance in number.values(graph).items():
-            chances.setdefault(value, []).append((1.0, graph.multiply((weight, chance))))
-    return _from_distribution(graph, {value: graph.add(parts) for value, parts in chances.items()})
+    values = graph.mixture((weight, number.values(graph)) for weight, number in weighted)
+    return _from_distribution(graph, values)
 
 
 def _from_distribution(graph: ExpressionGraph, values: Values) -> Number:
     """The number of values with probabilities; those that never happen are left out."""
-    values = {value: chance for value, chance in values.items() if graph.value(chance) != 0}
+    values = {value: prob for value, prob in values.items() if graph.value(prob) != 0}
     return Number(next(iter(values))) if len(values) == 1 else Number(0.0, {}, (values,))

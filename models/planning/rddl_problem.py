@@ -89,7 +89,7 @@ def read_rddl(
 
 
 class _UnexpectedTokenError(Exception):
-    """The line of both texts that is at fault, None for their end, and what is wrong in it."""
+    """The line of both texts that cannot be parsed, None for their end, and what is wrong in it."""
 
 
 def _refuse_token(token: Any) -> None:
@@ -258,30 +258,30 @@ class _Fluents:
         self.formulas = {each.pvar[1][0]: (each.pvar[1][1] or [], each.expr) for each in formulas}
         self.expressions = RDDLExpressions(self.graph, self.objects, self.fluent)
         self.states = [
-            (each.name, place)
+            (each.name, objects)
             for each in domain.pvariables
             if each.fluent_type == "state-fluent"
-            for place in self.places(each.name)
+            for objects in self.groundings(each.name)
         ]
         self.actions = {
-            grounded_name(each.name, place): bool(each.default)
+            grounded_name(each.name, objects): bool(each.default)
             for each in domain.pvariables
             if each.fluent_type == "action-fluent"
-            for place in self.places(each.name)
+            for objects in self.groundings(each.name)
         }
         self.defined: dict[tuple[str, tuple[str, ...]], Quantity] = {}
         self.going: dict[str, Quantity] = {}
         """Fluents whose values are known as long as the episode goes on."""
 
-    def places(self, name: str) -> list[tuple[str, ...]]:
+    def groundings(self, name: str) -> list[tuple[str, ...]]:
         """Objects of every fluent of a name."""
         kinds = self.variables[name].param_types or []
         return list(itertools.product(*(self.objects.get(kind, []) for kind in kinds)))
 
     def events(self, fluent: tuple[str, tuple[str, ...]]) -> list[str]:
-        """Names of the events of a state fluent: one, or one a value."""
-        name, place = fluent
-        whole = grounded_name(name, place)
+        """Names of the events of a state fluent: one, or one per value."""
+        name, objects = fluent
+        whole = grounded_name(name, objects)
         kind = self.variables[name].range
         return [whole] if kind == "bool" else [f"{whole}={value}" for value in self.enumerated[kind]]
 
@@ -296,8 +296,8 @@ class _Fluents:
     def given(self, section: str, kind: str, values: Any) -> dict[tuple[str, tuple[str, ...]], Any]:
         """Values of a section of the instance, by name and objects."""
         found = {}
-        for (name, place), value in values or []:
-            objects = tuple(each.lstrip("@") for each in place or ())
+        for (name, arguments), value in values or []:
+            objects = tuple(each.lstrip("@") for each in arguments or ())
             whole, variable = grounded_name(name, objects), self.variables.get(name)
             if variable is None or variable.fluent_type != kind:
                 raise ValueError(f"{section} has {whole}: there is no {kind} {name}")
@@ -312,10 +312,10 @@ class _Fluents:
 
     def next_nodes(self, fluent: tuple[str, tuple[str, ...]]) -> list[Node]:
         """Nodes of the next probabilities of the events of a state fluent."""
-        name, place = fluent
-        quantity = self.fluent(f"{name}'", place)
+        name, objects = fluent
+        quantity = self.fluent(f"{name}'", objects)
         if self.variables[name].range == "bool":
-            return [self.in_words(grounded_name(name, place), lambda: self.expressions.number(quantity))]
+            return [self.in_words(grounded_name(name, objects), lambda: self.expressions.number(quantity))]
         values = quantity.values or {}
         nothing = self.graph.constant(0.0)
         return [values.get(value, nothing) for value in self.enumerated[self.variables[name].range]]
@@ -348,41 +348,43 @@ class _Fluents:
         self.defined.clear()
         return graph.some(ends)
 
-    def fluent(self, name: str, place: tuple[str, ...]) -> Quantity:
+    def fluent(self, name: str, objects: tuple[str, ...]) -> Quantity:
         """Quantity of a grounded fluent; a name with a prime is of the next step."""
         base = name.rstrip("'")
         if base not in self.variables:
             raise ValueError(f"there is no fluent {name}")
         variable = self.variables[base]
-        if len(place) != len(variable.param_types or []):
-            raise ValueError(f"{name} has {len(place)} arguments: expected {len(variable.param_types or [])}")
+        if len(objects) != len(variable.param_types or []):
+            raise ValueError(
+                f"{name} has {len(objects)} arguments: expected {len(variable.param_types or [])}"
+            )
         kind = variable.fluent_type
         if kind == "non-fluent":
-            return self._number(self.known.get((base, place), variable.default))
+            return self._number(self.known.get((base, objects), variable.default))
         if kind == "action-fluent":
-            return Quantity(self.graph.input(grounded_name(base, place)), True)
+            return Quantity(self.graph.input(grounded_name(base, objects)), True)
         if kind == "state-fluent" and name == base:
-            whole = grounded_name(base, place)
+            whole = grounded_name(base, objects)
             if whole in self.going:
                 return self.going[whole]
             if variable.range == "bool":
                 return Quantity(self.graph.input(whole), True)
             values = self.enumerated[variable.range]
             return Quantity(None, False, {value: self.graph.input(f"{whole}={value}") for value in values})
-        if (name, place) not in self.defined:
-            self.defined[name, place] = self.in_words(
-                grounded_name(name, place), lambda: self._definition(name, place)
+        if (name, objects) not in self.defined:
+            self.defined[name, objects] = self.in_words(
+                grounded_name(name, objects), lambda: self._definition(name, objects)
             )
-        return self.defined[name, place]
+        return self.defined[name, objects]
 
-    def _definition(self, name: str, place: tuple[str, ...]) -> Quantity:
+    def _definition(self, name: str, objects: tuple[str, ...]) -> Quantity:
         if name not in self.formulas:
             raise ValueError("it has no definition")
         parameters, formula = self.formulas[name]
-        made = self.expressions.translate(formula, dict(zip(parameters, place, strict=True)))
+        made = self.expressions.translate(formula, dict(zip(parameters, objects, strict=True)))
         if not self.local or name.endswith("'"):
             return made
-        whole, graph = grounded_name(name, place), self.graph
+        whole, graph = grounded_name(name, objects), self.graph
 
         def own(event: str, node: Node) -> Node:
             return graph.variable(event, local_expectation(graph, node))
