@@ -11,8 +11,8 @@ processor's vector units run.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -32,11 +32,8 @@ MOST_PADDING = 128
 ONE = 0
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["left", "right", "weight", "constant"],
-    meta_fields=["function"],
-)
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
 class Level:
     """Rows of one shape that depend on earlier rows alone.
 
@@ -48,9 +45,11 @@ class Level:
     function : name of a function of the rows `left`, in place of the polynomial.
     """
 
-    def __init__(self, left: Any, right: Any, weight: Any, constant: Any, function: str | None = None):
-        self.left, self.right, self.weight, self.constant = left, right, weight, constant
-        self.function = function
+    left: Any
+    right: Any
+    weight: Any
+    constant: Any
+    function: str | None = field(default=None, metadata={"static": True})
 
 
 class FluentProgram(NamedTuple):
