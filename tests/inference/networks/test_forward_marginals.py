@@ -299,31 +299,20 @@ def test_two_shapes_at_most_for_twelve_queries_of_a_network():
 
 
 @pytest.mark.parametrize(
-    ("weights", "message"),
+    ("weights", "change", "message"),
     [
-        ([COIN], "weights has 1 arrays for 3 MAP variables"),
-        ([np.ones(7)] * 3, "have shape"),
-        ([np.array([0.7, 0.7])] * 3, "must be nonnegative and sum to one"),
-        ([np.array([1.5, -0.5])] * 3, "must be nonnegative and sum to one"),
+        ([], list, "weights has 0 arrays for 1 MAP variables"),
+        ([np.ones(7)], list, "have shape"),
+        ([np.array([0.7, 0.7])], list, "must be nonnegative and sum to one"),
+        ([np.array([1.5, -0.5])], list, "must be nonnegative and sum to one"),
+        ([COIN], lambda tables: tables[1:], "tables has 3 arrays for 4 variables"),
+        ([COIN], lambda tables: [tables[0][:1], *tables[1:]], r"shape \(1,\): expected \(2,\)"),
     ],
 )
-def test_weights_that_do_not_fit(weights, message):
-    query = MarginalMAP(grid(2), {}, [0, 1, 2])
-    with pytest.raises(ValueError, match=message):
-        forward_value(query)(weights)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tables: tables[1:], "tables has 3 arrays for 4 variables"),
-        (lambda tables: [tables[0][:1], *tables[1:]], r"shape \(1,\): expected \(2,\)"),
-    ],
-)
-def test_tables_that_do_not_fit(change, message):
+def test_weights_and_tables_that_do_not_fit(weights, change, message):
     network = grid(2)
     with pytest.raises(ValueError, match=message):
-        forward_value(MarginalMAP(network, {}, [0]))([COIN], change(list(network.tables)))
+        forward_value(MarginalMAP(network, {}, [0]))(weights, change(network.tables))
 
 
 def test_a_network_is_no_query():
