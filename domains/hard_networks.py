@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from ethogram.inference.networks.ancestral_draws import draw_states
+from ethogram.inference.networks.samples import draw_states
 from ethogram.models.arguments import require_integer, require_key
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP

@@ -31,7 +31,7 @@ HOMES = {
     "ethogram.inference.nuts_chains": ("ChainsState",),
     "ethogram.inference.refresh.refreshed_posterior": ("RefreshedPosterior",),
     "ethogram.inference.sampled_posterior": ("SampledPosterior",),
-    "ethogram.inference.networks.incumbent": ("TracePoint",),
+    "ethogram.inference.networks.anytime": ("TracePoint",),
     "ethogram.inference.networks.solve_mmap": ("MarginalMAPResult",),
     "ethogram.inference.rewards.gaussian": ("RewardGaussian",),
     "ethogram.inference.rewards.intent_posterior": ("IntentFit", "IntentPosterior"),

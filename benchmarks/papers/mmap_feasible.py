@@ -28,7 +28,7 @@ from benchmarks import report
 from benchmarks.one_core import one_core
 from benchmarks.papers import network_files as files
 from ethogram.domains import hard_networks
-from ethogram.inference.networks.incumbent import TracePoint
+from ethogram.inference.networks.anytime import TracePoint
 from ethogram.inference.networks.solve_mmap import solve_mmap
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.inference.networks.incumbent import Clock
+from ethogram.inference.networks.anytime import Clock
 from ethogram.inference.networks.staged_search import StagedSearch
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks.bayes_net import BayesNet

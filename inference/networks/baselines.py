@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 
+from ethogram.inference.networks.anytime import Task
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import exact_map
+from ethogram.inference.networks.exact_queries import factor_posteriors
 from ethogram.inference.networks.explanations import exact_mpe, search_mpe
-from ethogram.inference.networks.marginals import factor_posteriors
-from ethogram.inference.networks.method import Task
 from ethogram.inference.networks.zero_propagation import Factor, propagate_zeros, query_factors
 from ethogram.models.numpy_generator import numpy_generator
 

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ethogram.inference.networks.ancestral_draws import log_joint
+from ethogram.inference.networks.anytime import Task
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import elimination_order
-from ethogram.inference.networks.method import Task
+from ethogram.inference.networks.samples import log_joint
 from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["CertifiedAnswers", "cutset"]

@@ -25,7 +25,7 @@ from ethogram.inference.networks.parity_checks import substituted
 from ethogram.inference.networks.products import reduced
 from ethogram.inference.networks.zero_propagation import (
     Factor,
-    Possible,
+    ReducedFactors,
     bit_places,
     propagate_zeros,
     query_factors,
@@ -34,9 +34,9 @@ from ethogram.models.arguments import require_integer
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = [
+    "EliminationPlan",
     "ExactAnswer",
     "Order",
-    "Plan",
     "WidthError",
     "carry_out",
     "constrained_order",
@@ -83,7 +83,7 @@ class Order(NamedTuple):
     work: int
 
 
-class Plan(NamedTuple):
+class EliminationPlan(NamedTuple):
     """Components of the factors and their orders; cells of the largest table, and of all tables together.
 
     Where parity checks were substituted, also the variables that are tied to others by them, and the log of what the
@@ -125,7 +125,7 @@ def exact_log_probability(
 
 
 def exact_map(
-    query: MarginalMAP, *, most_cells: int = MOST_CELLS, possible: Possible | None = None
+    query: MarginalMAP, *, most_cells: int = MOST_CELLS, possible: ReducedFactors | None = None
 ) -> ExactAnswer:
     """The optimal assignment of the MAP variables, proved; one of them where several are optimal.
 
@@ -146,7 +146,7 @@ def exact_map(
 
 
 def _exactly(
-    query: MarginalMAP, possible: Possible, maximised: tuple[int, ...], most_cells: int
+    query: MarginalMAP, possible: ReducedFactors, maximised: tuple[int, ...], most_cells: int
 ) -> tuple[dict[int, int], float]:
     """Optimal states of the maximised variables, and the log probability."""
     if possible.impossible:
@@ -158,11 +158,11 @@ def _exactly(
 
 
 def plan_elimination(
-    possible: Possible,
+    possible: ReducedFactors,
     maximised: Iterable[int],
     most_cells: int | float = math.inf,
     stop: Callable[[], bool] = lambda: False,
-) -> Plan:
+) -> EliminationPlan:
     """Components and their constrained orders; incomplete beyond `most_cells`, and where `stop` ends the planning.
 
     Parity checks are substituted where that makes less work.
@@ -188,17 +188,19 @@ def _plan(
     maximised: Iterable[int],
     most_cells: int | float,
     stop: Callable[[], bool],
-) -> Plan:
+) -> EliminationPlan:
     parts, orders = independent_parts(factors), list[Order]()
     for part in parts:
         orders.append(constrained_order(part, sizes, maximised, most_cells, stop))
         if orders[-1].cells > most_cells or orders[-1].cells == UNKNOWN:
             break
     cells, work = max((order.cells for order in orders), default=1), sum(order.work for order in orders)
-    return Plan(parts, orders, cells, work)
+    return EliminationPlan(parts, orders, cells, work)
 
 
-def carry_out(possible: Possible, plan: Plan, maximised: Iterable[int]) -> tuple[dict[int, int], float]:
+def carry_out(
+    possible: ReducedFactors, plan: EliminationPlan, maximised: Iterable[int]
+) -> tuple[dict[int, int], float]:
     """Optimal states of the maximised variables, and of all with one possible state, and the log of the optimum."""
     if possible.impossible:
         return {}, -math.inf

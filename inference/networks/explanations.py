@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ethogram.inference.networks.ancestral_draws import draw_possible, draw_states
+from ethogram.inference.networks.anytime import Incumbent, Task
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import carry_out, plan_elimination
-from ethogram.inference.networks.incumbent import Incumbent
-from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
-from ethogram.inference.networks.method import Task
+from ethogram.inference.networks.large_neighbourhood_search import (
+    ConditionalProblem,
+    climb_neighbourhoods,
+    perturbed,
+)
+from ethogram.inference.networks.samples import draw_possible, draw_states
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks.marginal_map import MarginalMAP
@@ -70,7 +73,7 @@ def search_mpe(
     if found is not None:
         return found, True
     everything, clock = _everything(task), task.incumbent.clock
-    landscape = Landscape(task.query, task.possible, everything)
+    problem = ConditionalProblem(task.query, task.possible, everything)
     proof = StagedSearch(task.possible, everything, clock, task.most_cells)
 
     def time_share() -> float:
@@ -80,16 +83,16 @@ def search_mpe(
     turn = take_turns(proof, clock, share, lambda: listen(proof.upper_bound))
 
     def fresh(best: dict[int, int] | None = None) -> dict[int, int]:
-        kept = {} if best is None else perturbed(random, landscape, best)
-        return landscape.places(draw_near(random, task, search, kept))
+        kept = {} if best is None else perturbed(random, problem, best)
+        return problem.places(draw_near(random, task, search, kept))
 
     def better(places: dict[int, int], value: float) -> None:
         proof.offer(places)
-        report(landscape.whole(places))
+        report(problem.whole(places))
 
     places, _, proved = climb_neighbourhoods(
         random,
-        landscape,
+        problem,
         fresh(),
         report=better,
         stop=lambda: turn() or stop() or search.impossible,
@@ -101,8 +104,8 @@ def search_mpe(
     last = proof.news()
     if last is not None:
         places = last
-        report(landscape.whole(places))
-    return landscape.whole(places), proved or proof.closed
+        report(problem.whole(places))
+    return problem.whole(places), proved or proof.closed
 
 
 def complete(

@@ -22,19 +22,22 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from ethogram.inference.networks.ancestral_draws import log_joint
+from ethogram.inference.networks.anytime import Task
 from ethogram.inference.networks.branch_and_bound import SAME
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.conflict_search import ConflictSearch
-from ethogram.inference.networks.elimination import Plan, carry_out, plan_elimination
+from ethogram.inference.networks.elimination import EliminationPlan, carry_out, plan_elimination
 from ethogram.inference.networks.estimated_flips import ROUNDS, EstimatedFlips
+from ethogram.inference.networks.exact_queries import factor_posteriors
 from ethogram.inference.networks.explanations import complete, draw_near, draw_soon, exact_mpe, search_mpe
-from ethogram.inference.networks.large_neighbourhood_search import Landscape, climb_neighbourhoods, perturbed
-from ethogram.inference.networks.marginals import factor_posteriors
-from ethogram.inference.networks.method import Task
+from ethogram.inference.networks.large_neighbourhood_search import (
+    ConditionalProblem,
+    climb_neighbourhoods,
+    perturbed,
+)
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
+from ethogram.inference.networks.samples import log_joint, possible_draws
 from ethogram.inference.networks.staged_search import StagedSearch, take_turns
-from ethogram.inference.networks.weighted_draws import possible_draws
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.numpy_generator import numpy_generator
@@ -99,12 +102,12 @@ def hybrid(task: Task) -> None:
             incumbent.replace(task.chosen(drawn[0]), best, "estimate", "an ancestral sample", best)
     if done():
         return
-    landscape = Landscape(query, possible, query.map_variables)
-    affordable = landscape.exact.cells <= most_cells and landscape.exact.work <= budget
-    first = landscape.places(drawn[0]) if drawn else {}
+    problem = ConditionalProblem(query, possible, query.map_variables)
+    affordable = problem.exact.cells <= most_cells and problem.exact.work <= budget
+    first = problem.places(drawn[0]) if drawn else {}
     if drawn and affordable and not done():
-        states = landscape.whole(first)
-        incumbent.offer(task.chosen(states), landscape.value(first), "exact", "an ancestral sample")
+        states = problem.whole(first)
+        incumbent.offer(task.chosen(states), problem.value(first), "exact", "an ancestral sample")
     if narrow and not done():
         _eliminate(task, plan)
         return
@@ -119,7 +122,7 @@ def hybrid(task: Task) -> None:
             task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))),
             proof,
             search,
-            landscape,
+            problem,
             random,
             drawn[:FEW],
             most_cells,
@@ -133,10 +136,10 @@ def hybrid(task: Task) -> None:
     source, stop = "", _turns(task, proof, search)
 
     def offer(places: Mapping[int, int], value: float, found_by: str) -> None:
-        states = landscape.whole(places)
+        states = problem.whole(places)
         incumbent.offer([states[v] for v in query.map_variables], value, "exact", found_by)
 
-    starts = _starts(random, task, search, landscape, stop, offer, drawn)
+    starts = _starts(random, task, search, problem, stop, offer, drawn)
 
     def fresh(best: dict[int, int] | None) -> Mapping[int, int]:
         nonlocal source
@@ -144,8 +147,8 @@ def hybrid(task: Task) -> None:
             source, places = next(starts)
             return places
         source = "a perturbed incumbent"
-        kept = perturbed(random, landscape, best)
-        return landscape.places(draw_near(random, task, search, kept))
+        kept = perturbed(random, problem, best)
+        return problem.places(draw_near(random, task, search, kept))
 
     def report(places: Mapping[int, int], value: float) -> None:
         offer(places, value, f"neighbourhood search from {source}")
@@ -159,7 +162,7 @@ def hybrid(task: Task) -> None:
 
     _, _, proved = climb_neighbourhoods(
         random,
-        landscape,
+        problem,
         fresh(None),
         report=report,
         stop=stop,
@@ -182,7 +185,7 @@ def _sample(random: np.random.Generator, task: Task, search: ConflictSearch) -> 
     return states
 
 
-def _eliminate(task: Task, plan: Plan) -> None:
+def _eliminate(task: Task, plan: EliminationPlan) -> None:
     """The optimum by constrained elimination."""
     states, value = carry_out(task.possible, plan, task.query.map_variables)
     value += task.query.network.log_constant
@@ -224,7 +227,7 @@ def _starts(
     random: np.random.Generator,
     task: Task,
     search: ConflictSearch,
-    landscape: Landscape,
+    problem: ConditionalProblem,
     stop: Callable[[], bool],
     offer: Callable[[Mapping[int, int], float, str], None],
     drawn: list[dict[int, int]],
@@ -251,11 +254,11 @@ def _starts(
 
     if clock.left() < HURRY:
         states = drawn[0] if drawn else draw_near(random, task, search, {})
-        yield "an ancestral sample", landscape.places(states)
+        yield "an ancestral sample", problem.places(states)
     if not drawn:  # what a proof would tell can wait until there is an answer
         explained = exact_mpe(task)
         states = explained if explained is not None else explain(clock.over, until_possible=True)
-        yield "the MPE" if explained is not None else "a searched MPE", landscape.places(states)
+        yield "the MPE" if explained is not None else "a searched MPE", problem.places(states)
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
@@ -265,8 +268,8 @@ def _starts(
     )
     scored: list[tuple[float, str, dict[int, int]]] = []
     for source, wanted in (("posterior marginals", likely), ("sequential modes", one_by_one)):
-        places = landscape.places(draw_near(random, task, search, wanted))
-        scored.append((landscape.value(places), source, places))
+        places = problem.places(draw_near(random, task, search, wanted))
+        scored.append((problem.value(places), source, places))
         offer(places, scored[-1][0], source)
     for _, source, places in sorted(scored, key=lambda each: -each[0]):
         yield source, places
@@ -274,20 +277,20 @@ def _starts(
         if turn == 1 and explained is None:
             explained = exact_mpe(task, work=LONG_SLICE * CELLS_A_SECOND * min(clock.left(), 60.0))
             if explained is not None:
-                yield "the MPE", landscape.places(explained)
+                yield "the MPE", problem.places(explained)
                 continue
         if turn % 4 == 1 and explained is None:
-            yield "a searched MPE", landscape.places(explain(stop))
+            yield "a searched MPE", problem.places(explain(stop))
             continue
         fresh = drawn.pop(0) if drawn else draw_near(random, task, search, {})
-        yield "an ancestral sample", landscape.places(fresh)
+        yield "an ancestral sample", problem.places(fresh)
 
 
 def _by_estimates(
     task: Task,
     proof: StagedSearch,
     search: ConflictSearch,
-    landscape: Landscape,
+    problem: ConditionalProblem,
     random: np.random.Generator,
     drawn: list[dict[int, int]],
     most_cells: int,
@@ -374,6 +377,6 @@ def _by_estimates(
             )
         else:
             best = dict(zip(query.map_variables, task.incumbent.states.tolist(), strict=True))
-            kept = perturbed(random, landscape, landscape.places(best))
+            kept = perturbed(random, problem, problem.places(best))
             climb(draw_near(random, task, search, kept), "flips of a perturbed incumbent")
         certify()

@@ -26,39 +26,39 @@ import numpy as np
 
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import carry_out, plan_elimination
-from ethogram.inference.networks.zero_propagation import Factor, Possible, propagate_zeros
+from ethogram.inference.networks.zero_propagation import Factor, ReducedFactors, propagate_zeros
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["Landscape", "climb_neighbourhoods", "neighbourhood", "perturbed"]
+__all__ = ["ConditionalProblem", "climb_neighbourhoods", "neighbourhood", "perturbed"]
 
-WALL = 1e-30
-"""What zeros count as until an assignment is possible."""
+ZERO_FLOOR = 1e-30
+"""Value that replaces zeros until a possible assignment is found."""
 CELLS = 2**17
 """Cells of a neighbourhood's largest table, or eight times those of one assignment's sum if that is more."""
-WINDING = 0.4
+PATH_SHARE = 0.4
 """Share of neighbourhoods that follow a path instead of growing on all sides."""
-STIRRED, REACHES = 2, (1, 2, 3)
+AFFECTED_STEPS, CLUSTER_STEPS = 2, (1, 2, 3)
 """Steps within which a change clears don't-look bits, and within which differing variables form one cluster."""
 PERTURBED = 0.5
 """Share of neighbourhoods spent on climbs from perturbed incumbents; the others are on climbs from new starts."""
 SAME = 1e-9
 
 
-class Landscape:
+class ConditionalProblem:
     """Log probabilities of assignments of a query, and the graph of its variables.
 
     An assignment is a dict of places: positions among the possible states of each variable to maximise over, which are
     the MAP variables, or all of them for an MPE.
     """
 
-    def __init__(self, query: MarginalMAP, possible: Possible, maximised: Sequence[int]):
+    def __init__(self, query: MarginalMAP, possible: ReducedFactors, maximised: Sequence[int]):
         self.possible, self.sizes, factors = possible, possible.sizes, possible.live
         self.constant = query.network.log_constant + possible.log_constant
         known = {variable for scope, _ in factors for variable in scope}
         self.maximised = [variable for variable in maximised if variable in known]
         self.exact = BucketTree(factors, self.sizes, self.maximised)
         self.factors = factors
-        self._walled: BucketTree | None = None
+        self._floored: BucketTree | None = None
         near: dict[int, set[int]] = {variable: set() for variable in known}
         for scope, _ in factors:
             for variable in scope:
@@ -67,12 +67,12 @@ class Landscape:
         self._within: dict[tuple[int, int], frozenset[int]] = {}
 
     @property
-    def walled(self) -> BucketTree:
-        """The tree in which zeros are walls, built where it is needed."""
-        if self._walled is None:
-            walls = [Factor(scope, np.where(table > 0, table, WALL)) for scope, table in self.factors]
-            self._walled = BucketTree(walls, self.sizes, self.maximised)
-        return self._walled
+    def floored(self) -> BucketTree:
+        """The tree in which zeros are raised to the floor, built where it is needed."""
+        if self._floored is None:
+            raised = [Factor(scope, np.where(table > 0, table, ZERO_FLOOR)) for scope, table in self.factors]
+            self._floored = BucketTree(raised, self.sizes, self.maximised)
+        return self._floored
 
     def within(self, variable: int, steps: int) -> frozenset[int]:
         """Maximised variables at most this many factors away from one, itself included."""
@@ -84,10 +84,10 @@ class Landscape:
             self._within[variable, steps] = frozenset(seen.intersection(self.maximised))
         return self._within[variable, steps]
 
-    def stirred(self, before: Mapping[int, int], after: Mapping[int, int]) -> set[int]:
+    def affected(self, before: Mapping[int, int], after: Mapping[int, int]) -> set[int]:
         """Maximised variables near those that differ between two assignments."""
         moved = [variable for variable, place in before.items() if after[variable] != place]
-        return set().union(*(self.within(variable, STIRRED) for variable in moved))
+        return set().union(*(self.within(variable, AFFECTED_STEPS) for variable in moved))
 
     def clusters(self, variables: Iterable[int], steps: int) -> list[list[int]]:
         """Connected clusters of variables, where variables at most this many steps apart are connected."""
@@ -117,21 +117,21 @@ class Landscape:
 class _Climber:
     """Current assignment of a climb, on the exact tree if it is possible, else on the one that replaces zeros."""
 
-    def __init__(self, landscape: Landscape, places: Mapping[int, int]):
-        self.landscape = landscape
+    def __init__(self, problem: ConditionalProblem, places: Mapping[int, int]):
+        self.problem = problem
         self.go(places)
 
     def go(self, places: Mapping[int, int]) -> None:
         self.places = dict(places)
-        self.tree, self.value = self.landscape.exact, self.landscape.value(places)
+        self.tree, self.value = self.problem.exact, self.problem.value(places)
         self.possible = self.value > -math.inf
         if not self.possible:
-            self.tree = self.landscape.walled
-            self.value = self.landscape.constant + self.tree.move(places)
+            self.tree = self.problem.floored
+            self.value = self.problem.constant + self.tree.move(places)
 
     def improve(self, free: set[int], most_cells: int) -> bool | None:
         """Set free variables to their conditional optimum; whether that improves; None where tables are too large."""
-        landscape = self.landscape
+        problem = self.problem
         live = [factor for factor in self.tree.between(free) if factor.scope]
         left = propagate_zeros(live)  # fixed variables leave few possible states of free ones
         plan = plan_elimination(left, free, most_cells)
@@ -144,9 +144,9 @@ class _Climber:
             return False
         before = self.value
         self.places |= moved
-        self.value = landscape.constant + self.tree.move(moved)
-        if not self.possible and (exact := landscape.value(self.places)) > -math.inf:
-            self.tree, self.value, self.possible = landscape.exact, exact, True
+        self.value = problem.constant + self.tree.move(moved)
+        if not self.possible and (exact := problem.value(self.places)) > -math.inf:
+            self.tree, self.value, self.possible = problem.exact, exact, True
             return True
         return self.value > before + SAME
 
@@ -155,14 +155,14 @@ class _Climber:
         other, tried = self.places, set()
         self.go(best)
         start = self.value
-        for steps in REACHES:
+        for steps in CLUSTER_STEPS:
             differing = [v for v, place in self.places.items() if other[v] != place]
-            for cluster in self.landscape.clusters(differing, steps):
+            for cluster in self.problem.clusters(differing, steps):
                 if stop() or frozenset(cluster) in tried:
                     continue
                 tried.add(frozenset(cluster))
                 theirs, own = ({v: places[v] for v in cluster} for places in (other, self.places))
-                value = self.landscape.constant + self.tree.move(theirs)
+                value = self.problem.constant + self.tree.move(theirs)
                 if value > self.value + SAME:
                     self.places, self.value = self.places | theirs, value
                 else:
@@ -171,9 +171,9 @@ class _Climber:
 
     def try_each(self, variable: int) -> bool:
         """Set one variable to its best state by trying each; whether that improves."""
-        landscape, own, before = self.landscape, self.places[variable], self.value
-        states = range(landscape.sizes[variable])
-        values = [landscape.constant + self.tree.move({variable: place}) for place in states]
+        problem, own, before = self.problem, self.places[variable], self.value
+        states = range(problem.sizes[variable])
+        values = [problem.constant + self.tree.move({variable: place}) for place in states]
         best = int(np.argmax(values))
         best = own if values[best] <= values[own] + SAME else best
         self.places[variable], self.value = best, values[best]
@@ -186,7 +186,7 @@ class _Climber:
 
 def climb_neighbourhoods(
     random: np.random.Generator,
-    landscape: Landscape,
+    problem: ConditionalProblem,
     places: Mapping[int, int],
     *,
     report: Callable[[dict[int, int], float], None],
@@ -203,7 +203,7 @@ def climb_neighbourhoods(
     incumbent to perturb or None; without it, one climb is made. `rival` returns the best assignment of another search
     where it is new and better, else None: a climb goes on from there.
     """
-    maximised, climber = landscape.maximised, _Climber(landscape, places)
+    maximised, climber = problem.maximised, _Climber(problem, places)
     best, best_value = dict(climber.places), -math.inf
 
     def keep() -> bool:
@@ -217,7 +217,7 @@ def climb_neighbourhoods(
     keep()
     if not maximised:
         return best, best_value, True
-    least = limit = min(most_cells, max(CELLS, 8 * landscape.exact.cells))
+    least = limit = min(most_cells, max(CELLS, 8 * problem.exact.cells))
     largest = dict.fromkeys((False, True), min(len(maximised), 16))
     unsettled, crossed, again, rounds, again_rounds = set(maximised), False, False, 0, 0
     while not stop() and (max_rounds is None or rounds < max_rounds):
@@ -227,23 +227,23 @@ def climb_neighbourhoods(
             climber.go(found)
             keep()
             unsettled, crossed = set(maximised), False
-        sure, winding = climber.possible, bool(random.random() < WINDING)
+        sure, along_path = climber.possible, bool(random.random() < PATH_SHARE)
         around = [variable for variable in maximised if variable in unsettled]
-        free = neighbourhood(random, landscape, largest[winding], around=around, winding=winding)
+        free = neighbourhood(random, problem, largest[along_path], around=around, along_path=along_path)
         held = {variable: climber.places[variable] for variable in free}
         better = climber.improve(free, limit)
         if better is None and len(free) == 1:
             limit, better = min(most_cells, 2 * limit), climber.try_each(*free)
         elif better is not None:
-            largest[winding] = min(len(maximised), largest[winding] + 1)
+            largest[along_path] = min(len(maximised), largest[along_path] + 1)
         if better is None:
-            largest[winding] = max(1, int(0.75 * len(free)))
+            largest[along_path] = max(1, int(0.75 * len(free)))
             continue
         keep()
         if len(free) == len(maximised) and sure:
             return best, best_value, True
         if better:
-            unsettled |= landscape.stirred(held, climber.places)
+            unsettled |= problem.affected(held, climber.places)
         unsettled = set(maximised) if climber.possible > sure else unsettled - free
         if unsettled:
             continue
@@ -262,32 +262,32 @@ def climb_neighbourhoods(
         base = best
         climber.go(fresh(base if again else None))
         keep()
-        unsettled = landscape.stirred(base, climber.places) if again and climber.possible else set(maximised)
+        unsettled = problem.affected(base, climber.places) if again and climber.possible else set(maximised)
     return best, best_value, False
 
 
 def neighbourhood(
     random: np.random.Generator,
-    landscape: Landscape,
+    problem: ConditionalProblem,
     count: int,
     *,
     around: Sequence[int] = (),
-    winding: bool = False,
+    along_path: bool = False,
 ) -> set[int]:
-    """A random connected set of maximised variables, starting `around` some; winding, it follows a path."""
+    """A random connected set of maximised variables, starting `around` some; it may follow a path."""
     found, seen, edge = set[int](), set[int](), list[int]()
-    maximised = set(landscape.maximised)
+    maximised = set(problem.maximised)
     while len(found) < count:
         if not edge:  # the component is exhausted
-            first = around if around and not seen else landscape.maximised
+            first = around if around and not seen else problem.maximised
             rest = [variable for variable in first if variable not in seen]
             edge = [rest[int(random.integers(len(rest)))]]
             seen.update(edge)
             found.update(edge)
             continue
-        last = int(random.integers(min(len(edge), 2 if winding else 4)))
-        variable = edge.pop(-1 - last if winding else last)
-        others = [other for other in landscape.near[variable] if other not in seen]
+        last = int(random.integers(min(len(edge), 2 if along_path else 4)))
+        variable = edge.pop(-1 - last if along_path else last)
+        others = [other for other in problem.near[variable] if other not in seen]
         random.shuffle(others)
         seen.update(others)
         edge += others
@@ -295,9 +295,11 @@ def neighbourhood(
     return found
 
 
-def perturbed(random: np.random.Generator, landscape: Landscape, best: Mapping[int, int]) -> dict[int, int]:
+def perturbed(
+    random: np.random.Generator, problem: ConditionalProblem, best: Mapping[int, int]
+) -> dict[int, int]:
     """States of an incumbent, given by its places, without those of a random neighbourhood of log-uniform size."""
-    count = 2 + int(max(2.0, len(landscape.maximised) / 3) ** random.random())
-    winding = bool(random.random() < WINDING)
-    loose = neighbourhood(random, landscape, min(len(landscape.maximised), count), winding=winding)
-    return {variable: state for variable, state in landscape.whole(best).items() if variable not in loose}
+    count = 2 + int(max(2.0, len(problem.maximised) / 3) ** random.random())
+    along_path = bool(random.random() < PATH_SHARE)
+    loose = neighbourhood(random, problem, min(len(problem.maximised), count), along_path=along_path)
+    return {variable: state for variable, state in problem.whole(best).items() if variable not in loose}

@@ -10,10 +10,9 @@ import functools
 from typing import Any
 
 from ethogram.inference.networks.ags import Vertices, ascend
-from ethogram.inference.networks.ancestral_draws import draw_states
-from ethogram.inference.networks.incumbent import until
-from ethogram.inference.networks.method import Task, score_states
+from ethogram.inference.networks.anytime import Task, score_states, until
 from ethogram.inference.networks.mixed_product import ARGMAX_OF, mixed_product, smoothed_tables
+from ethogram.inference.networks.samples import draw_states
 from ethogram.models.held_warnings import held_warnings
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP

@@ -35,9 +35,8 @@ from jax import Array
 from jaxtyping import Int
 
 from ethogram.inference.networks import baselines, smoothed_methods
+from ethogram.inference.networks.anytime import Clock, Incumbent, Method, Task, TracePoint
 from ethogram.inference.networks.hybrid import hybrid
-from ethogram.inference.networks.incumbent import Clock, Incumbent, TracePoint
-from ethogram.inference.networks.method import Method, Task
 from ethogram.inference.networks.zero_propagation import minimal_conflict, propagate_zeros, query_factors
 from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
 from ethogram.models.networks.marginal_map import MarginalMAP

@@ -12,14 +12,13 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ethogram.inference.networks.branch_and_bound import SAME, BranchAndBound
+from ethogram.inference.networks.anytime import Clock
+from ethogram.inference.networks.branch_and_bound import SAME, BranchAndBound, ComponentSum, component_sums
 from ethogram.inference.networks.bucket_tree import BucketTree
-from ethogram.inference.networks.component_sums import ComponentSum, component_sums
 from ethogram.inference.networks.elimination import independent_parts
-from ethogram.inference.networks.incumbent import Clock
 from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, bounded_order, plan_mini_buckets
 from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets
-from ethogram.inference.networks.zero_propagation import Factor, Possible
+from ethogram.inference.networks.zero_propagation import Factor, ReducedFactors
 
 __all__ = ["StagedSearch", "take_turns"]
 
@@ -79,7 +78,7 @@ class StagedSearch:
 
     def __init__(
         self,
-        possible: Possible,
+        possible: ReducedFactors,
         maximised: Sequence[int],
         clock: Clock,
         most_cells: int,

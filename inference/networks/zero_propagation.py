@@ -23,7 +23,7 @@ from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = [
     "Factor",
-    "Possible",
+    "ReducedFactors",
     "bit_places",
     "contradictory",
     "explanation",
@@ -47,7 +47,7 @@ class Factor(NamedTuple):
         return f"Factor({self.scope}, table of shape {self.table.shape})"
 
 
-class Possible(NamedTuple):
+class ReducedFactors(NamedTuple):
     """Factors over possible states, variables with one such state sliced out, and the possible states by variable."""
 
     factors: list[Factor]
@@ -215,7 +215,7 @@ def _alive(factors: Sequence[Factor]) -> tuple[dict[int, int], dict[int, int]]:
     return alive, sizes
 
 
-def propagate_zeros(factors: Sequence[Factor]) -> Possible:
+def propagate_zeros(factors: Sequence[Factor]) -> ReducedFactors:
     """Possible states, and the factors restricted to them."""
     alive, sizes = _alive(factors)
     states = {variable: _numbers(bits) for variable, bits in alive.items()}
@@ -230,7 +230,7 @@ def propagate_zeros(factors: Sequence[Factor]) -> Possible:
             table = np.asarray(table[tuple([single.get(variable, slice(None)) for variable in scope])])
             scope = tuple([variable for variable in scope if variable not in single])
         left.append(Factor(scope, table))
-    return Possible(left, states)
+    return ReducedFactors(left, states)
 
 
 @functools.lru_cache(2**12)
@@ -240,7 +240,7 @@ def _numbers(bits: int) -> np.ndarray:
     return found
 
 
-def contradictory(possible: Possible) -> bool:
+def contradictory(possible: ReducedFactors) -> bool:
     """Whether propagation of zeros, or the parity checks that are left, show that everything is impossible."""
     return possible.impossible or Parities(possible.live).impossible
 

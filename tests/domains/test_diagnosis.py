@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ethogram.domains import diagnosis
-from ethogram.inference.networks.marginals import variable_posteriors
+from ethogram.inference.networks.exact_queries import variable_posteriors
 from ethogram.inference.networks.solve_mmap import solve_mmap
 from ethogram.models.networks.marginal_map import MarginalMAP
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.inference.networks.incumbent import TracePoint
+from ethogram.inference.networks.anytime import TracePoint
 from ethogram.plots.axes import axes_or_new, default_title
 from ethogram.plots.colours import SERIES, series_colour
 

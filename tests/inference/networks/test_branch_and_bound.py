@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from ethogram.inference.networks import branch_and_bound
-from ethogram.inference.networks.branch_and_bound import BranchAndBound
-from ethogram.inference.networks.component_sums import component_sums
+from ethogram.inference.networks.anytime import Clock
+from ethogram.inference.networks.branch_and_bound import BranchAndBound, component_sums
 from ethogram.inference.networks.elimination import independent_parts
-from ethogram.inference.networks.incumbent import Clock
 from ethogram.inference.networks.mini_bucket_plan import bounded_order
 from ethogram.inference.networks.staged_search import StagedSearch
 from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets

@@ -8,11 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.inference.networks.ancestral_draws import draw_states
+from ethogram.inference.networks.anytime import Clock, Incumbent, Task
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.certified_answers import CertifiedAnswers, cutset
-from ethogram.inference.networks.incumbent import Clock, Incumbent
-from ethogram.inference.networks.method import Task
+from ethogram.inference.networks.samples import draw_states
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 
 

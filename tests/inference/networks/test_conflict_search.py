@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ethogram.inference.networks import conflict_search
-from ethogram.inference.networks.ancestral_draws import draw_possible, log_joint
 from ethogram.inference.networks.conflict_search import ConflictSearch, luby
+from ethogram.inference.networks.samples import draw_possible, log_joint
 from ethogram.inference.networks.solve_mmap import ImpossibleEvidenceError, solve_mmap
 from ethogram.inference.networks.zero_propagation import Factor, bit_places, propagate_zeros, query_factors
 from ethogram.models.networks.bayes_net import BayesNet

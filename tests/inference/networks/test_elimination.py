@@ -18,7 +18,7 @@ from ethogram.inference.networks.elimination import (
     exact_log_probability,
     exact_map,
 )
-from ethogram.inference.networks.marginals import variable_posteriors
+from ethogram.inference.networks.exact_queries import variable_posteriors
 from ethogram.inference.networks.products import reduced
 from ethogram.inference.networks.zero_propagation import (
     Factor,

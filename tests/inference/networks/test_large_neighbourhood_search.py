@@ -16,7 +16,7 @@ from ethogram.inference.networks.elimination import (
     independent_parts,
 )
 from ethogram.inference.networks.large_neighbourhood_search import (
-    Landscape,
+    ConditionalProblem,
     _Climber,
     climb_neighbourhoods,
     neighbourhood,
@@ -100,13 +100,13 @@ def test_climbs_end_at_the_best_answer_of_a_small_network(seed, drawn):
     best = max(exact_log_probability(query, states) for states in every(query))
     if best == -math.inf:
         return
-    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
     reported = []
     places, value, proved = climb_neighbourhoods(
-        np.random.default_rng(seed), landscape, dict.fromkeys(landscape.maximised, 0),
+        np.random.default_rng(seed), problem, dict.fromkeys(problem.maximised, 0),
         report=lambda places, value: reported.append(value), stop=lambda: False, most_cells=2**20,
     )  # fmt: skip
-    states = landscape.whole(places)
+    states = problem.whole(places)
     assert value == pytest.approx(best, rel=1e-10)
     assert exact_log_probability(query, [states[v] for v in query.map_variables]) == pytest.approx(
         best, rel=1e-10
@@ -120,9 +120,9 @@ def test_small_tables_take_smaller_neighbourhoods_and_are_not_called_proofs():
     parents = [(), (0,), *((i - 2, i - 1) for i in range(2, count))]
     tables = [random.dirichlet(np.ones(2), (2,) * len(each)) for each in parents]
     query = MarginalMAP(BayesNet(tuple(tables), tuple(parents)), {7: 1}, list(range(7)))
-    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
     _, value, proved = climb_neighbourhoods(
-        np.random.default_rng(0), landscape, dict.fromkeys(landscape.maximised, 0), report=lambda places, value: None,
+        np.random.default_rng(0), problem, dict.fromkeys(problem.maximised, 0), report=lambda places, value: None,
         stop=lambda: False, most_cells=4, max_rounds=50,
     )  # fmt: skip
     best = max(exact_log_probability(query, states) for states in every(query))
@@ -139,14 +139,14 @@ def test_one_variable_whose_table_is_too_large_is_tried_state_by_state(seed, dra
     values = [exact_log_probability(query, states) for states in every(query)]
     if max(values) == -math.inf:
         return
-    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
     places, value, proved = climb_neighbourhoods(
-        np.random.default_rng(0), landscape, dict.fromkeys(landscape.maximised, 0), report=lambda places, value: None,
+        np.random.default_rng(0), problem, dict.fromkeys(problem.maximised, 0), report=lambda places, value: None,
         stop=lambda: False, most_cells=2, max_rounds=20,
     )  # fmt: skip
     assert value == pytest.approx(max(values), rel=1e-10)
     assert proved
-    assert values[landscape.whole(places)[query.map_variables[0]]] == pytest.approx(max(values), rel=1e-10)
+    assert values[problem.whole(places)[query.map_variables[0]]] == pytest.approx(max(values), rel=1e-10)
 
 
 def chain(count, seed, maximised):
@@ -160,15 +160,15 @@ def chain(count, seed, maximised):
 def test_a_climber_and_its_tree_hold_the_same_assignment():
     """After a crossover, which takes some clusters and leaves others, and after each variable was tried."""
     query, random = chain(12, 0, list(range(0, 11, 2))), np.random.default_rng(0)
-    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
     for _ in range(5):
-        here, best = ({v: int(random.integers(2)) for v in landscape.maximised} for _ in range(2))
-        climber = _Climber(landscape, here)
+        here, best = ({v: int(random.integers(2)) for v in problem.maximised} for _ in range(2))
+        climber = _Climber(problem, here)
         climber.cross(best, lambda: False)
-        for variable in landscape.maximised:
-            whole = landscape.whole(climber.places)
+        for variable in problem.maximised:
+            whole = problem.whole(climber.places)
             same(climber.value, exact_log_probability(query, [whole[v] for v in query.map_variables]))
-            same(landscape.constant + climber.tree.move({}), climber.value)
+            same(problem.constant + climber.tree.move({}), climber.value)
             climber.try_each(variable)
 
 
@@ -176,45 +176,45 @@ def test_a_climber_and_its_tree_hold_the_same_assignment():
 def test_climbs_from_many_starts_end_at_the_best_though_few_variables_are_free_at_once(seed):
     query = chain(12, seed, list(range(0, 11, 2)))
     best = max(exact_log_probability(query, states) for states in every(query))
-    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
     random = np.random.default_rng(seed)
     reported, perturbs = [], []
 
     def fresh(best):
         perturbs.append(best is not None)
-        places = {variable: int(random.integers(2)) for variable in landscape.maximised}
-        flipped = landscape.maximised[int(random.integers(len(places)))]
+        places = {variable: int(random.integers(2)) for variable in problem.maximised}
+        flipped = problem.maximised[int(random.integers(len(places)))]
         return places if best is None else best | {flipped: 1 - best[flipped]}
 
     places, value, proved = climb_neighbourhoods(
-        random, landscape, fresh(None), report=lambda places, value: reported.append((dict(places), value)),
+        random, problem, fresh(None), report=lambda places, value: reported.append((dict(places), value)),
         stop=lambda: False, most_cells=4, max_rounds=60, fresh=fresh,
     )  # fmt: skip
     assert not proved
     assert value == pytest.approx(best, rel=1e-10)
-    assert landscape.value(places) == pytest.approx(best, rel=1e-10)
+    assert problem.value(places) == pytest.approx(best, rel=1e-10)
     for each, claimed in reported:
-        assert landscape.value(each) == pytest.approx(claimed, rel=1e-10)
+        assert problem.value(each) == pytest.approx(claimed, rel=1e-10)
     assert any(perturbs), "the incumbent was never perturbed"
     assert not all(perturbs[1:]), "there were no other starts"
 
 
 def test_neighbourhoods_hang_together_and_clusters_lie_apart():
     query = chain(40, 0, list(range(0, 39, 2)))
-    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
-    assert landscape.within(10, 1) == {10}  # the next is no MAP variable
-    assert landscape.within(10, 2) == {8, 10, 12}
-    assert landscape.clusters([0, 2, 4, 12, 14, 38], 2) == [[0, 2, 4], [12, 14], [38]]
-    assert landscape.clusters([0, 6], 5) == [[0], [6]]
-    assert landscape.clusters([0, 6], 6) == [[0, 6]]
+    problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
+    assert problem.within(10, 1) == {10}  # the next is no MAP variable
+    assert problem.within(10, 2) == {8, 10, 12}
+    assert problem.clusters([0, 2, 4, 12, 14, 38], 2) == [[0, 2, 4], [12, 14], [38]]
+    assert problem.clusters([0, 6], 5) == [[0], [6]]
+    assert problem.clusters([0, 6], 6) == [[0, 6]]
     random = np.random.default_rng(0)
-    for winding in (False, True):
+    for along_path in (False, True):
         for count in (1, 5, 20):
-            found = neighbourhood(random, landscape, count, around=[20], winding=winding)
+            found = neighbourhood(random, problem, count, around=[20], along_path=along_path)
             assert len(found) == count
             assert 20 in found
-            assert found <= set(landscape.maximised)
-            assert len(landscape.clusters(sorted(found), 6)) == 1
+            assert found <= set(problem.maximised)
+            assert len(problem.clusters(sorted(found), 6)) == 1
 
 
 def test_a_cluster_that_is_better_elsewhere_is_taken_over():
@@ -222,9 +222,9 @@ def test_a_cluster_that_is_better_elsewhere_is_taken_over():
     copies = np.array([[0.9, 0.1], [0.2, 0.8]])
     network = BayesNet((fair, copies, fair, copies), ((), (0,), (), (2,)))
     query = MarginalMAP(network, {1: 0, 3: 1}, [0, 2])
-    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
+    problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
     here, best = {0: 0, 2: 0}, {0: 1, 2: 1}  # each is right about one of two variables that never meet
-    climber = _Climber(landscape, here)
+    climber = _Climber(problem, here)
     assert climber.cross(best, lambda: False)
     assert climber.places == {0: 0, 2: 1}
     assert climber.value == pytest.approx(math.log(0.5 * 0.9 * 0.5 * 0.8), rel=1e-12)
@@ -252,13 +252,13 @@ def test_hundreds_of_walls_over_one_hidden_variable():
         tables.append(even)
         parents.append(tuple(three.tolist()))
     query = MarginalMAP(BayesNet(tuple(tables), tuple(parents)), observed, list(range(1, count + 1)))
-    landscape = Landscape(query, propagate_zeros(query_factors(query)), query.map_variables)
-    climber = _Climber(landscape, dict.fromkeys(landscape.maximised, 0))
+    problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
+    climber = _Climber(problem, dict.fromkeys(problem.maximised, 0))
     assert not climber.possible
     assert math.isfinite(climber.value)
     places, value, proved = climb_neighbourhoods(
-        random, landscape, climber.places, report=lambda places, value: None, stop=lambda: False,
+        random, problem, climber.places, report=lambda places, value: None, stop=lambda: False,
         most_cells=2**16, max_rounds=5,
     )  # fmt: skip
-    assert value == landscape.value(places) or value == -math.inf
+    assert value == problem.value(places) or value == -math.inf
     assert not proved

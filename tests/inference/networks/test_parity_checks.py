@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ethogram.inference.networks import elimination, parity_checks
-from ethogram.inference.networks.ancestral_draws import draw_possible, log_joint
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import exact_log_probability, exact_map, plan_elimination
 from ethogram.inference.networks.parity_checks import Parities, substituted
+from ethogram.inference.networks.samples import draw_possible, log_joint
 from ethogram.inference.networks.solve_mmap import ImpossibleEvidenceError, solve_mmap
 from ethogram.inference.networks.zero_propagation import minimal_conflict, propagate_zeros, query_factors
 from ethogram.models.networks.bayes_net import BayesNet

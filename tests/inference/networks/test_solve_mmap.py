@@ -17,13 +17,12 @@ import pytest
 
 import ethogram
 from ethogram.inference.export import to_arviz
-from ethogram.inference.networks import elimination, hybrid, incumbent, smoothed_methods, zero_propagation
+from ethogram.inference.networks import anytime, elimination, hybrid, smoothed_methods, zero_propagation
 from ethogram.inference.networks.ags import Vertices
-from ethogram.inference.networks.best_assignments import best_assignments, single_flips
+from ethogram.inference.networks.anytime import Clock, Incumbent, until
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.elimination import WidthError, exact_log_probability
-from ethogram.inference.networks.incumbent import Clock, Incumbent, until
-from ethogram.inference.networks.marginals import variable_posteriors
+from ethogram.inference.networks.exact_queries import best_assignments, single_flips, variable_posteriors
 from ethogram.inference.networks.solve_mmap import (
     METHODS,
     ImpossibleEvidenceError,
@@ -129,8 +128,8 @@ def ticking(monkeypatch):
         now[0] += 0.01
         return now[0]
 
-    monkeypatch.setattr(incumbent.time, "monotonic", tick)
-    monkeypatch.setattr(incumbent.time, "process_time", tick)
+    monkeypatch.setattr(anytime.time, "monotonic", tick)
+    monkeypatch.setattr(anytime.time, "process_time", tick)
     return now
 
 

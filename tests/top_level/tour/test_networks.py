@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ethogram.domains import uai_networks
-from ethogram.inference.networks.incumbent import TracePoint
+from ethogram.inference.networks.anytime import TracePoint
 from ethogram.plots import networks as plots_mmap
 
 

@@ -1,19 +1,27 @@
-"""The incumbent of an anytime algorithm (Zilberstein 1996), and the clock that stops it."""
+"""An anytime search: its clock, its incumbent (Zilberstein 1996), and what a method of `solve_mmap` is given.
+
+A method is entered in :data:`solve_mmap.METHODS` by its name. It offers assignments to ``task.incumbent`` as it finds
+them, certified upper bounds and proofs too, and returns when it is done or ``task.incumbent.clock`` is over.
+"""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from jax import Array
 from jaxtyping import Int
 
+from ethogram.inference.networks.elimination import WidthError, exact_log_probability
+from ethogram.inference.networks.mixed_product import propagate_beliefs
+from ethogram.inference.networks.zero_propagation import ReducedFactors, query_factors
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["Clock", "Incumbent", "TracePoint", "until"]
+__all__ = ["Clock", "Incumbent", "Method", "Task", "TracePoint", "score_states", "until"]
 
 SAME = 1e-12
 
@@ -143,3 +151,44 @@ def until(work: Callable[[], None], clock: Clock) -> None:
         thread.join(min(max(clock.left(), 0.001), 0.05))
     if failed:
         raise failed[0]
+
+
+class Method(Protocol):
+    """A method of `solve_mmap`."""
+
+    def __call__(self, task: Task, /) -> None:
+        """Better the incumbent of a task, and mark it as optimal where that is proved."""
+
+
+class Task(NamedTuple):
+    """What a method is given: a query with its factors after propagation of zeros, and the incumbent to better."""
+
+    key: Array
+    query: MarginalMAP
+    possible: ReducedFactors
+    incumbent: Incumbent
+    max_steps: int | None
+    most_cells: int
+
+    def offer(self, states: Sequence[int] | np.ndarray, source: str) -> None:
+        """Score an assignment and offer it to the incumbent."""
+        self.incumbent.offer(states, *self.score(states), source)
+
+    def score(self, states: Sequence[int] | np.ndarray) -> tuple[float, str]:
+        """Log probability of an assignment and its kind."""
+        return score_states(self.query, states, self.most_cells, self.incumbent.clock.over)
+
+    def chosen(self, states: Mapping[int, int]) -> list[int]:
+        """The states of the MAP variables, of states by variable."""
+        return [states.get(variable, 0) for variable in self.query.map_variables]
+
+
+def score_states(
+    query: MarginalMAP, states: Any, most_cells: int, stop: Callable[[], bool] | None = None
+) -> tuple[float, str]:
+    """Log probability of an assignment and its kind: exact, or a Bethe estimate where the sum is too wide."""
+    try:
+        return exact_log_probability(query, np.asarray(states), most_cells=most_cells), "exact"
+    except WidthError:
+        found = propagate_beliefs(query_factors(query, states), max_sweeps=200, damping=0.3, stop=stop)
+        return query.network.log_constant + found.log_evidence, "estimate"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ethogram.inference.networks.elimination import exact_log_probability
-from ethogram.inference.networks.weighted_draws import possible_draws
+from ethogram.inference.networks.samples import possible_draws
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP

@@ -1,22 +1,27 @@
-"""Ancestral samples of a Bayesian network on the host, to start searches from.
+"""Samples that satisfy the evidence: one at a time by conflict-driven search, or many ancestral ones at once.
 
-Henrion (1988), "Propagating uncertainty in Bayesian networks by probabilistic logic sampling"; with zeros propagated
-after every choice and a search that learns from conflicts, so that samples agree with the evidence.
+Every variable is drawn from its row, parents before children, among the states that propagation of zeros leaves.
+
+Henrion (1988), "Propagating uncertainty in Bayesian networks by probabilistic logic sampling"; Fung, Chang (1990),
+"Weighing and integrating evidence for stochastic simulation in Bayesian networks"; Shachter, Peot (1990), "Simulation
+approaches to general probabilistic inference on belief networks": likelihood weighting.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.parity_checks import FEW
-from ethogram.inference.networks.zero_propagation import Possible, bit_places
+from ethogram.inference.networks.zero_propagation import ReducedFactors, bit_places
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["draw_possible", "draw_states", "log_joint"]
+__all__ = ["PossibleDraws", "draw_possible", "draw_states", "log_joint", "possible_draws"]
 
 FEW_CONFLICTS = 50
 """Conflicts of a search after which parity checks are solved instead, where there are many."""
@@ -47,7 +52,7 @@ def draw_states(random: np.random.Generator, query: MarginalMAP) -> dict[int, in
 def draw_possible(
     random: np.random.Generator,
     query: MarginalMAP,
-    possible: Possible,
+    possible: ReducedFactors,
     search: ConflictSearch,
     wanted: Mapping[int, int],
     stop: Callable[[], bool] = lambda: False,
@@ -98,7 +103,10 @@ def draw_possible(
 
 
 def _solution(
-    random: np.random.Generator, possible: Possible, search: ConflictSearch, assumed: list[tuple[int, int]]
+    random: np.random.Generator,
+    possible: ReducedFactors,
+    search: ConflictSearch,
+    assumed: list[tuple[int, int]],
 ) -> list[tuple[int, int]]:
     """Assumed places, changed and completed to a solution of the parity checks; drawn ones, the surest first."""
     shares = {variable: np.ones(2) for variable in search.parities.variables}
@@ -111,3 +119,65 @@ def _solution(
         wanted.setdefault(variable, int(random.random() * shares[variable].sum() >= shares[variable][0]))
     solution = search.parities.near({v: place for v, place in wanted.items() if v in shares})
     return [*(wanted | solution).items()]
+
+
+DRAWS, KEPT = 200, 32
+
+
+class PossibleDraws(NamedTuple):
+    """ReducedFactors samples, each the best of those with its MAP part, the best first.
+
+    Attributes
+    ----------
+    states : (draw, variable) of all variables.
+    log_joint : (draw,) ln p(d, h, e), a lower bound on ln p(d, e).
+    """
+
+    states: Int[np.ndarray, "draw variable"]
+    log_joint: Float[np.ndarray, " draw"]
+
+
+def possible_draws(
+    random: np.random.Generator,
+    query: MarginalMAP,
+    possible: ReducedFactors,
+    num_draws: int = DRAWS,
+    most_kept: int = KEPT,
+) -> PossibleDraws:
+    """ReducedFactors ones among many ancestral samples; none where all are impossible.
+
+    Parameters
+    ----------
+    query : network, evidence and MAP variables.
+    possible : its factors after propagation of zeros.
+    num_draws, most_kept : samples drawn, and kept at most.
+    """
+    network = query.network
+    states = np.zeros((num_draws, network.num_variables), int)
+    log_joint = np.full(num_draws, network.log_constant)
+    given = dict(query.observed)
+    uniform = random.random((network.num_variables, num_draws))
+    with np.errstate(divide="ignore"):
+        for number in network.order:
+            parents = network.parents[number]
+            rows = network.tables[number][tuple(states[:, parent] for parent in parents)]
+            rows = np.broadcast_to(rows, (num_draws, network.sizes[number]))
+            state = given.get(number)
+            if state is None:
+                left = possible.states.get(number)
+                if left is None or len(left) == network.sizes[number]:
+                    left, among = np.arange(network.sizes[number]), rows
+                else:
+                    among = rows[:, left]
+                total = among.cumsum(1)
+                place = (total <= uniform[number][:, None] * total[:, -1:]).sum(1)
+                state = left[np.minimum(place, len(left) - 1)]
+            states[:, number] = state
+            log_joint += np.log(rows[np.arange(num_draws), states[:, number]])
+        for number, likelihoods in query.soft:
+            log_joint += np.log(np.array(likelihoods))[states[:, number]]
+    order = np.argsort(-log_joint, kind="stable")
+    order = order[log_joint[order] > -np.inf]
+    _, first = np.unique(states[order][:, list(query.map_variables)], axis=0, return_index=True)
+    kept = order[np.sort(first)][:most_kept]
+    return PossibleDraws(states[kept], log_joint[kept])
