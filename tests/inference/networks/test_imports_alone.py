@@ -26,6 +26,7 @@ def test_nothing_else_is_imported():
         "ethogram.models.arguments",
         "ethogram.models.held_warnings",
         "ethogram.models.model_object",
+        "ethogram.models.numpy_generator",
         "ethogram.models.whole_files",
     }
     own = ("ethogram.models.networks", "ethogram.inference.networks")
