@@ -47,11 +47,17 @@ class ComponentSum:
     seconds : that a sum is expected to take.
     """
 
-    def __init__(self, factors: Sequence[Factor], sizes: Mapping[int, int], maximised: Iterable[int]):
+    def __init__(
+        self,
+        factors: Sequence[Factor],
+        sizes: Mapping[int, int],
+        maximised: Iterable[int],
+        order: Sequence[int] | None = None,
+    ):
         held = set(maximised)
         seen = {variable for scope, _ in factors for variable in scope}
         self.hidden, self.context = tuple(sorted(seen - held)), tuple(sorted(seen & held))
-        self.tree = BucketTree(factors, sizes, self.context)
+        self.tree = BucketTree(factors, sizes, self.context, order)
         self.cache: dict[tuple[int, ...], float] = {}
         self.seconds = SECONDS_A_MESSAGE * len(self.tree.order) + SECONDS_A_CELL * self.tree.work
 
@@ -69,9 +75,12 @@ class ComponentSum:
 
 
 def component_sums(
-    factors: Sequence[Factor], sizes: Mapping[int, int], maximised: Iterable[int]
+    factors: Sequence[Factor],
+    sizes: Mapping[int, int],
+    maximised: Iterable[int],
+    order: Sequence[int] | None = None,
 ) -> list[ComponentSum]:
-    """Components of the hidden variables."""
+    """Components of the hidden variables, which are eliminated in this order, or by min-fill."""
     held = frozenset(maximised)
     links = [Factor(tuple(v for v in scope if v not in held), table) for scope, table in factors]
     number: dict[int, int] = {}
@@ -82,7 +91,7 @@ def component_sums(
     for factor, link in zip(factors, links, strict=True):
         if link.scope:
             parts.setdefault(number[link.scope[0]], []).append(factor)
-    return [ComponentSum(part, sizes, held) for part in parts.values()]
+    return [ComponentSum(part, sizes, held, order) for part in parts.values()]
 
 
 SAME = 1e-9

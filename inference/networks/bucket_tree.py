@@ -27,18 +27,31 @@ __all__ = ["BucketTree"]
 
 
 class BucketTree:
-    """Log sum over hidden variables of a product of factors, for one assignment of the held variables at a time."""
+    """Log sum over hidden variables of a product of factors, for one assignment of the held variables at a time.
 
-    def __init__(self, factors: Sequence[Factor], sizes: Mapping[int, int], held: Iterable[int]):
+    Parameters
+    ----------
+    factors, sizes : and the number of states by variable.
+    held : variables that have a state.
+    order : elimination order of the others, which may have variables that are not there; min-fill where None.
+    """
+
+    def __init__(
+        self,
+        factors: Sequence[Factor],
+        sizes: Mapping[int, int],
+        held: Iterable[int],
+        order: Sequence[int] | None = None,
+    ):
         self.factors, self.held = list(factors), frozenset(held)
         hidden = [[v for v in scope if v not in self.held] for scope, _ in self.factors]
-        stage = sorted({variable for scope in hidden for variable in scope})
-        order = elimination_order(hidden, dict(sizes), [stage])
-        self.cells, self.work = order.cells, order.work
-        self.rank = {variable: i for i, variable in enumerate(order.variables)}
-        self.order = order.variables
+        there = {variable for scope in hidden for variable in scope}
+        if order is None:
+            order = elimination_order(hidden, dict(sizes), [sorted(there)]).variables
+        self.order = [variable for variable in order if variable in there]
+        self.rank = {variable: i for i, variable in enumerate(self.order)}
         self.home = [min(scope, key=self.rank.__getitem__) if scope else None for scope in hidden]
-        self.inside: dict[int, list[int]] = {variable: [] for variable in order.variables}
+        self.inside: dict[int, list[int]] = {variable: [] for variable in self.order}
         self.touched: dict[int, list[int]] = {}
         after: dict[int, set[int]] = {variable: set() for variable in self.order}  # scopes of messages
         for i, (scope, _) in enumerate(self.factors):
@@ -51,7 +64,11 @@ class BucketTree:
                     self.touched.setdefault(variable, []).append(i)
         self.parent: dict[int, int | None] = {}
         self.children: dict[int, list[int]] = {variable: [] for variable in self.order}
+        self.cells, self.work = 1, 0  # of the largest table, and of all
         for variable in self.order:
+            after[variable].add(variable)
+            table = math.prod(sizes[other] for other in after[variable])
+            self.cells, self.work = max(self.cells, table), self.work + table
             after[variable].discard(variable)
             above = self.parent[variable] = min(after[variable], key=self.rank.__getitem__, default=None)
             if above is not None:

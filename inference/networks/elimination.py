@@ -27,6 +27,7 @@ from ethogram.inference.networks.zero_propagation import (
     Factor,
     ReducedFactors,
     bit_places,
+    independent_parts,
     propagate_zeros,
     query_factors,
 )
@@ -39,13 +40,13 @@ __all__ = [
     "Order",
     "WidthError",
     "carry_out",
-    "constrained_order",
     "eliminate",
     "elimination_order",
     "exact_log_probability",
     "exact_map",
     "guard_width",
-    "independent_parts",
+    "hidden_order",
+    "part_order",
     "plan_elimination",
 ]
 
@@ -76,11 +77,12 @@ class ExactAnswer(NamedTuple):
 
 
 class Order(NamedTuple):
-    """An elimination order, the cells of its largest table, and of all its tables together."""
+    """An elimination order, the cells of its largest table, of all its tables together, and of each."""
 
     variables: list[int]
     cells: int
     work: int
+    tables: list[int]
 
 
 class EliminationPlan(NamedTuple):
@@ -167,15 +169,14 @@ def plan_elimination(
 
     Parity checks are substituted where that makes less work.
     """
-    plan = _plan(possible.live, possible.sizes, maximised, most_cells, stop)
+    plan = _plan(possible, maximised, most_cells, stop)
     if plan.cells <= most_cells and plan.work < WORTH:
         return plan
     found = None if stop() else substituted(possible.live, maximised, most_cells)
     if found is None:
         return plan
-    other = _plan(
-        [Factor(scope, NONE) for scope in found.scopes], possible.sizes, maximised, most_cells, stop
-    )
+    scopes = ReducedFactors([Factor(scope, NONE) for scope in found.scopes], possible.states)
+    other = _plan(scopes, maximised, most_cells, stop)
     if other.cells > min(most_cells, UNKNOWN - 1) or (plan.cells <= most_cells and plan.work <= other.work):
         return plan
     factors = list(map(Factor, found.scopes, found.tables()))
@@ -183,19 +184,55 @@ def plan_elimination(
 
 
 def _plan(
-    factors: list[Factor],
-    sizes: Mapping[int, int],
+    possible: ReducedFactors,
     maximised: Iterable[int],
     most_cells: int | float,
     stop: Callable[[], bool],
 ) -> EliminationPlan:
-    parts, orders = independent_parts(factors), list[Order]()
-    for part in parts:
-        orders.append(constrained_order(part, sizes, maximised, most_cells, stop))
+    last, orders = frozenset(maximised), list[Order]()
+    for number in range(len(possible.parts)):
+        orders.append(part_order(possible, number, last, most_cells, stop))
         if orders[-1].cells > most_cells or orders[-1].cells == UNKNOWN:
             break
     cells, work = max((order.cells for order in orders), default=1), sum(order.work for order in orders)
-    return EliminationPlan(parts, orders, cells, work)
+    return EliminationPlan(possible.parts, orders, cells, work)
+
+
+def part_order(
+    possible: ReducedFactors,
+    number: int,
+    maximised: frozenset[int],
+    most_cells: int | float = math.inf,
+    stop: Callable[[], bool] = lambda: False,
+) -> Order:
+    """Min-fill order of a part's summed variables, then of its maximised ones, at least until `most_cells`.
+
+    Orders are kept with the factors. Where all variables are summed, or all maximised, the order is the same.
+    """
+    part = possible.parts[number]
+    variables = {variable for scope, _ in part for variable in scope}
+    last = maximised & variables
+    last = frozenset() if len(last) == len(variables) else last
+    known = possible.orders.get((number, last))
+    if known is None or (len(known.variables) < len(variables) and known.cells <= most_cells):
+        stages = [sorted(variables - last), sorted(last)]
+        known = elimination_order([scope for scope, _ in part], possible.sizes, stages, most_cells, stop)
+        if known.cells != UNKNOWN:
+            possible.orders[number, last] = known
+    return known
+
+
+def hidden_order(possible: ReducedFactors, held: Iterable[int]) -> list[int]:
+    """Min-fill order of the variables that are summed where others are held; kept with the factors."""
+    fixed = frozenset(held)
+    if not fixed:
+        orders = [part_order(possible, number, fixed) for number in range(len(possible.parts))]
+        return [variable for order in orders for variable in order.variables]
+    if fixed not in possible.orders:
+        scopes = [[variable for variable in scope if variable not in fixed] for scope, _ in possible.live]
+        stage = sorted({variable for scope in scopes for variable in scope})
+        possible.orders[fixed] = elimination_order(scopes, possible.sizes, [stage]).variables
+    return possible.orders[fixed]
 
 
 def carry_out(
@@ -214,39 +251,6 @@ def carry_out(
         if all(other in places for other in others):
             places[variable] = (sum(places[other] for other in others) + constant) % 2
     return possible.whole(places), float(total)
-
-
-def independent_parts(factors: list[Factor]) -> list[list[Factor]]:
-    """Connected components of the factors."""
-    home: dict[int, int] = {}
-
-    def root(variable: int) -> int:
-        while home.setdefault(variable, variable) != variable:
-            home[variable] = home[home[variable]]
-            variable = home[variable]
-        return variable
-
-    for scope, _ in factors:
-        for variable in scope[1:]:
-            home[root(variable)] = root(scope[0])
-    parts: dict[int, list[Factor]] = {}
-    for factor in factors:
-        parts.setdefault(root(factor.scope[0]), []).append(factor)
-    return list(parts.values())
-
-
-def constrained_order(
-    part: list[Factor],
-    sizes: Mapping[int, int],
-    maximised: Iterable[int],
-    most_cells: int | float = math.inf,
-    stop: Callable[[], bool] = lambda: False,
-) -> Order:
-    """Min-fill order of the summed variables, then of the maximised ones."""
-    variables = {variable for scope, _ in part for variable in scope}
-    last = variables & set(maximised)
-    stages = [sorted(variables - last), sorted(last)]
-    return elimination_order([scope for scope, _ in part], sizes, stages, most_cells, stop)
 
 
 def elimination_order(
@@ -282,7 +286,7 @@ def elimination_order(
             cells *= size[j]
         return missing // 2, cells
 
-    order, largest, work = [], 1, 0
+    order, tables, largest = [], list[int](), 1
     for stage in stages:
         here = [place[variable] for variable in stage if variable in place]
         latest = {i: (*fill(i), at) for at, i in enumerate(here)}
@@ -299,9 +303,11 @@ def elimination_order(
                 continue
             del latest[i]
             order.append(names[i])
-            largest, work = max(largest, size[i] * cells), work + size[i] * cells
+            tables.append(size[i] * cells)
+            largest = max(largest, tables[-1])
             if largest > most_cells or stop():
-                return Order(order, largest if largest > most_cells else UNKNOWN, work)
+                cells = largest if largest > most_cells else UNKNOWN
+                return Order(order, cells, sum(tables), tables)
             others, grown, around, gone = near[i], 0, 0, {}
             for j in bit_places(others):
                 gone[j] = (near[j] & ~others).bit_count() - 1
@@ -315,7 +321,7 @@ def elimination_order(
                     known, _, at = latest[j]
                     latest[j] = (max(0, known - missing - gone.get(j, 0)), 0, at)
                     heapq.heappush(waiting, latest[j])
-    return Order(order, largest, work)
+    return Order(order, largest, sum(tables), tables)
 
 
 def guard_width(cells: int, most_cells: int) -> None:

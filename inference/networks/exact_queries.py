@@ -16,7 +16,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ethogram.inference.networks.bucket_tree import BucketTree
-from ethogram.inference.networks.elimination import MOST_CELLS, exact_map, guard_width, plan_elimination
+from ethogram.inference.networks.elimination import (
+    MOST_CELLS,
+    exact_map,
+    guard_width,
+    hidden_order,
+    plan_elimination,
+)
 from ethogram.inference.networks.mixed_product import normalised, propagate_beliefs
 from ethogram.inference.networks.zero_propagation import (
     Factor,
@@ -81,7 +87,7 @@ def factor_posteriors(
     if plan_elimination(possible, (), most_cells).cells > most_cells:
         beliefs = propagate_beliefs(live, max_sweeps=50, damping=0.3).beliefs
         return [beliefs.get(variable, alone[variable]) for variable in variables], "estimate"
-    tree = BucketTree(live, sizes, ())
+    tree = BucketTree(live, sizes, (), hidden_order(possible, ()))
     if tree.settle({}) == -np.inf:
         return [np.zeros(sizes[variable]) for variable in variables], "exact"
     return [normalised(tree.belief(v)) if v in tree.rank else alone[v] for v in variables], "exact"

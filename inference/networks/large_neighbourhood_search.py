@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ethogram.inference.networks.bucket_tree import BucketTree
-from ethogram.inference.networks.elimination import carry_out, plan_elimination
+from ethogram.inference.networks.elimination import carry_out, hidden_order, plan_elimination
 from ethogram.inference.networks.zero_propagation import Factor, ReducedFactors, propagate_zeros
 from ethogram.models.networks.marginal_map import MarginalMAP
 
@@ -56,7 +56,8 @@ class ConditionalProblem:
         self.constant = query.network.log_constant + possible.log_constant
         known = {variable for scope, _ in factors for variable in scope}
         self.maximised = [variable for variable in maximised if variable in known]
-        self.exact = BucketTree(factors, self.sizes, self.maximised)
+        self.order = hidden_order(possible, maximised)
+        self.exact = BucketTree(factors, self.sizes, self.maximised, self.order)
         self.factors = factors
         self._floored: BucketTree | None = None
         near: dict[int, set[int]] = {variable: set() for variable in known}
@@ -71,7 +72,7 @@ class ConditionalProblem:
         """The tree in which zeros are raised to the floor, built where it is needed."""
         if self._floored is None:
             raised = [Factor(scope, np.where(table > 0, table, ZERO_FLOOR)) for scope, table in self.factors]
-            self._floored = BucketTree(raised, self.sizes, self.maximised)
+            self._floored = BucketTree(raised, self.sizes, self.maximised, self.order)
         return self._floored
 
     def within(self, variable: int, steps: int) -> frozenset[int]:

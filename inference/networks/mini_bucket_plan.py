@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ethogram.inference.networks.elimination import constrained_order
-from ethogram.inference.networks.zero_propagation import Factor
+from ethogram.inference.networks.elimination import part_order
+from ethogram.inference.networks.zero_propagation import ReducedFactors
 
 __all__ = ["MiniBucket", "MiniBucketPlan", "bounded_order", "plan_mini_buckets"]
 
@@ -50,11 +50,13 @@ class MiniBucketPlan(NamedTuple):
         return all(len(bucket) == 1 for bucket in self.buckets)
 
 
-def bounded_order(part: list[Factor], sizes: Mapping[int, int], maximised: Iterable[int]) -> list[int]:
-    """Constrained min-fill order while tables are moderate, then the other variables, summed ones first."""
-    last = set(maximised)
-    order = constrained_order(part, sizes, last, MODERATE).variables
-    rest = sorted({variable for scope, _ in part for variable in scope}.difference(order))
+def bounded_order(possible: ReducedFactors, number: int, maximised: Iterable[int]) -> list[int]:
+    """Constrained min-fill order of a part while tables are moderate, then its other variables, summed ones first."""
+    last, variables = frozenset(maximised), {v for scope, _ in possible.parts[number] for v in scope}
+    found = part_order(possible, number, last, MODERATE)
+    large = next((i for i, cells in enumerate(found.tables) if cells > MODERATE), len(found.tables))
+    order = found.variables[: large + 1]
+    rest = sorted(variables.difference(order))
     return [*order, *(v for v in rest if v not in last), *(v for v in rest if v in last)]
 
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ethogram.inference.networks.anytime import Clock
 from ethogram.inference.networks.branch_and_bound import SAME, BranchAndBound, ComponentSum, component_sums
 from ethogram.inference.networks.bucket_tree import BucketTree
-from ethogram.inference.networks.elimination import independent_parts
+from ethogram.inference.networks.elimination import hidden_order
 from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, bounded_order, plan_mini_buckets
 from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets
-from ethogram.inference.networks.zero_propagation import Factor, ReducedFactors
+from ethogram.inference.networks.zero_propagation import ReducedFactors
 
 __all__ = ["StagedSearch", "take_turns"]
 
@@ -44,14 +44,18 @@ LONGEST = 60.0
 class _Part:
     """An independent part of a query."""
 
-    def __init__(
-        self, factors: list[Factor], sizes: Mapping[int, int], maximised: Sequence[int], same: float
-    ):
-        known = {variable for scope, _ in factors for variable in scope}
-        self.factors, self.sizes, self.same = factors, sizes, same
+    def __init__(self, possible: ReducedFactors, number: int, maximised: Sequence[int], same: float):
+        self.possible, self.number, self.same = possible, number, same
+        self.factors, self.sizes = possible.parts[number], possible.sizes
+        known = {variable for scope, _ in self.factors for variable in scope}
         self.maximised = [variable for variable in maximised if variable in known]
+        self.held = frozenset(maximised)
         self.upper_bound, self.value = math.inf, -math.inf
         self.best: dict[int, int] | None = None
+
+    def tree(self) -> BucketTree:
+        """Sums over the hidden variables."""
+        return BucketTree(self.factors, self.sizes, self.maximised, hidden_order(self.possible, self.held))
 
     @property
     def closed(self) -> bool:
@@ -86,9 +90,11 @@ class StagedSearch:
     ):
         self.clock, self.most_cells, self.search = clock, most_cells, search
         self.constant = possible.log_constant
-        parts, sizes = independent_parts(possible.live), possible.sizes
-        same = SAME / max(len(parts), 1)  # what is given up in all parts together is at most that of one
-        self.parts = [_Part(part, sizes, maximised, same) for part in sorted(parts, key=len)]
+        same = SAME / max(
+            len(possible.parts), 1
+        )  # what is given up in all parts together is at most that of one
+        numbers = sorted(range(len(possible.parts)), key=lambda number: len(possible.parts[number]))
+        self.parts = [_Part(possible, number, maximised, same) for number in numbers]
         self._trees: list[BucketTree] = []
         self._waiting = collections.deque((part, self._stages(part)) for part in self.parts)
         self._told: float = -math.inf
@@ -118,7 +124,7 @@ class StagedSearch:
     def offer(self, places: Mapping[int, int]) -> None:
         """A possible assignment found elsewhere, places by variable."""
         if not self._trees:
-            self._trees = [BucketTree(part.factors, part.sizes, part.maximised) for part in self.parts]
+            self._trees = [part.tree() for part in self.parts]
         total = self.constant
         for part, tree in zip(self.parts, self._trees, strict=True):
             value = tree.move({variable: places[variable] for variable in part.maximised})
@@ -146,14 +152,17 @@ class StagedSearch:
 
     def _stages(self, part: _Part) -> Iterator[bool]:
         over = self.clock.over
-        order = bounded_order(part.factors, part.sizes, part.maximised)
+        order = bounded_order(part.possible, part.number, part.held)
         scopes = [scope for scope, _ in part.factors]
 
         @functools.cache
         def planned(number: int) -> MiniBucketPlan:
             return plan_mini_buckets(scopes, part.sizes, order, min(STAGES[number], self.most_cells))
 
-        components = component_sums(part.factors, part.sizes, part.maximised) if self.search else []
+        components = []
+        if self.search:
+            hidden = hidden_order(part.possible, part.held)
+            components = component_sums(part.factors, part.sizes, part.maximised, hidden)
         for number in range(len(STAGES)):
             plan = planned(number)
             share = _share(part)

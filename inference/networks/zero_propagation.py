@@ -9,6 +9,7 @@ Mackworth (1977), "Consistency in networks of relations": generalised arc consis
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import operator
@@ -27,6 +28,7 @@ __all__ = [
     "bit_places",
     "contradictory",
     "explanation",
+    "independent_parts",
     "minimal_conflict",
     "propagate_zeros",
     "query_factors",
@@ -47,30 +49,44 @@ class Factor(NamedTuple):
         return f"Factor({self.scope}, table of shape {self.table.shape})"
 
 
-class ReducedFactors(NamedTuple):
-    """Factors over possible states, variables with one such state sliced out, and the possible states by variable."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReducedFactors:
+    """Factors over possible states, variables with one such state sliced out.
+
+    Attributes
+    ----------
+    factors : over the variables that are left.
+    states : possible states of every variable.
+    orders : elimination orders that have been found; :mod:`elimination` keeps them here.
+    """
 
     factors: list[Factor]
     states: dict[int, np.ndarray]
+    orders: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
 
-    @property
+    @functools.cached_property
     def impossible(self) -> bool:
         """Whether some variable has no state left, or some factor is zero everywhere."""
         return any(not len(each) for each in self.states.values()) or any(
             not scope and not table for scope, table in self.factors
         )
 
-    @property
+    @functools.cached_property
     def log_constant(self) -> float:
         """Log of the factors without variables, where none is zero."""
         return math.fsum(math.log(float(table)) for scope, table in self.factors if not scope)
 
-    @property
+    @functools.cached_property
     def live(self) -> list[Factor]:
         """The other factors."""
         return [factor for factor in self.factors if factor.scope]
 
-    @property
+    @functools.cached_property
+    def parts(self) -> list[list[Factor]]:
+        """Connected components of the factors with variables."""
+        return independent_parts(self.live)
+
+    @functools.cached_property
     def sizes(self) -> dict[int, int]:
         """Number of possible states by variable."""
         return {variable: len(each) for variable, each in self.states.items()}
@@ -84,6 +100,25 @@ class ReducedFactors(NamedTuple):
         """States by variable, given places; variables with one possible state are added."""
         fixed = {variable: int(each[0]) for variable, each in self.states.items() if len(each) == 1}
         return fixed | {variable: int(self.states[variable][place]) for variable, place in places.items()}
+
+
+def independent_parts(factors: list[Factor]) -> list[list[Factor]]:
+    """Connected components of the factors."""
+    home: dict[int, int] = {}
+
+    def root(variable: int) -> int:
+        while home.setdefault(variable, variable) != variable:
+            home[variable] = home[home[variable]]
+            variable = home[variable]
+        return variable
+
+    for scope, _ in factors:
+        for variable in scope[1:]:
+            home[root(variable)] = root(scope[0])
+    parts: dict[int, list[Factor]] = {}
+    for factor in factors:
+        parts.setdefault(root(factor.scope[0]), []).append(factor)
+    return list(parts.values())
 
 
 def query_factors(

@@ -14,7 +14,13 @@ from ethogram.inference.networks.elimination import independent_parts
 from ethogram.inference.networks.mini_bucket_plan import bounded_order
 from ethogram.inference.networks.staged_search import StagedSearch
 from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets
-from ethogram.inference.networks.zero_propagation import Factor, propagate_zeros
+from ethogram.inference.networks.zero_propagation import Factor, ReducedFactors, propagate_zeros
+
+
+def order_of(factors, sizes, maximised):
+    """Bounded order of all parts."""
+    possible = ReducedFactors(factors, {v: np.arange(size) for v, size in sizes.items()})
+    return [v for i in range(len(possible.parts)) for v in bounded_order(possible, i, maximised)]
 
 
 def drawn(seed):
@@ -44,7 +50,7 @@ def enumerated(factors, sizes, maximised):
 
 
 def searched(factors, sizes, maximised, cells, passes):
-    order = bounded_order(factors, sizes, maximised)
+    order = order_of(factors, sizes, maximised)
     bound = WeightedMiniBuckets(factors, sizes, maximised, order, cells)
     for _ in range(passes):
         bound.tighten()
