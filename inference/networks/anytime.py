@@ -21,7 +21,18 @@ from ethogram.inference.networks.mixed_product import propagate_beliefs
 from ethogram.inference.networks.zero_propagation import ReducedFactors, query_factors
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["Clock", "Incumbent", "Method", "Task", "TracePoint", "score_states", "until"]
+__all__ = [
+    "Answer",
+    "Bound",
+    "Clock",
+    "Closed",
+    "Incumbent",
+    "Method",
+    "Task",
+    "TracePoint",
+    "score_states",
+    "until",
+]
 
 SAME = 1e-12
 
@@ -48,6 +59,24 @@ class TracePoint(NamedTuple):
     def at(self, clock: str) -> float:
         """Seconds since the call of ``"wall"`` or ``"cpu"`` time."""
         return self.wall_s if clock == "wall" else self.cpu_s
+
+
+class Answer(NamedTuple):
+    """A better assignment of a search: places by variable, their log probability, and the part that found them."""
+
+    places: dict[int, int]
+    value: float
+    source: str
+
+
+class Bound(NamedTuple):
+    """An upper bound of a proof, without the network's constant."""
+
+    value: float
+
+
+class Closed(NamedTuple):
+    """The last answer is optimal, or none is possible."""
 
 
 class Clock:

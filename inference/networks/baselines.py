@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import Task
+from ethogram.inference.networks.anytime import Answer, Bound, Closed, Task
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import exact_map
 from ethogram.inference.networks.exact_queries import factor_posteriors
@@ -36,20 +36,22 @@ def mpe(task: Task) -> None:
     """The most probable explanation, restricted to the MAP variables; proved where all are MAP variables."""
     incumbent, constant = task.incumbent, task.query.network.log_constant
     rounds = task.max_steps if task.max_steps is not None or incumbent.clock.limit is not None else 300
-    states, sure, whole = exact_mpe(task), True, not task.query.summed
-
-    def listen(bound: float) -> None:
-        if whole:
-            incumbent.upper_bound = min(incumbent.upper_bound, constant + bound)
-
-    def report(states: dict[int, int]) -> None:
-        if whole:
-            task.offer(task.chosen(states), "MPE")
-
+    states, whole = exact_mpe(task), not task.query.summed
+    sure = states is not None
     if states is None:
-        random, over = numpy_generator(task.key), incumbent.clock.over
         search = ConflictSearch(task.possible.factors)
-        states, sure = search_mpe(random, task, search, over, rounds, listen=listen, report=report)
+        for event in search_mpe(numpy_generator(task.key), task, search, rounds):
+            match event:
+                case Answer(states, value, _):
+                    if whole and value > -math.inf:
+                        task.offer(task.chosen(states), "MPE")
+                case Bound(value) if whole:
+                    incumbent.upper_bound = min(incumbent.upper_bound, constant + value)
+                case Closed():
+                    sure = True
+                case None if incumbent.clock.over():
+                    break
+    assert states is not None  # the first event is an answer
     task.offer(task.chosen(states), "MPE")
     if whole and sure:
         incumbent.prove()

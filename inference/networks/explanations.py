@@ -6,24 +6,24 @@ The search is that of the hybrid with all variables maximised: neighbourhoods, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import Incumbent, Task
+from ethogram.inference.networks.anytime import Answer, Bound, Closed, Incumbent, Task
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import carry_out, plan_elimination
 from ethogram.inference.networks.large_neighbourhood_search import (
     ConditionalProblem,
-    climb_neighbourhoods,
+    climb,
     perturbed,
 )
 from ethogram.inference.networks.samples import draw_possible, draw_states
-from ethogram.inference.networks.staged_search import StagedSearch, take_turns
+from ethogram.inference.networks.staged_search import StagedSearch, search_and_prove
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["complete", "draw_near", "draw_soon", "exact_mpe", "search_mpe"]
+__all__ = ["complete", "draw_near", "draw_soon", "exact_mpe", "last_answer", "search_mpe"]
 
 NARROW = 2**20
 """Cells of a table whose time is negligible."""
@@ -58,54 +58,52 @@ def search_mpe(
     random: np.random.Generator,
     task: Task,
     search: ConflictSearch,
-    stop: Callable[[], bool],
     max_rounds: int | None = None,
     restart: bool = True,
-    listen: Callable[[float], None] = lambda bound: None,
-    report: Callable[[dict[int, int]], None] = lambda states: None,
-) -> tuple[dict[int, int], bool]:
-    """The most probable explanation, and whether that is proved.
+) -> Iterator[Answer | Bound | Closed | None]:
+    """Events of the search for the most probable explanation, whose answers have states in place of places.
 
-    Exact if that is quick, else by neighbourhood search, restarted until stopped, and branch and bound between its
-    neighbourhoods. `listen` hears of upper bounds, `report` of better explanations.
+    Exact if that is quick, without a value; else by neighbourhood search, restarted or not, and branch and bound
+    between its neighbourhoods. The first answer is a start that may be impossible.
     """
     found = exact_mpe(task, NARROW, 8 * NARROW)
     if found is not None:
-        return found, True
-    everything, clock = _everything(task), task.incumbent.clock
+        yield Answer(found, 0.0, "the MPE")
+        yield Closed()
+        return
+    everything = _everything(task)
     problem = ConditionalProblem(task.query, task.possible, everything)
-    proof = StagedSearch(task.possible, everything, clock, task.most_cells)
+    proof = StagedSearch(task.possible, everything, task.incumbent.clock, task.most_cells)
 
-    def time_share() -> float:
+    def share() -> float:
         return PROOF_SHARE if proof.value > -math.inf else SEARCH_SHARE
 
-    share = time_share if task.max_steps is None else None
-    turn = take_turns(proof, clock, share, lambda: listen(proof.upper_bound))
-
-    def fresh(best: dict[int, int] | None = None) -> dict[int, int]:
+    def next_start(best: dict[int, int] | None) -> tuple[dict[int, int], str]:
         kept = {} if best is None else perturbed(random, problem, best)
-        return problem.places(draw_near(random, task, search, kept))
+        return problem.places(draw_near(random, task, search, kept)), "a searched MPE"
 
-    def better(places: dict[int, int], value: float) -> None:
-        proof.offer(places)
-        report(problem.whole(places))
+    start, again = next_start(None), next_start if restart else None
+    yield Answer(problem.whole(start[0]), -math.inf, "an ancestral sample")
+    climbing = climb(random, problem, start, again, most_cells=task.most_cells, max_rounds=max_rounds)
+    for event in search_and_prove(climbing, proof, share if task.max_steps is None else None):
+        yield event._replace(places=problem.whole(event.places)) if isinstance(event, Answer) else event
+        if search.impossible:
+            return
 
-    places, _, proved = climb_neighbourhoods(
-        random,
-        problem,
-        fresh(),
-        report=better,
-        stop=lambda: turn() or stop() or search.impossible,
-        most_cells=task.most_cells,
-        max_rounds=max_rounds,
-        fresh=fresh if restart else None,
-        rival=proof.news,
-    )
-    last = proof.news()
-    if last is not None:
-        places = last
-        report(problem.whole(places))
-    return problem.whole(places), proved or proof.closed
+
+def last_answer(
+    events: Iterable[Answer | Bound | Closed | None], stop: Callable[[Answer], bool]
+) -> tuple[dict[int, int], bool]:
+    """States of a search's last answer, and whether they are proved; it may be stopped between turns at an answer."""
+    answer = Answer({}, -math.inf, "")
+    for event in events:
+        if isinstance(event, Answer):
+            answer = event
+        elif isinstance(event, Closed):
+            return answer.places, True
+        elif event is None and stop(answer):
+            break
+    return answer.places, False
 
 
 def complete(
@@ -120,7 +118,7 @@ def complete(
     given = MarginalMAP(query.network, evidence, query.summed)
     part = task._replace(query=given, possible=possible, incumbent=Incumbent(given, task.incumbent.clock))
     search = ConflictSearch(possible.factors)
-    states, _ = search_mpe(random, part, search, stop, ROUNDS, restart=False)
+    states, _ = last_answer(search_mpe(random, part, search, ROUNDS, restart=False), lambda _: stop())
     return None if search.impossible else held | states
 
 

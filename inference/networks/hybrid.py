@@ -22,22 +22,29 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import Task
+from ethogram.inference.networks.anytime import Answer, Bound, Closed, Task
 from ethogram.inference.networks.branch_and_bound import SAME
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import EliminationPlan, carry_out, plan_elimination
 from ethogram.inference.networks.estimated_flips import ROUNDS, EstimatedFlips
 from ethogram.inference.networks.exact_queries import factor_posteriors
-from ethogram.inference.networks.explanations import complete, draw_near, draw_soon, exact_mpe, search_mpe
+from ethogram.inference.networks.explanations import (
+    complete,
+    draw_near,
+    draw_soon,
+    exact_mpe,
+    last_answer,
+    search_mpe,
+)
 from ethogram.inference.networks.large_neighbourhood_search import (
     ConditionalProblem,
-    climb_neighbourhoods,
+    climb,
     perturbed,
 )
 from ethogram.inference.networks.mixed_product import mixed_product, smoothed_tables
 from ethogram.inference.networks.samples import log_joint, possible_draws
-from ethogram.inference.networks.staged_search import StagedSearch, take_turns
+from ethogram.inference.networks.staged_search import StagedSearch, search_and_prove
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.numpy_generator import numpy_generator
@@ -133,46 +140,36 @@ def hybrid(task: Task) -> None:
         return
     if drawn:
         proof.offer(first)
-    source, stop = "", _turns(task, proof, search)
 
-    def offer(places: Mapping[int, int], value: float, found_by: str) -> None:
+    def offer(places: Mapping[int, int], value: float, source: str) -> None:
         states = problem.whole(places)
-        incumbent.offer([states[v] for v in query.map_variables], value, "exact", found_by)
+        incumbent.offer([states[v] for v in query.map_variables], value, "exact", source)
 
-    starts = _starts(random, task, search, problem, stop, offer, drawn)
+    starts = _starts(random, task, search, problem, offer, drawn)
 
-    def fresh(best: dict[int, int] | None) -> Mapping[int, int]:
-        nonlocal source
+    def next_start(best: dict[int, int] | None) -> tuple[Mapping[int, int], str]:
         if best is None:
             source, places = next(starts)
-            return places
-        source = "a perturbed incumbent"
-        kept = perturbed(random, problem, best)
-        return problem.places(draw_near(random, task, search, kept))
+            return places, f"neighbourhood search from {source}"
+        near = draw_near(random, task, search, perturbed(random, problem, best))
+        return problem.places(near), "neighbourhood search from a perturbed incumbent"
 
-    def report(places: Mapping[int, int], value: float) -> None:
-        offer(places, value, f"neighbourhood search from {source}")
-        proof.offer(places)
-
-    def rival() -> dict[int, int] | None:
-        places = proof.news()
-        if places is not None:
-            offer(places, constant + proof.value, "branch and bound")
-        return places
-
-    _, _, proved = climb_neighbourhoods(
-        random,
-        problem,
-        fresh(None),
-        report=report,
-        stop=stop,
-        most_cells=most_cells,
-        max_rounds=max_steps,
-        fresh=fresh,
-        rival=rival,
+    climbing = climb(
+        random, problem, next_start(None), next_start, most_cells=most_cells, max_rounds=max_steps
     )
-    rival()
-    if proved or proof.closed or _met(task):
+    share = _proof_share(task) if max_steps is None else None
+    for event in search_and_prove(climbing, proof, share):
+        match event:
+            case Answer(places, value, source):
+                offer(places, value + (constant if source == "branch and bound" else 0.0), source)
+            case Bound(value):
+                incumbent.upper_bound = min(incumbent.upper_bound, constant + value)
+            case Closed():
+                incumbent.prove()
+                return
+        if (event is None and clock.over()) or search.impossible or _met(task):
+            break
+    if _met(task):
         incumbent.prove()
 
 
@@ -193,21 +190,16 @@ def _eliminate(task: Task, plan: EliminationPlan) -> None:
     task.incumbent.prove()
 
 
-def _turns(task: Task, proof: StagedSearch, search: ConflictSearch, most: float = 1.0) -> Callable[[], bool]:
-    """Steps of a proof between those of another search, for `most` of the time at most, and whether to stop."""
+def _proof_share(task: Task, most: float = 1.0) -> Callable[[], float]:
+    """Share of the time for bounds and proofs, by the gap and the age of the answer, and at most that."""
     incumbent, clock = task.incumbent, task.incumbent.clock
-    constant = task.query.network.log_constant
 
     def share() -> float:
         gap = incumbent.upper_bound - incumbent.log_probability
         stale = incumbent.trace and 2 * incumbent.trace[-1].at(clock.kind) < clock.passed()
         return min(most, WIDE_SHARE if gap > WIDE else STALE_SHARE if stale else PROOF_SHARE)
 
-    def listen() -> None:
-        incumbent.upper_bound = min(incumbent.upper_bound, constant + proof.upper_bound)
-
-    turn = take_turns(proof, clock, None if task.max_steps is not None else share, listen)
-    return lambda: turn() or clock.over() or search.impossible or _met(task)
+    return share
 
 
 def _met(task: Task) -> bool:
@@ -228,7 +220,6 @@ def _starts(
     task: Task,
     search: ConflictSearch,
     problem: ConditionalProblem,
-    stop: Callable[[], bool],
     offer: Callable[[Mapping[int, int], float, str], None],
     drawn: list[dict[int, int]],
 ) -> Iterator[tuple[str, dict[int, int]]]:
@@ -236,19 +227,16 @@ def _starts(
     query, possible, clock = task.query, task.possible, task.incumbent.clock
     explained = None
 
-    def explain(ended: Callable[[], bool], until_possible: bool = False) -> dict[int, int]:
+    def explain(until_possible: bool = False) -> dict[int, int]:
         nonlocal explained
-        least, some = 0.8 * clock.left(), [False]
+        least, hasty = 0.8 * clock.left(), until_possible and task.max_steps is None
 
-        def stop() -> bool:
-            spent = clock.left() < least
-            return ended() or (some[0] if until_possible and task.max_steps is None else spent)
+        def stop(answer: Answer) -> bool:
+            enough = answer.value > -math.inf if hasty else clock.left() < least
+            return enough or clock.over() or _met(task)
 
-        def report(states: dict[int, int]) -> None:
-            some[0] = True
-
-        rounds = None if until_possible and task.max_steps is None else 200
-        states, sure = search_mpe(random, task, search, stop, rounds, restart=until_possible, report=report)
+        found = search_mpe(random, task, search, None if hasty else 200, restart=until_possible)
+        states, sure = last_answer(found, stop)
         explained = states if sure else None
         return states
 
@@ -257,7 +245,7 @@ def _starts(
         yield "an ancestral sample", problem.places(states)
     if not drawn:  # what a proof would tell can wait until there is an answer
         explained = exact_mpe(task)
-        states = explained if explained is not None else explain(clock.over, until_possible=True)
+        states = explained if explained is not None else explain(until_possible=True)
         yield "the MPE" if explained is not None else "a searched MPE", problem.places(states)
     beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
@@ -280,7 +268,7 @@ def _starts(
                 yield "the MPE", problem.places(explained)
                 continue
         if turn % 4 == 1 and explained is None:
-            yield "a searched MPE", problem.places(explain(stop))
+            yield "a searched MPE", problem.places(explain())
             continue
         fresh = drawn.pop(0) if drawn else draw_near(random, task, search, {})
         yield "an ancestral sample", problem.places(fresh)
@@ -296,8 +284,15 @@ def _by_estimates(
     most_cells: int,
 ) -> None:
     """Candidates compared by estimates and lower bounds: cheap ones first, each with a slice of the time left."""
-    query, clock, turn = task.query, task.incumbent.clock, _turns(task, proof, search, BOUND_SHARE)
+    query, incumbent, clock = task.query, task.incumbent, task.incumbent.clock
+    share = _proof_share(task, BOUND_SHARE) if task.max_steps is None else None
     answers, flips, dearest = CertifiedAnswers(task), EstimatedFlips(query), 0.0
+
+    def turn() -> bool:
+        """A turn of the proof, and whether nothing is left to do."""
+        for bound in proof.turn(share):
+            incumbent.upper_bound = min(incumbent.upper_bound, query.network.log_constant + bound.value)
+        return proof.closed or clock.over() or search.impossible or _met(task)
 
     def late() -> bool:
         return clock.over() or clock.left() + LATE < dearest  # another answer would overshoot the limit
@@ -329,7 +324,9 @@ def _by_estimates(
     def explain(restart: bool) -> None:
         left = min(clock.left(), 60.0)
         found = exact_mpe(task, work=LONG_SLICE * CELLS_A_SECOND * left) if restart and not late() else None
-        states = found or search_mpe(random, task, search, slice_of(SLICE), 200, restart=restart)[0]
+        late_or_long = slice_of(SLICE)
+        events = search_mpe(random, task, search, 200, restart=restart)
+        states = found or last_answer(events, lambda _: late_or_long())[0]
         offer(states, "the MPE" if found else "a searched MPE")
         climb(states, "flips of the MPE")
 

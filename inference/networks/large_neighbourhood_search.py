@@ -20,16 +20,17 @@ single flips; Ahuja, Ergun, Orlin, Punnen (2002), "A survey of very large-scale 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ethogram.inference.networks.anytime import Answer, Closed
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import carry_out, hidden_order, plan_elimination
 from ethogram.inference.networks.zero_propagation import Factor, ReducedFactors, propagate_zeros
 from ethogram.models.networks.marginal_map import MarginalMAP
 
-__all__ = ["ConditionalProblem", "climb_neighbourhoods", "neighbourhood", "perturbed"]
+__all__ = ["ConditionalProblem", "climb", "neighbourhood", "perturbed"]
 
 ZERO_FLOOR = 1e-30
 """Value that replaces zeros until a possible assignment is found."""
@@ -151,24 +152,29 @@ class _Climber:
             return True
         return self.value > before + SAME
 
-    def cross(self, best: Mapping[int, int], stop: Callable[[], bool]) -> bool:
-        """Partition crossover of a possible incumbent with the current assignment; whether any cluster improves it."""
+    def cross(self, best: Mapping[int, int]) -> Generator[None, dict[int, int] | None, dict[int, int] | None]:
+        """Partition crossover of a possible incumbent with the current assignment, which it replaces.
+
+        It stops before every cluster, and ends with what is sent then.
+        """
         other, tried = self.places, set()
         self.go(best)
-        start = self.value
         for steps in CLUSTER_STEPS:
             differing = [v for v, place in self.places.items() if other[v] != place]
             for cluster in self.problem.clusters(differing, steps):
-                if stop() or frozenset(cluster) in tried:
+                if frozenset(cluster) in tried:
                     continue
                 tried.add(frozenset(cluster))
+                sent = yield
+                if sent is not None:
+                    return sent
                 theirs, own = ({v: places[v] for v in cluster} for places in (other, self.places))
                 value = self.problem.constant + self.tree.move(theirs)
                 if value > self.value + SAME:
                     self.places, self.value = self.places | theirs, value
                 else:
                     self.tree.move(own)
-        return self.value > start + SAME
+        return None
 
     def try_each(self, variable: int) -> bool:
         """Set one variable to its best state by trying each; whether that improves."""
@@ -185,49 +191,53 @@ class _Climber:
         return self.value > before + SAME
 
 
-def climb_neighbourhoods(
+def climb(
     random: np.random.Generator,
     problem: ConditionalProblem,
-    places: Mapping[int, int],
+    start: tuple[Mapping[int, int], str],
+    next_start: Callable[[dict[int, int] | None], tuple[Mapping[int, int], str]] | None = None,
     *,
-    report: Callable[[dict[int, int], float], None],
-    stop: Callable[[], bool],
     most_cells: int,
     max_rounds: int | None = None,
-    fresh: Callable[[dict[int, int] | None], Mapping[int, int]] | None = None,
-    rival: Callable[[], dict[int, int] | None] = lambda: None,
-) -> tuple[dict[int, int], float, bool]:
-    """Best assignment found by large-neighbourhood search, its log probability, and whether it is proved optimal.
+) -> Generator[Answer | Closed | None, dict[int, int] | None, None]:
+    """Large-neighbourhood search: every new incumbent, None before each neighbourhood, and the end of a proof.
 
-    The log probability is -inf where no possible assignment was found. Every new incumbent is reported; `stop` is
-    called between neighbourhoods, of which there are at most `max_rounds`. `fresh` returns the next start, given the
-    incumbent to perturb or None; without it, one climb is made. `rival` returns the best assignment of another search
-    where it is new and better, else None: a climb goes on from there.
+    What is sent in place of a None is a better assignment of another search: the climb goes on from there.
+
+    Parameters
+    ----------
+    start : places to start from, and where they come from.
+    next_start : gives another start where a climb has ended, for an incumbent to perturb, or for None; without it there
+        is one climb.
+    most_cells : cells of a table at most.
+    max_rounds : neighbourhoods at most.
     """
+    places, source = start
     maximised, climber = problem.maximised, _Climber(problem, places)
     best, best_value = dict(climber.places), -math.inf
 
-    def keep() -> bool:
+    def kept() -> Iterator[Answer]:
+        """The current assignment where it is a new incumbent."""
         nonlocal best, best_value
-        if not climber.possible or climber.value <= best_value + SAME:
-            return False
-        best, best_value = dict(climber.places), climber.value
-        report(best, best_value)
-        return True
+        if climber.possible and climber.value > best_value + SAME:
+            best, best_value = dict(climber.places), climber.value
+            yield Answer(best, best_value, source)
 
-    keep()
+    yield from kept()
     if not maximised:
-        return best, best_value, True
+        yield Closed()
+        return
     least = limit = min(most_cells, max(CELLS, 8 * problem.exact.cells))
     largest = dict.fromkeys((False, True), min(len(maximised), 16))
     unsettled, crossed, again, rounds, again_rounds = set(maximised), False, False, 0, 0
-    while not stop() and (max_rounds is None or rounds < max_rounds):
+    sent: dict[int, int] | None = None
+    while max_rounds is None or rounds < max_rounds:
+        sent = sent or (yield None)
         rounds, again_rounds = rounds + 1, again_rounds + again
-        found = rival()
-        if found is not None:
-            climber.go(found)
-            keep()
-            unsettled, crossed = set(maximised), False
+        if sent is not None:
+            climber.go(sent)
+            yield from kept()
+            unsettled, crossed, sent = set(maximised), False, None
         sure, along_path = climber.possible, bool(random.random() < PATH_SHARE)
         around = [variable for variable in maximised if variable in unsettled]
         free = neighbourhood(random, problem, largest[along_path], around=around, along_path=along_path)
@@ -240,31 +250,31 @@ def climb_neighbourhoods(
         if better is None:
             largest[along_path] = max(1, int(0.75 * len(free)))
             continue
-        keep()
+        yield from kept()
         if len(free) == len(maximised) and sure:
-            return best, best_value, True
+            yield Closed()
+            return
         if better:
             unsettled |= problem.affected(held, climber.places)
         unsettled = set(maximised) if climber.possible > sure else unsettled - free
         if unsettled:
             continue
-        if fresh is None:
-            break
+        if next_start is None:
+            return
         if climber.possible and not crossed and climber.places != best:
-            crossed = True
-            if climber.cross(best, stop):
-                keep()
+            crossed, before = True, best_value
+            sent = yield from climber.cross(best)
+            yield from kept()
+            if sent is not None or best_value > before:
                 unsettled, limit = set(maximised), least
                 continue
-            if stop():
-                break
         limit, crossed = least, False
         again = again_rounds < PERTURBED * rounds and best_value > -math.inf
         base = best
-        climber.go(fresh(base if again else None))
-        keep()
+        places, source = next_start(base if again else None)
+        climber.go(places)
+        yield from kept()
         unsettled = problem.affected(base, climber.places) if again and climber.possible else set(maximised)
-    return best, best_value, False
 
 
 def neighbourhood(

@@ -10,9 +10,9 @@ from __future__ import annotations
 import collections
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-from ethogram.inference.networks.anytime import Clock
+from ethogram.inference.networks.anytime import Answer, Bound, Clock, Closed
 from ethogram.inference.networks.branch_and_bound import SAME, BranchAndBound, ComponentSum, component_sums
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import hidden_order
@@ -20,7 +20,7 @@ from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, bounded
 from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBuckets
 from ethogram.inference.networks.zero_propagation import ReducedFactors
 
-__all__ = ["StagedSearch", "take_turns"]
+__all__ = ["StagedSearch", "search_and_prove"]
 
 STAGES = tuple(2**cells for cells in (11, 13, 15, 17, 19, 21, 23))
 """Cells of a mini-bucket, stage by stage."""
@@ -98,6 +98,7 @@ class StagedSearch:
         self._trees: list[BucketTree] = []
         self._waiting = collections.deque((part, self._stages(part)) for part in self.parts)
         self._told: float = -math.inf
+        self._begin, self._spent = clock.passed(), 0.0
 
     @property
     def upper_bound(self) -> float:
@@ -141,6 +142,18 @@ class StagedSearch:
         for part in self.parts:
             found |= part.best or {}
         return found
+
+    def turn(self, share: Callable[[], float] | None) -> Iterator[Bound]:
+        """Steps until they have taken this share of the time since the beginning, or one step; the bound after each."""
+        while not (self.closed or self.exhausted or self.clock.over()):
+            now = self.clock.passed()
+            if share is not None and self._spent > share() * (now - self._begin):
+                return
+            self.step()
+            self._spent += self.clock.passed() - now
+            yield Bound(self.upper_bound)
+            if share is None:
+                return
 
     def step(self) -> None:
         """A pass of one part's mini-buckets, or a chunk of its branch and bound."""
@@ -231,29 +244,36 @@ def _seconds(plan: MiniBucketPlan) -> float:
     return PASSES * (SECONDS_A_CELL * plan.cells + SECONDS_A_TABLE * len(plan.mini_buckets))
 
 
-def take_turns(
-    proof: StagedSearch, clock: Clock, share: Callable[[], float] | None, listen: Callable[[], None]
-) -> Callable[[], bool]:
-    """A function that another search calls between its own steps: it takes steps of a proof, and says if it is closed.
+def search_and_prove(
+    climbing: Generator[Answer | Closed | None, dict[int, int] | None, None],
+    proof: StagedSearch,
+    share: Callable[[], float] | None,
+) -> Iterator[Answer | Bound | Closed | None]:
+    """Events of a search and of a proof that takes turns with it; each goes on from the other's answers.
+
+    None comes between the turns, where both may be left.
 
     Parameters
     ----------
-    share : of the time that the proof may take; None to take one step a call.
-    listen : called after every step.
+    share : of the time that the proof may take; None for one step of it each turn.
     """
-    begin, spent = clock.passed(), 0.0
-
-    def turn() -> bool:
-        nonlocal spent
-        while not (proof.closed or proof.exhausted or clock.over()):
-            now = clock.passed()
-            if share is not None and spent > share() * (now - begin):
-                break
-            proof.step()
-            spent += clock.passed() - now
-            listen()
-            if share is None:
-                break
-        return proof.closed
-
-    return turn
+    found = None
+    while True:
+        try:
+            event = climbing.send(found)
+        except StopIteration:
+            return
+        found = None
+        if event is not None:
+            if isinstance(event, Answer):
+                proof.offer(event.places)
+            yield event
+            continue
+        yield from proof.turn(share)
+        found = proof.news()
+        if found is not None:
+            yield Answer(found, proof.value, "branch and bound")
+        if proof.closed:
+            yield Closed()
+            return
+        yield None

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from ethogram.inference.networks.anytime import Answer, Closed
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import (
     eliminate,
@@ -18,7 +19,7 @@ from ethogram.inference.networks.elimination import (
 from ethogram.inference.networks.large_neighbourhood_search import (
     ConditionalProblem,
     _Climber,
-    climb_neighbourhoods,
+    climb,
     neighbourhood,
 )
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
@@ -26,6 +27,25 @@ from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 few = pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(i, marks=pytest.mark.slow) for i in (3, 4))])
+
+
+def climbed(random, problem, places, next_start=None, **limits):
+    """Answers of a climb by itself, and whether the last one is proved."""
+    found = list(climb(random, problem, (places, "here"), next_start, **limits))
+    answers = [event for event in found if isinstance(event, Answer)]
+    return answers, isinstance(found[-1], Closed)
+
+
+def crossed(climber, best, sent=None):
+    """Whether a crossover improves the incumbent, and what it ends with."""
+    before, crossing, turns = climber.problem.value(best), climber.cross(best), 0
+    try:
+        next(crossing)
+        while True:
+            turns += 1
+            crossing.send(sent)
+    except StopIteration as end:
+        return climber.value > before + 1e-9, end.value, turns
 
 
 def every(query):
@@ -101,11 +121,10 @@ def test_climbs_end_at_the_best_answer_of_a_small_network(seed, drawn):
     if best == -math.inf:
         return
     problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
-    reported = []
-    places, value, proved = climb_neighbourhoods(
-        np.random.default_rng(seed), problem, dict.fromkeys(problem.maximised, 0),
-        report=lambda places, value: reported.append(value), stop=lambda: False, most_cells=2**20,
-    )  # fmt: skip
+    start = dict.fromkeys(problem.maximised, 0)
+    answers, proved = climbed(np.random.default_rng(seed), problem, start, most_cells=2**20)
+    places, value, _ = answers[-1]
+    reported = [each.value for each in answers]
     states = problem.whole(places)
     assert value == pytest.approx(best, rel=1e-10)
     assert exact_log_probability(query, [states[v] for v in query.map_variables]) == pytest.approx(
@@ -121,10 +140,9 @@ def test_small_tables_take_smaller_neighbourhoods_and_are_not_called_proofs():
     tables = [random.dirichlet(np.ones(2), (2,) * len(each)) for each in parents]
     query = MarginalMAP(BayesNet(tuple(tables), tuple(parents)), {7: 1}, list(range(7)))
     problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
-    _, value, proved = climb_neighbourhoods(
-        np.random.default_rng(0), problem, dict.fromkeys(problem.maximised, 0), report=lambda places, value: None,
-        stop=lambda: False, most_cells=4, max_rounds=50,
-    )  # fmt: skip
+    start = dict.fromkeys(problem.maximised, 0)
+    answers, proved = climbed(np.random.default_rng(0), problem, start, most_cells=4, max_rounds=50)
+    value = answers[-1].value
     best = max(exact_log_probability(query, states) for states in every(query))
     assert -math.inf < value <= best + 1e-9
     assert not proved
@@ -140,10 +158,9 @@ def test_one_variable_whose_table_is_too_large_is_tried_state_by_state(seed, dra
     if max(values) == -math.inf:
         return
     problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
-    places, value, proved = climb_neighbourhoods(
-        np.random.default_rng(0), problem, dict.fromkeys(problem.maximised, 0), report=lambda places, value: None,
-        stop=lambda: False, most_cells=2, max_rounds=20,
-    )  # fmt: skip
+    start = dict.fromkeys(problem.maximised, 0)
+    answers, proved = climbed(np.random.default_rng(0), problem, start, most_cells=2, max_rounds=20)
+    places, value, _ = answers[-1]
     assert value == pytest.approx(max(values), rel=1e-10)
     assert proved
     assert values[problem.whole(places)[query.map_variables[0]]] == pytest.approx(max(values), rel=1e-10)
@@ -164,7 +181,7 @@ def test_a_climber_and_its_tree_hold_the_same_assignment():
     for _ in range(5):
         here, best = ({v: int(random.integers(2)) for v in problem.maximised} for _ in range(2))
         climber = _Climber(problem, here)
-        climber.cross(best, lambda: False)
+        crossed(climber, best)
         for variable in problem.maximised:
             whole = problem.whole(climber.places)
             same(climber.value, exact_log_probability(query, [whole[v] for v in query.map_variables]))
@@ -178,22 +195,21 @@ def test_climbs_from_many_starts_end_at_the_best_though_few_variables_are_free_a
     best = max(exact_log_probability(query, states) for states in every(query))
     problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
     random = np.random.default_rng(seed)
-    reported, perturbs = [], []
+    perturbs = []
 
-    def fresh(best):
+    def next_start(best):
         perturbs.append(best is not None)
         places = {variable: int(random.integers(2)) for variable in problem.maximised}
         flipped = problem.maximised[int(random.integers(len(places)))]
-        return places if best is None else best | {flipped: 1 - best[flipped]}
+        return (places if best is None else best | {flipped: 1 - best[flipped]}), "a flip"
 
-    places, value, proved = climb_neighbourhoods(
-        random, problem, fresh(None), report=lambda places, value: reported.append((dict(places), value)),
-        stop=lambda: False, most_cells=4, max_rounds=60, fresh=fresh,
-    )  # fmt: skip
+    start = next_start(None)[0]
+    answers, proved = climbed(random, problem, start, next_start, most_cells=4, max_rounds=60)
+    places, value, _ = answers[-1]
     assert not proved
     assert value == pytest.approx(best, rel=1e-10)
     assert problem.value(places) == pytest.approx(best, rel=1e-10)
-    for each, claimed in reported:
+    for each, claimed, _ in answers:
         assert problem.value(each) == pytest.approx(claimed, rel=1e-10)
     assert any(perturbs), "the incumbent was never perturbed"
     assert not all(perturbs[1:]), "there were no other starts"
@@ -225,12 +241,12 @@ def test_a_cluster_that_is_better_elsewhere_is_taken_over():
     problem = ConditionalProblem(query, propagate_zeros(query_factors(query)), query.map_variables)
     here, best = {0: 0, 2: 0}, {0: 1, 2: 1}  # each is right about one of two variables that never meet
     climber = _Climber(problem, here)
-    assert climber.cross(best, lambda: False)
+    assert crossed(climber, best)[0]
     assert climber.places == {0: 0, 2: 1}
     assert climber.value == pytest.approx(math.log(0.5 * 0.9 * 0.5 * 0.8), rel=1e-12)
-    assert not climber.cross({0: 0, 2: 1}, lambda: False)
+    assert not crossed(climber, {0: 0, 2: 1})[0]
     climber.go(here)
-    assert not climber.cross(best, lambda: True), "it was told to stop"
+    assert crossed(climber, best, sent=here) == (False, here, 1), "it goes on from what is sent"
     assert climber.places == best
 
 
@@ -256,9 +272,6 @@ def test_hundreds_of_walls_over_one_hidden_variable():
     climber = _Climber(problem, dict.fromkeys(problem.maximised, 0))
     assert not climber.possible
     assert math.isfinite(climber.value)
-    places, value, proved = climb_neighbourhoods(
-        random, problem, climber.places, report=lambda places, value: None, stop=lambda: False,
-        most_cells=2**16, max_rounds=5,
-    )  # fmt: skip
-    assert value == problem.value(places) or value == -math.inf
+    answers, proved = climbed(random, problem, climber.places, most_cells=2**16, max_rounds=5)
+    assert all(each.value == problem.value(each.places) for each in answers)
     assert not proved
