@@ -24,11 +24,11 @@ from jax.typing import ArrayLike
 from ethogram.models.arguments import as_list, read_array, refuse, require_integer, require_number, warn_user
 from ethogram.models.model_object import model_object, static_field
 
-__all__ = ["NUMERAL", "BayesNet", "NumberedStates", "NumberedVariables", "network_by_name"]
+__all__ = ["BayesNet", "NumberedStates", "NumberedVariables"]
 
 NUMERAL = re.compile(r"[+-]?[0-9]+\.?[0-9]*")
 """A name that may be mistaken for a number: where one of a vocabulary is, numbers are looked up by their text."""
-ROUNDING = 1e-6
+ROW_SUM_TOLERANCE = 1e-6
 """Deviation of a row's sum from one beyond which there is a warning."""
 
 
@@ -42,7 +42,7 @@ class NumberedVariables(tuple[int, ...]):
 
 @model_object
 class BayesNet:
-    """A discrete Bayesian network, which is a numpyro model with one site a variable.
+    """A discrete Bayesian network, which is a numpyro model with one site per variable.
 
     Variables and states are given by name, or by number, from 0. Where one of the names is a numeral, such as ``"1"``,
     a number is a name too: it is looked up by its text. Tables are used as given, in double precision: rows that do not
@@ -50,17 +50,17 @@ class BayesNet:
 
     Parameters
     ----------
-    tables : one a variable, p(x | parents), with one axis a parent, in their order, and the variable's own axis last.
-    parents : one tuple a variable, the numbers of its parents.
+    tables : one conditional probability table per variable; one axis per parent, in order, then the variable's own.
+    parents : one tuple per variable, the numbers of its parents.
     names : of the variables; ``x0``, ``x1``, ... if None.
-    state_names : one tuple a variable, the names of its states; None if states have none.
+    state_names : one tuple per variable, the names of its states; None if states have none.
     log_constant : logarithm of a factor that multiplies the product of the tables.
 
     Raises
     ------
     TypeError, ValueError
         A table does not have the shape that its parents imply, or has a negative or non-finite entry; a parent does
-        not exist or is repeated; the graph has a cycle; names are not unique strings, one a variable.
+        not exist or is repeated; the graph has a cycle; names are not unique strings, one per variable.
 
     Warns
     -----
@@ -84,7 +84,7 @@ class BayesNet:
     def __post_init__(self):
         tables = tuple(
             _read_table(number, table)
-            for number, table in enumerate(as_list("tables", self.tables, "one table a variable"))
+            for number, table in enumerate(as_list("tables", self.tables, "one table per variable"))
         )
         count = len(tables)
         if not count:
@@ -93,15 +93,16 @@ class BayesNet:
             tuple(
                 require_integer(f"parents[{number}]", each) for each in as_list(f"parents[{number}]", above)
             )
-            for number, above in enumerate(as_list("parents", self.parents, "one tuple a variable"))
+            for number, above in enumerate(as_list("parents", self.parents, "one tuple per variable"))
         )
         if len(parents) != count:
             raise ValueError(f"parents has {len(parents)} entries, but tables has {count}: give one of each")
         listed = [f"x{number}" for number in range(count)] if self.names is None else self.names
-        names = tuple(as_list("names", listed, "one name a variable"))
+        names = tuple(as_list("names", listed, "one name per variable"))
         if len(names) != count:
-            cure = "give one name a variable"
-            raise ValueError(f"names has {len(names)} entries for {count} variables: {cure}")
+            raise ValueError(
+                f"names has {len(names)} entries for {count} variables: give one name per variable"
+            )
         require_number("log_constant", self.log_constant)
         if not all(isinstance(name, str) for name in names) or len(set(names)) < count:
             odd = next((name for name in names if not isinstance(name, str)), None)
@@ -124,7 +125,7 @@ class BayesNet:
             if tables[number].shape != wanted:
                 raise ValueError(
                     f"tables[{number}] (of {names[number]}) has shape {tables[number].shape}, not {wanted}: give one "
-                    "axis a parent, in their order, and the variable's own last"
+                    "axis per parent, in order, and the variable's own last"
                 )
         self._read_states()
         _topological_order(parents, names)
@@ -133,9 +134,9 @@ class BayesNet:
     def _read_states(self) -> None:
         if self.state_names is None:
             return
-        listed = as_list("state_names", self.state_names, "one tuple a variable")
+        listed = as_list("state_names", self.state_names, "one tuple per variable")
         states = tuple(
-            tuple(as_list(f"state_names[{i}]", each, "one name a state")) for i, each in enumerate(listed)
+            tuple(as_list(f"state_names[{i}]", each, "one name per state")) for i, each in enumerate(listed)
         )
         object.__setattr__(self, "state_names", states)
         if len(states) != len(self.tables):
@@ -146,11 +147,11 @@ class BayesNet:
 
     def _warn_of_rows(self) -> None:
         off = np.array([np.abs(table.sum(-1) - 1).max() for table in self.tables])
-        if off.max() > ROUNDING:
+        if off.max() > ROW_SUM_TOLERANCE:
             worst = int(off.argmax())
             warn_user(
-                f"{int((off > ROUNDING).sum())} tables have rows that do not sum to one (off by up to {off[worst]:.3g}"
-                f", in the table of {self.names[worst]}): they are used as given"
+                f"{int((off > ROW_SUM_TOLERANCE).sum())} tables have rows that do not sum to one (off by up to "
+                f"{off[worst]:.3g}, in the table of {self.names[worst]}): they are used as given"
             )
 
     @property
@@ -196,8 +197,8 @@ class BayesNet:
         if isinstance(name, str) or (self._numerals[0] and not by_number):
             raise ValueError(f"{argument}: no variable is named {name!r}; there are {_few(self.names)}")
         if not _is_index(name, self.num_variables):
-            cure = f"give a number in 0..{self.num_variables - 1}, or a name"
-            raise ValueError(f"{argument}: {name!r} is not a variable: {cure}")
+            expected = f"give a number in 0..{self.num_variables - 1}, or a name"
+            raise ValueError(f"{argument}: {name!r} is not a variable: {expected}")
         return int(name)
 
     def state(self, variable: int, value: Any, argument: str = "state", by_number: bool = False) -> int:
@@ -288,16 +289,6 @@ class BayesNet:
             while site in self.names:
                 site += "_"
             numpyro.sample(site, dist.Unit(mass), obs=jnp.zeros((*jnp.shape(mass), 0)))
-
-
-def network_by_name(
-    states: Mapping[str, Sequence[str]], families: Mapping[str, tuple[Sequence[str], np.ndarray]]
-) -> BayesNet:
-    """The network of variables with these states, in this order, and of each one's parents and table."""
-    number = {name: i for i, name in enumerate(states)}
-    parents = tuple(tuple(number[parent] for parent in families[name][0]) for name in states)
-    tables = tuple(families[name][1] for name in states)
-    return BayesNet(tables, parents, names=tuple(states), state_names=tuple(map(tuple, states.values())))
 
 
 def _read_table(number: int, table: Any) -> np.ndarray:

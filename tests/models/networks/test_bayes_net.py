@@ -18,13 +18,13 @@ from ethogram.inference.networks import exact_log_probability, exact_map, solve_
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.factors import FactorNetwork
 from ethogram.models.networks.marginal_map import MarginalMAP
-from ethogram.models.networks.uai import (
-    Factors,
+from ethogram.models.networks.named import (
     read_evidence,
     read_map_variables,
     write_evidence,
     write_map_variables,
 )
+from ethogram.models.networks.uai import UAIFile
 
 PARENTS = ((2,), (), (1,), (0, 2))
 
@@ -296,12 +296,12 @@ def test_map_variables_in_any_list(variables):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"tables": 0, "parents": ()}, TypeError, "tables is int: give a list, one table a variable"),
-        ({"parents": "x"}, TypeError, "parents is str: give a list, one tuple a variable"),
+        ({"tables": 0, "parents": ()}, TypeError, "tables is int: give a list, one table per variable"),
+        ({"parents": "x"}, TypeError, "parents is str: give a list, one tuple per variable"),
         ({"parents": (0,)}, TypeError, r"parents\[0\] is int: give a list"),
         ({"parents": ((0.5,),)}, TypeError, r"parents\[0\] must be an integer, not 0.5"),
         ({"parents": ((10**400,),)}, ValueError, r"parents\[0\] \(of x0\): 1000+ is outside"),
-        ({"names": float("nan")}, TypeError, "names is float: give a list, one name a variable"),
+        ({"names": float("nan")}, TypeError, "names is float: give a list, one name per variable"),
         ({"names": "x"}, TypeError, "names is str: give a list"),
         ({"names": ([],)}, ValueError, r"names must be unique strings; \[\] is not a string"),
         ({"state_names": 3}, TypeError, "state_names is int: give a list"),
@@ -346,7 +346,7 @@ def test_a_large_table_is_not_printed():
     """A table of 20 parents has a million rows: repr has its shape."""
     table = np.full((2,) * 21, 0.5)
     network = BayesNet((*[HALF] * 20, table), (*[()] * 20, tuple(range(20))))
-    factors = Factors("BAYES", (2,) * 21, (tuple(range(21)),), (table,))
+    factors = UAIFile("BAYES", (2,) * 21, (tuple(range(21)),), (table,))
     for shown in (network, MarginalMAP(network, {0: 1}, [1]), FactorNetwork(network, {}), factors):
         assert len(repr(shown)) < 500 and "(2, 2, 2," in repr(shown)
     assert "21 variables: x0, x1, x2, x3, x4, x5 and 15 more" in repr(network)

@@ -1,0 +1,160 @@
+"""Networks from the declarations of a file: every format yields them, and one function checks them.
+
+Formats declare states, parents and tables in two places or in one, in any order, and list tables in different orders.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.tokens import check_table_size, prefix_errors
+
+__all__ = ["Family", "check_scope", "network_by_name", "table_of_rows"]
+
+
+class Family(NamedTuple):
+    """A declaration of a variable: its states, its parents and table, or both.
+
+    Attributes
+    ----------
+    name : of the variable.
+    states : their names; None where only parents and table are declared.
+    parents : their names.
+    table : (entry,), or one axis per variable of `axes`; None where only states are declared.
+    line : where it is in the file.
+    axes : order in which the table is listed, names with the slowest first; parents and then the variable if None.
+    """
+
+    name: str
+    states: Sequence[str] | None = None
+    parents: Sequence[str] = ()
+    table: np.ndarray | None = None
+    line: int | None = None
+    axes: Sequence[str] | None = None
+
+
+def network_by_name(path: str | os.PathLike, families: Iterable[Family]) -> BayesNet:
+    """Network of declared variables, in the order of their states; `path` is for messages.
+
+    Raises
+    ------
+    ValueError
+        No variable is declared; one has no name, no states or two of one name, no table, or a table of another size;
+        it is declared twice, or has two tables; a parent is not declared, is repeated, or is the variable itself; or as
+        :class:`~ethogram.models.networks.BayesNet`. The message has the file, and the line where it is known.
+    """
+    states: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, Family] = {}
+    for family in families:
+        name = family.name
+        if not name:
+            raise _error(path, family, "a variable has no name")
+        if family.states is not None:
+            if name in states:
+                raise _error(path, family, f"variable {name!r} is declared twice")
+            if not family.states or len(set(family.states)) < len(family.states):
+                fault = "two states of one name" if family.states else "no states"
+                raise _error(path, family, f"variable {name!r} has {fault}")
+            states[name] = tuple(family.states)
+        if family.table is not None:
+            if name in tables:
+                raise _error(path, family, f"variable {name!r} has two tables")
+            tables[name] = family
+    number = {name: i for i, name in enumerate(states)}
+    arrays = {name: _table(path, family, states) for name, family in tables.items()}
+    with prefix_errors(path):
+        if not states:
+            raise ValueError("no variable is declared")
+        for name in states:
+            if name not in tables:
+                raise ValueError(f"variable {name!r} has no table")
+        parents = tuple(tuple(number[parent] for parent in tables[name].parents) for name in states)
+        return BayesNet(
+            tuple(arrays[name] for name in states),
+            parents,
+            names=tuple(states),
+            state_names=tuple(states.values()),
+        )
+
+
+def check_scope(name: str, parents: Sequence[str], declared: Container[str]) -> tuple[str, ...]:
+    """The parents and the variable; ValueError unless they are declared, and different."""
+    scope = (*parents, name)
+    for each in scope:
+        if each not in declared:
+            raise ValueError(f"variable {each!r} has not been declared")
+    if len(set(scope)) < len(scope):
+        raise ValueError(f"a parent of {name!r} is repeated, or is its own")
+    return scope
+
+
+def table_of_rows(
+    name: str,
+    parents: Sequence[str],
+    states: Sequence[Sequence[str]],
+    rows: Iterable[tuple[Sequence[str], np.ndarray]],
+    default: np.ndarray | None = None,
+) -> np.ndarray:
+    """Table (parents..., state) of rows that are listed with the states of the parents.
+
+    Parameters
+    ----------
+    states : of each parent, and of the variable itself last.
+    rows : states of the parents, and the probabilities there.
+    default : probabilities of rows that are not listed.
+
+    Raises
+    ------
+    ValueError : a row has no such states, or a wrong size; a row is listed twice, or is missing.
+    """
+    shape = tuple(map(len, states))
+    check_table_size(name, shape)
+    table, filled = np.zeros(shape), np.zeros(shape[:-1], bool)
+    for given, row in rows:
+        if len(given) != len(parents):
+            raise ValueError(f"a row of {name!r} has {len(given)} states for its {len(parents)} parents")
+        for parent, state, known in zip(parents, given, states[:-1], strict=True):
+            if state not in known:
+                raise ValueError(f"{parent!r} has no state {state!r}: its states are {', '.join(known)}")
+        index = tuple(known.index(state) for state, known in zip(given, states[:-1], strict=True))
+        if filled[index]:
+            raise ValueError(f"row {list(given)} of {name!r} appears twice")
+        if len(row) != shape[-1]:
+            raise ValueError(f"row {list(given)} of {name!r} has {len(row)} entries, and needs {shape[-1]}")
+        table[index], filled[index] = row, True
+    if default is not None:
+        if len(default) != shape[-1]:
+            raise ValueError(f"the default of {name!r} has {len(default)} entries, and needs {shape[-1]}")
+        np.copyto(table, default, where=~filled[..., None])
+    elif not filled.all():
+        missing = [known[i] for known, i in zip(states[:-1], np.argwhere(~filled)[0], strict=True)]
+        raise ValueError(f"row {missing} of {name!r} is missing" if missing else f"{name!r} has no table")
+    return table
+
+
+def _table(path: str | os.PathLike, family: Family, states: dict[str, tuple[str, ...]]) -> np.ndarray:
+    """The table of a declaration, its axes those of the parents and of the variable."""
+    name, parents, table = family.name, family.parents, family.table
+    assert table is not None
+    with prefix_errors(_place(path, family)):
+        scope = check_scope(name, parents, states)
+        axes = scope if family.axes is None else tuple(family.axes)
+        shape = tuple(len(states[each]) for each in axes)
+        check_table_size(name, shape)
+        if table.shape not in ((math.prod(shape),), shape):
+            raise ValueError(f"the table of {name!r} has {table.size} entries, and needs {math.prod(shape)}")
+    return table.reshape(shape).transpose([axes.index(each) for each in scope])
+
+
+def _place(path: str | os.PathLike, family: Family) -> str:
+    return os.fspath(path) if family.line is None else f"{os.fspath(path)}, line {family.line}"
+
+
+def _error(path: str | os.PathLike, family: Family, fault: str) -> ValueError:
+    return ValueError(f"{_place(path, family)}: {fault}")
