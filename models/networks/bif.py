@@ -122,7 +122,7 @@ class _Parser(Tokens):
             scope = check_scope(name, parents, states)
         what = f"the table of {name!r}"
         whole: dict[str, np.ndarray] = {}
-        rows: list[tuple[tuple[str, ...], np.ndarray]] = []
+        rows: list[tuple[tuple[str, ...], range]] = []
         self.expect("{")
         while (word := self.take("'}'")) != "}":
             if word in ("table", "default"):
@@ -130,14 +130,19 @@ class _Parser(Tokens):
                     raise self.error(f"{name!r} has a {word} twice")
                 whole[word] = self.numbers(self.skip_until(";"), what)
             elif word == "(":
-                given = self.names_until(")")
-                rows.append((given, self.numbers(self.skip_until(";"), what)))
+                rows.append((self.names_until(")"), self.skip_until(";")))
             else:
                 self.skip_until(";")
+        line = self.line(first)
         if "table" in whole and not rows:
-            return Family(name, None, parents, whole["table"], self.line(first), axes=(name, *parents))
+            return Family(name, None, parents, whole["table"], line, axes=(name, *parents))
+        numbers = self.numbers([place for _, places in rows for place in places], what)
+        listed = np.split(numbers, np.cumsum([len(places) for _, places in rows])[:-1])
         with prefix_errors(self.where(first)):
             if "table" in whole:
                 raise ValueError(f"{name!r} has a table, and rows too")
-            table = table_of_rows(name, parents, [states[each] for each in scope], rows, whole.get("default"))
-        return Family(name, None, parents, table, self.line(first))
+            by_states = zip((given for given, _ in rows), listed, strict=False)
+            table = table_of_rows(
+                name, parents, [states[each] for each in scope], by_states, whole.get("default")
+            )
+        return Family(name, None, parents, table, line)

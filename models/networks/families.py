@@ -116,13 +116,15 @@ def table_of_rows(
     shape = tuple(map(len, states))
     check_table_size(name, shape)
     table, filled = np.zeros(shape), np.zeros(shape[:-1], bool)
+    places = [{state: i for i, state in enumerate(known)} for known in states[:-1]]
     for given, row in rows:
         if len(given) != len(parents):
             raise ValueError(f"a row of {name!r} has {len(given)} states for its {len(parents)} parents")
-        for parent, state, known in zip(parents, given, states[:-1], strict=True):
-            if state not in known:
-                raise ValueError(f"{parent!r} has no state {state!r}: its states are {', '.join(known)}")
-        index = tuple(known.index(state) for state, known in zip(given, states[:-1], strict=True))
+        index = tuple(place.get(state) for state, place in zip(given, places, strict=True))
+        if None in index:
+            i = index.index(None)
+            expected = f"its states are {', '.join(states[i])}"
+            raise ValueError(f"{parents[i]!r} has no state {given[i]!r}: {expected}")
         if filled[index]:
             raise ValueError(f"row {list(given)} of {name!r} appears twice")
         if len(row) != shape[-1]:
@@ -147,8 +149,10 @@ def _table(path: str | os.PathLike, family: Family, states: dict[str, tuple[str,
         axes = scope if family.axes is None else tuple(family.axes)
         shape = tuple(len(states[each]) for each in axes)
         check_table_size(name, shape)
-        if table.shape not in ((math.prod(shape),), shape):
+        if table.ndim == 1 and table.size != math.prod(shape):
             raise ValueError(f"the table of {name!r} has {table.size} entries, and needs {math.prod(shape)}")
+        if table.ndim != 1 and table.shape != shape:
+            raise ValueError(f"the table of {name!r} has shape {table.shape}, and needs {shape}")
     return table.reshape(shape).transpose([axes.index(each) for each in scope])
 
 

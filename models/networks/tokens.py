@@ -42,7 +42,7 @@ MAX_TABLE_SIZE = 2**27
 MAX_DECOMPRESSED = 2**28
 """Bytes of the largest compressed file that is read, decompressed."""
 
-MARK = re.compile(r"\S")
+NONBLANK = re.compile(r"\S")
 WORD = re.compile(r"\S+")
 COMMENT = re.compile(r"#[^\n]*")
 MARKS = frozenset('"{}()[]|;=,')
@@ -74,12 +74,9 @@ class Tokens:
     @functools.cached_property
     def lines(self) -> list[int]:
         """Line of every token, counted when a message needs one."""
-        found, line, last = [], 1, 0
-        for match in self.word.finditer(self.text):
-            line += self.text.count("\n", last, match.start())
-            last = match.start()
-            found.append(line)
-        return found
+        starts = [match.start() for match in self.word.finditer(self.text)]
+        ends = [match.start() for match in re.finditer("\n", self.text)]
+        return (1 + np.searchsorted(ends, starts)).tolist()
 
     def line(self, place: int) -> int:
         """Line of a token, or of the last before the end."""
@@ -262,8 +259,8 @@ def json_values(path: str | os.PathLike, text: str) -> list[Any]:
     decoder, found = json.JSONDecoder(object_pairs_hook=_object), []
     place = 0
     try:
-        while mark := MARK.search(text, place):
-            value, place = decoder.raw_decode(text, mark.start())
+        while start := NONBLANK.search(text, place):
+            value, place = decoder.raw_decode(text, start.start())
             found.append(value)
     except json.JSONDecodeError as error:
         raise ValueError(f"{os.fspath(path)}, line {error.lineno}: not JSON: {error.msg}") from None

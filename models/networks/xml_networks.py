@@ -19,14 +19,14 @@ from ethogram.models.networks.tokens import nonnegative_numbers, prefix_errors
 
 __all__ = ["xml_families"]
 
-MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 AGRUM = re.compile(r"\s*(?:<\?xml.*?\?>\s*)?<!-- This network was created by pyAgrum", re.DOTALL)
 """How a file of the program begins that writes the first parent fastest, beside the name in its extensions."""
 
 
 def xml_families(path: str | os.PathLike, content: bytes) -> Iterator[Family]:
     """Declarations of an XMLBIF, XDSL or XBN file; `path` is for messages, which have the line where it is no XML."""
-    bare = content.removeprefix(MARK).lstrip()  # blanks before the declaration are no XML
+    bare = content.removeprefix(BYTE_ORDER_MARK).lstrip()  # blanks before the declaration are no XML
     try:
         root = ElementTree.fromstring(bare)
     except (ElementTree.ParseError, LookupError, ValueError) as error:

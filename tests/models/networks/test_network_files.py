@@ -281,6 +281,8 @@ def test_faults_are_refused_in_each_format(tmp_path, fault):
         ("JSON", '"cpt"', '"cpu"', ": it is no network of pyAgrum: KeyError at 'cpt'"),
         ("XBN", '<DPI INDEXES="1 1">0.2 0.8</DPI>', "", r": row \['1', '1'\] of 'wet' is missing"),
         ("XBN", 'INDEXES="1 1"', 'INDEXES="1 2"', ": 'hose' has no state '2': its states are 0, 1"),
+        ("XDSL", 'id="hose"', 'id=""', ": a variable has no name"),
+        ("XMLBIF", "<NAME>hose</NAME>", "", ": a variable has no name"),
         ("XMLBIF", "<BIF VERSION", "<html version", ", line 16: not whole XML: mismatched tag"),
         ("UAI", "BAYES", "BAYESIAN", ", line 1: expected BAYES or MARKOV, found 'BAYESIAN'"),
         ("UAI", "3 2 2\n", "3 two 2\n", ", line 3: expected the number of states of variable 1, found 'two'"),
