@@ -170,14 +170,13 @@ class BayesNet:
         return _topological_order(self.parents, self.names)
 
     @functools.cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.names)}
-
-    @functools.cached_property
-    def _numerals(self) -> tuple[bool, ...]:
-        """Whether one of the variables' names is a numeral, and of every variable, whether one of its states' is."""
-        vocabularies = (self.names, *(self.state_names or ((),) * self.num_variables))
-        return tuple(any(map(NUMERAL.fullmatch, each)) for each in vocabularies)
+    def _vocabularies(self) -> tuple[_Vocabulary, ...]:
+        """Names of the variables, and of the states of every variable."""
+        states = self.state_names or ((),) * self.num_variables
+        return (
+            _Vocabulary(self.names, self.num_variables),
+            *(_Vocabulary(each, size) for each, size in zip(states, self.sizes, strict=True)),
+        )
 
     def variable(self, name: Any, argument: str = "variable", by_number: bool = False) -> int:
         """Number of a variable given by name, or by number where no name is a numeral.
@@ -190,16 +189,10 @@ class BayesNet:
         ------
         ValueError : there is no such variable; the message starts with `argument`.
         """
-        name = _plain(name)
-        place = None if by_number else _named(name, self._places)
-        if place is not None:
-            return place
-        if isinstance(name, str) or (self._numerals[0] and not by_number):
-            raise ValueError(f"{argument}: no variable is named {name!r}; there are {_few(self.names)}")
-        if not _is_index(name, self.num_variables):
-            expected = f"give a number in 0..{self.num_variables - 1}, or a name"
-            raise ValueError(f"{argument}: {name!r} is not a variable: {expected}")
-        return int(name)
+        number = self._vocabularies[0].find(name, by_number)
+        if number is None:
+            raise ValueError(f"{argument}: no variable is named {name!r}; there are {self._vocabularies[0]}")
+        return number
 
     def state(self, variable: int, value: Any, argument: str = "state", by_number: bool = False) -> int:
         """Number of the state of a variable, given by name, or by number where no name is a numeral.
@@ -213,17 +206,13 @@ class BayesNet:
         ------
         ValueError : the variable has no such state; the message starts with `argument`.
         """
-        value, size, name = _plain(value), self.sizes[variable], self.names[variable]
-        known = () if self.state_names is None else self.state_names[variable]
-        place = None if by_number else _named(value, dict(zip(known, range(size), strict=False)))
-        if place is not None:
-            return place
-        if isinstance(value, str) or (self._numerals[1 + variable] and not by_number):
-            states = _few(known) if known else f"0..{size - 1}, without names"
-            raise ValueError(f"{argument}: {name} has no state {value!r}; its states are {states}")
-        if not _is_index(value, size):
-            raise ValueError(f"{argument}: {name} has no state {value!r}; its states are 0..{size - 1}")
-        return int(value)
+        states = self._vocabularies[1 + variable]
+        number = states.find(value, by_number)
+        if number is None:
+            raise ValueError(
+                f"{argument}: {self.names[variable]} has no state {value!r}; its states are {states}"
+            )
+        return number
 
     def log_joint(self, assignment: ArrayLike | Sequence[int]) -> float:
         """Joint log probability of an assignment of all variables, constant included; -inf if it is impossible.
@@ -303,21 +292,29 @@ def _read_table(number: int, table: Any) -> np.ndarray:
     return array
 
 
-def _plain(value: Any) -> Any:
-    """A scalar of NumPy or JAX as one of Python."""
-    return value.item() if hasattr(value, "item") and not np.ndim(value) else value
+class _Vocabulary:
+    """Names of variables or of states, none of which or all have one, and how they are looked up."""
 
+    def __init__(self, names: Sequence[str], size: int):
+        self.places, self.size = {name: number for number, name in enumerate(names)}, size
+        self.has_numeral = any(map(NUMERAL.fullmatch, names))
 
-def _named(value: Any, places: Mapping[str, int]) -> int | None:
-    """The place of a name, or of a number that is one by its text; None where there is none."""
-    whole = isinstance(value, float) and value.is_integer() and str(value) not in places
-    return (
-        places.get(str(int(value)) if whole else str(value)) if isinstance(value, str | int | float) else None
-    )
+    def __str__(self) -> str:
+        numbers = f"0..{self.size - 1}"
+        if not self.places:
+            return f"{numbers}, without names"
+        return _few(tuple(self.places)) + ("" if self.has_numeral else f", or by number {numbers}")
 
-
-def _is_index(value: Any, size: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size
+    def find(self, value: Any, by_number: bool) -> int | None:
+        """Number of a name, or of a number if no name is a numeral or it is `by_number`; None where there is none."""
+        value = value.item() if hasattr(value, "item") and not np.ndim(value) else value
+        if isinstance(value, str | int | float) and not by_number:
+            whole = isinstance(value, float) and value.is_integer() and str(value) not in self.places
+            place = self.places.get(str(int(value)) if whole else str(value))
+            if place is not None or self.has_numeral:
+                return place
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_number and 0 <= value < self.size else None
 
 
 def _few(names: Sequence[str]) -> str:

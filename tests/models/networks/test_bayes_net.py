@@ -324,7 +324,7 @@ def test_constructors_refuse_by_name(settings, error, message):
         ({"map_variables": np.array(0)}, TypeError, "map_variables is int: give a list"),
         ({"map_variables": {"first"}}, TypeError, "map_variables is set: give a list"),
         ({"map_variables": None}, TypeError, "map_variables is NoneType: give a list"),
-        ({"map_variables": [[0]]}, ValueError, r"map_variables: \[0\] is not a variable"),
+        ({"map_variables": [[0]]}, ValueError, r"map_variables: no variable is named \[0\]"),
         (
             {"evidence": {"root": [[0.5], [0.5, 1]]}},
             ValueError,
@@ -332,8 +332,12 @@ def test_constructors_refuse_by_name(settings, error, message):
         ),
         ({"evidence": {"root": np.ma.masked_array(HALF, [0, 1])}}, TypeError, "evidence of root is a masked"),
         ({"evidence": {"root": {0: 1}}}, TypeError, "evidence of root is dict"),
-        ({"evidence": {"root": None}}, ValueError, "evidence: root has no state None; its states are 0..1"),
-        ({"evidence": {("root",): 1}}, ValueError, r"evidence: \('root',\) is not a variable"),
+        (
+            {"evidence": {"root": None}},
+            ValueError,
+            "evidence: root has no state None; its states are no, yes, or by number 0..1",
+        ),
+        ({"evidence": {("root",): 1}}, ValueError, r"evidence: no variable is named \('root',\)"),
         ({"by_number": "yes"}, ValueError, "by_number must be True or False, not 'yes'"),
     ],
 )

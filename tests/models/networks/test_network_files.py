@@ -363,6 +363,17 @@ def test_tables_beyond_memory(tmp_path):
             read(written(tmp_path, "BIF", text))
 
 
+def test_tables_of_too_many_variables(tmp_path):
+    nodes = "".join(
+        f'node v{i} {{ states = ("a"); }} potential (v{i}) {{ data = (1); }}\n' for i in range(32)
+    )
+    text = f'{nodes}node c {{ states = ("a"); }}\npotential (c | {" ".join(f"v{i}" for i in range(32))}) {{ data = (1); }}'
+    with pytest.raises(
+        ValueError, match=r"net, line 34: the table of 'c' has 1 entries of 33 variables; the limits"
+    ):
+        read(written(tmp_path, "NET", text))
+
+
 def test_encodings_and_compression(tmp_path, monkeypatch):
     (tmp_path / "net.bif").write_text(FILES["BIF"], encoding="utf-16")
     with pytest.raises(ValueError, match=r"net\.bif is not UTF-8 text: .* starts as UTF-16"):
