@@ -201,19 +201,19 @@ def _reordered(
     scopes, tables = file.scopes, file.tables
     fault = _fault(file, [scope[-1:] for scope in scopes])
     if fault is None:
-        off, of_pgmpy = _deviation(tables), PGMPY.fullmatch(text)
-        if off <= SUM_TOLERANCE and not of_pgmpy:
+        deviation, of_pgmpy = _deviation(tables), PGMPY.fullmatch(text)
+        if deviation <= SUM_TOLERANCE and not of_pgmpy:
             return scopes, tables, None
         backwards = tuple(table.reshape(table.shape[::-1]).transpose() for table in tables)
         other = _deviation(backwards)
-        if max(off, other) <= SUM_TOLERANCE:
+        if max(deviation, other) <= SUM_TOLERANCE:
             if all(map(np.array_equal, tables, backwards)):
                 return scopes, tables, None
             raise ValueError(
                 "its tables sum to one in the order of the standard and in that of pgmpy, which differ: end the file "
                 "with an empty line if it is the standard's, else write BIF by pgmpy"
             )
-        if other <= SUM_TOLERANCE or (of_pgmpy and other < off):
+        if other <= SUM_TOLERANCE or (of_pgmpy and other < deviation):
             way = "has the child's states slowest and the first variable of a scope fastest, as pgmpy writes"
             return scopes, backwards, way
         return scopes, tables, None

@@ -270,6 +270,7 @@ def test_faults_are_refused_in_each_format(tmp_path, fault):
         ("BIF", "default 0, 1;", "default 1;", ", line 8: the default of 'wet' has 1 entries, and needs 2"),
         ("BIF", "default 0, 1;", "default 0, 1; default 1, 0;", ", line 10: 'wet' has a default twice"),
         ("BIF", "default 0, 1;", "table 0, 1;", ", line 8: 'wet' has a table, and rows too"),
+        ("BIF", "{ dry,", "{ dry /*,", ", line 5: expected a name or '}', found the end of the file"),
         ("BIF", '("a bit", on)', '("a bit, on)', ", line 11: expected a name or '[)]', found '\"'"),
         ("BIF", "table 0.9, 0.1;", "", ", line 7: 'hose' has no table"),
         ("NET", "data = (0.9 0.1); ", "", ", line 7: the potential of 'hose' has no data"),
@@ -364,10 +365,9 @@ def test_tables_beyond_memory(tmp_path):
 
 
 def test_tables_of_too_many_variables(tmp_path):
-    nodes = "".join(
-        f'node v{i} {{ states = ("a"); }} potential (v{i}) {{ data = (1); }}\n' for i in range(32)
-    )
-    text = f'{nodes}node c {{ states = ("a"); }}\npotential (c | {" ".join(f"v{i}" for i in range(32))}) {{ data = (1); }}'
+    node = 'node {0} {{ states = ("a"); }} potential ({0}) {{ data = (1); }}\n'
+    nodes = "".join(node.format(f"v{i}") for i in range(32)) + 'node c { states = ("a"); }\n'
+    text = f"{nodes}potential (c | {' '.join(f'v{i}' for i in range(32))}) {{ data = (1); }}"
     with pytest.raises(
         ValueError, match=r"net, line 34: the table of 'c' has 1 entries of 33 variables; the limits"
     ):
