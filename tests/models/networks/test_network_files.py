@@ -270,7 +270,7 @@ def test_faults_are_refused_in_each_format(tmp_path, fault):
         ("BIF", "default 0, 1;", "default 1;", ", line 8: the default of 'wet' has 1 entries, and needs 2"),
         ("BIF", "default 0, 1;", "default 0, 1; default 1, 0;", ", line 10: 'wet' has a default twice"),
         ("BIF", "default 0, 1;", "table 0, 1;", ", line 8: 'wet' has a table, and rows too"),
-        ("BIF", "{ dry,", "{ dry /*,", ", line 5: expected a name or '}', found the end of the file"),
+        ("BIF", "(yes, off)", "(yes, off /*)", ", line 11: expected a name or '[)]', found the end of the file"),
         ("BIF", '("a bit", on)', '("a bit, on)', ", line 11: expected a name or '[)]', found '\"'"),
         ("BIF", "table 0.9, 0.1;", "", ", line 7: 'hose' has no table"),
         ("NET", "data = (0.9 0.1); ", "", ", line 7: the potential of 'hose' has no data"),
