@@ -15,13 +15,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.families import Family, check_scope, network_by_name, table_of_rows
-from ethogram.models.networks.tokens import Tokens, decoded, prefix_errors, read_bytes, write_text
+from ethogram.models.networks.families import Family, Rows, network_by_name
+from ethogram.models.networks.tokens import Tokens, decoded, read_bytes, write_text
 
 __all__ = ["bif_families", "read_bif", "write_bif"]
 
 WORD = re.compile(r'"[^"]*"|["{}()\[\];]|[^\s{}()\[\],;|"]+')
-COMMENT = re.compile(r'"[^"]*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+COMMENT = re.compile(r'"[^"]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+OPEN = re.compile(r'"[^"]*"|(/\*)')
 PLAIN = re.compile(r'(?!.*(?://|/\*))[^\s{}()\[\],;|"]+')
 
 
@@ -40,15 +41,15 @@ def read_bif(path: str | os.PathLike) -> BayesNet:
 def bif_families(path: str | os.PathLike, content: bytes) -> Iterator[Family]:
     """Declarations of a BIF file; `path` is for messages, which have the line."""
     tokens = _Parser(path, decoded(path, content), WORD, COMMENT)
-    states: dict[str, tuple[str, ...]] = {}
+    if any(match.group(1) for match in OPEN.finditer(tokens.text)):
+        raise ValueError(f"{os.fspath(path)}: a comment is not closed")
     while (word := tokens.peek()) is not None:
         if word == "network":
             tokens.skip_block()
         elif word == "variable":
-            yield (family := tokens.variable())
-            states[family.name] = tuple(family.states or ())
+            yield tokens.variable()
         elif word == "probability":
-            yield tokens.probability(states)
+            yield tokens.probability()
         else:
             raise tokens.error(f"expected network, variable or probability, found {word!r}", ahead=True)
 
@@ -113,13 +114,11 @@ class _Parser(Tokens):
                 raise self.error(f"variable {name!r} has {count} states, but {len(states)} names")
         return Family(name, states or (), line=self.line(first))
 
-    def probability(self, states: dict[str, tuple[str, ...]]) -> Family:
+    def probability(self) -> Family:
         """A probability block: a variable, its parents and its table."""
         first = self.place
         self.expect("probability", "(")
         name, parents = self.name("the name of a variable"), self.names_until(")")
-        with prefix_errors(self.where(first)):
-            scope = check_scope(name, parents, states)
         what = f"the table of {name!r}"
         whole: dict[str, np.ndarray] = {}
         rows: list[tuple[tuple[str, ...], range]] = []
@@ -136,13 +135,9 @@ class _Parser(Tokens):
         line = self.line(first)
         if "table" in whole and not rows:
             return Family(name, None, parents, whole["table"], line, axes=(name, *parents))
+        if "table" in whole:
+            raise self.error(f"{name!r} has a table, and rows too")
         numbers = self.numbers([place for _, places in rows for place in places], what)
         listed = np.split(numbers, np.cumsum([len(places) for _, places in rows])[:-1])
-        with prefix_errors(self.where(first)):
-            if "table" in whole:
-                raise ValueError(f"{name!r} has a table, and rows too")
-            by_states = zip((given for given, _ in rows), listed, strict=False)
-            table = table_of_rows(
-                name, parents, [states[each] for each in scope], by_states, whole.get("default")
-            )
-        return Family(name, None, parents, table, line)
+        by_states = zip((given for given, _ in rows), listed, strict=False)
+        return Family(name, None, parents, Rows(by_states, whole.get("default")), line)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,22 @@ import numpy as np
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.tokens import check_table_size, prefix_errors
 
-__all__ = ["Family", "check_scope", "network_by_name", "table_of_rows"]
+__all__ = ["Family", "Rows", "network_by_name"]
+
+
+class Rows(NamedTuple):
+    """A table that is listed row by row.
+
+    Attributes
+    ----------
+    rows : states of the parents, and the probabilities there.
+    default : probabilities of rows that are not listed.
+    by_number : whether states of the parents are given by their numbers, as text.
+    """
+
+    rows: Iterable[tuple[Sequence[str], np.ndarray]]
+    default: np.ndarray | None = None
+    by_number: bool = False
 
 
 class Family(NamedTuple):
@@ -26,7 +41,7 @@ class Family(NamedTuple):
     name : of the variable.
     states : their names; None where only parents and table are declared.
     parents : their names.
-    table : (entry,), or one axis per variable of `axes`; None where only states are declared.
+    table : (entry,), or one axis per variable of `axes`, or rows; None where only states are declared.
     line : where it is in the file.
     axes : order in which the table is listed, names with the slowest first; parents and then the variable if None.
     """
@@ -34,7 +49,7 @@ class Family(NamedTuple):
     name: str
     states: Sequence[str] | None = None
     parents: Sequence[str] = ()
-    table: np.ndarray | None = None
+    table: np.ndarray | Rows | None = None
     line: int | None = None
     axes: Sequence[str] | None = None
 
@@ -83,77 +98,63 @@ def network_by_name(path: str | os.PathLike, families: Iterable[Family]) -> Baye
         )
 
 
-def check_scope(name: str, parents: Sequence[str], declared: Container[str]) -> tuple[str, ...]:
-    """The parents and the variable; ValueError unless they are declared, and different."""
-    scope = (*parents, name)
-    for each in scope:
-        if each not in declared:
-            raise ValueError(f"variable {each!r} has not been declared")
-    if len(set(scope)) < len(scope):
-        raise ValueError(f"a parent of {name!r} is repeated, or is its own")
-    return scope
-
-
-def table_of_rows(
-    name: str,
-    parents: Sequence[str],
-    states: Sequence[Sequence[str]],
-    rows: Iterable[tuple[Sequence[str], np.ndarray]],
-    default: np.ndarray | None = None,
-) -> np.ndarray:
-    """Table (parents..., state) of rows that are listed with the states of the parents.
-
-    Parameters
-    ----------
-    states : of each parent, and of the variable itself last.
-    rows : states of the parents, and the probabilities there.
-    default : probabilities of rows that are not listed.
-
-    Raises
-    ------
-    ValueError : a row has no such states, or a wrong size; a row is listed twice, or is missing.
-    """
-    shape = tuple(map(len, states))
-    check_table_size(name, shape)
-    table, filled = np.zeros(shape), np.zeros(shape[:-1], bool)
-    places = [{state: i for i, state in enumerate(known)} for known in states[:-1]]
-    for given, row in rows:
-        if len(given) != len(parents):
-            raise ValueError(f"a row of {name!r} has {len(given)} states for its {len(parents)} parents")
-        index = tuple(place.get(state) for state, place in zip(given, places, strict=True))
-        if None in index:
-            i = index.index(None)
-            expected = f"its states are {', '.join(states[i])}"
-            raise ValueError(f"{parents[i]!r} has no state {given[i]!r}: {expected}")
-        if filled[index]:
-            raise ValueError(f"row {list(given)} of {name!r} appears twice")
-        if len(row) != shape[-1]:
-            raise ValueError(f"row {list(given)} of {name!r} has {len(row)} entries, and needs {shape[-1]}")
-        table[index], filled[index] = row, True
-    if default is not None:
-        if len(default) != shape[-1]:
-            raise ValueError(f"the default of {name!r} has {len(default)} entries, and needs {shape[-1]}")
-        np.copyto(table, default, where=~filled[..., None])
-    elif not filled.all():
-        missing = [known[i] for known, i in zip(states[:-1], np.argwhere(~filled)[0], strict=True)]
-        raise ValueError(f"row {missing} of {name!r} is missing" if missing else f"{name!r} has no table")
-    return table
-
-
 def _table(path: str | os.PathLike, family: Family, states: dict[str, tuple[str, ...]]) -> np.ndarray:
     """The table of a declaration, its axes those of the parents and of the variable."""
-    name, parents, table = family.name, family.parents, family.table
-    assert table is not None
+    name, table = family.name, family.table
+    scope = (*family.parents, name)
     with prefix_errors(_place(path, family)):
-        scope = check_scope(name, parents, states)
+        for each in scope:
+            if each not in states:
+                raise ValueError(f"variable {each!r} has not been declared")
+        if len(set(scope)) < len(scope):
+            raise ValueError(f"a parent of {name!r} is repeated, or is its own")
         axes = scope if family.axes is None else tuple(family.axes)
         shape = tuple(len(states[each]) for each in axes)
         check_table_size(name, shape)
+        if isinstance(table, Rows):
+            return _filled(scope, [states[each] for each in scope], table)
+        assert table is not None
         if table.ndim == 1 and table.size != math.prod(shape):
             raise ValueError(f"the table of {name!r} has {table.size} entries, and needs {math.prod(shape)}")
         if table.ndim != 1 and table.shape != shape:
             raise ValueError(f"the table of {name!r} has shape {table.shape}, and needs {shape}")
     return table.reshape(shape).transpose([axes.index(each) for each in scope])
+
+
+def _filled(scope: tuple[str, ...], states: list[tuple[str, ...]], table: Rows) -> np.ndarray:
+    """The table of rows; ValueError where a row is of no state or of a wrong size, is listed twice, or is missing."""
+    *parents, name = scope
+    *known, own = states
+    if table.by_number:
+        known = [tuple(map(str, range(len(each)))) for each in known]
+    places = [{state: i for i, state in enumerate(each)} for each in known]
+    filled = np.zeros(tuple(map(len, known)), bool)
+    found = np.zeros((*filled.shape, len(own)))
+    for given, row in table.rows:
+        if len(given) != len(parents):
+            raise ValueError(f"a row of {name!r} has {len(given)} states for its {len(parents)} parents")
+        index = tuple(place.get(state) for state, place in zip(given, places, strict=True))
+        if None in index:
+            i = index.index(None)
+            expected = f"its states are {', '.join(known[i])}"
+            raise ValueError(f"{parents[i]!r} has no state {given[i]!r}: {expected}")
+        if filled[index]:
+            raise ValueError(f"row {list(given)} of {name!r} appears twice")
+        if len(row) != len(own):
+            raise ValueError(f"row {list(given)} of {name!r} has {len(row)} entries, and needs {len(own)}")
+        found[index], filled[index] = row, True
+    if table.default is not None:
+        if len(table.default) != len(own):
+            raise ValueError(
+                f"the default of {name!r} has {len(table.default)} entries, and needs {len(own)}"
+            )
+        np.copyto(found, table.default, where=~filled[..., None])
+    elif not filled.all():
+        missing = [each[i] for each, i in zip(known, np.argwhere(~filled)[0], strict=True)]
+        raise ValueError(
+            f"row {missing} of {name!r} is missing" if missing else f"variable {name!r} has no table"
+        )
+    return found
 
 
 def _place(path: str | os.PathLike, family: Family) -> str:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from ethogram.models.networks.families import Family, check_scope, table_of_rows
+from ethogram.models.networks.families import Family, Rows
 from ethogram.models.networks.tokens import nonnegative_numbers, prefix_errors
 
 __all__ = ["xml_families"]
@@ -79,19 +79,14 @@ def _xdsl(root: ElementTree.Element, first_parent_fastest: bool) -> Iterator[Fam
 
 
 def _xbn(root: ElementTree.Element) -> Iterator[Family]:
-    states: dict[str, list[str]] = {}
     for variable in root.iter("VAR"):
-        name = variable.get("NAME", "")
-        states[name] = list(map(_text, variable.iterfind("STATENAME")))
-        yield Family(name, states[name])
+        yield Family(variable.get("NAME", ""), list(map(_text, variable.iterfind("STATENAME"))))
     for each in root.iter("DIST"):
         private = each.find("PRIVATE")
         name = "" if private is None else private.get("NAME", "")
         parents = [given.get("NAME", "") for given in each.iterfind("CONDSET/CONDELEM")]
-        check_scope(name, parents, states)
-        numbers = [list(map(str, range(len(states[parent])))) for parent in parents]
         rows = [(row.get("INDEXES", "").split(), _numbers(name, row)) for row in each.iterfind("DPIS/DPI")]
-        yield Family(name, None, parents, table_of_rows(name, parents, [*numbers, states[name]], rows))
+        yield Family(name, None, parents, Rows(rows, by_number=True))
 
 
 def _text(element: ElementTree.Element | None) -> str:
