@@ -27,12 +27,12 @@ def written(folder, text):
 
 def test_deterministic_nodes_of_genie(tmp_path):
     node = '<deterministic id="puddle"><state id="yes"/><state id="no"/><parents>wet hose</parents>'
-    node += "<resultingstates>no yes yes no</resultingstates></deterministic>"
+    node += "<resultingstates>no yes yes yes</resultingstates></deterministic>"
     text = XDSL.replace("</nodes>", f"{node}</nodes>")
     network = read_network(written(tmp_path, text))
-    np.testing.assert_array_equal(network.tables[3][..., 0], [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(network.tables[3][..., 0], [[0, 1], [1, 1]])
     with pytest.raises(ValueError, match="net: 'puddle' has no state 'maybe': its states are yes, no"):
-        read_network(written(tmp_path, text.replace("no yes yes no", "no yes yes maybe")))
+        read_network(written(tmp_path, text.replace("no yes yes yes", "no yes yes maybe")))
 
 
 def test_nets_of_one_class(tmp_path):
