@@ -72,7 +72,7 @@ def parse_variables(network: BayesNet, text: str, where: str) -> NumberedVariabl
     ------
     ValueError : there is no such variable, or one appears twice.
     """
-    found = [_variable(network, item, place) for place, item in _items(text, where)]
+    found = [network.variable(_value(item), place) for place, item in _items(text, where)]
     return _unique(network, found, where)
 
 
@@ -128,7 +128,9 @@ def read_map_variables(path: str | os.PathLike, network: BayesNet) -> NumberedVa
         values = parse_json(path, text)
         if not isinstance(values, list):
             raise ValueError(f"{where}: expected a list of names or numbers of variables, found an object")
-        return _unique(network, [_variable(network, _text(value, where), where) for value in values], where)
+        return _unique(
+            network, [network.variable(_value(_text(value, where)), where) for value in values], where
+        )
     tokens = Tokens(path, text)
     if not all(map(_is_integer, tokens.words)):
         return parse_variables(network, text, where)
@@ -163,25 +165,18 @@ def _items(text: str, where: str) -> Iterator[tuple[str, str]]:
         line, place = line + (match.group(2) == "\n"), match.end()
 
 
-def _variable(network: BayesNet, text: str, where: str) -> int:
-    """Number of the variable that a text names, or numbers where no name is a numeral."""
-    if NUMBER.fullmatch(text) and text not in network.names:
-        return network.variable(int(text), where)
-    return network.variable(_unquoted(text), where)
-
-
 def _observe(network: BayesNet, found: dict[int, int], name: str, state: str, where: str) -> None:
-    """Add an observation, whose texts are names, or numbers where no name is a numeral."""
-    variable = _variable(network, name, where)
+    """Add an observation, which may not be there yet."""
+    variable = network.variable(_value(name), where)
     if variable in found:
         raise ValueError(f"{where}: variable {network.names[variable]} appears twice")
-    known = () if network.state_names is None else network.state_names[variable]
-    by_number = NUMBER.fullmatch(state) and state not in known
-    found[variable] = network.state(variable, int(state) if by_number else _unquoted(state), where)
+    found[variable] = network.state(variable, _value(state), where)
 
 
-def _unquoted(text: str) -> str:
-    """A name without the quotation marks around it."""
+def _value(text: str) -> str | int:
+    """A name without the quotation marks around it, or a number, which networks look up by its text if they can."""
+    if NUMBER.fullmatch(text):
+        return int(text)
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
