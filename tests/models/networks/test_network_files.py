@@ -38,7 +38,7 @@ def written(folder, kind, text=None):
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("mark", ["", "\ufeff", "\n \t\n", "\ufeff\r\n "])
 def test_one_network_in_each_format(tmp_path, kind, mark):
-    text = FILES[kind].replace("\n", "\r\n") if mark[-2:] == "\n " else FILES[kind]
+    text = FILES[kind].replace("\n", "\r") if mark[-2:] == "\n " else FILES[kind]
     (tmp_path / "net").write_bytes(mark.encode() + text.encode("latin-1" if kind == "XMLBIF" else "utf-8"))
     if kind == "XMLBIF" and mark[:1] == "\ufeff":
         return  # the mark says that it is UTF-8, the declaration that it is not

@@ -143,6 +143,14 @@ def test_children_first_in_their_scopes(tmp_path):
     np.testing.assert_allclose(network.tables[2][..., 0], [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
 
 
+def test_children_first_need_tables_that_sum_to_one(tmp_path):
+    text = "BAYES 2 2 3 2  1 0  2 1 0  2 .8 .2  6 .1 .2 .3 .3 .6 .6"
+    with pytest.raises(
+        ValueError, match=r"net\.uai: variable 0 has two tables, 0 and 1: the child is the last"
+    ):
+        read_network(written(tmp_path, text))
+
+
 def test_tables_that_sum_to_one_both_ways_are_those_of_the_standard(tmp_path):
     circulant = np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]])
     text = "BAYES 2 3 3 2  1 0  2 0 1  3 .2 .3 .5  9 " + " ".join(map(str, circulant.ravel()))
