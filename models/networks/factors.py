@@ -118,20 +118,20 @@ def _children(factors: UAIFile) -> dict[int, int]:
     claimed = set().union(*claims)
     roots = iter(sorted(range(len(factors.sizes)), key=lambda variable: (variable in claimed, variable)))
     placed: set[int] = set()
-    ready = [(-len(scope), i) for i, scope in enumerate(factors.scopes) if len(scope) == 1 and claims[i]]
+    ready = [(-len(scope), i) for i, scope in enumerate(factors.scopes) if len(scope) == 1]
     heapq.heapify(ready)
     while len(placed) < len(factors.sizes):
         if ready:
             _, i = heapq.heappop(ready)
             if unplaced[i].isdisjoint(claims[i]):
-                continue
+                continue  # its variable was placed, or is none that it sums to one over
             child[i] = variable = next(iter(unplaced[i]))
         else:
             variable = next(root for root in roots if root not in placed)
         placed.add(variable)
         for i in factors_of[variable]:
             unplaced[i].discard(variable)
-            if len(unplaced[i]) == 1 and unplaced[i] <= claims[i]:
+            if len(unplaced[i]) == 1:
                 heapq.heappush(ready, (-len(factors.scopes[i]), i))
     return child
 

@@ -73,6 +73,11 @@ def test_symmetric_tables_do_not_go_round():
     assert len(found.evidence) == 1
 
 
+def test_two_tables_of_one_variable():
+    found = same_function(UAIFile("MARKOV", (2,), ((0,), (0,)), (np.array([0.3, 0.7]), np.array([0.9, 0.1]))))
+    assert found.network.tables[0].tolist() == [0.3, 0.7] and len(found.evidence) == 1
+
+
 def test_names_and_constants():
     factors = UAIFile("MARKOV", (2,), ((0,), ()), (np.array([2.0, 6.0]), np.array(3.0)))
     found = network_of_factors(factors, names=["factor0"], state_names=[["a", "b"]])

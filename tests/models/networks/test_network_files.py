@@ -400,8 +400,12 @@ def test_factors_come_with_their_evidence_or_are_refused(tmp_path):
     assert len(evidence) == found.num_variables - 2 > 0
     values = [found.log_joint([a, b, *evidence.values()]) for a in (0, 1) for b in (0, 1)]
     np.testing.assert_allclose(values, np.log([2.0, 1.0, 1.5, 15.0]), rtol=1e-12)
-    with pytest.raises(ValueError, match="net is MARKOV: its factors need evidence or a constant; use read"):
-        read_network(path)
+    without_constant = "MARKOV 2 2 2 3 1 0 2 0 1 1 1 2 .5 .5 4 .9 .1 .2 .8 2 1 .5"
+    for text in (MARKOV, without_constant):
+        with pytest.raises(
+            ValueError, match="net is MARKOV: its factors need evidence or a constant; use read"
+        ):
+            read_network(written(tmp_path, "UAI", text))
     path = written(tmp_path, "UAI", "MARKOV 2 2 2 2 1 0 2 0 1 2 .5 .5 4 .9 .1 .2 .8")
     assert read_network(path).parents == ((), (0,))
 
