@@ -78,6 +78,11 @@ def test_two_tables_of_one_variable():
     assert found.network.tables[0].tolist() == [0.3, 0.7] and len(found.evidence) == 1
 
 
+def test_roots_are_variables_that_no_factor_sums_to_one_over():
+    table = np.array([[0.3, 0.6], [0.7, 0.4]])  # p(x0 | x1)
+    assert same_function(UAIFile("MARKOV", (2, 2), ((0, 1),), (table,))).evidence == {}
+
+
 def test_names_and_constants():
     factors = UAIFile("MARKOV", (2,), ((0,), ()), (np.array([2.0, 6.0]), np.array(3.0)))
     found = network_of_factors(factors, names=["factor0"], state_names=[["a", "b"]])
