@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ethogram.models.arguments import require_one_of
 from ethogram.models.held_warnings import held_warnings
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.networks.named import read_evidence, read_map_variables
 from ethogram.models.networks.read_network import read_network
-from ethogram.models.networks.uai import read_evidence, read_map_variables
 
 __all__ = ["KNOWN", "Known", "load"]
 

@@ -45,7 +45,7 @@ HOMES = {
     "ethogram.models.intents.constraints": ("IntentConstraints", "Rule"),
     "ethogram.models.intents.rows": ("RowBounds", "Visited"),
     "ethogram.models.networks.bayes_net": ("BayesNet",),
-    "ethogram.models.networks.marginal_map": ("MarginalMAP",),
+    "ethogram.models.networks.marginal_map": ("Evidence", "MarginalMAP"),
     "ethogram.models.families.constrained_dirichlet": ("ConstrainedDirichlet",),
     "ethogram.models.families.matrix_normal_inverse_wishart": (
         "MatrixNormalInverseWishart",

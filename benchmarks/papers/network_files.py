@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.networks.named import read_evidence
 from ethogram.models.networks.read_network import read_network
-from ethogram.models.networks.uai import read_evidence
 
 __all__ = [
     "GIVEN",

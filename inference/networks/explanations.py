@@ -21,7 +21,7 @@ from ethogram.inference.networks.large_neighbourhood_search import (
 from ethogram.inference.networks.samples import draw_possible, draw_states
 from ethogram.inference.networks.staged_search import StagedSearch, search_and_prove
 from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
-from ethogram.models.networks.marginal_map import MarginalMAP
+from ethogram.models.networks.marginal_map import Evidence, MarginalMAP
 
 __all__ = ["complete", "draw_near", "draw_soon", "exact_mpe", "last_answer", "search_mpe"]
 
@@ -114,7 +114,9 @@ def complete(
     possible = propagate_zeros(query_factors(query, answer))
     if possible.impossible or not query.summed:
         return None if possible.impossible else held
-    evidence = ((*query.observed, *held.items()), tuple(pair for pair in query.soft if pair[0] not in held))
+    evidence = Evidence(
+        (*query.observed, *held.items()), tuple(pair for pair in query.soft if pair[0] not in held)
+    )
     given = MarginalMAP(query.network, evidence, query.summed)
     part = task._replace(query=given, possible=possible, incumbent=Incumbent(given, task.incumbent.clock))
     search = ConflictSearch(possible.factors)

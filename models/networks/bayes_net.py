@@ -24,11 +24,11 @@ from jax.typing import ArrayLike
 from ethogram.models.arguments import as_list, read_array, refuse, require_integer, require_number, warn_user
 from ethogram.models.model_object import model_object, static_field
 
-__all__ = ["NUMERAL", "BayesNet", "NumberedStates", "NumberedVariables", "network_by_name"]
+__all__ = ["BayesNet", "NumberedStates", "NumberedVariables"]
 
 NUMERAL = re.compile(r"[+-]?[0-9]+\.?[0-9]*")
 """A name that may be mistaken for a number: where one of a vocabulary is, numbers are looked up by their text."""
-ROUNDING = 1e-6
+ROW_SUM_TOLERANCE = 1e-6
 """Deviation of a row's sum from one beyond which there is a warning."""
 
 
@@ -42,7 +42,7 @@ class NumberedVariables(tuple[int, ...]):
 
 @model_object
 class BayesNet:
-    """A discrete Bayesian network, which is a numpyro model with one site a variable.
+    """A discrete Bayesian network, which is a numpyro model with one site per variable.
 
     Variables and states are given by name, or by number, from 0. Where one of the names is a numeral, such as ``"1"``,
     a number is a name too: it is looked up by its text. Tables are used as given, in double precision: rows that do not
@@ -50,17 +50,17 @@ class BayesNet:
 
     Parameters
     ----------
-    tables : one a variable, p(x | parents), with one axis a parent, in their order, and the variable's own axis last.
-    parents : one tuple a variable, the numbers of its parents.
+    tables : one conditional probability table per variable; one axis per parent, in order, then the variable's own.
+    parents : one tuple per variable, the numbers of its parents.
     names : of the variables; ``x0``, ``x1``, ... if None.
-    state_names : one tuple a variable, the names of its states; None if states have none.
+    state_names : one tuple per variable, the names of its states; None if states have none.
     log_constant : logarithm of a factor that multiplies the product of the tables.
 
     Raises
     ------
     TypeError, ValueError
         A table does not have the shape that its parents imply, or has a negative or non-finite entry; a parent does
-        not exist or is repeated; the graph has a cycle; names are not unique strings, one a variable.
+        not exist or is repeated; the graph has a cycle; names are not unique strings, one per variable.
 
     Warns
     -----
@@ -84,7 +84,7 @@ class BayesNet:
     def __post_init__(self):
         tables = tuple(
             _read_table(number, table)
-            for number, table in enumerate(as_list("tables", self.tables, "one table a variable"))
+            for number, table in enumerate(as_list("tables", self.tables, "one table per variable"))
         )
         count = len(tables)
         if not count:
@@ -93,15 +93,16 @@ class BayesNet:
             tuple(
                 require_integer(f"parents[{number}]", each) for each in as_list(f"parents[{number}]", above)
             )
-            for number, above in enumerate(as_list("parents", self.parents, "one tuple a variable"))
+            for number, above in enumerate(as_list("parents", self.parents, "one tuple per variable"))
         )
         if len(parents) != count:
             raise ValueError(f"parents has {len(parents)} entries, but tables has {count}: give one of each")
         listed = [f"x{number}" for number in range(count)] if self.names is None else self.names
-        names = tuple(as_list("names", listed, "one name a variable"))
+        names = tuple(as_list("names", listed, "one name per variable"))
         if len(names) != count:
-            cure = "give one name a variable"
-            raise ValueError(f"names has {len(names)} entries for {count} variables: {cure}")
+            raise ValueError(
+                f"names has {len(names)} entries for {count} variables: give one name per variable"
+            )
         require_number("log_constant", self.log_constant)
         if not all(isinstance(name, str) for name in names) or len(set(names)) < count:
             odd = next((name for name in names if not isinstance(name, str)), None)
@@ -124,7 +125,7 @@ class BayesNet:
             if tables[number].shape != wanted:
                 raise ValueError(
                     f"tables[{number}] (of {names[number]}) has shape {tables[number].shape}, not {wanted}: give one "
-                    "axis a parent, in their order, and the variable's own last"
+                    "axis per parent, in order, and the variable's own last"
                 )
         self._read_states()
         _topological_order(parents, names)
@@ -133,9 +134,9 @@ class BayesNet:
     def _read_states(self) -> None:
         if self.state_names is None:
             return
-        listed = as_list("state_names", self.state_names, "one tuple a variable")
+        listed = as_list("state_names", self.state_names, "one tuple per variable")
         states = tuple(
-            tuple(as_list(f"state_names[{i}]", each, "one name a state")) for i, each in enumerate(listed)
+            tuple(as_list(f"state_names[{i}]", each, "one name per state")) for i, each in enumerate(listed)
         )
         object.__setattr__(self, "state_names", states)
         if len(states) != len(self.tables):
@@ -146,11 +147,11 @@ class BayesNet:
 
     def _warn_of_rows(self) -> None:
         off = np.array([np.abs(table.sum(-1) - 1).max() for table in self.tables])
-        if off.max() > ROUNDING:
+        if off.max() > ROW_SUM_TOLERANCE:
             worst = int(off.argmax())
             warn_user(
-                f"{int((off > ROUNDING).sum())} tables have rows that do not sum to one (off by up to {off[worst]:.3g}"
-                f", in the table of {self.names[worst]}): they are used as given"
+                f"{int((off > ROW_SUM_TOLERANCE).sum())} tables have rows that do not sum to one (off by up to "
+                f"{off[worst]:.3g}, in the table of {self.names[worst]}): they are used as given"
             )
 
     @property
@@ -169,14 +170,13 @@ class BayesNet:
         return _topological_order(self.parents, self.names)
 
     @functools.cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.names)}
-
-    @functools.cached_property
-    def _numerals(self) -> tuple[bool, ...]:
-        """Whether one of the variables' names is a numeral, and of every variable, whether one of its states' is."""
-        vocabularies = (self.names, *(self.state_names or ((),) * self.num_variables))
-        return tuple(any(map(NUMERAL.fullmatch, each)) for each in vocabularies)
+    def _vocabularies(self) -> tuple[_Vocabulary, ...]:
+        """Names of the variables, and of the states of every variable."""
+        states = self.state_names or ((),) * self.num_variables
+        return (
+            _Vocabulary(self.names, self.num_variables),
+            *(_Vocabulary(each, size) for each, size in zip(states, self.sizes, strict=True)),
+        )
 
     def variable(self, name: Any, argument: str = "variable", by_number: bool = False) -> int:
         """Number of a variable given by name, or by number where no name is a numeral.
@@ -189,16 +189,10 @@ class BayesNet:
         ------
         ValueError : there is no such variable; the message starts with `argument`.
         """
-        name = _plain(name)
-        place = None if by_number else _named(name, self._places)
-        if place is not None:
-            return place
-        if isinstance(name, str) or (self._numerals[0] and not by_number):
-            raise ValueError(f"{argument}: no variable is named {name!r}; there are {_few(self.names)}")
-        if not _is_index(name, self.num_variables):
-            cure = f"give a number in 0..{self.num_variables - 1}, or a name"
-            raise ValueError(f"{argument}: {name!r} is not a variable: {cure}")
-        return int(name)
+        number = self._vocabularies[0].find(name, by_number)
+        if number is None:
+            raise ValueError(f"{argument}: no variable is named {name!r}; there are {self._vocabularies[0]}")
+        return number
 
     def state(self, variable: int, value: Any, argument: str = "state", by_number: bool = False) -> int:
         """Number of the state of a variable, given by name, or by number where no name is a numeral.
@@ -212,17 +206,13 @@ class BayesNet:
         ------
         ValueError : the variable has no such state; the message starts with `argument`.
         """
-        value, size, name = _plain(value), self.sizes[variable], self.names[variable]
-        known = () if self.state_names is None else self.state_names[variable]
-        place = None if by_number else _named(value, dict(zip(known, range(size), strict=False)))
-        if place is not None:
-            return place
-        if isinstance(value, str) or (self._numerals[1 + variable] and not by_number):
-            states = _few(known) if known else f"0..{size - 1}, without names"
-            raise ValueError(f"{argument}: {name} has no state {value!r}; its states are {states}")
-        if not _is_index(value, size):
-            raise ValueError(f"{argument}: {name} has no state {value!r}; its states are 0..{size - 1}")
-        return int(value)
+        states = self._vocabularies[1 + variable]
+        number = states.find(value, by_number)
+        if number is None:
+            raise ValueError(
+                f"{argument}: {self.names[variable]} has no state {value!r}; its states are {states}"
+            )
+        return number
 
     def log_joint(self, assignment: ArrayLike | Sequence[int]) -> float:
         """Joint log probability of an assignment of all variables, constant included; -inf if it is impossible.
@@ -290,16 +280,6 @@ class BayesNet:
             numpyro.sample(site, dist.Unit(mass), obs=jnp.zeros((*jnp.shape(mass), 0)))
 
 
-def network_by_name(
-    states: Mapping[str, Sequence[str]], families: Mapping[str, tuple[Sequence[str], np.ndarray]]
-) -> BayesNet:
-    """The network of variables with these states, in this order, and of each one's parents and table."""
-    number = {name: i for i, name in enumerate(states)}
-    parents = tuple(tuple(number[parent] for parent in families[name][0]) for name in states)
-    tables = tuple(families[name][1] for name in states)
-    return BayesNet(tables, parents, names=tuple(states), state_names=tuple(map(tuple, states.values())))
-
-
 def _read_table(number: int, table: Any) -> np.ndarray:
     array = read_array(f"tables[{number}]", table)
     if array.dtype.kind not in "iuf" or not array.ndim or not array.size:
@@ -312,21 +292,29 @@ def _read_table(number: int, table: Any) -> np.ndarray:
     return array
 
 
-def _plain(value: Any) -> Any:
-    """A scalar of NumPy or JAX as one of Python."""
-    return value.item() if hasattr(value, "item") and not np.ndim(value) else value
+class _Vocabulary:
+    """Names of variables or of states, none of which or all have one, and how they are looked up."""
 
+    def __init__(self, names: Sequence[str], size: int):
+        self.places, self.size = {name: number for number, name in enumerate(names)}, size
+        self.has_numeral = any(map(NUMERAL.fullmatch, names))
 
-def _named(value: Any, places: Mapping[str, int]) -> int | None:
-    """The place of a name, or of a number that is one by its text; None where there is none."""
-    whole = isinstance(value, float) and value.is_integer() and str(value) not in places
-    return (
-        places.get(str(int(value)) if whole else str(value)) if isinstance(value, str | int | float) else None
-    )
+    def __str__(self) -> str:
+        numbers = f"0..{self.size - 1}"
+        if not self.places:
+            return f"{numbers}, without names"
+        return _few(tuple(self.places)) + ("" if self.has_numeral else f", or by number {numbers}")
 
-
-def _is_index(value: Any, size: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size
+    def find(self, value: Any, by_number: bool) -> int | None:
+        """Number of a name, or of a number if no name is a numeral or it is `by_number`; None where there is none."""
+        value = value.item() if hasattr(value, "item") and not np.ndim(value) else value
+        if isinstance(value, str | int | float) and not by_number:
+            whole = isinstance(value, float) and value.is_integer() and str(value) not in self.places
+            place = self.places.get(str(int(value)) if whole else str(value))
+            if place is not None or self.has_numeral:
+                return place
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_number and 0 <= value < self.size else None
 
 
 def _few(names: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
 """Networks in BIF, the Bayesian interchange format: names of variables and states, and tables row by row.
 
 Cozman's format, version 0.15, of JavaBayes, in which commas and the bar between a variable and its parents are blanks.
-A ``table`` with parents has the child's states slowest, or there is one row a parent configuration, with a ``default``
-for missing ones. Properties and comments are skipped.
+A ``table`` with parents has the child's states slowest, or there is one row per parent configuration, with a
+``default`` for missing ones. Properties and comments are skipped.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ethogram.models.networks.bayes_net import BayesNet, network_by_name
-from ethogram.models.networks.tokens import Tokens, errors_of, read_text, write_text
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.families import Family, Rows, network_by_name
+from ethogram.models.networks.tokens import Tokens, decoded, read_bytes, write_text
 
-__all__ = ["parse_bif", "read_bif", "write_bif"]
+__all__ = ["bif_families", "read_bif", "write_bif"]
 
-WORD = re.compile(r'"[^"]*"|["{}()\[\],;|]|[^\s{}()\[\],;|"]+')
+WORD = re.compile(r'"[^"]*"|["{}()\[\];]|[^\s{}()\[\],;|"]+')
 COMMENT = re.compile(r'"[^"]*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+OPEN = re.compile(r'"[^"]*"|(/\*)')
 PLAIN = re.compile(r'(?!.*(?://|/\*))[^\s{}()\[\],;|"]+')
 
 
@@ -33,36 +35,23 @@ def read_bif(path: str | os.PathLike) -> BayesNet:
         The file is malformed (with the line); a variable has no table, or two; a row is missing or repeated; or as
         :class:`~ethogram.models.networks.BayesNet`.
     """
-    return parse_bif(path, read_text(path))
+    return network_by_name(path, bif_families(path, read_bytes(path)))
 
 
-def parse_bif(path: str | os.PathLike, text: str) -> BayesNet:
-    """Network of the text of a BIF file; ``path`` is for messages."""
-    tokens = _Parser(path, text, WORD, COMMENT)
-    states: dict[str, tuple[str, ...]] = {}
-    tables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+def bif_families(path: str | os.PathLike, content: bytes) -> Iterator[Family]:
+    """Declarations of a BIF file; `path` is for messages, which have the line."""
+    tokens = _Parser(path, decoded(path, content), WORD, COMMENT)
+    if any(match.group(1) for match in OPEN.finditer(tokens.text)):
+        raise ValueError(f"{os.fspath(path)}: a comment is not closed")
     while (word := tokens.peek()) is not None:
         if word == "network":
             tokens.skip_block()
         elif word == "variable":
-            name, found = tokens.variable()
-            if name in states:
-                raise tokens.error(f"variable {name!r} is declared twice")
-            states[name] = found
+            yield tokens.variable()
         elif word == "probability":
-            name, parents, table = tokens.probability(states)
-            if name in tables:
-                raise tokens.error(f"variable {name!r} has two probability blocks")
-            tables[name] = parents, table
+            yield tokens.probability()
         else:
             raise tokens.error(f"expected network, variable or probability, found {word!r}", ahead=True)
-    if not states:
-        raise ValueError(f"{os.fspath(path)} declares no variable")
-    for name in states:
-        if name not in tables:
-            raise ValueError(f"{os.fspath(path)}: variable {name!r} has no probability block")
-    with errors_of(path):
-        return network_by_name(states, tables)
 
 
 def write_bif(path: str | os.PathLike, network: BayesNet) -> None:
@@ -100,113 +89,55 @@ def _written(name: str) -> str:
 class _Parser(Tokens):
     """Declarations of a BIF file."""
 
-    def name(self, what: str) -> str:
-        word = self.take(what)
-        if word[0] == '"' and len(word) > 1:
-            return word[1:-1]
-        if not PLAIN.fullmatch(word):
-            raise self.error(f"expected {what}, found {word!r}")
-        return word
-
-    def skip_statement(self) -> None:
-        while self.take("';'") != ";":
-            pass
-
     def skip_block(self) -> None:
-        while self.take("'{'") != "{":
-            pass
+        self.skip_until("{")
         depth = 1
         while depth:
             depth += {"{": 1, "}": -1}.get(self.take("'}'"), 0)
 
-    def names_until(self, end: str) -> Iterator[str]:
-        """Names between blanks, commas or bars, up to a mark, which is taken too."""
-        while (word := self.peek()) != end:
-            if word in (",", "|"):
-                self.take("a name")
-            else:
-                yield self.name(f"a name or {end!r}")
-        self.expect(end)
-
-    def variable(self) -> tuple[str, tuple[str, ...]]:
-        """Name and states of a variable block."""
+    def variable(self) -> Family:
+        """A variable block: its name and states."""
+        first = self.place
         self.expect("variable")
-        name, found = self.name("the name of a variable"), None
+        name, states = self.name("the name of a variable"), None
         self.expect("{")
         while (word := self.take("'}'")) != "}":
             if word != "type":
-                self.skip_statement()
+                self.skip_until(";")
                 continue
             self.expect("discrete", "[")
             count = self.take("the number of states")
             self.expect("]", "{")
-            found = tuple(self.names_until("}"))
+            states = self.names_until("}")
             self.expect(";")
-            if count != str(len(found)):
-                raise self.error(f"variable {name!r} has {count} states, but {len(found)} names")
-        if not found:
-            raise self.error(f"variable {name!r} has no {'type' if found is None else 'states'}")
-        if len(set(found)) < len(found):
-            raise self.error(f"variable {name!r} has two states of one name")
-        return name, found
+            if count != str(len(states)):
+                raise self.error(f"variable {name!r} has {count} states, but {len(states)} names")
+        return Family(name, states or (), line=self.line(first))
 
-    def probability(self, states: dict[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...], np.ndarray]:
-        """Name, parents and table of a probability block."""
+    def probability(self) -> Family:
+        """A probability block: a variable, its parents and its table."""
+        first = self.place
         self.expect("probability", "(")
-        name = self._known(self.name("the name of a variable"), states)
-        parents = tuple(self._known(each, states) for each in self.names_until(")"))
-        shape = tuple(len(states[each]) for each in (*parents, name))
-        if len(set(parents)) < len(parents) or name in parents:
-            raise self.error(f"a parent of {name!r} is repeated, or is its own")
-        self.guard_table(name, shape)
-        table, filled = np.zeros(shape), np.zeros(shape[:-1], bool)
-        default = None
+        name, parents = self.name("the name of a variable"), self.names_until(")")
+        what = f"the table of {name!r}"
+        whole: dict[str, np.ndarray] = {}
+        rows: list[tuple[tuple[str, ...], range]] = []
         self.expect("{")
         while (word := self.take("'}'")) != "}":
-            if word == "table":  # the child's states run slowest
-                listed = np.array(self.numbers(table.size)).reshape(shape[-1], *shape[:-1])
-                table, filled = np.moveaxis(listed, 0, -1), np.ones(shape[:-1], bool)
-            elif word == "default":
-                default = self.numbers(shape[-1])
+            if word in ("table", "default"):
+                if word in whole:
+                    raise self.error(f"{name!r} has a {word} twice")
+                whole[word] = self.numbers(self.skip_until(";"), what)
             elif word == "(":
-                given = list(self.names_until(")"))
-                if len(given) != len(parents):
-                    wanted = f"its {len(parents)} parents"
-                    raise self.error(f"a row of {name!r} has {len(given)} states for {wanted}")
-                index = tuple(self._state(p, s, states) for p, s in zip(parents, given, strict=True))
-                if filled[index]:
-                    raise self.error(f"row {given} of {name!r} appears twice")
-                table[index], filled[index] = self.numbers(shape[-1]), True
+                rows.append((self.names_until(")"), self.skip_until(";")))
             else:
-                self.skip_statement()
-        if default is not None:
-            np.copyto(table, default, where=~filled[..., None])
-            filled[...] = True
-        if not filled.all():
-            index = np.argwhere(~filled)[0]
-            row = [states[parent][i] for parent, i in zip(parents, index, strict=True)]
-            raise self.error(f"row {row} of {name!r} is missing" if row else f"{name!r} has no table")
-        return name, parents, table
-
-    def _known(self, name: str, states: dict[str, tuple[str, ...]]) -> str:
-        if name not in states:
-            raise self.error(f"variable {name!r} has not been declared")
-        return name
-
-    def _state(self, parent: str, state: str, states: dict[str, tuple[str, ...]]) -> int:
-        if state not in states[parent]:
-            raise self.error(f"{parent!r} has no state {state!r}: its states are {', '.join(states[parent])}")
-        return states[parent].index(state)
-
-    def numbers(self, count: int) -> list[float]:
-        """Numbers between commas or blanks, up to a semicolon, which is taken too."""
-        found = []
-        while (word := self.peek()) != ";":
-            if word == ",":
-                self.take("','")
-            else:
-                found.append(self.real("a number"))
-        self.expect(";")
-        if len(found) != count:
-            raise self.error(f"expected {count} numbers, found {len(found)}")
-        return found
+                self.skip_until(";")
+        line = self.line(first)
+        if "table" in whole and not rows:
+            return Family(name, None, parents, whole["table"], line, axes=(name, *parents))
+        if "table" in whole:
+            raise self.error(f"{name!r} has a table, and rows too")
+        numbers = self.numbers([place for _, places in rows for place in places], what)
+        listed = np.split(numbers, np.cumsum([len(places) for _, places in rows])[:-1])
+        by_states = zip((given for given, _ in rows), listed, strict=False)
+        return Family(name, None, parents, Rows(by_states, whole.get("default")), line)

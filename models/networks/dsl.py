@@ -10,113 +10,83 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
 
-from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.named_files import parse_json
-from ethogram.models.networks.tokens import Tokens, errors_of
-from ethogram.models.networks.xml_networks import Family, network_of_families
+from ethogram.models.networks.families import Family
+from ethogram.models.networks.tokens import Tokens, decoded, nonnegative_numbers, parse_json, prefix_errors
 
-__all__ = ["is_dsl", "is_jgum", "parse_dsl", "parse_jgum"]
+__all__ = ["dsl_families", "jgum_families"]
 
-DSL = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*net\s+[^\s{]+\s*\{", re.DOTALL)
-JGUM = re.compile(r'\s*\{\s*"type"\s*:\s*"BN"')
 WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[{}(),;=]|[^\s{}(),;="]+')
 COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 NODE = re.compile(r"([^{}\[\]]+)(?:\{(.*)\}|\[(?:(-?\d+),)?(-?\d+)\])")
 """A node of the JSON: its name with its states, with the first and the last of a range of integers, or their number."""
 
 
-def is_dsl(text: str) -> bool:
-    """Whether a text begins as a DSL file does."""
-    return DSL.match(text) is not None
-
-
-def is_jgum(text: str) -> bool:
-    """Whether a text begins as pyAgrum's JSON of a Bayesian network does."""
-    return JGUM.match(text) is not None
-
-
-def parse_dsl(path: str | os.PathLike, text: str) -> BayesNet:
-    """Network of the text of a DSL file, its variables in the order of their declaration; ``path`` is for messages.
-
-    Raises
-    ------
-    ValueError : the file is malformed (with the line or the variable), or has nodes of other kinds; or as
-        :class:`~ethogram.models.networks.BayesNet`.
-    """
-    tokens = _Parser(path, text, WORD, COMMENT)
+def dsl_families(path: str | os.PathLike, content: bytes) -> Iterator[Family]:
+    """Declarations of a DSL file; `path` is for messages, which have the line."""
+    tokens = _Parser(path, decoded(path, content), WORD, COMMENT)
     tokens.expect("net")
     tokens.take("the name of the network")
+    nodes: list[tuple[int, dict[str, list[str]]]] = []
     try:
-        tokens.block({})
+        tokens.block({}, nodes)
     except RecursionError:
         raise tokens.error("blocks are nested too deeply") from None
     tokens.expect(";")
     tokens.end()
-    families = []
-    with errors_of(path):
-        for node in tokens.nodes:
-            name, kind = ("".join(node.get(key, ())) for key in ("ID", "TYPE"))
+    for place, node in nodes:
+        name, kind = ("".join(node.get(key, ())) for key in ("ID", "TYPE"))
+        with prefix_errors(tokens.where(place)):
             if kind != "CPT" or "PROBABILITIES" not in node:
                 raise ValueError(
                     f"node {name!r} is of type {kind}: only CPT with its probabilities can be read"
                 )
-            families.append(
-                Family(name, node.get("NAMESTATES", []), node.get("PARENTS", []), node["PROBABILITIES"])
-            )
-        return network_of_families(families)
+            table = nonnegative_numbers(node["PROBABILITIES"], f"the table of {name!r}")
+        yield Family(name, node.get("NAMESTATES", []), node.get("PARENTS", []), table, tokens.line(place))
 
 
-def parse_jgum(path: str | os.PathLike, text: str) -> BayesNet:
-    """Network of the text of pyAgrum's JSON, its variables in the order of their declaration; ``path`` is for messages.
-
-    Raises
-    ------
-    ValueError : as :func:`parse_dsl`.
-    """
-    content, families = parse_json(path, text), []
-    with errors_of(path):
+def jgum_families(path: str | os.PathLike, content: bytes) -> Iterator[Family]:
+    """Declarations of the JSON of pyAgrum; `path` is for messages."""
+    found = parse_json(path, decoded(path, content))
+    with prefix_errors(path):
         try:
-            parents, tables = content["parents"], content["cpt"]
-            for node in content["nodes"]:
-                found = NODE.fullmatch(node)
-                if found is None:
+            parents, tables = found["parents"], found["cpt"]
+            for node in found["nodes"]:
+                match = NODE.fullmatch(node)
+                if match is None:
                     raise ValueError(
                         f"node {node!r:.60} is neither of named states nor of a range of integers"
                     )
-                name, states, first, last = found.groups()
+                name, states, first, last = match.groups()
                 numbers = range(int(first), int(last) + 1) if first else range(int(last or 0))
                 if len(numbers) > len(tables[name]):
                     raise ValueError(f"node {node!r:.60} has more states than its table has entries")
                 labels = list(map(str, numbers)) if states is None else states.split("|")
-                families.append(
-                    Family(name, labels, list(parents[name]), list(map(json.dumps, tables[name])))
-                )
+                table = nonnegative_numbers(list(map(json.dumps, tables[name])), f"the table of {name!r}")
+                above = list(map(str, parents[name]))
+                yield Family(name, labels, above, table, axes=(*above[::-1], name))
         except (KeyError, TypeError) as error:
             raise ValueError(f"it is no network of pyAgrum: {type(error).__name__} at {error}") from None
-        return network_of_families(families, backwards=True)
 
 
 class _Parser(Tokens):
-    """Nodes of a DSL file, each a dict of words by attribute, those of the blocks inside it among them."""
+    """Nodes of a DSL file."""
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        self.nodes: list[dict[str, list[str]]] = []
+    def block(self, found: dict[str, list[str]], nodes: list[tuple[int, dict[str, list[str]]]]) -> None:
+        """Add what a block in braces has to the words found by attribute, those of the blocks inside it among them.
 
-    def block(self, found: dict[str, list[str]]) -> None:
-        """Add what a block in braces has to the words found; its nodes are kept apart."""
+        Its nodes are kept apart, each with its place.
+        """
         self.expect("{")
         while (key := self.take("an attribute or '}'")) != "}":
             if key == "node":
                 node = {"ID": [self.take("the name of a node")]}
-                self.nodes.append(node)
-                self.block(node)
+                nodes.append((self.place - 2, node))
+                self.block(node, nodes)
             else:
                 self.expect("=")
                 if self.peek() == "{":
-                    self.block(found)
+                    self.block(found, nodes)
                 else:
                     found.setdefault(key, list(self.listed()))
             self.expect(";")

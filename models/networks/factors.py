@@ -11,6 +11,7 @@ The binary child is the virtual evidence of Pearl (1988), "Probabilistic Reasoni
 from __future__ import annotations
 
 import graphlib
+import heapq
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ethogram.models.networks.bayes_net import BayesNet, NumberedStates
-from ethogram.models.networks.uai import Factors
-from ethogram.models.networks.uai_families import ROUNDING
+from ethogram.models.networks.uai import SUM_TOLERANCE, UAIFile
 
 __all__ = ["FactorNetwork", "network_of_factors"]
 
@@ -38,13 +38,13 @@ class FactorNetwork(NamedTuple):
 
 
 def network_of_factors(
-    factors: Factors, names: Sequence[str] | None = None, state_names: Sequence[Sequence[str]] | None = None
+    factors: UAIFile, names: Sequence[str] | None = None, state_names: Sequence[Sequence[str]] | None = None
 ) -> FactorNetwork:
     """Bayesian network whose joint log probability with its evidence is the sum of the log factors.
 
     Parameters
     ----------
-    factors : of a UAI file, as :func:`read_factors` returns them.
+    factors : content of a UAI file, as :func:`read_factors` returns it.
     names, state_names : of the factors' variables.
 
     Raises
@@ -95,45 +95,48 @@ def _free(name: str, taken: Sequence[str]) -> str:
     return name
 
 
-def _children(factors: Factors) -> dict[int, int]:
-    """Child variable of every factor that can be a conditional table, without cycles."""
-    claims: list[list[int]] = []
+def _children(factors: UAIFile) -> dict[int, int]:
+    """Child variable of every factor that is read as a conditional table, without cycles.
+
+    The last variables of the scopes, as in a file of a Bayesian network, where that fits. Else variables are placed one
+    by one: by the largest factor all of whose other variables are placed, or as a root where there is none. A factor
+    that is left over may have been a conditional table too; as virtual evidence it is the same function.
+    """
+    claims: list[set[int]] = []
     for scope, table in zip(factors.scopes, factors.tables, strict=True):
-        sums = [np.abs(table.sum(axis) - 1).max() for axis in range(len(scope))]
-        claims.append([variable for variable, off in zip(scope, sums, strict=True) if off <= ROUNDING])
+        deviations = [np.abs(table.sum(axis) - 1).max() for axis in range(len(scope))]
+        claims.append({v for v, off in zip(scope, deviations, strict=True) if off <= SUM_TOLERANCE})
     last = {i: scope[-1] for i, scope in enumerate(factors.scopes) if scope and scope[-1] in claims[i]}
-    if len(set(last.values())) == len(factors.sizes) == len(last) and _in_order(factors, last):
-        return last  # as in a file of a Bayesian network
-    matched = _matched(claims, sorted(range(len(claims)), key=lambda i: -len(factors.scopes[i])))
-    return matched if _in_order(factors, matched) else _one_by_one(factors, claims)
+    if len(set(last.values())) == len(factors.sizes) == len(last) and _is_acyclic(factors, last):
+        return last
+    child: dict[int, int] = {}
+    unplaced = [set(scope) for scope in factors.scopes]  # variables of every factor
+    factors_of: list[list[int]] = [[] for _ in factors.sizes]
+    for i, scope in enumerate(factors.scopes):
+        for variable in scope:
+            factors_of[variable].append(i)
+    claimed = set().union(*claims)
+    roots = iter(sorted(range(len(factors.sizes)), key=lambda variable: (variable in claimed, variable)))
+    placed: set[int] = set()
+    ready = [(-len(scope), i) for i, scope in enumerate(factors.scopes) if len(scope) == 1]
+    heapq.heapify(ready)
+    while len(placed) < len(factors.sizes):
+        if ready:
+            _, i = heapq.heappop(ready)
+            if unplaced[i].isdisjoint(claims[i]):
+                continue  # its variable was placed, or is none that it sums to one over
+            child[i] = variable = next(iter(unplaced[i]))
+        else:
+            variable = next(root for root in roots if root not in placed)
+        placed.add(variable)
+        for i in factors_of[variable]:
+            unplaced[i].discard(variable)
+            if len(unplaced[i]) == 1:
+                heapq.heappush(ready, (-len(factors.scopes[i]), i))
+    return child
 
 
-def _matched(claims: list[list[int]], order: list[int]) -> dict[int, int]:
-    """A maximum matching of factors to variables by augmenting paths; factors first in the order have priority."""
-    owner: dict[int, int] = {}
-
-    def place(factor: int) -> None:
-        path, seen = [(factor, iter(claims[factor]))], dict[int, int]()
-        while path:
-            current, rest = path[-1]
-            variable = next((v for v in rest if v not in seen), None)
-            if variable is None:
-                path.pop()
-                continue
-            seen[variable] = current
-            if variable in owner:
-                path.append((owner[variable], iter(claims[owner[variable]])))
-                continue
-            last = {held: v for v, held in seen.items()}  # the variable that each factor tried last
-            owner.update((last[held], held) for held, _ in path)
-            return
-
-    for factor in order:
-        place(factor)
-    return {factor: variable for variable, factor in owner.items()}
-
-
-def _in_order(factors: Factors, child: dict[int, int]) -> bool:
+def _is_acyclic(factors: UAIFile, child: dict[int, int]) -> bool:
     """Whether the graph of these children has no cycle."""
     parents = {v: [u for u in factors.scopes[i] if u != v] for i, v in child.items()}
     try:
@@ -141,20 +144,3 @@ def _in_order(factors: Factors, child: dict[int, int]) -> bool:
     except graphlib.CycleError:
         return False
     return True
-
-
-def _one_by_one(factors: Factors, claims: list[list[int]]) -> dict[int, int]:
-    """Children added greedily, each from a factor whose other variables are placed; large factors first."""
-    placed: set[int] = set()
-    child: dict[int, int] = {}
-    order = sorted(range(len(claims)), key=lambda i: -len(factors.scopes[i]))
-    while len(placed) < len(factors.sizes):
-        for i in order:
-            left = [variable for variable in factors.scopes[i] if variable not in placed]
-            if i not in child and len(left) == 1 and left[0] in claims[i]:
-                child[i] = left[0]
-                placed.add(left[0])
-                break
-        else:
-            placed.add(min(variable for variable in range(len(factors.sizes)) if variable not in placed))
-    return child

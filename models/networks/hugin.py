@@ -6,43 +6,22 @@ comments after ``%``, are skipped; nodes must be discrete chance nodes. One clas
 
 from __future__ import annotations
 
-import math
 import os
 import re
+from collections.abc import Iterator
 
-import numpy as np
+from ethogram.models.networks.families import Family
+from ethogram.models.networks.tokens import Tokens, decoded
 
-from ethogram.models.networks.bayes_net import BayesNet, network_by_name
-from ethogram.models.networks.tokens import Tokens, errors_of
+__all__ = ["net_families"]
 
-__all__ = ["is_net", "parse_net"]
-
-NET = re.compile(r"(?:\s|%[^\n]*)*(?:net|class|node)\b")
 WORD = re.compile(r'"[^"]*"|["{}()|;=]|[^\s{}()|;="]+')
 COMMENT = re.compile(r'"[^"]*"|%[^\n]*')
-MARKS = '"{}()|;='
 
 
-def is_net(text: str) -> bool:
-    """Whether a text begins as a NET file does."""
-    return NET.match(text) is not None
-
-
-def parse_net(path: str | os.PathLike, text: str) -> BayesNet:
-    """Network of the text of a NET file, its variables in the order of their declaration.
-
-    Parameters
-    ----------
-    path : for messages.
-
-    Raises
-    ------
-    ValueError : the file is malformed (with the line), or has nodes of other kinds; or as
-        :class:`~ethogram.models.networks.BayesNet`.
-    """
-    tokens = _Parser(path, text, WORD, COMMENT)
-    states: dict[str, tuple[str, ...]] = {}
-    tables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+def net_families(path: str | os.PathLike, content: bytes) -> Iterator[Family]:
+    """Declarations of a NET file; `path` is for messages, which have the line."""
+    tokens = _Parser(path, decoded(path, content), WORD, COMMENT)
     enclosed = False
     while (word := tokens.peek()) is not None:
         if word == "net":
@@ -54,119 +33,70 @@ def parse_net(path: str | os.PathLike, text: str) -> BayesNet:
             tokens.name("the name of a class")
             tokens.expect("{")
         elif word in ("node", "discrete"):
-            tokens.node(states)
+            yield tokens.node()
         elif word == "potential":
-            tokens.potential(states, tables)
+            yield tokens.potential()
         elif enclosed and word == "}":
             tokens.take("'}'")
             tokens.end()
             enclosed = False
-        elif enclosed and tokens.is_attribute():
+        elif enclosed and tokens.words[tokens.place + 1 : tokens.place + 2] == ["="]:
             tokens.attribute()
         else:
-            raise tokens.error(
-                f"expected net, node (of discrete chance) or potential, found {word!r}", ahead=True
-            )
+            expected = "net, node (of discrete chance) or potential"
+            raise tokens.error(f"expected {expected}, found {word!r}", ahead=True)
     if enclosed:
         raise tokens.error("expected '}' of the class, found the end of the file")
-    if not states:
-        raise ValueError(f"{os.fspath(path)} declares no node")
-    for name in states:
-        if name not in tables:
-            raise ValueError(f"{os.fspath(path)}: node {name!r} has no potential")
-    with errors_of(path):
-        return network_by_name(states, tables)
 
 
 class _Parser(Tokens):
     """Declarations of a NET file."""
 
-    def name(self, what: str) -> str:
-        word = self.take(what)
-        if word in MARKS:
-            raise self.error(f"expected {what}, found {word!r}")
-        return word[1:-1] if word[0] == '"' else word
-
-    def is_attribute(self) -> bool:
-        return self.words[self.place + 1 : self.place + 2] == ["="]
-
-    def attribute(self) -> tuple[str, int]:
-        """Name of an attribute, which is taken, and where its value begins."""
+    def attribute(self) -> tuple[str, range]:
+        """Name of an attribute, which is taken, and the places of its value."""
         name = self.name("an attribute or '}'")
         self.expect("=")
-        first = self.place
-        while self.take("';'") != ";":
-            pass
-        return name, first
+        return name, self.skip_until(";")
 
-    def attributes(self) -> dict[str, int]:
-        """Where the value of every attribute of a block begins; the block is taken up to its end."""
-        found: dict[str, int] = {}
+    def attributes(self) -> dict[str, range]:
+        """Places of the value of every attribute of a block; the block is taken up to its end."""
+        found: dict[str, range] = {}
         while self.peek() != "}":
-            name, first = self.attribute()
+            name, places = self.attribute()
             if name in found:
                 raise self.error(f"{name!r} appears twice")
-            found[name] = first
+            found[name] = places
         self.expect("}")
         return found
 
-    def node(self, states: dict[str, tuple[str, ...]]) -> None:
+    def node(self) -> Family:
         """A node and its states."""
+        first = self.place
         if self.peek() == "discrete":
             self.expect("discrete")
         self.expect("node")
-        name = self.name("the name of a node")
-        if name in states:
-            raise self.error(f"node {name!r} is declared twice")
+        name, states = self.name("the name of a node"), tuple[str, ...]()
         self.expect("{")
         found = self.attributes()
-        end, self.place = self.place, found.get("states", self.place)
-        if "states" not in found:
-            raise self.error(f"node {name!r} has no states")
-        self.expect("(")
-        listed = []
-        while self.peek() != ")":
-            listed.append(self.name("a state or ')'"))
-        if len(set(listed)) < len(listed) or not listed:
-            raise self.error(f"node {name!r} has {'two states of one name' if listed else 'no states'}")
-        states[name], self.place = tuple(listed), end
+        if "states" in found:
+            end, self.place = self.place, found["states"].start
+            self.expect("(")
+            states, self.place = self.names_until(")"), end
+        return Family(name, states, line=self.line(first))
 
-    def potential(
-        self, states: dict[str, tuple[str, ...]], tables: dict[str, tuple[tuple[str, ...], np.ndarray]]
-    ) -> None:
+    def potential(self) -> Family:
         """A potential: its child, parents and table."""
+        first = self.place
         self.expect("potential", "(")
-        name, parents = self._known(states), []
+        name, parents = self.name("the name of a node"), tuple[str, ...]()
         if self.peek() == "|":
             self.expect("|")
-            while self.peek() != ")":
-                parents.append(self._known(states))
-        self.expect(")")
-        if name in tables:
-            raise self.error(f"node {name!r} has two potentials")
-        if len({name, *parents}) <= len(parents):
-            raise self.error(f"a parent of {name!r} is repeated, or is its own")
-        shape = tuple(len(states[each]) for each in (*parents, name))
-        self.guard_table(name, shape)
+            parents = self.names_until(")")
+        else:
+            self.expect(")")
         self.expect("{")
         found = self.attributes()
-        end, self.place = self.place, found.get("data", self.place)
         if "data" not in found:
             raise self.error(f"the potential of {name!r} has no data")
-        numbers = []
-        while self.peek() != ";":
-            if self.peek() in ("(", ")"):
-                self.take("a number")
-            else:
-                numbers.append(self.real("a number"))
-        if len(numbers) != math.prod(shape):
-            raise self.error(
-                f"the table of {name!r} has {len(numbers)} entries, and needs {math.prod(shape)}"
-            )
-        tables[name], self.place = (tuple(parents), np.array(numbers).reshape(shape)), end
-
-    def _known(self, states: dict[str, tuple[str, ...]]) -> str:
-        name = self.name("the name of a node")
-        if name not in states:
-            raise self.error(f"node {name!r} has not been declared")
-        return name
+        places = [place for place in found["data"] if self.words[place] not in ("(", ")")]
+        return Family(name, None, parents, self.numbers(places, f"the table of {name!r}"), self.line(first))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.families import Family, network_by_name
 
 __all__ = ["network_from"]
 
@@ -21,26 +22,17 @@ def network_from(other: Any) -> BayesNet:
 
     Raises
     ------
-    TypeError : `other` has the methods of neither.
+    TypeError : `other` is neither a pgmpy nor a pyAgrum network.
     ValueError : a variable has no table; or as :class:`~ethogram.models.networks.BayesNet`.
     """
     if hasattr(other, "get_cpds") and hasattr(other, "nodes"):
-        families = list(_pgmpy_families(other))
-    elif hasattr(other, "cpt") and hasattr(other, "names") and hasattr(other, "variable"):
-        families = list(_pyagrum_families(other))
-    else:
-        raise TypeError(
-            "other must be a pgmpy network (get_cpds, nodes) or a pyAgrum network (cpt, names, variable), not "
-            f"{type(other).__name__}"
-        )
-    number = {name: i for i, (name, _, _, _) in enumerate(families)}
-    names, states, parents, tables = zip(*families, strict=True)
-    numbers = tuple(tuple(number[parent] for parent in each) for each in parents)
-    return BayesNet(tables, numbers, names=names, state_names=states)
-
-
-Family = tuple[str, tuple[str, ...], list[str], np.ndarray]
-"""Name and states of a variable, its parents, and its table with the child's axis last."""
+        return network_by_name("other", _pgmpy_families(other))
+    if hasattr(other, "cpt") and hasattr(other, "names") and hasattr(other, "variable"):
+        return network_by_name("other", _pyagrum_families(other))
+    raise TypeError(
+        "other must be a pgmpy network (get_cpds, nodes) or a pyAgrum network (cpt, names, variable), not "
+        f"{type(other).__name__}"
+    )
 
 
 def _pgmpy_families(other: Any) -> Iterator[Family]:
@@ -48,14 +40,12 @@ def _pgmpy_families(other: Any) -> Iterator[Family]:
         found = other.get_cpds(node)
         if found is None:
             raise ValueError(f"variable {node!r} of the pgmpy network has no table")
-        states = tuple(str(state) for state in found.state_names[node])
-        parents = [str(parent) for parent in list(found.variables)[1:]]
-        yield str(node), states, parents, np.moveaxis(np.asarray(found.values, np.float64), 0, -1)
+        states, axes = list(map(str, found.state_names[node])), list(map(str, found.variables))
+        yield Family(str(node), states, axes[1:], np.asarray(found.values, np.float64), axes=axes)
 
 
 def _pyagrum_families(other: Any) -> Iterator[Family]:
-    for name in sorted(str(name) for name in other.names()):
+    for name in sorted(map(str, other.names())):
         found = other.cpt(name)
-        states = tuple(str(label) for label in other.variable(name).labels())
-        parents = [str(each) for each in reversed(found.names) if str(each) != name]
-        yield name, states, parents, np.asarray(found.toarray(), np.float64)
+        states, parents = list(map(str, other.variable(name).labels())), list(map(str, found.names))[:0:-1]
+        yield Family(name, states, parents, np.asarray(found.toarray(), np.float64))

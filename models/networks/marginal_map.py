@@ -10,8 +10,9 @@ Park and Darwiche (2004), "Complexity results and approximation strategies for M
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -20,7 +21,20 @@ from ethogram.models.arguments import as_list, read_array, require_one_of
 from ethogram.models.model_object import model_object, static_field
 from ethogram.models.networks.bayes_net import BayesNet, NumberedStates, NumberedVariables
 
-__all__ = ["MarginalMAP"]
+__all__ = ["Evidence", "MarginalMAP"]
+
+
+class Evidence(NamedTuple):
+    """Evidence of a query, by number.
+
+    Attributes
+    ----------
+    observed : pairs of variable and state.
+    soft : pairs of variable and likelihoods of its states.
+    """
+
+    observed: tuple[tuple[int, int], ...]
+    soft: tuple[tuple[int, tuple[float, ...]], ...]
 
 
 @model_object
@@ -39,7 +53,7 @@ class MarginalMAP:
     ------
     TypeError, ValueError
         `network` is not a BayesNet; a variable or state does not exist; a variable is both evidence and MAP, or is
-        repeated; there is no MAP variable; likelihoods are negative, all zero, or not one a state.
+        repeated; there is no MAP variable; likelihoods are negative, all zero, or not one per state.
 
     Examples
     --------
@@ -62,8 +76,8 @@ class MarginalMAP:
         given: Any = {} if self.evidence is None else self.evidence
         require_one_of("by_number", self.by_number, (True, False))
         by_number = self.by_number
-        if isinstance(given, tuple) and len(given) == 2 and all(map(_is_pairs, given)):  # as a query holds it
-            given, by_number = dict(given[0]) | dict(given[1]), True
+        if isinstance(given, Evidence):  # of another query
+            given, by_number = dict(given.observed) | dict(given.soft), True
         if not isinstance(given, Mapping):
             raise TypeError(f"evidence must be a dict from variables to states, not {type(given).__name__}")
         numbered = by_number or isinstance(given, NumberedStates)
@@ -87,24 +101,24 @@ class MarginalMAP:
         )
         if not numbers:
             raise ValueError("map_variables is empty: name at least one variable to maximise over")
-        for number in numbers:
-            if numbers.count(number) > 1:
+        for number, count in Counter(numbers).items():
+            if count > 1:
                 raise ValueError(f"map_variables must be unique; {network.names[number]} appears twice")
             if number in observed or number in soft:
                 raise ValueError(f"{network.names[number]} is in both evidence and map_variables: drop one")
-        object.__setattr__(self, "evidence", (tuple(observed.items()), tuple(soft.items())))
+        object.__setattr__(self, "evidence", Evidence(tuple(observed.items()), tuple(soft.items())))
         object.__setattr__(self, "map_variables", numbers)
         object.__setattr__(self, "by_number", True)
 
     @property
     def observed(self) -> tuple[tuple[int, int], ...]:
         """Hard evidence, pairs of variable and state."""
-        return self.evidence[0]
+        return self.evidence.observed
 
     @property
     def soft(self) -> tuple[tuple[int, tuple[float, ...]], ...]:
         """Soft evidence, pairs of variable and likelihoods of its states."""
-        return self.evidence[1]
+        return self.evidence.soft
 
     @property
     def summed(self) -> tuple[int, ...]:
@@ -117,12 +131,12 @@ class MarginalMAP:
 
         Parameters
         ----------
-        assignment : one state a MAP variable, by name or number: a list in that order, or a dict by variable, as
+        assignment : one state per MAP variable, by name or number: a list in that order, or a dict by variable, as
             :meth:`named` returns it; or an integer array, which has numbers whatever the names are.
 
         Raises
         ------
-        ValueError : it is not one state a MAP variable; the message starts with `argument`.
+        ValueError : it is not one state per MAP variable; the message starts with `argument`.
         """
         network, maximised = self.network, self.map_variables
         if isinstance(assignment, Mapping):
@@ -135,7 +149,7 @@ class MarginalMAP:
         numbered = hasattr(assignment, "dtype") and np.issubdtype(assignment.dtype, np.integer)
         if hasattr(assignment, "tolist"):
             assignment = assignment.tolist()
-        assignment = as_list(argument, assignment, "one state a MAP variable")
+        assignment = as_list(argument, assignment, "one state per MAP variable")
         if len(assignment) != len(maximised):
             raise ValueError(f"{argument} has {len(assignment)} states for {len(maximised)} MAP variables")
         pairs = zip(maximised, assignment, strict=True)
@@ -146,10 +160,6 @@ class MarginalMAP:
         names, known = self.network.names, self.network.state_names
         pairs = zip(self.map_variables, np.asarray(states).tolist(), strict=True)
         return {names[number]: state if known is None else known[number][state] for number, state in pairs}
-
-
-def _is_pairs(part: Any) -> bool:
-    return isinstance(part, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in part)
 
 
 def _read_likelihoods(network: BayesNet, number: int, likelihoods: np.ndarray) -> tuple[float, ...]:

@@ -6,26 +6,26 @@ import os
 import re
 
 from ethogram.models.networks.bayes_net import BayesNet, NumberedStates
-from ethogram.models.networks.bif import parse_bif
-from ethogram.models.networks.dsl import is_dsl, is_jgum, parse_dsl, parse_jgum
+from ethogram.models.networks.bif import bif_families
+from ethogram.models.networks.dsl import dsl_families, jgum_families
 from ethogram.models.networks.factors import FactorNetwork, network_of_factors
-from ethogram.models.networks.hugin import is_net, parse_net
-from ethogram.models.networks.tokens import decoded, errors_of, read_bytes
-from ethogram.models.networks.uai import parse_uai, read_names
-from ethogram.models.networks.uai_families import bayes_net_of
-from ethogram.models.networks.xml_networks import is_xml, parse_xml
+from ethogram.models.networks.families import network_by_name
+from ethogram.models.networks.hugin import net_families
+from ethogram.models.networks.tokens import decoded, prefix_errors, read_bytes
+from ethogram.models.networks.uai import parse_uai, read_names, uai_network
+from ethogram.models.networks.xml_networks import xml_families
 
 __all__ = ["read", "read_network"]
 
-BIF = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*(?:network|variable|probability)\b", re.DOTALL)
-"""How a BIF file begins, after comments."""
-TEXTS = (
-    ("BIF", BIF.match, parse_bif),
-    ("DSL", is_dsl, parse_dsl),
-    ("NET", is_net, parse_net),
-    ("JSON", is_jgum, parse_jgum),
+SLASHES = r"(?:\s|//[^\n\r]*|/\*.*?\*/)*"
+FORMATS = (
+    ("XML", re.compile(r"\s*<"), xml_families),
+    ("BIF", re.compile(SLASHES + r"(?:network|variable|probability)\b", re.DOTALL), bif_families),
+    ("DSL", re.compile(SLASHES + r"net\s+[^\s{]+\s*\{", re.DOTALL), dsl_families),
+    ("NET", re.compile(r"(?:\s|%[^\n\r]*)*(?:net|class|node)\b"), net_families),
+    ("JSON", re.compile(r'\s*\{\s*"type"\s*:\s*"BN"'), jgum_families),
 )
-"""Formats of text, how to know them, and how to read them; a file that begins as none of them is read as UAI."""
+"""Formats, how their files begin, and what yields the declarations; a file that begins as none of them is UAI."""
 
 
 def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> FactorNetwork:
@@ -56,20 +56,20 @@ def read(path: str | os.PathLike, names: str | os.PathLike | None = None) -> Fac
     (((), (0,)), {})
     """
     content = read_bytes(path)
-    if is_xml(content):
-        _refuse_names(path, names, "XML")
-        return FactorNetwork(parse_xml(path, content), NumberedStates())
+    start = content.decode("utf-8-sig", "replace")
+    for kind, begins, families in FORMATS:
+        if begins.match(start):
+            if names is not None:
+                own = f"{os.fspath(path)} is {kind} and has its own names"
+                raise ValueError(f"names is {os.fspath(names)}, but {own}")
+            return FactorNetwork(network_by_name(path, families(path, content)), NumberedStates())
     text = decoded(path, content)
-    for kind, begins, parse in TEXTS:
-        if begins(text):
-            _refuse_names(path, names, kind)
-            return FactorNetwork(parse(path, text), NumberedStates())
-    factors = parse_uai(path, text)
-    given = {} if names is None else read_names(names)
-    if factors.kind == "BAYES":
-        return FactorNetwork(bayes_net_of(path, factors, given, text), NumberedStates())
-    with errors_of(path):
-        return network_of_factors(factors, **given)
+    file = parse_uai(path, text)
+    if file.kind == "BAYES":
+        return FactorNetwork(uai_network(path, file, text, names), NumberedStates())
+    given = read_names(names)
+    with prefix_errors(path):
+        return network_of_factors(file, **given)
 
 
 def read_network(path: str | os.PathLike, names: str | os.PathLike | None = None) -> BayesNet:
@@ -90,9 +90,3 @@ def read_network(path: str | os.PathLike, names: str | os.PathLike | None = None
             f"{os.fspath(path)} is MARKOV: its factors need evidence or a constant; use read(path), which returns both"
         )
     return network
-
-
-def _refuse_names(path: str | os.PathLike, names: str | os.PathLike | None, kind: str) -> None:
-    if names is not None:
-        own = f"{os.fspath(path)} is {kind} and has its own names"
-        raise ValueError(f"names is {os.fspath(names)}, but {own}")

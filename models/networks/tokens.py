@@ -1,44 +1,51 @@
-"""Text files as tokens that know their line: one tokenizer for UAI and BIF, and one reader and writer of files."""
+"""Text files as tokens that know their line: one tokenizer for all text formats, and one reader and writer of files."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import gzip
+import json
 import math
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ethogram.models.whole_files import replacing
 
 __all__ = [
-    "MOST_AXES",
-    "MOST_CELLS",
+    "MAX_TABLE_AXES",
+    "MAX_TABLE_SIZE",
     "Tokens",
+    "check_table_size",
     "decoded",
-    "errors_of",
-    "is_number",
+    "json_values",
+    "nonnegative_numbers",
+    "parse_json",
+    "prefix_errors",
     "read_bytes",
     "read_text",
     "write_text",
 ]
 
-MOST_AXES = 32
-"""Variables of the largest family that is read; NumPy's arrays had no more axes before its version 2."""
+MAX_TABLE_AXES = 32
+"""Variables of the largest table that is read; NumPy's arrays had no more axes before its version 2."""
 
-MOST_CELLS = 2**27
+MAX_TABLE_SIZE = 2**27
 """Entries of the largest table that is read, one GiB."""
 
-MOST_BYTES = 2**28
+MAX_DECOMPRESSED = 2**28
 """Bytes of the largest compressed file that is read, decompressed."""
 
+NONBLANK = re.compile(r"\S")
 WORD = re.compile(r"\S+")
 COMMENT = re.compile(r"#[^\n]*")
+MARKS = frozenset('"{}()[]|;=,')
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -67,16 +74,17 @@ class Tokens:
     @functools.cached_property
     def lines(self) -> list[int]:
         """Line of every token, counted when a message needs one."""
-        found, line, last = [], 1, 0
-        for match in self.word.finditer(self.text):
-            line += self.text.count("\n", last, match.start())
-            last = match.start()
-            found.append(line)
-        return found
+        starts = [match.start() for match in self.word.finditer(self.text)]
+        ends = [match.start() for match in re.finditer("\n", self.text)]
+        return (1 + np.searchsorted(ends, starts)).tolist()
+
+    def line(self, place: int) -> int:
+        """Line of a token, or of the last before the end."""
+        return self.lines[min(max(place, 0), len(self.lines) - 1)] if self.lines else 1
 
     def where(self, place: int) -> str:
         """File and line of a token."""
-        return f"{self.path}, line {self.lines[min(max(place, 0), len(self.lines) - 1)] if self.lines else 1}"
+        return f"{self.path}, line {self.line(place)}"
 
     def error(self, message: str, ahead: bool = False) -> ValueError:
         """The exception to raise at the token taken last, or at the one ahead."""
@@ -100,6 +108,28 @@ class Tokens:
             if (word := self.take(repr(wanted))) != wanted:
                 raise self.error(f"expected {wanted!r}, found {word!r}")
 
+    def name(self, what: str) -> str:
+        """The next token as a name, which may be in quotation marks; ValueError at a mark."""
+        word = self.take(what)
+        if word in MARKS:
+            raise self.error(f"expected {what}, found {word!r}")
+        return word[1:-1] if word[0] == '"' else word
+
+    def names_until(self, end: str) -> tuple[str, ...]:
+        """Names up to a mark, which is taken too."""
+        found = []
+        while self.peek() != end:
+            found.append(self.name(f"a name or {end!r}"))
+        self.expect(end)
+        return tuple(found)
+
+    def skip_until(self, end: str) -> range:
+        """Places of the tokens up to a mark, which is taken too."""
+        first = self.place
+        while self.take(repr(end)) != end:
+            pass
+        return range(first, self.place - 1)
+
     def integer(self, what: str, least: int, most: int | None = None) -> int:
         """The next token as an integer in ``least..most``."""
         word = self.take(what)
@@ -110,42 +140,13 @@ class Tokens:
             raise self.error(f"{what} is {number}, outside {least}..{'' if most is None else most}")
         return number
 
-    def real(self, what: str) -> float:
-        """The next token as a finite, nonnegative number."""
-        word = self.take(what)
-        if not is_number(word):
-            raise self.error(f"expected {what}, found {word!r}")
-        number = float(word)
-        if not 0 <= number < math.inf:
-            raise self.error(f"{what} is {word}: it must be finite and nonnegative")
-        return number
-
-    def reals(self, count: int, what: str) -> np.ndarray:
-        """The next ``count`` tokens as finite, nonnegative numbers."""
-        words = self.words[self.place : self.place + count]
-        if len(words) < count:
-            self.place = len(self.words)
-            raise self.error(f"{what} ends after {len(words)} of its {count} entries")
+    def numbers(self, places: Sequence[int], what: str) -> np.ndarray:
+        """The tokens at these places as finite, nonnegative numbers; `what` they are is for messages."""
         try:
-            numbers = np.array(words, dtype=np.float64)
-            plain = _is_plain("".join(words))
-        except ValueError:
-            plain = False
-        if not plain:
-            self.place += next(i for i, word in enumerate(words) if not is_number(word)) + 1
-            raise self.error(f"expected a number in {what}, found {self.words[self.place - 1]!r}")
-        wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
-        if len(wrong):
-            self.place += int(wrong[0]) + 1
-            raise self.error(f"{what} has the entry {words[wrong[0]]}: it must be finite and nonnegative")
-        self.place += count
-        return numbers
-
-    def guard_table(self, name: str, shape: tuple[int, ...]) -> None:
-        """ValueError unless the table of a variable has few enough axes and entries to be read."""
-        if len(shape) > MOST_AXES or math.prod(shape) > MOST_CELLS:
-            cells = f"{math.prod(shape)} entries of {len(shape)} variables"
-            raise self.error(f"the table of {name!r} would have {cells}, more than is read")
+            return nonnegative_numbers([self.words[place] for place in places], what)
+        except WrongNumber as error:
+            self.place = places[error.index] + 1
+            raise self.error(str(error)) from None
 
     def end(self) -> None:
         """ValueError unless all tokens are taken."""
@@ -154,12 +155,46 @@ class Tokens:
             raise self.error(f"expected the end of the file, found {self.words[self.place - 1]!r}")
 
 
+class WrongNumber(ValueError):
+    """A word is no finite, nonnegative number; `index` is its place among those given."""
+
+    def __init__(self, message: str, index: int):
+        super().__init__(message)
+        self.index = index
+
+
+def nonnegative_numbers(words: Sequence[str], what: str) -> np.ndarray:
+    """Words as finite, nonnegative numbers; WrongNumber, with `what` they are, at the first that is none."""
+    try:
+        numbers = np.array(words, dtype=np.float64)
+        if not _is_plain("".join(words)):
+            raise ValueError
+    except ValueError:
+        index = next(i for i, word in enumerate(words) if not _is_number(word))
+        raise WrongNumber(f"expected a number in {what}, found {words[index]!r}", index) from None
+    wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if len(wrong):
+        index = int(wrong[0])
+        raise WrongNumber(f"{what} has the entry {words[index]}: it must be finite and nonnegative", index)
+    return numbers
+
+
+def check_table_size(name: str, shape: Sequence[int]) -> None:
+    """ValueError unless the table of a variable has few enough axes and entries to be read."""
+    size = math.prod(map(float, shape))
+    if len(shape) > MAX_TABLE_AXES or size > MAX_TABLE_SIZE:
+        raise ValueError(
+            f"the table of {name!r} has {size:.3g} entries of {len(shape)} variables; the limits are "
+            f"{MAX_TABLE_SIZE} entries (MAX_TABLE_SIZE) and {MAX_TABLE_AXES} variables (MAX_TABLE_AXES)"
+        )
+
+
 def _is_plain(word: str) -> bool:
     """False where Python would read more as a number than the formats have: underscores, digits of other scripts."""
     return word.isascii() and "_" not in word
 
 
-def is_number(word: str) -> bool:
+def _is_number(word: str) -> bool:
     """Whether a word is a number of the formats, which may be infinite."""
     try:
         float(word)
@@ -178,10 +213,10 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     try:
         if os.fspath(path).endswith(".gz"):
             with gzip.open(path, "rb") as file:
-                content = file.read(MOST_BYTES + 1)
-            if len(content) > MOST_BYTES:
+                content = file.read(MAX_DECOMPRESSED + 1)
+            if len(content) > MAX_DECOMPRESSED:
                 raise ValueError(
-                    f"{os.fspath(path)} is larger than {MOST_BYTES} bytes, decompressed: decompress it first"
+                    f"{os.fspath(path)} is larger than {MAX_DECOMPRESSED} bytes, decompressed: decompress it first"
                 )
             return content
         return Path(path).read_bytes()
@@ -206,8 +241,47 @@ def read_text(path: str | os.PathLike) -> str:
     return decoded(path, read_bytes(path))
 
 
+def parse_json(path: str | os.PathLike, text: str) -> Any:
+    """The one value of a JSON text; ValueError as :func:`json_values`, or where it has none or several."""
+    values = json_values(path, text)
+    if len(values) != 1:
+        raise ValueError(f"{os.fspath(path)}: not JSON: expected one value, found {len(values)}")
+    return values[0]
+
+
+def json_values(path: str | os.PathLike, text: str) -> list[Any]:
+    """Values of a JSON text, which may have several, one after the other.
+
+    Raises
+    ------
+    ValueError : it is not JSON, or an object has a name twice; the message has the file and, if known, the line.
+    """
+    decoder, found = json.JSONDecoder(object_pairs_hook=_object), []
+    place = 0
+    try:
+        while start := NONBLANK.search(text, place):
+            value, place = decoder.raw_decode(text, start.start())
+            found.append(value)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{os.fspath(path)}, line {error.lineno}: not JSON: {error.msg}") from None
+    except RecursionError:
+        raise ValueError(f"{os.fspath(path)}: not JSON that can be read: nested too deeply") from None
+    except ValueError as error:  # a name twice, or an integer of thousands of digits
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} appears twice")
+        found[name] = value
+    return found
+
+
 @contextlib.contextmanager
-def errors_of(path: str | os.PathLike) -> Iterator[None]:
+def prefix_errors(path: str | os.PathLike) -> Iterator[None]:
     """The file in front of messages that know nothing of files, such as those of a network's constructor."""
     try:
         yield

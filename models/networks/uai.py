@@ -1,12 +1,19 @@
-"""Networks, evidence and MAP queries in the text formats of the UAI inference competitions.
+"""Networks in the text format of the UAI inference competitions.
 
-A network file starts with BAYES or MARKOV, the number of variables and their numbers of states, then lists the scope of
-every table (of a BAYES file, the child last) and the tables themselves, the last variable of a scope changing fastest.
-Tokens are separated by any white space, ``#`` starts a comment, and a name that ends in ``.gz`` is a compressed file.
-pyAgrum (1.15 to 3.3) writes tables in another order, and is known by its comments (``agrum_orders``).
-An evidence file has pairs of variable and state after their number, in the dialect of the PASCAL 2011 challenge with
-the number of samples in front; a query file the MAP variables after their number. Both may have names instead
-(``named_files.py``). Names of a network's variables and states are in a JSON file.
+A file starts with BAYES or MARKOV, the number of variables and their numbers of states, then lists the scope of every
+table (of a BAYES file, the child last) and the tables themselves, the last variable of a scope changing fastest.
+Tokens are separated by any white space, and ``#`` starts a comment. Names of variables and states are in a JSON file.
+
+Two writers list tables in another order. pyAgrum (1.15 to 3.3) is known by its comments. In BAYES files, two further
+orders are recognised, if every table of the file sums to one in it and some table does not in that of the standard:
+
+* as pgmpy writes: the child last in the scope, but the whole table backwards, the child's states slowest and the first
+  variable of the scope fastest;
+* the child first in the scope, its states slowest.
+
+Which end of the scopes has the children follows from their being different variables. A file whose tables sum to one
+in the order of the standard is read by the standard; if it has the lines of pgmpy's writer, and other tables that sum
+to one the other way, it is refused.
 """
 
 from __future__ import annotations
@@ -15,44 +22,51 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.models.networks.bayes_net import BayesNet, NumberedStates, NumberedVariables
-from ethogram.models.networks.named_files import (
-    is_json,
-    json_samples,
-    json_variables,
-    line_sample,
-    line_variables,
+from ethogram.models.arguments import warn_user
+from ethogram.models.networks.bayes_net import BayesNet
+from ethogram.models.networks.tokens import (
+    MAX_TABLE_AXES,
+    MAX_TABLE_SIZE,
+    Tokens,
     parse_json,
+    prefix_errors,
+    read_text,
+    write_text,
 )
-from ethogram.models.networks.tokens import MOST_AXES, MOST_CELLS, Tokens, read_text, write_text
 
 __all__ = [
-    "Factors",
+    "SUM_TOLERANCE",
+    "UAIFile",
     "parse_uai",
-    "read_evidence",
     "read_factors",
-    "read_map_variables",
     "read_names",
-    "write_evidence",
-    "write_map_variables",
+    "uai_network",
     "write_network",
 ]
 
+SUM_TOLERANCE = 2e-4
+"""Deviation from one of the sums of a conditional table: files are rounded to four digits."""
 
-class Factors(NamedTuple):
-    """Contents of a UAI network file.
+PGMPY = re.compile(
+    r"BAYES\n\d+\n[\d ]+\n\d+\n(?:\d+(?: \d+)+\n)+\n(?:\d+\n[^\s#]+(?: [^\s#]+)*\n)*\d+\n[^\s#]+(?: [^\s#]+)*"
+)
+"""A file of pgmpy, which has one line per table, and none that is empty at its end."""
+
+
+class UAIFile(NamedTuple):
+    """Content of a UAI network file.
 
     Attributes
     ----------
     kind : ``"BAYES"`` or ``"MARKOV"``.
     sizes : number of states of every variable.
     scopes : variables of every table.
-    tables : arrays, one axis a variable of the scope.
+    tables : arrays, one axis per variable of the scope.
     """
 
     kind: str
@@ -62,10 +76,10 @@ class Factors(NamedTuple):
 
     def __repr__(self) -> str:
         largest = max((table.shape for table in self.tables), key=math.prod, default=())
-        return f"Factors({self.kind}, {len(self.sizes)} variables; largest table of shape {largest})"
+        return f"UAIFile({self.kind}, {len(self.sizes)} variables; largest table of shape {largest})"
 
 
-def read_factors(path: str | os.PathLike) -> Factors:
+def read_factors(path: str | os.PathLike) -> UAIFile:
     """Scopes and tables of a UAI network file of either kind.
 
     Tables of a BAYES file of pgmpy, which only their sums betray, are as they stand: :func:`read_network` turns them.
@@ -77,7 +91,7 @@ def read_factors(path: str | os.PathLike) -> Factors:
     return parse_uai(path, read_text(path))
 
 
-def parse_uai(path: str | os.PathLike, text: str) -> Factors:
+def parse_uai(path: str | os.PathLike, text: str) -> UAIFile:
     """Scopes and tables of the text of a UAI network file; ``path`` is for messages."""
     tokens = Tokens(path, text)
     kind = tokens.take("BAYES or MARKOV")
@@ -85,8 +99,8 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
         raise tokens.error(f"expected BAYES or MARKOV, found {kind!r}")
     count = tokens.integer("the number of variables", 1)
     sizes = tuple(tokens.integer(f"the number of states of variable {i}", 1) for i in range(count))
-    if sum(sizes) > MOST_CELLS:
-        raise tokens.error(f"the variables have {sum(sizes)} states together, more than is read")
+    if sum(sizes) > MAX_TABLE_SIZE:
+        raise tokens.error(f"the variables have {sum(sizes)} states together; the limit is {MAX_TABLE_SIZE}")
     scopes = []
     for i in range(tokens.integer("the number of tables", 0)):
         length = tokens.integer(f"the size of scope {i}", 0)
@@ -94,18 +108,20 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
         if len(set(scope)) < len(scope):
             raise tokens.error(f"scope {i} lists a variable twice: {scope}")
         scopes.append(scope)
-    tables, (orders, certain) = [], agrum_orders(text, kind.upper(), scopes)
+    tables, (orders, certain) = [], _agrum_orders(text, kind.upper(), scopes)
     for i, scope in enumerate(scopes):
-        if len(scope) > MOST_AXES:
-            raise tokens.error(
-                f"scope {i} has {len(scope)} variables, and {MOST_AXES} is the most there can be"
-            )
         shape = tuple(sizes[variable] for variable in scope)
-        wanted = int(np.prod(shape, dtype=object))
+        if len(scope) > MAX_TABLE_AXES:
+            raise tokens.error(f"scope {i} has {len(scope)} variables; the limit is {MAX_TABLE_AXES}")
+        wanted = math.prod(shape)
         length = tokens.integer(f"the size of table {i}", 0)
         if length != wanted:
             raise tokens.error(f"table {i} has {length} entries, and its scope {scope} needs {wanted}")
-        entries = tokens.reals(wanted, f"table {i}")
+        stop = tokens.place + wanted
+        if stop > len(tokens.words):
+            found, tokens.place = len(tokens.words) - tokens.place, len(tokens.words)
+            raise tokens.error(f"table {i} ends after {found} of its {wanted} entries")
+        entries, tokens.place = tokens.numbers(range(tokens.place, stop), f"table {i}"), stop
         table = entries.reshape([sizes[variable] for variable in orders[i]])
         table = table.transpose([orders[i].index(variable) for variable in scope])
         if not certain and not np.array_equal(table, entries.reshape(shape)):
@@ -115,10 +131,10 @@ def parse_uai(path: str | os.PathLike, text: str) -> Factors:
             )
         tables.append(table)
     tokens.end()
-    return Factors(kind.upper(), sizes, tuple(scopes), tuple(tables))
+    return UAIFile(kind.upper(), sizes, tuple(scopes), tuple(tables))
 
 
-def agrum_orders(
+def _agrum_orders(
     text: str, kind: str, scopes: Sequence[tuple[int, ...]]
 ) -> tuple[list[tuple[int, ...]], bool]:
     """Axes of every table, the slowest first, and whether they are certain.
@@ -144,24 +160,104 @@ def agrum_orders(
     return (backwards, False) if beside.intersection(written) else (list(scopes), True)
 
 
-def read_names(path: str | os.PathLike) -> dict[str, Any]:
-    """Arguments ``names`` and ``state_names`` of a network, from a JSON file with ``names`` and ``states``."""
+def uai_network(
+    path: str | os.PathLike, file: UAIFile, text: str, names: str | os.PathLike | None
+) -> BayesNet:
+    """The network of a BAYES file, its tables in the order of the standard.
+
+    Parameters
+    ----------
+    path : for messages.
+    text : content of the file, of whose writers some are known by it.
+    names : JSON file with the names, or None.
+
+    Raises
+    ------
+    ValueError
+        A variable has no table, or two; the order of the tables cannot be decided; or as :func:`read_names` or
+        :class:`~ethogram.models.networks.BayesNet`, with the file in front.
+
+    Warns
+    -----
+    UserWarning : tables are not in the order of the standard.
+    """
+    given = read_names(names)
+    with prefix_errors(path):
+        scopes, tables, warning = _reordered(file, text)
+        if warning:
+            warn_user(
+                f"{os.fspath(path)} {warning}: its tables sum to one in this order, and not in that of the standard "
+                "(child last and fastest), and are read in it"
+            )
+        place = {scope[-1]: i for i, scope in enumerate(scopes)}
+        order = [place[variable] for variable in range(len(place))]
+        return BayesNet(tuple(tables[i] for i in order), tuple(scopes[i][:-1] for i in order), **given)
+
+
+def _reordered(
+    file: UAIFile, text: str
+) -> tuple[tuple[tuple[int, ...], ...], tuple[np.ndarray, ...], str | None]:
+    """Scopes and tables of a BAYES file in the order of the standard, and the other order that it had."""
+    scopes, tables = file.scopes, file.tables
+    fault = _fault(file, [scope[-1:] for scope in scopes])
+    if fault is None:
+        deviation, of_pgmpy = _deviation(tables), PGMPY.fullmatch(text)
+        if deviation <= SUM_TOLERANCE and not of_pgmpy:
+            return scopes, tables, None
+        backwards = tuple(table.reshape(table.shape[::-1]).transpose() for table in tables)
+        other = _deviation(backwards)
+        if max(deviation, other) <= SUM_TOLERANCE:
+            if all(map(np.array_equal, tables, backwards)):
+                return scopes, tables, None
+            raise ValueError(
+                "its tables sum to one in the order of the standard and in that of pgmpy, which differ: end the file "
+                "with an empty line if it is the standard's, else write BIF by pgmpy"
+            )
+        if other <= SUM_TOLERANCE or (of_pgmpy and other < deviation):
+            way = "has the child's states slowest and the first variable of a scope fastest, as pgmpy writes"
+            return scopes, backwards, way
+        return scopes, tables, None
+    if _fault(file, [scope[:1] for scope in scopes]) is None:
+        moved = tuple(np.moveaxis(table, 0, -1) for table in tables)
+        if _deviation(moved) <= SUM_TOLERANCE:
+            way = "has the child first in every scope, and its states slowest"
+            return tuple((*scope[1:], scope[0]) for scope in scopes), moved, way
+    raise ValueError(fault)
+
+
+def _fault(file: UAIFile, children: Sequence[tuple[int, ...]]) -> str | None:
+    """Why these variables, one per scope and none of an empty one, cannot be the children; None if they can."""
+    place: dict[int, int] = {}
+    for i, child in enumerate(children):
+        if not child:
+            return f"scope {i} is empty: its last variable must be the child"
+        if child[0] in place:
+            return f"variable {child[0]} has two tables, {place[child[0]]} and {i}: the child is the last of a scope"
+        place[child[0]] = i
+    missing = next((variable for variable in range(len(file.sizes)) if variable not in place), None)
+    return None if missing is None else f"variable {missing} has no table: the child is the last of a scope"
+
+
+def _deviation(tables: Sequence[np.ndarray]) -> float:
+    """Largest deviation from one of a sum over the last axis."""
+    return max(float(np.abs(table.sum(-1) - 1).max()) for table in tables)
+
+
+def read_names(path: str | os.PathLike | None) -> dict[str, Any]:
+    """Arguments ``names`` and ``state_names`` of a network, from a JSON file with ``names`` and ``states``, if any."""
+    if path is None:
+        return {}
     content = parse_json(path, read_text(path))
-    if not isinstance(content, dict) or "names" not in content:
-        raise ValueError(f'{os.fspath(path)} has no "names": give {{"names": [...], "states": [[...], ...]}}')
-    states = content.get("states")
-    for name, value in (("names", content["names"]), ("states", states)):
-        if not isinstance(value, list) and (name == "names" or value is not None):
-            raise ValueError(f'{os.fspath(path)}: "{name}" must be a list, one entry a variable')
-    if states is not None and not all(isinstance(each, list) for each in states):
-        raise ValueError(f'{os.fspath(path)}: every entry of "states" must be a list of names')
-    for each in (content["names"], *(states or ())):
-        wrong = next((name for name in each if not isinstance(name, str)), None)
-        if wrong is not None or len(set(each)) < len(each):
-            fault = "a name appears twice" if wrong is None else f"{wrong!r} is not a string"
-            raise ValueError(f"{os.fspath(path)}: names must be unique strings; {fault}")
-    state_names = None if states is None else tuple(tuple(each) for each in states)
-    return {"names": tuple(content["names"]), "state_names": state_names}
+    names, states = (content.get(key) if isinstance(content, dict) else None for key in ("names", "states"))
+    expected = 'give {"names": [...], "states": [[...], ...]}, or "names" alone'
+    if not isinstance(names, list) or not (states is None or isinstance(states, list)):
+        raise ValueError(f"{os.fspath(path)}: {expected}")
+    for each in (names, *(states or ())):
+        if not isinstance(each, list) or not all(isinstance(name, str) for name in each):
+            raise ValueError(f"{os.fspath(path)}: {each!r:.60} is no list of strings: {expected}")
+        if len(set(each)) < len(each):
+            raise ValueError(f"{os.fspath(path)}: a name appears twice in {each!r:.60}")
+    return {"names": tuple(names), "state_names": None if states is None else tuple(map(tuple, states))}
 
 
 def write_network(path: str | os.PathLike, network: BayesNet, names: str | os.PathLike | None = None) -> None:
@@ -182,136 +278,3 @@ def write_network(path: str | os.PathLike, network: BayesNet, names: str | os.Pa
     write_text(path, "\n".join(lines) + "\n")
     if names is not None:
         write_text(names, json.dumps({"names": network.names, "states": network.state_names}))
-
-
-def read_evidence(path: str | os.PathLike, network: BayesNet, sample: int | None = None) -> NumberedStates:
-    """Observed states by variable, both by number, from one sample of an evidence file.
-
-    The file is in either dialect of the UAI format; or has one ``variable = state`` or ``variable state`` a line, by
-    names or numbers, with comments after ``#``; or is a JSON object of states by variable, or several, which are
-    samples, in a list or one a line. Integers alone are always read as UAI.
-
-    Parameters
-    ----------
-    sample : its number, from 0; None for the only one.
-
-    Raises
-    ------
-    ValueError : the file is malformed, a variable or state does not exist or is repeated, there is no such sample, or
-        there are several and `sample` is None.
-    """
-    text = read_text(path)
-    if is_json(text):
-        return NumberedStates(_chosen(path, json_samples(path, text, network), sample))
-    tokens = Tokens(path, text)
-    if not _is_uai(tokens, network):
-        return NumberedStates(_chosen(path, [line_sample(path, text, network)], sample))
-    numbers = [tokens.integer(f"integer {i}", 0) for i in range(len(tokens.words))]
-    if numbers and len(numbers) == 1 + 2 * numbers[0] and not _one_sample_a_line(tokens, numbers):
-        samples = [range(1, len(numbers))]
-    else:
-        samples = _samples(tokens, numbers)
-    found = NumberedStates()
-    for place in _chosen(path, samples or [range(0)], sample)[::2]:
-        number = network.variable(numbers[place], tokens.where(place), by_number=True)
-        if number in found:
-            raise ValueError(f"{tokens.where(place)}: variable {number} appears twice")
-        found[number] = network.state(number, numbers[place + 1], tokens.where(place), by_number=True)
-    return found
-
-
-def write_evidence(path: str | os.PathLike, network: BayesNet, evidence: Mapping[Any, Any]) -> None:
-    """Write one sample of evidence, states by variable, in one line."""
-    pairs, by_number = [], isinstance(evidence, NumberedStates)
-    for name, state in evidence.items():
-        number = network.variable(name, "evidence", by_number)
-        pairs += [number, network.state(number, state, "evidence", by_number)]
-    write_text(path, " ".join(map(str, (len(pairs) // 2, *pairs))) + "\n")
-
-
-def read_map_variables(path: str | os.PathLike, network: BayesNet) -> NumberedVariables:
-    """Numbers of the MAP variables of a query file.
-
-    The file is in the UAI format; or has one name a line, with comments after ``#``; or is a JSON list of names and
-    numbers. Integers alone are always read as UAI.
-
-    Raises
-    ------
-    ValueError : the file is malformed, or a variable does not exist or is repeated.
-    """
-    text = read_text(path)
-    tokens = Tokens(path, text)
-    if is_json(text):
-        found = json_variables(path, text, network)
-    elif not tokens.words or _is_uai(tokens, network):
-        count = tokens.integer("the number of MAP variables", 1)
-        found = [tokens.integer(f"MAP variable {i}", 0, network.num_variables - 1) for i in range(count)]
-        tokens.end()
-    else:
-        found = line_variables(path, text, network)
-    if len(set(found)) < len(found):
-        twice = next(variable for variable in found if found.count(variable) > 1)
-        raise ValueError(f"{os.fspath(path)}: variable {network.names[twice]} appears twice")
-    return NumberedVariables(found)
-
-
-def write_map_variables(path: str | os.PathLike, network: BayesNet, variables: Sequence[Any]) -> None:
-    """Write a query file of MAP variables given by number or name."""
-    by_number = isinstance(variables, NumberedVariables)
-    numbers = [network.variable(name, "variables", by_number) for name in variables]
-    write_text(path, " ".join(map(str, (len(numbers), *numbers))) + "\n")
-
-
-def _is_uai(tokens: Tokens, network: BayesNet) -> bool:
-    """Whether a file of evidence or a query has numbers in the UAI format, and not names."""
-    first = tokens.peek()
-    if first is None or "=" in tokens.text or not _is_integer(first):
-        return first is None
-    return first not in network.names or all(map(_is_integer, tokens.words))
-
-
-def _is_integer(word: str) -> bool:
-    return word.isascii() and word.removeprefix("-").isdecimal()
-
-
-def _chosen(path: str | os.PathLike, samples: Sequence[Any], sample: int | None) -> Any:
-    """The sample of a number, or the only one."""
-    count = len(samples)
-    if sample is None and count > 1:
-        raise ValueError(
-            f"{os.fspath(path)} has {count} samples of evidence, numbered 0 to {count - 1}: choose one by sample= (by "
-            "--sample of ethogram mmap)"
-        )
-    if sample is not None and not (isinstance(sample, int | np.integer) and 0 <= sample < count):
-        are = "1 sample, number 0" if count == 1 else f"{count} samples, numbered 0 to {count - 1}"
-        raise ValueError(f"sample is {sample}, but {os.fspath(path)} has {are}")
-    return samples[sample or 0]
-
-
-def _samples(tokens: Tokens, numbers: list[int]) -> list[range]:
-    """Places of every sample's pairs, in the dialect with the number of samples first."""
-    samples, place = [], 1
-    for number in range(numbers[0] if numbers else 0):
-        if place >= len(numbers):
-            raise tokens.error(f"expected sample {number} of {numbers[0]}, found the end of the file")
-        stop = place + 1 + 2 * numbers[place]
-        if stop > len(numbers):
-            raise tokens.error(
-                f"sample {number} ends before its {numbers[place]} pairs of variable and state"
-            )
-        samples.append(range(place + 1, stop))
-        place = stop
-    if place < len(numbers):
-        raise tokens.error(
-            f"expected the end of the file after {numbers[0]} pairs or samples, found {len(numbers) - place} more"
-        )
-    return samples
-
-
-def _one_sample_a_line(tokens: Tokens, numbers: list[int]) -> bool:
-    """Whether the first line is the number of samples alone, and each of as many further lines is a whole sample."""
-    lines: dict[int, list[int]] = {}
-    for line, number in zip(tokens.lines, numbers, strict=True):
-        lines.setdefault(line, []).append(number)
-    first, *others = lines.values()
-    return first == [len(others)] and all(len(each) == 1 + 2 * each[0] for each in others)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 from ethogram.models.networks.bayes_net import BayesNet
-from ethogram.models.networks.named_text import read_assignment, read_variable, split_list
-from ethogram.models.networks.uai import read_evidence, read_map_variables
+from ethogram.models.networks.named import (
+    parse_assignments,
+    parse_variables,
+    read_evidence,
+    read_map_variables,
+)
 
 __all__ = ["take_evidence", "take_variables"]
-
-Item = TypeVar("Item")
 
 
 def take_evidence(text: str | None, sample: int | None, network: BayesNet) -> dict[int, int]:
@@ -35,15 +37,9 @@ def take_evidence(text: str | None, sample: int | None, network: BayesNet) -> di
         return {}
     if not text.strip():
         raise ValueError("--evidence is empty: give a file or variable=state,..., or leave it out")
-    if _is_file(text, "--evidence", lambda part, where: read_assignment(network, part, where)):
+    if _is_file(text, "--evidence", network, parse_assignments):
         return read_evidence(text, network, sample)
-    where = "--evidence (not a file)"
-    found: dict[int, int] = {}
-    for part in split_list(text, where):
-        variable, state = read_assignment(network, part, where)
-        if variable in found:
-            raise ValueError(f"{where}: variable {network.names[variable]} appears twice")
-        found[variable] = state
+    found = parse_assignments(network, text, "--evidence (not a file)")
     if sample is not None:
         raise ValueError(f"--sample {sample} chooses a sample of an evidence file, and --evidence is a list")
     return found
@@ -57,19 +53,17 @@ def take_variables(text: str, network: BayesNet) -> tuple[int, ...]:
     OSError : the file cannot be opened.
     ValueError : it is neither a file nor a list, may be both, or is malformed.
     """
-    if _is_file(text, "--map", lambda part, where: read_variable(network, part, where)):
+    if _is_file(text, "--map", network, parse_variables):
         return read_map_variables(text, network)
-    where = "--map (not a file)"
-    return tuple(read_variable(network, part, where) for part in split_list(text, where))
+    return parse_variables(network, text, "--map (not a file)")
 
 
-def _is_file(text: str, argument: str, read: Callable[[str, str], Item]) -> bool:
+def _is_file(text: str, argument: str, network: BayesNet, parse: Callable[[BayesNet, str, str], Any]) -> bool:
     """Whether a text is the path of a file; ValueError where it is that of a file and a list as well."""
     if not os.path.exists(text) or os.path.isdir(text):
         return False
     try:
-        for part in split_list(text, argument):
-            read(part, argument)
+        parse(network, text, argument)
     except ValueError:
         return True
     raise ValueError(

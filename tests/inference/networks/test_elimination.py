@@ -27,7 +27,7 @@ from ethogram.inference.networks.zero_propagation import (
     query_factors,
     supported,
 )
-from ethogram.models.networks import uai
+from ethogram.models.networks import named
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.networks.read_network import read_network
@@ -159,7 +159,7 @@ def stored_query(name, fraction, number):
         network = read_network(STORED / "uai" / f"{name}.uai")
     stored = json.loads((STORED / "queries.json").read_text())["instances"][name]
     maximised = stored["given_map"] if fraction == "given" else stored["sets"][fraction][int(number)]
-    return MarginalMAP(network, uai.read_evidence(STORED / "evid" / f"{name}.evid", network), maximised)
+    return MarginalMAP(network, named.read_evidence(STORED / "evid" / f"{name}.evid", network), maximised)
 
 
 @stored

@@ -29,7 +29,7 @@ from ethogram.inference.networks.solve_mmap import (
     MarginalMAPResult,
     solve_mmap,
 )
-from ethogram.models.networks import uai
+from ethogram.models.networks import named
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 from ethogram.models.networks.read_network import read_network
@@ -362,7 +362,7 @@ def test_stored_queries_whose_optima_are_known(name, fraction, best):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         network = read_network(STORED / "uai" / f"{name}.uai")
-    query = MarginalMAP(network, uai.read_evidence(STORED / "evid" / f"{name}.evid", network), maximised)
+    query = MarginalMAP(network, named.read_evidence(STORED / "evid" / f"{name}.evid", network), maximised)
 
     def enough(point):
         if point.log_probability >= best - 2e-5 * abs(best):

@@ -18,13 +18,13 @@ from ethogram.inference.networks import exact_log_probability, exact_map, solve_
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.factors import FactorNetwork
 from ethogram.models.networks.marginal_map import MarginalMAP
-from ethogram.models.networks.uai import (
-    Factors,
+from ethogram.models.networks.named import (
     read_evidence,
     read_map_variables,
     write_evidence,
     write_map_variables,
 )
+from ethogram.models.networks.uai import UAIFile
 
 PARENTS = ((2,), (), (1,), (0, 2))
 
@@ -296,12 +296,12 @@ def test_map_variables_in_any_list(variables):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"tables": 0, "parents": ()}, TypeError, "tables is int: give a list, one table a variable"),
-        ({"parents": "x"}, TypeError, "parents is str: give a list, one tuple a variable"),
+        ({"tables": 0, "parents": ()}, TypeError, "tables is int: give a list, one table per variable"),
+        ({"parents": "x"}, TypeError, "parents is str: give a list, one tuple per variable"),
         ({"parents": (0,)}, TypeError, r"parents\[0\] is int: give a list"),
         ({"parents": ((0.5,),)}, TypeError, r"parents\[0\] must be an integer, not 0.5"),
         ({"parents": ((10**400,),)}, ValueError, r"parents\[0\] \(of x0\): 1000+ is outside"),
-        ({"names": float("nan")}, TypeError, "names is float: give a list, one name a variable"),
+        ({"names": float("nan")}, TypeError, "names is float: give a list, one name per variable"),
         ({"names": "x"}, TypeError, "names is str: give a list"),
         ({"names": ([],)}, ValueError, r"names must be unique strings; \[\] is not a string"),
         ({"state_names": 3}, TypeError, "state_names is int: give a list"),
@@ -324,7 +324,7 @@ def test_constructors_refuse_by_name(settings, error, message):
         ({"map_variables": np.array(0)}, TypeError, "map_variables is int: give a list"),
         ({"map_variables": {"first"}}, TypeError, "map_variables is set: give a list"),
         ({"map_variables": None}, TypeError, "map_variables is NoneType: give a list"),
-        ({"map_variables": [[0]]}, ValueError, r"map_variables: \[0\] is not a variable"),
+        ({"map_variables": [[0]]}, ValueError, r"map_variables: no variable is named \[0\]"),
         (
             {"evidence": {"root": [[0.5], [0.5, 1]]}},
             ValueError,
@@ -332,8 +332,12 @@ def test_constructors_refuse_by_name(settings, error, message):
         ),
         ({"evidence": {"root": np.ma.masked_array(HALF, [0, 1])}}, TypeError, "evidence of root is a masked"),
         ({"evidence": {"root": {0: 1}}}, TypeError, "evidence of root is dict"),
-        ({"evidence": {"root": None}}, ValueError, "evidence: root has no state None; its states are 0..1"),
-        ({"evidence": {("root",): 1}}, ValueError, r"evidence: \('root',\) is not a variable"),
+        (
+            {"evidence": {"root": None}},
+            ValueError,
+            "evidence: root has no state None; its states are no, yes, or by number 0..1",
+        ),
+        ({"evidence": {("root",): 1}}, ValueError, r"evidence: no variable is named \('root',\)"),
         ({"by_number": "yes"}, ValueError, "by_number must be True or False, not 'yes'"),
     ],
 )
@@ -346,7 +350,7 @@ def test_a_large_table_is_not_printed():
     """A table of 20 parents has a million rows: repr has its shape."""
     table = np.full((2,) * 21, 0.5)
     network = BayesNet((*[HALF] * 20, table), (*[()] * 20, tuple(range(20))))
-    factors = Factors("BAYES", (2,) * 21, (tuple(range(21)),), (table,))
+    factors = UAIFile("BAYES", (2,) * 21, (tuple(range(21)),), (table,))
     for shown in (network, MarginalMAP(network, {0: 1}, [1]), FactorNetwork(network, {}), factors):
         assert len(repr(shown)) < 500 and "(2, 2, 2," in repr(shown)
     assert "21 variables: x0, x1, x2, x3, x4, x5 and 15 more" in repr(network)

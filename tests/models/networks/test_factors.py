@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ethogram.models.networks.factors import network_of_factors
-from ethogram.models.networks.uai import Factors
+from ethogram.models.networks.uai import UAIFile
 
 
 def same_function(factors):
@@ -37,7 +37,7 @@ def drawn(seed, count=5):
         tables.append(3 * random.random(shape) * (random.random(shape) > 0.15))
         tables[-1].flat[0] = 1.0
         scopes.append(scope)
-    return Factors("MARKOV", sizes, tuple(scopes), tuple(tables))
+    return UAIFile("MARKOV", sizes, tuple(scopes), tuple(tables))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -60,7 +60,7 @@ def test_tables_in_any_order_are_found_again(seed):
     tables += [np.array([0.3, 1.2, 0.0]), np.array([0.5, 2.0, 4.0])]
     shuffled = random.permutation(len(scopes))
     found = same_function(
-        Factors("MARKOV", (3,) * 4, tuple(scopes[i] for i in shuffled), tuple(tables[i] for i in shuffled))
+        UAIFile("MARKOV", (3,) * 4, tuple(scopes[i] for i in shuffled), tuple(tables[i] for i in shuffled))
     )
     assert len(found.evidence) == 2
     assert [set(each) for each in found.network.parents[:4]] == [set(each) for each in parents]
@@ -69,12 +69,22 @@ def test_tables_in_any_order_are_found_again(seed):
 
 def test_symmetric_tables_do_not_go_round():
     flip = np.array([[0.9, 0.1], [0.1, 0.9]])
-    found = same_function(Factors("MARKOV", (2, 2, 2), ((0, 1), (1, 2), (2, 0)), (flip, flip, flip)))
+    found = same_function(UAIFile("MARKOV", (2, 2, 2), ((0, 1), (1, 2), (2, 0)), (flip, flip, flip)))
     assert len(found.evidence) == 1
 
 
+def test_two_tables_of_one_variable():
+    found = same_function(UAIFile("MARKOV", (2,), ((0,), (0,)), (np.array([0.3, 0.7]), np.array([0.9, 0.1]))))
+    assert found.network.tables[0].tolist() == [0.3, 0.7] and len(found.evidence) == 1
+
+
+def test_roots_are_variables_that_no_factor_sums_to_one_over():
+    table = np.array([[0.3, 0.6], [0.7, 0.4]])  # p(x0 | x1)
+    assert same_function(UAIFile("MARKOV", (2, 2), ((0, 1),), (table,))).evidence == {}
+
+
 def test_names_and_constants():
-    factors = Factors("MARKOV", (2,), ((0,), ()), (np.array([2.0, 6.0]), np.array(3.0)))
+    factors = UAIFile("MARKOV", (2,), ((0,), ()), (np.array([2.0, 6.0]), np.array(3.0)))
     found = network_of_factors(factors, names=["factor0"], state_names=[["a", "b"]])
     assert found.network.names == ("factor0", "factor0_")
     assert found.network.log_joint([1, 1]) == pytest.approx(math.log(18))
@@ -82,4 +92,4 @@ def test_names_and_constants():
 
 def test_a_factor_of_zeros_is_refused():
     with pytest.raises(ValueError, match="factor 0, of variables"):
-        network_of_factors(Factors("MARKOV", (2,), ((0,),), (np.zeros(2),)))
+        network_of_factors(UAIFile("MARKOV", (2,), ((0,),), (np.zeros(2),)))

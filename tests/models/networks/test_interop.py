@@ -68,3 +68,20 @@ def test_same_probabilities(other):
 def test_something_else_is_refused():
     with pytest.raises(TypeError, match=r"other must be a pgmpy network .* not dict"):
         network_from({})
+
+
+class Malformed(Pgmpy):
+    """The table of wet has its axes in another order than its variables."""
+
+    def get_cpds(self, node):
+        found = super().get_cpds(node)
+        if node == "wet":
+            found.state_names["wet"], found.values = ["dry", "damp", "wet"], np.full((2, 2, 3), 1 / 3)
+        return found
+
+
+def test_tables_of_another_shape_are_refused():
+    with pytest.raises(
+        ValueError, match=r"other: the table of 'wet' has shape \(2, 2, 3\), and needs \(3, 2, 2\)"
+    ):
+        network_from(Malformed())

@@ -202,6 +202,18 @@ def test_orders_that_cannot_be_decided_are_refused(name, tmp_path):
             read(tmp_path / name)
 
 
+def test_either_mark_of_pyagrum_in_xdsl_is_enough(tmp_path):
+    text = (HERE / "pyagrum.xdsl").read_text()
+    (tmp_path / "net").write_text(text.replace("created by pyAgrum", "drawn"))
+    assert agrees(tmp_path / "net")
+    (tmp_path / "net").write_text(text.replace('app="aGrUM', 'app="GeNIe'))
+    assert agrees(tmp_path / "net")
+    (tmp_path / "net").write_text(
+        text.replace('app="aGrUM', 'app="GeNIe').replace("created by pyAgrum", "drawn")
+    )
+    assert not agrees(tmp_path / "net")
+
+
 def test_comments_that_are_not_pyagrums(tmp_path):
     """The standard's order where nothing beside a scope or a size says otherwise, and where both orders agree."""
     plain = re.sub(" *#[^\n]*", "", (HERE / "pyagrum.uai").read_text())

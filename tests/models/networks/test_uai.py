@@ -1,17 +1,18 @@
-"""UAI files: stored networks round-trip to the letter, all dialects are read, and errors give the line."""
+"""UAI files: stored networks round-trip to the letter, and orders of tables: the standard's, pgmpy's, child first."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
+import re
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ethogram.models.networks import uai
+from ethogram.models.networks import named, uai
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.read_network import read_network
 
@@ -38,6 +39,25 @@ GARDEN = """BAYES
 3
  0.25 0.25 0.5
 """
+
+PGMPY = """BAYES
+4
+2 2 2 3
+4
+1 0
+1 3
+3 3 0 1
+2 1 2
+
+2
+0.8 0.2
+3
+0.2 0.3 0.5
+12
+0.1 0.2 0.3 0.4 0.5 0.6 0.9 0.8 0.7 0.6 0.5 0.4
+4
+0.9 0.25 0.1 0.75"""
+"""As pgmpy 1.1.2 writes four variables a, c, d, b, where p(c = 0 | a, b) is .1, .2, .3 for a = 0 and .4, .5, .6."""
 
 
 def written(folder, text, name="net.uai"):
@@ -73,11 +93,11 @@ def test_stored_networks_come_back_to_the_letter(tmp_path, most):
         uai.write_network(tmp_path / "net.uai", network)
         assert (tmp_path / "net.uai").read_text() == path.read_text(), path.name
         evidence = STORED / "evid" / f"{path.stem}.evid"
-        uai.write_evidence(tmp_path / "net.evid", network, uai.read_evidence(evidence, network))
+        named.write_evidence(tmp_path / "net.evid", network, named.read_evidence(evidence, network))
         assert (tmp_path / "net.evid").read_text().split() == evidence.read_text().split()
         query = STORED / "map" / f"{path.stem}.map"
         if query.exists():
-            uai.write_map_variables(tmp_path / "net.map", network, uai.read_map_variables(query, network))
+            named.write_map_variables(tmp_path / "net.map", network, named.read_map_variables(query, network))
             assert (tmp_path / "net.map").read_text().split() == query.read_text().split()
 
 
@@ -92,110 +112,107 @@ def test_white_space_comments_and_compression_make_no_difference(tmp_path, garde
     assert flat.parents == garden.parents
 
 
-def test_names_go_to_a_second_file_and_come_back(tmp_path):
-    named = BayesNet(
-        (np.array([0.5, 0.5]), np.eye(2)),
-        ((), (0,)),
-        names=("rain", "wet grass"),
-        state_names=(("no", "yes"),) * 2,
-    )
-    uai.write_network(tmp_path / "net.uai", named, tmp_path / "names.json")
-    again = read_network(tmp_path / "net.uai", tmp_path / "names.json")
-    assert (again.names, again.state_names) == (named.names, named.state_names)
-    (tmp_path / "names.json").write_text(json.dumps({"variables": []}))
-    with pytest.raises(ValueError, match='has no "names"'):
-        read_network(tmp_path / "net.uai", tmp_path / "names.json")
+def test_a_file_of_pgmpy_has_its_tables_backwards(tmp_path):
+    with pytest.warns(UserWarning, match=r"net\.uai has the child's states slowest .* as pgmpy writes"):
+        network = read_network(written(tmp_path, PGMPY))
+    assert network.parents == ((), (3, 0), (1,), ())
+    first = np.array([[0.1, 0.4], [0.2, 0.5], [0.3, 0.6]])  # b, a
+    np.testing.assert_allclose(network.tables[1], np.stack((first, 1 - first), -1))
+    np.testing.assert_allclose(network.tables[2], [[0.9, 0.1], [0.25, 0.75]])
+    assert network.log_joint([1, 0, 1, 2]) == pytest.approx(np.log(0.2 * 0.6 * 0.1 * 0.5))
 
 
-@pytest.mark.parametrize(
-    ("text", "sample", "expected"),
-    [
-        ("2 0 1 2 2", 0, {0: 1, 2: 2}),
-        ("1\n2 0 1 2 2\n", 0, {0: 1, 2: 2}),
-        ("2\n1 0 1\n2 1 0 2 1", 1, {1: 0, 2: 1}),
-        ("0", 0, {}),
-        ("1\n0\n", 0, {}),
-        ("", 0, {}),
-        ("1 1 0  # wet", 0, {1: 0}),
-    ],
-)
-def test_both_forms_of_evidence(tmp_path, garden, text, sample, expected):
-    assert uai.read_evidence(written(tmp_path, text, "net.evid"), garden, sample) == expected
+def test_what_is_read_is_written_by_the_standard(tmp_path):
+    with pytest.warns(UserWarning, match="pgmpy"):
+        network = read_network(written(tmp_path, PGMPY))
+    uai.write_network(tmp_path / "again.uai", network)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = read_network(tmp_path / "again.uai")
+    for one, other in zip(network.tables, again.tables, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1 2 0 1 2", "line 1: sample 0 ends before its 2 pairs"),
-        ("1\n2 0 1 2 2 1", "line 2: expected the end of the file after 1 pairs or samples, found 1 more"),
-        ("1 7 0", "line 1: 7 is not a variable: give a number in 0..2"),
-        ("1 0 5", "line 1: x0 has no state 5; its states are 0..1"),
-        ("1\n2 0 1\n0 1", "line 3: variable 0 appears twice"),
-        ("1 zero 1", "line 1: expected integer 1, found 'zero'"),
-    ],
-)
-def test_broken_evidence_gives_its_line(tmp_path, garden, text, message):
-    with pytest.raises(ValueError, match=message):
-        uai.read_evidence(written(tmp_path, text, "net.evid"), garden)
+def test_children_first_in_their_scopes(tmp_path):
+    text = "BAYES 3 2 3 2 3  1 0  2 1 0  3 2 0 1  2 .8 .2  6 .1 .2 .3 .3 .6 .5  12"
+    text += " .1 .2 .3 .4 .5 .6 .9 .8 .7 .6 .5 .4"
+    with pytest.warns(UserWarning, match=r"net\.uai has the child first in every scope"):
+        network = read_network(written(tmp_path, text))
+    assert network.parents == ((), (0,), (0, 1))
+    np.testing.assert_allclose(network.tables[1], [[0.1, 0.3, 0.6], [0.2, 0.3, 0.5]])
+    np.testing.assert_allclose(network.tables[2][..., 0], [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
 
 
-def test_a_sample_that_is_not_there_is_refused(tmp_path, garden):
-    with pytest.raises(ValueError, match=r"sample is 2, but .* has 1"):
-        uai.read_evidence(written(tmp_path, "1 0 1", "net.evid"), garden, 2)
-
-
-def test_of_several_samples_none_is_taken_in_silence(tmp_path, garden):
-    path = written(tmp_path, "2\n1 0 1\n2 1 0 2 1", "net.evid")
+def test_children_first_need_tables_that_sum_to_one(tmp_path):
+    text = "BAYES 2 2 3 2  1 0  2 1 0  2 .8 .2  6 .1 .2 .3 .3 .6 .6"
     with pytest.raises(
-        ValueError, match=r"net.evid has 2 samples of evidence, numbered 0 to 1: choose one by sample="
+        ValueError, match=r"net\.uai: variable 0 has two tables, 0 and 1: the child is the last"
     ):
-        uai.read_evidence(path, garden)
-    assert uai.read_evidence(path, garden, 0) == {0: 1}
+        read_network(written(tmp_path, text))
 
 
-def test_queries_with_comments(tmp_path, garden):
-    assert uai.read_map_variables(written(tmp_path, "# MAP variables\n2 2\n0", "net.map"), garden) == (2, 0)
-    for text, message in (
-        ("2 0", "expected MAP variable 1, found the end of the file"),
-        ("1 9", "MAP variable 0 is 9, outside 0..2"),
-        ("2 1 1", "variable x1 appears twice"),
-        ("1 0 1", "expected the end of the file, found '1'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            uai.read_map_variables(written(tmp_path, text, "net.map"), garden)
+def test_tables_that_sum_to_one_both_ways_are_those_of_the_standard(tmp_path):
+    circulant = np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]])
+    text = "BAYES 2 3 3 2  1 0  2 0 1  3 .2 .3 .5  9 " + " ".join(map(str, circulant.ravel()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        network = read_network(written(tmp_path, text))
+    np.testing.assert_array_equal(network.tables[1], circulant)
+
+
+def test_one_order_holds_for_all_tables_of_a_file(tmp_path):
+    """A table that sums to one both ways is backwards if another can only be backwards."""
+    circulant = np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]])
+    text = "BAYES 3 3 3 2 3  1 0  2 0 1  2 0 2  3 .2 .3 .5  9 " + " ".join(map(str, circulant.ravel()))
+    with pytest.warns(UserWarning, match="pgmpy"):
+        network = read_network(written(tmp_path, text + " 6 .1 .2 .3 .9 .8 .7"))
+    np.testing.assert_array_equal(network.tables[1], circulant.T)
+
+
+def test_tables_of_no_order_are_used_as_given(tmp_path):
+    text = "BAYES 2 2 2 2  1 0  2 0 1  2 .8 .2  4 .1 .2 .3 .4"
+    with pytest.warns(UserWarning, match="rows that do not sum to one"):
+        network = read_network(written(tmp_path, text))
+    np.testing.assert_array_equal(network.tables[1], [[0.1, 0.2], [0.3, 0.4]])
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_random_networks_backwards(tmp_path, rounded):
+    random = np.random.default_rng(0)
+    sizes, parents = (2, 3, 2, 4), ((), (0,), (1, 0), (0, 2, 1))
+    tables = [
+        random.dirichlet(np.ones(size), tuple(sizes[p] for p in each)).reshape(
+            *(sizes[p] for p in each), size
+        )
+        for size, each in zip(sizes, parents, strict=True)
+    ]
+    if rounded:
+        tables = [np.round(table, 5) for table in tables]
+    scopes = " ".join(f"{len(each) + 1} {' '.join(map(str, (*each, i)))}" for i, each in enumerate(parents))
+    numbers = " ".join(f"{t.size} {' '.join(map(repr, t.transpose().ravel().tolist()))}" for t in tables)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        network = read_network(written(tmp_path, f"BAYES 4 2 3 2 4 4 {scopes} {numbers}"))
+    assert "pgmpy" in str(caught[0].message)
+    assert isinstance(network, BayesNet)
+    for one, other in zip(network.tables, tables, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("content", "message"),
     [
-        (("BAYES", "BAYESIAN"), "line 1: expected BAYES or MARKOV, found 'BAYESIAN'"),
-        (("2 2 3\n3", "2 2 0\n3"), "line 3: the number of states of variable 2 is 0"),
-        (("2 2 3", "2 two 3"), "line 3: expected the number of states of variable 1, found 'two'"),
-        (("3 2 0 1", "3 2 2 1"), "line 6: scope 1 lists a variable twice"),
-        (("3 2 0 1", "3 2 9 1"), "line 6: a variable of scope 1 is 9, outside 0..2"),
-        (("\n12\n", "\n10\n"), r"line 12: table 1 has 10 entries, and its scope \(2, 0, 1\) needs 12"),
-        ((" 0.5 0.5", " 0.5 half"), "line 15: expected a number in table 1, found 'half'"),
-        ((" 0.5 0.5", " 0.5 -0.5"), "line 15: table 1 has the entry -0.5"),
-        ((" 0.5 0.5", " 0.5 nan"), "line 15: table 1 has the entry nan"),
-        ((" 0.25 0.25 0.5\n", " 0.25\n"), "line 21: table 2 ends after 1 of its 3 entries"),
-        ((" 0.25 0.25 0.5\n", " 0.25 0.25 0.5 0.5\n"), "line 21: expected the end of the file, found '0.5'"),
-        (("1 0\n", "1 2\n"), "table 0 has 2 entries"),
+        ({"variables": []}, 'give {"names": '),
+        ([1], 'give {"names": '),
+        ({"names": 5}, 'give {"names": '),
+        ({"names": ["a"], "states": 3}, 'give {"names": '),
+        ({"names": ["a"], "states": [3]}, "3 is no list of strings: give"),
+        ({"names": ["a", 1]}, "['a', 1] is no list of strings: give"),
+        ({"names": ["a"], "states": [["x", ["y"]]]}, "['x', ['y']] is no list of strings: give"),
+        ({"names": ["a", "a"]}, "a name appears twice in ['a', 'a']"),
     ],
 )
-def test_broken_networks_give_their_line(tmp_path, change, message):
-    with pytest.raises(ValueError, match=message):
-        read_network(written(tmp_path, GARDEN.replace(*change, 1)))
-
-
-def test_two_tables_of_a_child_and_none_of_another(tmp_path):
-    text = "BAYES\n2\n2 2\n2\n1 0\n1 0\n2\n.5 .5\n2\n.5 .5\n"
-    with pytest.raises(ValueError, match="variable 0 has two tables, 0 and 1"):
-        read_network(written(tmp_path, text))
-    text = "BAYES\n2\n2 2\n1\n1 0\n2\n.5 .5\n"
-    with pytest.raises(ValueError, match="variable 1 has no table"):
-        read_network(written(tmp_path, text))
-
-
-def test_a_constant_has_no_place_in_a_file(tmp_path):
-    with pytest.raises(ValueError, match="log_constant 1"):
-        uai.write_network(tmp_path / "net.uai", BayesNet((np.ones(1),), ((),), log_constant=1.0))
+def test_names_that_do_not_fit(tmp_path, content, message):
+    (tmp_path / "names.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"names\.json: {re.escape(message)}"):
+        read_network(written(tmp_path, GARDEN), tmp_path / "names.json")
