@@ -22,12 +22,14 @@ from ethogram.inference.networks.zero_propagation import ReducedFactors, query_f
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 __all__ = [
+    "SCHEDULE",
     "Answer",
     "Bound",
     "Clock",
     "Closed",
     "Incumbent",
     "Method",
+    "Schedule",
     "Task",
     "TracePoint",
     "score_states",
@@ -35,6 +37,64 @@ __all__ = [
 ]
 
 SAME = 1e-12
+
+
+class Schedule(NamedTuple):
+    """How the searches share time, cells and steps: tuned on the records of `benchmarks/papers/mmap_*`."""
+
+    planned_seconds: float = 60.0  # at most that plans count with, however much is left
+    # exact elimination
+    elimination_share: float = 0.4  # of the time limit
+    cells_per_second: float = 1e7  # a cautious rate of elimination
+    usual_cells_per_second: float = 4e7
+    mpe_cells_per_second: float = 2e7  # of an exact MPE, for every second left
+    immediate_cells: float = 2e6  # of an elimination that is done before anything else
+    negligible_cells: int = 2**20  # of a table
+    marginal_cells: int = 2**16  # of a table of the posterior modes that a search starts from
+    # before the search
+    large_network_variables: int = 300  # above which planning takes longer than a first sample
+    marginals_min_seconds: float = 0.25  # left, for posterior modes
+    sample_conflicts: int = 500  # after which a sample is given up, until the next one goes on
+    # turns of bounds and proofs
+    proof_share: float = 0.5  # of the time
+    stale_proof_share: float = 0.75  # where the answer is as old as half of the time
+    wide_proof_share: float = 0.4  # where the gap is wide
+    wide_gap_nats: float = 3.0
+    estimate_bound_share: float = 0.25  # where there are estimates alone
+    mpe_proof_share: float = 0.5
+    mpe_first_proof_share: float = 0.8  # before there is a possible explanation
+    # slices of the time left, for one candidate
+    short_slice_share: float = 0.05
+    slice_share: float = 0.15
+    long_slice_share: float = 0.35
+    overshoot_seconds: float = 0.05  # of the last answer, where there are estimates alone
+    certified_cells_per_second: float = 2e5  # of a certified sum, for every second left
+    # neighbourhoods
+    neighbourhood_cells: int = 2**17  # of the largest table, or eight times those of one sum if that is more
+    path_share: float = 0.4  # of neighbourhoods that follow a path instead of growing on all sides
+    perturbed_share: float = 0.5  # of neighbourhoods in climbs from perturbed incumbents, not from new starts
+    mpe_rounds: int = 200
+    completion_rounds: int = 100
+    sequential_rounds: int = 64
+    # stages of mini-buckets, and branch and bound under them
+    stage_cells: tuple[int, ...] = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23)
+    first_stage_passes: int = 12
+    planned_passes: int = 12  # that there must be time for in a later stage
+    most_passes: int = 100
+    pass_seconds_per_cell: float = 3e-8
+    pass_seconds_per_table: float = 4e-5
+    chunk_seconds: float = 2e-4  # of branch and bound, beside its sums
+    node_seconds: float = 1e-6
+    stage_share: float = 0.25  # of the time left for the passes of a stage
+    wide_stage_share: float = 0.5
+    skipped_stage_share: float = 0.1  # of one that makes the stage before it needless
+    near_gap_nats: float = 1.5  # above which branch and bound has less time before larger mini-buckets
+    far_branch_share: float = 0.25  # of that time, then
+    bytes_per_cell: int = 32
+    most_bytes: int = 2**31
+
+
+SCHEDULE = Schedule()
 
 
 class TracePoint(NamedTuple):
@@ -101,6 +161,10 @@ class Clock:
 
     def left(self) -> float:
         return math.inf if self.limit is None else self.limit - self.passed()
+
+    def planned(self) -> float:
+        """Seconds left that plans count with."""
+        return min(self.left(), SCHEDULE.planned_seconds)
 
     def over(self) -> bool:
         return self.left() <= 0

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import Answer, Bound, Closed, Task
+from ethogram.inference.networks.anytime import SCHEDULE, Answer, Bound, Closed, Task
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import exact_map
 from ethogram.inference.networks.exact_queries import factor_posteriors
@@ -18,11 +18,6 @@ from ethogram.inference.networks.zero_propagation import Factor, propagate_zeros
 from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["exact", "marginal", "mpe", "sequential"]
-
-NARROW = 2**20
-"""Cells of a table whose time is negligible."""
-ROUNDS = 64
-"""Rounds of the sequential method at most."""
 
 
 def exact(task: Task) -> None:
@@ -60,7 +55,7 @@ def mpe(task: Task) -> None:
 def marginal(task: Task) -> None:
     """Every MAP variable at its own posterior mode."""
     variables, states = task.query.map_variables, task.possible.states
-    found, _ = factor_posteriors(task.possible, variables, min(task.most_cells, NARROW))
+    found, _ = factor_posteriors(task.possible, variables, min(task.most_cells, SCHEDULE.negligible_cells))
     modes = [int(states[v][each.argmax()]) for v, each in zip(variables, found, strict=True)]
     task.offer(modes, "posterior marginals")
 
@@ -73,9 +68,10 @@ def sequential(task: Task) -> None:
     query, possible, chosen = task.query, task.possible, dict[int, int]()
     sizes = query.network.sizes
     while left := [v for v in query.map_variables if v not in chosen]:
-        found, _ = factor_posteriors(possible, left, min(task.most_cells, NARROW))
+        found, _ = factor_posteriors(possible, left, min(task.most_cells, SCHEDULE.negligible_cells))
         surest = sorted(range(len(left)), key=lambda i: -found[i].max(initial=0))
-        many = len(left) if task.incumbent.clock.over() else math.ceil(len(query.map_variables) / ROUNDS)
+        many = math.ceil(len(query.map_variables) / SCHEDULE.sequential_rounds)
+        many = len(left) if task.incumbent.clock.over() else many
         for i in surest[:many]:
             chosen[left[i]] = int(possible.states[left[i]][found[i].argmax()]) if len(found[i]) else 0
         marks = [Factor((v,), (np.arange(sizes[v]) == state).astype(float)) for v, state in chosen.items()]

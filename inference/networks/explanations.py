@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import Answer, Bound, Closed, Incumbent, Task
+from ethogram.inference.networks.anytime import SCHEDULE, Answer, Bound, Closed, Incumbent, Task
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import carry_out, plan_elimination
 from ethogram.inference.networks.large_neighbourhood_search import (
@@ -25,24 +25,13 @@ from ethogram.models.networks.marginal_map import Evidence, MarginalMAP
 
 __all__ = ["complete", "draw_near", "draw_soon", "exact_mpe", "last_answer", "search_mpe"]
 
-NARROW = 2**20
-"""Cells of a table whose time is negligible."""
-MPE_CELLS = 2e7
-"""Cells of elimination allowed per second left, for an exact MPE."""
-PROOF_SHARE, SEARCH_SHARE = 0.5, 0.8
-"""Shares of the time of a searched MPE for branch and bound: with a possible explanation, and before there is one."""
-ROUNDS = 100
-"""Neighbourhoods of a completion."""
-CONFLICTS = 500
-"""Conflicts after which a possible sample is given up, until the next one goes on with what they taught."""
-
 
 def exact_mpe(
     task: Task, cells: int | float = math.inf, work: int | float | None = None
 ) -> dict[int, int] | None:
     """The most probable explanation; None beyond these cells of one table, and of all (None: by the time left)."""
     cells = min(cells, task.most_cells)
-    work = MPE_CELLS * min(task.incumbent.clock.left(), 60.0) if work is None else work
+    work = SCHEDULE.mpe_cells_per_second * task.incumbent.clock.planned() if work is None else work
     everything = _everything(task)
     plan = plan_elimination(task.possible, everything, cells, task.incumbent.clock.over)
     if plan.cells > cells or plan.work > work:
@@ -66,7 +55,7 @@ def search_mpe(
     Exact if that is quick, without a value; else by neighbourhood search, restarted or not, and branch and bound
     between its neighbourhoods. The first answer is a start that may be impossible.
     """
-    found = exact_mpe(task, NARROW, 8 * NARROW)
+    found = exact_mpe(task, SCHEDULE.negligible_cells, 8 * SCHEDULE.negligible_cells)
     if found is not None:
         yield Answer(found, 0.0, "the MPE")
         yield Closed()
@@ -76,7 +65,7 @@ def search_mpe(
     proof = StagedSearch(task.possible, everything, task.incumbent.clock, task.most_cells)
 
     def share() -> float:
-        return PROOF_SHARE if proof.value > -math.inf else SEARCH_SHARE
+        return SCHEDULE.mpe_proof_share if proof.value > -math.inf else SCHEDULE.mpe_first_proof_share
 
     def next_start(best: dict[int, int] | None) -> tuple[dict[int, int], str]:
         kept = {} if best is None else perturbed(random, problem, best)
@@ -120,7 +109,9 @@ def complete(
     given = MarginalMAP(query.network, evidence, query.summed)
     part = task._replace(query=given, possible=possible, incumbent=Incumbent(given, task.incumbent.clock))
     search = ConflictSearch(possible.factors)
-    states, _ = last_answer(search_mpe(random, part, search, ROUNDS, restart=False), lambda _: stop())
+    states, _ = last_answer(
+        search_mpe(random, part, search, SCHEDULE.completion_rounds, restart=False), lambda _: stop()
+    )
     return None if search.impossible else held | states
 
 
@@ -137,7 +128,7 @@ def draw_soon(
 ) -> dict[int, int] | None:
     """A possible sample near the wanted states; None where none is found within some conflicts."""
     over = task.incumbent.clock.over
-    drawn = draw_possible(random, task.query, task.possible, search, wanted, over, CONFLICTS)
+    drawn = draw_possible(random, task.query, task.possible, search, wanted, over, SCHEDULE.sample_conflicts)
     if search.impossible:
         task.incumbent.upper_bound = -math.inf
     return drawn

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import Answer, Bound, Closed, Task
+from ethogram.inference.networks.anytime import SCHEDULE, Answer, Bound, Closed, Task
 from ethogram.inference.networks.branch_and_bound import SAME
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.conflict_search import ConflictSearch
@@ -51,42 +51,19 @@ from ethogram.models.numpy_generator import numpy_generator
 
 __all__ = ["hybrid"]
 
-CELLS_A_SECOND, USUAL_CELLS = 1e7, 4e7
-"""A cautious rate of elimination, and a usual one."""
-SHARE = 0.4
-"""Share of the time limit for exact elimination."""
-PROOF_SHARE, STALE_SHARE, WIDE_SHARE, WIDE = 0.5, 0.75, 0.4, 3.0
-"""Shares of the time for bounds and proofs: at first, where the answer is as old as half of the time, and where the gap
-is wide; and how many nats that is.
-"""
-QUICK = 2e6
-"""Cells of an elimination that is done before anything else."""
-MANY = 300
-"""Variables with several states left above which planning takes longer than a first sample."""
-HURRY = 0.25
-"""Seconds left below which there are no posterior modes."""
-SHORT_SLICE, SLICE, LONG_SLICE = 0.05, 0.15, 0.35
-"""Shares of the time left: for sequential modes where sums are exact; where there are estimates alone, for one
-candidate, and for a long one or a cutset.
-"""
-BOUND_SHARE = 0.25
-"""Share of the time for upper bounds, where there are estimates alone."""
-CELLS_A_MOVE = 2e5
-"""Cells of a certified sum for every second left."""
-LATE = 0.05
-"""Seconds by which the last answer may overshoot the limit, where there are estimates alone."""
-NARROW = 2**16
-FEW = 4
+NUM_STARTS = 4
+"""Samples that candidates compared by estimates start from."""
 
 
 def hybrid(task: Task) -> None:
     """Constrained elimination where affordable, else large-neighbourhood search and branch and bound."""
     key, query, possible, incumbent, max_steps, most_cells = task
     clock, constant = incumbent.clock, query.network.log_constant
-    budget = SHARE * CELLS_A_SECOND * min(clock.left(), 60.0)
+    budget = SCHEDULE.elimination_share * SCHEDULE.cells_per_second * clock.planned()
     random, search = numpy_generator(key), ConflictSearch(possible.factors)
     incumbent.upper_bound = _rows_bound(query)
-    sample = _sample(random.spawn(1)[0], task, search) if len(search.number) > MANY else None
+    large = len(search.number) > SCHEDULE.large_network_variables
+    sample = _sample(random.spawn(1)[0], task, search) if large else None
 
     def done() -> bool:
         return search.impossible or (incumbent.states is not None and clock.over())
@@ -95,7 +72,7 @@ def hybrid(task: Task) -> None:
         return
     plan = plan_elimination(possible, query.map_variables, min(most_cells, budget), clock.over)
     narrow = plan.cells <= most_cells and plan.work <= budget
-    if narrow and plan.work <= QUICK:
+    if narrow and plan.work <= SCHEDULE.immediate_cells:
         _eliminate(task, plan)
         return
     draws = possible_draws(random, query, possible)
@@ -131,7 +108,7 @@ def hybrid(task: Task) -> None:
             search,
             problem,
             random,
-            drawn[:FEW],
+            drawn[:NUM_STARTS],
             most_cells,
         )
         incumbent.proved = incumbent.lower_bound > -math.inf and _met(task)
@@ -197,9 +174,16 @@ def _proof_share(task: Task, most: float = 1.0) -> Callable[[], float]:
     def share() -> float:
         gap = incumbent.upper_bound - incumbent.log_probability
         stale = incumbent.trace and 2 * incumbent.trace[-1].at(clock.kind) < clock.passed()
-        return min(most, WIDE_SHARE if gap > WIDE else STALE_SHARE if stale else PROOF_SHARE)
+        usual = SCHEDULE.stale_proof_share if stale else SCHEDULE.proof_share
+        return min(most, SCHEDULE.wide_proof_share if gap > SCHEDULE.wide_gap_nats else usual)
 
     return share
+
+
+def _affordable_mpe(task: Task) -> dict[int, int] | None:
+    """The exact MPE where it takes a long slice of the time left at most."""
+    rate = SCHEDULE.long_slice_share * SCHEDULE.cells_per_second
+    return exact_mpe(task, work=rate * task.incumbent.clock.planned())
 
 
 def _met(task: Task) -> bool:
@@ -235,22 +219,24 @@ def _starts(
             enough = answer.value > -math.inf if hasty else clock.left() < least
             return enough or clock.over() or _met(task)
 
-        found = search_mpe(random, task, search, None if hasty else 200, restart=until_possible)
+        found = search_mpe(
+            random, task, search, None if hasty else SCHEDULE.mpe_rounds, restart=until_possible
+        )
         states, sure = last_answer(found, stop)
         explained = states if sure else None
         return states
 
-    if clock.left() < HURRY:
+    if clock.left() < SCHEDULE.marginals_min_seconds:
         states = drawn[0] if drawn else draw_near(random, task, search, {})
         yield "an ancestral sample", problem.places(states)
     if not drawn:  # what a proof would tell can wait until there is an answer
         explained = exact_mpe(task)
         states = explained if explained is not None else explain(until_possible=True)
         yield "the MPE" if explained is not None else "a searched MPE", problem.places(states)
-    beliefs, _ = factor_posteriors(possible, query.map_variables, NARROW)
+    beliefs, _ = factor_posteriors(possible, query.map_variables, SCHEDULE.marginal_cells)
     surest = sorted(zip(query.map_variables, beliefs, strict=True), key=lambda pair: -pair[1].max(initial=0))
     likely = {v: int(possible.states[v][each.argmax()]) for v, each in surest}
-    least, rounds = (1 - SHORT_SLICE) * clock.left(), min(task.max_steps or ROUNDS, ROUNDS)
+    least, rounds = (1 - SCHEDULE.short_slice_share) * clock.left(), min(task.max_steps or ROUNDS, ROUNDS)
     one_by_one = EstimatedFlips(query).one_by_one(
         lambda: task.max_steps is None and clock.left() < least, rounds
     )
@@ -263,7 +249,7 @@ def _starts(
         yield source, places
     for turn in itertools.count():
         if turn == 1 and explained is None:
-            explained = exact_mpe(task, work=LONG_SLICE * CELLS_A_SECOND * min(clock.left(), 60.0))
+            explained = _affordable_mpe(task)
             if explained is not None:
                 yield "the MPE", problem.places(explained)
                 continue
@@ -285,7 +271,7 @@ def _by_estimates(
 ) -> None:
     """Candidates compared by estimates and lower bounds: cheap ones first, each with a slice of the time left."""
     query, incumbent, clock = task.query, task.incumbent, task.incumbent.clock
-    share = _proof_share(task, BOUND_SHARE) if task.max_steps is None else None
+    share = _proof_share(task, SCHEDULE.estimate_bound_share) if task.max_steps is None else None
     answers, flips, dearest = CertifiedAnswers(task), EstimatedFlips(query), 0.0
 
     def turn() -> bool:
@@ -295,7 +281,8 @@ def _by_estimates(
         return proof.closed or clock.over() or search.impossible or _met(task)
 
     def late() -> bool:
-        return clock.over() or clock.left() + LATE < dearest  # another answer would overshoot the limit
+        """Whether another answer would overshoot the limit."""
+        return clock.over() or clock.left() + SCHEDULE.overshoot_seconds < dearest
 
     def slice_of(share: float) -> Callable[[], bool]:
         least = (1 - share) * clock.left()
@@ -316,50 +303,51 @@ def _by_estimates(
             offer(wanted, source)
         offer(near, source)
 
-    def climb(states: Mapping[int, int], source: str) -> None:
+    def climb_flips(states: Mapping[int, int], source: str) -> None:
         if not late():
             states = {v: states[v] for v in query.map_variables}
-            offer_near(flips.climb(states, slice_of(SLICE)), source)
+            offer_near(flips.climb(states, slice_of(SCHEDULE.slice_share)), source)
 
     def explain(restart: bool) -> None:
-        left = min(clock.left(), 60.0)
-        found = exact_mpe(task, work=LONG_SLICE * CELLS_A_SECOND * left) if restart and not late() else None
-        late_or_long = slice_of(SLICE)
-        events = search_mpe(random, task, search, 200, restart=restart)
+        found = _affordable_mpe(task) if restart and not late() else None
+        late_or_long = slice_of(SCHEDULE.slice_share)
+        events = search_mpe(random, task, search, SCHEDULE.mpe_rounds, restart=restart)
         states = found or last_answer(events, lambda _: late_or_long())[0]
         offer(states, "the MPE" if found else "a searched MPE")
-        climb(states, "flips of the MPE")
+        climb_flips(states, "flips of the MPE")
 
     def certify() -> None:
         """Sum the best estimates exactly where there is time for that, or find better completions of them."""
         while not late() and (answer := answers.doubtful()) is not None:
             possible = propagate_zeros(query_factors(query, answer))
-            plan = plan_elimination(possible, (), most_cells, slice_of(LONG_SLICE))
-            work = LONG_SLICE * USUAL_CELLS * min(clock.left(), 60.0)
+            plan = plan_elimination(possible, (), most_cells, slice_of(SCHEDULE.long_slice_share))
+            work = SCHEDULE.long_slice_share * SCHEDULE.usual_cells_per_second * clock.planned()
             if plan.cells <= most_cells and plan.work <= work:
                 answers.settle(answer, query.network.log_constant + carry_out(possible, plan, ())[1])
-            elif (states := complete(random, task, answer, slice_of(SLICE))) is not None:
+            elif (states := complete(random, task, answer, slice_of(SCHEDULE.slice_share))) is not None:
                 offer(states, "")
 
     for states in drawn[:1]:
         offer(states, "an ancestral sample")
-    likely = flips.modes(slice_of(SLICE))
+    likely = flips.modes(slice_of(SCHEDULE.slice_share))
     offer_near(likely, "posterior marginals")
     if not late():
-        cells = int(CELLS_A_MOVE * min(clock.left(), 60.0))
-        answers.tighten(min(cells, task.most_cells), slice_of(LONG_SLICE))
-    climb(likely, "flips of posterior marginals")
+        cells = int(SCHEDULE.certified_cells_per_second * clock.planned())
+        answers.tighten(min(cells, task.most_cells), slice_of(SCHEDULE.long_slice_share))
+    climb_flips(likely, "flips of posterior marginals")
     if not late():
-        states = flips.one_by_one(slice_of(LONG_SLICE))
+        states = flips.one_by_one(slice_of(SCHEDULE.long_slice_share))
         offer_near(states, "sequential modes")
-        climb(states, "flips of sequential modes")
+        climb_flips(states, "flips of sequential modes")
     turn()
     explain(restart=True)
     turn()
     for argmax_of in ("belief", "cavity"):
         if not late():
             tables = smoothed_tables(query.network)
-            mixed = mixed_product(query, argmax_of=argmax_of, tables=tables, stop=slice_of(SLICE))
+            mixed = mixed_product(
+                query, argmax_of=argmax_of, tables=tables, stop=slice_of(SCHEDULE.slice_share)
+            )
             near = dict(zip(query.map_variables, mixed.states.tolist(), strict=True))
             offer_near(near, "mixed-product belief propagation")
     certify()
@@ -369,11 +357,11 @@ def _by_estimates(
         if rounds % 4 == 1:
             explain(restart=False)
         elif rounds % 4 == 2 or task.incumbent.states is None:
-            climb(
+            climb_flips(
                 drawn.pop() if drawn else draw_near(random, task, search, {}), "flips of an ancestral sample"
             )
         else:
             best = dict(zip(query.map_variables, task.incumbent.states.tolist(), strict=True))
             kept = perturbed(random, problem, problem.places(best))
-            climb(draw_near(random, task, search, kept), "flips of a perturbed incumbent")
+            climb_flips(draw_near(random, task, search, kept), "flips of a perturbed incumbent")
         certify()

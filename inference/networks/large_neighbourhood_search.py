@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import Answer, Closed
+from ethogram.inference.networks.anytime import SCHEDULE, Answer, Closed
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import carry_out, hidden_order, plan_elimination
 from ethogram.inference.networks.zero_propagation import Factor, ReducedFactors, propagate_zeros
@@ -34,14 +34,8 @@ __all__ = ["ConditionalProblem", "climb", "neighbourhood", "perturbed"]
 
 ZERO_FLOOR = 1e-30
 """Value that replaces zeros until a possible assignment is found."""
-CELLS = 2**17
-"""Cells of a neighbourhood's largest table, or eight times those of one assignment's sum if that is more."""
-PATH_SHARE = 0.4
-"""Share of neighbourhoods that follow a path instead of growing on all sides."""
 AFFECTED_STEPS, CLUSTER_STEPS = 2, (1, 2, 3)
 """Steps within which a change clears don't-look bits, and within which differing variables form one cluster."""
-PERTURBED = 0.5
-"""Share of neighbourhoods spent on climbs from perturbed incumbents; the others are on climbs from new starts."""
 SAME = 1e-9
 
 
@@ -227,7 +221,7 @@ def climb(
     if not maximised:
         yield Closed()
         return
-    least = limit = min(most_cells, max(CELLS, 8 * problem.exact.cells))
+    least = limit = min(most_cells, max(SCHEDULE.neighbourhood_cells, 8 * problem.exact.cells))
     largest = dict.fromkeys((False, True), min(len(maximised), 16))
     unsettled, crossed, again, rounds, again_rounds = set(maximised), False, False, 0, 0
     sent: dict[int, int] | None = None
@@ -238,7 +232,7 @@ def climb(
             climber.go(sent)
             yield from kept()
             unsettled, crossed, sent = set(maximised), False, None
-        sure, along_path = climber.possible, bool(random.random() < PATH_SHARE)
+        sure, along_path = climber.possible, bool(random.random() < SCHEDULE.path_share)
         around = [variable for variable in maximised if variable in unsettled]
         free = neighbourhood(random, problem, largest[along_path], around=around, along_path=along_path)
         held = {variable: climber.places[variable] for variable in free}
@@ -269,7 +263,7 @@ def climb(
                 unsettled, limit = set(maximised), least
                 continue
         limit, crossed = least, False
-        again = again_rounds < PERTURBED * rounds and best_value > -math.inf
+        again = again_rounds < SCHEDULE.perturbed_share * rounds and best_value > -math.inf
         base = best
         places, source = next_start(base if again else None)
         climber.go(places)
@@ -311,6 +305,6 @@ def perturbed(
 ) -> dict[int, int]:
     """States of an incumbent, given by its places, without those of a random neighbourhood of log-uniform size."""
     count = 2 + int(max(2.0, len(problem.maximised) / 3) ** random.random())
-    along_path = bool(random.random() < PATH_SHARE)
+    along_path = bool(random.random() < SCHEDULE.path_share)
     loose = neighbourhood(random, problem, min(len(problem.maximised), count), along_path=along_path)
     return {variable: state for variable, state in problem.whole(best).items() if variable not in loose}

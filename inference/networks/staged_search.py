@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
-from ethogram.inference.networks.anytime import Answer, Bound, Clock, Closed
+from ethogram.inference.networks.anytime import SCHEDULE, Answer, Bound, Clock, Closed
 from ethogram.inference.networks.branch_and_bound import SAME, BranchAndBound, ComponentSum, component_sums
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import hidden_order
@@ -21,24 +21,6 @@ from ethogram.inference.networks.weighted_mini_buckets import WeightedMiniBucket
 from ethogram.inference.networks.zero_propagation import ReducedFactors
 
 __all__ = ["StagedSearch", "search_and_prove"]
-
-STAGES = tuple(2**cells for cells in (11, 13, 15, 17, 19, 21, 23))
-"""Cells of a mini-bucket, stage by stage."""
-FIRST_PASSES, PASSES, MOST_PASSES = 12, 12, 100
-"""Passes of the first stage, those that there must be time for in a later one, and the most."""
-SECONDS_A_CELL, SECONDS_A_TABLE = 3e-8, 4e-5
-"""Cautious time of a pass."""
-SECONDS_A_CHUNK, SECONDS_A_NODE = 2e-4, 1e-6
-"""The same of branch and bound, beside its sums."""
-SHARE, WIDE_SHARE, WIDE, LITTLE = 0.25, 0.5, 3.0, 0.1
-"""Shares of the time left for the passes of a stage, also where the gap is wide, from so many nats on; and for those of
-one that makes the stage before it needless.
-"""
-NEARLY, LOOK = 1.5, 0.25
-"""Nats of a gap above which branch and bound has less time before larger mini-buckets, and how much less."""
-BYTES_A_CELL, MOST_BYTES = 32, 2**31
-LONGEST = 60.0
-"""Seconds left that are planned with where there is no limit."""
 
 
 class _Part:
@@ -170,21 +152,29 @@ class StagedSearch:
 
         @functools.cache
         def planned(number: int) -> MiniBucketPlan:
-            return plan_mini_buckets(scopes, part.sizes, order, min(STAGES[number], self.most_cells))
+            return plan_mini_buckets(
+                scopes, part.sizes, order, min(SCHEDULE.stage_cells[number], self.most_cells)
+            )
 
         components = []
         if self.search:
             hidden = hidden_order(part.possible, part.held)
             components = component_sums(part.factors, part.sizes, part.maximised, hidden)
-        for number in range(len(STAGES)):
+        for number in range(len(SCHEDULE.stage_cells)):
             plan = planned(number)
             share = _share(part)
-            if number and (_seconds(plan) > share * self._left() or BYTES_A_CELL * plan.cells > MOST_BYTES):
+            if number and (
+                _seconds(plan) > share * self._left()
+                or SCHEDULE.bytes_per_cell * plan.cells > SCHEDULE.most_bytes
+            ):
                 break
-            if 0 < number < len(STAGES) - 1 and _seconds(planned(number + 1)) < LITTLE * self._left():
+            if (
+                0 < number < len(SCHEDULE.stage_cells) - 1
+                and _seconds(planned(number + 1)) < SCHEDULE.skipped_stage_share * self._left()
+            ):
                 continue
             bound = WeightedMiniBuckets(part.factors, part.sizes, part.maximised, order, plan=plan)
-            most = MOST_PASSES if number else FIRST_PASSES
+            most = SCHEDULE.most_passes if number else SCHEDULE.first_stage_passes
             while bound.passes < most and bound.tighten(part.value, over):
                 part.upper_bound = min(part.upper_bound, bound.bound)
                 yield True
@@ -194,12 +184,12 @@ class StagedSearch:
             if plan.exact and not self.search:
                 return
             share = _share(part)
-            last = plan.exact or number + 1 == len(STAGES)
+            last = plan.exact or number + 1 == len(SCHEDULE.stage_cells)
             rest = math.inf if last else _seconds(planned(number + 1))
             if rest > share * self._left():
                 rest = math.inf
-            if part.upper_bound - part.value > NEARLY and rest < math.inf:
-                rest *= LOOK
+            if part.upper_bound - part.value > SCHEDULE.near_gap_nats and rest < math.inf:
+                rest *= SCHEDULE.far_branch_share
             if self.search:
                 if not bound.settle(over):
                     return
@@ -217,7 +207,7 @@ class StagedSearch:
         while True:
             steps += 1
             sums = sum(len(each.cache) * each.seconds for each in components) - known
-            if sums + steps * SECONDS_A_CHUNK + search.nodes * SECONDS_A_NODE > seconds:
+            if sums + steps * SCHEDULE.chunk_seconds + search.nodes * SCHEDULE.node_seconds > seconds:
                 return
             if part.best is not None:
                 search.offer(part.best, part.value)
@@ -230,18 +220,20 @@ class StagedSearch:
                 return
 
     def _left(self) -> float:
-        return self.clock.left() if self.clock.limit is not None else LONGEST
+        return self.clock.left() if self.clock.limit is not None else SCHEDULE.planned_seconds
 
 
 def _share(part: _Part) -> float:
     """Share of the time left that the passes of a stage may take."""
-    wide = part.value > -math.inf and part.upper_bound - part.value > WIDE
-    return WIDE_SHARE if wide else SHARE
+    wide = part.value > -math.inf and part.upper_bound - part.value > SCHEDULE.wide_gap_nats
+    return SCHEDULE.wide_stage_share if wide else SCHEDULE.stage_share
 
 
 def _seconds(plan: MiniBucketPlan) -> float:
     """Expected time of a stage's passes."""
-    return PASSES * (SECONDS_A_CELL * plan.cells + SECONDS_A_TABLE * len(plan.mini_buckets))
+    return SCHEDULE.planned_passes * (
+        SCHEDULE.pass_seconds_per_cell * plan.cells + SCHEDULE.pass_seconds_per_table * len(plan.mini_buckets)
+    )
 
 
 def search_and_prove(

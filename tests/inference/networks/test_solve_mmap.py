@@ -17,7 +17,13 @@ import pytest
 
 import ethogram
 from ethogram.inference.export import to_arviz
-from ethogram.inference.networks import anytime, elimination, hybrid, smoothed_methods, zero_propagation
+from ethogram.inference.networks import (
+    anytime,
+    elimination,
+    hybrid,
+    smoothed_methods,
+    zero_propagation,
+)
 from ethogram.inference.networks.ags import Vertices
 from ethogram.inference.networks.anytime import Clock, Incumbent, until
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
@@ -103,7 +109,7 @@ def test_large_networks_have_an_answer_before_anything_is_planned(monkeypatch):
         planned.append(list(heard))
         return plan(*arguments)
 
-    monkeypatch.setattr(hybrid, "MANY", 0)
+    monkeypatch.setattr(hybrid, "SCHEDULE", hybrid.SCHEDULE._replace(large_network_variables=0))
     monkeypatch.setattr(hybrid, "plan_elimination", spy)
     found = solve_mmap(
         jax.random.key(0), query, max_steps=5, time_limit=None, most_cells=2**7, callback=heard.append
