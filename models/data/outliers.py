@@ -25,13 +25,17 @@ CYCLE = 0.9
 def warn_of_outliers(
     values: np.ndarray, recorded: np.ndarray, rows: Any, metadata: Metadata, place: Callable[[int], str]
 ) -> None:
-    """Warn once of features (row, feature) far outside, or beside far too long a step.
+    """Warn once of features (row, feature) far outside, or beside far too long a step, and of one without any value.
 
     The message names sequence, time and feature.
     """
+    known = recorded[:, None] & ~np.isnan(values)
+    if recorded.any() and not known.any(axis=0).all():
+        lost = int(known.any(axis=0).argmin())
+        name = repr(metadata.feature_names[lost]) if metadata.feature_names else str(lost)
+        warn_user(f"feature {name} has no value in any frame: fits return its prior; leave it out")
     if recorded.sum() < LEAST:
         return
-    known = recorded[:, None] & ~np.isnan(values)
     columns = [column[here] if here.any() else [0.0] for column, here in zip(values.T, known.T, strict=True)]
     low, median, high = np.transpose([np.quantile(column, (0.25, 0.5, 0.75)) for column in columns])
     with np.errstate(over="ignore", invalid="ignore"):
