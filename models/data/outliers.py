@@ -25,15 +25,11 @@ CYCLE = 0.9
 def warn_of_outliers(
     values: np.ndarray, recorded: np.ndarray, rows: Any, metadata: Metadata, place: Callable[[int], str]
 ) -> None:
-    """Warn once of features (row, feature) far outside, or beside far too long a step, and of one without any value.
+    """Warn once of features (row, feature) far outside, or beside far too long a step.
 
     The message names sequence, time and feature.
     """
     known = recorded[:, None] & ~np.isnan(values)
-    if recorded.any() and not known.any(axis=0).all():
-        lost = int(known.any(axis=0).argmin())
-        name = repr(metadata.feature_names[lost]) if metadata.feature_names else str(lost)
-        warn_user(f"feature {name} has no value in any frame: fits return its prior; leave it out")
     if recorded.sum() < LEAST:
         return
     columns = [column[here] if here.any() else [0.0] for column, here in zip(values.T, known.T, strict=True)]

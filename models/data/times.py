@@ -180,7 +180,7 @@ def state_clock(metadata: Metadata, times: Times, step: Any, sequence: np.ndarra
     """
     of_dates = times.values.dtype.kind in "mM"
     if sequence is not None and metadata.frame_rate is not None:
-        _require_rate(metadata, times.values, step, sequence)
+        _require_rate(metadata.frame_rate, metadata.time_unit, times.values, step, sequence)
     kind = {"M": "date", "m": "duration"}.get(times.values.dtype.kind)
     metadata = dataclasses.replace(metadata, time_kind=kind, time_zone=times.zone)
     if step is None:
@@ -192,16 +192,20 @@ def state_clock(metadata: Metadata, times: Times, step: Any, sequence: np.ndarra
     return dataclasses.replace(metadata, frame_rate=1 / step_length(step, times.values))
 
 
-def _require_rate(metadata: Metadata, times: np.ndarray, step: Any, sequence: np.ndarray) -> None:
+def _require_rate(rate: float, unit: str | None, times: np.ndarray, step: Any, sequence: np.ndarray) -> None:
     of_dates = times.dtype.kind in "mM"
-    gaps = np.diff(times)[np.diff(sequence) == 0] if step is None else [step_length(step, times)]
-    if len(gaps) == 0 or (of_dates and metadata.time_unit not in (None, "s")):
+    if of_dates and unit not in (None, "s"):
         return
-    gap = float(np.median(gaps / SECOND if of_dates and step is None else gaps))
-    if (of_dates or gap != round(gap)) and abs(gap * metadata.frame_rate - 1) > 0.01:
+    if step is None:
+        gaps = np.diff(times)[np.diff(sequence) == 0]
+        gaps = gaps / SECOND if of_dates else gaps
+    else:
+        gaps = np.array([step_length(step, times)])
+    gap = float(np.median(gaps)) if len(gaps) else 0.0
+    if gap > 0 and (of_dates or gap != round(gap)) and abs(gap * rate - 1) > 0.01:
         raise ValueError(
-            f"metadata.frame_rate is {metadata.frame_rate:g}, but times are {gap:.6g}{' s' * of_dates} apart, which is "
-            f"{1 / gap:.6g} frames in one unit of time: correct it, or leave it out"
+            f"metadata.frame_rate is {rate:g}, but times are {gap:.6g}{' s' * of_dates} apart, which is {1 / gap:.6g} "
+            "frames in one unit of time: correct it, or leave it out"
         )
 
 

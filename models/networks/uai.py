@@ -160,8 +160,8 @@ def _agrum_orders(
     if re.findall(r"^(\d+(?: \d+)*)   # .*$", text, re.M) == written:
         return backwards, True
     beside = {" ".join(line.partition("#")[0].split()) for line in text.split("\n") if "#" in line}
-    doubtful = beside.intersection(written) or AGRUM_TABLES.search(re.sub("#[^\n]*", "", text))
-    return (backwards, False) if doubtful else (list(scopes), True)
+    like_agrum = beside.intersection(written) or AGRUM_TABLES.search(re.sub("#[^\n]*", "", text))
+    return (backwards, False) if like_agrum else (list(scopes), True)
 
 
 def uai_network(

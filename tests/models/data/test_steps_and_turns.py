@@ -109,6 +109,7 @@ def turn_on_the_sphere(lonlat):
         (("x", "y"), ("deg", "\N{DEGREE SIGN}")),
         (None, ("\N{DEGREE SIGN}E", "[Degrees] ")),
         (("x", "y"), ("Decimal degrees", "\N{MASCULINE ORDINAL INDICATOR}")),
+        (("X", "Y"), ("DecDeg", "arc_degree")),
         (("location-long", "location_lat"), None),
         (("lon", "lat"), ("", "")),
     ],

@@ -192,9 +192,7 @@ def test_empty_lines_of_a_file_of_one_column_are_missing_values(tmp_path):
         Trajectories.from_table(path, features="x", missing="nan")
 
 
-def test_a_feature_without_any_value_is_named():
-    with pytest.warns(UserWarning, match="feature 1 has no value in any frame"):
-        Trajectories.from_list([[[1.0, NAN], [2.0, NAN]]], missing="nan")
+def test_the_longest_floats_are_doubles():
     longest = Trajectories.from_list([np.ones((2, 1), np.longdouble)])
     assert longest.observations.dtype == np.float64
 

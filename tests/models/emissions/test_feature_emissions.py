@@ -332,6 +332,8 @@ def test_a_gaussian_of_an_angle_is_refused_by_its_unit(emission):
         ("heading", "Degrees", True),
         ("heading", "\N{DEGREE SIGN}", True),
         ("latitude", "radians", True),
+        ("heading", "rads", True),
+        ("heading", "degs", True),
         ("longitude", "degrees", False),
         ("location_lat", "degrees", False),
         ("nose.x", "deg", False),
