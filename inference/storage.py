@@ -49,7 +49,11 @@ def write(path: str | os.PathLike, content: Any) -> None:
 
 
 def require_folder(path: str | os.PathLike) -> None:
-    """Raise FileNotFoundError unless the folder that a file is to be written to exists."""
+    """Raise FileNotFoundError unless the folder that a file is to be written to exists; TypeError without a path."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"path is {type(path).__name__}: give that of a file")
+    if "\0" in os.fsdecode(path):
+        raise ValueError(f"path is {path!r}, which has a null character: give that of a file")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(

@@ -34,6 +34,7 @@ __all__ = [
     "read_positive",
     "read_reals",
     "refuse",
+    "refuse_fork",
     "require",
     "require_covariance",
     "require_distributions",
@@ -110,17 +111,22 @@ def require_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
 def require_key(key: Any, name: str = "key") -> None:
     """Raise TypeError unless ``key`` is one typed key, as ``jax.random.key`` makes it.
 
-    A RuntimeError in a process that was forked from one in which JAX had started, where programs wait for ever.
+    As `refuse_fork` besides.
     """
+    refuse_fork()
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    if not typed or key.shape:
+        came = f"keys of shape {key.shape}" if typed else type(key).__name__
+        raise TypeError(f"{name} must be one typed key, not {came}: pass jax.random.key(0)")
+
+
+def refuse_fork() -> None:
+    """Raise RuntimeError in a process forked from one in which JAX had started: programs wait for ever there."""
     if _FORKED:
         raise RuntimeError(
             "this process was forked after JAX had started, and would wait for ever: start processes by "
             'multiprocessing.get_context("spawn"), or fork before anything of JAX is computed'
         )
-    typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-    if not typed or key.shape:
-        came = f"keys of shape {key.shape}" if typed else type(key).__name__
-        raise TypeError(f"{name} must be one typed key, not {came}: pass jax.random.key(0)")
 
 
 def _note_fork() -> None:

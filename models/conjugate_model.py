@@ -16,9 +16,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Int
 
+from ethogram.models.arguments import warn_user
 from ethogram.models.chains.relabelled_paths import PathPotentials
 from ethogram.models.data import trajectories
 from ethogram.models.data.gaps import require_complete
+from ethogram.models.data.padding import is_nan
 from ethogram.models.data.trajectories import Trajectories, is_readable
 from ethogram.models.families.conjugate_block import ConjugateBlock
 from ethogram.models.families.exponential_family import natural_step, total_kl
@@ -286,9 +288,25 @@ def require_informative(model: Exportable, data: Trajectories, condition: bool =
     """Raise ValueError for data without an informative step, of which a fit would return the prior.
 
     Traced data, and those of other processes, are not looked at; nor are those that are no `condition`.
+
+    Warns
+    -----
+    UserWarning
+        A feature has no value in any frame.
     """
-    if condition and is_readable(data) and not model.informative_steps(data).any():
+    if not condition or not is_readable(data):
+        return
+    if not model.informative_steps(data).any():
         raise ValueError(
             f"data have no observed {'action' if model.observed_site == 'actions' else 'frame'} to learn from, in any "
             f"of {data.num_sequences} sequences: look where data.observed is False, and what the reader took as missing"
+        )
+    if data.observations is None or model.observed_site == "actions":
+        return
+    seen = ~is_nan(np.asarray(data.observations)) & np.asarray(data.observed)[..., None]
+    if not seen.any(axis=(0, 1)).all() and seen.any():
+        lost, names = int(seen.any(axis=(0, 1)).argmin()), data.metadata.feature_names
+        name = repr(names[lost]) if names else str(lost)
+        warn_user(
+            f"feature {name} has no value in any frame, and what is learnt of it is its prior: leave it out"
         )

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from ethogram.inference import storage
 from ethogram.inference.draws import Draws, ExportsDraws, draw_in_chunks, one_chain, variational_attributes
-from ethogram.models.arguments import is_concrete, require_integer, require_key
+from ethogram.models.arguments import is_concrete, refuse_fork, require_integer, require_key
 from ethogram.models.conjugate_model import ConjugateModel
 from ethogram.models.families.exponential_family import ConjugateBlock, expected_statistics
 from ethogram.models.families.numpyro_sites import by_site
@@ -187,6 +187,7 @@ def posterior_that_fits(
 
     Whatever reads data under a fit calls this first: compiled code does not see a state or an action out of range.
     """
+    refuse_fork()
     posterior = posterior_of(value, name, accepted)
     require_model_of(posterior.model, kind, name)
     posterior.model.check(data)

@@ -214,7 +214,8 @@ def _fit_infinite(
         found = minimize(loss, np.zeros(table.shape[-1]), jac=True, method="L-BFGS-B", options=options)
         weights, slope = found.x, found.jac
         # Near the maximum the likelihood has too few digits for a line search; the gradient has enough for Newton's.
-        left = POLISHING if found.success and len(weights) <= NEWTON_AT_MOST else 0
+        # A failed line search is no success, and one of few digits.
+        left = POLISHING if found.nit < num_steps and len(weights) <= NEWTON_AT_MOST else 0
         basis = jnp.asarray(task[1].reshape(-1, len(weights)))
         while np.abs(slope).max() > CONVERGED and left:
             bent = likelihood_curvature(mdp, task[1] @ weights, counts, basis=basis, pairs=table.ndim == 3)

@@ -33,6 +33,10 @@ STARTS = 5
 NOWHERE = 1e300
 """Value reported to the optimiser where a function is not finite."""
 
+FLAT = 1e-3
+"""Half the squared gradient at a mode, at most: the nats left to gain where the curvature is at least that of the prior
+of white rewards, one."""
+
 SHORT = 100
 """Iterations from each start; the best one is then continued."""
 
@@ -62,7 +66,7 @@ def posterior_mode(
 ) -> tuple[np.ndarray, float, bool]:
     """Posterior mode of w (w,) of one expert under a fixed map to the rewards, log density, and convergence."""
     found = _minimise(_negative_posterior, start, (model, mapping, rationality, counts), 2000)
-    return found.x, -float(found.fun), bool(found.success)
+    return found.x, -float(found.fun), _is_flat(found)
 
 
 def levine_mode(key: Array, model: GPIRL, counts: Any) -> tuple[LevineMode, np.ndarray]:
@@ -81,7 +85,7 @@ def levine_mode(key: Array, model: GPIRL, counts: Any) -> tuple[LevineMode, np.n
     both = (best.x, np.append(best.x[: len(inducing)], first))
     fine = min((_minimise(_negative_levine, x, task, 2000) for x in both), key=lambda one: one.fun)
     u, log_hyper = fine.x[: len(inducing)], fine.x[len(inducing) :]
-    return LevineMode(u, log_hyper, -float(fine.fun), bool(fine.success)), inducing
+    return LevineMode(u, log_hyper, -float(fine.fun), _is_flat(fine)), inducing
 
 
 @jax.jit
@@ -121,11 +125,24 @@ def _minimise(function: Any, start: Any, arguments: tuple, most: int) -> Any:
             return NOWHERE, np.zeros_like(x)
         return float(value), np.asarray(gradient, float)
 
-    options = {"maxiter": most, "maxfun": 2 * most, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
-    found = minimize(loss, np.asarray(start, float), jac=True, method="L-BFGS-B", options=options)
-    if found.fun >= NOWHERE:
-        raise FloatingPointError(
-            "the log posterior density is not finite where the search for its mode starts: check the scale of the "
-            "prior and of the features"
-        )
+    options = {"maxiter": most, "maxfun": 2 * most, "maxcor": 20, "gtol": 1e-6}
+    found, x = None, np.asarray(start, float)
+    for least in (
+        1e-12,
+        0.0,
+    ):  # relative gain of a step, below which the search stops; of many steps, 1e-12 is much
+        found = minimize(loss, x, jac=True, method="L-BFGS-B", options=options | {"ftol": least})
+        if found.fun >= NOWHERE:
+            raise FloatingPointError(
+                "the log posterior density is not finite where the search for its mode starts: check the scale of the "
+                "prior and of the features"
+            )
+        if _is_flat(found) or not found.success:
+            break
+        x = found.x
     return found
+
+
+def _is_flat(found: Any) -> bool:
+    """Whether the gradient is zero at the end of a search, whatever the optimiser says of it."""
+    return bool(0.5 * np.sum(found.jac**2) <= FLAT)

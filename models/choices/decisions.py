@@ -166,7 +166,9 @@ class Decisions(NamedTuple):
                     f"actions[{worst}] is {chosen[worst]}, which is not legal in state {where[worst]}: the legal "
                     f"actions are {np.flatnonzero(allowed[where[worst]]).tolist()}"
                 )
-        ahead = np.moveaxis(np.asarray(mdp.expect(jnp.asarray(basis.T))), 0, -1)
+        centre = 0 if features is None else basis.mean(0)  # far from zero, single precision loses differences
+        ahead = np.moveaxis(np.asarray(mdp.expect(jnp.asarray((basis - centre).T))), 0, -1)
+        ahead = ahead if features is None else (ahead + centre).astype(basis.dtype)
         names = metadata or Metadata()
         if features is None and names.feature_names is None and names.state_names is not None:
             names = dataclasses.replace(names, feature_names=names.state_names)

@@ -141,6 +141,9 @@ class NoisyMDP(Exportable):
         require_one_of("kind", self.kind, KINDS)
         own = None if isinstance(self.action_rewards, bool) else self.action_rewards
         rewards = "own" if own is not None else "shared" if self.action_rewards else "none"
+        for name in ("kappa", "loc_kappa"):
+            if getattr(self, name) is None:
+                raise TypeError(f"{name} is None: give a positive number")
         if isinstance(self.loc_kappa, dist.Distribution) or _is_flat(self.loc_kappa):
             raise ValueError(f"loc_kappa must be a finite positive number, not {self.loc_kappa!r}")
         variances = {"kappa": self.kappa, "action_rewards": own, "loc_kappa": self.loc_kappa}

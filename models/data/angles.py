@@ -10,8 +10,8 @@ from ethogram.models.data.metadata import Metadata
 
 __all__ = ["RADIANS", "coordinates_of", "period_of", "refuse_angles", "require_planar"]
 
-RADIANS = ("rad", "radian", "radians")
-DEGREES = ("deg", "degree", "degrees", "\N{DEGREE SIGN}")
+RADIANS = ("rad", "rads", "radian", "radians")
+DEGREES = ("deg", "degs", "degree", "degrees", "decdeg", "arc_degree", "arcdegree", "\N{DEGREE SIGN}")
 EAST, NORTH = (
     re.compile(rf"(degrees?|deg|\N{{DEGREE SIGN}})[ _]?({side})") for side in ("east|e", "north|n")
 )

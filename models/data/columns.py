@@ -79,9 +79,21 @@ class Columns:
     def features(self, names: list[ColumnName], order: np.ndarray) -> Column:
         """Numeric columns in this order of rows, one a feature."""
         for name in names:
-            require_kind(f"column {name!r}", self[name].values, "biuf", "features must be numbers")
+            values, null = self[name]
+            rows = np.flatnonzero(~null) if values.dtype.kind == "U" else ()
+            row = next((row for row in rows if not _is_number(values[row])), None)
+            came = "" if row is None else f", and row {row} is {str(values[row])!r}"
+            require_kind(f"column {name!r}", values, "biuf", f"features must be numbers{came}")
         values, nulls = zip(*(self[name] for name in names), strict=True)
         return Column(np.stack(values, axis=1)[order], np.stack(nulls, axis=1)[order])
+
+
+def _is_number(word: Any) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def label_columns(

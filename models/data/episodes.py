@@ -54,7 +54,7 @@ def read_list(
             lambda row: f"time[{sequence[row]}][{rank[row]}]", sequence, rank, str, clocks
         )
         frame = frame_numbers(times.values, step, sorted_rows, "time", snap)
-        metadata = state_clock(Metadata() if metadata is None else metadata, times, step)
+        metadata = state_clock(Metadata() if metadata is None else metadata, times, step, sequence)
         last = np.cumsum(lengths)[lengths > 0] - 1
         lengths[lengths > 0] = frame[last] + 1
     elif step is not None or snap is not False:

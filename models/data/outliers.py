@@ -29,9 +29,9 @@ def warn_of_outliers(
 
     The message names sequence, time and feature.
     """
+    known = recorded[:, None] & ~np.isnan(values)
     if recorded.sum() < LEAST:
         return
-    known = recorded[:, None] & ~np.isnan(values)
     columns = [column[here] if here.any() else [0.0] for column, here in zip(values.T, known.T, strict=True)]
     low, median, high = np.transpose([np.quantile(column, (0.25, 0.5, 0.75)) for column in columns])
     with np.errstate(over="ignore", invalid="ignore"):

@@ -254,7 +254,7 @@ def as_floats(values: np.ndarray) -> np.ndarray:
         null = _nulls(values)
         if all(isinstance(value, numbers.Real) for value in values[~null]):
             return np.where(null, np.nan, values).astype(float)
-    if values.dtype.kind in "biu":
+    if values.dtype.kind in "biu" or values.dtype == np.longdouble:
         return values.astype(float)
     if jnp.issubdtype(values.dtype, jnp.floating):
         return values

@@ -9,6 +9,7 @@ import numpy as np
 
 from ethogram.models.arguments import require_number, require_one_of
 from ethogram.models.data.angles import coordinates_of
+from ethogram.models.data.outliers import warn_of_unobserved
 from ethogram.models.data.trajectories import Trajectories, check
 
 __all__ = ["EARTH_RADIUS", "step_and_turn"]
@@ -54,7 +55,7 @@ def step_and_turn(
     ------
     ValueError
         If there are not two features, their units differ or contradict `coordinates`, latitude comes first or exceeds
-        90 degrees, or a step has length zero.
+        90 degrees, longitude exceeds 360 degrees, or a step has length zero.
 
     References
     ----------
@@ -99,6 +100,10 @@ def step_and_turn(
     x = np.where(seen[..., None], x, np.nan)
     if coordinates == "lonlat" and np.nanmax(np.abs(x[..., 1]), initial=0) > 90:
         raise ValueError("positions has latitudes beyond 90 degrees: give longitude first, then latitude")
+    if coordinates == "lonlat" and np.nanmax(np.abs(x[..., 0]), initial=0) > 360:
+        raise ValueError(
+            'positions has longitudes beyond 360 degrees: give degrees, or coordinates="planar" for lengths'
+        )
     step, leaving, arriving = (_planar if coordinates == "planar" else _great_circle)(x)
     rounding = 4 * np.finfo(dtype).eps * np.nanmax(np.abs(x), axis=(1, 2), initial=0)[:, None]
     zero = step <= (rounding if coordinates == "planar" else EARTH_RADIUS * np.deg2rad(rounding))
@@ -122,6 +127,8 @@ def step_and_turn(
     length = "km" if coordinates == "lonlat" else ("" if units is None else units[0])
     names: Any = {"feature_names": ("step", "turn"), "feature_units": (length, "rad")}
     lengths = np.maximum(np.asarray(positions.lengths) - 1, 0)
+    observed &= np.arange(observed.shape[1]) < lengths[:, None]
+    warn_of_unobserved(observed, positions.agent, positions.metadata.agent_names)
     return positions._replace(
         observations=found,
         states=early(positions.states),
@@ -129,7 +136,7 @@ def step_and_turn(
         stay=early(positions.stay),
         times=early(positions.times),
         lengths=lengths.astype(np.asarray(positions.lengths).dtype),
-        observed=observed & (np.arange(observed.shape[1]) < lengths[:, None]),
+        observed=observed,
         metadata=dataclasses.replace(positions.metadata, **names),
     )
 

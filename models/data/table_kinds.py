@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 __all__ = ["NULLS", "Labels", "are_whole", "open_table", "read_text_file"]
 
 # Separator by the end of a file's name.
@@ -113,8 +115,11 @@ def read_text_file(path: Path, separator: str, labels: Labels) -> Any:
         low_memory=False,
         dtype=dict.fromkeys(names, str),
         keep_default_na=False,
+        skip_blank_lines=len(header) > 1,  # of one column, such a line is a row without a value
         na_values={column: [""] if column in names else NULLS for column in header},
     )
+    if len(header) == 1:  # empty lines at the end are no rows
+        frame = frame.iloc[: int(np.flatnonzero(frame[header[0]].notna()).max(initial=-1)) + 1].copy()
     if len(frame) and not isinstance(frame.index, pandas.RangeIndex):
         raise ValueError("its rows have more entries than its header")
     for column, known in names.items():

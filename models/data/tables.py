@@ -81,7 +81,7 @@ def read_table(
         called = order if row_numbers is None else np.asarray(row_numbers)[order]
         rows = SortedRows(lambda row: f"row {called[row]}", by_sequence, rank, place, clocks)
         frame = frame_numbers(times.values, step, rows, str(time), snap)
-        metadata = state_clock(metadata, times, step)
+        metadata = state_clock(metadata, times, step, by_sequence)
     elif snap is not False:
         raise ValueError(f"snap is {snap!r} without time: name the column of times")
     return pad_rows(

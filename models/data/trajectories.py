@@ -374,8 +374,9 @@ class Trajectories(NamedTuple):
         if self.observations is None:
             return self
         observed = np.asarray(self.observed)
-        gaps = lacking(np.asarray(self.observations), observed)
-        return self._replace(observed=observed & ~gaps.any(axis=2))
+        observed = observed & ~lacking(np.asarray(self.observations), observed).any(axis=2)
+        warn_of_unobserved(observed, self.agent, self.metadata.agent_names)
+        return self._replace(observed=observed)
 
     def trim(self) -> "Trajectories":
         """The same sequences without the padding that all of them share."""

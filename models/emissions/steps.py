@@ -47,6 +47,9 @@ __all__ = ["GammaEmission", "VonMisesEmission"]
 
 TURN = 2 * math.pi * (1 + 1e-6)
 
+GAP = 1e4
+"""How many times the values beside rounding errors are larger, at least."""
+
 NARROW = 5e-5
 """Log of mean over geometric mean, half the squared coefficient of variation, below which float32 is too coarse."""
 
@@ -95,8 +98,9 @@ class GammaEmission(Emission):
         Warns
         -----
         UserWarning
-            Values vary so little that single precision loses their spread.
+            Values vary so little that single precision loses their spread, or some are rounding errors of zero.
         """
+        _warn_of_rounding(data)
         if self.mean is not None and self.shape is not None:
             return self
         wide = np.float64 if is_concrete(data.observations, data.observed) else self.strength.dtype
@@ -182,6 +186,23 @@ class GammaEmission(Emission):
         )
         refuse_values(data, x, lambda x: x > 0, "is not positive", cure)
         return x
+
+
+def _warn_of_rounding(data: Trajectories) -> None:
+    """Warn of values within the rounding of a feature's largest, far below all others: steps of length zero."""
+    if not is_concrete(data.observations, data.observed):
+        return
+    values = np.asarray(data.observations)
+    rounding = 16 * (np.finfo(values.dtype).eps if values.dtype.kind == "f" else 0)
+    for feature, x in enumerate(values[np.asarray(data.observed)].T):
+        x = x[x > 0]
+        tiny = x <= rounding * x.max(initial=0)
+        if tiny.any() and not (x[~tiny] < GAP * x[tiny].max()).any():
+            warn_user(
+                f"feature {feature} has {tiny.sum()} values of {x[tiny].max():.2g} or less beside {x.max():.3g}, which "
+                "are rounding errors of zero and determine the shape of a GammaEmission: replace them by half of the "
+                "smallest value that can be measured, or by NaN (missing)"
+            )
 
 
 @model_object

@@ -23,6 +23,7 @@ from ethogram.models.arguments import (
     read_array,
     read_features,
     read_reals,
+    refuse_fork,
     require,
     require_distributions,
     require_kind,
@@ -397,6 +398,7 @@ def read_reward(
     mdp: Any, reward: Reals, name: str = "reward", pairs: bool | None = None
 ) -> tuple[Array, tuple[int, ...]]:
     """Checked rewards (..., state, action or 1), and their batch axes; reads and refuses as :func:`soft_values`."""
+    refuse_fork()
     if not isinstance(mdp, MDP):
         raise TypeError(f"mdp is {type(mdp).__name__}: give an MDP")
     require_one_of("pairs", pairs, (None, True, False))

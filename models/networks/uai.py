@@ -57,6 +57,9 @@ PGMPY = re.compile(
 )
 """A file of pgmpy, which has one line per table, and none that is empty at its end."""
 
+AGRUM_TABLES = re.compile(r"(?:\n\d+[ \t]*\r?\n(?:  \S+(?: \S+)* \r?\n)+\s*)+\Z")
+"""The tables of a BAYES file as pyAgrum lays them out: two blanks before each row, and one after it."""
+
 
 class UAIFile(NamedTuple):
     """Content of a UAI network file.
@@ -126,8 +129,9 @@ def parse_uai(path: str | os.PathLike, text: str) -> UAIFile:
         table = table.transpose([orders[i].index(variable) for variable in scope])
         if not certain and not np.array_equal(table, entries.reshape(shape)):
             raise tokens.error(
-                f"table {i} is in the order of the standard or of pyAgrum, and some of the comments beside scopes and "
-                "sizes are pyAgrum's: remove all comments if it is that of the standard, else write BIF by pyAgrum"
+                f"table {i} is in the order of the standard or of pyAgrum, and comments or blanks are pyAgrum's: "
+                "remove all comments, and blanks at ends of lines, if it is that of the standard, else write BIF by "
+                "pyAgrum"
             )
         tables.append(table)
     tokens.end()
@@ -141,10 +145,9 @@ def _agrum_orders(
 
     They are those of the scope, unless pyAgrum wrote the file. Then they are, of a BAYES file, the parents backwards
     and the child, and every scope has the name of its child as a comment after three blanks; of a MARKOV file, the
-    numbers in the comment after the table's size, backwards, and the order of the scope means nothing.
+    numbers in the comment after the table's size, backwards, and the order of the scope means nothing. Tables with the
+    blanks of pyAgrum's and other comments, or none, are uncertain.
     """
-    if "#" not in text:
-        return list(scopes), True
     if kind == "MARKOV":
         found = re.findall(r"^[ \t]*\d+[ \t]*#[ \t]*\{([\d, \t]+)\}", text, re.M)
         listed = [tuple(map(int, re.findall(r"\d+", each)))[::-1] for each in found]
@@ -157,7 +160,8 @@ def _agrum_orders(
     if re.findall(r"^(\d+(?: \d+)*)   # .*$", text, re.M) == written:
         return backwards, True
     beside = {" ".join(line.partition("#")[0].split()) for line in text.split("\n") if "#" in line}
-    return (backwards, False) if beside.intersection(written) else (list(scopes), True)
+    like_agrum = beside.intersection(written) or AGRUM_TABLES.search(re.sub("#[^\n]*", "", text))
+    return (backwards, False) if like_agrum else (list(scopes), True)
 
 
 def uai_network(

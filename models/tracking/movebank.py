@@ -19,6 +19,7 @@ from ethogram.models.data.columns import Columns
 from ethogram.models.data.labels import label_texts
 from ethogram.models.data.metadata import Metadata
 from ethogram.models.data.steps_and_turns import EARTH_RADIUS
+from ethogram.models.data.table_kinds import NULLS
 from ethogram.models.data.tables import read_table
 from ethogram.models.data.trajectories import Trajectories, check
 
@@ -67,7 +68,7 @@ def read_movebank(
     UserWarning
         Rows were left out, or taken as missing for their marks: how many. Animals without a position: which.
     """
-    columns = Columns(table, lambda name: () if _spelling(name) in ANIMALS else None)
+    columns = Columns(table, lambda name: NULLS if _spelling(name) in ANIMALS else None)
     spelled = {_spelling(name): name for name in columns.names}
 
     def column(name: str) -> Any:

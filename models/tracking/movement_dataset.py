@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ethogram.models.arguments import warn_user
 from ethogram.models.data.times import rate_of_times
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.tracking.pose import Poses, existing_file, pose_trajectories
@@ -130,6 +131,8 @@ def _frame_rate(dataset: Any, asked: float | int | None) -> float | int | None:
         raise ValueError(f"times {times[0]:g} and {times[1]:g} do not increase: sort them first")
     stated = dataset.attrs.get("fps")
     known = isinstance(stated, int | float | np.number) and np.isfinite(stated) and stated > 0
+    if stated is not None and not known and asked is None:
+        warn_user(f"the attribute fps of dataset is {stated!r}, which is no frame rate: pass frame_rate=")
     stated = float(stated) if known else None
     unit = str(dataset.attrs.get("time_unit", ""))
     if asked is not None or not len(gaps):

@@ -82,6 +82,9 @@ def test_what_could_not_be_read_is_not_written(tmp_path):
             TypeError, match="cannot be saved: it is neither an array nor an object of ethogram"
         ):
             storage.write(path, [bad])
+    for nowhere, error in ((3, TypeError), (None, TypeError), ("a\0b", ValueError)):
+        with pytest.raises(error, match=r"^path is .*: give that of a file"):
+            storage.write(nowhere, 1)
     assert storage.read(path) == 1
     assert [file.name for file in tmp_path.iterdir()] == ["content"]
 

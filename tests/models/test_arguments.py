@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from ethogram.inference.roles import infer_roles
 from ethogram.models import arguments
 from ethogram.models.arguments import (
     common_batch,
@@ -24,6 +25,7 @@ from ethogram.models.arguments import (
 from ethogram.models.choices.decisions import Decisions
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.mdps.mdp import MDP
+from ethogram.models.mdps.soft_values import soft_values
 
 NAN = float("nan")
 
@@ -105,6 +107,9 @@ def test_a_process_that_was_forked_after_jax_had_started_is_told_to_be_spawned(m
     arguments._note_fork()
     with pytest.raises(RuntimeError, match=r'forked after JAX had started.*get_context\("spawn"\)'):
         require_key(jax.random.key(0))
+    for without_key in (lambda: soft_values(None, [0.0]), lambda: infer_roles(None, None)):
+        with pytest.raises(RuntimeError, match="forked after JAX had started"):
+            without_key()
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(_backends={}))
     arguments._note_fork()
     require_key(jax.random.key(0))

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from ethogram.models.choices.noisy_mdp import NoisyMDP
-from ethogram.models.conjugate_model import ConjugateModel, Exportable, overrides
+from ethogram.models.conjugate_model import ConjugateModel, Exportable, overrides, require_informative
+from ethogram.models.data.trajectories import Trajectories
+from ethogram.models.emissions import GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet
 from ethogram.models.intents.agent_markov import AgentMarkov
 from ethogram.models.model_object import model_object, static_field
@@ -134,3 +136,13 @@ def test_other_names_are_free():
 
     assert Walker(3).num_states == 3 and Walker(rate=2.0).rate == 2.0
     assert not overrides(Runner(), "observation") and overrides(Runner(), "prior")
+
+
+def test_a_feature_without_any_value_is_named():
+    """What is learnt of it is its prior."""
+    walk = np.stack([np.arange(5.0), np.full(5, np.nan)], axis=1)
+    data = Trajectories.from_list([walk], missing="nan")
+    with pytest.warns(UserWarning, match="^feature 1 has no value in any frame, and what is learnt of it"):
+        require_informative(RoleHMM(2, GaussianEmission(2)), data)
+    walk[2, 1] = 0.0
+    require_informative(RoleHMM(2, GaussianEmission(2)), Trajectories.from_list([walk], missing="nan"))

@@ -11,7 +11,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pandas
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from ethogram.domains import toy_mdps
@@ -337,3 +337,21 @@ def test_every_step_has_draws_of_its_own(monkeypatch):
     first = natural_steps.begin_climb(search, q, fixed, jax.random.key(0))
     natural_steps.climb(search, first, fixed, 3, 0.05)
     assert len(drawn) == 3 and len(np.unique(drawn)) == np.size(drawn)
+
+
+def test_a_mode_has_converged_where_its_gradient_is_zero(monkeypatch):
+    """Whatever the optimiser says: of many demonstrations, its smallest relative step is many nats."""
+    model = three_state()
+    counts = np.array([[9000, 200], [100, 7000], [3000, 5000]])
+    found = fit_reward(jax.random.key(0), model, counts, "laplace", progress_bar=False)
+    assert found.converged
+    honest = optimize.minimize
+
+    def early(*task, options, **settings):
+        found = honest(*task, options=options | {"maxiter": 3}, **settings)
+        found.success = True
+        return found
+
+    monkeypatch.setattr(optimize, "minimize", early)
+    with pytest.warns(UserWarning, match="pass another start or num_restarts"):
+        assert not fit_reward(jax.random.key(0), model, counts, "map", progress_bar=False).converged

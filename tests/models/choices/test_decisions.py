@@ -41,6 +41,8 @@ def test_options_of_a_world_are_expected_next_features():
     based = Decisions.from_mdp(world, [2, 0], [1, 0], features=basis, legal=legal)
     np.testing.assert_allclose(based.features, (table @ basis)[[2, 0]], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(based.legal, legal[[2, 0]])
+    far = Decisions.from_mdp(world, [2, 0], features=1e8 + np.arange(4.0)[:, None]).features - 1e8
+    np.testing.assert_allclose(far[..., 0], (table @ np.arange(4.0))[[2, 0]], atol=1e-5)
 
 
 def masked_world():

@@ -297,6 +297,8 @@ def test_flat_priors_need_choices_that_overlap():
     [
         (lambda: NoisyMDP(0.0), ValueError, "kappa must be a positive number"),
         (lambda: NoisyMDP("wide"), TypeError, "kappa"),
+        (lambda: NoisyMDP(None), TypeError, "^kappa is None: give a positive number"),
+        (lambda: NoisyMDP(loc_kappa=None), TypeError, "^loc_kappa is None: give a positive number"),
         (
             lambda: NoisyMDP(dist.Normal(0.0, 1.0)),
             ValueError,

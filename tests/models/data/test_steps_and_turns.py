@@ -82,6 +82,12 @@ def test_steps_of_zero_and_gaps():
         step_and_turn(data, zero_steps="offset")
     with pytest.raises(ValueError, match="longitude first"):
         step_and_turn(Trajectories.from_list([[[0.0, 100.0], [1.0, 0.0]]]), coordinates="lonlat")
+    with pytest.raises(
+        ValueError, match='longitudes beyond 360 degrees: give degrees, or coordinates="planar"'
+    ):
+        step_and_turn(Trajectories.from_list([[[5e5, 50.0], [5e5, 51.0]]]), coordinates="lonlat")
+    with pytest.warns(UserWarning, match="sequence 1 has no observed frame"):
+        step_and_turn(Trajectories.from_list([GLOBE, GLOBE[:1]]))
 
 
 GLOBE = [[0.0, 60.0], [1.0, 60.0], [2.0, 60.5]]
@@ -103,6 +109,7 @@ def turn_on_the_sphere(lonlat):
         (("x", "y"), ("deg", "\N{DEGREE SIGN}")),
         (None, ("\N{DEGREE SIGN}E", "[Degrees] ")),
         (("x", "y"), ("Decimal degrees", "\N{MASCULINE ORDINAL INDICATOR}")),
+        (("X", "Y"), ("DecDeg", "arc_degree")),
         (("location-long", "location_lat"), None),
         (("lon", "lat"), ("", "")),
     ],

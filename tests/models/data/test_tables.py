@@ -150,9 +150,51 @@ def test_nulls_in_labels(make):
 
 
 def test_names_of_metadata_come_before_those_of_columns(make):
-    metadata = Metadata(feature_names=("east", "north"), frame_rate=3, agent_names=("q", "p"))
+    metadata = Metadata(feature_names=("east", "north"), frame_rate=10, agent_names=("q", "p"))
     batch = read(make(GAMES), agent="who", metadata=metadata)
     assert batch.metadata == metadata and batch.agent.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("step", [None, 0.1])
+def test_a_frame_rate_that_contradicts_the_times_is_refused(step):
+    table = {"t": [0.0, 0.1, 0.2, 0.0, 0.1], "g": [0, 0, 0, 1, 1], "x": [1.0, 2.0, 3.0, 4.0, 5.0]}
+    for wrong in (
+        lambda rate: Trajectories.from_table(
+            table, sequence="g", time="t", features="x", step=step, metadata=Metadata(frame_rate=rate)
+        ),
+        lambda rate: Trajectories.from_list(
+            [[1.0, 2.0]], time=[[0.0, 0.1]], step=step, metadata=Metadata(frame_rate=rate)
+        ),
+    ):
+        with pytest.raises(
+            ValueError, match=r"metadata.frame_rate is 30, but times are 0.1 apart, which is 10"
+        ):
+            wrong(30)
+        assert wrong(10).metadata.frame_rate == 10
+    dates = table | {"t": pandas.to_datetime(table["t"], unit="s")}
+    with pytest.raises(ValueError, match=r"frame_rate is 30, but times are 0.1 s apart"):
+        Trajectories.from_table(dates, sequence="g", time="t", features="x", metadata=Metadata(frame_rate=30))
+    counted = table | {"t": [0, 1, 2, 0, 1]}  # numbers of frames
+    read = Trajectories.from_table(
+        counted, sequence="g", time="t", features="x", metadata=Metadata(frame_rate=30)
+    )
+    assert read.metadata.frame_rate == 30
+
+
+def test_empty_lines_of_a_file_of_one_column_are_missing_values(tmp_path):
+    path = tmp_path / "one.csv"
+    for text, found in (("x\n1\n\n3\n", [1, None, 3]), ("x\n1\n2\n\n\n", [1, 2])):
+        path.write_text(text)
+        data = Trajectories.from_table(path, features="x", missing="nan")
+        np.testing.assert_array_equal(data.observations[0, :, 0], np.array(found, float))
+    path.write_text("x\n1\n.\n")
+    with pytest.raises(TypeError, match=r"features must be numbers, and row 1 is '\.'"):
+        Trajectories.from_table(path, features="x", missing="nan")
+
+
+def test_the_longest_floats_are_doubles():
+    longest = Trajectories.from_list([np.ones((2, 1), np.longdouble)])
+    assert longest.observations.dtype == np.float64
 
 
 def test_numbered_columns():

@@ -229,6 +229,22 @@ def test_shape_and_mean_of_a_gamma_prior_are_those_of_the_data():
         GammaEmission().bind(narrow, 1)
 
 
+def test_steps_that_are_rounding_errors_of_zero_are_named():
+    """A gamma distribution of small shape has values as small, and others between these and the usual ones."""
+    rng = np.random.default_rng(0)
+    steps = rng.gamma(4.5, size=(200, 1))
+    steps[::20] = 5e-17
+    with pytest.warns(
+        UserWarning, match=r"feature 0 has 10 values of 5e-17 or less beside .* rounding errors"
+    ):
+        GammaEmission().bind(Trajectories.from_list([steps]), 1)
+    spread = Trajectories.from_list([np.ones((400, 1))])
+    spread = spread._replace(
+        observations=rng.gamma(0.05, size=(1, 400, 1)) + 1e-300
+    )  # readers warn of outliers
+    GammaEmission().bind(spread, 1)
+
+
 EVERY = {
     "gaussian": GaussianEmission(1), "gamma": GammaEmission(), "von mises": VonMisesEmission(),
     "poisson": PoissonEmission(), "bernoulli": BernoulliEmission(), "binomial": BinomialEmission(4),
@@ -316,6 +332,8 @@ def test_a_gaussian_of_an_angle_is_refused_by_its_unit(emission):
         ("heading", "Degrees", True),
         ("heading", "\N{DEGREE SIGN}", True),
         ("latitude", "radians", True),
+        ("heading", "rads", True),
+        ("heading", "degs", True),
         ("longitude", "degrees", False),
         ("location_lat", "degrees", False),
         ("nose.x", "deg", False),

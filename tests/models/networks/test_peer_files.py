@@ -217,8 +217,12 @@ def test_either_mark_of_pyagrum_in_xdsl_is_enough(tmp_path):
 def test_comments_that_are_not_pyagrums(tmp_path):
     """The standard's order where nothing beside a scope or a size says otherwise, and where both orders agree."""
     plain = re.sub(" *#[^\n]*", "", (HERE / "pyagrum.uai").read_text())
-    (tmp_path / "pyagrum.uai").write_text(f"# by hand\n{plain}# the end\n")
-    assert not agrees(tmp_path / "pyagrum.uai")
+    for text in (plain, f"# by hand\n{plain}# the end\n"):  # the blanks are pyAgrum's still
+        (tmp_path / "pyagrum.uai").write_text(text)
+        with pytest.raises(ValueError, match=r"table \d is in the order of the standard or of pyAgrum"):
+            read(tmp_path / "pyagrum.uai")
+        (tmp_path / "pyagrum.uai").write_text(re.sub(" +\n", "\n", text))
+        assert not agrees(tmp_path / "pyagrum.uai")
     (tmp_path / "two.uai").write_text("BAYES 2 2 3 2\n1 0 # rain\n2 0 1\n2 .8 .2 6 .1 .2 .7 .3 .3 .4")
     np.testing.assert_array_equal(
         read(tmp_path / "two.uai").network.tables[1], [[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]]

@@ -324,6 +324,13 @@ def test_the_frame_rate_of_a_dataset_is_that_of_its_times(times, attributes, rat
     assert tracking.from_movement(boxes(times, **attributes), frame_rate=7).metadata.frame_rate == 7
 
 
+@pytest.mark.parametrize("fps", ["30", 0, [30]])
+def test_a_frame_rate_that_is_no_number_is_named(fps):
+    with pytest.warns(UserWarning, match="the attribute fps of dataset is .*, which is no frame rate"):
+        assert tracking.from_movement(boxes(np.arange(4) / 25, fps=fps)).metadata.frame_rate is None
+    assert tracking.from_movement(boxes(np.arange(4) / 25, fps=fps), frame_rate=7).metadata.frame_rate == 7
+
+
 def test_bodies_are_centred_and_turned(tmp_path):
     """Against rotations by complex numbers."""
     dlc_frame().to_csv(tmp_path / "cage.csv")
