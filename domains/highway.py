@@ -15,9 +15,9 @@ switches, in the other 152 neither does.
 
 On patrol the police keeps its lane while it is free, that is, the car in it is at least two cells ahead. Otherwise it
 takes the other lane if that is free, else the shoulder beside its own lane; from a shoulder it returns to the lane
-beside it once that is free. In pursuit it moves, one lane a step, to the lane of the car with the smaller gap and stays
-there; with equal gaps it moves to, or stays in, the nearest driving lane. With probability `eps` it takes one of the
-two other actions, with equal probability. A trace begins on patrol in lane 1 or 2, with uniform gaps and flag 0.
+beside it once that is free. In pursuit it moves, one lane per step, to the lane of the car with the smaller gap and
+stays there; with equal gaps it moves to, or stays in, the nearest driving lane. With probability `eps` it takes one of
+the two other actions, with equal probability. A trace begins on patrol in lane 1 or 2, with uniform gaps and flag 0.
 
 The number of states, the two intents and the faster police car are the paper's; it gives neither the state encoding nor
 the tables, which are choices made here. With `eps` 0.01, ln 3 minus the entropy of the policy is 1.04, the paper's

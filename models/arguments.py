@@ -148,7 +148,7 @@ def common_batch(came: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise ValueError(f"{came}: give batch axes that broadcast") from None
 
 
-def as_list(name: str, value: Any, what: str = "one array a sequence") -> list[Any]:
+def as_list(name: str, value: Any, what: str = "one array per sequence") -> list[Any]:
     """The entries of a list, tuple, array or other iterable; a TypeError for strings, mappings, sets and scalars."""
     unordered = isinstance(value, str | bytes | Mapping | set | frozenset)
     if unordered or not isinstance(value, Iterable):

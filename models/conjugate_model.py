@@ -82,7 +82,7 @@ class Exportable(HasHooks, declares_hooks=True):
         return np.asarray(data.observed) & inside
 
     def grouped_sequences(self, data: Any) -> Int[np.ndarray, "group agent"] | None:
-        """Sequence numbers behind each batch entry of `observation`. Default None: one sequence an entry."""
+        """Sequence numbers behind each batch entry of `observation`. Default None: one sequence per entry."""
         return None
 
     def site_dims(self) -> Mapping[str, Sequence[str]]:

@@ -45,7 +45,7 @@ def imitation_rounds(figure: Any, records: Records) -> None:
 
 
 def football_futures(figure: Any, records: Records) -> None:
-    """Distance of rolled-out defenders from the truth relative to constant velocity, a panel a policy."""
+    """Distance of rolled-out defenders from the truth relative to constant velocity, a panel per policy."""
     rows = records["imitation_football"]
     policies = list(dict.fromkeys(row["policy"] for row in rows if "fde_learned" in row))
     straight = next(row for row in rows if row["policy"] == "constant velocity")

@@ -53,7 +53,7 @@ class Ranks(NamedTuple):
 
 
 def world(num_states: int, num_decisions: int, seed: int) -> Decisions:
-    """Probabilities of next states, two or three options a decision; without choices."""
+    """Probabilities of next states, two or three options per decision; without choices."""
     random = np.random.default_rng(seed)
     rows = random.dirichlet(np.full(num_states, 0.5), (num_decisions, 3))
     legal = np.ones((num_decisions, 3), bool)

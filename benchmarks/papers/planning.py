@@ -1,7 +1,7 @@
 """Online planning on problems of the planning competitions: returns, legal actions, compilation and decision times.
 
 "returns": mean return of 30 episodes with 50 ms a decision, beside doing nothing and the random policy; instances 5
-and 10 with a second a decision, three episodes; and JaxPlan with a second a decision (pyRDDLGym-jax, its default
+and 10 with a second per decision, three episodes; and JaxPlan with a second per decision (pyRDDLGym-jax, its default
 settings for replanning) where that is installed; and, where dynamic programming finds it, the best policy in the same
 episodes, with its expectation. "legal": steps in an environment that refuses actions which break a
 precondition, on the first instance of every domain of 2011, 2014 and 2018 whose state is seen. "time": compilation, and

@@ -1,7 +1,7 @@
 """Roles found without labels: predators with hidden roles, and two football teams against their line-up.
 
 Predator-prey (Le et al. 2017, section 6.1): accuracy up to one relabelling, learned on training games, on fresh
-simulated games and on the shipped ones; modes "exclusive" (one role a game, no two alike) and
+simulated games and on the shipped ones; modes "exclusive" (one role per game, no two alike) and
 "plain+assignment" (hidden Markov chains, then one role each by optimal assignment). Football: consistency is the
 share of a player's frames in his most frequent role, line-up agreement is under one best matching of roles to
 places, held-out is the log likelihood of a frame of ten players over two folds of whole plays. The fit of the

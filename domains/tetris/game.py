@@ -278,7 +278,7 @@ def _read_values(values: Any, features: str, cols: int, games: int | None = None
         raise TypeError(f"values is {values!r}: pass numbers, one a feature of {features!r}") from None
     if weights.shape != (width,) and (games is None or weights.shape != (games, width)):
         raise ValueError(
-            f"values has shape {weights.shape}, not ({width},): pass one value a feature of {features!r}"
+            f"values has shape {weights.shape}, not ({width},): pass one value per feature of {features!r}"
         )
     if not np.isfinite(weights).all():
         raise ValueError(f"values is {values}: pass finite numbers")

@@ -97,7 +97,7 @@ def choice_error(predicted: ArrayLike, data: Decisions) -> float:
         If an entry is not an option, there is not one a decision, or no choice is known.
     """
     predicted, chosen = np.asarray(predicted), np.asarray(data.choice)
-    _require_shape("predicted", predicted, chosen.shape, "one option a decision")
+    _require_shape("predicted", predicted, chosen.shape, "one option per decision")
     if predicted.dtype.kind not in "iuf":
         raise TypeError(f"predicted has dtype {predicted.dtype}: pass indices of options")
     options = np.arange(data.legal.shape[1])

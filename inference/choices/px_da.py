@@ -91,7 +91,7 @@ class PXDA(MCMCKernel):
     ----------
     model : with a number or infinity for ``kappa``; where kappa has a prior, use the kernel as the block of ``theta``
         in numpyro's ``Gibbs``.
-    moves : ``"local+scale"``, one translation a decision and a scale; ``"local"``, ``"scale+translate"``,
+    moves : ``"local+scale"``, one translation per decision and a scale; ``"local"``, ``"scale+translate"``,
         ``"translate"``, ``"scale"``; ``"da"`` for plain data augmentation; ``"scale_proper"`` and
         ``"scale+translate_proper"``, whose expansion parameters have proper priors.
     winner : how the utility of the chosen option is drawn: ``"gibbs"``, given the others; ``"rejection"``, exactly

@@ -56,7 +56,7 @@ def to_arviz(
     - ``fit_stats``: of variational fits, ``elbo`` (step) in nats, and the final ``restart_elbos`` (restart). The
       ``elbo`` of a `RewardFit` uses a fixed set of draws; attributes have ``final_elbo``, on fresh draws, with its
       standard error, and ``laplace_elbo``.
-    - ``log_likelihood``, if requested: one entry a sequence; one a group where roles are exclusive. Where they are
+    - ``log_likelihood``, if requested: one entry per sequence; one per group where roles are exclusive. Where they are
       distinct in every frame, which is a condition D, it is log p(x | D), as in `heldout_log_likelihood`. A sequence
       (group, decision, trajectory) without an observed step (choice, action) has no entry; the coordinate has the
       numbers of the others. ``"step"`` gives the increments log p(y_t given y_<t) of the informative steps, stacked in

@@ -42,7 +42,7 @@ class Episode(NamedTuple):
 def team_from_episodes(
     games: Iterable[Any], *, group: Any = None, last: str = "drop", metadata: Metadata | None = None
 ) -> Trajectories:
-    """Trajectories of teams: one sequence an agent, one group a game.
+    """Trajectories of teams: one sequence per agent, one group per game.
 
     Integer actions become ``actions``. Real-valued ones become the last features of ``observations``, where
     `PettingZooWorld` looks for them. Rewards, infos and terminal flags are not read.
@@ -53,7 +53,7 @@ def team_from_episodes(
         order of the agents. Agents are numbered in the order of the first game.
     group : (game,) integers, such as seeds; 0, 1, ... where None.
     last : ``"drop"`` or ``"keep"`` the observation after the last action, as a frame whose action is -1. `imitate`
-        needs one action a frame.
+        needs one action per frame.
     metadata : names and units.
 
     Raises
@@ -252,7 +252,7 @@ def _arrays(episode: Any, place: str) -> tuple[np.ndarray, np.ndarray]:
     if acts.dtype.kind != "f":
         acts = acts[:, 0] if acts.ndim == 2 and acts.shape[1] == 1 else acts
         if acts.ndim != 1:
-            raise TypeError(f"{place} has acts of shape {acts.shape}: give one integer a step, or reals")
+            raise TypeError(f"{place} has acts of shape {acts.shape}: give one integer per step, or reals")
         if (acts < 0).any():
             raise ValueError(f"{place} has action {acts.min()}: integer actions are 0 and up")
     else:

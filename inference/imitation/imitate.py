@@ -1,6 +1,6 @@
 r"""Coordinated imitation: policies of roles and the roles themselves, learned together.
 
-Le, Yue, Carr, Lucey (2017), Algorithm 1: assign the agents of each demonstration to roles, train one policy a role,
+Le, Yue, Carr, Lucey (2017), Algorithm 1: assign the agents of each demonstration to roles, train one policy per role,
 roll all policies out together, and learn the structure (the role model) from what was rolled out. The policies are
 trained by Algorithm 6 (DAgger: Ross, Gordon, Bagnell 2011) where there is an expert to ask, and otherwise on roll-outs
 from the demonstrations whose horizon is raised step by step, as in Algorithm 2.
@@ -70,7 +70,7 @@ def imitate(
         ``fit(X, y, sample_weight)``, and ``predict(X)`` or ``predict_proba(X)``. Where its ``random_state`` is None, a
         seed from the key is set.
     world : a :class:`~ethogram.inference.imitation.World`.
-    data : demonstrations, one sequence an agent, with ``group``; what `model_or_roles` and the world read.
+    data : demonstrations, one sequence per agent, with ``group``; what `model_or_roles` and the world read.
     expert : ``expert(state, game)`` returns the actions (row, agent) of the demonstrators of the games (row,), numbered
         as in ``world.replay(data)``, at any states of them. None trains on the actions of the demonstrations.
     rounds : rounds of training, the first of which has the demonstrations only.

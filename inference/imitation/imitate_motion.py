@@ -84,7 +84,7 @@ def imitate_motion(
     key : a typed key.
     model : a `RoleHMM` with as many roles as agents, or a fit of it to begin with; None for the baseline.
     scenes : the plays.
-    data : the same plays for the role model, one sequence an agent, with ``group``, relative to the centroid of the
+    data : the same plays for the role model, one sequence per agent, with ``group``, relative to the centroid of the
         agents (``data.centred()``), as roll-outs are for the next fit; None for the baseline.
     roles : ``"learned"``, or ``"shuffled"``: an arbitrary map of agents to policies in each play.
     horizons : steps of the roll-outs in each stage.

@@ -98,7 +98,7 @@ class PettingZooWorld:
         environment = make()
         check_environment(environment)
         known = list(environment.possible_agents)
-        chosen = known if agents is None else as_list("agents", agents, "one name an agent")
+        chosen = known if agents is None else as_list("agents", agents, "one name per agent")
         if not chosen or len(set(chosen)) != len(chosen) or not set(chosen) <= set(known):
             raise ValueError(f"agents is {chosen}: give distinct names out of {known}")
         if others is None and len(chosen) < len(known):

@@ -33,7 +33,7 @@ class ImitationResult(NamedTuple):
     reached, game_steps : (round, game), of each fresh game.
     policy_role : (round, policy, role), share of each inferred role in the roll-outs of each policy; rows sum to 1, NaN
         unless roles were learned.
-    rolled : roll-outs of the last round from the first states of the demonstrations, one group a demonstration (a
+    rolled : roll-outs of the last round from the first states of the demonstrations, one group per demonstration (a
         segment, where there is no expert).
     played : fresh games of the last round.
     """

@@ -213,7 +213,7 @@ def step(world: Any, rng: np.random.Generator, state: Any, actions: np.ndarray) 
 
 
 def record(world: Any, states: Any, actions: np.ndarray, lengths: np.ndarray) -> Trajectories:
-    """Checked trajectories of roll-outs, one sequence an agent, game by game."""
+    """Checked trajectories of roll-outs, one sequence per agent, game by game."""
     with rolled_out():
         data = world.record(states, actions, lengths)
     if not isinstance(data, Trajectories):
@@ -222,7 +222,7 @@ def record(world: Any, states: Any, actions: np.ndarray, lengths: np.ndarray) ->
     expected = np.repeat(np.arange(len(lengths)), num_agents)
     if data.group is None or not np.array_equal(data.group, expected):
         raise ValueError(
-            "world.record returned other groups than the games: give one sequence an agent, game by game, from 0"
+            "world.record returned other groups than the games: give one sequence per agent, game by game, from 0"
         )
     if not np.array_equal(data.lengths, np.repeat(lengths, num_agents)):
         raise ValueError("world.record returned other lengths than those of the games")

@@ -97,7 +97,7 @@ class HiddenMarkov(LatentChain):
             )
         if emission.batch_shape != (num_states,):
             raise ValueError(
-                f"emission has batch shape {emission.batch_shape}, not ({num_states},), one entry a state"
+                f"emission has batch shape {emission.batch_shape}, not ({num_states},), one entry per state"
             )
         for part in (observed, states):
             num_steps = part.shape[-1] if num_steps is None and part is not None else num_steps

@@ -38,7 +38,7 @@ class LatentChain(Distribution):
         """Raise ValueError where a value that is not traced cannot be one of these. Default: all can."""
 
     def log_prob(self, value: Any) -> Array:
-        r"""Log evidence :math:`\ln p(y)`, one entry a sequence; where states z are known, of both."""
+        r"""Log evidence :math:`\ln p(y)`, one entry per sequence; where states z are known, of both."""
         return markov_chain.log_normalizer(*_chain_of(self, value))
 
     def filter(self, value: Any) -> Filtered:

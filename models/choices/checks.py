@@ -49,7 +49,7 @@ def check_fields(
     for name, array in arrays.items():
         if name not in ("features", "legal") and array.shape != legal.shape[:1]:
             raise ValueError(
-                f"{name} has shape {array.shape}, not ({len(legal)},): pass one entry a decision"
+                f"{name} has shape {array.shape}, not ({len(legal)},): pass one entry per decision"
             )
     _check_options(features, legal, choice)
     if subject is not None:

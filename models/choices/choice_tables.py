@@ -1,4 +1,4 @@
-"""Readers of tables of choices: long ones with a row an option, wide ones with a row a decision."""
+"""Readers of tables of choices: long ones with a row per option, wide ones with a row per decision."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_long(
     twice = np.bincount(cell, minlength=count * width) > 1
     if twice.any():
         index, which = divmod(int(twice.argmax()), width)
-        raise ValueError(f"{place(index)} repeats option {_name(metadata, which)}: pass one row an option")
+        raise ValueError(f"{place(index)} repeats option {_name(metadata, which)}: pass one row per option")
     there = np.ones(columns.num_rows, bool)
     if available is not None:
         there = _truths(columns.complete(available), available)
@@ -117,14 +117,14 @@ def read_wide(
     columns = Columns(table, label_columns([subject], [(choice, known)]))
     if not isinstance(features, Mapping):
         raise TypeError(
-            f"features is {type(features).__name__}: give a dictionary from names to a column an option"
+            f"features is {type(features).__name__}: give a dictionary from names to a column per option"
         )
     features = {
-        name: as_list(f"features[{name!r}]", slots, "one column an option")
+        name: as_list(f"features[{name!r}]", slots, "one column per option")
         for name, slots in features.items()
     }
     if legal is not None:
-        legal = as_list("legal", legal, "one column an option")
+        legal = as_list("legal", legal, "one column per option")
     widths = {name: len(slots) for name, slots in features.items()}
     if not widths or len(set(widths.values())) != 1 or 0 in widths.values():
         raise ValueError(

@@ -134,7 +134,7 @@ class Decisions(NamedTuple):
             known.
         legal : (state, action) booleans, a subset of the actions of the MDP; None for all of them (`action_mask`).
         features : phi (state, feature), whose expectation sum_s' P(s' | s, a) phi(s') is taken; None for the
-            transition probabilities themselves, one feature a state.
+            transition probabilities themselves, one feature per state.
         subject, weight : as in :meth:`from_list`.
         codes : True where integers are numbers although some names are numerals; these are looked up otherwise.
 
@@ -188,7 +188,7 @@ class Decisions(NamedTuple):
         available: ColumnName | None = None,
         metadata: Metadata | None = None,
     ) -> Decisions:
-        """Decisions from a long table, with one row an option; decisions are in the order of their first rows.
+        """Decisions from a long table, with one row per option; decisions are in the order of their first rows.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class Decisions(NamedTuple):
         chosen : column that is true (1) in the row of the chosen option and false (0) elsewhere. The choice of a
             decision without such a row is unknown, -1, of which a warning says how many there are; None where no choice
             is known.
-        option : column that names the option: one slot a name, in alphabetical order or that of the metadata's
+        option : column that names the option: one slot per name, in alphabetical order or that of the metadata's
             ``action_names``. None assigns slots by the order of rows.
         subject, weight : columns that are constant within a decision.
         available : column that is true (1) in the rows of options that could be chosen; all by default.
@@ -238,7 +238,7 @@ class Decisions(NamedTuple):
         weight: ColumnName | None = None,
         metadata: Metadata | None = None,
     ) -> Decisions:
-        """Decisions from a wide table, with one row a decision and one column a feature of each option.
+        """Decisions from a wide table, with one row per decision and one column per feature of each option.
 
         Parameters
         ----------

@@ -95,10 +95,10 @@ class NoisyMDP(Exportable):
     """Bayesian multinomial probit of an agent's choices; a numpyro model.
 
     Sites: ``theta (parameter,)``, the values in an orthonormal basis; ``kappa`` where it has a prior; deterministic
-    ``v`` (one value a state, or one weight a feature) and ``action_rewards``; ``choice`` in the plate ``decision``.
+    ``v`` (one value per state, or one weight per feature) and ``action_rewards``; ``choice`` in the plate ``decision``.
     With subjects, ``theta (subject, parameter)`` is in the plate ``subject`` around ``loc (parameter,)``, with
     deterministic ``v_loc`` and ``action_rewards_loc``; to pool subjects, drop ``subject`` from the decisions. Subjects'
-    weights of features have ``kappa (coefficient,)``, one variance a feature, and one for the rewards of actions.
+    weights of features have ``kappa (coefficient,)``, one variance per feature, and one for the rewards of actions.
 
     Weights multiply the likelihood of a decision in the posterior; pointwise log likelihoods are unweighted.
 

@@ -48,7 +48,7 @@ def bucket_indices(lengths: Any, max_waste: float | int = 0.25) -> tuple[np.ndar
     """
     lengths = np.asarray(lengths)
     if lengths.ndim != 1 or lengths.size == 0:
-        raise ValueError(f"lengths has shape {lengths.shape}, not (sequence,): give one length a sequence")
+        raise ValueError(f"lengths has shape {lengths.shape}, not (sequence,): give one length per sequence")
     if lengths.dtype.kind not in "iu":
         raise TypeError(f"lengths has dtype {lengths.dtype}, not integers: count frames")
     refuse(lengths < 0, "lengths", lengths, ": a length cannot be negative")

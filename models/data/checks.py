@@ -95,7 +95,7 @@ def _check_shapes(data: Any) -> None:
         part = getattr(data, field)
         if part is not None and part.shape != (num_sequences,):
             raise ValueError(
-                f"{field} has shape {part.shape}, not ({num_sequences},): give one label a sequence"
+                f"{field} has shape {part.shape}, not ({num_sequences},): give one label per sequence"
             )
     num_features = 0 if data.observations is None else data.observations.shape[2]
     if data.observations is not None and num_features == 0:

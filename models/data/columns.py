@@ -53,7 +53,7 @@ class Columns:
             column = read_column(self.table[name], f"column {name!r}")
             if column.null.shape != (self.num_rows,):
                 raise ValueError(
-                    f"column {name!r} has shape {column.null.shape}, not ({self.num_rows},), one entry a row"
+                    f"column {name!r} has shape {column.null.shape}, not ({self.num_rows},), one entry per row"
                 )
             self.read[name] = column
         return self.read[name]

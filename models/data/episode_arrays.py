@@ -66,14 +66,14 @@ def _cut(flat: Mapping[str, Any]) -> Iterator[EpisodeArrays]:
     for name, part in parts.items():
         if len(part) != count or not count:
             raise ValueError(
-                f"{name} of episodes has {len(part)} steps, observations {count}: give one entry a step"
+                f"{name} of episodes has {len(part)} steps, observations {count}: give one entry per step"
             )
     last = np.arange(count) == count - 1
     for name in ends:
         part = parts[name]
         if part.size != count or part.dtype.kind not in "biuf" or not np.isin(part, (0, 1)).all():
             raise TypeError(
-                f"{name} of episodes is not one boolean a step: it marks the last steps of episodes"
+                f"{name} of episodes is not one boolean per step: it marks the last steps of episodes"
             )
         last |= part.reshape(count) == 1
     seen, after = parts["observations"], parts.get("next_observations")

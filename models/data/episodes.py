@@ -1,4 +1,4 @@
-"""Readers of Python lists with one array a sequence, and of recorded episodes."""
+"""Readers of Python lists with one array per sequence, and of recorded episodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -79,7 +79,7 @@ def read_list(
 def read_episodes(
     episodes: Any, last: str, as_states: bool, with_actions: bool, action_names: Sequence[str]
 ) -> tuple[dict[str, list[np.ndarray] | None], list[Any] | None]:
-    """Lists of observations, states and actions, one array an episode, and the keys of a mapping.
+    """Lists of observations, states and actions, one array per episode, and the keys of a mapping.
 
     Parameters are those of `Trajectories.from_episodes`, and the names of actions, if any.
     """
@@ -119,7 +119,7 @@ def _discrete(values: np.ndarray, what: str, cure: str) -> np.ndarray:
     values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
     if values.ndim != 1 or (values.dtype.kind not in "biu" and values.size):
         raise TypeError(
-            f"{what} have shape {values.shape} and dtype {values.dtype}, not one integer a frame: {cure}"
+            f"{what} have shape {values.shape} and dtype {values.dtype}, not one integer per frame: {cure}"
         )
     return values.astype(np.int64)
 
@@ -137,7 +137,7 @@ def _arrays(part: Iterable[Any], field: str) -> list[np.ndarray]:
             raise ValueError(f"{field}[{number}] has shape {array.shape}, not {wanted[0]}")
         arrays.append(array)
     if not arrays:
-        raise ValueError(f"{field} is empty: give one array a sequence, for at least one sequence")
+        raise ValueError(f"{field} is empty: give one array per sequence, for at least one sequence")
     return arrays
 
 
@@ -158,7 +158,7 @@ def _common_lengths(lists: dict[str, list[np.ndarray]]) -> np.ndarray:
 def _times(time: Any, lengths: np.ndarray, first: str) -> Times:
     """Times of all rows, one after the other."""
     each = [
-        as_list(f"time[{number}]", part, "one time a frame")
+        as_list(f"time[{number}]", part, "one time per frame")
         for number, part in enumerate(as_list("time", time))
     ]
     if len(each) != len(lengths):

@@ -51,7 +51,7 @@ class Metadata:
 
     Parameters
     ----------
-    feature_names, feature_units : one string a feature; names are unique.
+    feature_names, feature_units : one string per feature; names are unique.
     time_unit : unit of time, such as ``"s"``.
     frame_rate : frames in one unit of time, positive.
     agent_names, group_names, subject_names, state_names, action_names : vocabularies; the integer

@@ -17,7 +17,7 @@ def valid_steps(data: Any) -> Any:
 
 
 def sequence_numbers(indices: Any, num_sequences: int) -> np.ndarray:
-    """The sequences chosen by integers, negative ones from the end, or by one boolean a sequence."""
+    """The sequences chosen by integers, negative ones from the end, or by one boolean per sequence."""
     chosen = np.asarray(indices)
     if chosen.dtype == np.bool_:
         if chosen.shape != (num_sequences,):

@@ -1,4 +1,4 @@
-"""Reader of a table with one row a frame."""
+"""Reader of a table with one row per frame."""
 
 import dataclasses
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""From the times of rows to frame numbers on a regular grid, one clock a group, or a sequence without a group."""
+"""From the times of rows to frame numbers on a regular grid, one clock per group, or a sequence without a group."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

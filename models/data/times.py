@@ -45,7 +45,7 @@ def read_times(column: Any, name: str, num_rows: int) -> Times:
         column, zone = _without_zone(column, name)
     values, null = read_column(column, name)
     if null.shape != (num_rows,):
-        raise ValueError(f"{name} has shape {null.shape}, not ({num_rows},), one entry a row")
+        raise ValueError(f"{name} has shape {null.shape}, not ({num_rows},), one entry per row")
     if null.any():
         raise ValueError(f"{name} is null in row {int(null.argmax())}: every row needs a value")
     if values.dtype.kind == "U":

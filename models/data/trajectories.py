@@ -106,7 +106,7 @@ class Trajectories(NamedTuple):
         metadata: Metadata | None = None,
         codes: bool | str | Iterable[str] = False,
     ) -> "Trajectories":
-        """Trajectories of lists that hold one array a sequence.
+        """Trajectories of lists that hold one array per sequence.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class Trajectories(NamedTuple):
         metadata: Metadata | None = None,
         codes: bool | str | Iterable[str] = False,
     ) -> "Trajectories":
-        """Trajectories of a table with one row a frame, sequences in the order of their first rows.
+        """Trajectories of a table with one row per frame, sequences in the order of their first rows.
 
         Parameters
         ----------

@@ -164,7 +164,7 @@ class AutoregressiveGaussianEmission(CentredEmission):
         )
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """One matrix-normal inverse-Wishart block, ``coefficients_covariance``, a row a state."""
+        """One matrix-normal inverse-Wishart block, ``coefficients_covariance``, a row per state."""
         return {"coefficients_covariance": rows_of(self._block(), num_states, self.known)}
 
     def _start(self) -> tuple[Any, Any]:

@@ -60,7 +60,7 @@ class CategoricalEmission(Emission):
         Dirichlet.from_standard(concentration)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """One Dirichlet block, ``probability``, a row a state."""
+        """One Dirichlet block, ``probability``, a row per state."""
         return {"probability": rows_of(Dirichlet.from_standard(self.concentration), num_states, self.known)}
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array) -> Array:

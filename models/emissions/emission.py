@@ -55,7 +55,7 @@ class Emission(ChainEmission, abc.ABC, declares_hooks=True):
 
     @abc.abstractmethod
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """Conjugate blocks of the prior, a row a state."""
+        """Conjugate blocks of the prior, a row per state."""
 
     @property
     def differs_by_state(self) -> bool:

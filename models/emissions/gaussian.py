@@ -150,13 +150,13 @@ class GaussianEmission(_NormalInverseWishartEmission):
         self._block()
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """One normal-inverse-Wishart block, ``mean_covariance``, a row a state."""
+        """One normal-inverse-Wishart block, ``mean_covariance``, a row per state."""
         block = self._block()
         batch = block.natural.strength.shape
         if batch not in ((), (num_states,)):
             raise ValueError(
                 f"the emission has priors of {batch[0]} states, the model {num_states} states: give mean, strength, "
-                "dof and scale one entry a state"
+                "dof and scale one entry per state"
             )
         if not batch:
             return {"mean_covariance": rows_of(block, num_states, self.known)}
@@ -256,7 +256,7 @@ class KnownCovarianceEmission(CentredEmission):
         return Normal.from_standard(mean, spread, origin=mean)
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """One block of means, ``mean``, a row a state."""
+        """One block of means, ``mean``, a row per state."""
         return {"mean": rows_of(self._block(), num_states, self.known)}
 
     def expected_log_likelihood(self, expected: dict[str, Any], observations: Array | Gapped) -> Array:
@@ -335,7 +335,7 @@ class GaussianMixtureEmission(_NormalInverseWishartEmission):
         self._block()
 
     def prior(self, num_states: int) -> dict[str, ConjugateBlock]:
-        """Blocks ``weight`` (state, component) and ``mean_covariance``, a row a state and component."""
+        """Blocks ``weight`` (state, component) and ``mean_covariance``, a row per state and component."""
         known_weight = known_components = None
         if self.known is not None:
             if not isinstance(self.known.value, tuple) or len(self.known.value) != 3:

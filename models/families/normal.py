@@ -80,7 +80,9 @@ class Normal(ConjugateBlock):
             require_covariance("covariance", v)
         centre = rest[0] if rest else jnp.asarray(np.zeros(m.shape[-1:], dtype=m.dtype))
         if centre.ndim < 1 or centre.shape != (*batch[: centre.ndim - 1], m.shape[-1]):
-            raise ValueError(f"origin has shape {centre.shape}: give it one entry a feature, {m.shape[-1:]}")
+            raise ValueError(
+                f"origin has shape {centre.shape}: give it one entry per feature, {m.shape[-1:]}"
+            )
         return cls(concretely(functools.partial(_normal_coordinates, batch), m, v, centre), centre)
 
     def _moments(self) -> tuple[Array, Array]:

@@ -121,7 +121,9 @@ class NormalInverseWishart(ConjugateBlock):
         batch = common_batch(came, m.shape[:-1], kappa.shape, nu.shape, psi.shape[:-2])
         centre = rest[0] if rest else jnp.asarray(np.zeros((dimension,), dtype=m.dtype))
         if centre.ndim < 1 or centre.shape != (*batch[: centre.ndim - 1], dimension):
-            raise ValueError(f"origin has shape {centre.shape}: give it one entry a feature, ({dimension},)")
+            raise ValueError(
+                f"origin has shape {centre.shape}: give it one entry per feature, ({dimension},)"
+            )
         if is_concrete(kappa):
             require(np.asarray(kappa) > 0, "strength", kappa, "is not positive", "give a positive one")
         if is_concrete(nu):

@@ -1,8 +1,8 @@
 """Conjugate blocks as numpyro sample sites, and their draws by site name.
 
 A block whose draw is one array is a site of the block's name; a draw in parts (a mean and a covariance) gives
-a site a part, of the part's name. What comes before a dot in the name of a block comes before those of its sites: block
-``step.mean_shape`` has the sites ``step_mean`` and ``step_shape``.
+a site per part, of the part's name. What comes before a dot in the name of a block comes before those of its sites:
+block ``step.mean_shape`` has the sites ``step_mean`` and ``step_shape``.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class AgentMarkov(ConjugateModel):
         therefore needs ``beta_step="coordinate"``; or ``"fixed"``, a point mass.
     beta_step : ``"block"`` moves the weights with q of all rows profiled out, ``"coordinate"`` with q held.
     rows : ``"visited"``; ``"all"`` to carry the row of every state and action, as the paper does; fits of data that
-        visit different states then share compiled programs, too; or ``"shared"``, one row an intent for all states and
+        visit different states then share compiled programs, too; or ``"shared"``, one row per intent for all states and
         actions: an input-driven hidden Markov model, whose actions depend on states, and changes of intent do not.
     stay_accuracy : p in (0, 1], probability that a label in ``data.stay`` (1 stayed, 0 changed, -1 unknown) is right;
         None ignores ``data.stay``.

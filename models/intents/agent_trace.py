@@ -129,7 +129,7 @@ class AgentTrace(LatentChain):
         self._refuse("value", value, -1, self.policy.shape[-1])
 
     def _chain(self, value: Any) -> tuple[Array, Array, Array, Array]:
-        """Log potentials of the chain of intents, one matrix a step."""
+        """Log potentials of the chain of intents, one matrix per step."""
         value = jnp.asarray(value)
         batch = jnp.broadcast_shapes(value.shape, self.states.shape)
         value, states = jnp.broadcast_to(value, batch), jnp.broadcast_to(self.states, batch)

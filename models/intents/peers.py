@@ -17,7 +17,7 @@ def peers_of(model: Any) -> dict[str, Any]:
     """One intent, an input-driven hidden Markov model of as many states, and tables of action frequencies.
 
     The first two have the other settings of `model`, an `AgentMarkov`, and of its constraints those on actions; the
-    second has one row an intent (``rows="shared"``), fixed weights, and no stickiness.
+    second has one row per intent (``rows="shared"``), fixed weights, and no stickiness.
     """
     unpooled: dict[str, Any] = {"pool": None, "pool_prior": None, "stickiness": None}
     plain = dataclasses.replace(model, visited=None, constraints=_of_actions(model.constraints))

@@ -1,7 +1,7 @@
 """Starts of roles that are distinct in every frame: rough labels by optimal matching of agents to clusters.
 
-A map a frame from k-means++ seeds is quick to get, but full of switches. A start with one map a demonstration, the best
-of three after up to 40 iterations, has none; most restarts take it. Ours.
+One map per frame from k-means++ seeds is quick to get, but full of switches. A start with one map per demonstration, the
+best of three after up to 40 iterations, has none; most restarts take it. Ours.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["DISTINCT_KINDS", "distinct_labels"]
 DISTINCT_KINDS = ("sticky", "sticky", "sticky", "kmeans++")
 
 TRIES = 3
-"""Random seeds of a start with one map a demonstration, of which the best is taken."""
+"""Random seeds of a start with one map per demonstration, of which the best is taken."""
 
 ITERATIONS = 40
 
@@ -41,9 +41,9 @@ def distinct_labels(
     """Labels (sequence, time) of every batch, distinct in every frame.
 
     ``"kmeans++"`` matches the agents of each frame to cluster centres; ``"sticky"`` improves such a start with one map
-    a demonstration by coordinate ascent, and keeps one role an agent.
+    a demonstration by coordinate ascent, and keeps one role per agent.
     """
-    # Known roles are copied in afterwards; they may rule out one map a demonstration.
+    # Known roles are copied in afterwards; they may rule out one map per demonstration.
     batches = [dataclasses.replace(b, chains=b.chains._replace(states=None)) for b in batches]
     if not any(np.asarray(batch.chains.observed).any() for batch in batches):
         return [random_maps(rng, batch, model.num_roles) for batch in batches]
@@ -116,7 +116,7 @@ def _emission_statistics(
 
 @jax.jit
 def _with_one_map(model: Any, prior: Any, statistics: Any, batches: list[GroupedChains]) -> Any:
-    """Bounds (start,), and potentials (start, group, agent, time, role) of every batch: fits with one map a group."""
+    """Bounds (start,), and potentials (start, group, agent, time, role) of every batch: fits with one map per group."""
 
     def potentials(expected):
         steps = [model.step_potentials(expected, batch.chains) for batch in batches]

@@ -1,4 +1,4 @@
-"""How the roles of the agents of a group depend on one another: not at all, one role a sequence, or distinct a frame.
+"""How the roles of agents of a group depend on each other: not at all, one per sequence, or distinct in every frame.
 
 A coupling has what a role HMM needs of this choice: arrangement, distribution of the data, local step with what it
 carries from iteration to iteration, initial labels, and decoding.

@@ -1,6 +1,6 @@
 """Files of DeepLabCut: predictions of a video, of one animal or several, as CSV or HDF5.
 
-Both hold one row a frame, below three lines of names: scorer, body part, and coordinate (x, y, likelihood; or x, y, z
+Both hold one row per frame, below three lines of names: scorer, body part, and coordinate (x, y, likelihood; or x, y, z
 of triangulated poses). With several animals a line of individuals stands after the scorer. LightningPose writes the
 same.
 """
@@ -160,9 +160,11 @@ def _frames(labels: Sequence[Any], path: Path) -> np.ndarray:
         numbers = np.array([float(label) for label in labels], float)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{path} has rows that are images, such as {labels[0]!r}: expected predictions of a video, one row a frame"
+            f"{path} has rows that are images, such as {labels[0]!r}: expected predictions of a video, a row per frame"
         ) from None
     wrong = ~((numbers >= 0) & (numbers < 2**53) & (numbers == np.floor(numbers)))
     if wrong.any() or len(np.unique(numbers)) < len(numbers):
-        raise ValueError(f"{path} has frames that repeat, or are no numbers from 0: expected one row a frame")
+        raise ValueError(
+            f"{path} has frames that repeat, or are no numbers from 0: expected one row per frame"
+        )
     return numbers.astype(int)

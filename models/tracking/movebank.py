@@ -39,7 +39,7 @@ def read_movebank(
     individuals: Sequence[Any] | None = None,
     metres: bool = False,
 ) -> Trajectories:
-    """Trajectories of a table of Movebank: one sequence an animal, from its first position to its last.
+    """Trajectories of a table of Movebank: one sequence per animal, from its first position to its last.
 
     Features are ``longitude`` and ``latitude`` in degrees, or with `metres` east and north of the mean position. Rows
     without a position, or marked as outliers, are as if they were not there: times without another row are missing

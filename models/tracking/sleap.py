@@ -33,7 +33,7 @@ def read_sleap(
     keypoints: Sequence[str] | None = None,
     individuals: Sequence[str] | None = None,
 ) -> Trajectories:
-    """Trajectories of a file of SLEAP: one sequence a track, in one group.
+    """Trajectories of a file of SLEAP: one sequence per track, in one group.
 
     Features are ``nose.x``, ``nose.y``, ... in pixels. Tracks should be proofread: each is taken as one animal, and the
     second of two tracks called ``fly`` is ``fly (2)``. In projects, what a person placed comes before what was

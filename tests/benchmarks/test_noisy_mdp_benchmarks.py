@@ -20,7 +20,7 @@ def double():
 
 
 def chosen_world(num_states=3, num_decisions=12):
-    """A world of two or three options a decision, with choices that no model made."""
+    """A world of two or three options per decision, with choices that no model made."""
     data = calibration.world(num_states, num_decisions, 3)
     return data._replace(choice=np.arange(num_decisions) % 2)
 

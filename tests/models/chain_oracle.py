@@ -25,7 +25,7 @@ def paths_of(num_states, length):
 
 
 def weights_of(paths, log_initial, log_transition, log_likelihood):
-    """Log weight of each path; transitions fixed or one a step."""
+    """Log weight of each path; transitions fixed or one per step."""
     length = paths.shape[1]
     weight = np.zeros(len(paths))
     for t in range(length):
@@ -125,7 +125,7 @@ def random_chains(seed, driven, num_chains=10, num_sequences=6, num_steps=6, num
 def broadcast_chains(seed, batch, initial, transition, likelihood, length, num_steps=4, num_states=2):
     """Random potentials with the named batch axes each; first broadcast to `batch`, then as they are.
 
-    `transition` may be "driven": it then has the axes of the likelihood, and one matrix a step. Empty axes for
+    `transition` may be "driven": it then has the axes of the likelihood, and one matrix per step. Empty axes for
     `length` leave it out.
     """
     random = np.random.default_rng(seed)

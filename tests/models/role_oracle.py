@@ -7,7 +7,7 @@ package. ``error=`` builds one of the misprints of Le, Yue, Carr, Lucey (2017) i
 first_likelihood     eq. 9: F_1 = p0, so that q(z) never sees the first observation
 expected_initial     p~0 = exp ln E p0, not exp E ln p0
 initial_count        eq. 15 with F_1 mended: p~0 B_1 / Z, without the first likelihood
-counts               eq. 4: one count a frame for every state, not the state's own
+counts               eq. 4: one count per frame for every state, not the state's own
 transition_from_one  eq. 7: transitions from t = 1, one before the first state
 two_pi               densities without -D/2 ln 2 pi
 usual_mixing         eq. 16 on (m, kappa, nu, Psi), not on natural coordinates
@@ -53,7 +53,7 @@ class Prior(NamedTuple):
 
 
 class Local(NamedTuple):
-    """What the local step says: one entry a sequence."""
+    """What the local step says: one entry per sequence."""
 
     log_normalizer: np.ndarray  # (sequence,)
     state: np.ndarray  # (sequence, time, state, component)
@@ -207,7 +207,7 @@ def _emission_marginals(prior, frames, role, part):
 
 
 def exclusive_local(q: Prior, problem: Problem):
-    """Log normaliser (group,) and role marginals (sequence, role): one role an agent, maps uniform."""
+    """Log normaliser (group,) and role marginals (sequence, role): one role per agent, maps uniform."""
     potentials = logsumexp(log_likelihood(q, problem), axis=-1).sum(1)
     num_roles = potentials.shape[1]
     total, marginals = [], np.zeros(potentials.shape)

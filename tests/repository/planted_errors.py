@@ -106,7 +106,7 @@ PLANTED = (
             "return np.argsort(optimal_assignment(-overlap).role, axis=-1)",
             "return optimal_assignment(-overlap).role",
             "inference/intents/test_arviz_agents.py inference/export"),
-    # half of one translation in place of one a decision, as printed
+    # half of one translation in place of one per decision, as printed
     Planted("haar_shape", "choices", "inference/choices/gibbs_sweep.py",
             'shape - (jnp.sum(problem.counts > 0) / 2 if move.translations == "local" else 0.5)',
             "shape - 0.5",

@@ -127,7 +127,7 @@ def wishart_kl(q, p):
 
 
 def rows_of(block):
-    """Usual parameters of a block in float64, one tuple a row."""
+    """Usual parameters of a block in float64, one tuple per row."""
     parts = [np.asarray(part, dtype=float) for part in block.standard()]
     batch = parts[1].shape
     return [tuple(part[at] for part in parts) for at in np.ndindex(batch)]

@@ -55,7 +55,7 @@ def frequencies(paths, num_states):
 
 @pytest.mark.parametrize("kind", ["fixed", "driven"])
 def test_sampled_paths_come_as_often_as_they_should(kind, chain_oracle, compilations):
-    """Fixed transitions: one key for a batch of equal sequences; driven ones: one key a draw, under vmap."""
+    """Fixed transitions: one key for a batch of equal sequences; driven ones: one key per draw, under vmap."""
     random = np.random.default_rng(9)
     num_steps, num_states, length = 5, 3, 4
     square = (num_states, num_states)

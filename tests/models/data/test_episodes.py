@@ -280,8 +280,8 @@ def test_keys_of_episodes_become_groups():
     [
         (flat(terminals=None, timeouts=None), ValueError, "without terminals and timeouts: give these, or"),
         (flat(timeouts=np.zeros(5)), ValueError, "timeouts of episodes has 5 steps, observations 6"),
-        (flat(terminals=np.full(6, 2)), TypeError, "terminals of episodes is not one boolean a step"),
-        (flat(terminals=np.zeros((6, 2))), TypeError, "terminals of episodes is not one boolean a step"),
+        (flat(terminals=np.full(6, 2)), TypeError, "terminals of episodes is not one boolean per step"),
+        (flat(terminals=np.zeros((6, 2))), TypeError, "terminals of episodes is not one boolean per step"),
         (flat(actions=np.zeros((6, 3))), TypeError, "actions of episode 0 .*: discretise them, join them to"),
         (flat(actions=3), TypeError, "actions of episodes is int: flatten"),
         (

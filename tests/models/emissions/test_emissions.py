@@ -313,7 +313,7 @@ BAD = {
         ValueError,
         r"observations\[0, 0, 0\] lies outside",
     ),
-    "two symbols a frame": (
+    "two symbols per frame": (
         lambda: CategoricalEmission(3).read(data_of(np.zeros((1, 3, 2), int))),
         ValueError,
         "has 2 features, but the emission has num_features=1",
