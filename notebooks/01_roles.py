@@ -29,7 +29,6 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from numpyro.infer import MCMC, NUTS
 
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
@@ -66,14 +65,13 @@ print(
 
 # %%
 model = ethogram.RoleHMM(10, ethogram.GaussianEmission(2, strength=0.01, dof=4.0, scale=25.0))
-engine = ethogram.ConjugateSVI(model)
-fit = engine.run(
-    jax.random.key(0), data, 10 if QUICK else 300, restarts=2 if QUICK else 8, progress_bar=False
-)
-print(f"ELBO of each restart, nats: {np.round(fit.restart_elbos)}; converged: {fit.converged}")
+steps, restarts = (10, 2) if QUICK else (300, 8)
+fit = ethogram.fit(jax.random.key(0), model, data, num_steps=steps, restarts=restarts, progress_bar=False)
+elbos, converged = fit.result.restart_elbos, fit.result.converged
+print(f"{fit}: ELBO of each restart {np.round(elbos)} nats; converged: {converged}")
 
-fig, ax = plt.subplots(figsize=(6, 3.2))
-plots.elbo_traces(fit, ax)
+fig, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
+plots.elbo_traces(fit.result, ax)
 plt.show()
 
 # %% [markdown]
@@ -83,8 +81,8 @@ plt.show()
 # the holding midfielders and the forwards of a 4-2-3-1 are visible.
 
 # %%
-fig, ax = plt.subplots(figsize=(8, 5.2))
-plots.role_ellipses(fit.posterior, plots.pitch(ax), data=data)
+fig, ax = plt.subplots(figsize=(8, 5.2), layout="constrained")
+plots.role_ellipses(fit.result.posterior, plots.pitch(ax), data=data)
 ax.set(xlim=(-36, 36), ylim=(-30, 30))
 plt.show()
 
@@ -93,8 +91,7 @@ plt.show()
 # likelihoods as costs. How well do the roles agree with the line-up, which has not been used so far?
 
 # %%
-assigned = ethogram.assign_roles(fit.posterior, data)
-inferred = ethogram.infer_roles(fit.posterior, data)
+assigned, inferred = ethogram.assign_roles(fit.result, data), fit.states()
 one_each = np.where(inferred.path >= 0, assigned.role[:, None], -1)
 for name, roles in {"most likely path": inferred.path, "one role per player": one_each}.items():
     print(
@@ -110,7 +107,7 @@ for name, roles in {"most likely path": inferred.path, "one role per player": on
 # changes.
 
 # %%
-fig, ax = plt.subplots(figsize=(11, 4))
+fig, ax = plt.subplots(figsize=(11, 4), layout="constrained")
 plots.role_timelines(inferred.path, inferred.probability, data, ax=ax)
 plt.show()
 
@@ -137,10 +134,11 @@ back_line = data.take(
 )
 for exclusive in (None, "per_frame"):
     four = ethogram.RoleHMM(4, model.emission, exclusive=exclusive)
-    four_fit = ethogram.ConjugateSVI(four).run(
-        jax.random.key(5), back_line, 5 if QUICK else 200, restarts=2 if QUICK else 4, progress_bar=False
+    steps, restarts = (5, 2) if QUICK else (200, 4)
+    four_fit = ethogram.fit(
+        jax.random.key(5), four, back_line, num_steps=steps, restarts=restarts, progress_bar=False
     )
-    found = ethogram.infer_roles(four_fit, back_line)
+    found = four_fit.states()
     print(
         f"exclusive={exclusive!r:12}: frames with duplicate roles "
         f"{duplicate_share(found.path, back_line.group, back_line.lengths):.2f}, "
@@ -167,7 +165,7 @@ curve = ethogram.heldout_score_curve(
     restarts=2 if QUICK else 6,
     progress_bar=False,
 )
-fig, ax = plt.subplots(figsize=(6, 3.4))
+fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 plots.score_curve(curve, ax)
 plt.show()
 print(f"selected: {curve.selected_size} roles")
@@ -175,9 +173,9 @@ print(f"selected: {curve.selected_size} roles")
 # %% [markdown]
 # ## How good is the variational approximation?
 #
-# On a small problem we compare three algorithms on the same model object: CAVI, SVI with natural gradients, and NUTS,
-# which samples the posterior of the parameters with the roles marginalised. State labels are not identified, so every
-# draw is aligned to one reference.
+# On a small problem we compare three algorithms on the same model: CAVI, SVI with natural gradients, and NUTS, which
+# samples the posterior of the parameters with the roles summed out. All three are a `method` of `ethogram.fit`. State
+# labels are not identified, so every draw is aligned to one reference.
 
 # %%
 small = ethogram.RoleHMM(2, ethogram.GaussianEmission(1, strength=0.1, dof=4.0, scale=2.0), transition=2.0)
@@ -189,29 +187,23 @@ truth = {
 }
 small_data = small.simulate(jax.random.key(2), num_groups=12, lengths=25, parameters=truth).data
 
-small_engine = ethogram.ConjugateSVI(small)
-options = {"restarts": 2, "progress_bar": False}
-cavi = small_engine.run(jax.random.key(3), small_data, 200, **options)
 schedule = optax.polynomial_schedule(0.5, 0.02, 1.0, 150)
-svi = small_engine.run(jax.random.key(3), small_data, 160, batch_size=3, step_size=schedule, **options)
-
-mcmc = MCMC(
-    NUTS(small),
-    num_warmup=30 if QUICK else 500,
-    num_samples=30 if QUICK else 1000,
-    num_chains=2,
-    chain_method="vectorized",
-    progress_bar=False,
-)
-mcmc.run(jax.random.key(4), small_data)
+count = 30 if QUICK else 1000
+settings = {
+    "cavi": {"num_steps": 200, "restarts": 2},
+    "svi": {"num_steps": 160, "restarts": 2, "batch_size": 3, "step_size": schedule},
+    "nuts": {"num_warmup": count // 2, "num_samples": count, "num_chains": 2},
+}
+small_fits = {
+    method: ethogram.fit(jax.random.key(3), small, small_data, method, progress_bar=False, **given)
+    for method, given in settings.items()
+}
 
 # %%
-reference = cavi.posterior
-draws = 100 if QUICK else 1000
+reference = small_fits["cavi"].result.posterior
 trees = {
-    "CAVI": ethogram.to_arviz(cavi, small_data, num_draws=draws, align=reference),
-    "SVI": ethogram.to_arviz(svi, small_data, num_draws=draws, align=reference),
-    "NUTS": ethogram.to_arviz(mcmc, small_data, align=reference),
+    method.upper(): each.to_arviz(num_draws=count, align=reference, progress_bar=False)
+    for method, each in small_fits.items()
 }
 for name, tree in trees.items():
     print(f"\n{name}")
@@ -246,11 +238,11 @@ plt.show()
 # ## Conclusions
 #
 # Without labels the model recovers the formation, and assigns a role to each player in each play, with uncertainty.
-# Players do swap roles: the Viterbi paths often put two players into the same role for a short time, which the
+# The most likely paths of independent chains often put two players into the same role for a short time, which the
 # assignment of one role per player and play excludes. The likelihood alone does not decide between the two
 # descriptions.
 
 # %%
-fig, ax = plt.subplots(figsize=(5, 4.4))
-plots.transition_matrix(fit.posterior, ax)
+fig, ax = plt.subplots(figsize=(5, 4.4), layout="constrained")
+plots.transition_matrix(fit.result.posterior, ax)
 plt.show()

@@ -23,17 +23,10 @@
 
 # %%
 import os
-import warnings
 
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", message=r"\s*ArviZ is undergoing a major refactor")
-    import arviz as az
-
-from numpyro.infer import MCMC, NUTS
 
 import ethogram
 from ethogram.domains import tetris, toy_chain
@@ -60,29 +53,19 @@ print(f"seed {seed}: values {np.round(toy.values, 1)}")
 
 # %%
 draws = 200 if QUICK else 4000
-kernels = {
-    "DA": ethogram.PXDA(model, "da"),
-    "PX-DA": ethogram.PXDA(model, "local+scale"),
-    "NUTS": NUTS(model, dense_mass=True),
+samplers = {
+    "DA": ("px-da", {"moves": "da", "num_samples": draws}),
+    "PX-DA": ("px-da", {"moves": "local+scale", "num_samples": draws}),
+    "NUTS": ("nuts", {"num_samples": draws // 4}),
 }
-trees, runs = {}, {}
-for name, kernel in kernels.items():
-    mcmc = MCMC(
-        kernel,
-        num_warmup=100 if QUICK else 300,
-        num_samples=draws // 4 if name == "NUTS" else draws,
-        num_chains=CHAINS,
-        chain_method="vectorized",
-        progress_bar=False,
-    )
-    mcmc.run(jax.random.key(1), toy.decisions)
-    runs[name] = mcmc
-    trees[name] = ethogram.to_arviz(mcmc, toy.decisions)
-    table = az.summary(trees[name], var_names=["v"])
-    sweeps = CHAINS * mcmc.num_samples
-    slowest = table["ess_bulk"].astype(float).min()
-    print(f"{name:6s} largest r_hat {table['r_hat'].astype(float).max():.3f}, "
-          f"smallest ess_bulk of a value {slowest:.0f} of {sweeps} draws")  # fmt: skip
+chains = {"num_warmup": 100 if QUICK else 300, "num_chains": CHAINS, "progress_bar": False}
+trees = {}
+for name, (method, settings) in samplers.items():
+    fit = ethogram.fit(jax.random.key(1), model, toy.decisions, method, **chains, **settings)
+    trees[name] = fit.to_arviz()
+    table = fit.summary()
+    print(f"{name:6s} largest r_hat {table['r_hat'].max():.3f}, "
+          f"smallest ess of a value {table['ess'].min():.0f} of {CHAINS * settings['num_samples']} draws")  # fmt: skip
 
 # %% [markdown]
 # The three agree on the posterior but differ in autocorrelation. Plain data augmentation alternates between the
@@ -143,37 +126,38 @@ plt.show()
 
 # %%
 truth = (-3.0, -15.0, -1.0)
-game = tetris.simulate(jax.random.key(3), truth, 500)
-train, test = game.decisions.take(slice(0, 100)), game.decisions.take(slice(100, None))
+known, moves = (40, 100) if QUICK else (100, 500)
+game = tetris.simulate(jax.random.key(3), truth, moves)
+train, test = game.decisions.take(slice(0, known)), game.decisions.take(slice(known, None))
 print(
     f"legal placements of a piece: {train.legal.sum(1).mean():.0f} on average, {train.legal.sum(1).max()} at most"
 )
 
 player = ethogram.NoisyMDP(kappa=2500.0, kind="features")
-mcmc = MCMC(
-    NUTS(player, dense_mass=True, max_tree_depth=4 if QUICK else 10),
+fit = ethogram.fit(
+    jax.random.key(4),
+    player,
+    train,
     num_warmup=20 if QUICK else 500,
     num_samples=20 if QUICK else 1000,
     num_chains=2,
-    chain_method="vectorized",
+    max_tree_depth=4 if QUICK else 10,
     progress_bar=False,
 )
-mcmc.run(jax.random.key(4), train)
-samples = mcmc.get_samples()
-print(ethogram.choices.summarize_choices(player, mcmc, train))
+values = fit.result.sites["v"]  # by chain and draw
+print(ethogram.choices.summarize_choices(player, fit.result.sites, train))
 
 # %% [markdown]
-# That was NUTS; `PXDA(player)` can be used in its place. With many options and large values the scale of the values is
-# poorly identified, and a sweep changes it little: `PXDA(player, winner="rejection", collapse_scale=2)` adds a move of
-# the scale with the latent utilities marginalised out. To compare the samplers, run the cells above with `player` and
-# `train`.
+# That was NUTS, the default; `"px-da"` can be used in its place. With many options and large values the scale of the
+# values is poorly identified, and a sweep changes it little: `winner="rejection", collapse_scale=2` add a move of the
+# scale with the latent utilities summed out. To compare the samplers, run the cells above with `player` and `train`.
 #
 # Predictions are posterior predictive probabilities of each placement: the mean over draws of its exact probability.
 # The choice error is the share of placements that are not the most probable one. The oracle knows the true values but
 # not the noise; no model has a smaller expected error.
 
 # %%
-probabilities = ethogram.choices.predict_choice_probabilities(None, player, samples, test)
+probabilities = fit.predict(test)
 guess = np.asarray(probabilities).argmax(1)
 error = ethogram.choices.choice_error(guess, test)
 floor = ethogram.choices.noise_floor(test.features @ np.array(truth), test)
@@ -183,8 +167,7 @@ print(f"held-out log predictive density: {np.log(chosen).mean():.3f} nats per pl
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
-by_chain = mcmc.get_samples(group_by_chain=True)["v"]
-plots_choices.value_marginals(by_chain, axes[0], names=train.metadata.feature_names, truth=truth)
+plots_choices.value_marginals(values, axes[0], names=train.metadata.feature_names, truth=truth)
 plots_choices.reliability(ethogram.choices.calibration(probabilities, test, 8), axes[1])
 plt.show()
 
@@ -198,15 +181,14 @@ plt.show()
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(6, 6), layout="constrained")
 moves = 60
-for ax, values, title in zip(
-    axes, (truth, tuple(np.asarray(samples["v"].mean(0)))), ("true values", "posterior mean"), strict=True
-):
-    played = tetris.simulate(jax.random.key(9), values, moves)
+learned = np.asarray(values).mean((0, 1))
+for ax, held, title in zip(axes, (truth, tuple(learned)), ("true values", "posterior mean"), strict=True):
+    played = tetris.simulate(jax.random.key(9), held, moves)
     tetris.draw_placement(played.boards[-1], played.pieces[-1], played.decisions.choice[-1], ax)
     ax.set_title(f"{title}: move {moves}")
 plt.show()
 cap = 20 if QUICK else 250
-survived = tetris.play(jax.random.key(5), samples["v"].mean(0), 5 if QUICK else 100, cap)
+survived = tetris.play(jax.random.key(5), learned, 5 if QUICK else 100, cap)
 print(
     f"of {len(survived)} games of the learned player, {np.mean(survived == cap):.0%} lasted all {cap} moves"
 )

@@ -25,15 +25,12 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from numpyro.infer import MCMC, NUTS
 
 import ethogram
 from ethogram import plots
 from ethogram.domains import objectworld, rust_bus, toy_mdps
 from ethogram.inference.rewards import (
     difference_coverage,
-    fit_max_entropy,
-    policies,
     predict_reward,
     transfer_reward,
 )
@@ -55,19 +52,12 @@ world = toy_mdps.three_state()
 moves = toy_mdps.three_state_demonstrations(1, 1)
 small = ethogram.GPIRL(world, [[1.0], [2.0], [3.0]], scale_prior=5.0, relevance_prior=1.0)
 
-fit = ethogram.fit_reward(jax.random.key(0), small, moves, progress_bar=False)
-variational = np.asarray(fit.posterior.sample(jax.random.key(1), 4000)["reward"])
-
-mcmc = MCMC(
-    NUTS(small),
-    num_warmup=100 if QUICK else 1000,
-    num_samples=100 if QUICK else 2000,
-    num_chains=4,
-    chain_method="vectorized",
-    progress_bar=False,
+count = 100 if QUICK else 2000
+fit = ethogram.fit(jax.random.key(0), small, moves, progress_bar=False)
+nuts = ethogram.fit(
+    jax.random.key(2), small, moves, "nuts", num_warmup=count // 2, num_samples=count, progress_bar=False
 )
-mcmc.run(jax.random.key(2), moves)
-sampled = np.asarray(mcmc.get_samples()["reward"])
+variational, sampled = (np.asarray(each.draws(4000).sites["reward"]).reshape(-1, 3) for each in (fit, nuts))
 
 side = np.linspace(-9, 9, 61)
 grid = np.stack(np.meshgrid(side, side, side, indexing="ij"), -1).reshape(-1, 3)
@@ -83,7 +73,7 @@ for name, drawn in (("variational", variational), ("NUTS", sampled)):
     print(f"{name:12s} mean {drawn.mean(0).round(2)}  sd {drawn.std(0).round(2)}")
 mean = mass @ grid
 print(f"{'grid':12s} mean {mean.round(2)}  sd {np.sqrt(mass @ (grid - mean) ** 2).round(2)}")
-print(f"ELBO {fit.elbo:.4f} +- {fit.elbo_se:.4f}; log evidence by quadrature -1.3577")
+print(f"ELBO {fit.result.elbo:.4f} +- {fit.result.elbo_se:.4f}; log evidence by quadrature -1.3577")
 
 # %% [markdown]
 # Two demonstrations carry little information: the marginal posterior of each reward is close to the prior. They are
@@ -114,6 +104,9 @@ plt.show()
 
 # %%
 size, paths = (5, 16) if QUICK else (12, 64)
+settings = (
+    {"num_steps": 4, "hyper": "point"} if QUICK else {}
+)  # few steps, and no nodes over the hyper-parameters
 keys = jax.random.split(jax.random.key(7), 3)
 home, away = (objectworld.objectworld(key, size, density=0.1) for key in keys[:2])
 data = objectworld.simulate(keys[2], home, paths)
@@ -124,14 +117,13 @@ with warnings.catch_warnings():
 with warnings.catch_warnings():
     if QUICK:
         warnings.filterwarnings("ignore", "the search has not converged")
-    fit = ethogram.fit_reward(
-        jax.random.key(3), model, data, num_steps=8 if QUICK else 200, progress_bar=False
-    )
-draws = {name: np.asarray(x) for name, x in fit.posterior.sample(jax.random.key(4), 200).items()}
+    fit = ethogram.fit(jax.random.key(3), model, data, **settings, progress_bar=False)
+found = fit.result
+draws = {name: np.asarray(site)[0] for name, site in fit.draws(200).sites.items()}  # of one chain
 mean = draws["reward"].mean(0)
 visited = np.bincount(np.asarray(data.states).ravel(), minlength=size**2)
-print(f"ELBO {fit.elbo:.1f} +- {fit.elbo_se:.1f}, Laplace's {fit.laplace_elbo:.1f}, {fit.steps} steps, "
-      f"{'converged' if fit.converged else 'not converged: ' + fit.reason}")  # fmt: skip
+print(f"ELBO {found.elbo:.1f} +- {found.elbo_se:.1f}, Laplace's {found.laplace_elbo:.1f}, {found.steps} steps, "
+      f"{'converged' if found.converged else 'not converged: ' + found.reason}")  # fmt: skip
 
 figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), layout="constrained")
 objectworld.draw(home, axes[0])
@@ -154,7 +146,7 @@ plt.show()
 # the features in both environments, because the noise of single cells is estimated from few visits to each.
 
 # %%
-linear = fit_max_entropy(home.mdp, data, home.features)
+linear = ethogram.fit(jax.random.key(3), model, data, "max_entropy").result
 there = transfer_reward(jax.random.key(5), model, draws, away.mdp, away.features)
 of_features = predict_reward(jax.random.key(5), model, draws, home.features).mean
 print("EVD (standard)        train           transfer")
@@ -171,7 +163,7 @@ for name, here, other in (
 
 figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
 plots_rewards.relevance_forest(draws["relevance"], axes[0], names=objectworld.feature_names(size))
-plots_rewards.learning_curve(fit.trace, axes[1])
+plots_rewards.learning_curve(found.trace, axes[1])
 plots_rewards.coverage_curve(draws["reward"], home.reward, axes[2])
 axes[2].set_title("coverage of reward differences", fontsize=10)
 plt.show()
@@ -184,8 +176,7 @@ plt.show()
 # %%
 coverage = float(difference_coverage(draws["reward"], home.reward))
 print(f"coverage of 90 % intervals for differences: {coverage:.0%}")
-three = policies(home.mdp, draws["reward"])
-for name, policy in three._asdict().items():
+for name, policy in fit.predict()._asdict().items():
     entropy = np.sum(np.where(policy > 0, policy * np.log(1 / np.maximum(policy, 1e-30)), 0), -1).mean()
     print(f"policy {name:15s} mean entropy {entropy:.2f} nats")
 
@@ -196,9 +187,7 @@ for name, policy in three._asdict().items():
 # approximation, so that `az.loo` of them does not rank models: hold out trajectories and refit instead.
 
 # %%
-tree = ethogram.to_arviz(
-    fit, data, num_draws=100 if QUICK else 200, key=jax.random.key(6), log_likelihood="sequence"
-)
+tree = fit.to_arviz(num_draws=100 if QUICK else 200, log_likelihood="sequence")
 print(tree.posterior["reward"].dims, tree.log_likelihood.sizes)
 print(tree.posterior.attrs["caution"])
 
@@ -214,7 +203,7 @@ counts = rust_bus.decision_counts(rust_bus.load(4))
 with warnings.catch_warnings():
     if QUICK:
         warnings.filterwarnings("ignore", "the search has not converged")
-    bus = ethogram.fit_reward(
+    bus = ethogram.fit(
         jax.random.key(8),
         rust_bus.free_costs(),
         counts,
@@ -222,7 +211,7 @@ with warnings.catch_warnings():
         num_steps=4 if QUICK else 200,
         progress_bar=False,
     )
-reward = np.asarray(bus.posterior.sample(jax.random.key(9), 400)["reward"])
+reward = np.asarray(bus.draws(400).sites["reward"])[0]
 seen = np.flatnonzero(counts.sum(1)).max() + 1
 cost = (reward[:, :1, 0] - reward[:, :, 0])[:, :seen]
 replacing = reward[:, 0, 0] - reward[:, 0, 1]

@@ -68,7 +68,7 @@ for method, words in (
     ("mpe", "MPE, restricted"),
     ("marginal", "posterior modes"),
 ):
-    found = ethogram.solve_mmap(jax.random.key(0), query, method)
+    found = ethogram.fit(jax.random.key(0), query, method=method).result
     print(
         f"{words:26s} {found.log_probability:8.3f}  {faults(found.assignment)}"
         + "  (proved)" * found.proved_optimal
@@ -97,15 +97,15 @@ for name in diagnosis.FAULTS:
 for each in networks.best_assignments(query, 6):
     print(f"{each.gap:6.3f} nats below the best: {faults(each.assignment)}")
 
-best = ethogram.solve_mmap(jax.random.key(0), query)
-flips = networks.single_flips(query, best.assignment)
+best = ethogram.fit(jax.random.key(0), query).predict()
+flips = networks.single_flips(query, best)
 figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4), layout="constrained")
-chances = [posterior[name][1] for name in diagnosis.FAULTS]
-left.barh(list(diagnosis.FAULTS), chances, color="0.6")
+marginals = [posterior[name][1] for name in diagnosis.FAULTS]
+left.barh(list(diagnosis.FAULTS), marginals, color="0.6")
 left.invert_yaxis()
 left.set(xlabel="posterior marginal probability", xlim=(0, 1))
-plots_mmap.gap_bars(flips, query.states(best.assignment), right)
-right.set_title(f"answer: {faults(best.assignment)}", fontsize=10)
+plots_mmap.gap_bars(flips, query.states(best), right)
+right.set_title(f"answer: {faults(best)}", fontsize=10)
 plt.show()
 
 # %% [markdown]
@@ -115,8 +115,7 @@ plt.show()
 # %%
 for more in ({"humming": "yes"}, {"gurgling": [1.0, 3.0]}):
     extended = ethogram.MarginalMAP(network, diagnosis.COMPLAINTS | more, tuple(diagnosis.FAULTS))
-    found = ethogram.solve_mmap(jax.random.key(0), extended)
-    print(more, "->", faults(found.assignment))
+    print(more, "->", faults(ethogram.fit(jax.random.key(0), extended).predict()))
 
 # %% [markdown]
 # ## The AGS surrogate
@@ -156,7 +155,8 @@ methods = ("hybrid", "mpe", "sequential") if QUICK else ("hybrid", "ags", "mpe",
 figure, panels = plt.subplots(1, len(names), figsize=(5 * len(names), 4.6), layout="constrained")
 for axes, name in zip(panels, names, strict=True):
     query, known = uai_networks.load(name), uai_networks.KNOWN[name]
-    answers = {m: ethogram.solve_mmap(jax.random.key(0), query, m, time_limit=SECONDS) for m in methods}
+    fits = {m: ethogram.fit(jax.random.key(0), query, method=m, time_limit=SECONDS) for m in methods}
+    answers = {m: fit.result for m, fit in fits.items()}
     plots_mmap.anytime_curves(
         {m: found.trace for m, found in answers.items()}, axes, until=SECONDS, best=known.log_probability
     )

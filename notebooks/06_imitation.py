@@ -69,7 +69,8 @@ plt.show()
 # (DAgger), and fits the role model to these roll-outs. It ends with fresh games, in which nobody knows a role: policies
 # are given to predators at random.
 #
-# `roles="shuffled"` is the baseline without structure: the same demonstrations, experts, rounds and forests, with an
+# `ethogram.fit` calls it as the method `"imitate"` of a role model. The baseline without structure has no role model,
+# and calls `imitate` itself with `roles="shuffled"`: the same demonstrations, experts, rounds and forests, with an
 # arbitrary map of predators to policies in each demonstration.
 
 # %%
@@ -85,7 +86,8 @@ model = ethogram.RoleHMM(4, ethogram.CategoricalEmission(245), exclusive="per_se
 learned, shuffled = [], []
 for seed in range(1 if QUICK else 5):
     key, forest = jax.random.key(seed), RandomForestClassifier(20)
-    learned.append(ethogram.imitate(key, model, forest, world, data, **settings))
+    fit = ethogram.fit(key, model, data, "imitate", policy=forest, world=world, **settings)
+    learned.append(fit.result)
     shuffled.append(ethogram.imitate(key, None, forest, world, data, roles="shuffled", **settings))
 
 # %%
@@ -104,7 +106,7 @@ for name, found in results.items():
     )
 
 # %% [markdown]
-# Without structure every policy learns from all four roles, and more rounds do not cure that: the experts correct it
+# Without structure every policy learns from all four roles, and more rounds do not help: the experts correct it
 # towards four different goals at once.
 #
 # ## Were the roles found?
