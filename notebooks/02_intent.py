@@ -54,7 +54,8 @@ print(f"steps at the water: {100 * np.mean(data.states == labyrinth.WATER):.1f} 
 # We fit the model with truncations of 1, 2, 3 and 6, where 6 is more than it needs. Each fit is scored on held-out
 # windows by the log predictive density per step, at posterior means. The restart with the highest ELBO is selected;
 # the held-out score is not used for selection. An intent usually lasts: the model learns how strongly its intents do,
-# so that no row of the transitions has to learn it anew (`stickiness=None` is the model without).
+# so that no row of the transitions has to learn it anew (`stickiness=None` is the model without). One size alone is
+# `ethogram.fit(key, model, train)`; the curve fits all of them to the same windows, and simpler models beside.
 
 # %%
 SIZES = [1, 3] if QUICK else [1, 2, 3, 6]
@@ -78,7 +79,7 @@ for name, (heldout, error) in curve.peers.items():
         f"{name}: held-out {heldout:.3f} nats per step, {error:.3f} standard error of the difference to the best"
     )
 
-fig, ax = plt.subplots(figsize=(6, 3.4))
+fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 plots.score_curve(curve, ax, unit="intents")
 ax.set_xlabel("truncation (maximum number of intents)")
 plt.show()
@@ -105,7 +106,7 @@ for intent in np.argsort(-share):
 print(f"beyond the truncation: weight {weights[-1]:.3f}")
 print(f"intents with more than 1 % of the steps: {len(inferred.used)}")
 
-fig, ax = plt.subplots(figsize=(4.6, 3))
+fig, ax = plt.subplots(figsize=(4.6, 3), layout="constrained")
 plots_agents.intent_shares(inferred.probability, ax)
 plt.show()
 

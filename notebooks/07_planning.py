@@ -130,7 +130,8 @@ plt.show()
 # %%
 from sklearn.tree import DecisionTreeClassifier  # noqa: E402
 
-ring = sysadmin(6, horizon=20)
+horizon = 8 if QUICK else 20
+ring = sysadmin(6, horizon=horizon)
 planner = ethogram.SogbofaPolicy(jax.random.key(3), ring, None, depth=4)
 team, small = FluentTeam(ring), FluentWorld(ring)
 learned = ethogram.imitate(
@@ -141,7 +142,7 @@ learned = ethogram.imitate(
     team.demonstrations(planning.play_episodes(small, planner, 3, progress_bar=False)),
     expert=PlannerExpert(team, planner),
     rounds=2 if QUICK else 6,
-    horizon=20,
+    horizon=horizon,
     progress_bar=False,
 )
 agents = {"planner": planner, "tree": LearnedTeam(team, learned.policies), "nothing": Nothing()}

@@ -55,7 +55,9 @@ train, new = recorded.split(jax.random.key(1), by="sequence", test_fraction=0.25
 model = ethogram.RoleHMM(2, ethogram.GaussianEmission(1, mean=0.0, strength=0.2))
 roles = {
     "cavi": ethogram.fit(jax.random.key(2), model, train, progress_bar=False),
-    "nuts": ethogram.fit(jax.random.key(2), model, train, "nuts", **SAMPLING),
+    "nuts": ethogram.fit(
+        jax.random.key(2), model, train, "nuts", max_tree_depth=4 if QUICK else 10, **SAMPLING
+    ),
 }
 found = ethogram.compare(roles, new)
 print(found)
