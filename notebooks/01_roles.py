@@ -77,8 +77,8 @@ plt.show()
 # %% [markdown]
 # ## The inferred roles
 #
-# One covariance ellipse per role: the thick one at the posterior mean, thin ones for posterior draws. The back line,
-# the holding midfielders and the forwards of a 4-2-3-1 are visible.
+# One covariance ellipse per role: the thick one at the posterior mean, thin ones for posterior draws. The back line of
+# four, the midfield and the forwards of a 4-2-3-1 are visible.
 
 # %%
 fig, ax = plt.subplots(figsize=(8, 5.2), layout="constrained")
@@ -192,7 +192,12 @@ count = 30 if QUICK else 1000
 settings = {
     "cavi": {"num_steps": 200, "restarts": 2},
     "svi": {"num_steps": 160, "restarts": 2, "batch_size": 3, "step_size": schedule},
-    "nuts": {"num_warmup": count // 2, "num_samples": count, "num_chains": 2},
+    "nuts": {
+        "num_warmup": count // 2,
+        "num_samples": count,
+        "num_chains": 2,
+        "max_tree_depth": 4 if QUICK else 10,
+    },
 }
 small_fits = {
     method: ethogram.fit(jax.random.key(3), small, small_data, method, progress_bar=False, **given)
@@ -238,9 +243,8 @@ plt.show()
 # ## Conclusions
 #
 # Without labels the model recovers the formation, and assigns a role to each player in each play, with uncertainty.
-# The most likely paths of independent chains often put two players into the same role for a short time, which the
-# assignment of one role per player and play excludes. The likelihood alone does not decide between the two
-# descriptions.
+# In the most likely paths of independent chains some two players share a role in nearly every frame; one role per
+# player and play, or chains that are distinct in every frame, exclude that.
 
 # %%
 fig, ax = plt.subplots(figsize=(5, 4.4), layout="constrained")

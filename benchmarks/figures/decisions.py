@@ -147,7 +147,7 @@ def marginal_map(figure: Any, records: Records) -> None:
 
 
 def planning_returns(figure: Any, records: Records) -> None:
-    """Mean returns of the planner and its peers, a panel an instance, with two standard errors."""
+    """Mean returns of the planner and its peers, a panel per instance, with two standard errors."""
     looks = {
         "optimal": ("best policy", "black", "D"),
         "SOGBOFA": ("SOGBOFA", OURS, "o"),

@@ -93,7 +93,7 @@ def numbers_selected(figure: Any, records: Records) -> None:
 
 
 def simpler_models(figure: Any, records: Records) -> None:
-    """Held-out scores of intents and of simpler models, a panel a domain."""
+    """Held-out scores of intents and of simpler models, a panel per domain."""
     rows = [row for row in records["intent_peers"] if "heldout" in row]
     titles = {
         "labyrinth": "mice in a labyrinth",

@@ -157,7 +157,7 @@ def legal(name: str, steps: int, seed: int) -> report.Row:
             try:
                 state, _, ended, cut, _ = world.step(agent.sample_action(state))
                 over = ended or cut
-            except Exception:  # pyRDDLGym has one class an error
+            except Exception:  # pyRDDLGym has a class for each error
                 refused, over = refused + 1, True
     row = {"kind": "legal", "domain": name, "instance": 1, "steps": done, "refused": refused}
     return {**row, "target": 0, "reached": refused == 0, "rows": problem.program.num_rows}

@@ -20,7 +20,7 @@ PIECES = {
 
 
 class Placements(NamedTuple):
-    """Placements of each piece, one slot a rotation and column, padded to the longest list.
+    """Placements of each piece, one slot per rotation and column, padded to the longest list.
 
     Attributes
     ----------

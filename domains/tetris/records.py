@@ -1,4 +1,4 @@
-"""Recorded games of Tetris: a table with one row a move, read as decisions.
+"""Recorded games of Tetris: a table with one row per move, read as decisions.
 
 - ``game``: number or name of the game; rows of a game are in the order of play.
 - ``board``: the board before the placement, rows from the top joined by ``/``; ``#`` is an occupied cell, ``.`` a free

@@ -128,7 +128,7 @@ def noise_floor(utilities: ArrayLike, data: Decisions) -> float:
 
 
 class Calibration(NamedTuple):
-    """Calibration table of predicted probabilities, one row a bin.
+    """Calibration table of predicted probabilities, one row per bin.
 
     Attributes
     ----------

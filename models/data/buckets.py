@@ -28,7 +28,7 @@ def bucket_indices(lengths: Any, max_waste: float | int = 0.25) -> tuple[np.ndar
     ----------
     lengths : (sequence,) integers, frames of each sequence; one without frames counts as one frame,
         because a padded array has at least one.
-    max_waste : in [0, 1), the share of cells that may be padding; 0 gives one bucket a length.
+    max_waste : in [0, 1), the share of cells that may be padding; 0 gives one bucket per length.
 
     Raises
     ------

@@ -323,7 +323,7 @@ class Trajectories(NamedTuple):
         return write_dataset(check(self))
 
     def to_table(self) -> Any:
-        """A ``pandas.DataFrame`` with one row an observed frame, at the times that were given.
+        """A ``pandas.DataFrame`` with one row per observed frame, at the times that were given.
 
         Columns are ``sequence``, ``time`` (in its time zone; the number of the frame where none was given), labels
         by their names, and one a feature.

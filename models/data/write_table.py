@@ -1,4 +1,4 @@
-"""A table with one row a recorded frame, at the user's own times, with the user's own names."""
+"""A table with one row per recorded frame, at the user's own times, with the user's own names."""
 
 from typing import Any
 

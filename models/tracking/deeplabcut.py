@@ -34,7 +34,7 @@ def read_deeplabcut(
     keypoints: Sequence[str] | None = None,
     individuals: Sequence[str] | None = None,
 ) -> Trajectories:
-    """Trajectories of a file of DeepLabCut: one sequence an individual, in one group.
+    """Trajectories of a file of DeepLabCut: one sequence per individual, in one group.
 
     Features are ``nose.x``, ``nose.y``, ... in pixels. Keypoints below the likelihood are missing in that frame.
 

@@ -31,7 +31,7 @@ def from_movement(
     individuals: Sequence[str] | None = None,
     unit: str = "pixels",
 ) -> Trajectories:
-    """Trajectories of a dataset of movement: one sequence an individual, in one group.
+    """Trajectories of a dataset of movement: one sequence per individual, in one group.
 
     Parameters
     ----------

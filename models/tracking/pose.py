@@ -1,4 +1,4 @@
-"""Poses as trajectories: one sequence an individual, all of a recording in one group."""
+"""Poses as trajectories: one sequence per individual, all of a recording in one group."""
 
 from __future__ import annotations
 
