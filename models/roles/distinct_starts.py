@@ -1,7 +1,7 @@
 """Starts of roles that are distinct in every frame: rough labels by optimal matching of agents to clusters.
 
-One map per frame from k-means++ seeds is quick to get, but full of switches. A start with one map per demonstration, the
-best of three after up to 40 iterations, has none; most restarts take it. Ours.
+One map per frame from k-means++ seeds is quick to get, but full of switches. A start with one map per demonstration,
+the best of three after up to 40 iterations, has none; most restarts take it. Ours.
 """
 
 from __future__ import annotations
