@@ -125,7 +125,7 @@ world = objectworld.objectworld(jax.random.key(7), 4)
 paths, fresh = (objectworld.simulate(jax.random.key(seed), world, 16) for seed in (8, 11))
 features = world.features[:, world.features.std(axis=0) > 0]  # distances to objects of colours that there are
 explained = ethogram.GPIRL(world.mdp, features)
-settings = {"num_steps": 5, "hyper": "point"} if QUICK else {}
+settings = {"num_steps": 5, "hyper": "fixed"} if QUICK else {}
 rewards = {
     "natural_gradient": ethogram.fit(jax.random.key(9), explained, paths, progress_bar=False, **settings),
     "laplace": ethogram.fit(jax.random.key(9), explained, paths, "laplace", progress_bar=False),
