@@ -57,7 +57,7 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
         key_scores, key_fit = jax.random.split(jax.random.key(arguments.seed))
         curve = _scores(key_scores, task, arguments.method, settings) if len(task.sizes) > 1 else None
         size = task.sizes[0] if curve is None else curve.selected_size
-        print(f"fitting {f'{size} roles' if size else arguments.model}", flush=True)
+        print(f"fitting {arguments.model}{f', number of roles: {size}' if size else ''}", flush=True)
         found = fit(key_fit, task.make_model(size), task.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
         _write(found, curve, out)

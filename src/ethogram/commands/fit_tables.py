@@ -129,9 +129,9 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     data = _frames(arguments, numeric(table, "--features", features), names, features=features)
     sizes = tuple(arguments.num_roles or range(2, 9))
     if len(sizes) > 1 and len(np.unique(group_labels(data))) < 2:
-        units = "sequences" if data.group is None else "groups"
+        held_out = "sequences" if data.group is None else "groups"
         raise ValueError(
-            f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {units} for held-out scores: give a single number"
+            f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single number"
         )
     return Task(data, lambda size: RoleHMM(size, emission), sizes)
 

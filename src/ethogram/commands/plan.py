@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (ImportError, ValueError, FileNotFoundError) as error:
         return refuse(error)
     count = len(found.returns)
-    error = f", standard error {found.returns.std(ddof=1) / math.sqrt(count):.1f}" if count > 1 else ""
+    spread = f", standard error {found.returns.std(ddof=1) / math.sqrt(count):.1f}" if count > 1 else ""
     print(
-        f"mean return {found.returns.mean():.1f}{error}, of {count} episodes; "
+        f"mean return {found.returns.mean():.1f}{spread}, of {count} episodes; "
         f"{1e3 * found.seconds.mean():.0f} ms per decision"
     )
     return 0

@@ -322,6 +322,22 @@ CASES = {
         "x,t\n1,1\n2,2\n",
         "--step is '2s', but the times in --time t are numbers: give a number",
     ),
+    "a step of dates": (
+        ["--features", "x", "--time", "t", "--step", "2"],
+        "x,t\n1,2020-01-01\n2,2020-01-02\n",
+        "--step is 2, but the times in --time t are not numbers: give a duration such as 1s or 10min",
+    ),
+    "no times": (
+        ["--features", "x", "--step", "2"],
+        "x\n1\n",
+        "--step needs --time: give the column of times",
+    ),
+    "no step": (
+        ["--features", "x", "--time", "t", "--snap"],
+        "x,t\n1,1\n",
+        "--snap needs --step: give the time between frames",
+    ),
+    "a step back": (["--features", "x", "--step", "-1"], "x\n1\n", "--step: '-1' is not a positive time"),
     "times apart": (
         ["--features", "x", "--time", "t"],
         "x,t\n1,1\n2,2\n3,5\n",
