@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from benchmarks import report
+from benchmarks.peers import why_skipped
 from ethogram.domains import predator_prey
 from ethogram.domains.predator_prey_world import PredatorPreyExperts, PredatorPreyWorld
 from ethogram.inference.imitation import ImitationResult, imitate
@@ -52,10 +53,10 @@ def measure(settings: argparse.Namespace) -> list[dict[str, Any]]:
     quick = settings.quick
     rows = [expert_row(settings.seed, size, 200 if quick else 2000) for size in (7, 20)]
     rows.append(expert_row(settings.seed, 20, 200 if quick else 2000, believed_stay=0.5))
-    try:
-        from sklearn.ensemble import RandomForestClassifier
-    except ImportError:
-        return [*rows, {"case": "imitation", "skipped": "scikit-learn is not installed"}]
+    why = why_skipped("sklearn.ensemble")
+    if why is not None:
+        return [*rows, {"case": "imitation", "note": why}]
+    from sklearn.ensemble import RandomForestClassifier
 
     def forest() -> Any:
         return RandomForestClassifier(20)

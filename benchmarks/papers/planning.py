@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import io
 import json
 import time
@@ -30,6 +29,7 @@ import jax
 import numpy as np
 
 from benchmarks import report
+from benchmarks.peers import why_skipped
 from ethogram.domains.optimal_policy import OptimalPolicy
 from ethogram.inference.planning import RandomPolicy, SogbofaPolicy, plan, play_episodes
 from ethogram.models.planning import problem_from_model
@@ -113,7 +113,10 @@ def _row_of_returns(
 
 
 def jaxplan_returns(name: str, instance: int, seconds: float, episodes: int, seed: int) -> report.Row:
-    """Returns of JaxPlan, which plans anew at every step, compilation apart."""
+    """Returns of JaxPlan (the extra ``[bench-planning]``), which plans anew at every step, compilation apart."""
+    why = why_skipped("pyRDDLGym_jax.core.planner")
+    if why is not None:
+        return {"kind": "returns", "domain": name, "instance": instance, "policy": "JaxPlan", "note": why}
     import pyRDDLGym
     from pyRDDLGym_jax.core import planner
 
@@ -215,25 +218,23 @@ def _tasks(quick: bool, seed: int) -> Iterator[Task]:
         yield ("returns", name, instance, "SOGBOFA"), partial(returns, name, instance, seconds, many, seed)
     for name in SOLVED[: 1 if quick else None]:
         yield ("returns", name, 1, "optimal"), partial(optimal_returns, name, episodes, seed)
-    if not quick and importlib.util.find_spec("pyRDDLGym_jax") is not None:
-        for name, instance, *_ in played:
-            if name in LARGER:
-                task = partial(jaxplan_returns, name, instance, 1.0, 3, seed)
-                yield ("returns", name, instance, "JaxPlan"), task
+    for name, instance, *_ in played:
+        if name in LARGER and not quick:
+            task = partial(jaxplan_returns, name, instance, 1.0, 3, seed)
+            yield ("returns", name, instance, "JaxPlan"), task
     for name in domains()[: 1 if quick else None]:
         yield ("legal", name, 1, None), partial(legal, name, 20 if quick else 1000, seed)
 
 
 def measure(settings: argparse.Namespace) -> list[report.Row]:
     """Rows of the benchmark, those of an existing record first."""
-    for package in ("pyRDDLGym", "rddlrepository"):
-        if importlib.util.find_spec(package) is None:
-            return [
-                {"kind": "skipped", "domain": f"{package} is not installed: pip install 'ethogram[planning]'"}
-            ]
+    why = why_skipped("pyRDDLGym", "rddlrepository.core.manager")
+    if why is not None:
+        return [{"kind": "all", "note": f"{why}: pip install 'ethogram[planning]'"}]
     rows: list[report.Row] = []
     if settings.json is not None and settings.json.is_file():
-        rows += json.loads(settings.json.read_text(encoding="utf-8"))["rows"]
+        stored = json.loads(settings.json.read_text(encoding="utf-8"))["rows"]
+        rows += [row for row in stored if not str(row.get("note")).startswith("skipped")]
     known = {tuple(row.get(name) for name in ("kind", "domain", "instance", "policy")) for row in rows}
     begin = time.perf_counter()
     for identity, task in _tasks(settings.quick, settings.seed):

@@ -15,7 +15,6 @@ one size to that at ten times as many. `memory` compares data of equal size that
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import time
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import report
+from benchmarks.peers import why_skipped
 from benchmarks.speed import agent_markov_reference as plain
 from benchmarks.speed.timing import Contender, Timing, compare, peak_memory, ratio, speed_row
 from ethogram.inference.conjugate.projection import project_rows
@@ -235,9 +235,9 @@ def measure_e_step(
     host = [jnp.asarray(x, dtype) for x in (initial, transition, policy)]
     host += [jnp.asarray(x) for x in (fit.traces.pair, fit.traces.state, fit.traces.action)]
     peers = {"dynamax two-filter": "hmm_two_filter_smoother", "dynamax smoother": "hmm_smoother"}
-    if importlib.util.find_spec("dynamax") is None:
-        note = "skipped: dynamax is not installed"
-        return [{"size": size, "peer": name, "dtype": dtype, "note": note} for name in peers]
+    why = why_skipped("dynamax.hidden_markov_model.inference")
+    if why is not None:
+        return [{"size": size, "peer": name, "dtype": dtype, "note": why} for name in peers]
     contenders = {
         name: Contender(plain.dynamax_e_step(smoother), tuple(host)) for name, smoother in peers.items()
     }

@@ -10,7 +10,6 @@ step against the smallest size, which should not grow.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ import numpyro.distributions as dist
 from jax import Array, lax
 
 from benchmarks import report
+from benchmarks.peers import why_skipped
 from benchmarks.speed.timing import Contender, compare, peak_memory, speed_row
 from ethogram.models.chains.markov_chain import expected_counts, log_normalizer
 
@@ -272,23 +272,39 @@ def measure_size(size: str, problem: Problem, dtype: str, rounds: int) -> list[d
     target = E_STEP_TARGETS[size]
     builders = {
         "dynamax two-filter": (
-            "dynamax",
+            "dynamax.hidden_markov_model.inference",
             lambda: dynamax_smoother("hmm_two_filter_smoother"),
             probabilities,
             target,
         ),
-        "dynamax smoother": ("dynamax", lambda: dynamax_smoother("hmm_smoother"), probabilities, target),
-        "hmmlearn scaling": ("hmmlearn", hmmlearn_e_step, host, target),
-        "TFP marginals (no pairs)": ("tensorflow_probability", tfp_marginals, probabilities, None),
-        "gradient: dynamax filter": ("dynamax", dynamax_gradient, probabilities, None),
+        "dynamax smoother": (
+            "dynamax.hidden_markov_model.inference",
+            lambda: dynamax_smoother("hmm_smoother"),
+            probabilities,
+            target,
+        ),
+        "hmmlearn scaling": ("hmmlearn._hmmc", hmmlearn_e_step, host, target),
+        "TFP marginals (no pairs)": (
+            "tensorflow_probability.substrates.jax",
+            tfp_marginals,
+            probabilities,
+            None,
+        ),
+        "gradient: dynamax filter": (
+            "dynamax.hidden_markov_model.inference",
+            dynamax_gradient,
+            probabilities,
+            None,
+        ),
         "gradient: logsumexp scan": ("jax", logsumexp_gradient, logs, None),
     }
     own = {"e-step": Contender(our_e_step, logs), "gradient": Contender(our_gradient, logs)}
     contenders = dict(own)
     missing = {}
-    for name, (package, build, arguments, _) in builders.items():
-        if importlib.util.find_spec(package) is None:
-            missing[name] = f"skipped: {package} is not installed"
+    for name, (module, build, arguments, _) in builders.items():
+        why = why_skipped(module)
+        if why is not None:
+            missing[name] = why
             continue
         try:
             contender = Contender(build(), arguments)
@@ -342,8 +358,9 @@ def largest_error(value: Any, state: Any, evidence: float, marginals: np.ndarray
 def measure_enumeration(seed: int, dtype: str, rounds: int) -> list[dict[str, Any]]:
     """Gradient with respect to chain and means of a Gaussian chain, beside numpyro's enumeration."""
     name = "gradient: numpyro enumeration"
-    if importlib.util.find_spec("funsor") is None:
-        return [{"size": "tiny", "peer": name, "dtype": dtype, "note": "skipped: funsor is not installed"}]
+    why = why_skipped("funsor")
+    if why is not None:
+        return [{"size": "tiny", "peer": name, "dtype": dtype, "note": why}]
     num_sequences, num_steps, num_states = ENUMERATED
     mean, y = np.arange(num_states) * 1.0, np.random.default_rng(seed).normal(size=(num_sequences, num_steps))
     each = -0.5 * (y[..., None] - mean) ** 2 - 0.5 * np.log(2 * np.pi)

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import digamma, logsumexp
 
 from benchmarks import report
+from benchmarks.peers import why_skipped
 from benchmarks.speed.timing import Contender, compare, peak_memory, speed_row
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import GaussianEmission
@@ -83,18 +84,17 @@ def iteration(model: RoleHMM, blocks: Any, batch: Any) -> tuple[Any, jax.Array, 
 def _against_hmmlearn(name: str, shape: tuple, dtype: str, rounds: int, seed: int) -> dict[str, Any]:
     model, batch, blocks, x = simulated(shape, dtype, seed)
     contenders = {"ours": Contender(iteration, (model, blocks, batch))}
-    try:
+    why = why_skipped("hmmlearn.vhmm")
+    if why is None:
         contenders["peer"] = _hmmlearn_iteration(x.astype(float), shape)
-    except ImportError:
-        pass
     timings = compare(
         contenders, rounds=rounds
     )  # before anything else calls ours, so that its compiling is seen
     local = float(iteration(model, blocks, batch)[2])
     reference = log_space_data_term(blocks, x)
     error = abs(local - reference) / abs(reference)
-    if "peer" not in contenders:
-        return {"size": name, "peer": PEER, "dtype": dtype, "skipped": "not installed", "error": error}
+    if why is not None:
+        return {"size": name, "peer": PEER, "dtype": dtype, "note": why, "error": error}
     return speed_row(
         name,
         PEER,

@@ -13,7 +13,6 @@ rewards beside a loop over them, and the cost per transition as the number of st
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from typing import Any
 
 import jax
@@ -22,6 +21,7 @@ import numpy as np
 from jax import Array
 
 from benchmarks import report
+from benchmarks.peers import why_skipped
 from benchmarks.speed.soft_values_reference import (
     QUANTECON,
     Problem,
@@ -125,8 +125,9 @@ def measure_size(
         notes = dict.fromkeys(("NumPy sweeps", "NumPy sweeps and visits"), "skipped in quick runs")
     for method in QUANTECON:
         peer = f"quantecon {method.replace('_', ' ')} (hard)"
-        if importlib.util.find_spec("quantecon") is None:
-            notes[peer] = "skipped: quantecon is not installed"
+        why = why_skipped("quantecon.markov")
+        if why is not None:
+            notes[peer] = why
         elif swept or method != "value_iteration":
             hard[peer] = contenders[peer] = Contender(quantecon_solver(problem, method, RESIDUAL))
     timings = compare(contenders, rounds=rounds)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-LAYERS = ("models", "inference", "domains", "the top level", "benchmarks, notebooks and tests")
+LAYERS = ("models", "inference", "domains", "the top level", "benchmarks, examples, notebooks and tests")
 PACKAGES = LAYERS[:3]
 TOP = len(LAYERS) - 1
 MAY_USE_BENCHMARKS = ("benchmarks", "tests")
@@ -21,13 +21,13 @@ def layer_of_file(path: Path) -> int | None:
         return PACKAGES.index(path.parts[0])
     if path.parts[:2] == ("src", "ethogram"):
         return 3
-    return TOP if path.parts[0] in ("benchmarks", "notebooks", "tests") else None
+    return TOP if path.parts[0] in ("benchmarks", "examples", "notebooks", "tests") else None
 
 
 def layer_of_module(name: str) -> int | None:
     """Layer of an imported module; None for one that is not ours."""
     parts = name.split(".")
-    if parts[0] == "benchmarks":
+    if parts[0] in ("benchmarks", "examples"):
         return TOP
     if parts[0] != "ethogram":
         return None

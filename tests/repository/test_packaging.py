@@ -84,6 +84,18 @@ def test_package_list_is_the_tree(root, repository_files):
     assert settings["package-dir"] == tops
 
 
+SAME_FILES = ({"dynamax", "tfp-nightly"}, {"pyRDDLGym-jax", "tensorflow-probability"})
+"""Distributions that bring one `tensorflow_probability`, and those that bring the other: pip lets the last one win."""
+
+
+def test_no_extra_installs_two_packages_that_write_the_same_files(root):
+    """``.[test,bench]`` did, and left a dynamax that does not import."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: set(packages) for name, packages in project["optional-dependencies"].items()}
+    holding = [{name for name, packages in extras.items() if packages & same} for same in SAME_FILES]
+    assert holding == [{"bench"}, {"bench-planning"}]
+
+
 def test_a_new_folder_is_seen():
     names = ["models/new/__init__.py", "src/ethogram/__init__.py", "tests/__init__.py", "models/new/a.py"]
     assert packages_in([Path(name) for name in names]) == {

@@ -1,5 +1,7 @@
 """The `ethogram` command."""
 
-from ethogram.commands.command_line import METHODS, main, use_compilation_cache
+from ethogram.commands.command_line import main
+from ethogram.commands.mmap import METHODS
+from ethogram.commands.process import use_compilation_cache
 
 __all__ = ["METHODS", "main", "use_compilation_cache"]

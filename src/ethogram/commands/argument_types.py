@@ -1,14 +1,35 @@
-"""Types of command-line arguments: each reads a text, or says in one line what is wrong with it."""
+"""The parser of the commands, and types of their arguments: each reads a text, or says in one line what is wrong."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
 
-__all__ = ["LARGEST_SEED", "column_names", "integer", "number", "seconds", "setting", "sizes", "step"]
+__all__ = [
+    "LARGEST_SEED",
+    "Parser",
+    "column_names",
+    "integer",
+    "make_folder",
+    "number",
+    "seconds",
+    "setting",
+    "sizes",
+    "step",
+]
 
 LARGEST_SEED = 2**32 - 1
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports an error in one line, with exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def integer(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -71,11 +92,12 @@ def sizes(text: str) -> list[int]:
 
 
 def step(text: str) -> float | str:
-    """A time between frames: a number, or a duration such as ``10min``."""
+    """A time between frames: a positive number, or a duration such as ``10min``."""
     try:
-        return float(text)
+        float(text)
     except ValueError:
         return text
+    return _between(text, 0, math.inf, "a positive time between frames")
 
 
 def setting(text: str) -> tuple[str, bool | int | float | str]:
@@ -91,3 +113,15 @@ def setting(text: str) -> tuple[str, bool | int | float | str]:
         except ValueError:
             pass
     return name, value
+
+
+def make_folder(out: Path) -> None:
+    """Make a folder where there is none; ValueError unless files can be written to it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--out {out} is not a writable folder ({error.strerror}): choose another"
+        ) from error

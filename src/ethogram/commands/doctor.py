@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import platform
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-import jax
-import jax.numpy as jnp
+from ethogram.commands.process import importing, use_compilation_cache
 
-from ethogram.tour import available_cores
-
-__all__ = ["EXTRAS", "diagnose"]
+__all__ = ["EXTRAS", "REQUIRED", "add_parser", "diagnose", "run"]
 
 REQUIRED = ("ethogram", "jax", "jaxlib", "numpyro", "optax", "arviz")
 EXTRAS = {
@@ -23,8 +22,30 @@ EXTRAS = {
 """Optional packages by the extra that installs them."""
 
 
+def add_parser(commands: Any) -> None:
+    """Add the command to the subparsers."""
+    parser = commands.add_parser(
+        "doctor",
+        help="print versions, devices and settings",
+        description="Prints versions of packages, devices, precision, the compilation cache and the number of cores.",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code, after the table is printed."""
+    with importing():
+        import jax  # noqa: F401
+    print(diagnose(use_compilation_cache()))
+    return 0
+
+
 def diagnose(cache: Path | None) -> str:
     """A table of versions, devices, precision, the folder of the compilation cache with its size, and cores."""
+    import jax.numpy as jnp
+
+    from ethogram.tour import available_cores
+
     found = {"python": platform.python_version()}
     found |= {name: _version(name) for name in REQUIRED}
     found |= {f"{name} [{extra}]": _version(name) for extra, names in EXTRAS.items() for name in names}
@@ -47,6 +68,8 @@ def _version(name: str) -> str:
 
 
 def _devices() -> str:
+    import jax
+
     try:
         return ", ".join(f"{device.platform} {device.id} ({device.device_kind})" for device in jax.devices())
     except RuntimeError as error:

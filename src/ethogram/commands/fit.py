@@ -1,188 +1,166 @@
-"""The command `ethogram fit`: a table in, a fit with its figures, tables and a report out."""
+"""The command `ethogram fit`: its arguments, and which of them each model takes."""
 
 from __future__ import annotations
 
 import argparse
-import functools
-import sys
-import tempfile
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
+from ethogram.commands.argument_types import (
+    LARGEST_SEED,
+    column_names,
+    integer,
+    number,
+    setting,
+    sizes,
+    step,
+)
+from ethogram.commands.process import importing, refuse
 
-from ethogram.commands.fit_arguments import check_arguments
-from ethogram.commands.fit_tables import Task, read_task
-from ethogram.commands.output_folder import make_folder
-from ethogram.fits import Fit, fit
-from ethogram.fits.methods import methods_of, read_settings
-from ethogram.fits.report import about_data, about_fit, write_report
-from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
-from ethogram.models.arguments import require_one_of
-from ethogram.models.data.trajectories import group_labels
-from ethogram.models.whole_files import replacing
-from ethogram.tour import format_table
+__all__ = ["FRAMES", "add_parser", "check_arguments", "flag", "run"]
 
-__all__ = ["FILES", "fit_table"]
+FRAMES = ("sequence", "time", "agent", "group", "subject", "step", "snap", "missing")
+NEEDED = {
+    "roles": ("features",),
+    "intents": ("states", "actions"),
+    "choices": ("decision", "chosen", "features"),
+    "rewards": ("states", "actions", "transitions", "discount"),
+}
+"""Arguments without which a model cannot be fitted."""
+TAKEN = {
+    "roles": (*FRAMES, "units", "num_roles"),
+    "intents": (*FRAMES, "num_states", "num_actions", "truncation"),
+    "choices": ("option", "subject", "weight", "available", "kappa"),
+    "rewards": (*FRAMES, "state_features"),
+}
+"""Further arguments that a model takes."""
 
-FILES = (
-    "fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "scores.png", "scores.pdf", "summary.csv", "report.html",
-)  # fmt: skip
-"""Names of the results."""
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the subparsers; arguments that only some models take are None where they are not given."""
+    parser = commands.add_parser(
+        "fit",
+        help="fit a model to a table",
+        description="Fits a model to a CSV file, and writes the fit, an ArviZ file, figures, a table of estimates and "
+        "a report to a folder. A number of roles is picked from a range by held-out scores: the least within one "
+        "standard error of the best.",
+    )
+    parser.add_argument("table", type=Path, metavar="DATA.csv", help="table with a header, may be .gz")
+    parser.add_argument("--model", required=True, choices=tuple(NEEDED), help="%(choices)s")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder")
+    parser.add_argument("--method", default="auto", metavar="M", help="algorithm of ethogram.fit (auto)")
+    parser.add_argument(
+        "--setting",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of the algorithm, such as num_steps=200; may be repeated",
+    )
+    parser.add_argument(
+        "--seed", type=integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the results in DIR")
+
+    frames = parser.add_argument_group("roles, intents, rewards: one row per frame")
+    frames.add_argument(
+        "--sequence", type=column_names, metavar="COLUMNS", help="columns that identify a sequence"
+    )
+    frames.add_argument("--time", metavar="COLUMN", help="times; without it rows are consecutive frames")
+    frames.add_argument(
+        "--step", type=step, metavar="T", help="time between frames, such as 0.5, or of dates 10min"
+    )
+    frames.add_argument(
+        "--snap", action="store_true", default=None, help="move times to the nearest frame of the step"
+    )
+    frames.add_argument(
+        "--missing",
+        choices=("error", "nan"),
+        help="raise an error for empty cells, or treat them as missing (error)",
+    )
+    for name, what in (("agent", "agent"), ("group", "demonstration"), ("subject", "subject")):
+        frames.add_argument(f"--{name}", metavar="COLUMN", help=f"{what} of each sequence")
+    for name in ("states", "actions"):
+        frames.add_argument(f"--{name}", metavar="COLUMN", help="integers or names, of intents and rewards")
+
+    parser.add_argument(
+        "--features", type=column_names, metavar="COLUMNS", help="feature columns (roles, choices)"
+    )
+    roles = parser.add_argument_group("roles")
+    roles.add_argument(
+        "--num-roles", type=sizes, metavar="N|N:N", help="number of roles, or range to pick from (2:8)"
+    )
+    roles.add_argument(
+        "--units",
+        type=lambda text: [unit.strip() for unit in text.split(",")],
+        metavar="UNITS",
+        help="units of the features, one per feature; those in rad are angles (rad of turn)",
+    )
+    intents = parser.add_argument_group("intents")
+    intents.add_argument("--num-states", type=integer(1), metavar="N", help="states (those in the data)")
+    intents.add_argument("--num-actions", type=integer(1), metavar="N", help="actions (those in the data)")
+    intents.add_argument("--truncation", type=integer(1), metavar="N", help="most intents (10)")
+    choices = parser.add_argument_group("choices: one row per option of a decision")
+    choices.add_argument(
+        "--decision", type=column_names, metavar="COLUMNS", help="columns that identify a decision"
+    )
+    choices.add_argument("--option", metavar="COLUMN", help="names of the options")
+    choices.add_argument("--chosen", metavar="COLUMN", help="1 in the row of the chosen option, else 0")
+    choices.add_argument(
+        "--available", metavar="COLUMN", help="1 in the rows of options that could be chosen, else 0"
+    )
+    choices.add_argument("--weight", metavar="COLUMN", help="how often a decision counts")
+    choices.add_argument(
+        "--kappa",
+        type=number(0, float("inf"), "a positive number"),
+        metavar="V",
+        help="prior variance of the values (25)",
+    )
+    rewards = parser.add_argument_group("rewards")
+    rewards.add_argument(
+        "--transitions", type=Path, metavar="FILE", help="CSV with state, action, next state, probability"
+    )
+    rewards.add_argument(
+        "--discount",
+        type=number(0, 1, "a number between 0 and 1"),
+        metavar="G",
+        help="discount per step, below 1",
+    )
+    rewards.add_argument(
+        "--state-features",
+        type=Path,
+        metavar="FILE",
+        help="CSV with state and features, on which rewards depend; rewards are independent without it",
+    )
+    parser.set_defaults(run=run)
 
 
-def fit_table(arguments: argparse.Namespace) -> Fit:
-    """The fit of a table; prints what was read, picked and found, and writes the results.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Arguments, files or their contents are not as expected, or the folder has results that may not be replaced.
-    OSError : a file cannot be read or written.
-    """
-    with warnings.catch_warnings():
-        warnings.showwarning = _once()
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code, after the table is read, the model fitted, and the results written."""
+    try:
         check_arguments(arguments)
-        out = arguments.out
-        before = [name for name in FILES if (out / name).exists()]
-        if before and not arguments.overwrite:
-            raise ValueError(
-                f"--out {out} has {before[0]} of an earlier fit: choose another folder, or pass --overwrite"
-            )
-        task = read_task(arguments)
-        settings = _settings(task, arguments.method, dict(arguments.setting))
-        make_folder(out)
-        print(about_data(task.data), flush=True)
-        key_scores, key_fit = jax.random.split(jax.random.key(arguments.seed))
-        curve = _scores(key_scores, task, arguments.method, settings) if len(task.sizes) > 1 else None
-        size = task.sizes[0] if curve is None else curve.selected_size
-        print(f"fitting {f'{size} roles' if size else arguments.model}", flush=True)
-        found = fit(key_fit, task.make_model(size), task.data, arguments.method, **settings)
-        print(about_fit(found), flush=True)
-        _write(found, curve, out)
-        if arguments.model == "intents":
-            _print_peers(key_scores, task, arguments.method, settings)
-        return found
+        with importing():
+            from ethogram.commands.fit_results import fit_table
+        fit_table(arguments)
+    except (ImportError, TypeError, ValueError) as error:
+        return refuse(error)
+    return 0
 
 
-def _once() -> Callable[..., None]:
-    """A printer of warnings, each in one line and once: figure, table and report warn of the same."""
-    said: set[str] = set()
-
-    def say(message: Warning | str, *_: Any) -> None:
-        line = " ".join(str(message).split())
-        if line not in said:
-            print(f"ethogram: {line}", file=sys.stderr)
-        said.add(line)
-
-    return say
+def flag(name: str) -> str:
+    """An argument as it is typed."""
+    return "--" + name.replace("_", "-")
 
 
-def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings that a method of the model takes, with a progress bar where one can be seen."""
-    methods, usual, _ = methods_of(task.make_model(task.sizes[0]), task.data)
-    require_one_of("--method", method, ("auto", *methods))
-    name = usual if method == "auto" else method
-    try:
-        read_settings(name, settings, methods[name].settings)
-    except TypeError as error:
-        raise ValueError(f"--setting: {error}") from error
-    shown = {"progress_bar": sys.stderr.isatty()} if "progress_bar" in methods[name].settings else {}
-    return {**shown, **settings}
-
-
-def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:
-    """Held-out scores of all sizes, by coordinate ascent; its settings are those given, unless they are of NUTS."""
-    print(f"held-out scores of {task.sizes[0]} to {task.sizes[-1]} roles", flush=True)
-    curve = _curve(key, task, method, settings)
-    rows = [
-        {
-            "roles": int(size),
-            "nats a step": f"{score:.4f}",
-            "se of the difference": f"{error:.4f}",
-            "picked": "<-" if size == curve.selected_size else "",
-        }
-        for size, score, error in zip(curve.size, curve.heldout, curve.heldout_se, strict=True)
-    ]
-    print(format_table(rows), flush=True)
-    if curve.caution:
-        print(f"caution: {curve.caution}", flush=True)
-    return curve
-
-
-def _curve(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:
-    own = settings if method in ("auto", "cavi") else {"progress_bar": settings.get("progress_bar", False)}
-    own = {name: value for name, value in own.items() if name != "checkpoint"}  # of one fit only
-    by = "sequence" if task.data.group is None else "group"
-    return heldout_score_curve(key, task.make_model, task.sizes, task.data, by=by, **own)
-
-
-def _print_peers(key: Any, task: Task, method: str, settings: dict[str, Any]) -> None:
-    """Print held-out scores of the model of intents and of its peers; none where there is nothing to hold out."""
-    if len(np.unique(group_labels(task.data))) < 2:
-        return
-    print("held-out scores, in nats a step; se is that of the difference to the first", flush=True)
-    curve = _curve(key, task, method, settings)
-    first = f"up to {task.make_model(0).truncation} intents"
-    scores = {first: (curve.heldout[0], 0.0), **curve.peers}
-    rows = [
-        {"model": name, "held out": f"{score:.4f}", "se": f"{error:.4f}"}
-        for name, (score, error) in scores.items()
-    ]
-    print(format_table(rows), flush=True)
-
-
-def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
-    """Write each result when it is complete, the fit first; at the end, those of an earlier fit are gone.
-
-    ValueError, after all others are written, where some cannot be.
-    """
-    from matplotlib.figure import Figure
-
-    from ethogram.plots.roles import score_curve
-
-    @functools.cache
-    def picture(name: str) -> Figure:
-        drawn = Figure(figsize=(11, 5) if name == "figure" else (6, 4), layout="constrained")
-        if name == "figure":
-            found.plot(drawn)
-        else:
-            score_curve(curve, drawn.subplots())
-        return drawn
-
-    def draw(path: Path) -> None:
-        picture(path.stem).savefig(path, dpi=200)
-
-    writers: dict[str, Callable[[Path], Any]] = {
-        "fit.ethogram": found.save,
-        "summary.csv": lambda path: found.summary().to_csv(path, index_label="parameter"),
-        "figure.png": draw,
-        "figure.pdf": draw,
-        **({} if curve is None else {"scores.png": draw, "scores.pdf": draw}),
-        "report.html": lambda path: write_report(found, path, curve),
-    }
-    if found.has_draws:  # last: HDF5 may end the process where the disk is full
-        writers["fit.nc"] = lambda path: found.to_arviz().to_netcdf(str(path), engine="h5netcdf")
-    lost, written = [], list[str]()
-    try:
-        for name, write in writers.items():
-            try:
-                with tempfile.TemporaryDirectory(prefix=".fit-", dir=out) as folder:
-                    write(Path(folder) / name)
-                    with replacing(out / name) as file:
-                        file.write((Path(folder) / name).read_bytes())
-            except Exception as error:  # of any kind, by figures and formats; the others are written
-                lost.append(f"{name} ({' '.join(str(error).split()) or type(error).__name__})")
-            else:
-                written.append(name)
-                print(f"wrote {out / name}")
-    finally:  # also after Ctrl-C
-        for each in set(FILES[1:]).difference(written) if written else ():
-            (out / each).unlink(missing_ok=True)
-    if not found.has_draws:
-        print(f"no fit.nc: a fit by {found.method} is one answer, without draws")
-    if lost:
-        raise ValueError(f"not written: {', '.join(lost)}; {out} has the other results")
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raise ValueError unless the arguments of the model, and no others, are given."""
+    model = arguments.model
+    for name in NEEDED[model]:
+        if getattr(arguments, name) is None:
+            needed = ", ".join(map(flag, NEEDED[model]))
+            raise ValueError(f"{flag(name)} is missing: --model {model} needs {needed}")
+    known = {name for names in (*NEEDED.values(), *TAKEN.values()) for name in names}
+    for name in sorted(known - {*NEEDED[model], *TAKEN[model]}):
+        if getattr(arguments, name) is not None:
+            taken = ", ".join(map(flag, (*NEEDED[model], *TAKEN[model])))
+            raise ValueError(f"{flag(name)} is not an argument of --model {model}, which takes {taken}")

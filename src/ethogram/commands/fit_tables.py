@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ethogram.commands.fit_arguments import FRAMES, flag
+from ethogram.commands.fit import FRAMES, flag
 from ethogram.commands.transition_tables import read_mdp, read_state_features
-from ethogram.commands.typed_tables import named, numeric, read_csv, require_columns
+from ethogram.commands.typed_tables import named, numeric, read_csv, refuse_rows, require_columns
 from ethogram.models.choices import Decisions, NoisyMDP
 from ethogram.models.data import Metadata, Trajectories, group_labels
 from ethogram.models.data.angles import RADIANS
@@ -58,16 +57,13 @@ def read_task(arguments: argparse.Namespace) -> Task:
     ------
     ValueError : a file, column or value is not as expected; the message names the argument or the file.
     """
-    columns = {flag(name): getattr(arguments, name) for name in COLUMNS}
     table = _table(arguments)
-    require_columns(arguments.table, table, columns)
+    require_columns(arguments.table, table, {flag(name): getattr(arguments, name) for name in COLUMNS})
     try:
         return READERS[arguments.model](arguments, table)
     except (TypeError, ValueError) as error:
         message = str(error)
-        if not message.startswith("--"):
-            message = f"{arguments.table}: {_as_typed(message, columns)}"
-        raise ValueError(message) from error
+        raise ValueError(message if message.startswith("--") else f"{arguments.table}: {message}") from error
 
 
 def _table(arguments: argparse.Namespace, **names: Iterable[str]) -> pandas.DataFrame:
@@ -86,21 +82,37 @@ def _listed(given: Any) -> list[str]:
     return [given] if isinstance(given, str) else list(given or ())
 
 
-def _as_typed(message: str, columns: Mapping[str, Any]) -> str:
-    """A message about keyword arguments as one about those of the command, which has named these columns."""
-    for argument, given in columns.items():
-        for name in _listed(given):
-            message = message.replace(f"column {name!r}", f"column {name!r} of {argument}", 1)
-    message = message.replace("snap=True", "--snap").replace("a datetime.timedelta, or ", "")
-    message = re.sub(r"\b(step|missing|sequence)=(\b|(?=\"))", r"--\1 ", message)
-    message = re.sub(r"\b(step|missing|sequence)=", r"--\1", message)
-    return re.sub(r"^(step|time|features) is", r"--\1 is", message)
-
-
-def _frames(arguments: argparse.Namespace, table: pandas.DataFrame, **behaviour: Any) -> Trajectories:
-    names = behaviour.pop("metadata", Metadata(name=arguments.table.name))
+def _frames(
+    arguments: argparse.Namespace, table: pandas.DataFrame, metadata: Metadata, **behaviour: Any
+) -> Trajectories:
+    """Trajectories of the columns of behaviour, which are named as arguments are."""
+    _check_times(arguments, table)
+    if arguments.missing != "nan":
+        for name, columns in behaviour.items():
+            for column in _listed(columns):
+                cells = table[column]
+                refuse_rows(flag(name), cells, cells.isna(), ": fill it in, or pass --missing nan")
     given = {name: getattr(arguments, name) for name in FRAMES if getattr(arguments, name) is not None}
-    return Trajectories.from_table(table, metadata=names, **given, **behaviour)
+    return Trajectories.from_table(table, metadata=metadata, **given, **behaviour)
+
+
+def _check_times(arguments: argparse.Namespace, table: pandas.DataFrame) -> None:
+    step, time = arguments.step, arguments.time
+    for name, needed, what in (
+        ("step", "time", "the column of times"),
+        ("snap", "step", "the time between frames"),
+    ):
+        if getattr(arguments, name) is not None and getattr(arguments, needed) is None:
+            raise ValueError(f"--{name} needs --{needed}: give {what}")
+    if step is None:
+        return
+    are_numbers = table[time].dtype.kind in "iuf"
+    if are_numbers and isinstance(step, str):
+        raise ValueError(f"--step is {step!r}, but the times in --time {time} are numbers: give a number")
+    if not are_numbers and not isinstance(step, str):
+        raise ValueError(
+            f"--step is {step:g}, but the times in --time {time} are not numbers: give a duration such as 1s or 10min"
+        )
 
 
 def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
@@ -114,13 +126,12 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     emission, features = _emission(units)
     own = [units[name] for name in features] if any(given) else None
     names = Metadata(name=arguments.table.name, feature_units=own)
-    data = _frames(arguments, numeric(table, "--features", features), features=features, metadata=names)
+    data = _frames(arguments, numeric(table, "--features", features), names, features=features)
     sizes = tuple(arguments.num_roles or range(2, 9))
     if len(sizes) > 1 and len(np.unique(group_labels(data))) < 2:
-        unit = "sequence" if data.group is None else "group"
+        held_out = "sequences" if data.group is None else "groups"
         raise ValueError(
-            f"--num-roles is {sizes[0]}:{sizes[-1]}, of which held-out data pick one, but there is only one {unit}: "
-            "give one number"
+            f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single number"
         )
     return Task(data, lambda size: RoleHMM(size, emission), sizes)
 
@@ -147,7 +158,7 @@ def _emission(units: dict[str, str]) -> tuple[Emission, list[str]]:
 
 def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     states, actions = arguments.states, arguments.actions
-    data = _frames(arguments, table, states=states, actions=actions)
+    data = _frames(arguments, table, Metadata(name=arguments.table.name), states=states, actions=actions)
     names = data.metadata
     model = AgentMarkov(
         num_states=_count(arguments.num_states, "--num-states", data.states, names.state_names),
@@ -163,7 +174,7 @@ def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | 
     if given is None:
         return max(found, 1)
     if given < found:
-        raise ValueError(f"{argument} is {given}, but the data have {found}: give at least so many")
+        raise ValueError(f"{argument} is {given}, but the data have {found}: give at least {found}")
     if names is not None and given > found:
         raise ValueError(
             f"{argument} is {given}, but the column has {found} names: leave it out, or use numbers"
@@ -198,7 +209,7 @@ def _rewards(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
         }
     )
     names = Metadata(name=arguments.table.name, state_names=mdp.state_names, action_names=mdp.action_names)
-    data = _frames(arguments, table, states=states, actions=actions, metadata=names)
+    data = _frames(arguments, table, names, states=states, actions=actions)
     if arguments.state_features is not None:
         model = GPIRL(mdp, read_state_features(arguments.state_features, mdp.state_names))
     elif arguments.method in OF_FEATURES:

@@ -2,24 +2,105 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
+import math
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
-import numpy as np
+from ethogram.commands.argument_types import LARGEST_SEED, integer, seconds
+from ethogram.commands.process import importing, refuse
 
-from ethogram.inference.checkpoint import check_path
-from ethogram.inference.planning import Episodes, SogbofaPolicy, play_episodes
-from ethogram.models.planning import problem_from_model
+if TYPE_CHECKING:
+    from ethogram.inference.planning import Episodes
 
-__all__ = ["make_environment", "play"]
+__all__ = ["add_parser", "run"]
 
 
-def make_environment(domain: str, instance: str) -> Any:
+def add_parser(commands: Any) -> None:
+    """Add the command to the subparsers."""
+    parser = commands.add_parser(
+        "plan",
+        help="plan in an RDDL problem",
+        description="Plays episodes of a problem in RDDL by online planning: gradient ascent on forward marginals "
+        "(SOGBOFA). DOMAIN and INSTANCE are files, or a name and number of rddlrepository, such as "
+        "SysAdmin_MDP_ippc2011 1. Needs the extra ethogram[planning].",
+    )
+    parser.add_argument("domain", metavar="DOMAIN", help="domain file, or a name")
+    parser.add_argument("instance", metavar="INSTANCE", help="instance file, or a number")
+    parser.add_argument(
+        "--episodes", type=integer(1), default=30, metavar="N", help="number of episodes (30)"
+    )
+    parser.add_argument(
+        "--seconds", type=seconds, default=0.05, metavar="S", help="time limit of a decision (0.05)"
+    )
+    parser.add_argument(
+        "--depth", type=integer(1, 32), metavar="N", help="steps to look ahead (as many as time allows)"
+    )
+    parser.add_argument(
+        "--mode", choices=("original", "conformant"), default="conformant", help="%(choices)s (conformant)"
+    )
+    parser.add_argument(
+        "--seed", type=integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write episodes to FILE; resume if it exists"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code, after the episodes are played and their mean return is printed."""
+    try:
+        found = _play(arguments)
+    except (ImportError, ValueError, FileNotFoundError) as error:
+        return refuse(error)
+    count = len(found.returns)
+    spread = f", standard error {found.returns.std(ddof=1) / math.sqrt(count):.1f}" if count > 1 else ""
+    print(
+        f"mean return {found.returns.mean():.1f}{spread}, of {count} episodes; "
+        f"{1e3 * found.seconds.mean():.0f} ms per decision"
+    )
+    return 0
+
+
+def _play(arguments: argparse.Namespace) -> Episodes:
+    """Episodes of the planner, with those of an existing record of the same settings."""
+    with importing():
+        import jax
+
+        from ethogram.inference.checkpoint import check_path
+        from ethogram.inference.planning import SogbofaPolicy, play_episodes
+        from ethogram.models.planning import problem_from_model, read_rddl
+
+    if arguments.json is not None:
+        check_path(arguments.json, "--json")
+    read_rddl(arguments.domain, arguments.instance)  # its messages name what is wrong in the files
+    environment = _make_environment(arguments.domain, arguments.instance)
+    problem = problem_from_model(environment.model)
+    settings = {name: getattr(arguments, name) for name in ("domain", "instance", "seconds", "depth", "mode")}
+    key = jax.random.key(arguments.seed)
+    policy = SogbofaPolicy(key, problem, arguments.seconds, depth=arguments.depth, mode=arguments.mode)
+    print(
+        f"{problem.domain}, {problem.instance}: {len(problem.fluents)} fluents, {len(problem.actions)} actions, "
+        f"{problem.program.num_rows} rows, {policy.depth} steps ahead, horizon {problem.horizon}",
+        flush=True,
+    )
+    return play_episodes(
+        environment,
+        policy,
+        arguments.episodes,
+        seed=arguments.seed,
+        record=arguments.json,
+        settings=settings,
+        progress_bar=sys.stderr.isatty(),
+    )
+
+
+def _make_environment(domain: str, instance: str) -> Any:
     """A pyRDDLGym environment that refuses actions which break preconditions.
 
     Raises
@@ -27,10 +108,8 @@ def make_environment(domain: str, instance: str) -> Any:
     ImportError : pyRDDLGym, or rddlrepository for a name, is not installed.
     ValueError : there is no such problem, or it cannot be read.
     """
-    try:
-        import pyRDDLGym
-    except ImportError as error:
-        raise ImportError("RDDL problems need pyRDDLGym: pip install 'ethogram[planning]'") from error
+    import pyRDDLGym
+
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -39,47 +118,3 @@ def make_environment(domain: str, instance: str) -> Any:
             raise
         except Exception as error:
             raise ValueError(f"{domain}, instance {instance}: {error}") from error
-
-
-def play(
-    domain: str,
-    instance: str,
-    *,
-    episodes: int,
-    seconds: float,
-    depth: int | None,
-    mode: str,
-    seed: int,
-    json_file: Path | None,
-) -> Episodes:
-    """Episodes of the planner; prints their mean return. A JSON file of the same settings is gone on from."""
-    from ethogram.models.planning import read_rddl
-
-    if json_file is not None:
-        check_path(json_file, "--json")
-    read_rddl(domain, instance)  # its messages name what is wrong in the files
-    environment = make_environment(domain, instance)
-    problem = problem_from_model(environment.model)
-    policy = SogbofaPolicy(jax.random.key(seed), problem, seconds, depth=depth, mode=mode)
-    settings = {"domain": domain, "instance": instance, "seconds": seconds, "depth": depth, "mode": mode}
-    print(
-        f"{problem.domain}, {problem.instance}: {len(problem.fluents)} fluents, {len(problem.actions)} actions, "
-        f"{problem.program.num_rows} rows, {policy.depth} steps ahead, horizon {problem.horizon}",
-        flush=True,
-    )
-    found = play_episodes(
-        environment,
-        policy,
-        episodes,
-        seed=seed,
-        record=json_file,
-        settings=settings,
-        progress_bar=sys.stderr.isatty(),
-    )
-    count = len(found.returns)
-    error = f", standard error {np.std(found.returns, ddof=1) / np.sqrt(count):.1f}" if count > 1 else ""
-    print(
-        f"mean return {found.returns.mean():.1f}{error}, of {count} episodes; "
-        f"{1e3 * found.seconds.mean():.0f} ms a decision"
-    )
-    return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from ethogram.commands.typed_tables import label_texts, numeric, read_csv, require_columns
+from ethogram.commands.typed_tables import label_texts, numeric, read_csv, refuse_rows, require_columns
 from ethogram.models.data.labels import look_up
 from ethogram.models.data.table_kinds import NULLS, are_whole
 from ethogram.models.mdps import MDP
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["read_mdp", "read_state_features"]
 
 COLUMNS = ("state", "action", "next_state", "probability")
-ROUNDING = 1e-4
-"""By how much the probabilities of a row may differ from one in sum."""
+ROW_SUM_TOLERANCE = 1e-4
+"""How far from one the probabilities of a state and action may sum."""
 
 
 def read_mdp(path: Path, discount: float | int) -> MDP:
-    """The MDP of a table with one row a transition of positive probability; states and actions are named.
+    """The MDP of a table with one row per transition of positive probability; states and actions are named.
 
     An action without a row in a state is not available there.
 
@@ -40,17 +40,17 @@ def read_mdp(path: Path, discount: float | int) -> MDP:
     require_columns(path, table, {"--transitions": COLUMNS})
     table = numeric(table, "--transitions", ["probability"])
     for name in COLUMNS:
-        _refuse_rows(table[name], table[name].isna(), "an empty cell: expected a value")
-    chance = table["probability"]
-    _refuse_rows(chance, ~chance.between(0, 1), "a number that is no probability: expected 0 to 1")
+        refuse_rows("--transitions", table[name], table[name].isna(), ": expected a value")
+    probability = table["probability"]
+    refuse_rows("--transitions", probability, ~probability.between(0, 1), ": expected a probability, 0 to 1")
     states, place = _coded(pandas.concat([table["state"], table["next_state"]], ignore_index=True))
     actions, action = _coded(table["action"])
     state, following = place[: len(table)], place[len(table) :]
     total = np.zeros((len(states), len(actions)))
-    np.add.at(total, (state, action), chance.to_numpy())
+    np.add.at(total, (state, action), probability.to_numpy())
     rows = np.zeros(total.shape, int)
     np.add.at(rows, (state, action), 1)
-    wrong = np.argwhere((rows > 0) & (np.abs(total - 1) > ROUNDING))
+    wrong = np.argwhere((rows > 0) & (np.abs(total - 1) > ROW_SUM_TOLERANCE))
     for one, other in wrong[:1]:
         raise ValueError(
             f"--transitions: probabilities of state {states[one]!r} and action {actions[other]!r} sum to "
@@ -66,7 +66,7 @@ def read_mdp(path: Path, discount: float | int) -> MDP:
     successors = np.broadcast_to(np.arange(len(states))[:, None, None], shape).copy()
     probabilities = np.zeros(shape)
     probabilities[rows == 0, 0] = 1  # of actions that are not available
-    successors[state, action, slot], probabilities[state, action, slot] = following, chance
+    successors[state, action, slot], probabilities[state, action, slot] = following, probability
     available = None if rows.all() else rows > 0
     parts = {"discount": discount, "action_mask": available, "state_names": states, "action_names": actions}
     if shape[-1] == 1:
@@ -75,23 +75,23 @@ def read_mdp(path: Path, discount: float | int) -> MDP:
 
 
 def read_state_features(path: Path, states: tuple[str, ...]) -> np.ndarray:
-    """Features (state, feature) of a table with a column `state` and one a feature; ValueError unless whole."""
+    """Features (state, feature) of a table with a column `state` and one per feature; ValueError unless complete."""
     table = read_csv("--state-features", path, {"state": NULLS}.get)
     require_columns(path, table, {"--state-features": "state"})
     names = [str(name) for name in table.columns if name != "state"]
     if not names:
-        raise ValueError(f"--state-features: {path} has the column state alone: expected one a feature")
+        raise ValueError(f"--state-features: {path} has the column state alone: expected one per feature")
     table = numeric(table, "--state-features", names)
     for name in names:
-        _refuse_rows(
-            table[name], ~np.isfinite(table[name]), "not finite: expected a number", "--state-features"
-        )
+        refuse_rows("--state-features", table[name], ~np.isfinite(table[name]), ": expected a finite number")
     labels = label_texts(table["state"])
-    _refuse_rows(labels, labels.duplicated(), "there twice: expected a row a state", "--state-features")
+    refuse_rows(
+        "--state-features", labels, labels.duplicated(), ", a second time: expected one row per state"
+    )
     values = table.set_index(labels)[names].reindex(states)
     for one in np.flatnonzero(values.isna().any(axis=1))[:1]:
         raise ValueError(
-            f"--state-features: {path} has no row of state {states[one]!r}: expected one a state"
+            f"--state-features: {path} has no row of state {states[one]!r}: expected one per state"
         )
     return values.to_numpy()
 
@@ -105,11 +105,3 @@ def _coded(column: pandas.Series) -> tuple[tuple[str, ...], np.ndarray]:
     texts = label_texts(column).tolist()
     distinct = sorted({*texts}, key=float if are_whole({*texts}) else None)
     return tuple(distinct), look_up(np.array(texts), distinct, "state", "states")
-
-
-def _refuse_rows(
-    column: pandas.Series, wrong: pandas.Series, fault: str, argument: str = "--transitions"
-) -> None:
-    if wrong.any():
-        row = int(wrong.to_numpy().argmax())
-        raise ValueError(f"{argument}: column {column.name!r} is {column[row]} in row {row}, {fault}")

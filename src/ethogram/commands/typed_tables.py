@@ -11,7 +11,7 @@ from ethogram.models.data.table_kinds import Labels, read_text_file
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["label_texts", "named", "numeric", "read_csv", "require_columns"]
+__all__ = ["label_texts", "named", "numeric", "read_csv", "refuse_rows", "require_columns"]
 
 
 def read_csv(argument: str, path: Path, labels: Labels) -> pandas.DataFrame:
@@ -40,6 +40,17 @@ def require_columns(path: Path, table: pandas.DataFrame, given: Mapping[str, Any
                 raise ValueError(f"{argument}: {path} has no column {name!r}: its columns are {found}")
 
 
+def refuse_rows(argument: str, column: pandas.Series, wrong: pandas.Series, fault: str) -> None:
+    """Raise ValueError with the first row in which a column is wrong, if there is one."""
+    import pandas
+
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        value = column[row]
+        shown = "empty" if pandas.isna(value) else repr(value) if isinstance(value, str) else value
+        raise ValueError(f"{argument}: column {column.name!r} is {shown} in row {row}{fault}")
+
+
 def numeric(table: pandas.DataFrame, argument: str, names: Sequence[str]) -> pandas.DataFrame:
     """The table with these columns as floats; ValueError where one holds a word."""
     import pandas
@@ -47,12 +58,7 @@ def numeric(table: pandas.DataFrame, argument: str, names: Sequence[str]) -> pan
     columns = {}
     for name in names:
         read = pandas.to_numeric(table[name], errors="coerce")
-        wrong = (read.isna() & table[name].notna()).to_numpy()
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise ValueError(
-                f"{argument}: column {name!r} is {table[name][row]!r} in row {row}: expected numbers"
-            )
+        refuse_rows(argument, table[name], read.isna() & table[name].notna(), ": expected numbers")
         columns[name] = read.astype(float)
     return table.assign(**columns)
 
@@ -65,14 +71,13 @@ def label_texts(column: pandas.Series) -> pandas.Series:
 def named(
     table: pandas.DataFrame, argument: str, name: str, known: Sequence[str], source: Path
 ) -> pandas.Series:
-    """A column of labels, all of which a file knows; ValueError with the first that it does not."""
+    """Labels of a column, validated against those in a file."""
     texts = label_texts(table[name])
-    wrong = (texts.notna() & ~texts.isin(known)).to_numpy()
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"{argument}: column {name!r} is {texts[row]!r} in row {row}, which {source} does not have: it has "
-            + ", ".join(known[:8])
-            + (", ..." if len(known) > 8 else "")
-        )
+    some = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+    refuse_rows(
+        argument,
+        texts,
+        texts.notna() & ~texts.isin(known),
+        f", which is not in {source}: its labels are {some}",
+    )
     return texts

@@ -11,8 +11,7 @@ import pandas
 import pytest
 
 import ethogram
-from ethogram.commands import fit as fit_command
-from ethogram.commands import main
+from ethogram.commands import fit_results, main
 from ethogram.commands.fit_tables import Task
 from ethogram.fits import Fit
 from ethogram.inference.conjugate import PeerScore, ScoreCurve
@@ -50,8 +49,8 @@ def known_results(roles, monkeypatch):
         heldout, error = np.array([-4.0, -3.0]), np.array([0.1, 0.0])
         return ScoreCurve(np.array(sizes), np.zeros(2), heldout, (), error, 10)
 
-    monkeypatch.setattr(fit_command, "fit", fit)
-    monkeypatch.setattr(fit_command, "heldout_score_curve", scored)
+    monkeypatch.setattr(fit_results, "fit", fit)
+    monkeypatch.setattr(fit_results, "heldout_score_curve", scored)
     monkeypatch.setattr(Fit, "plot", lambda found, figure: figure)
 
 
@@ -133,7 +132,7 @@ def reached(monkeypatch):
         seen.update(model=model, data=data, method=method, settings=settings)
         raise ValueError("not fitted")
 
-    monkeypatch.setattr(fit_command, "fit", stop)
+    monkeypatch.setattr(fit_results, "fit", stop)
     return seen
 
 
@@ -204,13 +203,13 @@ def test_scores_of_peers_are_printed_beside_those_of_intents(monkeypatch, capsys
         peers = {"p(a | s)": PeerScore(-0.5, 0.02)}
         return ScoreCurve(np.array(sizes), np.zeros(1), np.array([-0.75]), (), np.zeros(1), 1, peers)
 
-    monkeypatch.setattr(fit_command, "heldout_score_curve", scored)
+    monkeypatch.setattr(fit_results, "heldout_score_curve", scored)
     data = Trajectories.from_list(states=[[0, 1], [1]], actions=[[0, 1], [1]])
     model = AgentMarkov(2, 2, truncation=3)
     settings = {"restarts": 2, "checkpoint": "fit.ckpt"}
-    fit_command._print_peers(None, Task(data.take([0]), lambda size: model), "auto", settings)
+    fit_results._print_peers(None, Task(data.take([0]), lambda size: model), "auto", settings)
     assert not capsys.readouterr().out and not seen
-    fit_command._print_peers(None, Task(data, lambda size: model), "auto", settings)
+    fit_results._print_peers(None, Task(data, lambda size: model), "auto", settings)
     *_, first, second = capsys.readouterr().out.splitlines()
     assert first.split() == ["up", "to", "3", "intents", "-0.7500", "0.0000"]
     assert second.split() == ["p(a", "|", "s)", "-0.5000", "0.0200"]
@@ -286,7 +285,11 @@ CASES = {
         "x\n1\nhigh\n",
         "--features: column 'x' is 'high' in row 1: expected numbers",
     ),
-    "an empty cell": (["--features", "x"], "x,t\n1,1\n,2\n", "feature 'x' is NaN or null: pass --missing"),
+    "an empty cell": (
+        ["--features", "x"],
+        "x,t\n1,1\n,2\n",
+        "--features: column 'x' is empty in row 1: fill it in, or pass --missing nan",
+    ),
     "no features": ([], "x\n1\n", "--features is missing: --model roles needs --features"),
     "units": (
         ["--features", "x", "--units", "m,rad"],
@@ -301,8 +304,7 @@ CASES = {
     "one sequence": (
         ["--features", "x"],
         "x\n1\n2\n",
-        "--num-roles is 2:8",
-        "only one sequence: give one number",
+        "--num-roles 2:8 needs at least two sequences for held-out scores: give a single number",
     ),
     "a range": (["--num-roles", "8:2"], "x\n1\n", "--num-roles: '8:2' is neither a number from 1"),
     "a method": (
@@ -318,9 +320,30 @@ CASES = {
     "a step": (
         ["--features", "x", "--time", "t", "--step", "2s"],
         "x,t\n1,1\n2,2\n",
-        "--step is '2s', but times are numbers",
+        "--step is '2s', but the times in --time t are numbers: give a number",
     ),
-    "times apart": (["--features", "x", "--time", "t"], "x,t\n1,1\n2,2\n3,5\n", "t advances", "pass --step,"),
+    "a step of dates": (
+        ["--features", "x", "--time", "t", "--step", "2"],
+        "x,t\n1,2020-01-01\n2,2020-01-02\n",
+        "--step is 2, but the times in --time t are not numbers: give a duration such as 1s or 10min",
+    ),
+    "no times": (
+        ["--features", "x", "--step", "2"],
+        "x\n1\n",
+        "--step needs --time: give the column of times",
+    ),
+    "no step": (
+        ["--features", "x", "--time", "t", "--snap"],
+        "x,t\n1,1\n",
+        "--snap needs --step: give the time between frames",
+    ),
+    "a step back": (["--features", "x", "--step", "-1"], "x\n1\n", "--step: '-1' is not a positive time"),
+    "times apart": (
+        ["--features", "x", "--time", "t"],
+        "x,t\n1,1\n2,2\n3,5\n",
+        "table.csv: t advances by 1 to 3",
+        "pass step=",
+    ),
 }
 
 

@@ -15,11 +15,11 @@ import jax
 import numpy as np
 import pytest
 
-from ethogram.commands import main
-from ethogram.commands.command_line import METHODS
+from ethogram.commands import METHODS, main
 from ethogram.domains import diagnosis
+from ethogram.inference import networks
+from ethogram.inference.networks import solve_mmap
 from ethogram.inference.networks.solve_mmap import METHODS as SOLVERS
-from ethogram.inference.networks.solve_mmap import solve_mmap
 from ethogram.models.networks import (
     BayesNet,
     MarginalMAP,
@@ -140,7 +140,7 @@ def test_no_possible_assignment_is_no_answer(tmp_path, capsys):
     words = ["mmap", str(tmp_path / "n.uai"), "--map", "0"]
     found = solve_mmap(jax.random.key(0), MarginalMAP(read_network(tmp_path / "n.uai"), {}, [0]), "exact")
     nothing = found._replace(log_probability=-math.inf, proved_optimal=False)
-    with mock.patch("ethogram.commands.mmap.solve_mmap", return_value=nothing):
+    with mock.patch.object(networks, "solve_mmap", return_value=nothing):
         assert main([*words, "--json", str(tmp_path / "a.json")]) == 4
     printed = capsys.readouterr()
     assert "x0" not in printed.out and "no assignment of positive probability was found" in printed.err

@@ -56,9 +56,6 @@ def test_episodes_and_an_unfinished_record(tmp_path, capsys):
         (("SysAdmin_MDP_ippc2011", "11"), "has no instance 11"),
         (("SysAdmin_POMDP_ippc2011", "1"), "hidden state"),
         (("nothing.rddl", "1"), "there is no file nothing.rddl"),
-        (("SysAdmin_MDP_ippc2011", "1", "--episodes", "0"), "--episodes"),
-        (("SysAdmin_MDP_ippc2011", "1", "--seconds", "nan"), "--seconds"),
-        (("SysAdmin_MDP_ippc2011", "1", "--depth", "33"), "--depth: 33 is not between 1 and 32"),
         (
             ("SysAdmin_MDP_ippc2011", "1", "--json", "no/folder.json"),
             "--json is 'no/folder.json', but there is",

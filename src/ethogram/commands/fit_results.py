@@ -1,0 +1,186 @@
+"""What `ethogram fit` does: a table in, a fit with its figures, tables and a report out."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ethogram.commands.argument_types import make_folder
+from ethogram.commands.fit_tables import Task, read_task
+from ethogram.fits import Fit, fit
+from ethogram.fits.methods import methods_of, read_settings
+from ethogram.fits.report import about_data, about_fit, write_report
+from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
+from ethogram.models.arguments import require_one_of
+from ethogram.models.data.trajectories import group_labels
+from ethogram.models.whole_files import replacing
+from ethogram.tour import format_table
+
+__all__ = ["FILES", "fit_table"]
+
+FILES = (
+    "fit.ethogram", "fit.nc", "figure.png", "figure.pdf", "scores.png", "scores.pdf", "summary.csv", "report.html",
+)  # fmt: skip
+"""Names of the results."""
+
+
+def fit_table(arguments: argparse.Namespace) -> Fit:
+    """The fit of a table; prints what was read, picked and found, and writes the results.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Arguments, files or their contents are not as expected, or the folder has results that may not be replaced.
+    OSError : a file cannot be read or written.
+    """
+    with warnings.catch_warnings():
+        warnings.showwarning = _once()
+        out = arguments.out
+        before = [name for name in FILES if (out / name).exists()]
+        if before and not arguments.overwrite:
+            raise ValueError(
+                f"--out {out} has {before[0]} of an earlier fit: choose another folder, or pass --overwrite"
+            )
+        task = read_task(arguments)
+        settings = _settings(task, arguments.method, dict(arguments.setting))
+        make_folder(out)
+        print(about_data(task.data), flush=True)
+        key_scores, key_fit = jax.random.split(jax.random.key(arguments.seed))
+        curve = _scores(key_scores, task, arguments.method, settings) if len(task.sizes) > 1 else None
+        size = task.sizes[0] if curve is None else curve.selected_size
+        print(f"fitting {arguments.model}{f', number of roles: {size}' if size else ''}", flush=True)
+        found = fit(key_fit, task.make_model(size), task.data, arguments.method, **settings)
+        print(about_fit(found), flush=True)
+        _write(found, curve, out)
+        if arguments.model == "intents":
+            _print_peers(key_scores, task, arguments.method, settings)
+        return found
+
+
+def _once() -> Callable[..., None]:
+    """A printer of warnings, each in one line and once: figure, table and report warn of the same."""
+    said: set[str] = set()
+
+    def say(message: Warning | str, *_: Any) -> None:
+        line = " ".join(str(message).split())
+        if line not in said:
+            print(f"ethogram: {line}", file=sys.stderr)
+        said.add(line)
+
+    return say
+
+
+def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings that a method of the model takes, with a progress bar where one can be seen."""
+    methods, usual, _ = methods_of(task.make_model(task.sizes[0]), task.data)
+    require_one_of("--method", method, ("auto", *methods))
+    name = usual if method == "auto" else method
+    try:
+        read_settings(name, settings, methods[name].settings)
+    except TypeError as error:
+        raise ValueError(f"--setting: {error}") from error
+    shown = {"progress_bar": sys.stderr.isatty()} if "progress_bar" in methods[name].settings else {}
+    return {**shown, **settings}
+
+
+def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:
+    """Held-out scores of all sizes, by coordinate ascent; its settings are those given, unless they are of NUTS."""
+    print(f"held-out scores of {task.sizes[0]} to {task.sizes[-1]} roles", flush=True)
+    curve = _curve(key, task, method, settings)
+    rows = [
+        {
+            "roles": int(size),
+            "nats per step": f"{score:.4f}",
+            "se of the difference": f"{error:.4f}",
+            "picked": "<-" if size == curve.selected_size else "",
+        }
+        for size, score, error in zip(curve.size, curve.heldout, curve.heldout_se, strict=True)
+    ]
+    print(format_table(rows), flush=True)
+    if curve.caution:
+        print(f"caution: {curve.caution}", flush=True)
+    return curve
+
+
+def _curve(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:
+    own = settings if method in ("auto", "cavi") else {"progress_bar": settings.get("progress_bar", False)}
+    own = {name: value for name, value in own.items() if name != "checkpoint"}  # of one fit only
+    by = "sequence" if task.data.group is None else "group"
+    return heldout_score_curve(key, task.make_model, task.sizes, task.data, by=by, **own)
+
+
+def _print_peers(key: Any, task: Task, method: str, settings: dict[str, Any]) -> None:
+    """Print held-out scores of the model of intents and of its peers; none where there is nothing to hold out."""
+    if len(np.unique(group_labels(task.data))) < 2:
+        return
+    print("held-out scores, in nats per step; se is that of the difference to the first", flush=True)
+    curve = _curve(key, task, method, settings)
+    first = f"up to {task.make_model(0).truncation} intents"
+    scores = {first: (curve.heldout[0], 0.0), **curve.peers}
+    rows = [
+        {"model": name, "held out": f"{score:.4f}", "se": f"{error:.4f}"}
+        for name, (score, error) in scores.items()
+    ]
+    print(format_table(rows), flush=True)
+
+
+def _write(found: Fit, curve: ScoreCurve | None, out: Path) -> None:
+    """Write each result when it is complete, the fit first; at the end, those of an earlier fit are gone.
+
+    ValueError, after all others are written, where some cannot be.
+    """
+    from matplotlib.figure import Figure
+
+    from ethogram.plots.roles import score_curve
+
+    @functools.cache
+    def picture(name: str) -> Figure:
+        drawn = Figure(figsize=(11, 5) if name == "figure" else (6, 4), layout="constrained")
+        if name == "figure":
+            found.plot(drawn)
+        else:
+            score_curve(curve, drawn.subplots())
+        return drawn
+
+    def draw(path: Path) -> None:
+        picture(path.stem).savefig(path, dpi=200)
+
+    writers: dict[str, Callable[[Path], Any]] = {
+        "fit.ethogram": found.save,
+        "summary.csv": lambda path: found.summary().to_csv(path, index_label="parameter"),
+        "figure.png": draw,
+        "figure.pdf": draw,
+        **({} if curve is None else {"scores.png": draw, "scores.pdf": draw}),
+        "report.html": lambda path: write_report(found, path, curve),
+    }
+    if found.has_draws:  # last: HDF5 may end the process where the disk is full
+        writers["fit.nc"] = lambda path: found.to_arviz().to_netcdf(str(path), engine="h5netcdf")
+    lost, written = [], list[str]()
+    try:
+        for name, write in writers.items():
+            try:
+                with tempfile.TemporaryDirectory(prefix=".fit-", dir=out) as folder:
+                    write(Path(folder) / name)
+                    with replacing(out / name) as file:
+                        file.write((Path(folder) / name).read_bytes())
+            except Exception as error:  # of any kind, by figures and formats; the others are written
+                lost.append(f"{name} ({' '.join(str(error).split()) or type(error).__name__})")
+            else:
+                written.append(name)
+                print(f"wrote {out / name}")
+    finally:  # also after Ctrl-C
+        for each in set(FILES[1:]).difference(written) if written else ():
+            (out / each).unlink(missing_ok=True)
+    if not found.has_draws:
+        print(f"no fit.nc: a fit by {found.method} is one answer, without draws")
+    if lost:
+        raise ValueError(f"not written: {', '.join(lost)}; {out} has the other results")

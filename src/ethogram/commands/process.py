@@ -1,0 +1,87 @@
+"""The process of a command: its exit codes, messages of one line, Ctrl-C during imports, and the compilation cache."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = [
+    "BAD_INPUT",
+    "IMPOSSIBLE",
+    "INTERRUPTED",
+    "NOTHING_FOUND",
+    "OUTPUT_CLOSED",
+    "importing",
+    "prepare",
+    "refuse",
+    "use_compilation_cache",
+]
+
+OUTPUT_CLOSED, BAD_INPUT, IMPOSSIBLE, NOTHING_FOUND, INTERRUPTED = 1, 2, 3, 4, 130
+
+
+def refuse(message: object, code: int = BAD_INPUT) -> int:
+    """The exit code, after a message of one line on standard error."""
+    print(f"ethogram: {' '.join(str(message).split())}", file=sys.stderr)
+    return code
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Block of a command's imports, after which the process is prepared.
+
+    Ctrl-C ends the process at once: raised during imports, it may surface as another error, or as a crash.
+    """
+
+    def end(*_: object) -> NoReturn:
+        os.write(2, b"ethogram: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    replaced = in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if replaced:
+        signal.signal(signal.SIGINT, end)
+    try:
+        yield
+        prepare()
+    finally:
+        if replaced:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def prepare() -> None:
+    """Use the compilation cache, and ignore ArviZ's announcement of its refactoring."""
+    use_compilation_cache()
+    warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
+
+
+def use_compilation_cache() -> Path | None:
+    """Folder of the compilation cache from now on; None if none can be written.
+
+    It is ``ethogram/jax`` under ``XDG_CACHE_HOME``, or under ``~/.cache``. A folder that is already set, such as by
+    ``JAX_COMPILATION_CACHE_DIR``, is kept.
+    """
+    import jax
+
+    chosen = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if chosen is not None:
+        return Path(chosen)
+    try:
+        base = os.environ.get("XDG_CACHE_HOME")
+        folder = (Path(base) if base else Path.home() / ".cache") / "ethogram" / "jax"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return folder
