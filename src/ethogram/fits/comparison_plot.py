@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.fits.plain_texts import show_plainly
-from ethogram.plots.axes import density_of, figure_or_new
+from ethogram.plots.axes import density_of, draw_intervals, figure_or_new, show_plainly
 from ethogram.plots.colours import SERIES, series_colour
-from ethogram.plots.networks import anytime_curves
+from ethogram.plots.networks import incumbent_curves
 
 __all__ = ["draw_comparison"]
 
@@ -28,28 +27,14 @@ def draw_comparison(found: Any, figure: Any = None) -> Any:
 
 
 def _answers(found: Any, figure: Any) -> None:
-    axes = figure.subplots()
-    results = {name: fit.result for name, fit in found.fits.items()}
-    until = max(result.seconds for result in results.values())
-    anytime_curves({name: result.trace for name, result in results.items()}, axes, until=until)
-    bound = min(result.upper_bound for result in results.values())
-    if np.isfinite(bound):
-        axes.axhline(bound, color="0.3", linestyle=":", label="upper bound")
-    axes.legend(loc="lower right")
-    axes.set_title("incumbents")
+    incumbent_curves({name: fit.result for name, fit in found.fits.items()}, figure.subplots())
 
 
 def _models(found: Any, figure: Any) -> None:
     axes, table = figure.subplots(), found.scores
     rows = np.arange(len(table))[::-1]
-    axes.errorbar(
-        table["difference"],
-        rows,
-        xerr=table["se of difference"].fillna(0),
-        fmt="o",
-        color=SERIES[0],
-        capsize=3,
-    )
+    error = table["se of difference"].fillna(0)
+    axes.errorbar(table["difference"], rows, xerr=error, fmt="o", color=SERIES[0], capsize=3)
     axes.axvline(0, color="0.6", linestyle="--", linewidth=1)
     axes.set_yticks(rows, table.index)
     axes.set(xlabel=f"{table.columns[0]}, difference to the best (nats)", title="scores")
@@ -58,55 +43,47 @@ def _models(found: Any, figure: Any) -> None:
 
 def _algorithms(found: Any, figure: Any) -> None:
     names, draws = found.entries
-    shown = _largest(found, names)
+    flat = {name: values.reshape(-1, len(names)) for name, values in draws.items()}
+    shown = _largest(found, names, list(flat.values()))
+    titles = [names[at] for at in shown]
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
-    axes, many = left.subplots(), len(draws)
+    axes, many = left.subplots(), len(flat)
     rows = np.arange(len(shown))[::-1].astype(float)
-    for number, (fit, values) in enumerate(draws.items()):
-        flat = values.reshape(-1, values.shape[-1])[:, shown]
-        lower, middle, upper = np.quantile(flat, [0.05, 0.5, 0.95], axis=0)
-        centre, scale = _scale(draws, shown)  # entries have units of their own
+    centre, width = _units([values[:, shown] for values in flat.values()])
+    for number, (name, values) in enumerate(flat.items()):
         at = rows + 0.15 * ((many - 1) / 2 - number)
-        axes.hlines(
-            at, (lower - centre) / scale, (upper - centre) / scale, color=series_colour(number), linewidth=2
+        draw_intervals(
+            axes, at, (values[:, shown] - centre) / width, series_colour(number), median=True, label=name
         )
-        axes.plot((middle - centre) / scale, at, "o", color=series_colour(number), markersize=4, label=fit)
-    axes.set_yticks(rows, [names[i] for i in shown], fontsize="small")
+    axes.set_yticks(rows, titles, fontsize="small")
     axes.set_ylim(-0.6, len(shown) - 0.4)
-    first = next(iter(draws))
-    axes.set(
-        xlabel=f"distance to the median of {first}, in widest intervals", title="medians and 90 % intervals"
-    )
+    axes.set_xlabel(f"distance to the median of {next(iter(flat))}, in widest intervals")
+    axes.set_title("medians and 90 % intervals")
     axes.legend(loc="upper left", bbox_to_anchor=(0, -0.1), ncols=many, frameon=False)
     panels = right.subplots(3, 2).ravel()
-    for panel, place in zip(panels, shown, strict=False):
-        for number, values in enumerate(draws.values()):
-            _density(panel, values[..., place].ravel(), series_colour(number))
-        panel.set_title(names[place], fontsize="small")
+    for panel, place, title in zip(panels, shown, titles, strict=False):
+        for number, values in enumerate(flat.values()):
+            _density(panel, values[:, place], series_colour(number))
+        panel.set_title(title, fontsize="small")
         panel.set_yticks([])
     for panel in panels[len(shown) :]:
         panel.set_axis_off()
     right.suptitle("marginal densities, the largest disagreements first", fontsize="medium")
 
 
-def _largest(found: Any, names: list[str]) -> list[int]:
+def _largest(found: Any, names: list[str], draws: list[np.ndarray]) -> list[int]:
     """Places of the estimates that disagree most, then of those whose means are furthest apart."""
-    _, draws = found.entries
-    flat = [values.reshape(-1, values.shape[-1]) for values in draws.values()]
-    spread = np.max([each.std(0) for each in flat], axis=0)
-    means = np.stack([each.mean(0) for each in flat])
-    apart = np.where(spread > 0, np.ptp(means, axis=0) / np.where(spread > 0, spread, 1), -1)
-    place = {name: at for at, name in enumerate(names)}
-    told = [place[name] for name in dict.fromkeys(found.disagreements.get("estimate", ()))]
-    rest = [at for at in np.argsort(-apart, kind="stable").tolist() if apart[at] >= 0 and at not in told]
-    return (told + rest)[:MOST_ROWS]
+    spread = np.max([each.std(0) for each in draws], axis=0)
+    distance = np.ptp([each.mean(0) for each in draws], axis=0) / np.where(spread > 0, spread, 1)
+    first = [names.index(name) for name in dict.fromkeys(found.disagreements["estimate"])]
+    rest = np.argsort(-distance, kind="stable").tolist()
+    return [at for at in dict.fromkeys(first + rest) if spread[at] > 0 or at in first][:MOST_ROWS]
 
 
-def _scale(draws: dict[str, np.ndarray], shown: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Medians (shown,) of the first fit, and widths of the widest 90 % intervals."""
-    flat = [values.reshape(-1, values.shape[-1])[:, shown] for values in draws.values()]
-    width = np.max([np.ptp(np.quantile(each, [0.05, 0.95], axis=0), axis=0) for each in flat], axis=0)
-    return np.median(flat[0], axis=0), np.where(width > 0, width, 1.0)
+def _units(draws: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Medians (entry,) of the first draws, and widths of the widest 90 % intervals: entries have units of their own."""
+    width = np.max([np.ptp(np.quantile(each, [0.05, 0.95], axis=0), axis=0) for each in draws], axis=0)
+    return np.median(draws[0], axis=0), np.where(width > 0, width, 1.0)
 
 
 def _density(axes: Any, values: np.ndarray, colour: str) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.data.labels import are_numerals
 
@@ -25,15 +24,17 @@ def require_alike(data: Any, fitted: Any, model: Any) -> None:
     ValueError
         Names of features, units, states, actions or subjects differ in a place that both have.
     """
-    kinds = [type(each) if isinstance(each, Trajectories | Decisions) else None for each in (data, fitted)]
-    counts = hasattr(model, "counts") and Decisions not in kinds  # trajectories, or their counts
     if fitted is None:
         raise TypeError("a query has its evidence and takes no data: leave data out")
-    if kinds[0] is not kinds[1] and not counts:
+    named = [hasattr(each, "metadata") for each in (data, fitted)]
+    counts = hasattr(model, "counts") and all(  # or the trajectories that they are of
+        isinstance(each, Trajectories) or not name for each, name in zip((data, fitted), named, strict=True)
+    )
+    if type(data) is not type(fitted) and not counts:
         raise TypeError(
             f"data is {type(data).__name__}, and the fit is of {type(fitted).__name__}: give such data"
         )
-    if None in kinds:
+    if not all(named):
         return
     own = ("subject_names",) if data.subject is not None and fitted.subject is not None else ()
     for field in (*VOCABULARIES, *own):

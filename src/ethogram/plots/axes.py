@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ __all__ = [
     "default_title",
     "density_of",
     "draw_band",
+    "draw_intervals",
     "feature_label",
     "figure_or_new",
     "legend_beside",
+    "show_plainly",
 ]
 
 
@@ -48,6 +51,37 @@ def draw_band(axes: Any, places: np.ndarray, draws: np.ndarray, colour: Any) -> 
     lower, upper = np.percentile(draws, [5, 95], axis=0)
     axes.fill_between(places, lower, upper, color=colour, alpha=0.3, linewidth=0, label="90 % interval")
     axes.plot(places, draws.mean(0), color=colour, label="posterior mean")
+
+
+def draw_intervals(
+    axes: Any,
+    rows: np.ndarray,
+    draws: np.ndarray,
+    colour: Any,
+    names: Sequence[str] | None = None,
+    *,
+    median: bool = False,
+    label: str | None = None,
+) -> None:
+    """Draw the central 90 % intervals of draws (draw, row), and their means or medians, at heights `rows`.
+
+    Names, where given, stand at the heights; a label is that of the points.
+    """
+    lower, upper = np.percentile(draws, [5, 95], axis=0)
+    middle = np.median(draws, axis=0) if median else draws.mean(0)
+    axes.hlines(rows, lower, upper, color=colour, linewidth=2)
+    axes.plot(middle, rows, "o", color=colour, markersize=4, label=label)
+    if names is not None:
+        axes.set_yticks(rows, list(names), fontsize="small" if len(names) > 6 else None)
+
+
+def show_plainly(figure: Any) -> None:
+    """Show the texts of a figure as they are: as a formula, a column called ``$x^$`` would be an error."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if "$" in text.get_text() and "mathdefault" not in text.get_text():  # as on logarithmic axes
+            text.set_parse_math(False)
 
 
 def legend_beside(axes: Any, title: str, handles: Any = None) -> None:

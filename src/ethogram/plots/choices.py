@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import pooled_draws
-from ethogram.plots.axes import axes_or_new, default_title, density_of, draw_band, legend_beside
+from ethogram.plots.axes import (
+    axes_or_new,
+    default_title,
+    density_of,
+    draw_band,
+    draw_intervals,
+    legend_beside,
+)
 from ethogram.plots.colours import SERIES, series_colour
 
 __all__ = ["error_curve", "probability_band", "reliability", "value_marginals"]
@@ -65,15 +72,12 @@ def value_marginals(
             places, density = density_of(values)
             half = 0.4 * density / density.max()
             axes.fill_between(places, row - half, row + half, color=colour, alpha=0.45, linewidth=0)
-    lower, upper = np.percentile(samples, [5, 95], axis=0)
-    axes.hlines(rows, lower, upper, color=colour, linewidth=2, label="90 % interval")
-    axes.plot(samples.mean(0), rows, "o", color=colour, markersize=5, label="posterior mean")
+    draw_intervals(axes, rows, samples, colour, labels, label="posterior mean, 90 % interval")
     if truth is not None:
         axes.plot(
             np.asarray(truth, float), rows, "x", color="black", markersize=9, markeredgewidth=2, label="truth"
         )
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
-    axes.set_yticks(rows, labels)
     axes.set_ylim(-0.6, count)  # room for the legend above the first row
     axes.set_xlabel("value")
     if legend:

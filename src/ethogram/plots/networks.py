@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import TracePoint
 from ethogram.plots.axes import axes_or_new, default_title
 from ethogram.plots.colours import SERIES, series_colour
 
-__all__ = ["anytime_curves", "gap_bars"]
+__all__ = ["anytime_curves", "gap_bars", "incumbent_curves"]
 
 NOTE_WIDTH = 50
 """Characters of a line below the time axis."""
@@ -25,7 +24,7 @@ FIRST = 1e-2
 
 
 def anytime_curves(
-    traces: Mapping[str, Sequence[TracePoint]],
+    traces: Mapping[str, Sequence[Any]],
     ax: Any = None,
     *,
     until: float | int,
@@ -80,6 +79,26 @@ def anytime_curves(
         note = textwrap.wrap(f"no possible assignment: {', '.join(none)}", NOTE_WIDTH)
         axes.set_xlabel("\n".join([axes.get_xlabel(), *note]))
     default_title(axes, "incumbents over time")
+    return axes
+
+
+def incumbent_curves(results: Mapping[str, Any], ax: Any = None) -> Any:
+    """Anytime curves of results of `solve_mmap` by method, with their smallest upper bound.
+
+    Parameters
+    ----------
+    results : of one query, by method.
+    ax : axes to draw into.
+    """
+    axes = axes_or_new(ax, (5, 3.6))
+    until = max(1e-3, *(found.seconds for found in results.values()))
+    anytime_curves({name: found.trace for name, found in results.items()}, axes, until=until)
+    bound = min(found.upper_bound for found in results.values())
+    if np.isfinite(bound):
+        axes.axhline(bound, color="0.3", linestyle=":", label="upper bound")
+    axes.legend(loc="lower right")
+    proved = any(found.proved_optimal for found in results.values())
+    axes.set_title("incumbents" + (", proved optimal" if proved else ""))
     return axes
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.inference.planning import Episodes, Plan
 from ethogram.models.arguments import require_integer
 from ethogram.plots.axes import axes_or_new
 from ethogram.plots.colours import SERIES, series_colour
@@ -21,7 +20,7 @@ LONGEST = 34
 """Letters of a name that are drawn."""
 
 
-def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: Any = None) -> Any:
+def plan_marginals(plan: Any, actions: Sequence[str], *, most: int = 12, ax: Any = None) -> Any:
     """A heat map of the probabilities of actions, by steps ahead.
 
     Parameters
@@ -51,7 +50,7 @@ def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: An
     return ax
 
 
-def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> Any:
+def episode_timeline(episodes: Any, number: int = 0, *, ax: Any = None) -> Any:
     """The fluents that are true at each step of an episode, with the actions taken as crosses.
 
     An action is marked in the row of the fluent of the same objects, or in a row of its own.
@@ -99,7 +98,7 @@ def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> 
     return ax
 
 
-def episode_returns(played: Mapping[str, Episodes], *, ax: Any = None) -> Any:
+def episode_returns(played: Mapping[str, Any], *, ax: Any = None) -> Any:
     """The returns of several agents: a point an episode, with the mean and its standard error.
 
     Parameters

@@ -13,14 +13,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import pooled_draws
-from ethogram.inference.rewards.predictions import difference_coverage
-from ethogram.plots.axes import axes_or_new, default_title, draw_band
-from ethogram.plots.colours import SERIES
+from ethogram.plots.axes import axes_or_new, default_title, draw_band, draw_intervals
+from ethogram.plots.colours import SERIES, category_colours
 
-__all__ = ["coverage_curve", "learning_curve", "relevance_forest", "reward_band", "reward_map"]
+__all__ = [
+    "coverage_curve",
+    "intent_rewards",
+    "learning_curve",
+    "relevance_forest",
+    "reward_band",
+    "reward_intervals",
+    "reward_map",
+]
 
 NOMINAL = np.linspace(0.05, 0.95, 19)
-MOST_FEATURES = 12
+MOST_FEATURES, MOST_REWARDS = 12, 40
+"""Intervals of a forest plot."""
 
 
 def reward_map(
@@ -144,16 +152,44 @@ def relevance_forest(
     labels = [str(number) for number in range(count)] if names is None else list(names)
     if len(labels) != count:
         raise ValueError(f"names has {len(labels)} entries for {count} features: give one each")
-    lower, middle, upper = np.percentile(samples, [5, 50, 95], axis=0)
-    shown = np.argsort(-middle)[:MOST_FEATURES]
+    shown = np.argsort(-np.median(samples, axis=0))[:MOST_FEATURES]
     axes = axes_or_new(ax, (4.6, 0.35 * len(shown) + 1))
     rows = np.arange(len(shown))[::-1]
-    axes.hlines(rows, lower[shown], upper[shown], color=colour)
-    axes.plot(middle[shown], rows, "o", color=colour)
+    draw_intervals(axes, rows, samples[:, shown], colour, [labels[place] for place in shown], median=True)
     axes.set_xscale("log")
-    axes.set_yticks(rows, [labels[place] for place in shown])
     axes.set_xlabel("relevance" if len(shown) == count else f"relevance, the largest {len(shown)} of {count}")
     default_title(axes, "relevance of the features")
+    return axes
+
+
+def reward_intervals(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) -> Any:
+    """Means and central 90 % intervals of rewards (draw, reward), at most the forty highest, the highest on top."""
+    values = np.asarray(draws, float)
+    shown = np.argsort(-values.mean(0), kind="stable")[:MOST_REWARDS]
+    axes = axes_or_new(ax, (5, 0.2 * len(shown) + 1))
+    rows = np.arange(len(shown))[::-1]
+    draw_intervals(axes, rows, values[:, shown], SERIES[0], [names[at] for at in shown])
+    axes.set_xlabel("reward, deviation from its mean")
+    default_title(axes, "rewards: mean and 90 % interval")
+    return axes
+
+
+def intent_rewards(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) -> Any:
+    """Means and central 90 % intervals of rewards (draw, intent, reward), one colour per intent.
+
+    At most forty intervals, of the rewards that are highest in some intent.
+    """
+    values = np.asarray(draws, float)
+    count = values.shape[1]
+    shown = np.argsort(-values.mean(0).max(0), kind="stable")[: max(1, MOST_REWARDS // count)]
+    axes = axes_or_new(ax, (5, 0.2 * count * len(shown) + 1))
+    rows = np.arange(len(shown))[::-1]
+    beside = np.linspace(0.3, -0.3, count) * (count - 1) / count
+    for intent, colour in enumerate(category_colours(count)):
+        draw_intervals(axes, rows + beside[intent], values[:, intent, shown], colour)
+    axes.set_yticks(rows, [names[at] for at in shown], fontsize="small")
+    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.5, len(shown) - 0.5))
+    default_title(axes, "rewards by intent: mean and 90 % interval")
     return axes
 
 
@@ -200,6 +236,8 @@ def coverage_curve(draws: ArrayLike, truth: ArrayLike, ax: Any = None, *, colour
     ValueError
         If the shapes disagree, or there are fewer than two points.
     """
+    from ethogram.inference.rewards.predictions import difference_coverage
+
     axes = axes_or_new(ax, (4, 3.6))
     axes.plot([0, 1], [0, 1], color="0.5", linestyle=":")
     axes.plot(NOMINAL, difference_coverage(draws, truth, NOMINAL), color=colour, marker=".")

@@ -20,11 +20,11 @@ import ethogram
 from ethogram import fits
 from ethogram.domains import diagnosis
 from ethogram.fits import methods
-from ethogram.fits.estimates import entries_of
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
 from ethogram.fits.report import about_fit
 from ethogram.inference import storage
+from ethogram.inference.choices import px_da_chains
 from ethogram.inference.conjugate import (
     ConjugatePosterior,
     ConjugateResult,
@@ -144,8 +144,12 @@ def test_methods_reach_their_algorithms(name, method, settings, told, request, m
 
     made = request.getfixturevalue(name)
     monkeypatch.setattr(ConjugateSVI, "run", stopped(ConjugateSVI.run))
-    for algorithm in ("run_chains", "sample_px_da", "fit_reward"):
-        monkeypatch.setattr(methods, algorithm, stopped(getattr(methods, algorithm)))
+    for module, name in (
+        (methods, "run_chains"),
+        (px_da_chains, "sample_px_da"),
+        (ethogram.inference.rewards, "fit_reward"),
+    ):
+        monkeypatch.setattr(module, name, stopped(getattr(module, name)))
     with pytest.raises(InterruptedError):
         fits.fit(KEY, made.model, made.data, method, **settings)
     assert seen == seen | told
@@ -158,7 +162,7 @@ def test_a_population_comes_before_its_subjects(people):
     assert list(table.index) == [*population, *(f"v[{who}, {each}]" for who in range(4) for each in features)]
     wanted = [sites[name][..., number].mean() for name in ("loc", "kappa") for number in range(2)]
     np.testing.assert_allclose(table["mean"].iloc[:5], [*wanted, sites["theta"][:, :, 0, 0].mean()])
-    names, values = entries_of(people)
+    names, values = people._entries()
     assert names == list(table.index)
     np.testing.assert_allclose(values[..., 3], sites["kappa"][..., 1])
 
@@ -192,7 +196,7 @@ def test_a_feature_that_never_differs_is_warned_of(decisions, monkeypatch):
 
 
 def test_auto_says_why_and_the_same_key_gives_the_same_fit(roles, role_data):
-    assert roles.method == "cavi" and "coordinate ascent" in roles.why
+    assert roles.method == "cavi" and "coordinate ascent" in roles.method_reason
     again = fits.fit(jax.random.key(1), *role_data, num_steps=40, restarts=2, **QUIET)
     np.testing.assert_array_equal(again.result.elbo, roles.result.elbo)
     np.testing.assert_array_equal(again.score().entries, roles.score().entries)
@@ -494,5 +498,5 @@ def test_a_file_of_something_else_is_named(roles, tmp_path):
         with pytest.raises(FileNotFoundError, match="missing is no folder: make it before file is written"):
             write(tmp_path / "missing" / "file")
     storage.write(tmp_path / "part", {"fit": {"model": roles.model}})
-    with pytest.raises(ValueError, match="part cannot be read: data, key, method, result, seconds, why"):
+    with pytest.raises(ValueError, match="part cannot be read: data, key, method, method_reason, result, seconds"):
         fits.load(tmp_path / "part")
