@@ -17,7 +17,7 @@ from ethogram.inference.export import to_arviz
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.arguments import require_integer, require_number, require_reals
+from ethogram.models.arguments import require_integer, require_number
 from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data import Trajectories, group_labels
 
@@ -88,9 +88,10 @@ def _optional(check: Check) -> Check:
 
 def _mass_matrix(name: str, value: Any) -> None:
     for each in value.values() if isinstance(value, Mapping) else (value,):
-        require_reals(name, each)
-        if np.ndim(each) not in (1, 2):
-            raise ValueError(f"{name} has shape {np.shape(each)}: give a diagonal or a matrix")
+        if not isinstance(each, np.ndarray | Array) or each.ndim not in (1, 2) or each.dtype.kind != "f":
+            raise TypeError(
+                f"{name} must be an array, a diagonal or a matrix, or arrays by sites, not {each!r}"
+            )
 
 
 def _dense_mass(name: str, value: Any) -> None:

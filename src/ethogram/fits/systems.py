@@ -167,7 +167,8 @@ def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: in
 
 
 def _draw_roles(fit: Any, figure: Any) -> None:
-    from ethogram.plots.roles import elbo_traces, role_ellipses, role_timelines
+    from ethogram.plots.roles import elbo_traces, role_ellipses
+    from ethogram.plots.timelines import role_timelines
 
     data, found = fit.data, _role_states(fit, fit.data)
     conjugate = isinstance(fit.result, ConjugateResult)

@@ -18,6 +18,8 @@ __all__ = [
     "feature_label",
     "figure_or_new",
     "legend_beside",
+    "read_draws",
+    "read_names",
     "show_plainly",
 ]
 
@@ -44,6 +46,25 @@ def default_title(axes: Any, title: str) -> None:
     """Give axes a title unless they have one."""
     if not axes.get_title():
         axes.set_title(title, fontsize="medium")
+
+
+def read_draws(draws: Any, count: int | None = None) -> np.ndarray:
+    """Draws as an array (draw, value) or (chain, draw, value): a ValueError for other shapes, and below two draws."""
+    given = np.asarray(draws, float)
+    if given.ndim not in (2, 3) or count not in (None, given.shape[-1]) or np.prod(given.shape[:-1]) < 2:
+        size = "value" if count is None else count
+        raise ValueError(
+            f"draws has shape {given.shape}: give (draw, {size}) or (chain, draw, {size}), with at least two draws"
+        )
+    return given
+
+
+def read_names(names: Sequence[str] | None, count: int) -> list[str]:
+    """One name per value: their numbers where None; a ValueError where they are more or fewer."""
+    labels = [str(number) for number in range(count)] if names is None else list(names)
+    if len(labels) != count:
+        raise ValueError(f"names has {len(labels)} entries: give {count}, one per value")
+    return labels
 
 
 def draw_band(axes: Any, places: np.ndarray, draws: np.ndarray, colour: Any) -> None:

@@ -44,11 +44,6 @@ class LiveBelief:
         Parameters
         ----------
         report : what ``IntentBelief.step`` tells.
-
-        Raises
-        ------
-        ValueError
-            The report is of a batch of agents and `agent` names none of them, or has another number of intents.
         """
         chance = np.asarray(report.intent)
         if len(self._agent) != chance.ndim - 1:

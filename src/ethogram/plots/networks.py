@@ -40,10 +40,6 @@ def anytime_curves(
     ax : axes to draw into.
     until : seconds at which the curves end.
     best : reference value, such as the optimum, drawn as a dashed line.
-
-    Raises
-    ------
-    ValueError : there is no trace, or `until` is not positive.
     """
     if not traces:
         raise ValueError("traces is empty: give the trace of at least one method")
@@ -110,10 +106,6 @@ def gap_bars(flips: Mapping[str, np.ndarray], states: Sequence[int], ax: Any = N
     flips : by variable, log probabilities with each of its states, as `single_flips` returns them.
     states : (map,) the assignment.
     ax : axes to draw into.
-
-    Raises
-    ------
-    ValueError : the numbers of variables and states differ, or are zero.
     """
     if len(flips) != len(states) or not flips:
         cure = "give the same variables to both"

@@ -29,10 +29,6 @@ def plan_marginals(plan: Any, actions: Sequence[str], *, most: int = 12, ax: Any
     actions : names of all actions.
     most : rows; the actions that are most probable at some step are shown.
     ax : axes to draw into; new ones by default.
-
-    Raises
-    ------
-    ValueError : the names are not as many as the plan's actions, or there are none.
     """
     count = plan.marginals.shape[1]
     if len(actions) != count:
@@ -60,10 +56,6 @@ def episode_timeline(episodes: Any, number: int = 0, *, ax: Any = None) -> Any:
     episodes : of :func:`ethogram.planning.play_episodes`.
     number : which episode.
     ax : axes to draw into; new ones by default.
-
-    Raises
-    ------
-    IndexError : there is no such episode.
     """
     if not -len(episodes.states) <= number < len(episodes.states):
         raise IndexError(f"number = {number}: there are {len(episodes.states)} episodes")
@@ -105,10 +97,6 @@ def episode_returns(played: Mapping[str, Any], *, ax: Any = None) -> Any:
     ----------
     played : episodes of each agent, by name.
     ax : axes to draw into; new ones by default.
-
-    Raises
-    ------
-    ValueError : there is no agent.
     """
     if not played:
         raise ValueError("played is empty: give the episodes of one agent at least")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import pooled_draws
-from ethogram.plots.axes import axes_or_new, default_title, draw_band, draw_intervals
+from ethogram.plots.axes import axes_or_new, default_title, draw_band, draw_intervals, read_draws, read_names
 from ethogram.plots.colours import SERIES, category_colours
 
 __all__ = [
@@ -52,11 +52,6 @@ def reward_map(
     visited : (state,) visits of the demonstrations, drawn as rings whose area grows with the count.
     label : of the colour bar; None for no colour bar.
     cmap : colour map.
-
-    Raises
-    ------
-    ValueError
-        If the values are not finite, or not one per cell.
     """
     cells = np.asarray(values, float)
     if cells.shape != (size * size,) or not np.isfinite(cells).all():
@@ -100,21 +95,13 @@ def reward_band(
     truth_label : its legend entry.
     colour : of the band.
 
-    Raises
-    ------
-    ValueError
-        If the shapes disagree.
-
     Warns
     -----
     UserWarning
         If draws by chain have fewer than 100 effective samples, or an r_hat above 1.01.
     """
-    at, samples = np.asarray(places, float), np.asarray(draws, float)
-    if samples.ndim not in (2, 3) or samples.shape[-1:] != at.shape:
-        raise ValueError(
-            f"draws has shape {samples.shape}, places {at.shape}: give (draw, {at.size}), or with a leading chain axis"
-        )
+    at = np.asarray(places, float)
+    samples = read_draws(draws, at.size)
     axes = axes_or_new(ax, (5, 3.5))
     draw_band(axes, at, pooled_draws("reward", samples) if samples.ndim == 3 else samples, colour)
     if truth is not None:
@@ -139,19 +126,11 @@ def relevance_forest(
     ax : axes to draw into.
     names : of the features; default: their numbers.
     colour : of the lines.
-
-    Raises
-    ------
-    ValueError
-        If the numbers are not positive, or there is not one name per feature.
     """
     samples = np.asarray(relevance, float)
     if samples.ndim != 2 or not len(samples) or not (samples > 0).all():
         raise ValueError(f"relevance has shape {samples.shape}: give (draw, feature) numbers above 0")
-    count = samples.shape[1]
-    labels = [str(number) for number in range(count)] if names is None else list(names)
-    if len(labels) != count:
-        raise ValueError(f"names has {len(labels)} entries for {count} features: give one each")
+    labels = read_names(names, count := samples.shape[1])
     shown = np.argsort(-np.median(samples, axis=0))[:MOST_FEATURES]
     axes = axes_or_new(ax, (4.6, 0.35 * len(shown) + 1))
     rows = np.arange(len(shown))[::-1]
@@ -201,11 +180,6 @@ def learning_curve(trace: ArrayLike, ax: Any = None, *, colour: Any = SERIES[0])
     trace : (evaluation,) of a :class:`~ethogram.inference.rewards.RewardFit`.
     ax : axes to draw into.
     colour : of the curve.
-
-    Raises
-    ------
-    ValueError
-        If there is no evaluation.
     """
     bounds = np.asarray(trace, float)
     if bounds.ndim != 1 or not len(bounds):
@@ -230,11 +204,6 @@ def coverage_curve(draws: ArrayLike, truth: ArrayLike, ax: Any = None, *, colour
     truth : (point,).
     ax : axes to draw into.
     colour : of the curve.
-
-    Raises
-    ------
-    ValueError
-        If the shapes disagree, or there are fewer than two points.
     """
     from ethogram.inference.rewards.predictions import difference_coverage
 

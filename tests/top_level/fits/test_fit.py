@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
+import inspect
 import io
 import warnings
 
@@ -13,13 +15,14 @@ import numpyro.distributions as dist
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from numpyro.infer import NUTS
 from scipy.special import log_ndtr, logsumexp
 from scipy.stats import multivariate_normal
 
 import ethogram
 from ethogram import fits
 from ethogram.domains import diagnosis
-from ethogram.fits import methods
+from ethogram.fits import methods, systems
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
 from ethogram.fits.report import about_fit
@@ -121,6 +124,7 @@ def test_methods_find_what_the_posteriors_here_have(name, method, settings, requ
     [
         ("roles", "cavi", {}, {"num_steps": 1000}),
         ("roles", "svi", {"tol": 0.1}, {"num_steps": 2000, "batch_size": 1, "tol": 0.1}),
+        ("roles", "refresh", {"num_steps": 7, "checkpoint": "x"}, {"num_steps": 7}),
         ("choices", "px-da", {}, {"num_warmup": 500, "num_samples": 2000, "num_chains": 4}),
         ("choices", "auto", {"num_chains": 1}, {"settings": {"dense_mass": True}, "non_centred": ()}),
         ("people", "nuts", {}, {"settings": {"dense_mass": False}, "non_centred": ("theta",)}),
@@ -459,6 +463,67 @@ def test_wrong_arguments_are_named(role_data, arguments, settings, words):
         fits.fit(*arguments, *role_data, **settings)
 
 
+@pytest.mark.parametrize("value", ["5", True, 2.5, -1, float("nan"), [1]])
+def test_wrong_values_of_settings_are_named(value, role_data, choices, rewards):
+    """Before anything is computed; those that are right among these values are left out."""
+    right = {2.5: {"step_size", "trajectory_length", "penalty", "tol"}, True: {"moves"}}.get(
+        value if isinstance(value, bool | float) else "", set()
+    )
+    flags = {
+        "progress_bar",
+        "centred",
+        "dense_mass",
+        *(name for name in methods.NUTS if methods.NUTS[name] is methods._flag),
+    }
+    cases = [
+        (*role_data, "nuts", methods.NUTS),
+        (choices.model, choices.data, "nuts", {"centred": None}),
+        (*role_data, "refresh", methods.REFRESH),
+        (rewards.model, rewards.data, "max_entropy", methods.MAX_ENTROPY),
+    ]
+    for model, data, method, names in cases:
+        for name in {*names} - right - (flags if value is True else set()) - {"checkpoint", "features"}:
+            with pytest.raises((TypeError, ValueError), match=name):
+                fits.fit(KEY, model, data, method, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "function", "others"),
+    [
+        (methods.CAVI, ConjugateSVI.run, "self key data"),
+        (methods.NUTS, NUTS, "model potential_fn num_warmup num_samples num_chains progress_bar"),
+        (methods.PXDA, ethogram.PXDA, "model num_warmup num_samples num_chains progress_bar"),
+        (methods.REFRESH, ethogram.refresh_posterior, "key fit data num_steps restarts"),
+        (methods.IMITATION, ethogram.imitate, "key model_or_roles data roles"),
+        (methods.REWARD, ethogram.fit_reward, "key model demonstrations method"),
+        (methods.MAX_ENTROPY, ethogram.fit_max_entropy, "mdp demonstrations progress_bar"),
+        (methods.QUERY, ethogram.solve_mmap, "key query method progress_bar"),
+    ],
+)
+def test_settings_are_those_of_the_algorithms(settings, function, others):
+    """What one has and the other has not is known."""
+    assert {*settings} ^ {*inspect.signature(function).parameters} == {*others.split()}
+
+
+def test_systems_are_found_by_the_paths_of_their_models(answer):
+    for path in systems.SYSTEMS:
+        package, name = path.split(".")
+        layer = "inference" if name.endswith("Result") else "models"
+        assert hasattr(importlib.import_module(f"ethogram.{layer}.{package}"), name)
+
+    class Own(ethogram.RoleHMM):
+        pass
+
+    assert systems.system_of(Own(2, ethogram.GaussianEmission(1))) is systems.SYSTEMS["roles.RoleHMM"]
+
+
+def test_every_model_takes_a_progress_bar(answer, rewards):
+    """One mapping of settings serves a loop over models."""
+    again = fits.fit(KEY, answer.model, method="mpe", time_limit=2.0, **QUIET)
+    assert again.predict() is not None
+    assert fits.fit(KEY, rewards.model, rewards.data, "max_entropy", **QUIET).result.converged
+
+
 def test_what_is_no_model_and_missing_data_are_named(role_data):
     with pytest.raises(TypeError, match="model is int: give a RoleHMM"):
         fits.fit(jax.random.key(0), 3, role_data[1])
@@ -494,9 +559,15 @@ def test_a_file_of_something_else_is_named(roles, tmp_path):
     assert isinstance(fits.load(tmp_path / "posterior"), type(roles.result.posterior))
     with pytest.raises(FileNotFoundError):
         fits.load(tmp_path / "nothing")
+    (tmp_path / "folder").mkdir()
     for write in (roles.save, roles.report):
+        for folder in (tmp_path / "folder", f"{tmp_path}/new/", f"{tmp_path}/folder/"):
+            with pytest.raises(OSError, match=r"director|folder"):
+                write(folder)
         with pytest.raises(FileNotFoundError, match="missing is no folder: make it before file is written"):
             write(tmp_path / "missing" / "file")
     storage.write(tmp_path / "part", {"fit": {"model": roles.model}})
-    with pytest.raises(ValueError, match="part cannot be read: data, key, method, method_reason, result, seconds"):
+    with pytest.raises(
+        ValueError, match="part cannot be read: data, key, method, method_reason, result, seconds"
+    ):
         fits.load(tmp_path / "part")
