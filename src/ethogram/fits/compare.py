@@ -11,7 +11,8 @@ from scipy.special import logsumexp
 
 from ethogram.fits.disagreement import Moments, disagreements, moments
 from ethogram.fits.fit_object import Fit
-from ethogram.fits.systems import system_of
+from ethogram.fits.new_data import mean_and_error
+from ethogram.fits.systems import has_exchangeable_states
 from ethogram.inference import storage
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.sampled_posterior import SampledPosterior
@@ -174,11 +175,8 @@ def _scores(fits: Mapping[str, Fit], data: Any) -> Any:
                 "compare where they score the same"
             )
         with np.errstate(invalid="ignore"):
-            gaps = found.entries - best.entries
-            rest = gaps - gaps.sum() / best.counts.sum() * best.counts
-        known = len(rest) > 1 and np.isfinite(rest).all()  # impossible data have no error
-        error = rest.std(ddof=1) * np.sqrt(len(rest)) / best.counts.sum() if known else np.nan
-        rows.append((found.mean, found.mean - best.mean, float(error), fits[name].method, fits[name].seconds))
+            _, error = mean_and_error(found.entries - best.entries, best.counts)
+        rows.append((found.mean, found.mean - best.mean, error, fits[name].method, fits[name].seconds))
     unit = f"log density per {best.unit}"
     columns = [unit, "difference", "se of difference", "method", "seconds"]
     return pandas.DataFrame(rows, index=order, columns=columns)
@@ -265,7 +263,7 @@ def _common_entries(fits: Mapping[str, Fit]) -> tuple[list[str], dict[str, np.nd
     """Names that all fits have, and draws (chain, draw, entry) by fit, labels aligned to the first."""
     first = next(iter(fits.values()))
     options: dict[str, Any] = {}
-    if system_of(first.model).has_exchangeable_states(first.model):
+    if has_exchangeable_states(first.model):
         sites = flat_draws(first.draws().sites)
         means = {name: site.mean(0) for name, site in sites.items()}
         exist = all(np.isfinite(mean).all() for mean in means.values())

@@ -11,8 +11,8 @@ from jax import Array
 from jaxtyping import Float
 
 from ethogram.fits.estimates import estimates
-from ethogram.fits.new_data import by_group, require_alike
-from ethogram.fits.systems import answers_dataset, system_of
+from ethogram.fits.new_data import by_group, mean_and_error, require_alike
+from ethogram.fits.systems import answer_dataset, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import load_posterior
 from ethogram.inference.draws import Draws, ExportsDraws
@@ -178,12 +178,8 @@ class Fit:
             raise ValueError("data have no observed step or decision to score")
         values, counts = values[:, counts > 0], counts[counts > 0]
         entries = logsumexp(values, axis=0) - np.log(len(values))
-        mean = float(entries.sum() / counts.sum())
-        rest, many = entries - mean * counts, len(entries)
-        error = float("nan")
-        if many > 1 and np.isfinite(rest).all():
-            error = float(rest.std(ddof=1) * np.sqrt(many) / counts.sum())
         unit = "step" if isinstance(given, Trajectories) else "decision"
+        mean, error = mean_and_error(entries, counts)
         return Score(float(entries.sum()), mean, error, entries, counts, unit)
 
     def plot(self, figure: Any = None) -> Any:
@@ -208,7 +204,7 @@ class Fit:
         An assignment is a group of its own, with its log probability and bounds; it has no chains.
         """
         if not self._system.takes_data:
-            return answers_dataset({self.method: self.result})
+            return answer_dataset(self.method, self.result)
         if not self.has_draws:
             raise TypeError(f"a fit by {self.method!r} has no draws for ArviZ: read fit.result")
         data = self.data if hasattr(self.data, "metadata") else None  # counts have no layout

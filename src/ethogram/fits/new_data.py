@@ -1,4 +1,4 @@
-"""Whether data are of the kind, and in the vocabulary, of those that a fit has seen."""
+"""Data of a fit and new data: whether they are of one kind and vocabulary, and their entries in a score."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.data.labels import are_numerals
 
-__all__ = ["by_group", "require_alike"]
+__all__ = ["by_group", "mean_and_error", "require_alike"]
 
 VOCABULARIES = ("feature_names", "feature_units", "state_names", "action_names")
 
@@ -68,3 +68,15 @@ def by_group(data: Any, values: np.ndarray, counts: np.ndarray) -> tuple[np.ndar
     added = np.zeros((group.max() + 1, len(values)))
     np.add.at(added, group, values.T)
     return added.T, np.bincount(group, counts)
+
+
+def mean_and_error(entries: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
+    """Mean of log densities (entry,) per step, and its standard error over the entries.
+
+    NaN for a single entry, and where data are impossible.
+    """
+    with np.errstate(invalid="ignore"):
+        mean = entries.sum() / counts.sum()
+        rest = entries - mean * counts
+    known = len(rest) > 1 and np.isfinite(rest).all()
+    return float(mean), float(rest.std(ddof=1) * np.sqrt(len(rest)) / counts.sum()) if known else np.nan

@@ -13,22 +13,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from numpyro.distributions import Distribution
 from scipy.special import logsumexp
 
-from ethogram.fits import methods
-from ethogram.fits.estimates import estimates, exported_entries
+from ethogram.fits import figures, methods
+from ethogram.fits.estimates import exported_entries
 from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export import to_arviz
 from ethogram.models.arguments import require_integer
-from ethogram.models.conjugate_model import overrides, steps_by_entry
+from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
 
-__all__ = ["SYSTEMS", "RoleForecast", "System", "answers_dataset", "methods_of", "system_of"]
-
-MOST_SEQUENCES = 20
-"""Sequences of a picture of roles."""
+__all__ = [
+    "SYSTEMS",
+    "RoleForecast",
+    "System",
+    "answer_dataset",
+    "has_exchangeable_states",
+    "methods_of",
+    "system_of",
+]
 
 
 class RoleForecast(NamedTuple):
@@ -79,7 +83,6 @@ class System(NamedTuple):
     entries : of a fit and options of `to_arviz`, the names of all estimates and their draws (chain, draw, entry).
     prediction_settings : names of the settings of `predict`.
     takes_data : False of queries, whose evidence is part of the model.
-    has_exchangeable_states : of a model, whether its states have labels that draws have to be aligned in.
     """
 
     methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
@@ -90,7 +93,13 @@ class System(NamedTuple):
     entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
     prediction_settings: tuple[str, ...] = ()
     takes_data: bool = True
-    has_exchangeable_states: Callable[[Any], bool] = lambda model: True
+
+
+def has_exchangeable_states(model: Any) -> bool:
+    """Whether hidden states have labels, in which draws have to be aligned."""
+    return getattr(
+        model, "switches", isinstance(model, ConjugateModel)
+    )  # a GPIRL of several intents switches
 
 
 def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
@@ -129,9 +138,6 @@ def _posterior_of(fit: Any) -> tuple[Any, dict[str, Any]]:
     return flat_draws(fit.draws(200).sites), {"model": fit.model}
 
 
-# Roles
-
-
 def _role_states(fit: Any, data: Trajectories) -> Any:
     from ethogram.inference.roles import infer_roles
 
@@ -166,33 +172,6 @@ def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: in
     return RoleForecast(np.asarray(observations), np.asarray(probability).mean(0))
 
 
-def _draw_roles(fit: Any, figure: Any) -> None:
-    from ethogram.plots.roles import elbo_traces, role_ellipses
-    from ethogram.plots.timelines import role_timelines
-
-    data, found = fit.data, _role_states(fit, fit.data)
-    conjugate = isinstance(fit.result, ConjugateResult)
-    posterior = fit.result.posterior if conjugate else fit.result
-    left, right = figure.subplots(1, 2)
-    mean = posterior.mean()
-    shapes = [np.shape(mean.get(name, 0.0)) for name in ("mean", "covariance")]  # a mixture has more axes
-    if [len(shape) for shape in shapes] == [2, 3] and shapes[0][-1] >= 2:
-        role_ellipses(posterior, left, data=data)
-        left.set_title("roles: mean, covariance and posterior draws")
-    elif conjugate:
-        elbo_traces(fit.result, left)
-    else:
-        left.set_axis_off()
-    shown = data.take(np.arange(min(data.num_sequences, MOST_SEQUENCES)))
-    count = shown.num_sequences
-    role_timelines(found.path[:count], found.probability[:count], shown, right)
-    part = f", the first {count} sequences" if count < data.num_sequences else ""
-    right.set_title(f"most probable roles{part}")
-
-
-# Imitations, whose result has roles and the policies that play them
-
-
 def _imitated_states(fit: Any, data: Trajectories) -> Any:
     from ethogram.inference.roles import infer_roles
 
@@ -205,20 +184,6 @@ def _roll_outs(fit: Any, data: Trajectories) -> Trajectories:
             "data is new, and policies act in a world: call imitate's policies there (fit.result.policies)"
         )
     return fit.result.rolled
-
-
-def _draw_imitation(fit: Any, figure: Any) -> None:
-    from ethogram.plots.imitation import failure_curves, policy_roles
-
-    curve, loss, shares = figure.subplots(1, 3)
-    failure_curves({"policies": fit.result}, curve)
-    loss.plot(range(1, len(fit.result.loss) + 1), fit.result.loss, ".-")
-    loss.xaxis.get_major_locator().set_params(integer=True)
-    loss.set(xlabel="round", ylabel="loss", title="difference from the demonstrators' actions")
-    policy_roles(fit.result.policy_role[-1], shares)
-
-
-# Intents
 
 
 def _intent_states(fit: Any, data: Trajectories) -> Any:
@@ -245,22 +210,6 @@ def _predict_actions(fit: Any, data: Trajectories) -> Float[np.ndarray, "sequenc
     model = fit.draws(1).model  # bound to the data of the fit
     model.check(data)
     return np.asarray(_next_actions(model, data, _some_draws(fit, 50))).mean(0)
-
-
-def _draw_intents(fit: Any, figure: Any) -> None:
-    from ethogram.plots.intents import intent_shares, intent_timeline
-
-    found, lengths = _intent_states(fit, fit.data), np.asarray(fit.data.lengths)
-    left, right = figure.subplots(1, 2, width_ratios=(2, 1))
-    longest = int(np.argmax(lengths))
-    length = int(lengths[longest])
-    intent_timeline(found.probability[longest, :length], left, change=found.change[longest, : length - 1])
-    left.set_title("intents along the longest trace")
-    intent_shares(found.probability, right)
-    right.set_title("shares of the steps")
-
-
-# Choices
 
 
 def _check_parameters(fit: Any, data: Any) -> None:
@@ -300,16 +249,6 @@ def _choice_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
     sites = fit.result.sites
     names, parts = named_parts(fit.model, sites, np.asarray(sites["theta"], float), fit.data)
     return names, np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts.values()], -1)
-
-
-def _draw_choices(fit: Any, figure: Any) -> None:
-    from ethogram.plots.choices import value_marginals
-
-    names, values = fit._entries()
-    value_marginals(values, figure.subplots(), names=names)
-
-
-# Rewards
 
 
 def _reward_states(fit: Any, data: Any) -> Any:
@@ -360,115 +299,53 @@ def _reward_log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarr
     return values.sum(1)[None], counts
 
 
-def _draw_rewards(fit: Any, figure: Any) -> None:
-    from ethogram.plots.intents import intent_timeline
-    from ethogram.plots.rewards import intent_rewards, relevance_forest, reward_intervals
-
-    if not fit.has_draws:
-        mean, axes = estimates(fit, 0.9)["mean"], figure.subplots()
-        reward_intervals((mean - mean.mean()).to_numpy()[None], axes, names=mean.index.tolist())
-        axes.set_title("rewards of the linear baseline")
-        return
-    names, draws = fit._entries()
-    values = draws.reshape(-1, len(names))
-    rewards = [at for at, name in enumerate(names) if name.startswith("centred_reward[")]
-    relevance = [at for at, name in enumerate(names) if name.startswith("relevance[")]
-    if fit.model.switches:
-        left, right = figure.subplots(1, 2, width_ratios=(1, 2))
-        several = values[:, rewards].reshape(len(values), fit.model.num_intents, -1)
-        places = [_inside(names[at]).partition(", ")[2] for at in rewards[: several.shape[-1]]]
-        intent_rewards(several, left, names=places)
-        left.set_ylabel(", ".join(("state", "action")[: fit.model.features.ndim - 1]))
-        found, lengths = _reward_states(fit, fit.data), np.asarray(fit.data.lengths)
-        longest = int(lengths.argmax())
-        intent_timeline(found.probability[longest, : lengths[longest]], right)
-        right.set_title("intents along the longest demonstration")
-        return
-    learned = isinstance(fit.model.relevance_prior, Distribution)
-    axes = figure.subplots(1, 2 if learned else 1, squeeze=False)[0]
-    reward_intervals(
-        values[:, rewards], axes[0], names=[names[at].removeprefix("centred_") for at in rewards]
-    )
-    if not learned:
-        return
-    used = [at for at in relevance if (values[:, at] > 0).all()]  # Levine's estimate has zeros
-    axes[1].set_title("relevance of the features")
-    if used:
-        relevance_forest(values[:, used], axes[1], names=[_inside(names[at]) for at in used])
-    else:
-        axes[1].set(xticks=[], yticks=[], xlabel="all are 0")
-
-
-def _inside(name: str) -> str:
-    """The coordinates of an estimate: ``state, action`` of ``reward[state, action]``."""
-    return name.partition("[")[2].removesuffix("]")
-
-
-# Queries
+def _answer(fit: Any, data: Any) -> Any:
+    return fit.result.assignment
 
 
 def _no_density(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
     raise TypeError("an assignment has no predictive density: read fit.result.log_probability")
 
 
-def _draw_answer(fit: Any, figure: Any) -> None:
-    from ethogram.plots.networks import incumbent_curves
-
-    incumbent_curves({fit.method: fit.result}, figure.subplots())
-
-
-def answers_dataset(results: dict[str, Any]) -> Any:
-    """An xarray Dataset of answers: states and names (method, variable), log probabilities and bounds (method)."""
+def answer_dataset(method: str, found: Any) -> Any:
+    """An xarray Dataset of an answer: states and names (method, variable), log probability and bounds (method,)."""
     import xarray
 
-    names = next((list(each.assignment) for each in results.values() if each.assignment is not None), [])
-    none = np.full(len(names), -1)
-    states = np.stack([none if each.states is None else np.asarray(each.states) for each in results.values()])
-    variables: dict[str, Any] = {"states": (("method", "variable"), states)}
-    for field in ("log_probability", "upper_bound", "lower_bound", "seconds"):
-        variables[field] = "method", np.array([float(getattr(each, field)) for each in results.values()])
-    variables["proved_optimal"] = "method", np.array([each.proved_optimal for each in results.values()])
-    variables["kind"] = "method", np.array([each.kind for each in results.values()])
-    return xarray.Dataset(variables, coords={"method": list(results), "variable": names})
+    fields = ("log_probability", "upper_bound", "lower_bound", "seconds", "proved_optimal", "kind")
+    variables: dict[str, Any] = {field: ("method", np.array([getattr(found, field)])) for field in fields}
+    states = [] if found.states is None else found.states
+    variables["states"] = ("method", "variable"), np.asarray(states, int)[None]
+    return xarray.Dataset(variables, coords={"method": [method], "variable": list(found.assignment or ())})
 
 
-ROLES = System(
+_ROLES = System(
     methods.role_methods,
     _role_states,
     _forecast_roles,
-    draw=_draw_roles,
+    draw=figures.draw_roles,
     prediction_settings=("steps", "num_draws"),
+)
+_IMITATIONS = _ROLES._replace(
+    states=_imitated_states, predict=_roll_outs, draw=figures.draw_imitation, prediction_settings=()
 )
 
 SYSTEMS: Mapping[str, System] = {
-    "imitation.ImitationResult": ROLES._replace(
-        states=_imitated_states, predict=_roll_outs, draw=_draw_imitation, prediction_settings=()
-    ),
-    "roles.RoleHMM": ROLES,
-    "intents.AgentMarkov": System(states=_intent_states, predict=_predict_actions, draw=_draw_intents),
+    "imitation.ImitationResult": _IMITATIONS,
+    "roles.RoleHMM": _ROLES,
+    "intents.AgentMarkov": System(states=_intent_states, predict=_predict_actions, draw=figures.draw_intents),
     "choices.NoisyMDP": System(
         methods.choice_methods,
-        predict=_predict_choices,
-        log_densities=_choice_log_densities,
-        draw=_draw_choices,
-        entries=_choice_entries,
-        has_exchangeable_states=lambda model: False,
+        _no_states,
+        _predict_choices,
+        _choice_log_densities,
+        figures.draw_choices,
+        _choice_entries,
     ),
     "rewards.GPIRL": System(
-        methods.reward_methods,
-        _reward_states,
-        _predict_policies,
-        _reward_log_densities,
-        _draw_rewards,
-        has_exchangeable_states=lambda model: model.switches,
+        methods.reward_methods, _reward_states, _predict_policies, _reward_log_densities, figures.draw_rewards
     ),
     "networks.MarginalMAP": System(
-        methods.network_methods,
-        predict=lambda fit, data: fit.result.assignment,
-        log_densities=_no_density,
-        draw=_draw_answer,
-        takes_data=False,
-        has_exchangeable_states=lambda model: False,
+        methods.network_methods, _no_states, _answer, _no_density, figures.draw_answer, takes_data=False
     ),
     "conjugate_model.ConjugateModel": System(),
 }

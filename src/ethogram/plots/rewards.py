@@ -136,6 +136,7 @@ def relevance_forest(
     rows = np.arange(len(shown))[::-1]
     draw_intervals(axes, rows, samples[:, shown], colour, [labels[place] for place in shown], median=True)
     axes.set_xscale("log")
+    axes.xaxis.get_minor_locator().set_params(subs=(2, 5))  # labels of all would overlap
     axes.set_xlabel("relevance" if len(shown) == count else f"relevance, the largest {len(shown)} of {count}")
     default_title(axes, "relevance of the features")
     return axes
