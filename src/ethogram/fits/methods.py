@@ -6,12 +6,14 @@ Algorithms of a system are imported when a model of it is fitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 
+from ethogram.inference.checkpoint import check_path
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.export import to_arviz
 from ethogram.inference.nuts_chains import run_chains
@@ -113,9 +115,12 @@ CAVI = _by_algorithm(
     "num_steps", "batch_size", "step_size", "restarts", "init", "tol", "moves", "evaluate_every", "checkpoint",
     "checkpoint_every",
 )  # fmt: skip
-REFRESH = _by_algorithm("num_steps", "restarts", "checkpoint") | dict.fromkeys(
-    ("num_warmup", "num_draws", "num_chains"), _count(1)
-)
+REFRESH = _by_algorithm("num_steps", "restarts") | {  # the chains start after the fit
+    "num_warmup": _count(1),
+    "num_draws": _count(1),
+    "num_chains": _count(1),
+    "checkpoint": _optional(lambda name, value: check_path(value)),
+}
 IMITATION = _by_algorithm(
     "policy", "world", "expert", "rounds", "horizon", "choose", "evaluation_games", "fit_steps", "restarts",
     "checkpoint",
@@ -196,16 +201,16 @@ def choice_methods(model: Any, data: Any) -> Methods:
 def reward_methods(model: Any, data: Any) -> Methods:
     """Methods of a `GPIRL`."""
     by_name = {
-        "natural_gradient": Method(_reward("natural_gradient"), REWARD),
+        "natural_gradient": Method(partial(_reward, method="natural_gradient"), REWARD),
         "nuts": Method(_nuts_of_rewards, NUTS),
     }
     if model.switches:
         reason = "structured variational inference, which sums out the intents"
         return Methods(by_name, "natural_gradient", reason)
     by_name |= {
-        "laplace": Method(_reward("laplace"), REWARD),
-        "map": Method(_reward("map"), REWARD),
-        "levine": Method(_reward("map", prior="levine"), MODE),
+        "laplace": Method(partial(_reward, method="laplace"), REWARD),
+        "map": Method(partial(_reward, method="map"), REWARD),
+        "levine": Method(partial(_reward, method="map", prior="levine"), MODE),
         "max_entropy": Method(_max_entropy, MAX_ENTROPY),
     }
     reason = "a Gaussian for the reward at each node over the hyper-parameters, by variational inference"
@@ -216,7 +221,7 @@ def network_methods(model: Any, data: Any) -> Methods:
     """Methods of a `MarginalMAP` query."""
     from ethogram.inference.networks.solve_mmap import METHODS
 
-    by_name = {name: Method(_query(name), QUERY) for name in METHODS}
+    by_name = {name: Method(partial(_query, method=name), QUERY) for name in METHODS}
     return Methods(by_name, "hybrid", "the method that searches and proves")
 
 
@@ -295,13 +300,12 @@ def _px_da(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> An
     return sample_px_da(key, model, data, **{**DEFAULTS, "num_samples": 2000, **settings})
 
 
-def _reward(method: str, **fixed: Any) -> Callable[[Array, Any, Any, Mapping[str, Any]], Any]:
-    def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-        from ethogram.inference.rewards import fit_reward
+def _reward(
+    key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str, prior: str = "model"
+) -> Any:
+    from ethogram.inference.rewards import fit_reward
 
-        return fit_reward(key, model, data, method=method, **fixed, **settings)
-
-    return run
+    return fit_reward(key, model, data, **{"method": method, "prior": prior, **settings})
 
 
 def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
@@ -310,13 +314,10 @@ def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any])
     return fit_max_entropy(model.mdp, data, **{"features": model.features, **_without_bar(settings)})
 
 
-def _query(method: str) -> Callable[[Array, Any, Any, Mapping[str, Any]], Any]:
-    def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-        from ethogram.inference.networks import solve_mmap
+def _query(key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str) -> Any:
+    from ethogram.inference.networks import solve_mmap
 
-        return solve_mmap(key, model, method, **_without_bar(settings))
-
-    return run
+    return solve_mmap(key, model, method, **_without_bar(settings))
 
 
 def _without_bar(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import io
+import itertools
 import warnings
 
 import jax
@@ -463,28 +464,27 @@ def test_wrong_arguments_are_named(role_data, arguments, settings, words):
         fits.fit(*arguments, *role_data, **settings)
 
 
-@pytest.mark.parametrize("value", ["5", True, 2.5, -1, float("nan"), [1]])
-def test_wrong_values_of_settings_are_named(value, role_data, choices, rewards):
-    """Before anything is computed; those that are right among these values are left out."""
-    right = {2.5: {"step_size", "trajectory_length", "penalty", "tol"}, True: {"moves"}}.get(
-        value if isinstance(value, bool | float) else "", set()
-    )
-    flags = {
-        "progress_bar",
-        "centred",
-        "dense_mass",
-        *(name for name in methods.NUTS if methods.NUTS[name] is methods._flag),
-    }
-    cases = [
-        (*role_data, "nuts", methods.NUTS),
-        (choices.model, choices.data, "nuts", {"centred": None}),
-        (*role_data, "refresh", methods.REFRESH),
-        (rewards.model, rewards.data, "max_entropy", methods.MAX_ENTROPY),
-    ]
-    for model, data, method, names in cases:
-        for name in {*names} - right - (flags if value is True else set()) - {"checkpoint", "features"}:
-            with pytest.raises((TypeError, ValueError), match=name):
-                fits.fit(KEY, model, data, method, **{name: value})
+COUNTS, NUMBERS, FLAGS = ("5", True, 2.5, -1), ("5", True, float("nan"), -1), ("5", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("method", "names", "values"),
+    [
+        ("cavi", "num_steps restarts", COUNTS),
+        ("nuts", "num_warmup num_samples num_chains max_tree_depth", COUNTS),
+        ("nuts", "step_size target_accept_prob trajectory_length", NUMBERS),
+        ("nuts", "progress_bar adapt_step_size adapt_mass_matrix dense_mass find_heuristic_step_size", FLAGS),
+        ("nuts", "forward_mode_differentiation regularize_mass_matrix", FLAGS),
+        ("nuts", "kinetic_fn init_strategy inverse_mass_matrix", ("5", 3, [1])),
+        ("refresh", "num_steps restarts num_warmup num_draws num_chains", COUNTS),
+        ("refresh", "checkpoint", (5, "missing/file")),
+    ],
+)
+def test_wrong_values_of_settings_are_named(method, names, values, role_data):
+    """Before anything is computed."""
+    for name, value in itertools.product(names.split(), values):
+        with pytest.raises((TypeError, ValueError), match=name):
+            fits.fit(KEY, *role_data, method, **{name: value})
 
 
 @pytest.mark.parametrize(
