@@ -88,7 +88,7 @@ def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, An
     require_one_of("--method", method, ("auto", *methods))
     name = usual if method == "auto" else method
     try:
-        read_settings(name, methods[name], settings)
+        read_settings(name, settings, methods[name].settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"--setting: {error}") from error
     return {"progress_bar": sys.stderr.isatty(), **settings}

@@ -43,12 +43,12 @@ class Comparison(NamedTuple):
     Attributes
     ----------
     kind : ``"algorithms"`` on one model, ``"models"`` on one data set, or ``"answers"`` to one query.
-    scores : table, one row a fit, the best first: log predictive densities per step or decision with the standard error
-        of the difference to the best, smallest effective sample size a second, seconds. Of answers, log probabilities
-        and bounds.
-    estimates : table of algorithms, one row an estimate: mean, lower and upper end of the 90 % interval by fit; None of
-        others.
-    disagreements : table of algorithms, one row an estimate and pair of fits that differ beyond Monte Carlo error, the
+    scores : table, one row per fit, the best first: log predictive densities per step or decision with the standard
+        error of the difference to the best, smallest effective sample size per second, seconds. Of answers, log
+        probabilities and bounds.
+    estimates : table of algorithms, one row per estimate: mean, lower and upper end of the 90 % interval by fit; None
+        of others.
+    disagreements : table of algorithms, one row per estimate and pair of fits that differ beyond Monte Carlo error, the
         largest first; None of others.
     loo : the table of ``az.compare`` for models that were all sampled; None of others.
     statement : in words.
@@ -103,7 +103,7 @@ def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
     Warns
     -----
     UserWarning
-        If a tree has draws of a variational approximation, of which ``az.compare`` is not asked.
+        If a tree has draws of a variational approximation, which bias ``az.compare``: it is not computed.
 
     Examples
     --------

@@ -66,7 +66,7 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     methods = system.methods(model, data)
     require_one_of("method", method, ("auto", *methods.by_name))
     name = methods.usual if method == "auto" else method
-    read_settings(name, methods.by_name[name], settings)
+    read_settings(name, settings, methods.by_name[name].settings)
     key_fit, key_draws = jax.random.split(key)
     begin = time.perf_counter()
     result = jax.block_until_ready(methods.by_name[name].run(key_fit, model, data, settings))

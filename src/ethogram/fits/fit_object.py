@@ -101,8 +101,8 @@ class Fit:
 
         Returns
         -------
-        A pandas DataFrame, one row a parameter. Of a variational fit, whose draws are independent, ess and r_hat are
-        NaN; of an assignment, one row a MAP variable. Relevances of a `GPIRL` that are uncertain are there by their
+        A pandas DataFrame, one row per parameter. Of a variational fit, whose draws are independent, ess and r_hat are
+        NaN; of an assignment, one row per MAP variable. Relevances of a `GPIRL` that are uncertain are there by their
         logarithms, as ``log_relevance[...]``: their tails are too heavy for means.
 
         Raises

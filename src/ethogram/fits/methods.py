@@ -150,14 +150,15 @@ MAX_ENTROPY = _by_algorithm("features", "horizon", "penalty", "num_steps", "step
 QUERY = _by_algorithm("time_limit", "max_steps", "callback", "clock", "most_cells", "smoothed_score")
 
 
-def read_settings(name: str, method: Method, settings: Mapping[str, Any]) -> None:
-    """Raise TypeError unless the method takes all settings, TypeError or ValueError where a value is wrong."""
-    unknown = [setting for setting in settings if setting not in method.settings]
+def read_settings(method: str, settings: Mapping[str, Any], known: Mapping[str, Check]) -> None:
+    """Raise TypeError unless the method knows all settings, TypeError or ValueError where a value is wrong."""
+    unknown = [name for name in settings if name not in known]
     if unknown:
-        known = ", ".join(method.settings)
-        raise TypeError(f"method {name!r} takes no setting {', '.join(unknown)}: it takes {known}")
-    for setting, value in settings.items():
-        method.settings[setting](setting, value)
+        raise TypeError(
+            f"method {method!r} takes no setting {', '.join(unknown)}: it takes {', '.join(known)}"
+        )
+    for name, value in settings.items():
+        known[name](name, value)
 
 
 DEFAULTS = {"num_warmup": 500, "num_samples": 500, "num_chains": 4, "progress_bar": True}

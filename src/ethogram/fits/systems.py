@@ -40,7 +40,7 @@ class RoleForecast(NamedTuple):
 
     Attributes
     ----------
-    observations : (draw, sequence, step, feature...) one future a draw of the parameters.
+    observations : (draw, sequence, step, feature...) one future per draw of the parameters.
     probability : (sequence, step, role) of the roles.
     """
 

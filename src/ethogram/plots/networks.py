@@ -108,8 +108,7 @@ def gap_bars(flips: Mapping[str, np.ndarray], states: Sequence[int], ax: Any = N
     ax : axes to draw into.
     """
     if len(flips) != len(states) or not flips:
-        cure = "give the same variables to both"
-        raise ValueError(f"flips has {len(flips)} variables and states {len(states)}: {cure}")
+        raise ValueError(f"flips has {len(flips)} variables and states {len(states)}: give the same to both")
     axes = axes_or_new(ax, (5, 0.35 * len(flips) + 1))
     costs = []
     for values, state in zip(flips.values(), states, strict=True):

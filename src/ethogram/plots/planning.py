@@ -91,7 +91,7 @@ def episode_timeline(episodes: Any, number: int = 0, *, ax: Any = None) -> Any:
 
 
 def episode_returns(played: Mapping[str, Any], *, ax: Any = None) -> Any:
-    """The returns of several agents: a point an episode, with the mean and its standard error.
+    """The returns of several agents: a point per episode, with the mean and its standard error.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def _height(rows: int) -> float:
 
 
 def _name_rows(ax: Any, names: Sequence[str]) -> float:
-    """Name the rows of a picture, every so many where they are too many; returns the points of a row."""
+    """Name the rows of a heat map, not all of them where they are many; returns the height of a row in points."""
     room = ax.get_window_extent().height / ax.figure.dpi * 72 / max(len(names), 1)
     apart = max(math.ceil(SMALLEST / room), 1)
     size = min(SMALL, max(0.9 * room * apart, SMALLEST))

@@ -52,7 +52,7 @@ def role_ellipses(
     ----------
     posterior : with the sites ``mean`` and ``covariance``, such as that of a `RoleHMM` with Gaussian emissions.
     ax : axes to draw into, such as those of `pitch`; limits are kept where something is drawn already.
-    draws : of ``posterior.sample``, one thin ellipse a role and draw; 20 are made where None.
+    draws : of ``posterior.sample``, one thin ellipse per role and draw; 20 are made where None.
     deviations : standard deviations of the semi-axes.
     features : indices of the two features.
     data : whose metadata have the names and units of the features, for the labels of the axes.

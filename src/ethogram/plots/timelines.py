@@ -31,7 +31,7 @@ class TimelineRows(NamedTuple):
 
 
 def timeline_rows(data: Trajectories) -> TimelineRows:
-    """Rows and first frames: one row an agent, with groups one after the other; else one row a sequence."""
+    """Rows and first frames: one row per agent, with groups one after the other; else one row per sequence."""
     count, lengths = data.num_sequences, np.asarray(data.lengths)
     if data.agent is None:
         row, names = np.arange(count), [str(i) for i in range(count)]

@@ -411,6 +411,9 @@ def test_the_linear_baseline_scores_by_its_policy(rewards):
     assert base.score().total == pytest.approx((rewards.data * log_policy).sum(), rel=1e-6)
     with pytest.raises(TypeError, match="has no draws"):
         base.draws()
+    with pytest.warns(UserWarning, match="the search has not converged") as caught:
+        fits.fit(KEY, rewards.model, rewards.data, "max_entropy", features=None, num_steps=1)
+    assert [each.filename for each in caught] == [__file__]
     found = ethogram.compare({"gp": rewards, "linear": base})
     assert found.kind == "models" and set(found.scores.index) == {"gp", "linear"}
 
