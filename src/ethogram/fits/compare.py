@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ethogram.fits.disagreement import Moments, disagreements, moments
+from ethogram.fits.figures import draw_comparison
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import mean_and_error
 from ethogram.fits.systems import has_exchangeable_states
@@ -79,8 +80,6 @@ class Comparison(NamedTuple):
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
         """
-        from ethogram.fits.comparison_plot import draw_comparison
-
         return draw_comparison(self, figure)
 
 
