@@ -142,11 +142,8 @@ def _about_trajectories(data: Trajectories) -> list[str]:
         parts.append("no missing frames")
     if data.observations is not None and np.shape(data.observations)[2] > 1:
         counts = lacking(np.asarray(data.observations), np.asarray(data.observed)).sum(axis=(0, 1))
-        each = [
-            f"{name} {count}"
-            for name, count in zip(names or range(len(counts)), counts, strict=True)
-            if count
-        ]
+        every = names or [f"feature {number}" for number in range(len(counts))]
+        each = [f"{count} without {name}" for name, count in zip(every, counts, strict=True) if count]
         parts += [f"frames that lack a feature: {', '.join(each)}"] if each else []
     return parts
 

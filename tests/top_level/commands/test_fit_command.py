@@ -71,7 +71,7 @@ def results_of(tracks, tmp_path, capsys):
     assert main([*words, "--num-roles", "1:2"]) == 0
     said = capsys.readouterr().out
     read = "missing frames: 2 (gaps: 1, longest: 2 frames); missing frames without a row: 2; "
-    read += "frames that lack a feature: x 1."
+    read += "frames that lack a feature: 1 without x."
     assert f"6 sequences of 96 steps in all; features x, y; {read}" in said
     assert {path.name for path in out.iterdir()} == FILES
     found = ethogram.load(out / "fit.ethogram")
