@@ -6,7 +6,7 @@ the ten in each frame, turned so that the team attacks towards +x and its left s
 """
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -15,7 +15,7 @@ from ethogram.domains.data import archive
 from ethogram.models.arguments import require_one_of
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
-__all__ = ["FootballPlays", "load"]
+__all__ = ["FootballPlays", "load", "pitch"]
 
 GOALKEEPER = 1
 FRAMES_PER_SECOND = 5
@@ -101,3 +101,35 @@ def load(
     )
     words = tuple(str(word) for word in position[outfield])
     return FootballPlays(data, formation_place=place[outfield].astype(int), position=words)
+
+
+def pitch(ax: Any = None, length: float | int = 104.9, width: float | int = 67.8) -> Any:
+    """Axes with the lines of a football pitch, in metres about the centre spot.
+
+    Parameters
+    ----------
+    ax : axes to draw into.
+    length, width : of the pitch, in metres; the other markings have the sizes of the laws of the game.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Arc, Circle, Rectangle
+
+    axes = plt.subplots(figsize=(8, 5.5), layout="constrained")[1] if ax is None else ax
+    line: dict[str, Any] = {"fill": False, "edgecolor": "0.75", "linewidth": 1, "zorder": 0}
+    axes.add_patch(Rectangle((-length / 2, -width / 2), length, width, **line))
+    axes.plot([0, 0], [-width / 2, width / 2], color="0.75", linewidth=1, zorder=0)
+    axes.add_patch(Circle((0, 0), 9.15, **line))
+    for side in (-1, 1):
+        goal_line = side * length / 2
+        for depth, breadth in ((16.5, 40.32), (5.5, 18.32)):
+            left = min(goal_line, goal_line - side * depth)
+            axes.add_patch(Rectangle((left, -breadth / 2), depth, breadth, **line))
+        spot, angle = goal_line - side * 11, 180 if side > 0 else 0
+        axes.plot(spot, 0, ".", color="0.75", markersize=3, zorder=0)
+        half = np.degrees(np.arccos(5.5 / 9.15))
+        axes.add_patch(
+            Arc((spot, 0), 18.3, 18.3, angle=angle, theta1=-half, theta2=half, color="0.75", zorder=0)
+        )
+    axes.set(xlim=(-length / 2 - 2, length / 2 + 2), ylim=(-width / 2 - 2, width / 2 + 2), aspect="equal")
+    axes.set(xlabel="x, m", ylabel="y, m")
+    return axes

@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 
 from ethogram.domains.data import archive
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = [
-    "ACTION_NAMES", "HOME", "NUM_ACTIONS", "NUM_NODES", "WATER", "draw_maze", "load", "next_state",
-    "node_positions",
+    "ACTION_NAMES", "HOME", "NUM_ACTIONS", "NUM_NODES", "WATER", "draw_maze", "load", "maze_occupancy",
+    "next_state", "node_positions",
 ]  # fmt: skip
 
 NUM_NODES = 127
@@ -106,3 +107,72 @@ def draw_maze(ax: Any = None) -> Any:
     side = 2 * places[HOME, 0]
     axes.set(xlim=(-0.7, side + 0.7), ylim=(-0.7, side + 0.7), aspect="equal", xticks=[], yticks=[])
     return axes
+
+
+LARGEST = 3000
+"""Area of a disc, in square points, for a share of 1."""
+ARROW = 0.6
+"""Length of an arrow in corridor widths."""
+
+
+def maze_occupancy(
+    visits: ArrayLike,
+    ax: Any = None,
+    *,
+    policy: ArrayLike | None = None,
+    colour: Any = "#3f90da",
+    min_visits: float | int = 5.0,
+) -> Any:
+    """Occupancy of the labyrinth as discs, and the most probable moves as arrows.
+
+    The area of a disc is the share of the steps at its node. At the first fork, an arrow to the left is the move to the
+    home cage.
+
+    Parameters
+    ----------
+    visits : (node,) steps at each node, such as sums of posterior probabilities.
+    ax : axes to draw into.
+    policy : (node, action) probabilities of the moves; None draws no arrows.
+    colour : of the discs.
+    min_visits : number of visits from which a node has an arrow; with fewer the policy is close to its prior.
+    """
+    steps = np.asarray(visits, float)
+    if steps.shape != (NUM_NODES,) or not steps.sum() > 0 or steps.min() < 0:
+        raise ValueError(
+            f"visits has shape {steps.shape} and sum {steps.sum():g}: give ({NUM_NODES},) non-negative "
+            "numbers, not all 0"
+        )
+    axes = draw_maze(ax)
+    places = node_positions()
+    share = steps / steps.sum()
+    axes.scatter(*places.T, s=LARGEST * share, color=[colour], alpha=0.75, linewidth=0, zorder=2)
+    if policy is not None:
+        moves = np.asarray(policy, float)
+        if moves.shape != (NUM_NODES, NUM_ACTIONS):
+            raise ValueError(f"policy has shape {moves.shape}, not ({NUM_NODES}, {NUM_ACTIONS})")
+        _draw_moves(axes, places, moves, np.flatnonzero(steps >= min_visits))
+    mark: dict[str, Any] = {"linestyle": "", "markersize": 13, "markeredgecolor": "white", "zorder": 4}
+    home = np.array([0, places[HOME, 1]])
+    axes.plot(*places[WATER], marker="*", color="#3f90da", **mark)
+    axes.plot(*home, marker="s", color="0.2", **(mark | {"markersize": 8}))
+    at_water = places[WATER] + (0.5, 0.4)
+    axes.text(*at_water, "water", ha="right", va="bottom", fontsize=9, zorder=5)
+    axes.text(home[0] + 0.4, home[1] + 0.05, "home", ha="left", va="bottom", fontsize=9, zorder=5)
+    if not axes.get_title():
+        axes.set_title("occupancy and most probable moves", fontsize="medium")
+    return axes
+
+
+def _draw_moves(axes: Any, places: np.ndarray, policy: np.ndarray, nodes: np.ndarray) -> None:
+    """Arrows from nodes in the direction of their most probable moves."""
+    action = policy[nodes].argmax(-1)
+    towards = places[next_state()[nodes, action]] - places[nodes]
+    leaves = (nodes == HOME) & (action == ACTION_NAMES.index("out right"))
+    towards[leaves] = (-1, 0)
+    length = np.linalg.norm(towards, axis=-1, keepdims=True)
+    towards = ARROW * towards / np.maximum(length, 1)
+    axes.quiver(
+        *places[nodes].T, *towards.T,
+        angles="xy", scale_units="xy", scale=1, width=0.006, headwidth=4, headlength=4, headaxislength=3.6,
+        color="0.1", zorder=3,
+    )  # fmt: skip

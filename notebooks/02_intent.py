@@ -165,6 +165,6 @@ shown = inferred.used[:4]
 colours = plots.category_colours(len(share))
 fig, axes = plt.subplots(1, len(shown), figsize=(4.2 * len(shown), 4.8), layout="constrained", squeeze=False)
 for ax, intent in zip(axes[0], shown, strict=True):
-    plots_agents.maze_occupancy(inferred.visits[intent], ax, policy=policy[intent], colour=colours[intent])
+    labyrinth.maze_occupancy(inferred.visits[intent], ax, policy=policy[intent], colour=colours[intent])
     ax.set_title(titles[intent], fontsize=10)
 plt.show()

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +31,7 @@ from ethogram.inference.rewards.intent_posterior import IntentFit
 from ethogram.inference.rewards.natural_gradient import RewardSearch, SearchState, check_saved, levine_fit
 from ethogram.inference.rewards.nested_search import NestedState, check_places, nested_fit
 from ethogram.inference.rewards.reward_posterior import METHODS, RewardFit, as_double
-from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of
+from ethogram.models.arguments import require_integer, require_key, require_number, require_one_of, warn_user
 from ethogram.models.rewards.gp_irl import GPIRL
 
 __all__ = ["fit_reward", "unconverged_message"]
@@ -182,12 +181,11 @@ def fit_reward(
                 found = search.end(key_end, state, method)
     found = found._replace(posterior=found.posterior.of_model(model))
     if not found.converged:
-        warnings.warn(unconverged_message(found, num_steps, num_draws, num_evaluations, tol), stacklevel=2)
+        warn_user(unconverged_message(found, num_steps, num_draws, num_evaluations, tol))
     if found.white_share > MOSTLY_WHITE:
-        warnings.warn(
+        warn_user(
             f"{found.white_share:.0%} of the prior variance of rewards is noise, independent between states: use fewer "
-            "features, or smaller relevances, to generalise to other states",
-            stacklevel=2,
+            "features, or smaller relevances, to generalise to other states"
         )
     return found
 

@@ -19,7 +19,6 @@ maximum causal entropy.
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +27,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ethogram.models.arguments import Reals, read_features, require_integer, require_number, require_one_of
+from ethogram.models.arguments import (
+    Reals,
+    read_features,
+    require_integer,
+    require_number,
+    require_one_of,
+    warn_user,
+)
 from ethogram.models.data import trajectories
 from ethogram.models.data.state_action_steps import read_steps
 from ethogram.models.data.trajectories import Trajectories
@@ -171,10 +177,9 @@ def fit_max_entropy(
 def _warn_unless_converged(fit: MaxEntropyFit, cure: str) -> None:
     """Warn, at the caller of `fit_max_entropy`, of a gradient that is not zero at the end."""
     if not fit.converged:
-        warnings.warn(
+        warn_user(
             f"the search has not converged after {len(fit.trace) - 1} evaluations: the largest entry of the gradient "
-            f"is {fit.residual:.2g}, above {CONVERGED:g}. Pass {cure}",
-            stacklevel=3,
+            f"is {fit.residual:.2g}, above {CONVERGED:g}. Pass {cure}"
         )
 
 

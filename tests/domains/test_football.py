@@ -4,6 +4,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from ethogram.domains import football
 from ethogram.models.data.trajectories import check
@@ -123,3 +124,9 @@ def test_the_licence_travels_with_the_data():
     notice = (FOLDER / "NOTICE").read_text()
     assert "Copyright (c) 2023, Alexander Oonk & Daan Grob" in notice
     assert "Permission is hereby granted, free of charge" in notice and "Alek050/databallpy" in notice
+
+
+def test_lines_of_the_pitch_have_their_lengths():
+    axes = football.pitch(Figure().subplots())
+    sizes = {(round(p.get_width(), 2), round(p.get_height(), 2)) for p in axes.patches if hasattr(p, "get_x")}
+    assert sizes == {(104.9, 67.8), (16.5, 40.32), (5.5, 18.32)}

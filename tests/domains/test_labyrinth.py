@@ -125,3 +125,51 @@ def test_the_licences_travel_with_the_data():
     assert "Copyright (c) 2021 Markus Meister" in notice and "Copyright (c) 2024 Jingyang Ke" in notice
     assert "markusmeister/Rosenberg-2021-Repository" in notice and "BRAINML-GT/SWIRL" in notice
     assert "Permission is hereby granted, free of charge" in notice
+
+
+def some_visits() -> np.ndarray:
+    visits = np.zeros(labyrinth.NUM_NODES)
+    visits[[labyrinth.HOME, 1, labyrinth.WATER]] = [30, 10, 60]
+    return visits
+
+
+def moving(action: str) -> np.ndarray:
+    return np.tile(np.eye(4)[labyrinth.ACTION_NAMES.index(action)], (labyrinth.NUM_NODES, 1))
+
+
+def test_discs_have_the_area_of_their_share():
+    axes = labyrinth.maze_occupancy(some_visits(), Figure().subplots())
+    discs = next(
+        part for part in axes.collections if hasattr(part, "get_sizes") and part.get_sizes().size > 1
+    )
+    np.testing.assert_allclose(discs.get_sizes() / discs.get_sizes().sum(), some_visits() / 100)
+    np.testing.assert_allclose(discs.get_offsets(), labyrinth.node_positions())
+    assert {text.get_text() for text in axes.texts} == {"water", "home"}
+
+
+def test_arrows_point_to_the_next_node_where_it_was_often_enough():
+    axes = labyrinth.maze_occupancy(
+        some_visits(), Figure().subplots(), policy=moving("in left"), min_visits=20
+    )
+    arrows = next(part for part in axes.collections if hasattr(part, "U"))
+    places = labyrinth.node_positions()
+    np.testing.assert_allclose(arrows.XY, places[[labyrinth.HOME, labyrinth.WATER]])
+    towards = np.stack([arrows.U, arrows.V], -1)
+    heading = places[1] - places[labyrinth.HOME]
+    assert towards[0] @ heading == pytest.approx(np.linalg.norm(towards[0]) * np.linalg.norm(heading))
+    np.testing.assert_allclose(towards[1], 0)  # there is no fork at the end of a corridor: it stays
+
+
+def test_the_way_home_points_to_the_entrance():
+    axes = labyrinth.maze_occupancy(some_visits(), Figure().subplots(), policy=moving("out right"))
+    arrows = next(part for part in axes.collections if hasattr(part, "U"))
+    assert arrows.U[0] < 0 and arrows.V[0] == 0
+
+
+def test_visits_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"visits has shape \(5,\)"):
+        labyrinth.maze_occupancy(np.ones(5))
+    with pytest.raises(ValueError, match="not all 0"):
+        labyrinth.maze_occupancy(np.zeros(labyrinth.NUM_NODES))
+    with pytest.raises(ValueError, match=r"policy has shape \(127, 3\)"):
+        labyrinth.maze_occupancy(some_visits(), Figure().subplots(), policy=np.ones((127, 3)))

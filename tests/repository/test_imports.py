@@ -36,6 +36,10 @@ EVERYTHING = (
     "import importlib, pkgutil, ethogram; exec('from ethogram import *', {}); "
     "[importlib.import_module(m.name) for m in pkgutil.walk_packages(ethogram.__path__, 'ethogram.')]"
 )
+METHODS_OF_ROLES = (
+    "import ethogram; from ethogram.fits.systems import methods_of; "
+    "methods_of(object.__new__(ethogram.RoleHMM), None)"
+)
 OFFENDERS = (
     "import h5py, jax.numpy; jax.numpy.ones(2) + 1; "
     "jax.config.update('jax_enable_x64', not jax.config.jax_enable_x64)"
@@ -44,8 +48,12 @@ OFFENDERS = (
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory) -> list[dict]:
-    """What the process saw after importing what numpyro and optax do, all of the package, and offenders."""
-    statements = json.dumps(["import numpyro, optax", EVERYTHING, OFFENDERS])
+    """What the process saw after imports of what numpyro and optax do, of the top level, of the methods of one system,
+    of all of the package, and of offenders.
+    """
+    statements = json.dumps(
+        ["import numpyro, optax", "import ethogram", METHODS_OF_ROLES, EVERYTHING, OFFENDERS]
+    )
     command = [sys.executable, "-P", "-W", "error", "-c", textwrap.dedent(PROBE), statements]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path_factory.mktemp("imports"))
     assert answer.returncode == 0, answer.stderr
@@ -59,7 +67,7 @@ def theirs(seen) -> dict:
 
 @pytest.fixture
 def ours(seen) -> dict:
-    return seen[1]
+    return seen[3]
 
 
 def test_no_heavy_package_is_imported(ours, theirs):
@@ -69,6 +77,14 @@ def test_no_heavy_package_is_imported(ours, theirs):
     assert {"ethogram.models.roles.role_hmm", "ethogram.inference.networks.solve_mmap"} <= set(
         ours["modules"]
     )
+
+
+def test_the_top_level_imports_nothing_and_a_fit_its_own_system(seen):
+    top, roles = ({name for name in each["modules"] if name.startswith("ethogram")} for each in seen[1:3])
+    assert top == {"ethogram"}
+    others = ("choices", "imitation", "intents", "mdps", "networks", "planning", "rewards")
+    packages = {f"ethogram.{layer}.{system}" for layer in ("models", "inference") for system in others}
+    assert "ethogram.models.roles" in roles and not packages & roles
 
 
 def test_nothing_is_compiled_and_no_device_is_started(ours, theirs):
@@ -81,5 +97,5 @@ def test_settings_of_jax_are_untouched(ours):
 
 
 def test_the_probe_sees_planted_offenders(seen):
-    assert "h5py" in seen[2]["modules"] and not seen[2]["unchanged"]
-    assert "/jax/core/compile/backend_compile_duration" in seen[2]["compiled"]
+    assert "h5py" in seen[4]["modules"] and not seen[4]["unchanged"]
+    assert "/jax/core/compile/backend_compile_duration" in seen[4]["compiled"]

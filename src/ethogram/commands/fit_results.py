@@ -17,8 +17,9 @@ import numpy as np
 from ethogram.commands.argument_types import make_folder
 from ethogram.commands.fit_tables import Task, read_task
 from ethogram.fits import Fit, fit
-from ethogram.fits.methods import methods_of, read_settings
+from ethogram.fits.methods import read_settings
 from ethogram.fits.report import about_data, about_fit, write_report
+from ethogram.fits.systems import methods_of
 from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
 from ethogram.models.arguments import require_one_of
 from ethogram.models.data.trajectories import group_labels
@@ -86,10 +87,9 @@ def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, An
     name = usual if method == "auto" else method
     try:
         read_settings(name, settings, methods[name].settings)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"--setting: {error}") from error
-    shown = {"progress_bar": sys.stderr.isatty()} if "progress_bar" in methods[name].settings else {}
-    return {**shown, **settings}
+    return {"progress_bar": sys.stderr.isatty(), **settings}
 
 
 def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:

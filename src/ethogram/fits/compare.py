@@ -7,33 +7,34 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
-from ethogram.fits.compare_trees import is_tree, leave_one_out, tree_scores, warn_of_variational_draws
 from ethogram.fits.disagreement import Moments, disagreements, moments
-from ethogram.fits.estimates import entries_of
-from ethogram.fits.fit_object import Fit, Score
-from ethogram.fits.systems import has_labels
+from ethogram.fits.figures import draw_comparison
+from ethogram.fits.fit_object import Fit
+from ethogram.fits.new_data import mean_and_error
+from ethogram.fits.systems import has_exchangeable_states
 from ethogram.inference import storage
-from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
-from ethogram.inference.rewards import IntentFit, RewardFit
 from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.models.arguments import warn_user
+from ethogram.models.held_warnings import import_quietly
 
 __all__ = ["Comparison", "compare"]
 
 MOST_ROWS = 10
 """Rows of a table that are printed."""
-VARIATIONAL = (
-    "Draws of a variational fit are narrower than the posterior: az.compare would give the overconfident fit the "
-    "weight, so it is not asked. Read the scores, and where the fits disagree."
-)
 TRAINING = "The scores are on the data of the fits and favour large models: give data= that no fit has seen."
+VARIATIONAL = (
+    "az.compare is not computed: draws of a variational fit are narrower than the posterior and bias LOO. Use the "
+    "held-out scores."
+)
 OTHER_ENTRIES = (
-    "az.compare is not asked: some models score the sequences of a group jointly, others one by one."
+    "az.compare is not computed: some models score the sequences of a group jointly, others one by one."
 )
 LOO = (
-    "az.compare ranks by leave-one-out scores of the data of the fits. It may be used between models that were all "
-    "sampled, where its warnings and Pareto k are good; the scores on new data come first."
+    "az.compare ranks by leave-one-out scores of the data of the fits; heed its warnings and Pareto k. Scores on new "
+    "data come first."
 )
 
 
@@ -43,12 +44,12 @@ class Comparison(NamedTuple):
     Attributes
     ----------
     kind : ``"algorithms"`` on one model, ``"models"`` on one data set, or ``"answers"`` to one query.
-    scores : table, one row a fit, the best first: log predictive densities per step or decision with the standard error
-        of the difference to the best, smallest effective sample size a second, seconds. Of answers, log probabilities
-        and bounds.
-    estimates : table of algorithms, one row an estimate: mean, lower and upper end of the 90 % interval by fit; None of
-        others.
-    disagreements : table of algorithms, one row an estimate and pair of fits that differ beyond Monte Carlo error, the
+    scores : table, one row per fit, the best first: log predictive densities per step or decision with the standard
+        error of the difference to the best, smallest effective sample size per second, seconds. Of answers, log
+        probabilities and bounds.
+    estimates : table of algorithms, one row per estimate: mean, lower and upper end of the 90 % interval by fit; None
+        of others.
+    disagreements : table of algorithms, one row per estimate and pair of fits that differ beyond Monte Carlo error, the
         largest first; None of others.
     loo : the table of ``az.compare`` for models that were all sampled; None of others.
     statement : in words.
@@ -79,8 +80,6 @@ class Comparison(NamedTuple):
         ----------
         figure : empty matplotlib Figure to draw into; a new one of pyplot, which notebooks show, where None.
         """
-        from ethogram.fits.comparison_plot import draw_comparison
-
         return draw_comparison(self, figure)
 
 
@@ -103,18 +102,17 @@ def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
     Warns
     -----
     UserWarning
-        If a tree has draws of a variational approximation, of which ``az.compare`` is not asked.
+        If a tree has draws of a variational approximation, which bias ``az.compare``: it is not computed.
 
     Examples
     --------
     ``print(compare({"cavi": fit(key, model, data), "nuts": fit(key, model, data, "nuts")}, new_data))``
     """
-    known = isinstance(fits, Mapping)
-    trees = known and all(map(is_tree, fits.values()))
-    if not known or not (trees or all(isinstance(each, Fit) for each in fits.values())):
-        raise TypeError(
-            "fits must be a mapping from names to fits, as ethogram.fit returns, or to trees, as to_arviz returns"
-        )
+    if not isinstance(fits, Mapping):
+        raise TypeError(f"fits is {type(fits).__name__}: give a mapping from names to fits")
+    trees = all(_is_tree(each) for each in fits.values())
+    if not (trees or all(isinstance(each, Fit) for each in fits.values())):
+        raise TypeError("fits must be fits, as ethogram.fit returns, or trees, as to_arviz returns")
     if len(fits) < 2:
         raise ValueError(f"fits has {len(fits)} entries: give at least two")
     if trees:
@@ -123,64 +121,51 @@ def compare(fits: Mapping[str, Any], data: Any = None) -> Comparison:
                 "data is given with trees, which hold the log likelihoods of theirs: compare fits instead"
             )
         return _trees(fits)
-    marks = {name: storage.fingerprint(_bare(each.data)) for name, each in fits.items()}
-    if len(set(marks.values())) > 1:
+    if len({storage.fingerprint(_without_names(each.data)) for each in fits.values()}) > 1:
         raise ValueError("fits are of different data: fit all of them to the same")
-    first = next(iter(fits.values()))
-    same = len({storage.fingerprint(each.model) for each in fits.values()}) == 1
-    if first.data is None:
-        if not same:
+    one_model = len({storage.fingerprint(each.model) for each in fits.values()}) == 1
+    if next(iter(fits.values())).data is None:
+        if not one_model:
             raise ValueError("fits answer different queries: compare answers to one")
         return _answers(fits)
-    several = (
-        sum(each.has_draws for each in fits.values()) > 1
-    )  # the linear baseline has none: only its score compares
-    return _algorithms(fits, data) if same and several else _models(fits, data)
+    several = sum(each.has_draws for each in fits.values()) > 1  # the linear baseline has a score only
+    return _algorithms(fits, data) if one_model and several else _models(fits, data)
 
 
-def _bare(data: Any) -> Any:
-    """Data without names, which do not change a fit."""
-    return [np.asarray(each) for each in data if hasattr(each, "shape")] if isinstance(data, tuple) else data
+def _without_names(data: Any) -> Any:
+    """The arrays of data, without names, which do not change a fit."""
+    return (
+        [np.asarray(each) for each in data if hasattr(each, "shape")] if hasattr(data, "metadata") else data
+    )
 
 
 def _answers(fits: Mapping[str, Fit]) -> Comparison:
     import pandas
 
-    results = {name: each.result for name, each in fits.items()}
-    order = sorted(results, key=lambda name: -results[name].log_probability)
     fields = ("log_probability", "kind", "lower_bound", "upper_bound", "proved_optimal", "seconds")
-    table = pandas.DataFrame(
-        {field: [getattr(results[name], field) for name in order] for field in fields}, index=order
-    )
-    best = results[order[0]]
-    if best.assignment is None:
-        words = f"No method found an assignment: the log probability is at most {_least_bound(results):.4f}."
-        return Comparison("answers", table, None, None, None, words, None, fits)
-    equal = [
-        name for name in order if np.isclose(results[name].log_probability, best.log_probability, atol=1e-9)
-    ]
-    proof = next((name for name in order if results[name].proved_optimal), None)
-    words = f"The best answer has log probability {best.log_probability:.4f}, found by {', '.join(equal)}."
-    words += (
-        f" It is proved optimal by {proof}."
-        if proof
-        else f" No bound proves it: at most {_least_bound(results):.4f} is possible."
-    )
+    rows = {name: {field: getattr(each.result, field) for field in fields} for name, each in fits.items()}
+    table = pandas.DataFrame.from_dict(rows, "index", columns=fields)
+    table = table.sort_values("log_probability", ascending=False, kind="stable")
+    best, bound = table["log_probability"].iloc[0], f"{table['upper_bound'].min():.4f}"
+    if fits[table.index[0]].result.assignment is None:
+        words = f"No method found an assignment: the log probability is at most {bound}."
+    else:
+        equal = table.index[np.isclose(table["log_probability"], best, rtol=1e-5, atol=1e-9)]
+        proofs = table.index[table["proved_optimal"].astype(bool)]
+        proof = (
+            f"proved optimal by {proofs[0]}" if len(proofs) else f"not proved: at most {bound} is possible"
+        )
+        words = f"The best log probability is {best:.4f}, found by {', '.join(equal)}; {proof}."
     return Comparison("answers", table, None, None, None, words, None, fits)
 
 
-def _least_bound(results: Mapping[str, Any]) -> float:
-    return min(each.upper_bound for each in results.values())
-
-
-def _scored(fits: Mapping[str, Fit], data: Any) -> tuple[dict[str, Score], Any, list[str]]:
-    """Scores by fit, their table, and names in order."""
+def _scores(fits: Mapping[str, Fit], data: Any) -> Any:
+    """Table of scores, the best first, with standard errors of the differences to it."""
     import pandas
 
     scores = {name: each.score(data) for name, each in fits.items()}
     order = sorted(scores, key=lambda name: -scores[name].mean)
-    best = scores[order[0]]
-    rows = []
+    best, rows = scores[order[0]], []
     for name in order:
         found = scores[name]
         if found.entries.shape != best.entries.shape:
@@ -189,150 +174,157 @@ def _scored(fits: Mapping[str, Fit], data: Any) -> tuple[dict[str, Score], Any, 
                 "compare where they score the same"
             )
         with np.errstate(invalid="ignore"):
-            gaps = found.entries - best.entries
-            rest = gaps - gaps.sum() / best.counts.sum() * best.counts
-        known = len(rest) > 1 and np.isfinite(rest).all()  # impossible data have no error
-        error = rest.std(ddof=1) * np.sqrt(len(rest)) / best.counts.sum() if known else np.nan
-        rows.append(
-            {
-                f"log density per {found.unit}": found.mean,
-                "difference": found.mean - best.mean,
-                "se of difference": float(error),
-                "method": fits[name].method,
-                "seconds": fits[name].seconds,
-            }
-        )
-    return scores, pandas.DataFrame(rows, index=order), order
+            _, error = mean_and_error(found.entries - best.entries, best.counts)
+        rows.append((found.mean, found.mean - best.mean, error, fits[name].method, fits[name].seconds))
+    unit = f"log density per {best.unit}"
+    columns = [unit, "difference", "se of difference", "method", "seconds"]
+    return pandas.DataFrame(rows, index=order, columns=columns)
 
 
 def _models(fits: Mapping[str, Fit], data: Any) -> Comparison:
-    _, table, order = _scored(fits, data)
-    gap, error = table["difference"].to_numpy(), table["se of difference"].to_numpy()
-    close = [name for name, d, e in zip(order[1:], gap[1:], error[1:], strict=True) if -d <= e]
-    words = f"{order[0]} predicts best."
-    words += f" Within one standard error of it: {', '.join(close)}." if close else ""
-    notes = [words] + ([TRAINING] if data is None else [])
-    loo = None
-    if all(isinstance(each.result, SampledPosterior) for each in fits.values()):
-        loo = leave_one_out(
-            {
-                name: each.to_arviz(log_likelihood="sequence", progress_bar=False)
-                for name, each in fits.items()
-            }
-        )
-        notes.append(OTHER_ENTRIES if loo is None else LOO)
-    elif any(isinstance(each.result, ConjugateResult | RewardFit | IntentFit) for each in fits.values()):
+    table, loo = _scores(fits, data), None
+    best, *others = table.index
+    close = [name for name in others if -table["difference"][name] <= table["se of difference"][name]]
+    notes = [f"{best} predicts best." + (f" Within one standard error: {', '.join(close)}." if close else "")]
+    notes += [TRAINING] if data is None else []
+    results = [each.result for each in fits.values()]
+    if all(isinstance(result, SampledPosterior) for result in results):
+        options = {"log_likelihood": "sequence", "progress_bar": False}
+        loo, note = _leave_one_out({name: each.to_arviz(**options) for name, each in fits.items()})
+        notes.append(note)
+    elif any(hasattr(result, "posterior") for result in results):
         notes.append(VARIATIONAL)
     return Comparison("models", table, None, None, loo, " ".join(notes), None, fits)
-
-
-def _trees(trees: Mapping[str, Any]) -> Comparison:
-    table = tree_scores(trees)
-    if warn_of_variational_draws(trees):
-        words, loo = VARIATIONAL, None
-    else:
-        loo = leave_one_out(trees)
-        words = OTHER_ENTRIES if loo is None else LOO
-    return Comparison("models", table, None, None, loo, f"{TRAINING} {words}", None, trees)
 
 
 def _algorithms(fits: Mapping[str, Fit], data: Any) -> Comparison:
     import pandas
 
     drawn = {name: each for name, each in fits.items() if each.has_draws}
-    names, draws = _entries(drawn)
-    found: dict[str, Moments] = {}
-    for name, each in drawn.items():
-        found[name] = moments(draws[name], isinstance(each.result, SampledPosterior))
-    _, table, _ = _scored(fits, data)
-    rate = {
-        name: each.ess[each.sd > 0].min() / fits[name].seconds
-        for name, each in found.items()
-        if not each.single
+    names, draws = _common_entries(drawn)
+    found = {
+        name: moments(draws[name], isinstance(each.result, SampledPosterior)) for name, each in drawn.items()
     }
-    table["ess per second"] = pandas.Series(rate)
+    scores = _scores(fits, data)
+    scores["ess per second"] = pandas.Series(
+        {
+            name: each.ess[each.sd > 0].min() / fits[name].seconds
+            for name, each in found.items()
+            if not each.single
+        }
+    )
     columns: dict[Any, np.ndarray] = {}
     for name, values in draws.items():
-        flat = values.reshape(-1, values.shape[-1])
-        lower, upper = np.quantile(flat, [0.05, 0.95], axis=0)
-        columns |= {(name, "mean"): flat.mean(0), (name, "lower"): lower, (name, "upper"): upper}
+        lower, upper = np.quantile(values.reshape(-1, len(names)), [0.05, 0.95], axis=0)
+        columns |= {(name, "mean"): found[name].mean, (name, "lower"): lower, (name, "upper"): upper}
+    pairs = [_apart(*pair, names, found) for pair in itertools.combinations(drawn, 2)]
+    table = pandas.concat([rows for rows, _ in pairs], ignore_index=True)
+    with np.errstate(divide="ignore"):  # a point has no spread
+        size = table["shift in sd"].abs() + np.log(table["ratio of sd"]).abs().clip(upper=1.0)  # heavy tails
+    table = table.iloc[np.argsort(-size.to_numpy(), kind="stable")].reset_index(drop=True)
+    notes = [words for _, words in pairs]
+    notes += [
+        f"{name} is a point estimate; only its location is compared." for name in drawn if found[name].single
+    ]
+    notes += [TRAINING] if data is None else []
     estimates = pandas.DataFrame(columns, index=names)
-    rows, words = [], []
-    for one, other in itertools.combinations(drawn, 2):
-        shift, ratio, apart = disagreements(found[one], found[other])
-        for at in np.flatnonzero(apart):
-            rows.append(
-                {
-                    "estimate": names[at],
-                    "fits": f"{one}, {other}",
-                    "mean of the first": found[one].mean[at],
-                    "mean of the second": found[other].mean[at],
-                    "shift in sd": shift[at],
-                    "ratio of sd": ratio[at],
-                }
-            )
-        words.append(_in_words(one, other, names, found, shift, ratio, apart))
-    apart_table = pandas.DataFrame(rows)
-    if len(rows):
-        with np.errstate(divide="ignore"):  # a point has no spread
-            spread = np.log(apart_table["ratio of sd"]).abs().clip(upper=1.0)  # heavy tails have any ratio
-        size = apart_table["shift in sd"].abs() + spread
-        apart_table = apart_table.iloc[np.argsort(-size.to_numpy(), kind="stable")].reset_index(drop=True)
-    words += [TRAINING] if data is None else []
-    return Comparison(
-        "algorithms", table, estimates, apart_table, None, " ".join(words), (names, draws), fits
+    return Comparison("algorithms", scores, estimates, table, None, " ".join(notes), (names, draws), fits)
+
+
+def _apart(one: str, other: str, names: list[str], found: Mapping[str, Moments]) -> tuple[Any, str]:
+    """Table of the estimates in which two fits differ beyond Monte Carlo error, and a sentence about it."""
+    import pandas
+
+    shift, ratio, apart = disagreements(found[one], found[other])
+    at = np.flatnonzero(apart)
+    rows = {
+        "estimate": np.array(names, object)[at],
+        "fits": f"{one}, {other}",
+        "mean of the first": found[one].mean[at],
+        "mean of the second": found[other].mean[at],
+        "shift in sd": shift[at],
+        "ratio of sd": ratio[at],
+    }
+    if not len(at):
+        words = f"{one} and {other} agree within Monte Carlo error in all {len(names)} estimates."
+        return pandas.DataFrame(rows), words
+    most = at[np.argmax(np.abs(shift[at]))]
+    spread = (found[one].sd > 0) & (found[other].sd > 0)
+    median = f"; median ratio of standard deviations {np.median(ratio[spread]):.2f}" if spread.any() else ""
+    return pandas.DataFrame(rows), (
+        f"{one} and {other} disagree beyond Monte Carlo error in {len(at)} of {len(names)} estimates, most in "
+        f"{names[most]}: means {found[one].mean[most]:.4g} and {found[other].mean[most]:.4g}, {abs(shift[most]):.2f} "
+        f"standard deviations apart{median}."
     )
 
 
-def _in_words(
-    one: str,
-    other: str,
-    names: list[str],
-    found: Mapping[str, Moments],
-    shift: np.ndarray,
-    ratio: np.ndarray,
-    apart: np.ndarray,
-) -> str:
-    count = int(apart.sum())
-    alone = [name for name in (one, other) if found[name].single]
-    note = f" {' and '.join(alone)} without a spread, of which only the place is compared." if alone else ""
-    note = note.replace(" without", " are answers without" if len(alone) > 1 else " is one answer without")
-    if not count:
-        return f"{one} and {other} agree within Monte Carlo error in all {len(names)} estimates.{note}"
-    at = int(np.argmax(np.where(apart, np.abs(shift), -1)))
-    both = (found[one].sd > 0) & (found[other].sd > 0)
-    spreads = (
-        ""
-        if alone or not both.any()
-        else (
-            f" The standard deviations of {one} are {np.median(ratio[both]):.2f} times those of {other} at the median."
-        )
-    )
-    return (
-        f"{one} and {other} disagree beyond Monte Carlo error in {count} of {len(names)} estimates; the largest shift "
-        f"is that of {names[at]}, {found[one].mean[at]:.4g} against {found[other].mean[at]:.4g} ({abs(shift[at]):.2f} "
-        f"standard deviations).{spreads}{note}"
-    )
-
-
-def _entries(fits: Mapping[str, Fit]) -> tuple[list[str], dict[str, np.ndarray]]:
+def _common_entries(fits: Mapping[str, Fit]) -> tuple[list[str], dict[str, np.ndarray]]:
     """Names that all fits have, and draws (chain, draw, entry) by fit, labels aligned to the first."""
     first = next(iter(fits.values()))
     options: dict[str, Any] = {}
-    if has_labels(first.model):
+    if has_exchangeable_states(first.model):
         sites = flat_draws(first.draws().sites)
         means = {name: site.mean(0) for name, site in sites.items()}
         exist = all(np.isfinite(mean).all() for mean in means.values())
-        options["align"] = means if exist else {name: site[0] for name, site in sites.items()}
-        options["progress_bar"] = False
-    each = {name: entries_of(fit, **options) for name, fit in fits.items()}
-    known, values = each[next(iter(each))]
+        reference = means if exist else {name: site[0] for name, site in sites.items()}
+        options = {"align": reference, "progress_bar": False}
+    entries = {name: fit._entries(**options) for name, fit in fits.items()}
+    names, values = entries[next(iter(entries))]
     _, once = np.unique(
-        values.reshape(-1, values.shape[-1]), axis=1, return_index=True
+        values.reshape(-1, len(names)), axis=1, return_index=True
     )  # covariances are symmetric
-    shared = [known[at] for at in np.sort(once) if all(known[at] in names for names, _ in each.values())]
-    draws = {}
-    for name, (known, values) in each.items():
-        place = {entry: at for at, entry in enumerate(known)}
-        draws[name] = values[..., [place[entry] for entry in shared]]
-    return shared, draws
+    shared = [names[at] for at in np.sort(once) if all(names[at] in known for known, _ in entries.values())]
+    return shared, {
+        name: values[..., [known.index(entry) for entry in shared]]
+        for name, (known, values) in entries.items()
+    }
+
+
+def _is_tree(value: Any) -> bool:
+    """Whether a value is an ``InferenceData`` or a ``DataTree`` with a posterior."""
+    return hasattr(value, "attrs") and "posterior" in getattr(value, "children", dir(value))
+
+
+def _trees(trees: Mapping[str, Any]) -> Comparison:
+    marked = [
+        name for name, tree in trees.items() if tree.attrs.get("draws_from") == "variational approximation"
+    ]
+    table = _tree_scores(trees)
+    if marked:
+        warn_user(
+            f"draws of {', '.join(marked)} come from a variational approximation: they are narrower than the posterior "
+            "and bias az.compare. Compare the standard deviations of the estimates, and held-out scores "
+            "(ethogram.compare of fits with new data, or heldout_log_likelihood)"
+        )
+    loo, note = (None, VARIATIONAL) if marked else _leave_one_out(trees)
+    return Comparison("models", table, None, None, loo, f"{TRAINING} {note}", None, trees)
+
+
+def _leave_one_out(trees: Mapping[str, Any]) -> tuple[Any, str]:
+    """The table of ``az.compare`` with a note; None where the trees score other entries, as groups and sequences."""
+    arviz = import_quietly("arviz", FutureWarning)  # it announces its successor
+    entries = {
+        values.shape[2:] for tree in trees.values() for values in tree.log_likelihood.data_vars.values()
+    }
+    return (arviz.compare(dict(trees)), LOO) if len(entries) == 1 else (None, OTHER_ENTRIES)
+
+
+def _tree_scores(trees: Mapping[str, Any]) -> Any:
+    """Table of log densities of the data of the fits, averaged over draws, in nats per entry, the best first."""
+    import pandas
+
+    rows = {}
+    for name, tree in trees.items():
+        if not hasattr(tree, "log_likelihood"):
+            raise ValueError(
+                f"{name} has no log likelihood: export it by to_arviz with data and log_likelihood="
+            )
+        (values,) = (np.asarray(each, float) for each in tree.log_likelihood.data_vars.values())
+        flat = values.reshape(values.shape[0] * values.shape[1], -1)
+        rows[name] = float(np.mean(logsumexp(flat, axis=0) - np.log(len(flat))))
+    table = pandas.DataFrame({"log density per entry": rows}).sort_values(
+        "log density per entry", ascending=False, kind="stable"
+    )
+    return table.assign(
+        **{"difference": table["log density per entry"] - max(rows.values()), "se of difference": np.nan}
+    )

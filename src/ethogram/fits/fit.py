@@ -9,9 +9,9 @@ import jax
 from jax import Array
 
 from ethogram.fits.fit_object import Fit
-from ethogram.fits.methods import methods_of, read_settings
+from ethogram.fits.methods import read_settings
+from ethogram.fits.systems import system_of
 from ethogram.models.arguments import require_key, require_one_of
-from ethogram.models.networks import MarginalMAP
 
 __all__ = ["fit"]
 
@@ -29,25 +29,24 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
       ``"levine"``, ``"nuts"``, and ``"max_entropy"``, the linear baseline on the same features;
     - `MarginalMAP`, without data: ``"hybrid"``, ``"ags"``, ``"exact"`` and the others of `solve_mmap`.
 
-    The same key gives the same fit. The entry points underneath, such as `ConjugateSVI` and `fit_reward`, stay for what
-    this has not.
+    The same key gives the same fit. `ConjugateSVI`, `fit_reward` and the other algorithms can also be called directly.
 
     Parameters
     ----------
     key : typed PRNG key.
     model : a model object, or a query.
-    data : what it is fitted to.
+    data : to fit it to; none for a query.
     method : see above.
     settings : of the method, under its own names: `num_steps`, `restarts`, `checkpoint`, ... of ``"cavi"`` and
         ``"svi"``, `num_warmup`, `num_samples`, `num_chains` and those of the kernel of ``"nuts"`` and ``"px-da"``,
-        `time_limit` of a query, `progress_bar` of all but queries; `policy`, `world`, `rounds`, `horizon` and
-        `expert` of ``"imitate"``.
+        `num_steps` and `restarts` of the fit before ``"refresh"``, `time_limit` of a query; `policy`, `world`,
+        `rounds`, `horizon` and `expert` of ``"imitate"``; and `progress_bar` of all of them.
 
     Raises
     ------
     TypeError, ValueError
-        No method fits such a model, the method is not one of the model, it has no such setting, data are missing or do
-        not fit the model.
+        No method fits such a model, the method is not one of the model, it has no such setting or not with this value,
+        data are missing or do not fit the model.
 
     Examples
     --------
@@ -60,16 +59,16 @@ def fit(key: Array, model: Any, data: Any = None, method: str = "auto", **settin
     ('cavi', (6, 20, 2))
     """
     require_key(key)
-    methods, usual, why = methods_of(model, data)
-    require_one_of("method", method, ("auto", *methods))
-    if isinstance(model, MarginalMAP) != (data is None):
-        what = "a query has its evidence and takes no data" if data is not None else "data is None"
+    system = system_of(model)
+    if system.takes_data != (data is not None):
+        what = "data is None" if system.takes_data else "a query has its evidence and takes no data"
         raise TypeError(f"{what}: call fit(key, query) or fit(key, model, data)")
-    name = usual if method == "auto" else method
-    chosen = methods[name]
-    read_settings(name, settings, chosen.settings)
+    methods = system.methods(model, data)
+    require_one_of("method", method, ("auto", *methods.by_name))
+    name = methods.usual if method == "auto" else method
+    read_settings(name, settings, methods.by_name[name].settings)
     key_fit, key_draws = jax.random.split(key)
     begin = time.perf_counter()
-    result = jax.block_until_ready(chosen.run(key_fit, model, data, settings))
+    result = jax.block_until_ready(methods.by_name[name].run(key_fit, model, data, settings))
     seconds = time.perf_counter() - begin
-    return Fit(model, data, name, why if method == "auto" else "", result, seconds, key_draws)
+    return Fit(model, data, name, methods.reason if method == "auto" else "", result, seconds, key_draws)

@@ -10,16 +10,16 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ethogram.fits.new_data import by_group, require_alike
-from ethogram.fits.plain_texts import show_plainly
-from ethogram.fits.systems import system_of
+from ethogram.fits.estimates import estimates
+from ethogram.fits.new_data import by_group, mean_and_error, require_alike
+from ethogram.fits.systems import answer_dataset, system_of
 from ethogram.inference import storage
 from ethogram.inference.conjugate import load_posterior
 from ethogram.inference.draws import Draws, ExportsDraws
 from ethogram.inference.export import to_arviz
 from ethogram.models.arguments import require_integer
 from ethogram.models.data import Trajectories
-from ethogram.plots.axes import figure_or_new
+from ethogram.plots.axes import figure_or_new, show_plainly
 
 __all__ = ["Fit", "Score", "load"]
 
@@ -55,16 +55,16 @@ class Fit:
     ----------
     model, data : as given.
     method : of the fit.
-    why : why ``"auto"`` took the method; empty where it was given.
+    method_reason : why ``"auto"`` took the method; empty where it was given.
     result : what the algorithm returned: a `ConjugateResult`, a `SampledPosterior`, a `RefreshedPosterior`, an
         `ImitationResult`, a `RewardFit`, an `IntentFit`, a `MaxEntropyFit` or a `MarginalMAPResult`.
     seconds : of wall time, with compilation.
     """
 
     def __init__(
-        self, model: Any, data: Any, method: str, why: str, result: Any, seconds: float, key: Array
+        self, model: Any, data: Any, method: str, method_reason: str, result: Any, seconds: float, key: Array
     ) -> None:
-        self.model, self.data, self.method, self.why = model, data, method, why
+        self.model, self.data, self.method, self.method_reason = model, data, method, method_reason
         self.result, self.seconds = result, seconds
         self._key, self._system = key, system_of(model, result)
 
@@ -74,7 +74,7 @@ class Fit:
     @property
     def has_draws(self) -> bool:
         """Whether the result is a distribution of parameters, and not one answer."""
-        return isinstance(self.result, ExportsDraws) and self._system.has_posterior
+        return self._system.takes_data and isinstance(self.result, ExportsDraws)
 
     def draws(self, num_draws: int = NUM_DRAWS) -> Draws:
         """Draws of the parameters: independent ones of a variational fit, all of a sampler, the same at every call.
@@ -88,6 +88,10 @@ class Fit:
             raise TypeError(f"a fit by {self.method!r} is one answer and has no draws: read fit.result")
         return self.result.draws_for_export(self._key, num_draws)
 
+    def _entries(self, **options: Any) -> tuple[list[str], Float[np.ndarray, "chain draw entry"]]:
+        """Names of all estimates, one per number, and their draws; options are those of :func:`ethogram.to_arviz`."""
+        return self._system.entries(self, **options)
+
     def summary(self, probability: float = 0.9) -> Any:
         """A table of estimates under the data's names: mean, sd, central interval, ess and r_hat.
 
@@ -97,8 +101,8 @@ class Fit:
 
         Returns
         -------
-        A pandas DataFrame, one row a parameter. Of a variational fit, whose draws are independent, ess and r_hat are
-        NaN; of an assignment, one row a MAP variable. Relevances of a `GPIRL` that are uncertain are there by their
+        A pandas DataFrame, one row per parameter. Of a variational fit, whose draws are independent, ess and r_hat are
+        NaN; of an assignment, one row per MAP variable. Relevances of a `GPIRL` that are uncertain are there by their
         logarithms, as ``log_relevance[...]``: their tails are too heavy for means.
 
         Raises
@@ -109,8 +113,6 @@ class Fit:
         -----
         UserWarning : draws have fewer than 100 effective samples, or an r_hat above 1.01.
         """
-        from ethogram.fits.estimates import estimates
-
         return estimates(self, probability)
 
     def states(self, data: Any = None) -> Any:
@@ -143,13 +145,13 @@ class Fit:
         ------
         TypeError, ValueError : a setting that the system does not take or allow.
         """
-        strange = sorted(settings.keys() - {*self._system.prediction_settings})
-        if strange:
+        unknown = sorted(settings.keys() - {*self._system.prediction_settings})
+        if unknown:
             taken = ", ".join(self._system.prediction_settings) or "none"
             raise TypeError(
-                f"predictions of a {type(self.model).__name__} take no {', '.join(strange)}: they take {taken}"
+                f"predictions of a {type(self.model).__name__} take no {', '.join(unknown)}: they take {taken}"
             )
-        return self._system.predict(self, self._data(data), settings)
+        return self._system.predict(self, self._data(data), **settings)
 
     def score(self, data: Any = None, num_draws: int = NUM_DRAWS) -> Score:
         """Log predictive density of data: of new data, a held-out score by which models and algorithms compare.
@@ -176,16 +178,12 @@ class Fit:
             raise ValueError("data have no observed step or decision to score")
         values, counts = values[:, counts > 0], counts[counts > 0]
         entries = logsumexp(values, axis=0) - np.log(len(values))
-        mean = float(entries.sum() / counts.sum())
-        rest, many = entries - mean * counts, len(entries)
-        error = float("nan")
-        if many > 1 and np.isfinite(rest).all():
-            error = float(rest.std(ddof=1) * np.sqrt(many) / counts.sum())
         unit = "step" if isinstance(given, Trajectories) else "decision"
+        mean, error = mean_and_error(entries, counts)
         return Score(float(entries.sum()), mean, error, entries, counts, unit)
 
     def plot(self, figure: Any = None) -> Any:
-        """The picture of the system.
+        """The figure of the system.
 
         Parameters
         ----------
@@ -205,9 +203,11 @@ class Fit:
 
         An assignment is a group of its own, with its log probability and bounds; it has no chains.
         """
+        if not self._system.takes_data:
+            return answer_dataset(self.method, self.result)
         if not self.has_draws:
-            return self._system.exported(self)
-        data = self.data if isinstance(self.data, tuple) else None
+            raise TypeError(f"a fit by {self.method!r} has no draws for ArviZ: read fit.result")
+        data = self.data if hasattr(self.data, "metadata") else None  # counts have no layout
         return to_arviz(self.result, **{"data": data, "key": self._key, **options})
 
     def save(self, path: str | os.PathLike) -> None:
@@ -223,19 +223,20 @@ class Fit:
                 "policies are objects of other libraries, which files of arrays cannot hold: save fit.result.policies "
                 "as their library says, and the roles by fit.result.fit.posterior.save"
             )
-        names = ("model", "data", "method", "why", "result", "seconds", "_key")
+        names = ("model", "data", "method", "method_reason", "result", "seconds", "_key")
         storage.write(path, {"fit": {name.lstrip("_"): getattr(self, name) for name in names}})
 
     def report(self, path: str | os.PathLike) -> Path:
-        """Write a page of HTML that needs no other file: data, method, convergence, estimates, the picture.
+        """Write a page of HTML that needs no other file: data, method, convergence, estimates, the figure.
 
         Raises
         ------
         FileNotFoundError : there is no such folder.
+        IsADirectoryError : the path is that of a folder.
         """
         from ethogram.fits.report import write_report
 
-        return write_report(self, Path(path))
+        return write_report(self, path)
 
     def _data(self, data: Any) -> Any:
         if data is None:
@@ -256,7 +257,7 @@ def load(path: str | os.PathLike) -> Any:
     if not (isinstance(content, dict) and isinstance(content.get("fit"), dict)):
         return load_posterior(path)
     found = content["fit"]
-    kinds = {"method": str, "why": str, "seconds": float, "key": Array}
+    kinds = {"method": str, "method_reason": str, "seconds": float, "key": Array}
     wrong = [name for name, kind in kinds.items() if not isinstance(found.get(name), kind)]
     missing = sorted(found.keys() ^ {*kinds, "model", "data", "result"}) or wrong
     if missing:

@@ -1,44 +1,48 @@
-"""Which algorithms fit which model, under one name each, and which of them ``"auto"`` takes."""
+"""The algorithms that fit each kind of model, under one name each, with the settings that they take.
+
+Algorithms of a system are imported when a model of it is fitted.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jax import Array
-from numpyro.infer import NUTS
 
-from ethogram.fits.systems import has_labels
-from ethogram.inference.choices import PXDA
-from ethogram.inference.choices.px_da_chains import sample_px_da
+from ethogram.inference.checkpoint import check_path
 from ethogram.inference.conjugate import ConjugateSVI
 from ethogram.inference.export import to_arviz
-from ethogram.inference.imitation import imitate
-from ethogram.inference.networks import solve_mmap
-from ethogram.inference.networks.solve_mmap import METHODS as MMAP_METHODS
 from ethogram.inference.nuts_chains import run_chains
 from ethogram.inference.refresh import refresh_posterior
-from ethogram.inference.rewards import fit_max_entropy, fit_reward
 from ethogram.inference.sampled_posterior import SampledPosterior
-from ethogram.models.arguments import require_integer
-from ethogram.models.choices import NoisyMDP
-from ethogram.models.conjugate_model import ConjugateModel, require_informative
+from ethogram.models.arguments import require_integer, require_number
+from ethogram.models.conjugate_model import require_informative
 from ethogram.models.data import Trajectories, group_labels
-from ethogram.models.networks import MarginalMAP
-from ethogram.models.rewards import GPIRL
-from ethogram.models.roles import RoleHMM
 
-__all__ = ["Method", "methods_of", "read_settings"]
+__all__ = [
+    "Method",
+    "Methods",
+    "choice_methods",
+    "conjugate_methods",
+    "network_methods",
+    "num_groups",
+    "read_settings",
+    "reward_methods",
+    "role_methods",
+]
 
 MANY_GROUPS = 2000
 """Groups of trajectories above which ``"auto"`` takes mini-batches."""
 BATCH = 64
 """Groups of a mini-batch."""
 
-SAMPLING: dict[str, Any] = {"num_warmup": 500, "num_samples": 500, "num_chains": 4, "progress_bar": True}
-"""Numbers of iterations and chains; the other settings are those of the kernel."""
+
+Check = Callable[[str, Any], Any]
+"""Of the name of a setting and its value; raises TypeError or ValueError where the value is wrong."""
 
 
 class Method(NamedTuple):
@@ -47,122 +51,118 @@ class Method(NamedTuple):
     Attributes
     ----------
     run : of key, model, data and settings by name; returns what has ``draws_for_export``, or an answer.
-    settings : names of the settings that it takes.
+    settings : those that it takes, with checks of the values that it does not check itself before it computes.
     """
 
     run: Callable[[Array, Any, Any, Mapping[str, Any]], Any]
-    settings: tuple[str, ...]
+    settings: Mapping[str, Check]
 
 
-def _settings_of(function: Any) -> tuple[str, ...]:
-    """Names of the keyword arguments of a function or class."""
-    parameters = inspect.signature(function).parameters.values()
-    return tuple(
-        each.name
-        for each in parameters
-        if each.name
-        not in ("self", "key", "model", "data", "query", "mdp", "demonstrations", "fit", "method")
-        and each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)
-    )
+class Methods(NamedTuple):
+    """The algorithms of a model by name, the one that ``"auto"`` takes, and the reason for it."""
+
+    by_name: dict[str, Method]
+    usual: str
+    reason: str
 
 
-NUTS_SETTINGS = tuple(name for name in _settings_of(NUTS) if name != "potential_fn")
+def _count(least: int) -> Check:
+    return lambda name, value: require_integer(name, value, least)
 
 
-def _conjugate(defaults: Mapping[str, Any]) -> Method:
-    def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-        chosen = {"num_steps": 1000, **defaults, **settings}
-        if chosen.get("batch_size", 1) is Ellipsis:
-            chosen["batch_size"] = max(1, min(BATCH, num_groups(data) // 4))
-        return ConjugateSVI(model).run(key, data, **chosen)
-
-    return Method(run, ("num_steps", *_settings_of(ConjugateSVI.run)[1:]))
+def _positive(name: str, value: Any) -> None:
+    require_number(name, value, above=0)
 
 
-def _refresh(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-    import jax
-
-    key_fit, key_draws = jax.random.split(key)
-    bar = settings.get("progress_bar", True)
-    found = ConjugateSVI(model).run(key_fit, data, 500, progress_bar=bar)
-    return refresh_posterior(key_draws, found, data, **settings)
+def _flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
 
 
-def _sampled(sample: Callable[..., SampledPosterior], own: tuple[str, ...], **defaults: Any) -> Method:
-    def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-        chosen = {**SAMPLING, **defaults, **settings}
-        for name, smallest in {"num_warmup": 0, "num_samples": 1, "num_chains": 1}.items():
-            require_integer(name, chosen[name], smallest)
-        return sample(key, model, data, **chosen)
-
-    return Method(run, (*SAMPLING, *own))
+def _function(name: str, value: Any) -> None:
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, not {value!r}")
 
 
-def _sample_nuts(
-    key: Array,
-    model: Any,
-    data: Any,
-    num_warmup: int,
-    num_samples: int,
-    num_chains: int,
-    progress_bar: bool,
-    centred: bool = False,
-    **settings: Any,
-) -> SampledPosterior:
-    model = model.bound_to(data) if isinstance(model, ConjugateModel) else model
-    checked = model.check(data)
-    if isinstance(model, ConjugateModel):
-        require_informative(model, data)
-    non_centred: tuple[str, ...] = ()
-    if isinstance(model, NoisyMDP):
-        model.warn_of_separation(checked)
-        arrays = checked.without_names()
-        non_centred = () if arrays.data.subject is None or centred else ("theta",)
-    else:
-        arrays = data
-    sampled = model.centred() if isinstance(model, GPIRL) else model
-    counts = (num_warmup, num_samples, num_chains, progress_bar)
-    found = run_chains(key, sampled, arrays, *counts, settings=settings, non_centred=non_centred)
-    return _aligned(SampledPosterior(model, *found), data)
+def _optional(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
 
 
-def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
-    """Draws of a model with hidden states, their labels matched to those of the draw of highest density."""
-    model = found.model
-    if not has_labels(model):
-        return found
-    best = np.unravel_index(np.argmax(found.statistics["lp"]), found.statistics["lp"].shape)
-    reference = {name: site[best] for name, site in found.sites.items()}
-    posterior = to_arviz(found, data, align=reference, progress_bar=False).posterior
-    aligned = {str(name): np.asarray(values) for name, values in posterior.data_vars.items()}
-    return SampledPosterior(model, {**found.sites, **aligned}, found.statistics)
+def _mass_matrix(name: str, value: Any) -> None:
+    for each in value.values() if isinstance(value, Mapping) else (value,):
+        if not isinstance(each, np.ndarray | Array) or each.ndim not in (1, 2) or each.dtype.kind != "f":
+            raise TypeError(
+                f"{name} must be an array, a diagonal or a matrix, or arrays by sites, not {each!r}"
+            )
 
 
-def _imitate(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-    missing = [name for name in ("policy", "world", "rounds", "horizon") if name not in settings]
-    if missing:
-        raise TypeError(f"method 'imitate' needs {', '.join(missing)}: pass what ethogram.imitate takes")
-    policy, world = settings["policy"], settings["world"]
-    rest = {name: value for name, value in settings.items() if name not in ("policy", "world")}
-    return imitate(key, model, policy, world, data, **rest)
+def _dense_mass(name: str, value: Any) -> None:
+    if not (isinstance(value, list) and all(isinstance(block, tuple) for block in value)):
+        _flag(name, value)
 
 
-def _reward(**fixed: Any) -> Method:
-    def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-        return fit_reward(key, model, data, **{**fixed, **settings})
-
-    return Method(run, tuple(name for name in _settings_of(fit_reward) if name not in fixed))
+def _tree_depth(name: str, value: Any) -> None:
+    for each in value if isinstance(value, tuple) and len(value) == 2 else (value,):
+        require_integer(name, each, 1)
 
 
-def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-    return fit_max_entropy(model.mdp, data, **{"features": model.features, **settings})
+def _by_algorithm(*names: str) -> dict[str, Check]:
+    """Settings that the algorithm checks, and the progress bar."""
+    return dict.fromkeys(names, lambda name, value: None) | {"progress_bar": _flag}
 
 
-def _mmap(method: str) -> Method:
-    def run(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
-        return solve_mmap(key, model, method, **settings)
+CAVI = _by_algorithm(
+    "num_steps", "batch_size", "step_size", "restarts", "init", "tol", "moves", "evaluate_every", "checkpoint",
+    "checkpoint_every",
+)  # fmt: skip
+REFRESH = _by_algorithm("num_steps", "restarts") | {  # the chains start after the fit
+    "num_warmup": _count(1),
+    "num_draws": _count(1),
+    "num_chains": _count(1),
+    "checkpoint": _optional(lambda name, value: check_path(value)),
+}
+IMITATION = _by_algorithm(
+    "policy", "world", "expert", "rounds", "horizon", "choose", "evaluation_games", "fit_steps", "restarts",
+    "checkpoint",
+)  # fmt: skip
+SAMPLING = {"num_warmup": _count(0), "num_samples": _count(1), "num_chains": _count(1), "progress_bar": _flag}
+NUTS = SAMPLING | {
+    "kinetic_fn": _optional(_function),
+    "step_size": _positive,
+    "inverse_mass_matrix": _optional(_mass_matrix),
+    "adapt_step_size": _flag,
+    "adapt_mass_matrix": _flag,
+    "dense_mass": _dense_mass,
+    "target_accept_prob": lambda name, value: require_number(name, value, above=0, below=1),
+    "trajectory_length": _optional(_positive),
+    "max_tree_depth": _tree_depth,
+    "init_strategy": _function,
+    "find_heuristic_step_size": _flag,
+    "forward_mode_differentiation": _flag,
+    "regularize_mass_matrix": _flag,
+}
+PXDA = SAMPLING | _by_algorithm("moves", "winner", "scale_prior", "collapse_scale", "proposals")
+MODE = _by_algorithm(
+    "hyper", "start", "num_steps", "num_draws", "num_evaluations", "num_restarts", "tol", "checkpoint",
+)  # fmt: skip
+REWARD = _by_algorithm("prior") | MODE
+MAX_ENTROPY = _by_algorithm("features", "horizon", "penalty", "num_steps", "step_size")
+QUERY = _by_algorithm("time_limit", "max_steps", "callback", "clock", "most_cells", "smoothed_score")
 
-    return Method(run, _settings_of(solve_mmap))
+
+def read_settings(method: str, settings: Mapping[str, Any], known: Mapping[str, Check]) -> None:
+    """Raise TypeError unless the method knows all settings, TypeError or ValueError where a value is wrong."""
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise TypeError(
+            f"method {method!r} takes no setting {', '.join(unknown)}: it takes {', '.join(known)}"
+        )
+    for name, value in settings.items():
+        known[name](name, value)
+
+
+DEFAULTS = {"num_warmup": 500, "num_samples": 500, "num_chains": 4, "progress_bar": True}
+"""Of the samplers."""
 
 
 def num_groups(data: Any) -> int:
@@ -170,65 +170,156 @@ def num_groups(data: Any) -> int:
     return len(np.unique(group_labels(data)))
 
 
-def methods_of(model: Any, data: Any) -> tuple[dict[str, Method], str, str]:
-    """Methods of a model by name, the one that ``"auto"`` takes, and why.
-
-    Raises
-    ------
-    TypeError : no method fits such a model.
-    """
-    if isinstance(model, MarginalMAP):
-        return {name: _mmap(name) for name in MMAP_METHODS}, "hybrid", "the method that searches and proves"
-    if isinstance(model, GPIRL) and model.switches:
-        several = {
-            "natural_gradient": _reward(method="natural_gradient"),
-            "nuts": _sampled(_sample_nuts, NUTS_SETTINGS),
-        }
-        return several, "natural_gradient", "structured variational inference, which sums out the intents"
-    if isinstance(model, GPIRL):
-        rewards = {
-            "natural_gradient": _reward(method="natural_gradient"),
-            "laplace": _reward(method="laplace"),
-            "map": _reward(method="map"),
-            "levine": _reward(method="map", prior="levine"),
-            "nuts": _sampled(_sample_nuts, NUTS_SETTINGS),
-            "max_entropy": Method(_max_entropy, _settings_of(fit_max_entropy)),
-        }
-        return (
-            rewards,
-            "natural_gradient",
-            "a Gaussian for the reward at each node over the hyper-parameters, by variational inference",
-        )
-    if isinstance(model, NoisyMDP):
-        single = getattr(data, "subject", None) is None  # a dense matrix of many subjects cannot be estimated
-        choices = {
-            "nuts": _sampled(_sample_nuts, (*NUTS_SETTINGS, "centred"), dense_mass=single),
-            "px-da": _sampled(sample_px_da, _settings_of(PXDA), num_samples=2000),
-        }
-        return choices, "nuts", "NUTS, which also mixes where data augmentation is slow"
-    if isinstance(model, ConjugateModel):
-        conjugate = {
-            "cavi": _conjugate({}),
-            "svi": _conjugate({"batch_size": ..., "num_steps": 2000}),
-            "nuts": _sampled(_sample_nuts, NUTS_SETTINGS),
-            "refresh": Method(_refresh, _settings_of(refresh_posterior)),
-        }
-        if isinstance(model, RoleHMM):
-            own = (name for name in _settings_of(imitate) if name not in ("model_or_roles", "roles"))
-            conjugate["imitate"] = Method(_imitate, tuple(own))
-        if isinstance(data, Trajectories) and num_groups(data) > MANY_GROUPS:
-            return conjugate, "svi", f"mini-batches, since there are over {MANY_GROUPS} groups"
-        return conjugate, "cavi", f"coordinate ascent on all data, up to {MANY_GROUPS} groups"
-    raise TypeError(
-        f"model is {type(model).__name__}: give a RoleHMM, an AgentMarkov or another ConjugateModel, a NoisyMDP, a "
-        "GPIRL, or a MarginalMAP query"
-    )
+def conjugate_methods(model: Any, data: Any) -> Methods:
+    """Methods of a `ConjugateModel`."""
+    many = isinstance(data, Trajectories) and num_groups(data) > MANY_GROUPS
+    by_name = {
+        "cavi": Method(_cavi, CAVI),
+        "svi": Method(_svi, CAVI),
+        "nuts": Method(_nuts_of_chains, NUTS),
+        "refresh": Method(_refresh, REFRESH),
+    }
+    if many:
+        return Methods(by_name, "svi", f"mini-batches, since there are over {MANY_GROUPS} groups")
+    return Methods(by_name, "cavi", f"coordinate ascent on all data, up to {MANY_GROUPS} groups")
 
 
-def read_settings(method: str, settings: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Raise TypeError unless a method takes all settings."""
-    strange = [name for name in settings if name not in known]
-    if strange:
-        raise TypeError(
-            f"method {method!r} takes no setting {', '.join(strange)}: it takes {', '.join(known) or 'none'}"
-        )
+def role_methods(model: Any, data: Any) -> Methods:
+    """Methods of a `RoleHMM`."""
+    found = conjugate_methods(model, data)
+    return found._replace(by_name=found.by_name | {"imitate": Method(_imitate, IMITATION)})
+
+
+def choice_methods(model: Any, data: Any) -> Methods:
+    """Methods of a `NoisyMDP`."""
+    by_name = {
+        "nuts": Method(_nuts_of_choices, NUTS | {"centred": _flag}),
+        "px-da": Method(_px_da, PXDA),
+    }
+    return Methods(by_name, "nuts", "NUTS, which also mixes where data augmentation is slow")
+
+
+def reward_methods(model: Any, data: Any) -> Methods:
+    """Methods of a `GPIRL`."""
+    by_name = {
+        "natural_gradient": Method(partial(_reward, method="natural_gradient"), REWARD),
+        "nuts": Method(_nuts_of_rewards, NUTS),
+    }
+    if model.switches:
+        reason = "structured variational inference, which sums out the intents"
+        return Methods(by_name, "natural_gradient", reason)
+    by_name |= {
+        "laplace": Method(partial(_reward, method="laplace"), REWARD),
+        "map": Method(partial(_reward, method="map"), REWARD),
+        "levine": Method(partial(_reward, method="map", prior="levine"), MODE),
+        "max_entropy": Method(_max_entropy, MAX_ENTROPY),
+    }
+    reason = "a Gaussian for the reward at each node over the hyper-parameters, by variational inference"
+    return Methods(by_name, "natural_gradient", reason)
+
+
+def network_methods(model: Any, data: Any) -> Methods:
+    """Methods of a `MarginalMAP` query."""
+    from ethogram.inference.networks.solve_mmap import METHODS
+
+    by_name = {name: Method(partial(_query, method=name), QUERY) for name in METHODS}
+    return Methods(by_name, "hybrid", "the method that searches and proves")
+
+
+def _cavi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    return ConjugateSVI(model).run(key, data, **{"num_steps": 1000, **settings})
+
+
+def _svi(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    model.check(data)
+    batch_size = max(1, min(BATCH, num_groups(data) // 4))
+    return ConjugateSVI(model).run(key, data, **{"num_steps": 2000, "batch_size": batch_size, **settings})
+
+
+def _refresh(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    key_fit, key_draws = jax.random.split(key)
+    first = {"num_steps": 500, **{name: settings[name] for name in CAVI if name in settings}}
+    first.pop("checkpoint", None)  # of the chains, which take most of the time
+    second = {name: value for name, value in settings.items() if name not in ("num_steps", "restarts")}
+    return refresh_posterior(key_draws, ConjugateSVI(model).run(key_fit, data, **first), data, **second)
+
+
+def _imitate(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.imitation import imitate
+
+    missing = [name for name in ("policy", "world", "rounds", "horizon") if name not in settings]
+    if missing:
+        raise TypeError(f"method 'imitate' needs {', '.join(missing)}: pass what ethogram.imitate takes")
+    rest = dict(settings)
+    return imitate(key, model, rest.pop("policy"), rest.pop("world"), data, **rest)
+
+
+def _chains(
+    key: Array, model: Any, data: Any, settings: Mapping[str, Any], non_centred: tuple[str, ...] = ()
+) -> Any:
+    """Chains of NUTS, with all settings in one mapping."""
+    kernel = {**DEFAULTS, **settings}
+    num_warmup, num_samples, num_chains, progress_bar = (kernel.pop(name) for name in SAMPLING)
+    counts = (num_warmup, num_samples, num_chains, progress_bar)
+    return run_chains(key, model, data, *counts, settings=kernel, non_centred=non_centred)
+
+
+def _nuts_of_chains(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
+    model = model.bound_to(data)
+    model.check(data)
+    require_informative(model, data)
+    return _aligned(SampledPosterior(model, *_chains(key, model, data, settings)), data)
+
+
+def _nuts_of_choices(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
+    problem = model.check(data)
+    model.warn_of_separation(problem)
+    several = problem.data.subject is not None  # a dense matrix of many subjects cannot be estimated
+    kernel = {"dense_mass": not several, "centred": False, **settings}
+    non_centred = ("theta",) if not kernel.pop("centred") and several else ()
+    return SampledPosterior(model, *_chains(key, model, problem.without_names(), kernel, non_centred))
+
+
+def _nuts_of_rewards(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> SampledPosterior:
+    model.check(data)
+    found = SampledPosterior(model, *_chains(key, model.centred(), data, settings))
+    return _aligned(found, data) if model.switches else found
+
+
+def _aligned(found: SampledPosterior, data: Any) -> SampledPosterior:
+    """Draws of a model with hidden states, their labels matched to those of the draw of highest density."""
+    best = np.unravel_index(np.argmax(found.statistics["lp"]), found.statistics["lp"].shape)
+    reference = {name: site[best] for name, site in found.sites.items()}
+    posterior = to_arviz(found, data, align=reference, progress_bar=False).posterior
+    aligned = {str(name): np.asarray(values) for name, values in posterior.data_vars.items()}
+    return SampledPosterior(found.model, {**found.sites, **aligned}, found.statistics)
+
+
+def _px_da(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.choices.px_da_chains import sample_px_da
+
+    return sample_px_da(key, model, data, **{**DEFAULTS, "num_samples": 2000, **settings})
+
+
+def _reward(
+    key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str, prior: str = "model"
+) -> Any:
+    from ethogram.inference.rewards import fit_reward
+
+    return fit_reward(key, model, data, **{"method": method, "prior": prior, **settings})
+
+
+def _max_entropy(key: Array, model: Any, data: Any, settings: Mapping[str, Any]) -> Any:
+    from ethogram.inference.rewards import fit_max_entropy
+
+    return fit_max_entropy(model.mdp, data, **{"features": model.features, **_without_bar(settings)})
+
+
+def _query(key: Array, model: Any, data: Any, settings: Mapping[str, Any], method: str) -> Any:
+    from ethogram.inference.networks import solve_mmap
+
+    return solve_mmap(key, model, method, **_without_bar(settings))
+
+
+def _without_bar(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "progress_bar"}

@@ -1,4 +1,4 @@
-"""Whether data are of the kind, and in the vocabulary, of those that a fit has seen."""
+"""Data of a fit and new data: whether they are of one kind and vocabulary, and their entries in a score."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.models.choices import Decisions
 from ethogram.models.data import Trajectories, group_labels
 from ethogram.models.data.labels import are_numerals
 
-__all__ = ["by_group", "require_alike"]
+__all__ = ["by_group", "mean_and_error", "require_alike"]
 
 VOCABULARIES = ("feature_names", "feature_units", "state_names", "action_names")
 
@@ -25,15 +24,17 @@ def require_alike(data: Any, fitted: Any, model: Any) -> None:
     ValueError
         Names of features, units, states, actions or subjects differ in a place that both have.
     """
-    kinds = [type(each) if isinstance(each, Trajectories | Decisions) else None for each in (data, fitted)]
-    counts = hasattr(model, "counts") and Decisions not in kinds  # trajectories, or their counts
     if fitted is None:
         raise TypeError("a query has its evidence and takes no data: leave data out")
-    if kinds[0] is not kinds[1] and not counts:
+    named = [hasattr(each, "metadata") for each in (data, fitted)]
+    counts = hasattr(model, "counts") and all(  # or the trajectories that they are of
+        isinstance(each, Trajectories) or not name for each, name in zip((data, fitted), named, strict=True)
+    )
+    if type(data) is not type(fitted) and not counts:
         raise TypeError(
             f"data is {type(data).__name__}, and the fit is of {type(fitted).__name__}: give such data"
         )
-    if None in kinds:
+    if not all(named):
         return
     own = ("subject_names",) if data.subject is not None and fitted.subject is not None else ()
     for field in (*VOCABULARIES, *own):
@@ -67,3 +68,15 @@ def by_group(data: Any, values: np.ndarray, counts: np.ndarray) -> tuple[np.ndar
     added = np.zeros((group.max() + 1, len(values)))
     np.add.at(added, group, values.T)
     return added.T, np.bincount(group, counts)
+
+
+def mean_and_error(entries: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
+    """Mean of log densities (entry,) per step, and its standard error over the entries.
+
+    NaN for a single entry, and where data are impossible.
+    """
+    with np.errstate(invalid="ignore"):
+        mean = entries.sum() / counts.sum()
+        rest = entries - mean * counts
+    known = len(rest) > 1 and np.isfinite(rest).all()
+    return float(mean), float(rest.std(ddof=1) * np.sqrt(len(rest)) / counts.sum()) if known else np.nan

@@ -1,55 +1,109 @@
-"""What a fit of each system can answer, and how it is drawn: one class a system."""
+"""What the fits of each system answer, and how they are drawn: one entry of a table per kind of model.
+
+A system is imported when a model of it is fitted, or a fit of it is asked for something.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
+from scipy.special import logsumexp
 
+from ethogram.fits import figures, methods
+from ethogram.fits.estimates import exported_entries
+from ethogram.inference.conjugate import ConjugateResult
 from ethogram.inference.draws import flat_draws
 from ethogram.inference.export import to_arviz
+from ethogram.models.arguments import require_integer
 from ethogram.models.conjugate_model import ConjugateModel, overrides, steps_by_entry
 from ethogram.models.data import Trajectories
-from ethogram.models.rewards import GPIRL
 
-__all__ = ["System", "bound_model", "draws_by_site", "has_labels", "log_likelihood_of", "system_of"]
+__all__ = [
+    "SYSTEMS",
+    "RoleForecast",
+    "System",
+    "answer_dataset",
+    "has_exchangeable_states",
+    "methods_of",
+    "system_of",
+]
 
 
-class System:
-    """A system whose fits are distributions of parameters; a system overrides what is its own."""
+class RoleForecast(NamedTuple):
+    """The steps after each sequence.
 
-    has_posterior = True
+    Attributes
+    ----------
+    observations : (draw, sequence, step, feature...) one future per draw of the parameters.
+    probability : (sequence, step, role) of the roles.
+    """
+
+    observations: Float[np.ndarray, "draw sequence step ..."]
+    probability: Float[np.ndarray, "sequence step role"]
+
+
+def _no_states(fit: Any, data: Any) -> Any:
+    raise TypeError(f"a {type(fit.model).__name__} has no hidden states")
+
+
+def _no_predictions(fit: Any, data: Any) -> Any:
+    raise TypeError(f"a {type(fit.model).__name__} has no predictions here: see fit.result")
+
+
+def _no_picture(fit: Any, figure: Any) -> None:
+    raise TypeError(f"a {type(fit.model).__name__} has no picture here: see ethogram.plots")
+
+
+def log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Log densities (draw, entry) of the entries of data, and the steps or decisions (entry,) of each."""
+    if isinstance(data, Trajectories) and overrides(fit.model, "observation"):
+        fit.model.check(data)
+        steps = steps_by_entry(fit.model, data).astype(float)
+        return _log_likelihood(fit, data, num_draws, steps), steps
+    values = _log_likelihood(fit, data, num_draws)
+    return values, np.ones(values.shape[1])
+
+
+class System(NamedTuple):
+    """What fits of a model can answer; the defaults are those of a `ConjugateModel` of the user's own.
+
+    Attributes
+    ----------
+    methods : of a model and data, the algorithms that fit them.
+    states : of a fit and data, their hidden states.
+    predict : of a fit and data, with the settings below by name, what the agents do next.
+    log_densities : of a fit, data and a number of draws, as :func:`log_densities` gives them.
+    draw : of a fit and an empty figure; draws the fit.
+    entries : of a fit and options of `to_arviz`, the names of all estimates and their draws (chain, draw, entry).
+    prediction_settings : names of the settings of `predict`.
+    takes_data : False of queries, whose evidence is part of the model.
+    """
+
+    methods: Callable[[Any, Any], methods.Methods] = methods.conjugate_methods
+    states: Callable[[Any, Any], Any] = _no_states
+    predict: Callable[..., Any] = _no_predictions
+    log_densities: Callable[[Any, Any, int], tuple[np.ndarray, np.ndarray]] = log_densities
+    draw: Callable[[Any, Any], None] = _no_picture
+    entries: Callable[..., tuple[list[str], np.ndarray]] = exported_entries
     prediction_settings: tuple[str, ...] = ()
-
-    def states(self, fit: Any, data: Any) -> Any:
-        """Hidden states of the data."""
-        raise TypeError(f"a {type(fit.model).__name__} has no hidden states")
-
-    def predict(self, fit: Any, data: Any, settings: Mapping[str, int]) -> Any:
-        """What the agents do next, or in new data."""
-        raise TypeError(f"a {type(fit.model).__name__} has no predictions here: see fit.result")
-
-    def log_densities(self, fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
-        """Log densities (draw, entry) of the entries of data, and what each counts."""
-        if isinstance(data, Trajectories) and overrides(fit.model, "observation"):
-            fit.model.check(data)
-            steps = steps_by_entry(fit.model, data).astype(float)
-            return log_likelihood_of(fit, data, num_draws, steps), steps
-        values = log_likelihood_of(fit, data, num_draws)
-        return values, np.ones(values.shape[1])
-
-    def draw(self, fit: Any, figure: Any) -> None:
-        """Draw the fit into a figure."""
-        raise TypeError(f"a {type(fit.model).__name__} has no picture here: see ethogram.plots")
-
-    def exported(self, fit: Any) -> Any:
-        """What ArviZ reads of a fit without draws."""
-        raise TypeError(f"a fit by {fit.method!r} has no draws for ArviZ: read fit.result")
+    takes_data: bool = True
 
 
-def log_likelihood_of(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
-    """Log likelihoods (draw, entry), one entry a sequence, group or decision.
+def has_exchangeable_states(model: Any) -> bool:
+    """Whether hidden states have labels, in which draws have to be aligned."""
+    return getattr(
+        model, "switches", isinstance(model, ConjugateModel)
+    )  # a GPIRL of several intents switches
+
+
+def _log_likelihood(fit: Any, data: Any, num_draws: int, counts: np.ndarray | None = None) -> np.ndarray:
+    """Log likelihoods (draw, entry), one entry per sequence, group or decision.
 
     Parameters
     ----------
@@ -70,42 +124,261 @@ def log_likelihood_of(fit: Any, data: Any, num_draws: int, counts: np.ndarray | 
     return every
 
 
-def has_labels(model: Any) -> bool:
-    """Whether the hidden states of a model have labels, which draws have to be aligned in."""
-    return isinstance(model, ConjugateModel) or (isinstance(model, GPIRL) and model.switches)
+def _some_draws(fit: Any, count: int) -> dict[str, np.ndarray]:
+    """`count` draws (draw, ...) of the parameters by site, equally spaced among those of all chains."""
+    draws = flat_draws(fit.draws(count).sites)
+    rows = np.linspace(0, len(next(iter(draws.values()))) - 1, count).round().astype(int)
+    return {name: site[rows] for name, site in draws.items()}
 
 
-def bound_model(fit: Any) -> Any:
-    """The model of the draws: bound to the data of the fit, whatever data it scores."""
-    return fit.draws(1).model
+def _posterior_of(fit: Any) -> tuple[Any, dict[str, Any]]:
+    """What `infer_roles` and `infer_intents` take of a fit: a posterior, or draws with their model."""
+    if isinstance(fit.result, ConjugateResult):
+        return fit.result, {}
+    return flat_draws(fit.draws(200).sites), {"model": fit.model}
 
 
-def draws_by_site(fit: Any, num_draws: int) -> dict[str, np.ndarray]:
-    """Draws (draw, ...) of the parameters by site."""
-    return flat_draws(fit.draws(num_draws).sites)
+def _role_states(fit: Any, data: Trajectories) -> Any:
+    from ethogram.inference.roles import infer_roles
+
+    source, options = _posterior_of(fit)
+    return infer_roles(source, data, **options)
 
 
-def system_of(model: Any, result: Any) -> System:
-    """The system of a fitted model; one without answers of its own for other models with blocks."""
-    from ethogram.fits.choice_fits import ChoiceFits
-    from ethogram.fits.imitation_fits import ImitationFits
-    from ethogram.fits.intent_fits import IntentFits
-    from ethogram.fits.network_fits import NetworkFits
-    from ethogram.fits.reward_fits import RewardFits
-    from ethogram.fits.role_fits import RoleFits
-    from ethogram.inference.imitation import ImitationResult
-    from ethogram.models.choices import NoisyMDP
-    from ethogram.models.intents import AgentMarkov
-    from ethogram.models.networks import MarginalMAP
-    from ethogram.models.roles import RoleHMM
+@functools.partial(jax.jit, static_argnames="steps")
+def _forecasts(model: Any, data: Any, draws: Any, keys: Any, steps: int) -> Any:
+    """The next observations, and probabilities of the roles, for each draw."""
+    value = model.observed_value(data)
 
-    if isinstance(result, ImitationResult):
-        return ImitationFits()
-    known: dict[type, type[System]] = {
-        RoleHMM: RoleFits,
-        AgentMarkov: IntentFits,
-        NoisyMDP: ChoiceFits,
-        GPIRL: RewardFits,
-        MarginalMAP: NetworkFits,
-    }
-    return next((system() for kind, system in known.items() if isinstance(model, kind)), System())
+    def one(drawn: Any) -> Any:
+        following = model.observation(drawn[0], data).forecast(drawn[1], value, steps)
+        return following.observations, following.state
+
+    return jax.lax.map(one, (draws, keys))
+
+
+def _forecast_roles(fit: Any, data: Trajectories, steps: int = 10, num_draws: int = 100) -> RoleForecast:
+    require_integer("steps", steps, 1)
+    require_integer("num_draws", num_draws, 1)
+    model = fit.draws(1).model  # bound to the data of the fit
+    model.check(data)
+    if model.grouped_sequences(data) is not None:
+        raise ValueError(
+            "the model scores groups jointly (exclusive roles), of which there are no forecasts: predict with a model "
+            "without exclusive roles"
+        )
+    keys = jax.random.split(fit._key, num_draws)
+    observations, probability = _forecasts(model, data, _some_draws(fit, num_draws), keys, steps)
+    return RoleForecast(np.asarray(observations), np.asarray(probability).mean(0))
+
+
+def _imitated_states(fit: Any, data: Trajectories) -> Any:
+    from ethogram.inference.roles import infer_roles
+
+    return infer_roles(fit.result.fit, data)
+
+
+def _roll_outs(fit: Any, data: Trajectories) -> Trajectories:
+    if data is not fit.data:
+        raise TypeError(
+            "data is new, and policies act in a world: call imitate's policies there (fit.result.policies)"
+        )
+    return fit.result.rolled
+
+
+def _intent_states(fit: Any, data: Trajectories) -> Any:
+    from ethogram.inference.intents import infer_intents
+
+    source, options = _posterior_of(fit)
+    return infer_intents(source, data, **options)
+
+
+@jax.jit
+def _next_actions(model: Any, data: Any, draws: Any) -> Any:
+    """Probabilities of the actions given those before, for each draw."""
+
+    def one(draw: Any) -> Any:
+        chain = model.observation(draw, data)
+        predicted = chain.filter(model.observed_value(data)).predicted
+        policy = chain.policy[:, jnp.maximum(chain.states, 0)]  # (intent, sequence, time, action)
+        return jnp.einsum("nti,inta->nta", predicted, policy)
+
+    return jax.lax.map(one, draws)
+
+
+def _predict_actions(fit: Any, data: Trajectories) -> Float[np.ndarray, "sequence time action"]:
+    model = fit.draws(1).model  # bound to the data of the fit
+    model.check(data)
+    return np.asarray(_next_actions(model, data, _some_draws(fit, 50))).mean(0)
+
+
+def _check_parameters(fit: Any, data: Any) -> None:
+    """Raise ValueError unless decisions have the features, slots and subjects of those of the fit."""
+    from ethogram.models.choices.decisions import check_decisions
+
+    needed = fit.result.sites["theta"].shape[2:]
+    subjects = () if data.subject is None else (data.num_subjects,)
+    found = (*subjects, sum(fit.model.sizes(check_decisions(data))))
+    if len(found) != len(needed) or found[-1] != needed[-1] or (subjects and found[0] > needed[0]):
+        raise ValueError(
+            f"data need parameters of shape {found}, and those of the fit have {needed}, one per subject, if there are "
+            "any, by feature and slot: give decisions with the features, slots and subjects of the fit"
+        )
+
+
+def _predict_choices(fit: Any, data: Any) -> Any:
+    from ethogram.inference.choices import predict_choice_probabilities
+
+    _check_parameters(fit, data)
+    return predict_choice_probabilities(None, fit.model, fit.result.sites, data)
+
+
+def _choice_log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
+    from ethogram.models.choices.decisions import weights_of
+
+    _check_parameters(fit, data)
+    counts = np.asarray(weights_of(data, known=True), float)
+    values = _log_likelihood(fit, data, num_draws, counts)
+    return (counts * (logsumexp(values, axis=0) - np.log(len(values))))[None], counts
+
+
+def _choice_entries(fit: Any, **options: Any) -> tuple[list[str], np.ndarray]:
+    """Entries of the values under one name, whatever sites the algorithm has."""
+    from ethogram.inference.choices.summary import named_parts
+
+    sites = fit.result.sites
+    names, parts = named_parts(fit.model, sites, np.asarray(sites["theta"], float), fit.data)
+    return names, np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts.values()], -1)
+
+
+def _reward_states(fit: Any, data: Any) -> Any:
+    from ethogram.inference.rewards import infer_reward_intents
+
+    if not fit.model.switches:
+        raise TypeError("a GPIRL of one reward has no hidden states: give it num_intents > 1")
+    return infer_reward_intents(fit._key, fit.result, data)
+
+
+def _predict_policies(fit: Any, data: Any) -> Any:
+    from ethogram.inference.rewards import policies, predictive_agent
+
+    if not fit.has_draws:
+        return fit.result.policy
+    if fit.model.switches:
+        return predictive_agent(fit._key, fit.result).next_actions(data)
+    draws = flat_draws(fit.draws(200).sites)
+    times = draws.get("rationality", fit.model.rationality)
+    return policies(fit.model.mdp, draws["reward"], rationality=times, pairs=fit.model.features.ndim == 3)
+
+
+def _reward_log_densities(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
+    from ethogram.models.mdps.soft_policy import num_experts, read_demonstrations
+
+    fit.model.check(data)
+    experts, fitted = num_experts(data), num_experts(fit.data)
+    if (experts is None) != (fitted is None) or (experts or 0) > (fitted or 0):
+        raise ValueError(
+            f"data have {experts or 'no'} experts (subjects), and those of the fit {fitted or 'none'}: number the "
+            "subjects as in the fit, or leave them out of both"
+        )
+    if isinstance(data, Trajectories):
+        steps = read_demonstrations(fit.model.mdp, data, fit.model.check_transitions)
+        known = steps.inside & (steps.action >= 0)
+        counts = known.sum(1).astype(float)
+    else:
+        each = np.asarray(fit.model.counts(data))
+        counts = each.sum(-1).astype(float)
+    if fit.has_draws:
+        return _log_likelihood(fit, data, num_draws, counts), counts
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_policy = np.log(np.asarray(fit.result.policy, float))
+        if isinstance(data, Trajectories):
+            values = np.where(known, log_policy[steps.state * known, steps.action * known], 0)
+        else:
+            values = np.where(each > 0, each * log_policy, 0)
+    return values.sum(1)[None], counts
+
+
+def _answer(fit: Any, data: Any) -> Any:
+    return fit.result.assignment
+
+
+def _no_density(fit: Any, data: Any, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
+    raise TypeError("an assignment has no predictive density: read fit.result.log_probability")
+
+
+def answer_dataset(method: str, found: Any) -> Any:
+    """An xarray Dataset of an answer: states and names (method, variable), log probability and bounds (method,)."""
+    import xarray
+
+    fields = ("log_probability", "upper_bound", "lower_bound", "seconds", "proved_optimal", "kind")
+    variables: dict[str, Any] = {field: ("method", np.array([getattr(found, field)])) for field in fields}
+    states = [] if found.states is None else found.states
+    variables["states"] = ("method", "variable"), np.asarray(states, int)[None]
+    return xarray.Dataset(variables, coords={"method": [method], "variable": list(found.assignment or ())})
+
+
+_ROLES = System(
+    methods.role_methods,
+    _role_states,
+    _forecast_roles,
+    draw=figures.draw_roles,
+    prediction_settings=("steps", "num_draws"),
+)
+_IMITATIONS = _ROLES._replace(
+    states=_imitated_states, predict=_roll_outs, draw=figures.draw_imitation, prediction_settings=()
+)
+
+SYSTEMS: Mapping[str, System] = {
+    "imitation.ImitationResult": _IMITATIONS,
+    "roles.RoleHMM": _ROLES,
+    "intents.AgentMarkov": System(states=_intent_states, predict=_predict_actions, draw=figures.draw_intents),
+    "choices.NoisyMDP": System(
+        methods.choice_methods,
+        _no_states,
+        _predict_choices,
+        _choice_log_densities,
+        figures.draw_choices,
+        _choice_entries,
+    ),
+    "rewards.GPIRL": System(
+        methods.reward_methods, _reward_states, _predict_policies, _reward_log_densities, figures.draw_rewards
+    ),
+    "networks.MarginalMAP": System(
+        methods.network_methods, _no_states, _answer, _no_density, figures.draw_answer, takes_data=False
+    ),
+    "conjugate_model.ConjugateModel": System(),
+}
+"""By subpackage and class of the model, or of the result; a class that inherits from one of these is fitted as that."""
+
+
+def _kinds(value: Any) -> list[str]:
+    """The classes of an object, as the table names those of this package."""
+    own = [kind for kind in type(value).__mro__ if kind.__module__.startswith("ethogram.")]
+    return [f"{kind.__module__.split('.')[2]}.{kind.__name__}" for kind in own]
+
+
+def system_of(model: Any, result: Any = None) -> System:
+    """The system of a model, or of its result where that has one of its own.
+
+    Raises
+    ------
+    TypeError : no method fits such a model.
+    """
+    found = next((SYSTEMS[kind] for kind in (*_kinds(result), *_kinds(model)) if kind in SYSTEMS), None)
+    if found is None:
+        raise TypeError(
+            f"model is {type(model).__name__}: give a RoleHMM, an AgentMarkov or another ConjugateModel, a NoisyMDP, a "
+            "GPIRL, or a MarginalMAP query"
+        )
+    return found
+
+
+def methods_of(model: Any, data: Any) -> methods.Methods:
+    """The algorithms that fit a model to data.
+
+    Raises
+    ------
+    TypeError : no method fits such a model.
+    """
+    return system_of(model).methods(model, data)

@@ -1,24 +1,18 @@
 """Figures of fitted models. Every function draws into Matplotlib axes and returns them."""
 
+from ethogram.domains.football import pitch
+from ethogram.domains.labyrinth import maze_occupancy
 from ethogram.plots.axes import density_of
 from ethogram.plots.choices import error_curve, probability_band, reliability, value_marginals
 from ethogram.plots.colours import category_colours, series_colour
 from ethogram.plots.imitation import failure_curves, policy_roles, step_curves
-from ethogram.plots.intents import intent_shares, intent_timeline, maze_occupancy
+from ethogram.plots.intents import intent_shares, intent_timeline
 from ethogram.plots.live_belief import LiveBelief, live_belief
 from ethogram.plots.networks import anytime_curves, gap_bars
 from ethogram.plots.planning import episode_returns, episode_timeline, plan_marginals
 from ethogram.plots.rewards import coverage_curve, learning_curve, relevance_forest, reward_band, reward_map
-from ethogram.plots.role_marginals import role_marginals
-from ethogram.plots.roles import (
-    elbo_traces,
-    pitch,
-    role_ellipses,
-    role_timelines,
-    score_curve,
-    transition_matrix,
-)
-from ethogram.plots.zoomable_timeline import zoomable_timeline
+from ethogram.plots.roles import elbo_traces, role_ellipses, role_marginals, score_curve, transition_matrix
+from ethogram.plots.timelines import role_timelines, zoomable_timeline
 
 __all__ = [
     "LiveBelief",

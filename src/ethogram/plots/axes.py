@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,13 @@ __all__ = [
     "default_title",
     "density_of",
     "draw_band",
+    "draw_intervals",
     "feature_label",
     "figure_or_new",
     "legend_beside",
+    "read_draws",
+    "read_names",
+    "show_plainly",
 ]
 
 
@@ -43,11 +48,61 @@ def default_title(axes: Any, title: str) -> None:
         axes.set_title(title, fontsize="medium")
 
 
+def read_draws(draws: Any, count: int | None = None) -> np.ndarray:
+    """Draws as an array (draw, value) or (chain, draw, value): a ValueError for other shapes, and below two draws."""
+    given = np.asarray(draws, float)
+    if given.ndim not in (2, 3) or count not in (None, given.shape[-1]) or np.prod(given.shape[:-1]) < 2:
+        size = "value" if count is None else count
+        raise ValueError(
+            f"draws has shape {given.shape}: give (draw, {size}) or (chain, draw, {size}), with at least two draws"
+        )
+    return given
+
+
+def read_names(names: Sequence[str] | None, count: int) -> list[str]:
+    """One name per value: their numbers where None; a ValueError where they are more or fewer."""
+    labels = [str(number) for number in range(count)] if names is None else list(names)
+    if len(labels) != count:
+        raise ValueError(f"names has {len(labels)} entries: give {count}, one per value")
+    return labels
+
+
 def draw_band(axes: Any, places: np.ndarray, draws: np.ndarray, colour: Any) -> None:
     """Draw the mean and the central 90 % interval of draws (draw, point) at places (point,)."""
     lower, upper = np.percentile(draws, [5, 95], axis=0)
     axes.fill_between(places, lower, upper, color=colour, alpha=0.3, linewidth=0, label="90 % interval")
     axes.plot(places, draws.mean(0), color=colour, label="posterior mean")
+
+
+def draw_intervals(
+    axes: Any,
+    rows: np.ndarray,
+    draws: np.ndarray,
+    colour: Any,
+    names: Sequence[str] | None = None,
+    *,
+    median: bool = False,
+    label: str | None = None,
+) -> None:
+    """Draw the central 90 % intervals of draws (draw, row), and their means or medians, at heights `rows`.
+
+    Names, where given, stand at the heights; a label is that of the points.
+    """
+    lower, upper = np.percentile(draws, [5, 95], axis=0)
+    middle = np.median(draws, axis=0) if median else draws.mean(0)
+    axes.hlines(rows, lower, upper, color=colour, linewidth=2)
+    axes.plot(middle, rows, "o", color=colour, markersize=4, label=label)
+    if names is not None:
+        axes.set_yticks(rows, list(names), fontsize="small" if len(names) > 6 else None)
+
+
+def show_plainly(figure: Any) -> None:
+    """Show the texts of a figure as they are: as a formula, a column called ``$x^$`` would be an error."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if "$" in text.get_text() and "mathdefault" not in text.get_text():  # as on logarithmic axes
+            text.set_parse_math(False)
 
 
 def legend_beside(axes: Any, title: str, handles: Any = None) -> None:

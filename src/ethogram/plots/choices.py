@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import pooled_draws
-from ethogram.plots.axes import axes_or_new, default_title, density_of, draw_band, legend_beside
+from ethogram.plots.axes import (
+    axes_or_new,
+    default_title,
+    density_of,
+    draw_band,
+    draw_intervals,
+    legend_beside,
+    read_draws,
+    read_names,
+)
 from ethogram.plots.colours import SERIES, series_colour
 
 __all__ = ["error_curve", "probability_band", "reliability", "value_marginals"]
@@ -38,25 +47,15 @@ def value_marginals(
     colour : of the densities.
     legend : whether to draw one; panels of one figure need it once.
 
-    Raises
-    ------
-    ValueError
-        If the shapes disagree, or there are fewer than two draws.
-
     Warns
     -----
     UserWarning
         If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
-    given = np.asarray(draws, float)
-    if given.ndim not in (2, 3) or np.prod(given.shape[:-1]) < 2:
-        raise ValueError(
-            f"draws has shape {given.shape}: pass (draw, value) or (chain, draw, value), with at least two draws"
-        )
-    count = given.shape[-1]
-    labels = [str(number) for number in range(count)] if names is None else list(names)
-    if len(labels) != count or (truth is not None and np.shape(truth) != (count,)):
-        raise ValueError(f"names and truth must have {count} entries: pass one per value")
+    given = read_draws(draws)
+    labels = read_names(names, count := given.shape[-1])
+    if truth is not None and np.shape(truth) != (count,):
+        raise ValueError(f"truth has shape {np.shape(truth)}: give ({count},), one per value")
     samples = pooled_draws("values", given)
     axes = axes_or_new(ax, (5, 0.8 * count + 1))
     rows = np.arange(count)[::-1]
@@ -65,15 +64,12 @@ def value_marginals(
             places, density = density_of(values)
             half = 0.4 * density / density.max()
             axes.fill_between(places, row - half, row + half, color=colour, alpha=0.45, linewidth=0)
-    lower, upper = np.percentile(samples, [5, 95], axis=0)
-    axes.hlines(rows, lower, upper, color=colour, linewidth=2, label="90 % interval")
-    axes.plot(samples.mean(0), rows, "o", color=colour, markersize=5, label="posterior mean")
+    draw_intervals(axes, rows, samples, colour, labels, label="posterior mean, 90 % interval")
     if truth is not None:
         axes.plot(
             np.asarray(truth, float), rows, "x", color="black", markersize=9, markeredgewidth=2, label="truth"
         )
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
-    axes.set_yticks(rows, labels)
     axes.set_ylim(-0.6, count)  # room for the legend above the first row
     axes.set_xlabel("value")
     if legend:
@@ -97,11 +93,6 @@ def error_curve(
     errors : by name of a curve, (size,) errors, or (repetition, size), whose mean and standard error are drawn.
     ax : axes to draw into.
     floors : by name, the expected error of the oracle; a dotted line.
-
-    Raises
-    ------
-    ValueError
-        If a curve has another number of sizes.
     """
     sizes = np.asarray(observations)
     axes = axes_or_new(ax, (5, 3.5))
@@ -141,21 +132,13 @@ def probability_band(
     seen : places, observed shares and counts, each (bin,); error bars are one standard error.
     colour : of the band.
 
-    Raises
-    ------
-    ValueError
-        If draws and x differ in their number of points.
-
     Warns
     -----
     UserWarning
         If the draws have fewer than 100 effective samples, or chains an r_hat above 1.01.
     """
-    given, places = np.asarray(draws, float), np.asarray(x, float)
-    if given.ndim not in (2, 3) or given.shape[-1:] != places.shape:
-        raise ValueError(
-            f"draws has shape {given.shape}, x {places.shape}: pass (draw, {places.size}), or with a leading chain axis"
-        )
+    places = np.asarray(x, float)
+    given = read_draws(draws, places.size)
     axes = axes_or_new(ax, (5, 3.5))
     draw_band(axes, places, pooled_draws("probabilities", given), colour)
     if seen is not None:
@@ -182,30 +165,20 @@ def reliability(table: Any, ax: Any = None, *, colour: Any = SERIES[0]) -> Any:
     """
     axes = axes_or_new(ax, (6, 4))
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=0, label="perfect calibration")
-    axes.errorbar(
-        table.predicted, table.chosen, 2 * table.error, fmt="o", color=colour, capsize=3,
-        label="observed, two standard errors",
-    )  # fmt: skip
+    look: dict[str, Any] = {
+        "fmt": "o",
+        "color": colour,
+        "capsize": 3,
+        "label": "observed, two standard errors",
+    }
+    axes.errorbar(table.predicted, table.chosen, 2 * table.error, **look)
     for place, share, count in zip(table.predicted, table.chosen, table.options, strict=True):
         # Below and to the right, but inside the axes.
-        across, side = (6, "left") if place < 0.93 else (-6, "right")
-        down = -10 if share > 0.1 else 0
-        axes.annotate(
-            f"{count:.0f}",
-            (place, share),
-            (across, down),
-            textcoords="offset points",
-            ha=side,
-            fontsize=8,
-            color="0.4",
-        )
-    axes.set(
-        xlabel="predicted probability",
-        ylabel="share chosen",
-        xlim=(-0.02, 1.02),
-        ylim=(-0.02, 1.02),
-        aspect="equal",
-    )
+        offset = (6 if place < 0.93 else -6, -10 if share > 0.1 else 0)
+        text = axes.annotate(f"{count:.0f}", (place, share), offset, textcoords="offset points")
+        text.set(ha="left" if place < 0.93 else "right", fontsize=8, color="0.4")
+    axes.set(xlabel="predicted probability", ylabel="share chosen", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    axes.set_aspect("equal")
     legend_beside(axes, "numbers: options in the bin")
     default_title(axes, "calibration of predictions")
     return axes

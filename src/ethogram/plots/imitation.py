@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ethogram.models.arguments import require_number
 from ethogram.plots.axes import axes_or_new, default_title
 from ethogram.plots.colours import series_colour
 
@@ -34,11 +35,6 @@ def failure_curves(
     ax : axes to draw into.
     mass : probability of the intervals.
     published : (round,) shares by name, drawn dashed in the colour of the result of that name.
-
-    Raises
-    ------
-    ValueError
-        If there is no result, results under one name have other rounds, or `mass` is not between 0 and 1.
     """
     axes = _curves(results, "failure", ax, mass, published, scale=100)
     axes.set(ylabel="fresh games failed, %", ylim=(-2, 102))
@@ -72,8 +68,7 @@ def _curves(
     published: Mapping[str, ArrayLike] | None,
     scale: int,
 ) -> Any:
-    if not 0 < mass < 1:
-        raise ValueError(f"mass is {mass}: give a probability between 0 and 1")
+    require_number("mass", mass, above=0, below=1)
     listed = {name: [found] if hasattr(found, "failure") else list(found) for name, found in results.items()}
     if not listed or not all(listed.values()):
         raise ValueError(
@@ -136,11 +131,6 @@ def policy_roles(frequency: ArrayLike, ax: Any = None) -> Any:
     ----------
     frequency : (policy, role), such as ``result.policy_role[-1]``; rows sum to 1, NaN for a policy that did not play.
     ax : axes to draw into.
-
-    Raises
-    ------
-    ValueError
-        If rows do not sum to 1.
     """
     shares = np.asarray(frequency, float)
     played = ~np.isnan(shares).all(axis=1) if shares.ndim == 2 else np.zeros(0, bool)

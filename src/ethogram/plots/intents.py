@@ -1,4 +1,4 @@
-"""Plots of agents with latent intent: occupancy, posterior over time, and shares of the steps.
+"""Plots of agents with latent intent: posterior over time, and shares of the steps.
 
 As in `ethogram.plots`, every function draws into Matplotlib axes and returns them; a new figure is made by default. An
 intent has the same colour in all plots, that of `category_colours`.
@@ -12,89 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ethogram.domains import labyrinth
 from ethogram.plots.axes import axes_or_new, default_title, legend_beside
-from ethogram.plots.colours import SERIES, category_colours
+from ethogram.plots.colours import category_colours
 
-__all__ = ["intent_shares", "intent_timeline", "maze_occupancy"]
-
-LARGEST = 3000
-"""Area of a disc, in square points, for a share of 1."""
-
-ARROW = 0.6
-"""Length of an arrow in corridor widths."""
+__all__ = ["intent_shares", "intent_timeline"]
 
 STRIP = 0.28
 """Height of the strip of change probabilities, relative to the axis from 0 to 1."""
-
-
-def maze_occupancy(
-    visits: ArrayLike,
-    ax: Any = None,
-    *,
-    policy: ArrayLike | None = None,
-    colour: Any = SERIES[0],
-    min_visits: float | int = 5.0,
-) -> Any:
-    """Occupancy of the labyrinth as discs, and the most probable moves as arrows.
-
-    The area of a disc is the share of the steps at its node. At the first fork, an arrow to the left is the move to the
-    home cage.
-
-    Parameters
-    ----------
-    visits : (node,) steps at each node, such as sums of posterior probabilities.
-    ax : axes to draw into.
-    policy : (node, action) probabilities of the moves; None draws no arrows.
-    colour : of the discs.
-    min_visits : number of visits from which a node has an arrow; with fewer the policy is close to its prior.
-
-    Raises
-    ------
-    ValueError
-        If the shapes are not those of the labyrinth, or no node is visited.
-    """
-    steps = np.asarray(visits, float)
-    if steps.shape != (labyrinth.NUM_NODES,) or not steps.sum() > 0 or steps.min() < 0:
-        raise ValueError(
-            f"visits has shape {steps.shape} and sum {steps.sum():g}: give ({labyrinth.NUM_NODES},) non-negative "
-            "numbers, not all 0"
-        )
-    axes = labyrinth.draw_maze(axes_or_new(ax, (5, 5)))
-    places = labyrinth.node_positions()
-    share = steps / steps.sum()
-    axes.scatter(*places.T, s=LARGEST * share, color=[colour], alpha=0.75, linewidth=0, zorder=2)
-    if policy is not None:
-        moves = np.asarray(policy, float)
-        if moves.shape != (labyrinth.NUM_NODES, labyrinth.NUM_ACTIONS):
-            raise ValueError(
-                f"policy has shape {moves.shape}, not ({labyrinth.NUM_NODES}, {labyrinth.NUM_ACTIONS})"
-            )
-        _draw_moves(axes, places, moves, np.flatnonzero(steps >= min_visits))
-    mark: dict[str, Any] = {"linestyle": "", "markersize": 13, "markeredgecolor": "white", "zorder": 4}
-    home = np.array([0, places[labyrinth.HOME, 1]])
-    axes.plot(*places[labyrinth.WATER], marker="*", color=SERIES[0], **mark)
-    axes.plot(*home, marker="s", color="0.2", **(mark | {"markersize": 8}))
-    at_water = places[labyrinth.WATER] + (0.5, 0.4)
-    axes.text(*at_water, "water", ha="right", va="bottom", fontsize=9, zorder=5)
-    axes.text(home[0] + 0.4, home[1] + 0.05, "home", ha="left", va="bottom", fontsize=9, zorder=5)
-    default_title(axes, "occupancy and most probable moves")
-    return axes
-
-
-def _draw_moves(axes: Any, places: np.ndarray, policy: np.ndarray, nodes: np.ndarray) -> None:
-    """Arrows from nodes in the direction of their most probable moves."""
-    action = policy[nodes].argmax(-1)
-    towards = places[labyrinth.next_state()[nodes, action]] - places[nodes]
-    leaves = (nodes == labyrinth.HOME) & (action == labyrinth.ACTION_NAMES.index("out right"))
-    towards[leaves] = (-1, 0)
-    length = np.linalg.norm(towards, axis=-1, keepdims=True)
-    towards = ARROW * towards / np.maximum(length, 1)
-    axes.quiver(
-        *places[nodes].T, *towards.T,
-        angles="xy", scale_units="xy", scale=1, width=0.006, headwidth=4, headlength=4, headaxislength=3.6,
-        color="0.1", zorder=3,
-    )  # fmt: skip
 
 
 def intent_timeline(
@@ -116,11 +40,6 @@ def intent_timeline(
     marks : events by name, as time steps, drawn as ticks above.
     colours : one per intent; by default those of `category_colours`.
     unit : of the time axis.
-
-    Raises
-    ------
-    ValueError
-        If the shapes disagree, or rows are no probabilities.
     """
     chance = np.asarray(probability, float)
     if chance.ndim != 2 or not len(chance) or np.abs(chance.sum(-1) - 1).max() > 1e-3:

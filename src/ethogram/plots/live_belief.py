@@ -43,12 +43,7 @@ class LiveBelief:
 
         Parameters
         ----------
-        report : what ``IntentBelief.step`` tells.
-
-        Raises
-        ------
-        ValueError
-            The report is of a batch of agents and `agent` names none of them, or has another number of intents.
+        report : the report of ``IntentBelief.step``.
         """
         chance = np.asarray(report.intent)
         if len(self._agent) != chance.ndim - 1:
@@ -56,8 +51,8 @@ class LiveBelief:
                 f"report.intent has shape {chance.shape}: give live_belief the agent to follow, one index for each of "
                 f"the {chance.ndim - 1} batch axes, not {self._agent}"
             )
-        told = (np.asarray(part)[self._agent] for part in (report.change, report.surprise))
-        step = np.array([*chance[self._agent], *told])
+        others = (np.asarray(part)[self._agent] for part in (report.change, report.surprise))
+        step = np.array([*chance[self._agent], *others])
         if self._lines and len(step) != len(self._lines):
             raise ValueError(
                 f"report.intent has {len(step) - 2} intents, those before it {len(self._lines) - 2}: make another "
@@ -71,7 +66,7 @@ class LiveBelief:
             self._redraw()
 
     def _begin(self, count: int) -> None:
-        """Empty lines: one an intent, one for a change, one for the surprise."""
+        """Empty lines: one per intent, one for a change, one for the surprise."""
         names = [str(intent) for intent in range(count - 1)] if self._names is None else list(self._names)
         if len(names) != count - 1:
             raise ValueError(f"names has {len(names)} entries: give one for each of the {count - 1} intents")

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.inference.networks.anytime import TracePoint
 from ethogram.plots.axes import axes_or_new, default_title
 from ethogram.plots.colours import SERIES, series_colour
 
-__all__ = ["anytime_curves", "gap_bars"]
+__all__ = ["anytime_curves", "gap_bars", "incumbent_curves"]
 
 NOTE_WIDTH = 50
 """Characters of a line below the time axis."""
@@ -25,7 +24,7 @@ FIRST = 1e-2
 
 
 def anytime_curves(
-    traces: Mapping[str, Sequence[TracePoint]],
+    traces: Mapping[str, Sequence[Any]],
     ax: Any = None,
     *,
     until: float | int,
@@ -41,10 +40,6 @@ def anytime_curves(
     ax : axes to draw into.
     until : seconds at which the curves end.
     best : reference value, such as the optimum, drawn as a dashed line.
-
-    Raises
-    ------
-    ValueError : there is no trace, or `until` is not positive.
     """
     if not traces:
         raise ValueError("traces is empty: give the trace of at least one method")
@@ -83,6 +78,26 @@ def anytime_curves(
     return axes
 
 
+def incumbent_curves(results: Mapping[str, Any], ax: Any = None) -> Any:
+    """Anytime curves of results of `solve_mmap` by method, with their smallest upper bound.
+
+    Parameters
+    ----------
+    results : of one query, by method.
+    ax : axes to draw into.
+    """
+    axes = axes_or_new(ax, (5, 3.6))
+    until = max(1e-3, *(found.seconds for found in results.values()))
+    anytime_curves({name: found.trace for name, found in results.items()}, axes, until=until)
+    bound = min(found.upper_bound for found in results.values())
+    if np.isfinite(bound):
+        axes.axhline(bound, color="0.3", linestyle=":", label="upper bound")
+    axes.legend(loc="lower right")
+    proved = any(found.proved_optimal for found in results.values())
+    axes.set_title("incumbents" + (", proved optimal" if proved else ""))
+    return axes
+
+
 def gap_bars(flips: Mapping[str, np.ndarray], states: Sequence[int], ax: Any = None) -> Any:
     """Bars of the loss, in nats, of the best single change to each variable of an assignment.
 
@@ -91,14 +106,9 @@ def gap_bars(flips: Mapping[str, np.ndarray], states: Sequence[int], ax: Any = N
     flips : by variable, log probabilities with each of its states, as `single_flips` returns them.
     states : (map,) the assignment.
     ax : axes to draw into.
-
-    Raises
-    ------
-    ValueError : the numbers of variables and states differ, or are zero.
     """
     if len(flips) != len(states) or not flips:
-        cure = "give the same variables to both"
-        raise ValueError(f"flips has {len(flips)} variables and states {len(states)}: {cure}")
+        raise ValueError(f"flips has {len(flips)} variables and states {len(states)}: give the same to both")
     axes = axes_or_new(ax, (5, 0.35 * len(flips) + 1))
     costs = []
     for values, state in zip(flips.values(), states, strict=True):

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ethogram.inference.planning import Episodes, Plan
 from ethogram.models.arguments import require_integer
 from ethogram.plots.axes import axes_or_new
 from ethogram.plots.colours import SERIES, series_colour
@@ -21,7 +20,7 @@ LONGEST = 34
 """Letters of a name that are drawn."""
 
 
-def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: Any = None) -> Any:
+def plan_marginals(plan: Any, actions: Sequence[str], *, most: int = 12, ax: Any = None) -> Any:
     """A heat map of the probabilities of actions, by steps ahead.
 
     Parameters
@@ -30,10 +29,6 @@ def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: An
     actions : names of all actions.
     most : rows; the actions that are most probable at some step are shown.
     ax : axes to draw into; new ones by default.
-
-    Raises
-    ------
-    ValueError : the names are not as many as the plan's actions, or there are none.
     """
     count = plan.marginals.shape[1]
     if len(actions) != count:
@@ -51,7 +46,7 @@ def plan_marginals(plan: Plan, actions: Sequence[str], *, most: int = 12, ax: An
     return ax
 
 
-def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> Any:
+def episode_timeline(episodes: Any, number: int = 0, *, ax: Any = None) -> Any:
     """The fluents that are true at each step of an episode, with the actions taken as crosses.
 
     An action is marked in the row of the fluent of the same objects, or in a row of its own.
@@ -61,10 +56,6 @@ def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> 
     episodes : of :func:`ethogram.planning.play_episodes`.
     number : which episode.
     ax : axes to draw into; new ones by default.
-
-    Raises
-    ------
-    IndexError : there is no such episode.
     """
     if not -len(episodes.states) <= number < len(episodes.states):
         raise IndexError(f"number = {number}: there are {len(episodes.states)} episodes")
@@ -99,17 +90,13 @@ def episode_timeline(episodes: Episodes, number: int = 0, *, ax: Any = None) -> 
     return ax
 
 
-def episode_returns(played: Mapping[str, Episodes], *, ax: Any = None) -> Any:
-    """The returns of several agents: a point an episode, with the mean and its standard error.
+def episode_returns(played: Mapping[str, Any], *, ax: Any = None) -> Any:
+    """The returns of several agents: a point per episode, with the mean and its standard error.
 
     Parameters
     ----------
     played : episodes of each agent, by name.
     ax : axes to draw into; new ones by default.
-
-    Raises
-    ------
-    ValueError : there is no agent.
     """
     if not played:
         raise ValueError("played is empty: give the episodes of one agent at least")
@@ -131,7 +118,7 @@ def _height(rows: int) -> float:
 
 
 def _name_rows(ax: Any, names: Sequence[str]) -> float:
-    """Name the rows of a picture, every so many where they are too many; returns the points of a row."""
+    """Name the rows of a heat map, not all of them where they are many; returns the height of a row in points."""
     room = ax.get_window_extent().height / ax.figure.dpi * 72 / max(len(names), 1)
     apart = max(math.ceil(SMALLEST / room), 1)
     size = min(SMALL, max(0.9 * room * apart, SMALLEST))

@@ -13,14 +13,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ethogram.inference.convergence import pooled_draws
-from ethogram.inference.rewards.predictions import difference_coverage
-from ethogram.plots.axes import axes_or_new, default_title, draw_band
-from ethogram.plots.colours import SERIES
+from ethogram.plots.axes import axes_or_new, default_title, draw_band, draw_intervals, read_draws, read_names
+from ethogram.plots.colours import SERIES, category_colours
 
-__all__ = ["coverage_curve", "learning_curve", "relevance_forest", "reward_band", "reward_map"]
+__all__ = [
+    "coverage_curve",
+    "intent_rewards",
+    "learning_curve",
+    "relevance_forest",
+    "reward_band",
+    "reward_intervals",
+    "reward_map",
+]
 
 NOMINAL = np.linspace(0.05, 0.95, 19)
-MOST_FEATURES = 12
+MOST_FEATURES, MOST_REWARDS = 12, 40
+"""Intervals of a forest plot."""
 
 
 def reward_map(
@@ -44,11 +52,6 @@ def reward_map(
     visited : (state,) visits of the demonstrations, drawn as rings whose area grows with the count.
     label : of the colour bar; None for no colour bar.
     cmap : colour map.
-
-    Raises
-    ------
-    ValueError
-        If the values are not finite, or not one per cell.
     """
     cells = np.asarray(values, float)
     if cells.shape != (size * size,) or not np.isfinite(cells).all():
@@ -92,21 +95,13 @@ def reward_band(
     truth_label : its legend entry.
     colour : of the band.
 
-    Raises
-    ------
-    ValueError
-        If the shapes disagree.
-
     Warns
     -----
     UserWarning
         If draws by chain have fewer than 100 effective samples, or an r_hat above 1.01.
     """
-    at, samples = np.asarray(places, float), np.asarray(draws, float)
-    if samples.ndim not in (2, 3) or samples.shape[-1:] != at.shape:
-        raise ValueError(
-            f"draws has shape {samples.shape}, places {at.shape}: give (draw, {at.size}), or with a leading chain axis"
-        )
+    at = np.asarray(places, float)
+    samples = read_draws(draws, at.size)
     axes = axes_or_new(ax, (5, 3.5))
     draw_band(axes, at, pooled_draws("reward", samples) if samples.ndim == 3 else samples, colour)
     if truth is not None:
@@ -131,29 +126,50 @@ def relevance_forest(
     ax : axes to draw into.
     names : of the features; default: their numbers.
     colour : of the lines.
-
-    Raises
-    ------
-    ValueError
-        If the numbers are not positive, or there is not one name per feature.
     """
     samples = np.asarray(relevance, float)
     if samples.ndim != 2 or not len(samples) or not (samples > 0).all():
         raise ValueError(f"relevance has shape {samples.shape}: give (draw, feature) numbers above 0")
-    count = samples.shape[1]
-    labels = [str(number) for number in range(count)] if names is None else list(names)
-    if len(labels) != count:
-        raise ValueError(f"names has {len(labels)} entries for {count} features: give one each")
-    lower, middle, upper = np.percentile(samples, [5, 50, 95], axis=0)
-    shown = np.argsort(-middle)[:MOST_FEATURES]
+    labels = read_names(names, count := samples.shape[1])
+    shown = np.argsort(-np.median(samples, axis=0))[:MOST_FEATURES]
     axes = axes_or_new(ax, (4.6, 0.35 * len(shown) + 1))
     rows = np.arange(len(shown))[::-1]
-    axes.hlines(rows, lower[shown], upper[shown], color=colour)
-    axes.plot(middle[shown], rows, "o", color=colour)
+    draw_intervals(axes, rows, samples[:, shown], colour, [labels[place] for place in shown], median=True)
     axes.set_xscale("log")
-    axes.set_yticks(rows, [labels[place] for place in shown])
+    axes.xaxis.get_minor_locator().set_params(subs=(2, 5))  # labels of all would overlap
     axes.set_xlabel("relevance" if len(shown) == count else f"relevance, the largest {len(shown)} of {count}")
     default_title(axes, "relevance of the features")
+    return axes
+
+
+def reward_intervals(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) -> Any:
+    """Means and central 90 % intervals of rewards (draw, reward), at most the forty highest, the highest on top."""
+    values = np.asarray(draws, float)
+    shown = np.argsort(-values.mean(0), kind="stable")[:MOST_REWARDS]
+    axes = axes_or_new(ax, (5, 0.2 * len(shown) + 1))
+    rows = np.arange(len(shown))[::-1]
+    draw_intervals(axes, rows, values[:, shown], SERIES[0], [names[at] for at in shown])
+    axes.set_xlabel("reward, deviation from its mean")
+    default_title(axes, "rewards: mean and 90 % interval")
+    return axes
+
+
+def intent_rewards(draws: ArrayLike, ax: Any = None, *, names: Sequence[str]) -> Any:
+    """Means and central 90 % intervals of rewards (draw, intent, reward), one colour per intent.
+
+    At most forty intervals, of the rewards that are highest in some intent.
+    """
+    values = np.asarray(draws, float)
+    count = values.shape[1]
+    shown = np.argsort(-values.mean(0).max(0), kind="stable")[: max(1, MOST_REWARDS // count)]
+    axes = axes_or_new(ax, (5, 0.2 * count * len(shown) + 1))
+    rows = np.arange(len(shown))[::-1]
+    beside = np.linspace(0.3, -0.3, count) * (count - 1) / count
+    for intent, colour in enumerate(category_colours(count)):
+        draw_intervals(axes, rows + beside[intent], values[:, intent, shown], colour)
+    axes.set_yticks(rows, [names[at] for at in shown], fontsize="small")
+    axes.set(xlabel="reward, deviation from its mean", ylim=(-0.5, len(shown) - 0.5))
+    default_title(axes, "rewards by intent: mean and 90 % interval")
     return axes
 
 
@@ -165,11 +181,6 @@ def learning_curve(trace: ArrayLike, ax: Any = None, *, colour: Any = SERIES[0])
     trace : (evaluation,) of a :class:`~ethogram.inference.rewards.RewardFit`.
     ax : axes to draw into.
     colour : of the curve.
-
-    Raises
-    ------
-    ValueError
-        If there is no evaluation.
     """
     bounds = np.asarray(trace, float)
     if bounds.ndim != 1 or not len(bounds):
@@ -194,12 +205,9 @@ def coverage_curve(draws: ArrayLike, truth: ArrayLike, ax: Any = None, *, colour
     truth : (point,).
     ax : axes to draw into.
     colour : of the curve.
-
-    Raises
-    ------
-    ValueError
-        If the shapes disagree, or there are fewer than two points.
     """
+    from ethogram.inference.rewards.predictions import difference_coverage
+
     axes = axes_or_new(ax, (4, 3.6))
     axes.plot([0, 1], [0, 1], color="0.5", linestyle=":")
     axes.plot(NOMINAL, difference_coverage(draws, truth, NOMINAL), color=colour, marker=".")

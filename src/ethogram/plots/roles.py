@@ -8,55 +8,30 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ethogram.inference.draws import flat_draws
-from ethogram.models.data.trajectories import Trajectories, valid_steps
+from ethogram.models.arguments import require_number
+from ethogram.models.data.angles import period_of
+from ethogram.models.data.gaps import lacking
+from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.families.exponential_family import PartlyKnown
 from ethogram.plots.axes import axes_or_new, default_title, feature_label, legend_beside
 from ethogram.plots.colours import SERIES, category_colours
-from ethogram.plots.timeline_rows import read_labels, time_axis, timeline_rows
 
 __all__ = [
     "elbo_traces",
-    "pitch",
     "role_ellipses",
-    "role_timelines",
+    "role_marginals",
     "score_curve",
     "transition_matrix",
 ]
 
 
-def pitch(ax: Any = None, length: float | int = 104.9, width: float | int = 67.8) -> Any:
-    """Axes with the lines of a football pitch, in metres about the centre spot.
-
-    Parameters
-    ----------
-    ax : axes to draw into.
-    length, width : of the pitch, in metres; the other markings have the sizes of the laws of the game.
-    """
-    from matplotlib.patches import Arc, Circle, Rectangle
-
-    axes = axes_or_new(ax, (8, 5.5))
-    line: dict[str, Any] = {"fill": False, "edgecolor": "0.75", "linewidth": 1, "zorder": 0}
-    axes.add_patch(Rectangle((-length / 2, -width / 2), length, width, **line))
-    axes.plot([0, 0], [-width / 2, width / 2], color="0.75", linewidth=1, zorder=0)
-    axes.add_patch(Circle((0, 0), 9.15, **line))
-    for side in (-1, 1):
-        goal_line = side * length / 2
-        for depth, breadth in ((16.5, 40.32), (5.5, 18.32)):
-            left = min(goal_line, goal_line - side * depth)
-            axes.add_patch(Rectangle((left, -breadth / 2), depth, breadth, **line))
-        spot, angle = goal_line - side * 11, 180 if side > 0 else 0
-        axes.plot(spot, 0, ".", color="0.75", markersize=3, zorder=0)
-        half = np.degrees(np.arccos(5.5 / 9.15))
-        axes.add_patch(
-            Arc((spot, 0), 18.3, 18.3, angle=angle, theta1=-half, theta2=half, color="0.75", zorder=0)
-        )
-    axes.set(xlim=(-length / 2 - 2, length / 2 + 2), ylim=(-width / 2 - 2, width / 2 + 2), aspect="equal")
-    axes.set(xlabel="x, m", ylabel="y, m")
-    return axes
+POINTS = 400
+MOST_POINTS = 1000
+"""Of whole numbers."""
 
 
 def role_ellipses(
@@ -77,15 +52,10 @@ def role_ellipses(
     ----------
     posterior : with the sites ``mean`` and ``covariance``, such as that of a `RoleHMM` with Gaussian emissions.
     ax : axes to draw into, such as those of `pitch`; limits are kept where something is drawn already.
-    draws : of ``posterior.sample``, one thin ellipse a role and draw; 20 are made where None.
+    draws : of ``posterior.sample``, one thin ellipse per role and draw; 20 are made where None.
     deviations : standard deviations of the semi-axes.
     features : indices of the two features.
     data : whose metadata have the names and units of the features, for the labels of the axes.
-
-    Raises
-    ------
-    ValueError
-        If the posterior has no means and covariances of at least two features.
     """
     from matplotlib.patches import Ellipse
     from matplotlib.patheffects import withStroke
@@ -129,56 +99,6 @@ def role_ellipses(
     return axes
 
 
-def role_timelines(path: ArrayLike, probability: ArrayLike, data: Trajectories, ax: Any = None) -> Any:
-    """Axes with one row per agent: role by colour, probability of the role by opacity.
-
-    Groups are concatenated along the time axis, separated by gaps; a black tick marks a change of role in the
-    most likely path. Without agents every sequence has its own row.
-
-    Parameters
-    ----------
-    path : (sequence, time) roles, -1 beyond the length, as `infer_roles` gives them.
-    probability : (sequence, time, role).
-    data : the trajectories, with names, frame rate and time unit.
-    ax : axes to draw into.
-
-    Raises
-    ------
-    ValueError
-        If the shapes are inconsistent.
-    """
-    from matplotlib.patches import Patch
-
-    roles, chance = read_labels(path, probability, data, "path")
-    axes = axes_or_new(ax, (10, 4))
-    first, rows, names = timeline_rows(data)
-    inside = np.asarray(valid_steps(data)) & (roles >= 0)
-    sequence, time = np.nonzero(inside)
-    colours = np.array(category_colours(chance.shape[-1]))
-    total = int((first + np.asarray(data.lengths)).max())
-    image = np.zeros((len(names), total, 4))
-    held, opacity = roles[sequence, time], np.clip(chance[sequence, time, roles[sequence, time]], 0, 1)
-    image[rows[sequence], first[sequence] + time] = np.column_stack([colours[held], opacity])
-    scale, unit = time_axis(data)
-    extent = (0, total * scale, len(names) - 0.5, -0.5)
-    axes.imshow(image, aspect="auto", interpolation="nearest", extent=extent, zorder=1)
-    swaps = inside[:, 1:] & inside[:, :-1] & (roles[:, 1:] != roles[:, :-1])
-    where, before = np.nonzero(swaps)
-    at = (first[where] + before + 1) * scale
-    axes.vlines(at, rows[where] - 0.45, rows[where] + 0.45, color="black", linewidth=0.9, zorder=3)
-    for edge in np.unique(first)[1:]:
-        axes.axvline(edge * scale, color="white", linewidth=2.5, zorder=4)
-    for edge in range(1, len(names)):
-        axes.axhline(edge - 0.5, color="white", linewidth=2, zorder=2)
-    axes.set_yticks(range(len(names)), labels=names)
-    row = "sequence" if data.agent is None else "agent"
-    joined = "" if len(np.unique(first)) == 1 else ", groups concatenated"
-    axes.set(xlabel=f"time ({unit}{joined})", ylabel=row)
-    legend_beside(axes, "role", [Patch(color=colour, label=str(role)) for role, colour in enumerate(colours)])
-    default_title(axes, "most probable roles; paler is less certain")
-    return axes
-
-
 def transition_matrix(posterior: Any, ax: Any = None, *, mass: float | int = 0.9) -> Any:
     """Axes with the posterior mean and credible interval of every transition probability, in percent.
 
@@ -189,16 +109,10 @@ def transition_matrix(posterior: Any, ax: Any = None, *, mass: float | int = 0.9
     posterior : with a block ``transition`` of Dirichlet rows.
     ax : axes to draw into.
     mass : probability of the equal-tailed intervals.
-
-    Raises
-    ------
-    ValueError
-        If there is no such block, or `mass` is not between 0 and 1.
     """
     if "transition" not in posterior.blocks:
         raise ValueError(f"posterior has the blocks {sorted(posterior.blocks)}: transition is missing")
-    if not 0 < mass < 1:
-        raise ValueError(f"mass is {mass}: give a probability between 0 and 1")
+    require_number("mass", mass, above=0, below=1)
     axes = axes_or_new(ax, (6.5, 6))
     mean = np.asarray(posterior.mean()["transition"], float)
     low, high = (_transition_quantile(posterior, mean, end) for end in ((1 - mass) / 2, (1 + mass) / 2))
@@ -305,4 +219,73 @@ def score_curve(curve: Any, ax: Any = None, *, unit: str = "roles") -> Any:
     axes.set_xticks(size)
     axes.set(xlabel=f"number of {unit}", ylabel="difference to the best (nats per step)")
     default_title(axes, "scores by size of the model")
+    return axes
+
+
+def role_marginals(
+    posterior: Any, data: Trajectories, probability: Any, feature: int | str = 0, ax: Any = None
+) -> Any:
+    """Axes with the density of one feature in each role, weighted by the share of the role, over a histogram.
+
+    The dashed line is the sum over roles, which should follow the histogram. Densities are at the posterior means of
+    the parameters. Whole numbers have points in place of a curve.
+
+    Parameters
+    ----------
+    posterior : of a role HMM whose emission sums out missing features, such as a `ProductEmission`.
+    data : the trajectories.
+    probability : (sequence, time, role), as `infer_roles` gives it.
+    feature : number or name of the feature.
+    ax : axes to draw into.
+    """
+    model = getattr(posterior, "model", posterior)
+    if not hasattr(model, "emission"):
+        raise TypeError(
+            f"posterior is of a {type(model).__name__}, which has no emission: give that of a RoleHMM"
+        )
+    if not model.emission.sums_out_missing:
+        raise ValueError(
+            f"a {type(model.emission).__name__} cannot sum out the other features: it has no marginals"
+        )
+    if data.observations is None:
+        raise ValueError("data have no observations: give those of the fit")
+    names = data.metadata.feature_names
+    x = np.asarray(data.observations, float)
+    place = names.index(feature) if isinstance(feature, str) and names and feature in names else feature
+    if isinstance(place, str) or not 0 <= place < x.shape[-1]:
+        raise ValueError(f"feature is {feature!r}: give a number below {x.shape[-1]}, or one of {names}")
+    axes = axes_or_new(ax, (6, 4))
+    seen = np.asarray(data.observed)
+    seen = seen & ~lacking(np.asarray(data.observations), seen)[..., place]
+    values = x[..., place][seen]
+    if not values.size:
+        raise ValueError(f"feature {feature!r} is missing in every frame: choose another one")
+    whole = bool((values == np.floor(values)).all())
+    angle = not whole and period_of(data.metadata, place) == 2 * np.pi
+    if whole:
+        step = max(1, round(np.ptp(values) / MOST_POINTS))
+        points = np.arange(values.min(), values.max() + 1, step)
+        edges = np.append(points, points[-1] + step) - 0.5 * step
+    else:
+        values = (values + np.pi) % (2 * np.pi) - np.pi if angle else values
+        low, high = (-np.pi, np.pi) if angle else (float(values.min()), float(np.quantile(values, 0.995)))
+        edges, points = np.linspace(low, high, 41), np.linspace(low, high, POINTS)
+    axes.hist(values, edges, density=True, color="0.85", label="data")
+    frames = np.full((len(points), 1, x.shape[-1]), np.nan)
+    frames[:, 0, place] = points
+    observed, lengths = np.ones((1, len(points)), bool), np.array([len(points)])
+    like = data._replace(observations=frames.swapaxes(0, 1), observed=observed, lengths=lengths)
+    like = like._replace(states=None, actions=None)
+    distribution = model.emission.distribution_of(posterior.mean(), like)
+    log_prob = jax.jit(type(distribution).log_prob)  # compiled once per kind of distribution
+    density = np.exp(np.asarray(log_prob(distribution, frames.astype(jnp.result_type(float)))))
+    share = np.asarray(probability, float)[seen].mean(axis=0)
+    style: dict[str, Any] = {"marker": "o", "markersize": 3} if whole else {}
+    for role, colour in enumerate(category_colours(len(share))):
+        axes.plot(points, share[role] * density[:, role], color=colour, label=f"role {role}", **style)
+    axes.plot(points, density @ share, color="black", linestyle="--", linewidth=1, label="all roles")
+    highest = max(float(np.histogram(values, edges, density=True)[0].max()), 1e-12)
+    axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.4 * highest), ylabel="density")
+    axes.set_xlabel(feature_label(data, place))
+    legend_beside(axes, "")
     return axes

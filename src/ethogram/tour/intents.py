@@ -205,9 +205,7 @@ def _draw(
     colours = category_colours(len(share))
     above, below = figure.subfigures(2, 1, height_ratios=[_maze_height(inferred), 3.6], squeeze=False)[:, 0]
     for axes, intent in zip(above.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        plots_agents.maze_occupancy(
-            inferred.visits[intent], axes, policy=policy[intent], colour=colours[intent]
-        )
+        labyrinth.maze_occupancy(inferred.visits[intent], axes, policy=policy[intent], colour=colours[intent])
         axes.set_title(f"intent {intent}: {100 * share[intent]:.0f} % of steps")
     above.supxlabel("disc area: share of the intent's steps; arrow: most probable action", fontsize=10)
     timeline, shares = below.subplots(1, 2, width_ratios=[4, 1])

@@ -59,8 +59,8 @@ def test_constant_estimates_agree_and_a_mode_has_no_spread_to_compare():
 
 
 def autoregressive(seed, coefficient):
-    """Stationary chains (2, 1000, 12) of mean 0 and sd 1."""
-    noise = np.random.default_rng(seed).normal(size=(2, 1000, 12))
+    """Stationary chains (2, 1000, 6) of mean 0 and sd 1."""
+    noise = np.random.default_rng(seed).normal(size=(2, 1000, 6))
     chains = noise.copy()
     for step in range(1, 1000):
         chains[:, step] = coefficient * chains[:, step - 1] + np.sqrt(1 - coefficient**2) * noise[:, step]

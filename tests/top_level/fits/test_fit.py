@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import io
-import warnings
 
 import jax
 import numpy as np
@@ -18,9 +16,6 @@ from scipy.stats import multivariate_normal
 
 import ethogram
 from ethogram import fits
-from ethogram.domains import diagnosis
-from ethogram.fits import methods
-from ethogram.fits.estimates import entries_of
 from ethogram.fits.fit_object import Fit
 from ethogram.fits.new_data import by_group, require_alike
 from ethogram.fits.report import about_fit
@@ -28,14 +23,12 @@ from ethogram.inference import storage
 from ethogram.inference.conjugate import (
     ConjugatePosterior,
     ConjugateResult,
-    ConjugateSVI,
     heldout_log_likelihood,
 )
 from ethogram.inference.export import to_arviz
-from ethogram.inference.rewards import RewardFit, RewardPosterior
+from ethogram.inference.rewards import RewardPosterior
 from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data import Metadata
-from ethogram.models.mdps import MDP
 
 QUIET = {"progress_bar": False}
 KEY = jax.random.key(0)
@@ -49,108 +42,6 @@ def of_prior(model, data):
     return Fit(model, data, "cavi", "", result, 1.0, KEY)
 
 
-@pytest.fixture(scope="module")
-def decisions():
-    random = np.random.default_rng(0)
-    features = random.normal(size=(60, 2, 1)).astype(np.float32)
-    chosen = (2 * features[..., 0] + random.normal(size=(60, 2))).argmax(1)
-    return ethogram.Decisions(features, np.ones((60, 2), bool), chosen)
-
-
-@pytest.fixture(scope="module")
-def choices(decisions):
-    model = ethogram.NoisyMDP(kind="features")
-    theta = np.random.default_rng(2).normal(2.0, 0.3, size=(2, 400, 1))
-    return Fit(model, decisions, "px-da", "", SampledPosterior(model, {"theta": theta}, {}), 1.0, KEY)
-
-
-@pytest.fixture(scope="module")
-def people(decisions):
-    """A fit of four subjects, whose population has means and variances."""
-    features = np.concatenate([decisions.features, decisions.features**2], axis=-1)
-    data = decisions._replace(features=features, subject=np.arange(60) % 4)
-    data = data._replace(metadata=Metadata(feature_names=["speed", "its square"]))
-    model = ethogram.NoisyMDP(dist.InverseGamma(3.0, 2.0), kind="features")
-    random = np.random.default_rng(3)
-    sites = {"theta": random.normal(2.0, 0.3, size=(2, 400, 4, 2))}
-    sites["loc"], sites["kappa"] = (
-        random.normal(2.0, 0.3, (2, 400, 2)),
-        np.exp(random.normal(size=(2, 400, 2))),
-    )
-    return Fit(model, data, "nuts", "", SampledPosterior(model, sites, {}), 1.0, KEY)
-
-
-@pytest.fixture(scope="module")
-def rewards():
-    corridor = MDP.deterministic([[0, 1], [0, 2], [1, 2]], discount=0.9)
-    model = ethogram.GPIRL(corridor, [[0.0], [1.0], [2.0]], scale_prior=5.0, relevance_prior=1.0)
-    none = np.zeros(0)
-    posterior = RewardPosterior(model, np.array([-1.0, 0.0, 1.5]), 0.5 * np.eye(3), none, none, "laplace")
-    result = RewardFit(posterior, -3.0, 0.1, -3.0, np.array([-3.0]), -2.0, True, 0, 0.0)
-    return Fit(model, np.array([[0, 3], [0, 3], [0, 3]]), "laplace", "", result, 1.0, KEY)
-
-
-@pytest.fixture(scope="module")
-def answer():
-    return fits.fit(jax.random.key(4), diagnosis.heating_query(), time_limit=2.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "method", "settings"),
-    [
-        ("choices", "px-da", {"num_warmup": 50, "num_samples": 200, "num_chains": 2}),
-        ("choices", "nuts", {"num_warmup": 50, "num_samples": 100, "num_chains": 2}),
-        ("rewards", "laplace", {}),
-    ],
-)
-def test_methods_find_what_the_posteriors_here_have(name, method, settings, request):
-    """From the model and the data to a fit whose estimates have the signs of those that are made here."""
-    made = request.getfixturevalue(name)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the draws have not converged")
-        found = fits.fit(jax.random.key(2), made.model, made.data, method, **settings, **QUIET)
-        names = [each for each in made.summary().index if not each.startswith("log_")]
-        ours, theirs = (fit.summary().loc[names, "mean"].to_numpy() for fit in (made, found))
-    assert found.method == method and type(found.result) is type(made.result)
-    assert np.sign(theirs[np.argmax(abs(ours))]) == np.sign(ours[np.argmax(abs(ours))])
-
-
-@pytest.mark.parametrize(
-    ("name", "method", "settings", "told"),
-    [
-        ("roles", "cavi", {}, {"num_steps": 1000}),
-        ("roles", "svi", {"tol": 0.1}, {"num_steps": 2000, "batch_size": 1, "tol": 0.1}),
-        ("choices", "px-da", {}, {"num_warmup": 500, "num_samples": 2000, "num_chains": 4}),
-        ("choices", "auto", {"num_chains": 1}, {"settings": {"dense_mass": True}, "non_centred": ()}),
-        ("people", "nuts", {}, {"settings": {"dense_mass": False}, "non_centred": ("theta",)}),
-        ("people", "nuts", {"centred": True}, {"non_centred": ()}),
-        ("rewards", "auto", {}, {"method": "natural_gradient"}),
-        ("rewards", "laplace", {}, {"method": "laplace"}),
-        ("rewards", "levine", {}, {"method": "map", "prior": "levine"}),
-    ],
-)
-def test_methods_reach_their_algorithms(name, method, settings, told, request, monkeypatch):
-    """With settings of their own, which those that are given replace."""
-    seen = {}
-
-    def stopped(function):
-        @functools.wraps(function)
-        def stop(*given, **named):
-            seen.update(named)
-            raise InterruptedError
-
-        return stop
-
-    made = request.getfixturevalue(name)
-    monkeypatch.setattr(ConjugateSVI, "run", stopped(ConjugateSVI.run))
-    for algorithm in ("run_chains", "sample_px_da", "fit_reward"):
-        monkeypatch.setattr(methods, algorithm, stopped(getattr(methods, algorithm)))
-    with pytest.raises(InterruptedError):
-        fits.fit(KEY, made.model, made.data, method, **settings)
-    assert seen == seen | told
-
-
 def test_a_population_comes_before_its_subjects(people):
     """Rows, and draws of comparisons, in one order under one name."""
     table, features, sites = people.summary(), ("speed", "its square"), people.result.sites
@@ -158,41 +49,13 @@ def test_a_population_comes_before_its_subjects(people):
     assert list(table.index) == [*population, *(f"v[{who}, {each}]" for who in range(4) for each in features)]
     wanted = [sites[name][..., number].mean() for name in ("loc", "kappa") for number in range(2)]
     np.testing.assert_allclose(table["mean"].iloc[:5], [*wanted, sites["theta"][:, :, 0, 0].mean()])
-    names, values = entries_of(people)
+    names, values = people._entries()
     assert names == list(table.index)
     np.testing.assert_allclose(values[..., 3], sites["kappa"][..., 1])
 
 
-def test_a_feature_that_never_differs_is_warned_of(decisions, monkeypatch):
-    """Its posterior is its prior: at the start of both samplers, in the summary, and in effects of it alone."""
-    features = np.concatenate([decisions.features, np.full((60, 2, 1), 1e8)], axis=-1)
-    data, model = decisions._replace(features=features), ethogram.NoisyMDP(4.0, kind="features")
-    said = "no option differs along it.*only the prior bounds the values along it"
-
-    def stop(*given, **named):
-        raise InterruptedError
-
-    monkeypatch.setattr(methods, "run_chains", stop)
-    monkeypatch.setattr("ethogram.inference.choices.px_da_chains._advance", stop)
-    for method in ("nuts", "px-da"):
-        with pytest.warns(UserWarning, match=said) as caught, pytest.raises(InterruptedError):
-            fits.fit(KEY, model, data, method, **QUIET)
-        assert [each.filename for each in caught] == [__file__]
-    draws = {"theta": np.random.default_rng(2).normal(2.0, 0.3, size=(2, 400, 2))}
-    made = Fit(model, data, "nuts", "", SampledPosterior(model, draws, {}), 1.0, KEY)
-    with pytest.warns(UserWarning, match=said):
-        made.summary()
-    wide = data._replace(features=np.concatenate([features, features[..., :1] ** 2], axis=-1))
-    pay = functools.partial(ethogram.choices.willingness_to_pay, model)
-    three = {"theta": np.random.default_rng(2).normal(2.0, 0.3, size=(2, 400, 3))}
-    with pytest.warns(UserWarning, match="the decisions say nothing of feature 1 by itself"):
-        pay(three, wide, 0, 1)
-    pay(three, wide, 0, 2)  # does not need what the decisions say nothing of
-    pay(three, wide._replace(choice=np.full(60, -1)), 0, 1)  # a counterfactual
-
-
 def test_auto_says_why_and_the_same_key_gives_the_same_fit(roles, role_data):
-    assert roles.method == "cavi" and "coordinate ascent" in roles.why
+    assert roles.method == "cavi" and "coordinate ascent" in roles.method_reason
     again = fits.fit(jax.random.key(1), *role_data, num_steps=40, restarts=2, **QUIET)
     np.testing.assert_array_equal(again.result.elbo, roles.result.elbo)
     np.testing.assert_array_equal(again.score().entries, roles.score().entries)
@@ -402,6 +265,9 @@ def test_the_linear_baseline_scores_by_its_policy(rewards):
     assert base.score().total == pytest.approx((rewards.data * log_policy).sum(), rel=1e-6)
     with pytest.raises(TypeError, match="has no draws"):
         base.draws()
+    with pytest.warns(UserWarning, match="the search has not converged") as caught:
+        fits.fit(KEY, rewards.model, rewards.data, "max_entropy", features=None, num_steps=1)
+    assert [each.filename for each in caught] == [__file__]
     found = ethogram.compare({"gp": rewards, "linear": base})
     assert found.kind == "models" and set(found.scores.index) == {"gp", "linear"}
 
@@ -442,34 +308,6 @@ def test_pictures_files_and_reports(name, request, tmp_path):
     assert "http" not in page.replace("https://", "", page.count("href=")) or 'src="http' not in page
 
 
-@pytest.mark.parametrize(
-    ("arguments", "settings", "words"),
-    [
-        ((0,), {}, "key"),
-        ((jax.random.key(0),), {"method": "magic"}, "method"),
-        ((jax.random.key(0),), {"steps": 3}, "'cavi' takes no setting steps: it takes num_steps"),
-    ],
-)
-def test_wrong_arguments_are_named(role_data, arguments, settings, words):
-    with pytest.raises((TypeError, ValueError), match=words):
-        fits.fit(*arguments, *role_data, **settings)
-
-
-def test_what_is_no_model_and_missing_data_are_named(role_data):
-    with pytest.raises(TypeError, match="model is int: give a RoleHMM"):
-        fits.fit(jax.random.key(0), 3, role_data[1])
-    with pytest.raises(TypeError, match="data is None"):
-        fits.fit(jax.random.key(0), role_data[0])
-    with pytest.raises(ValueError, match="num_chains must be at least 1, not 0"):
-        fits.fit(jax.random.key(0), *role_data, "nuts", num_chains=0, **QUIET)
-    unseen = role_data[1]._replace(observed=np.zeros_like(role_data[1].observed))
-    for method in ("cavi", "nuts", "refresh"):
-        with pytest.raises(ValueError, match="data have no observed frame to learn from"):
-            fits.fit(jax.random.key(0), role_data[0], unseen, method)
-    with pytest.raises(TypeError, match="takes no data"):
-        fits.fit(jax.random.key(0), diagnosis.heating_query(), role_data[1])
-
-
 def test_a_fit_is_exported_as_by_its_own_method(roles):
     own, other = roles.to_arviz(num_draws=5), to_arviz(roles, num_draws=5)
     np.testing.assert_array_equal(own.posterior["mean"], other.posterior["mean"])
@@ -490,9 +328,15 @@ def test_a_file_of_something_else_is_named(roles, tmp_path):
     assert isinstance(fits.load(tmp_path / "posterior"), type(roles.result.posterior))
     with pytest.raises(FileNotFoundError):
         fits.load(tmp_path / "nothing")
+    (tmp_path / "folder").mkdir()
     for write in (roles.save, roles.report):
+        for folder in (tmp_path / "folder", f"{tmp_path}/new/", f"{tmp_path}/folder/"):
+            with pytest.raises(OSError, match=r"director|folder"):
+                write(folder)
         with pytest.raises(FileNotFoundError, match="missing is no folder: make it before file is written"):
             write(tmp_path / "missing" / "file")
     storage.write(tmp_path / "part", {"fit": {"model": roles.model}})
-    with pytest.raises(ValueError, match="part cannot be read: data, key, method, result, seconds, why"):
+    with pytest.raises(
+        ValueError, match="part cannot be read: data, key, method, method_reason, result, seconds"
+    ):
         fits.load(tmp_path / "part")

@@ -35,7 +35,7 @@ def test_marginals_stand_in_rows_from_the_top(axes):
     np.testing.assert_allclose(truth.get_xdata(), [1.0, -2.1])
     assert labels == {"hours": 1, "price": 0}
     np.testing.assert_array_equal(means.get_ydata(), [1, 0])
-    assert legend_of(axes) == ["90 % interval", "posterior mean", "truth"]
+    assert legend_of(axes) == ["posterior mean, 90 % interval", "truth"]
     axes.figure.draw_without_rendering()
     lowest = axes.get_legend().get_window_extent().y0
     highest = axes.transData.transform((0, 1.4))[1]  # of what is drawn in the first row
@@ -121,9 +121,12 @@ def test_numbers_of_options_stay_inside(axes):
     ("draw", "message"),
     [
         (lambda ax: plots_choices.value_marginals(np.zeros(3), ax), r"draws has shape \(3,\)"),
-        (lambda ax: plots_choices.value_marginals(np.zeros((3, 2)), ax, names=["a"]), "must have 2 entries"),
+        (
+            lambda ax: plots_choices.value_marginals(np.zeros((3, 2)), ax, names=["a"]),
+            "names has 1 entries: give 2",
+        ),
         (lambda ax: plots_choices.error_curve([1, 2], {"a": [0.1]}, ax), "has 1 sizes"),
-        (lambda ax: plots_choices.probability_band([1, 2], np.zeros((3, 3)), ax), r"pass \(draw, 2\)"),
+        (lambda ax: plots_choices.probability_band([1, 2], np.zeros((3, 3)), ax), r"give \(draw, 2\)"),
     ],
 )
 def test_what_does_not_fit_is_named(axes, draw, message):

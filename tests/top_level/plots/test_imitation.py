@@ -78,7 +78,7 @@ def test_policies_by_role(axes):
     [
         (lambda: plots.failure_curves({}), "at least one"),
         (lambda: plots.failure_curves({"a": []}), "at least one"),
-        (lambda: plots.step_curves({"a": result([1])}, mass=95), "mass is 95"),
+        (lambda: plots.step_curves({"a": result([1])}, mass=95), "mass must be"),
         (lambda: plots.step_curves({"a": [result([1]), result([1, 2])]}), r"\[1, 2\] rounds"),
         (lambda: plots.policy_roles([[0.5, 0.1]]), "do not sum to 1"),
         (lambda: plots.policy_roles(np.full((2, 2), np.nan)), "do not sum to 1"),

@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from ethogram.domains import labyrinth
 from ethogram.plots import category_colours
 from ethogram.plots import intents as plots_agents
 
@@ -21,52 +20,6 @@ CHANCE = np.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.0, 0.25, 0.75], [0.1, 0.
 def closed_figures():
     yield
     plt.close("all")
-
-
-def some_visits() -> np.ndarray:
-    visits = np.zeros(labyrinth.NUM_NODES)
-    visits[[labyrinth.HOME, 1, labyrinth.WATER]] = [30, 10, 60]
-    return visits
-
-
-def moving(action: str) -> np.ndarray:
-    return np.tile(np.eye(4)[labyrinth.ACTION_NAMES.index(action)], (labyrinth.NUM_NODES, 1))
-
-
-def test_discs_have_the_area_of_their_share():
-    axes = plots_agents.maze_occupancy(some_visits())
-    discs = next(
-        part for part in axes.collections if hasattr(part, "get_sizes") and part.get_sizes().size > 1
-    )
-    np.testing.assert_allclose(discs.get_sizes() / discs.get_sizes().sum(), some_visits() / 100)
-    np.testing.assert_allclose(discs.get_offsets(), labyrinth.node_positions())
-    assert {text.get_text() for text in axes.texts} == {"water", "home"}
-
-
-def test_arrows_point_to_the_next_node_where_it_was_often_enough():
-    axes = plots_agents.maze_occupancy(some_visits(), policy=moving("in left"), min_visits=20)
-    arrows = next(part for part in axes.collections if hasattr(part, "U"))
-    places = labyrinth.node_positions()
-    np.testing.assert_allclose(arrows.XY, places[[labyrinth.HOME, labyrinth.WATER]])
-    towards = np.stack([arrows.U, arrows.V], -1)
-    heading = places[1] - places[labyrinth.HOME]
-    assert towards[0] @ heading == pytest.approx(np.linalg.norm(towards[0]) * np.linalg.norm(heading))
-    np.testing.assert_allclose(towards[1], 0)  # there is no fork at the end of a corridor: it stays
-
-
-def test_the_way_home_points_to_the_entrance():
-    axes = plots_agents.maze_occupancy(some_visits(), policy=moving("out right"))
-    arrows = next(part for part in axes.collections if hasattr(part, "U"))
-    assert arrows.U[0] < 0 and arrows.V[0] == 0
-
-
-def test_visits_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"visits has shape \(5,\)"):
-        plots_agents.maze_occupancy(np.ones(5))
-    with pytest.raises(ValueError, match="not all 0"):
-        plots_agents.maze_occupancy(np.zeros(labyrinth.NUM_NODES))
-    with pytest.raises(ValueError, match=r"policy has shape \(127, 3\)"):
-        plots_agents.maze_occupancy(some_visits(), policy=np.ones((127, 3)))
 
 
 def test_a_timeline_stacks_the_probabilities():
@@ -118,9 +71,8 @@ def test_bars_are_shares_of_all_steps_and_dots_those_of_traces():
 
 
 def test_everything_can_be_rendered(tmp_path):
-    figure, axes = plt.subplots(1, 3, layout="constrained", figsize=(12, 4))
-    plots_agents.maze_occupancy(some_visits(), axes[0], policy=moving("out left"), colour="C3")
-    plots_agents.intent_timeline(CHANCE, axes[1], change=np.full(3, 0.2), marks={"water": [1]})
-    plots_agents.intent_shares(CHANCE[None], axes[2])
+    figure, axes = plt.subplots(1, 2, layout="constrained", figsize=(12, 4))
+    plots_agents.intent_timeline(CHANCE, axes[0], change=np.full(3, 0.2), marks={"water": [1]})
+    plots_agents.intent_shares(CHANCE[None], axes[1])
     figure.savefig(tmp_path / "all.png")
     assert (tmp_path / "all.png").stat().st_size > 10_000

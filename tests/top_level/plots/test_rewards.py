@@ -75,7 +75,10 @@ def test_coverage_of_a_calibrated_posterior_is_on_the_diagonal(axes):
         (lambda: plots_rewards.reward_band([0, 1], np.zeros((5, 3))), "draws has shape"),
         (lambda: plots_rewards.reward_band([0, 1], np.zeros((5, 2)), truth=[1.0]), "truth has shape"),
         (lambda: plots_rewards.relevance_forest(np.zeros((5, 2))), "numbers above 0"),
-        (lambda: plots_rewards.relevance_forest(np.ones((5, 2)), names=["one"]), "for 2 features"),
+        (
+            lambda: plots_rewards.relevance_forest(np.ones((5, 2)), names=["one"]),
+            "names has 1 entries: give 2",
+        ),
         (lambda: plots_rewards.learning_curve([]), "at least one"),
         (lambda: plots_rewards.coverage_curve(np.zeros((5, 2)), np.zeros(3)), "at least two each"),
     ],

@@ -23,8 +23,9 @@ from ethogram.inference.sampled_posterior import SampledPosterior
 from ethogram.models.data.trajectories import Metadata, Trajectories
 from ethogram.models.emissions import CategoricalEmission, GaussianEmission
 from ethogram.models.families.exponential_family import Dirichlet, Known, NormalInverseWishart
+from ethogram.models.intents import AgentMarkov
 from ethogram.models.roles.role_hmm import RoleHMM
-from ethogram.plots.timeline_rows import timeline_rows
+from ethogram.plots.timelines import timeline_rows
 
 CENTRES = np.array([[-10.0, 5.0], [0.0, -8.0], [12.0, 1.0]])
 SCALES = np.array([[[90.0, 30.0], [30.0, 40.0]], [[20.0, 0.0], [0.0, 80.0]], [[50.0, -20.0], [-20.0, 30.0]]])
@@ -125,12 +126,6 @@ def test_twenty_draws_of_all_chains_are_drawn_thin(posterior):
     np.testing.assert_allclose(thin, np.tile(sites["mean"][0, ::4].reshape(-1, 2), (2, 1)))
 
 
-def test_lines_of_the_pitch_have_their_lengths():
-    axes = plots.pitch()
-    sizes = {(round(p.get_width(), 2), round(p.get_height(), 2)) for p in axes.patches if hasattr(p, "get_x")}
-    assert sizes == {(104.9, 67.8), (16.5, 40.32), (5.5, 18.32)}
-
-
 def test_posteriors_without_ellipses_are_refused(posterior):
     symbols = RoleHMM(2, CategoricalEmission(5))
     with pytest.raises(ValueError, match="ellipses need the mean"):
@@ -210,11 +205,19 @@ def test_known_and_forbidden_transitions_have_no_width():
     assert [text.get_text() for text in axes.texts] == ["50\n5–95", "50\n5–95", "0\n0–0", "100\n100–100"]
 
 
+def test_marginals_of_a_posterior_without_an_emission_are_refused(data):
+    intents = AgentMarkov(2, 2, truncation=2)
+    with pytest.raises(
+        TypeError, match="posterior is of a AgentMarkov, which has no emission: give that of a RoleHMM"
+    ):
+        plots.role_marginals(ConjugatePosterior(intents, intents.prior()), data, probability_of(PATH))
+
+
 def test_bad_input_of_a_transition_matrix_is_refused(posterior):
     exclusive = RoleHMM(2, GaussianEmission(2), exclusive="per_sequence")
     with pytest.raises(ValueError, match="transition is missing"):
         plots.transition_matrix(ConjugatePosterior(exclusive, exclusive.prior()))
-    with pytest.raises(ValueError, match="mass is 90"):
+    with pytest.raises(ValueError, match="mass must be"):
         plots.transition_matrix(posterior, mass=90)
 
 
