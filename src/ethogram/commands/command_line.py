@@ -75,15 +75,13 @@ def _parser() -> _Parser:
         "tour",
         help="fit every system to its bundled data",
         description="Fits systems to their bundled data, in parallel on the available cores; prints a table and "
-        "writes a figure and an ArviZ file for each. Under three minutes on two cores, if nothing is compiled yet.",
+        "writes a figure and an ArviZ file for each. Under three CPU minutes, if nothing is compiled yet.",
     )
     tour.add_argument("systems", nargs="*", metavar="SYSTEM", help="systems to fit; all of them by default")
     tour.add_argument("--out", type=Path, default=Path("tour"), metavar="DIR", help="output folder (tour)")
     length = tour.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="the short form, which is the default")
-    length.add_argument(
-        "--full", action="store_true", help="more restarts, iterations and draws; ten minutes"
-    )
+    length.add_argument("--full", action="store_true", help="more data, restarts and draws")
     tour.add_argument("--seed", type=integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)")
     tour.set_defaults(run=_tour)
 
@@ -210,7 +208,7 @@ def _tour(arguments: argparse.Namespace) -> int:
         with _quits_at_once():
             _prepare()
             for name in systems:
-                import_module(SYSTEMS[name].module)
+                import_module(SYSTEMS[name])
     take_tour(
         systems,
         arguments.out,
