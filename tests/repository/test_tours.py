@@ -61,6 +61,7 @@ def test_an_example_has_its_rows_its_picture_and_its_file(name, tmp_path, starts
     example = example._replace(settings={**example.settings, **tiny.pop("settings", {})}, **tiny)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the draws have not converged")  # they are starts
+        warnings.simplefilter("ignore", RuntimeWarning)  # which took no step
         report = guide.run(example, name, tmp_path, lambda line: None)
     assert report.rows[0]["quantity"] == example.about and float(report.rows[0]["seconds"]) >= 0
     assert LEARNED[name]({row["quantity"]: row["learned"] for row in report.rows})
