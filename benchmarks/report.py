@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from ethogram.models.whole_files import replacing
+from ethogram.terminal import format_table
 
-__all__ = ["Row", "format_table", "make_record", "parse_settings", "run", "versions", "write_record"]
+__all__ = ["Row", "make_record", "parse_settings", "run", "versions", "write_record"]
 
 Row = Mapping[str, Any]
 
@@ -228,38 +229,6 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Write the record as JSON, whole or not at all."""
     with replacing(path, "w", encoding="utf-8") as file:
         file.write(json.dumps(record, indent=1, allow_nan=False) + "\n")
-
-
-def format_table(rows: Sequence[Row]) -> str:
-    """Aligned text of the rows, columns in the order of their first appearance; missing cells are "-"."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    if not columns:
-        return "no rows"
-    cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
-    numeric = [any(_is_number(row.get(column)) for row in rows) for column in columns]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
-    lines = (
-        "  ".join(
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in cells
-    )
-    return "\n".join(lines)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "NO"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
 
 
 def describe_machine(record: Mapping[str, Any]) -> str:

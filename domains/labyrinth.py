@@ -22,6 +22,7 @@ Characterizing Animal Behaviors.
 
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
@@ -30,8 +31,8 @@ from ethogram.domains.data import archive
 from ethogram.models.data.trajectories import Metadata, Trajectories
 
 __all__ = [
-    "ACTION_NAMES", "HOME", "NUM_ACTIONS", "NUM_NODES", "WATER", "draw_maze", "load", "maze_occupancy",
-    "next_state", "node_positions",
+    "ACTION_NAMES", "HOME", "NUM_ACTIONS", "NUM_NODES", "WATER", "draw_maze", "draw_windows", "load", "maze_occupancy",
+    "next_state", "node_positions", "typical_window", "where_moves_lead",
 ]  # fmt: skip
 
 NUM_NODES = 127
@@ -176,3 +177,48 @@ def _draw_moves(axes: Any, places: np.ndarray, policy: np.ndarray, nodes: np.nda
         angles="xy", scale_units="xy", scale=1, width=0.006, headwidth=4, headlength=4, headaxislength=3.6,
         color="0.1", zorder=3,
     )  # fmt: skip
+
+
+def where_moves_lead(policy: ArrayLike, visits: ArrayLike) -> tuple[float, float]:
+    """Shares of an intent's steps from which its most probable moves lead to the water port, and to the home cage.
+
+    Whichever comes first counts; from all other nodes the moves end in a cycle.
+
+    Parameters
+    ----------
+    policy : (node, action) probabilities.
+    visits : (node,) steps at each node.
+    """
+    action, steps = np.asarray(policy).argmax(-1), np.asarray(visits, float)
+    after = next_state()[np.arange(NUM_NODES), action]
+    out = action[HOME] == ACTION_NAMES.index("out right")
+    place, end = np.arange(NUM_NODES), np.zeros(NUM_NODES, int)
+    for _ in range(NUM_NODES):
+        end = np.where((end == 0) & (place == HOME) & out, 2, end)
+        place = after[place]
+        end = np.where((end == 0) & (place == WATER), 1, end)
+    water, home = (float(steps[end == which].sum() / steps.sum()) for which in (1, 2))
+    return water, home
+
+
+def draw_windows(key: jax.Array, num_train: int, num_test: int) -> tuple[Trajectories, Trajectories]:
+    """Disjoint training and test windows of the mice, at least 1 of each, drawn at random."""
+    data, count = load(), num_train + num_test
+    if min(num_train, num_test) < 1 or count > data.num_sequences:
+        raise ValueError(
+            f"num_train is {num_train} and num_test {num_test}: give at least 1 of each and at most "
+            f"{data.num_sequences} in all"
+        )
+    key_chosen, key_split = jax.random.split(key)
+    chosen = np.sort(np.asarray(jax.random.permutation(key_chosen, data.num_sequences))[:count])
+    return data.take(chosen).split(key_split, test_fraction=num_test / count)
+
+
+def typical_window(probability: ArrayLike) -> int:
+    """Index of the window whose intent shares are nearest to those of all windows.
+
+    The probability (sequence, time, intent) is zero beyond each length.
+    """
+    held = np.asarray(probability, float).sum(1)
+    share = held / np.maximum(held.sum(-1, keepdims=True), 1)
+    return int(np.argmin(((share - held.sum(0) / held.sum()) ** 2).sum(-1)))

@@ -7,10 +7,12 @@ import errno
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["refuse_place", "replacing"]
+__all__ = ["refuse_place", "replacing", "whole_file"]
 
 
 @contextlib.contextmanager
@@ -54,6 +56,15 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **settings: Any) -
     finally:
         with contextlib.suppress(OSError):  # it is gone where it was renamed
             os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary path, for libraries that open files themselves; it replaces `path` when the block ends."""
+    with tempfile.TemporaryDirectory(prefix=".draft-", dir=path.parent) as folder:
+        draft = Path(folder) / path.name
+        yield draft
+        os.replace(draft, path)
 
 
 def refuse_place(path: str | os.PathLike[str]) -> None:

@@ -32,8 +32,8 @@ import numpy as np
 import ethogram
 from ethogram import plots
 from ethogram.domains import labyrinth
+from ethogram.domains.labyrinth import draw_windows, typical_window, where_moves_lead
 from ethogram.plots import intents as plots_agents
-from ethogram.tour.mouse_intents import draw_windows, typical_trace, where_moves_lead
 
 QUICK = os.environ.get("ETHOGRAM_QUICK") == "1"
 plt.style.use("petroff10")  # colours that readers with a colour vision deficiency tell apart
@@ -127,7 +127,7 @@ print(tree.posterior.attrs["draws_from"], "-", tree.posterior.attrs["caution"])
 # probability of a change of intent at each step.
 
 # %%
-window = typical_trace(inferred.probability)
+window = typical_window(inferred.probability)
 nodes, moves = np.asarray(train.states)[window], np.asarray(train.actions)[window]
 leaving = (nodes == labyrinth.HOME) & (moves == labyrinth.ACTION_NAMES.index("out right"))
 fig, ax = plt.subplots(figsize=(11, 3.2), layout="constrained")

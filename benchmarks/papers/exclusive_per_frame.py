@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from benchmarks import report
+from benchmarks.papers.football_roles import NUM_PLAYERS, gaussian_score
 from ethogram.domains import football
 from ethogram.inference.conjugate import ConjugateResult, ConjugateSVI, heldout_log_likelihood
 from ethogram.inference.roles import (
@@ -31,7 +32,6 @@ from ethogram.inference.roles import (
 from ethogram.models.data.trajectories import Trajectories, valid_steps
 from ethogram.models.emissions import GaussianEmission
 from ethogram.models.roles import RoleHMM, role_couplings
-from ethogram.tour.football_roles import NUM_PLAYERS, gaussian_score
 
 __all__ = ["measure"]
 

@@ -17,10 +17,10 @@ import jax
 import numpy as np
 
 from benchmarks import report
+from benchmarks.papers.football_roles import football_model
 from ethogram.domains import football
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.conjugate.step_sizes import constant_then_average
-from ethogram.tour.football_roles import football_model
 
 __all__ = ["measure"]
 

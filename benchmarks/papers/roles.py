@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from benchmarks import report
+from benchmarks.papers.football_roles import TeamScores, laid_out, score_team
 from ethogram.domains import football, predator_prey
 from ethogram.inference.conjugate.conjugate_svi import ConjugateSVI
 from ethogram.inference.roles.alignment import align_states, relabel
@@ -25,7 +26,6 @@ from ethogram.inference.roles.assignment import assign_roles
 from ethogram.models.data.trajectories import Trajectories
 from ethogram.models.emissions import CategoricalEmission
 from ethogram.models.roles.role_hmm import RoleHMM
-from ethogram.tour.football_roles import TeamScores, laid_out, score_team
 
 __all__ = ["measure"]
 

@@ -43,17 +43,6 @@ def test_record_holds_settings_versions_rows_and_raw_timings(tmp_path, capsys):
     assert "timings" not in printed
 
 
-def test_table_is_aligned_and_shows_missing_and_failed_cells():
-    table = report.format_table(
-        [{"name": "a", "value": 1.0, "reached": False}, {"name": "longer", "value": 12.34567, "more": "x"}]
-    )
-    assert table.splitlines() == [
-        "name    value  reached  more",
-        "a           1  NO       -",
-        "longer  12.35  -        x",
-    ]
-
-
 @pytest.mark.parametrize(
     ("rows", "code"), [([], 1), ([{"correct": False}], 1), ([{"correct": True}, {"reached": False}], 0)]
 )

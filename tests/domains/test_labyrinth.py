@@ -2,6 +2,7 @@
 
 from importlib import resources
 
+import jax
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -173,3 +174,46 @@ def test_visits_of_another_shape_are_refused():
         labyrinth.maze_occupancy(np.zeros(labyrinth.NUM_NODES))
     with pytest.raises(ValueError, match=r"policy has shape \(127, 3\)"):
         labyrinth.maze_occupancy(some_visits(), Figure().subplots(), policy=np.ones((127, 3)))
+
+
+def test_moves_lead_to_water_home_or_nowhere():
+    """An agent that always knows the way, and one that turns in a circle between two nodes."""
+    after = labyrinth.next_state()
+    visits = np.ones(labyrinth.NUM_NODES)
+
+    def nearer(goal):
+        """Breadth first from the goal: at each node an action that leads one step nearer."""
+        action, reached = np.zeros(labyrinth.NUM_NODES, int), {goal}
+        while len(reached) < labyrinth.NUM_NODES:
+            for node in set(range(labyrinth.NUM_NODES)) - reached:
+                good = [a for a in range(4) if after[node, a] in reached]
+                if good:
+                    action[node] = good[0]
+                    reached = reached | {node}
+        return action
+
+    to_water, to_home = nearer(labyrinth.WATER), nearer(labyrinth.HOME)
+    to_water[labyrinth.WATER] = labyrinth.ACTION_NAMES.index("out left")
+    to_home[labyrinth.HOME] = labyrinth.ACTION_NAMES.index("out right")
+    if after[labyrinth.WATER, to_water[labyrinth.WATER]] == labyrinth.WATER:
+        to_water[labyrinth.WATER] = labyrinth.ACTION_NAMES.index("out right")
+    assert labyrinth.where_moves_lead(np.eye(4)[to_water], visits) == pytest.approx((1, 0))
+    water, home = labyrinth.where_moves_lead(np.eye(4)[to_home], visits)
+    assert (water, home) == pytest.approx((0, 1))
+    nowhere = np.where(to_home == labyrinth.ACTION_NAMES.index("out right"), 0, to_home)
+    nowhere[labyrinth.HOME] = 0
+    assert labyrinth.where_moves_lead(np.eye(4)[nowhere], visits)[1] == 0
+
+
+def test_the_typical_window_is_nearest_to_all():
+    held = np.array([[0.9, 0.1], [0.55, 0.45], [0.1, 0.9]])
+    assert labyrinth.typical_window(np.repeat(held[:, None], 6, axis=1)) == 1
+
+
+def test_windows_are_different_ones():
+    train, test = labyrinth.draw_windows(jax.random.key(2), 5, 3)
+    assert (train.num_sequences, test.num_sequences) == (5, 3)
+    rows = np.concatenate([train.states, test.states])
+    assert len(np.unique(rows, axis=0)) == 8
+    with pytest.raises(ValueError, match="238 in all"):
+        labyrinth.draw_windows(jax.random.key(2), 230, 20)

@@ -8,7 +8,7 @@ import pytest
 
 from ethogram.inference import storage
 from ethogram.models.networks.tokens import write_text
-from ethogram.models.whole_files import refuse_place, replacing
+from ethogram.models.whole_files import refuse_place, replacing, whole_file
 
 WRITERS = {
     "arrays": lambda path: storage.write(path, {"a": np.arange(3)}),
@@ -119,3 +119,15 @@ def test_what_cannot_be_written_is_said_before(tmp_path, path, fault):
         refuse_place(path.format(tmp_path))
     refuse_place(tmp_path / ("x" * 250))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_draft_replaces_the_file_only_when_it_is_complete(tmp_path):
+    path = tmp_path / "kept.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), whole_file(path) as draft:
+        draft.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["kept.txt"]
+    with whole_file(path) as draft:
+        draft.write_text("new")
+    assert path.read_text() == "new"

@@ -1,92 +1,92 @@
-"""The tour of each system from end to end, with starts in place of fits: its table, notes, picture and file."""
+"""The example of each system from end to end, with starts in place of fits: its table, picture and file."""
 
 from __future__ import annotations
 
 import warnings
 from importlib import import_module
 
+import jax
 import matplotlib.image
 import numpy as np
 import pytest
 
-from ethogram.domains import uai_networks
-from ethogram.domains.optimal_policy import OptimalPolicy
+from ethogram.domains import labyrinth, objectworld, tetris
 from ethogram.domains.sysadmin import sysadmin
-from ethogram.tour import SYSTEMS, Guide, choices, intents, networks, planning, rewards, roles
+from ethogram.terminal import format_table
+from ethogram.tour import SYSTEMS, guide
 
 pytestmark = pytest.mark.slow
 
+WIDEST = 120
 TINY = {
-    "role-hmm": roles.TourSizes(
-        1, 3, 8, 4, draws=6, predictive=False, sides=("home",), demonstrations=6, fresh_games=5
-    ),
-    "agent-markov": intents.TourSizes(4, 3, 1, 5, 6, 2, 2, 1, 5, draws=4, scores=True),
-    "noisy-mdp": choices.TourSizes(20, 2, draws=40, warmup=30, bus=40, games=3, moves=20, shown=8),
-    "gp-irl": rewards.TourSizes(size=4, trajectories=6, steps=2, draws=20),
-    "marginal-map": networks.TourSizes(0.5, 1.0),
-    "planning": planning.TourSizes(3, 4, 4),
+    "planning": {"load": lambda key, full: (2, sysadmin(3, horizon=4))},
+    "marginal-map": {"settings": {"time_limit": 0.5}},
+    "role-hmm": {"settings": {"restarts": 1}},
+    "gp-irl": {
+        "load": lambda key, full: (lambda world: (objectworld.simulate(key, world, 6), world))(
+            objectworld.objectworld(key, 4, density=0.1)
+        ),
+        "settings": {"method": "natural_gradient"},
+    },
+    "agent-markov": {
+        "load": lambda key, full: (lambda windows: (windows[0], windows))(labyrinth.draw_windows(key, 4, 2)),
+        "settings": {"restarts": 1},
+    },
+    "noisy-mdp": {
+        "load": lambda key, full: (lambda made: (made.take(slice(0, 60)), made.take(slice(60, None))))(
+            tetris.simulate(key, (-3.0, -15.0, -1.0), 80).decisions
+        ),
+        "settings": {"num_warmup": 10, "num_samples": 20},
+    },
 }
-"""Sizes of tours of seconds."""
-ROWS = {
-    "role-hmm": ["home defence, plain", "home defence, plain + assignment", "predators, exclusive roles"]
-    + [f"imitation, {kind} roles" for kind in ("arbitrary", "learned")],
-    "agent-markov": [f"Line World, {version}" for version in ("VI", "VI-L", "CVI-G", "CVI-LG")]
-    + ["mice, one intent (exact)", "mice, at most 2 intents"],
-    "noisy-mdp": ["Tetris"] * 3 + ["bus engines"],
-    "gp-irl": ["linear reward by maximum entropy", "Levine's mode", "posterior", "bus engines"],
-    "marginal-map": [name for name in uai_networks.KNOWN for _ in networks.METHODS],
-    "planning": ["nothing", "random", "SOGBOFA", "best"],
-}
-SITES = {
-    "role-hmm": {"mean": (1, 6, 10, 2)},
-    "agent-markov": {"policy": (1, 4, 2)},
-    "noisy-mdp": {"v": (2, 20, 3)},
-    "gp-irl": {"reward": (1, 20, 16)},
-}
+"""Smaller data and settings, where they are needed for a tour of seconds."""
 
-
-CHECKS = {
-    "role-hmm": lambda rows, notes: float(rows[0]["duplicates"]) > 0.3 and float(rows[1]["duplicates"]) == 0,
-    "agent-markov": lambda rows, notes: all(
-        -np.log(4) < float(row["held-out, nats/step"]) < -0.5 for row in rows[4:]
+LEARNED = {
+    "planning": lambda rows: rows["mean return of SOGBOFA, with its standard error"] is not None,
+    "marginal-map": lambda rows: float(rows["ln p of 71 MAP variables"]) <= -16.5,
+    "role-hmm": lambda rows: (
+        float(rows["one role for each play: share of frames with two players in one role"]) == 0
     ),
-    "noisy-mdp": lambda rows, notes: any("log likelihood -164.65 at the mode" in note for note in notes),
-    "gp-irl": lambda rows, notes: all(
-        float(part) >= 0 for row in rows[:3] for part in row["EVD home; transfer"].split(";")
-    ),
-    "marginal-map": lambda rows, notes: all(
-        float(row["ln p at 1 s"]) <= float(row["best known"]) + 1e-3
-        for row in rows
-        if not row["query"].startswith("pedigree1")
-    ),
-    "planning": lambda rows, notes: f"{OptimalPolicy(sysadmin(3, horizon=4)).value:.1f}" in notes[0],
+    "gp-irl": lambda rows: 0 <= float(rows["coverage of 90 % intervals of reward differences"]) <= 1,
+    "agent-markov": lambda rows: float(rows["held-out windows, nats per step; reference: one intent"]) < -0.5,
+    "noisy-mdp": lambda rows: "[" in rows["value of holes: mean and 90 % interval"],
 }
 
 
-@pytest.mark.parametrize("name", TINY)
-def test_a_tour_has_its_rows_its_picture_and_its_draws(name, tmp_path, starts_only):
-    said: list[str] = []
-    module = import_module(SYSTEMS[name].module)
-    report = module.tour(Guide(name, tmp_path, said.append), TINY[name])
-    assert len(report.rows) == len(ROWS[name]) and report.notes and said
-    for row, wanted in zip(report.rows, ROWS[name], strict=True):
-        assert any(wanted in str(cell) for cell in row.values())
-    assert CHECKS[name](report.rows, report.notes)
-    picture, vectors, record = report.files
-    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.{kind}" for kind in ("png", "pdf", "nc")}
-    image = matplotlib.image.imread(picture)
-    assert vectors.read_bytes().startswith(b"%PDF") and image.shape[0] > 300 and image[..., :3].std() > 0.05
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_an_example_has_its_rows_its_picture_and_its_file(name, tmp_path, starts_only, monkeypatch):
+    monkeypatch.setattr(guide, "has_converged", lambda fit: True)
+    example = import_module(SYSTEMS[name]).EXAMPLE
+    tiny = dict(TINY[name])
+    example = example._replace(settings={**example.settings, **tiny.pop("settings", {})}, **tiny)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the draws have not converged")  # they are starts
+        warnings.simplefilter("ignore", RuntimeWarning)  # which took no step
+        report = guide.run(example, name, tmp_path, lambda line: None)
+    assert report.rows[0]["quantity"] == example.about and float(report.rows[0]["seconds"]) >= 0
+    assert LEARNED[name]({row["quantity"]: row["learned"] for row in report.rows})
+    table = format_table(report.rows)
+    assert max(map(len, table.splitlines())) <= WIDEST, table
+    assert [path.name for path in report.files] == [f"{name}.png", f"{name}.nc"]
+    image = matplotlib.image.imread(report.files[0])
+    assert image.shape[0] > 300 and image[..., :3].std() > 0.05
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what ArviZ says at import depends on its version
         import arviz
         import xarray
-    if name not in SITES:
-        with xarray.open_dataset(record, engine="h5netcdf") as written:
+    if name in ("planning", "marginal-map"):
+        with xarray.open_dataset(report.files[1], engine="h5netcdf") as written:
             assert written.data_vars
-        return
-    written = arviz.from_netcdf(str(record))
-    for site, shape in SITES[name].items():
-        values = np.asarray(written["posterior"][site])
-        assert values.shape[: len(shape)] == shape and np.isfinite(values).all()
-    if name != "role-hmm":
-        assert all(np.isfinite(each).all() for each in written["log_likelihood"].data_vars.values())
+    else:
+        posterior = arviz.from_netcdf(str(report.files[1]))["posterior"]
+        assert all(np.isfinite(np.asarray(site)).all() for site in posterior.data_vars.values())
+
+
+def test_the_long_forms_change_settings_that_are_there():
+    """Of the same method, or of another one with all its settings."""
+    for name, module in SYSTEMS.items():
+        example = import_module(module).EXAMPLE
+        assert example.settings["method"], name
+        if "method" not in example.full:
+            assert set(example.full) <= set(example.settings), name
+        assert jax.tree.leaves(dict(example.settings)), name

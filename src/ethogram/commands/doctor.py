@@ -44,7 +44,7 @@ def diagnose(cache: Path | None) -> str:
     """A table of versions, devices, precision, the folder of the compilation cache with its size, and cores."""
     import jax.numpy as jnp
 
-    from ethogram.tour import available_cores
+    from ethogram.terminal import available_cores
 
     found = {"python": platform.python_version()}
     found |= {name: _version(name) for name in REQUIRED}

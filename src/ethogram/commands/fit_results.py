@@ -24,7 +24,7 @@ from ethogram.inference.conjugate import ScoreCurve, heldout_score_curve
 from ethogram.models.arguments import require_one_of
 from ethogram.models.data.trajectories import group_labels
 from ethogram.models.whole_files import replacing
-from ethogram.tour import format_table
+from ethogram.terminal import format_table
 
 __all__ = ["FILES", "fit_table"]
 

@@ -131,7 +131,8 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     if len(sizes) > 1 and len(np.unique(group_labels(data))) < 2:
         held_out = "sequences" if data.group is None else "groups"
         raise ValueError(
-            f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single number"
+            f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single "
+            "number"
         )
     return Task(data, lambda size: RoleHMM(size, emission), sizes)
 

@@ -19,15 +19,13 @@ def add_parser(commands: Any) -> None:
         "tour",
         help="fit every system to its bundled data",
         description="Fits systems to their bundled data, in parallel on the available cores; prints a table and "
-        "writes a figure and an ArviZ file for each. Under three minutes on two cores, if nothing is compiled yet.",
+        "writes a figure and an ArviZ file for each. Under three CPU minutes, if nothing is compiled yet.",
     )
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help="systems to fit; all of them by default")
     parser.add_argument("--out", type=Path, default=Path("tour"), metavar="DIR", help="output folder (tour)")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="the short form, which is the default")
-    length.add_argument(
-        "--full", action="store_true", help="more restarts, iterations and draws; ten minutes"
-    )
+    length.add_argument("--full", action="store_true", help="more data, restarts and draws")
     parser.add_argument(
         "--seed", type=integer(0, LARGEST_SEED), default=0, metavar="N", help="random seed (0)"
     )
@@ -36,7 +34,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code, after the tour; `ethogram.tour` is imported without JAX, which each process imports by itself."""
-    from ethogram.tour import SYSTEMS, available_cores, take_tour, unknown_systems
+    from ethogram.terminal import available_cores
+    from ethogram.tour import SYSTEMS, take_tour, unknown_systems
 
     wrong = unknown_systems(arguments.systems)
     if wrong:
@@ -50,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if processes == 1:
         with importing():
             for name in systems:
-                import_module(SYSTEMS[name].module)
+                import_module(SYSTEMS[name])
     take_tour(
         systems,
         arguments.out,

@@ -1,125 +1,68 @@
-"""The tour of marginal-map: three queries of Bayesian networks, and the incumbent of each method over time.
+"""The tour of marginal-map: a query of a grid network, and the incumbent of several methods over time.
 
-A grid, a diagnosis and a pedigree, each with some variables observed and many MAP variables. The hybrid method says
-when its answer is proved optimal; gradient ascent on forward marginals is the paper's, with nothing added; the others
-are the paper's baselines and further ones.
+The best known value is proved optimal, by branch and bound. The answer is that of the hybrid method, which says whether
+it is proved; the other curves of the figure are baselines.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
 
+import ethogram
 from ethogram.domains import uai_networks
-from ethogram.inference.networks import MarginalMAPResult, solve_mmap
-from ethogram.plots import networks as plots_mmap
-from ethogram.tour.guide import Guide, TourReport
+from ethogram.plots.networks import anytime_curves
+from ethogram.tour.guide import Example
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+__all__ = ["EXAMPLE"]
 
-__all__ = ["FULL", "METHODS", "QUICK", "TourSizes", "tour"]
+NAME = "50-12-5"
+SECONDS = 2.0
+"""Of the baselines; the hybrid method stops where its answer is proved optimal, and at twice as many."""
 
-METHODS = {
-    "hybrid": "hybrid",
-    "ags": "gradient ascent on forward marginals",
-    "mpe": "most probable explanation",
-    "mpbp": "mixed-product belief propagation",
-    "sequential": "sequential",
-}
-"""Methods of `solve_mmap`, and their names in the table."""
+BASELINES = {"mpe": "most probable explanation", "sequential": "sequential", "ags": "gradient ascent"}
 
 
-class TourSizes(NamedTuple):
-    """Seconds after which incumbents are compared."""
-
-    early: float
-    late: float
+def load(key: jax.Array, full: bool) -> tuple[None, Any]:
+    """No data: a query has its evidence."""
+    return None, uai_networks.load(NAME)
 
 
-QUICK, FULL = TourSizes(1.0, 2.0), TourSizes(1.0, 5.0)
+def model(query: ethogram.MarginalMAP) -> ethogram.MarginalMAP:
+    """The query."""
+    return query
 
 
-def tour(guide: Guide, sizes: TourSizes) -> TourReport:
-    """Rows, notes and files of the tour of marginal-map."""
-    found: dict[str, dict[str, MarginalMAPResult]] = {}
-    rows: list[dict[str, Any]] = []
-    for number, (name, known) in enumerate(uai_networks.KNOWN.items()):
-        query, key = uai_networks.load(name), jax.random.fold_in(jax.random.key(guide.seed), number)
-        guide.step(
-            f"{name}: {len(query.map_variables)} MAP variables of {query.network.num_variables}, "
-            f"{len(METHODS)} methods",
-            quick=8,
-            full=17,
-        )
-        found[name] = {}
-        for method in METHODS:
-            # Gradient ascent has no incumbent before its end: it runs once to either limit.
-            limits = sizes if method == "ags" else sizes[-1:]
-            results = [solve_mmap(key, query, method, time_limit=limit) for limit in limits]
-            found[name][method] = results[-1]
-            rows.append(_row(name, known, method, results, sizes))
-    with guide.figure(15, 5.6, "marginal MAP: the incumbent of each method over time") as figure:
-        _draw(figure, found, sizes)
-    guide.save(_answers(found))
-    notes = [
-        "ln p: log probability of the assignment and the evidence, all other variables summed out, of the original",
-        "tables; -inf: an impossible assignment. Seconds are of wall time, compilation included.",
-        "best known: proved optimal by branch and bound for the grid and the diagnosis, the best of long runs for the",
-        "pedigree.",
-        "marginal-map.nc holds the assignments by method (read it with xarray.open_dataset).",
+def truth(fit: ethogram.Fit, query: ethogram.MarginalMAP) -> list[tuple[str, str, str]]:
+    """The log probability of the answer, and its bound."""
+    best, found = uai_networks.KNOWN[NAME].log_probability, fit.result
+    return [
+        (f"ln p of {len(query.map_variables)} MAP variables", f"{found.log_probability:.3f}", f"{best:.3f}"),
+        ("upper bound of ln p", f"{found.upper_bound:.3f}", f"{best:.3f}"),
+        ("proved optimal", "yes" if found.proved_optimal else "no", "-"),
     ]
-    return guide.report(rows, notes)
 
 
-def _row(
-    name: str, known: uai_networks.Known, method: str, results: list[MarginalMAPResult], sizes: TourSizes
-) -> dict[str, Any]:
-    last = results[-1]
-    if len(results) > 1:
-        early = results[0].log_probability
-    else:
-        early = max((p.log_probability for p in last.trace if p.wall_s <= sizes.early), default=-np.inf)
-    return {
-        "query": f"{name}, {known.about}",
-        "method": METHODS[method],
-        f"ln p at {sizes.early:g} s": f"{early:.3f}",
-        f"ln p at {sizes.late:g} s": f"{last.log_probability:.3f}",
-        "best known": f"{known.log_probability:.3f}",
-        "proved": "yes" if last.proved_optimal else "no",
-        "seconds": f"{last.seconds:.1f}",
-    }
+def draw(fit: ethogram.Fit, query: ethogram.MarginalMAP, figure: Any) -> None:
+    """Incumbents of the hybrid method and of the baselines over time."""
+    traces = {"hybrid": fit.result.trace}
+    for method, name in BASELINES.items():
+        found = ethogram.fit(jax.random.key(0), query, method=method, time_limit=SECONDS)
+        traces[name] = found.result.trace
+    axes = figure.subplots()
+    anytime_curves(traces, axes, until=SECONDS, best=uai_networks.KNOWN[NAME].log_probability)
+    axes.set_title(f"{NAME}, {uai_networks.KNOWN[NAME].about}; dashed: optimum")
+    axes.legend(loc="lower right", frameon=False)
 
 
-def _answers(found: dict[str, dict[str, MarginalMAPResult]]) -> Any:
-    """A dataset of assignments: states (method, variable) of each network, and their log probabilities (method)."""
-    import xarray
-
-    variables: dict[str, Any] = {}
-    coords: dict[str, Any] = {"method": list(METHODS)}
-    for name, results in found.items():
-        dim = f"variable of {name}"
-        coords[dim] = next(
-            list(result.assignment) for result in results.values() if result.assignment is not None
-        )
-        none = np.full(len(coords[dim]), -1)  # where no possible assignment was found
-        states = [none if result.states is None else result.states for result in results.values()]
-        variables[name] = ("method", dim), np.stack(states)
-        values = np.array([result.log_probability for result in results.values()])
-        variables[f"log probability of {name}"] = "method", values
-    return xarray.Dataset(variables, coords=coords)
-
-
-def _draw(figure: Figure, found: dict[str, dict[str, MarginalMAPResult]], sizes: TourSizes) -> None:
-    """Log probability of each method's incumbent over time, one network an axes."""
-    for axes, (name, results) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
-        known = uai_networks.KNOWN[name]
-        traces = {METHODS[method]: result.trace for method, result in results.items()}
-        plots_mmap.anytime_curves(traces, axes, until=sizes.late, best=known.log_probability)
-        axes.set_title(f"{name}, {known.about}")
-    lines = {line.get_label(): line for axes in figure.axes for line in axes.get_legend_handles_labels()[0]}
-    shown = [name for name in METHODS.values() if name in lines]
-    place: dict[str, Any] = {"loc": "outside lower center", "ncols": len(shown), "frameon": False}
-    figure.legend([lines[name] for name in shown], shown, **place)
+EXAMPLE = Example(
+    f"{NAME}, {uai_networks.KNOWN[NAME].about}",
+    load,
+    model,
+    {"method": "hybrid", "time_limit": 2 * SECONDS},
+    {"time_limit": 10.0},
+    truth,
+    draw,
+    (7.5, 5),
+)

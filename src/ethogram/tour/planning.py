@@ -1,12 +1,13 @@
-"""The tour of planning: a network of computers kept running by SOGBOFA, beside the best policy, random and no actions.
+"""The tour of planning: a network of computers kept running by SOGBOFA, beside random actions and the best policy.
 
-The planner knows the probabilities of the network and plans anew at every step. The best policy comes from dynamic
-programming over all states, which is out of reach for large networks.
+The planner knows the probabilities of the network and plans anew at every step; nothing is fitted. The best policy
+comes from dynamic programming over all states, which is out of reach for large networks.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import time
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,90 +16,80 @@ from ethogram.domains.fluent_world import FluentWorld
 from ethogram.domains.optimal_policy import OptimalPolicy
 from ethogram.domains.sysadmin import sysadmin
 from ethogram.inference.planning import Episodes, Plan, RandomPolicy, SogbofaPolicy, plan, play_episodes
+from ethogram.models.planning import PlanningProblem
 from ethogram.plots.planning import episode_timeline, plan_marginals
-from ethogram.tour.guide import Guide, TourReport
+from ethogram.tour.guide import Example
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+__all__ = ["EXAMPLE"]
 
-    from ethogram.models.planning import PlanningProblem
-
-__all__ = ["FULL", "QUICK", "TourSizes", "tour"]
+SEARCH = {"depth": 8, "num_restarts": 16, "max_steps": 10}
 
 
-class TourSizes(NamedTuple):
-    """Computers of the network, steps of an episode, and episodes of each policy."""
+class Played(NamedTuple):
+    """Episodes by policy, the plan where two computers are down, and seconds of wall time."""
 
-    computers: int
-    horizon: int
-    episodes: int
+    episodes: dict[str, Episodes]
+    now: Plan
+    seconds: float
 
+    def to_arviz(self, **options: Any) -> Any:
+        """A dataset of returns (policy, episode)."""
+        import xarray
 
-QUICK, FULL = TourSizes(8, 20, 10), TourSizes(10, 40, 30)
-
-
-class _Nothing:
-    """Takes no action."""
-
-    def sample_action(self, state: Any) -> dict[str, bool]:
-        return {}
+        returns = np.stack([episodes.returns for episodes in self.episodes.values()])
+        coords = {"policy": list(self.episodes)}
+        return xarray.Dataset({"return": (("policy", "episode"), returns)}, coords=coords)
 
 
-def tour(guide: Guide, sizes: TourSizes) -> TourReport:
-    """Rows, notes and files of the tour of planning."""
-    problem = sysadmin(sizes.computers, horizon=sizes.horizon)
-    key = jax.random.key(guide.seed)
-    guide.step(f"the best policy, over {2**sizes.computers} states", quick=1, full=12)
-    best = OptimalPolicy(problem)
-    guide.step(f"{sizes.episodes} episodes of each policy", quick=9, full=35)
-    planner = SogbofaPolicy(key, problem, 100.0, depth=8, num_restarts=16, max_steps=10)
+def load(key: jax.Array, full: bool) -> tuple[int, PlanningProblem]:
+    """Episodes that are played, and the network."""
+    return (30, sysadmin(10, horizon=40)) if full else (10, sysadmin(8, horizon=20))
+
+
+def model(problem: PlanningProblem) -> PlanningProblem:
+    """The network is the model."""
+    return problem
+
+
+def play(key: jax.Array, problem: PlanningProblem, episodes: int, method: str) -> Played:
+    """The same episodes by each policy."""
+    start = time.perf_counter()
     policies = {
-        "nothing": _Nothing(),
+        method: SogbofaPolicy(key, problem, 100.0, **SEARCH),
         "random": RandomPolicy(key, problem),
-        "SOGBOFA": planner,
-        "best": best,
+        "best": OptimalPolicy(problem),
     }
+    world = FluentWorld(problem)
     played = {
-        name: play_episodes(
-            FluentWorld(problem), policy, sizes.episodes, seed=guide.seed, progress_bar=guide.progress_bar
-        )
-        for name, policy in policies.items()
+        name: play_episodes(world, policy, episodes, progress_bar=False) for name, policy in policies.items()
     }
     state = {name: number > 1 for number, name in enumerate(problem.fluents)}
-    now = plan(key, problem, state, 100.0, depth=8, num_restarts=16, max_steps=10)
-    with guide.figure(13, 4.5, "SysAdmin: a plan of reboots, and an episode of such plans") as figure:
-        _draw(figure, now, problem, played["SOGBOFA"])
-    guide.save(_dataset(played))
-    rows = [_row(name, episodes, best.value) for name, episodes in played.items()]
-    notes = [
-        f"The best policy's expected return is {best.value:.1f}, by dynamic programming. Policies play the same",
-        "episodes, in which computers fail at random: a mean may be above the expectation.",
-        "planning.nc holds the returns by policy (read it with xarray.open_dataset).",
+    now = plan(key, problem, state, 100.0, **SEARCH)
+    return Played(played, now, time.perf_counter() - start)
+
+
+def truth(found: Played, problem: PlanningProblem) -> list[tuple[str, str, str]]:
+    """Mean returns, beside that of the best policy in the same episodes."""
+    best = f"{found.episodes['best'].returns.mean():.1f}"
+    return [
+        (
+            f"mean return of {name}, with its standard error",
+            f"{each.returns.mean():.1f} +- {each.returns.std(ddof=1) / np.sqrt(len(each.returns)):.1f}",
+            best,
+        )
+        for name, each in found.episodes.items()
+        if name != "best"
     ]
-    return guide.report(rows, notes)
 
 
-def _row(name: str, episodes: Episodes, best: float) -> dict[str, Any]:
-    returns = episodes.returns
-    return {
-        "policy": name,
-        "mean return": f"{returns.mean():.1f}",
-        "standard error": f"{returns.std(ddof=1) / np.sqrt(len(returns)):.1f}",
-        "share of the best": f"{returns.mean() / best:.2f}",
-        "ms a decision": f"{1e3 * episodes.seconds.mean():.1f}",
-    }
-
-
-def _draw(figure: Figure, now: Plan, problem: PlanningProblem, episodes: Episodes) -> None:
+def draw(found: Played, problem: PlanningProblem, figure: Any) -> None:
+    """The plan, and an episode of such plans."""
     left, right = figure.subplots(1, 2)
-    plan_marginals(now, problem.actions, ax=left)
-    left.set_title(f"two computers down: the plan, value {now.value:.1f}")
-    episode_timeline(episodes, ax=right)
+    plan_marginals(found.now, problem.actions, ax=left)
+    left.set_title(f"two computers down: the plan, value {found.now.value:.1f}")
+    episode_timeline(next(iter(found.episodes.values())), ax=right)
 
 
-def _dataset(played: dict[str, Episodes]) -> Any:
-    """A dataset of returns (policy, episode)."""
-    import xarray
-
-    returns = np.stack([episodes.returns for episodes in played.values()])
-    return xarray.Dataset({"return": (("policy", "episode"), returns)}, coords={"policy": list(played)})
+EXAMPLE = Example(
+    "SysAdmin, a network of computers", load, model, {"method": "SOGBOFA"}, {}, truth, draw, (13, 4.5), play
+)

@@ -1,75 +1,69 @@
-"""The tour of systems that are made here: what it announces, where it puts files, and how errors come back."""
+"""The tour of systems that are made here: what it writes and prints, and how errors and Ctrl-C end it."""
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
-from importlib import import_module
 from subprocess import PIPE
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from ethogram import tour
+from ethogram.inference.sampled_posterior import SampledPosterior
+from ethogram.tour import guide
 
+# A process that takes a system of this module runs it without importing JAX.
 SYSTEM = """
-import os
+import os, sys
+from ethogram.tour import TourReport
 
-QUICK, FULL = 1, 2
-prepared = []
-
-class Tree:
-    def to_netcdf(self, path, engine):
-        with open(path, "w") as file:
-            file.write(engine)
+EXAMPLE, prepared = "made", []
 
 def prepare():
     prepared.append(os.getpid())
 
-def tour(guide, sizes):
-    seconds = guide.step("counting", quick=3, full=30)
-    if guide.full:  # matplotlib takes long to import in each process
-        with guide.figure(2, 1, "a title") as figure:
-            figure.subplots().plot([sizes, guide.seed])
-    guide.save(Tree())
-    row = {"fit": guide.name, "sizes": sizes, "seed": guide.seed, "process": os.getpid(), "seconds": seconds()}
-    return guide.report([row | {"prepared": len(prepared)}], ["a note"])
+def run(example, name, out, say, *, full, seed):
+    say(f"counting {example}")
+    row = {"fit": name, "full": full, "seed": seed, "process": os.getpid(), "prepared": len(prepared)}
+    return TourReport([row], [out / name])
+
+sys.modules["ethogram.tour.take_tour"].run = run
 """
 FAULTS = """
-import os
+import os, sys
 from pathlib import Path
-QUICK = FULL = None
 
-def tour(guide, sizes):
-    if guide.name == "full-disk":
+EXAMPLE = None
+
+def run(example, name, out, say, **settings):
+    if name == "full-disk":
         raise OSError(28, "No space left on device", "x.nc")
-    if guide.name.startswith("endless"):
-        guide.say(f"process {os.getpid()}")
+    if name.startswith("endless"):
+        say(f"process {os.getpid()}")
         with open(Path(__file__).with_name("pipe"), "rb", buffering=0) as pipe:
             pipe.read(1)
     os._exit(9)
+
+sys.modules["ethogram.tour.take_tour"].run = run
 """
 INTERRUPTED = """
-import os, signal, sys
+import signal, sys
 from ethogram import tour
-from ethogram.commands import command_line
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-command_line._prepare = os.getpid
-tour.available_cores = lambda: 2
-names = ["endless", "endless too"]
-tour.SYSTEMS.update({name: tour.System("faulty_system", 1, 1) for name in names})
-sys.exit(command_line.main(["tour", *names, "--out", sys.argv[1]]))
+tour.SYSTEMS.update({name: "faulty_system" for name in ("endless", "endless too")})
+try:
+    tour.take_tour(["endless", "endless too"], sys.argv[1], processes=2)
+except KeyboardInterrupt:
+    print("ethogram: interrupted", file=sys.stderr)
+    sys.exit(130)
 """
-
-
-REAL = tour.SYSTEMS.copy()
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +75,10 @@ def systems(tmp_path, monkeypatch):
     for name in tour.SYSTEMS.copy():
         monkeypatch.delitem(tour.SYSTEMS, name)
     for name in ("one", "two", "three"):
-        monkeypatch.setitem(tour.SYSTEMS, name, tour.System("made_system", 2, 20))
+        monkeypatch.setitem(tour.SYSTEMS, name, "made_system")
     for name in ("full-disk", "killed", "endless"):
-        monkeypatch.setitem(tour.SYSTEMS, name, tour.System("faulty_system", 1, 1))
+        monkeypatch.setitem(tour.SYSTEMS, name, "faulty_system")
+    monkeypatch.setattr(sys.modules["ethogram.tour.take_tour"], "run", guide.run)
     yield
     for name in ("made_system", "faulty_system"):
         sys.modules.pop(name, None)
@@ -106,11 +101,65 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
-def test_every_system_has_two_sizes_and_a_tour():
-    for system in REAL.values():
-        module = import_module(system.module)
-        assert callable(module.tour) and type(module.QUICK) is type(module.FULL)
-        assert 0 < system.quick <= system.full
+class Tree:
+    def to_netcdf(self, path, engine):
+        with open(path, "w") as file:
+            file.write(engine)
+
+
+def example_of(results, fitted):
+    """An example of one number, whose fits are `results`, one after the other; it records the settings of each."""
+
+    def fit(key, model, data, **settings):
+        fitted.append((model, data, settings))
+        return SimpleNamespace(
+            result=results[len(fitted) - 1], seconds=1.25, to_arviz=lambda **options: Tree()
+        )
+
+    return guide.Example(
+        about="counting",
+        load=lambda key, full: (7 if full else 3, "known"),
+        model=lambda known: f"model of {known}",
+        settings={"method": "count", "num_steps": 10},
+        full={"num_steps": 20},
+        truth=lambda fit, known: [("number", "2.9", known)],
+        draw=lambda fit, known, figure: figure.subplots().set_title(known),
+        size=(2, 1),
+        fit=fit,
+    )
+
+
+def test_an_example_is_fitted_longer_until_it_has_converged_and_written(tmp_path):
+    fitted, said = [], []
+    results = [SimpleNamespace(converged=False), SimpleNamespace(converged=True)]
+    report = guide.run(example_of(results, fitted), "one", tmp_path, said.append, full=True)
+    assert [settings["num_steps"] for *_, settings in fitted] == [20, 40]
+    assert fitted[0][:2] == ("model of known", 7)
+    assert report.rows == [
+        {"quantity": "counting", "learned": "by count", "truth": "-", "seconds": "1.2"},
+        {"quantity": "number", "learned": "2.9", "truth": "known"},
+    ]
+    assert report.files == [tmp_path / "one.png", tmp_path / "one.nc"]
+    assert sorted(path.name for path in tmp_path.glob("one.*")) == ["one.nc", "one.png"]
+    assert (tmp_path / "one.nc").read_text() == "h5netcdf"
+    assert said[1] == "counting: count, 2 times as long"
+
+
+def test_what_has_not_converged_is_not_shown(tmp_path):
+    fitted = []
+    example = example_of([SimpleNamespace(converged=False)] * 3, fitted)
+    report = guide.run(example, "one", tmp_path, lambda line: None)
+    assert len(fitted) == 3 and not report.files and not list(tmp_path.glob("one.*"))
+    assert [row["learned"] for row in report.rows] == ["not converged: nothing is shown"]
+
+
+def test_chains_that_disagree_have_not_converged():
+    chains = np.random.default_rng(0).normal(size=(4, 200, 2))
+    for apart, converged in ((0.0, True), (2.0, False)):
+        sites = {"v": chains + apart * np.arange(4)[:, None, None]}
+        fit = SimpleNamespace(result=SampledPosterior(None, sites, {}))
+        assert guide.has_converged(fit) == converged
+    assert guide.has_converged(SimpleNamespace(seconds=1.0))
 
 
 def test_an_unknown_system_is_named(tmp_path):
@@ -119,76 +168,43 @@ def test_an_unknown_system_is_named(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_each_system_is_taken_once_and_its_table_follows_it(tmp_path):
-    said: list[str] = []
+@pytest.mark.parametrize("processes", [1, 2])
+def test_each_system_is_taken_once_and_its_table_follows_it(tmp_path, capfd, processes):
+    import made_system
+
     out = tmp_path / "a" / "b"
     reports = tour.take_tour(
-        ["two", "one", "two"],
-        out,
-        full=True,
-        seed=5,
-        prepare=import_module("made_system").prepare,
-        say=said.append,
+        ["two", "one", "two"], out, full=True, seed=5, processes=processes, prepare=made_system.prepare
     )
     assert list(reports) == ["two", "one"]
     row = reports["one"].rows[0]
-    assert (row["sizes"], row["seed"], row["process"], row["prepared"]) == (2, 5, os.getpid(), 2)
-    assert reports["one"].files == [out / f"one.{suffix}" for suffix in ("png", "pdf", "nc")]
-    assert all(path.stat().st_size > 0 for path in reports["one"].files)
-    words = [line.split("s] ")[-1] for line in said]
-    assert words[0] == "tour: two, one in 1 process: about 40 s if nothing is compiled yet"
-    assert words[1:5] == [
-        "two: importing packages",
-        "two: counting (about 30 s)",
-        f"two: wrote {out / 'two.png'}",
-        f"two: wrote {out / 'two.pdf'}",
-    ]
-    assert words[6].startswith("\ntwo\nfit") and words[6].endswith("a note\n")
-    assert words[-1] == f"tour: 2 of 2 done, figures and ArviZ files are in {out}"
-    assert all(line.startswith("[  0.") for line in (said[0], said[1]))
+    assert (row["full"], row["seed"], row["prepared"]) == (True, 5, 1)
+    assert (row["process"] == os.getpid()) == (processes == 1)
+    shown = capfd.readouterr().out
+    assert f"tour: two, one; processes: {processes}\n" in shown and "] two: counting made\n" in shown
+    assert "\none\nfit" in shown
+    assert shown.endswith(f"tour: 2 of 2 done, figures and ArviZ files are in {out}\n")
 
 
-def test_processes_give_the_same_reports_and_a_terminal_shows_a_bar_for_each(tmp_path, monkeypatch):
-    """In a window of 100 characters, with the lines of progress and the tables above the bars."""
-    screen = io.StringIO()
-    screen.isatty = lambda: True
-    monkeypatch.setattr("sys.stdout", screen)
-    for name, value in {"COLUMNS": "100", "TERM": "xterm", "FORCE_COLOR": "1"}.items():
-        monkeypatch.setenv(name, value)
-    names, prepare = ["one", "two", "three"], import_module("made_system").prepare
-    reports = tour.take_tour(names, tmp_path, seed=3, processes=2, prepare=prepare)
-    assert list(reports) == names
-    rows = [report.rows[0] for report in reports.values()]
-    assert [(row["sizes"], row["seed"], row["prepared"]) for row in rows] == [(1, 3, 1)] * 3
-    assert len({row["process"] for row in rows} | {os.getpid()}) == 4
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
-    assert "in 2 processes: about 3 s" in shown
-    assert re.search(r"one +━+ 0:00:\d\d of about 2 s done", shown)
-    assert f"three: wrote {tmp_path / 'three.nc'}" in shown and "a note" in shown
-
-
-def test_an_error_comes_back_as_it_is(tmp_path):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_comes_back_as_it_is_and_ends_the_others(tmp_path, pipe, processes):
+    names = ["endless", "full-disk"] if processes == 2 else ["full-disk", "one"]
     with pytest.raises(OSError, match="No space left on device") as caught:
-        tour.take_tour(["full-disk", "one"], tmp_path, say=lambda line: None)
+        tour.take_tour(names, tmp_path, processes=processes)
     assert caught.value.filename == "x.nc"
+    if processes == 2:
+        assert "faulty_system.py" in str(caught.value.__cause__)
+        for child in multiprocessing.active_children():
+            child.join(60)
+            assert child.exitcode == -signal.SIGTERM
 
 
-def test_an_error_comes_back_from_its_process_and_ends_the_others(tmp_path, pipe):
-    with pytest.raises(OSError, match="No space left on device") as caught:
-        tour.take_tour(["endless", "full-disk"], tmp_path, processes=2, say=lambda line: None)
-    assert caught.value.filename == "x.nc" and "faulty_system.py" in caught.value.__notes__[0]
-    os.write(pipe, b".")
-    for child in multiprocessing.active_children():
-        child.join()
-        assert child.exitcode == -signal.SIGTERM
+def test_a_process_that_dies_is_reported(tmp_path):
+    with pytest.raises(RuntimeError, match=r"a process of the tour died; not done: .*killed"):
+        tour.take_tour(["killed", "one"], tmp_path, processes=2)
 
 
-def test_a_process_that_dies_is_told(tmp_path):
-    with pytest.raises(RuntimeError, match="the tour of killed ended with exit code 9"):
-        tour.take_tour(["killed", "one"], tmp_path, processes=2, say=lambda line: None)
-
-
-def test_an_interrupt_ends_all_processes_and_is_told_in_one_line(tmp_path, pipe):
+def test_an_interrupt_ends_all_processes_and_is_reported_in_one_line(tmp_path, pipe):
     """Not the death of the processes, which would follow if it were lost."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -199,9 +215,8 @@ def test_an_interrupt_ends_all_processes_and_is_told_in_one_line(tmp_path, pipe)
     ) as running:
         child = int(next(line for line in running.stdout if "endless: process" in line).split()[-1])
         os.killpg(running.pid, signal.SIGINT)
-        os.write(pipe, b"..")
-        _, told = running.communicate()
-    assert (running.returncode, told) == (130, "ethogram: interrupted\n")
+        _, shown = running.communicate(timeout=60)
+    assert (running.returncode, shown) == (130, "ethogram: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
 
@@ -209,39 +224,19 @@ def test_an_interrupt_ends_all_processes_and_is_told_in_one_line(tmp_path, pipe)
 def test_an_interrupt_that_does_not_end_the_wait_is_seen(tmp_path, pipe, interruptible, monkeypatch):
     """As one that comes just before the wait; here another thread has it while the main thread waits."""
 
-    def wait(readers, seconds=None):
-        assert seconds is not None, "the interrupt would be seen only once a tour speaks"
+    def wait(waiting, seconds=None, when=None):
+        assert seconds is not None, "the interrupt would be seen only once a system is done"
         other = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT))
         other.start()
         other.join()
-        return []
+        return set(), set()
 
-    monkeypatch.setattr(sys.modules["ethogram.tour.take_tour"], "connection", SimpleNamespace(wait=wait))
+    monkeypatch.setattr(sys.modules["ethogram.tour.take_tour"].futures, "wait", wait)
     with pytest.raises(KeyboardInterrupt):
-        tour.take_tour(["endless", "one"], tmp_path, processes=2, say=lambda line: None)
+        tour.take_tour(["endless", "one"], tmp_path, processes=2)
 
 
-def test_importing_the_tour_starts_no_device(tmp_path):
+def test_importing_the_tour_starts_no_device():
     code = "import sys, ethogram.tour; print('jax' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert answer.stdout == "False\n", answer.stderr
-
-
-def test_numbers_stand_to_the_right_and_gaps_are_dashes():
-    text = tour.format_table([{"name": "a", "score": "10.5"}, {"name": "long", "score": "2", "other": "yes"}])
-    head, line, *rows = text.splitlines()
-    assert head.split() == ["name", "score", "other"] and set(line) == {"─"}
-    assert [row.split() for row in rows] == [["a", "10.5", "-"], ["long", "2", "yes"]]
-    ends = {
-        row.index(cell) + len(cell) for row, cell in zip([head, *rows], ["score", "10.5", "2"], strict=True)
-    }
-    assert len(ends) == 1 and rows[0].index("-") == rows[1].index("yes") == head.index("other")
-
-
-def test_an_interrupted_file_leaves_the_old_one(tmp_path):
-    path = tmp_path / "kept.txt"
-    path.write_text("old")
-    with pytest.raises(RuntimeError), tour.whole_file(path) as draft:
-        draft.write_text("half")
-        raise RuntimeError
-    assert path.read_text() == "old" and not list(tmp_path.glob(".tour-*"))

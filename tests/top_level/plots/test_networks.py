@@ -1,22 +1,12 @@
-"""Queries and pictures of the tour of marginal-map."""
+"""Pictures of marginal MAP: incumbents over time, and single changes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from ethogram.domains import uai_networks
 from ethogram.inference.networks.anytime import TracePoint
 from ethogram.plots import networks as plots_mmap
-
-
-@pytest.mark.parametrize("name", list(uai_networks.KNOWN))
-def test_embedded_queries(name):
-    query, known = uai_networks.load(name), uai_networks.KNOWN[name]
-    assert len(query.map_variables) >= 71
-    assert known.log_probability < 0
-    with pytest.raises(ValueError, match="name must be '50-12-5'"):
-        uai_networks.load("nothing")
 
 
 def point(seconds, value, kind="exact"):

@@ -1,4 +1,4 @@
-"""Parts of the tour of role-hmm, and what the benchmark shares with it."""
+"""Football roles, as benchmarks score them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_t
 
-from ethogram.domains import football, predator_prey
+from benchmarks.papers import football_roles
+from ethogram.domains import football
 from ethogram.models.data import Trajectories
-from ethogram.tour import football_roles, predators
-
-
-@pytest.mark.slow
-def test_learned_roles_make_a_team_and_arbitrary_ones_do_not():
-    """By the true roles, of 60 games; the game that is shown is one in which the team without roles fails."""
-    data, games = predator_prey.simulate(jax.random.key(1), 60)
-    without, team = predators.imitate_predators(jax.random.key(2), data, games.roles, games.roles, 30)
-    assert team.result.failure[-1] < 0.2 and without.result.failure[-1] > team.result.failure[-1] + 0.2
-    assert not without.caught and len(without.frames) == 51 and without.roles is None
-    np.testing.assert_array_equal(without.frames[0], team.frames[0])
-    assert predator_prey.captured(team.frames[-1], 7) == team.caught
-
-
-def test_the_nearest_policy_ignores_rows_of_no_weight():
-    policy = predators.Nearest()
-    policy.fit(np.array([[0.0, 0], [4, 0], [1, 1]]), np.array([7, 8, 9]), np.array([1.0, 1, 0]))
-    np.testing.assert_array_equal(policy.predict(np.array([[1.0, 1], [3, 1]])), [7, 8])
 
 
 def test_the_score_of_one_gaussian_is_near_its_exact_predictive_density():

@@ -1,4 +1,4 @@
-"""Unsupervised roles of football players and their scores, for the tour and the benchmark.
+"""Unsupervised roles of football players and their scores, for several benchmarks.
 
 All football data of a study and its folds are padded to one shape with empty sequences, so that fits and scores
 compile once.
