@@ -22,7 +22,7 @@ from ethogram.tour.guide import Example
 
 __all__ = ["EXAMPLE"]
 
-SEARCH = {"depth": 8, "num_restarts": 16, "max_steps": 10}
+SEARCH: dict[str, Any] = {"depth": 8, "num_restarts": 16, "max_steps": 10}
 
 
 class Played(NamedTuple):

@@ -11,10 +11,10 @@ import jax
 import numpy as np
 
 import ethogram
+from ethogram import plots
 from ethogram.domains import football
 from ethogram.inference.roles import assign_roles, consistency, duplicate_share, lineup_agreement
 from ethogram.models.data import valid_steps
-from ethogram.plots import roles as plots
 from ethogram.tour.guide import Example
 
 __all__ = ["EXAMPLE"]

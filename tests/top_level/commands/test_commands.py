@@ -11,7 +11,7 @@ import pytest
 
 import ethogram
 from ethogram import commands as command_line
-from ethogram import tour
+from ethogram import terminal, tour
 from ethogram.commands import play
 
 
@@ -177,7 +177,7 @@ def test_output_that_nobody_reads_gets_one_line():
 def test_arguments_reach_the_tour(unprepared, monkeypatch, tmp_path, words, cores, processes):
     """One process per core, and at most one per system."""
     seen = {}
-    monkeypatch.setattr(tour, "available_cores", lambda: cores)
+    monkeypatch.setattr(terminal, "available_cores", lambda: cores)
     monkeypatch.setattr(tour, "take_tour", lambda *given, **named: seen.update(given=given, named=named))
     out = tmp_path / "a" / "b"
     assert command_line.main(["tour", *words, "--seed", "7", "--out", str(out)]) == 0
