@@ -28,8 +28,8 @@ __all__ = [
     "Clock",
     "Closed",
     "Incumbent",
-    "Method",
     "Schedule",
+    "SolverMethod",
     "Task",
     "TracePoint",
     "score_states",
@@ -246,7 +246,7 @@ def until(work: Callable[[], None], clock: Clock) -> None:
         raise failed[0]
 
 
-class Method(Protocol):
+class SolverMethod(Protocol):
     """A method of `solve_mmap`."""
 
     def __call__(self, task: Task, /) -> None:

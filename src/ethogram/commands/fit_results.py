@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from ethogram.commands.argument_types import make_folder
-from ethogram.commands.fit_tables import Task, read_task
+from ethogram.commands.fit_tables import SizedModels, read_models
 from ethogram.fits import Fit, fit
 from ethogram.fits.methods import read_settings
 from ethogram.fits.report import about_data, about_fit, write_report
@@ -51,19 +51,19 @@ def fit_table(arguments: argparse.Namespace) -> Fit:
             raise ValueError(
                 f"--out {out} has {before[0]} of an earlier fit: choose another folder, or pass --overwrite"
             )
-        task = read_task(arguments)
-        settings = _settings(task, arguments.method, dict(arguments.setting))
+        read = read_models(arguments)
+        settings = _settings(read, arguments.method, dict(arguments.setting))
         make_folder(out)
-        print(about_data(task.data), flush=True)
+        print(about_data(read.data), flush=True)
         key_scores, key_fit = jax.random.split(jax.random.key(arguments.seed))
-        curve = _scores(key_scores, task, arguments.method, settings) if len(task.sizes) > 1 else None
-        size = task.sizes[0] if curve is None else curve.selected_size
+        curve = _scores(key_scores, read, arguments.method, settings) if len(read.sizes) > 1 else None
+        size = read.sizes[0] if curve is None else curve.selected_size
         print(f"fitting {arguments.model}{f', number of roles: {size}' if size else ''}", flush=True)
-        found = fit(key_fit, task.make_model(size), task.data, arguments.method, **settings)
+        found = fit(key_fit, read.make_model(size), read.data, arguments.method, **settings)
         print(about_fit(found), flush=True)
         _write(found, curve, out)
         if arguments.model == "intents":
-            _print_peers(key_scores, task, arguments.method, settings)
+            _print_peers(key_scores, read, arguments.method, settings)
         return found
 
 
@@ -80,9 +80,9 @@ def _once() -> Callable[..., None]:
     return say
 
 
-def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _settings(read: SizedModels, method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings that a method of the model takes, with a progress bar where one can be seen."""
-    methods, usual, _ = methods_of(task.make_model(task.sizes[0]), task.data)
+    methods, usual, _ = methods_of(read.make_model(read.sizes[0]), read.data)
     require_one_of("--method", method, ("auto", *methods))
     name = usual if method == "auto" else method
     try:
@@ -92,10 +92,10 @@ def _settings(task: Task, method: str, settings: dict[str, Any]) -> dict[str, An
     return {"progress_bar": sys.stderr.isatty(), **settings}
 
 
-def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:
+def _scores(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) -> ScoreCurve:
     """Held-out scores of all sizes, by coordinate ascent; its settings are those given, unless they are of NUTS."""
-    print(f"held-out scores of {task.sizes[0]} to {task.sizes[-1]} roles", flush=True)
-    curve = _curve(key, task, method, settings)
+    print(f"held-out scores of {read.sizes[0]} to {read.sizes[-1]} roles", flush=True)
+    curve = _curve(key, read, method, settings)
     rows = [
         {
             "roles": int(size),
@@ -111,20 +111,20 @@ def _scores(key: Any, task: Task, method: str, settings: dict[str, Any]) -> Scor
     return curve
 
 
-def _curve(key: Any, task: Task, method: str, settings: dict[str, Any]) -> ScoreCurve:
+def _curve(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) -> ScoreCurve:
     own = settings if method in ("auto", "cavi") else {"progress_bar": settings.get("progress_bar", False)}
     own = {name: value for name, value in own.items() if name != "checkpoint"}  # of one fit only
-    by = "sequence" if task.data.group is None else "group"
-    return heldout_score_curve(key, task.make_model, task.sizes, task.data, by=by, **own)
+    by = "sequence" if read.data.group is None else "group"
+    return heldout_score_curve(key, read.make_model, read.sizes, read.data, by=by, **own)
 
 
-def _print_peers(key: Any, task: Task, method: str, settings: dict[str, Any]) -> None:
+def _print_peers(key: Any, read: SizedModels, method: str, settings: dict[str, Any]) -> None:
     """Print held-out scores of the model of intents and of its peers; none where there is nothing to hold out."""
-    if len(np.unique(group_labels(task.data))) < 2:
+    if len(np.unique(group_labels(read.data))) < 2:
         return
     print("held-out scores, in nats per step; se is that of the difference to the first", flush=True)
-    curve = _curve(key, task, method, settings)
-    first = f"up to {task.make_model(0).truncation} intents"
+    curve = _curve(key, read, method, settings)
+    first = f"up to {read.make_model(0).truncation} intents"
     scores = {first: (curve.heldout[0], 0.0), **curve.peers}
     rows = [
         {"model": name, "held out": f"{score:.4f}", "se": f"{error:.4f}"}

@@ -24,7 +24,7 @@ from ethogram.models.roles import RoleHMM
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Task", "read_task"]
+__all__ = ["SizedModels", "read_models"]
 
 COLUMNS = (
     *("sequence", "time", "agent", "group", "subject", "features", "states", "actions"),
@@ -42,7 +42,7 @@ OF_FEATURES = ("max_entropy", "levine")
 """Methods whose rewards are none without features."""
 
 
-class Task(NamedTuple):
+class SizedModels(NamedTuple):
     """Data, and the model of each size; where the model has no size to pick, `sizes` is (0,)."""
 
     data: Any
@@ -50,7 +50,7 @@ class Task(NamedTuple):
     sizes: tuple[int, ...] = (0,)
 
 
-def read_task(arguments: argparse.Namespace) -> Task:
+def read_models(arguments: argparse.Namespace) -> SizedModels:
     """Data and model of checked arguments.
 
     Raises
@@ -115,7 +115,7 @@ def _check_times(arguments: argparse.Namespace, table: pandas.DataFrame) -> None
         )
 
 
-def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
+def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> SizedModels:
     features = arguments.features
     given = arguments.units or ["rad" if name.lower() == "turn" else "" for name in features]
     if len(given) != len(features):
@@ -134,7 +134,7 @@ def _roles(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
             f"--num-roles {sizes[0]}:{sizes[-1]} needs at least two {held_out} for held-out scores: give a single "
             "number"
         )
-    return Task(data, lambda size: RoleHMM(size, emission), sizes)
+    return SizedModels(data, lambda size: RoleHMM(size, emission), sizes)
 
 
 def _emission(units: dict[str, str]) -> tuple[Emission, list[str]]:
@@ -157,7 +157,7 @@ def _emission(units: dict[str, str]) -> tuple[Emission, list[str]]:
     return ProductEmission(parts), [*others, *step, *angles]
 
 
-def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
+def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> SizedModels:
     states, actions = arguments.states, arguments.actions
     data = _frames(arguments, table, Metadata(name=arguments.table.name), states=states, actions=actions)
     names = data.metadata
@@ -166,7 +166,7 @@ def _intents(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
         num_actions=_count(arguments.num_actions, "--num-actions", data.actions, names.action_names),
         truncation=arguments.truncation or 10,
     )
-    return Task(data, lambda size: model)
+    return SizedModels(data, lambda size: model)
 
 
 def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | None) -> int:
@@ -183,7 +183,7 @@ def _count(given: int | None, argument: str, codes: Any, names: Iterable[str] | 
     return given
 
 
-def _choices(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
+def _choices(arguments: argparse.Namespace, table: pandas.DataFrame) -> SizedModels:
     features = arguments.features
     names = ("decision", "option", "chosen", "subject", "weight", "available")
     given = {name: getattr(arguments, name) for name in names}
@@ -196,10 +196,10 @@ def _choices(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
     if not (np.asarray(data.choice) >= 0).any():
         raise ValueError(f"--chosen is {arguments.chosen!r}, and no row of it is 1: mark the chosen options")
     model = NoisyMDP(arguments.kappa or 25.0, kind="features")
-    return Task(data, lambda size: model)
+    return SizedModels(data, lambda size: model)
 
 
-def _rewards(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
+def _rewards(arguments: argparse.Namespace, table: pandas.DataFrame) -> SizedModels:
     mdp = read_mdp(arguments.transitions, arguments.discount)
     states, actions = arguments.states, arguments.actions
     table = _table(arguments, states=mdp.state_names, actions=mdp.action_names)
@@ -219,7 +219,7 @@ def _rewards(arguments: argparse.Namespace, table: pandas.DataFrame) -> Task:
         )
     else:
         model = GPIRL(mdp, np.arange(mdp.num_states, dtype=float)[:, None], relevance_prior=APART)
-    return Task(data, lambda size: model)
+    return SizedModels(data, lambda size: model)
 
 
 READERS = {"roles": _roles, "intents": _intents, "choices": _choices, "rewards": _rewards}

@@ -12,7 +12,7 @@ import pytest
 
 import ethogram
 from ethogram.commands import fit_results, main
-from ethogram.commands.fit_tables import Task
+from ethogram.commands.fit_tables import SizedModels
 from ethogram.fits import Fit
 from ethogram.inference.conjugate import PeerScore, ScoreCurve
 from ethogram.models.data.trajectories import Trajectories
@@ -207,9 +207,9 @@ def test_scores_of_peers_are_printed_beside_those_of_intents(monkeypatch, capsys
     data = Trajectories.from_list(states=[[0, 1], [1]], actions=[[0, 1], [1]])
     model = AgentMarkov(2, 2, truncation=3)
     settings = {"restarts": 2, "checkpoint": "fit.ckpt"}
-    fit_results._print_peers(None, Task(data.take([0]), lambda size: model), "auto", settings)
+    fit_results._print_peers(None, SizedModels(data.take([0]), lambda size: model), "auto", settings)
     assert not capsys.readouterr().out and not seen
-    fit_results._print_peers(None, Task(data, lambda size: model), "auto", settings)
+    fit_results._print_peers(None, SizedModels(data, lambda size: model), "auto", settings)
     *_, first, second = capsys.readouterr().out.splitlines()
     assert first.split() == ["up", "to", "3", "intents", "-0.7500", "0.0000"]
     assert second.split() == ["p(a", "|", "s)", "-0.5000", "0.0200"]
