@@ -138,6 +138,7 @@ class Slow:
             except KeyboardInterrupt:
                 raise ImportError("half imported") from None  # as native extensions do
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background lacks
 sys.meta_path.insert(0, Slow())
 sys.exit(command_line.main("fit x.csv --model roles --features x --out out".split()))
 """
