@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -170,7 +170,7 @@ def _start(layout: Layout, shapes: tuple[BlockShape, ...], key: Array, num_resta
 def _advance(layout: Layout, shapes: tuple[BlockShape, ...], climbers: Climbers) -> Climbers:
     """Ascents after some steps; those that converge restart."""
 
-    def step(_: int, climbers: Climbers) -> Climbers:
+    def step(_: Any, climbers: Climbers) -> Climbers:
         before = climbers.weights
         climbers = _try(layout, shapes, climbers._replace(weights=_step(layout, shapes, before)))
         change = jnp.sum(jnp.square(climbers.weights - before), (0, 1)) / layout.valid_states.sum()
