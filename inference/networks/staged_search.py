@@ -79,7 +79,7 @@ class StagedSearch:
         self.parts = [_Part(possible, number, maximised, same) for number in numbers]
         self._trees: list[BucketTree] = []
         self._waiting = collections.deque((part, self._stages(part)) for part in self.parts)
-        self._told: float = -math.inf
+        self._reported: float = -math.inf
         self._begin, self._spent = clock.passed(), 0.0
 
     @property
@@ -113,13 +113,13 @@ class StagedSearch:
             value = tree.move({variable: places[variable] for variable in part.maximised})
             part.offer(places, value)
             total += value
-        self._told = max(self._told, total)
+        self._reported = max(self._reported, total)
 
     def news(self) -> dict[int, int] | None:
         """The best assignment where it is better than all before it, those offered included; else None."""
-        if self.value <= self._told + SAME:
+        if self.value <= self._reported + SAME:
             return None
-        self._told = self.value
+        self._reported = self.value
         found: dict[int, int] = {}
         for part in self.parts:
             found |= part.best or {}

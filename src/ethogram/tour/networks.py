@@ -53,7 +53,7 @@ def draw(fit: ethogram.Fit, query: ethogram.MarginalMAP, figure: Any) -> None:
     axes = figure.subplots()
     anytime_curves(traces, axes, until=SECONDS, best=uai_networks.KNOWN[NAME].log_probability)
     axes.set_title(f"{NAME}, {uai_networks.KNOWN[NAME].about}; dashed: optimum")
-    axes.legend(loc="lower right", frameon=False)
+    figure.legend(loc="outside lower center", ncols=len(traces), frameon=False)
 
 
 EXAMPLE = Example(
