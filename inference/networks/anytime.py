@@ -130,7 +130,7 @@ class Answer(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """An upper bound of a proof, without the network's constant."""
+    """An upper bound of a proof."""
 
     value: float
 

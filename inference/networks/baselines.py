@@ -29,7 +29,7 @@ def exact(task: Task) -> None:
 
 def mpe(task: Task) -> None:
     """The most probable explanation, restricted to the MAP variables; proved where all are MAP variables."""
-    incumbent, constant = task.incumbent, task.query.network.log_constant
+    incumbent = task.incumbent
     rounds = task.max_steps if task.max_steps is not None or incumbent.clock.limit is not None else 300
     states, whole = exact_mpe(task), not task.query.summed
     sure = states is not None
@@ -41,7 +41,7 @@ def mpe(task: Task) -> None:
                     if whole and value > -math.inf:
                         task.offer(task.chosen(states), "MPE")
                 case Bound(value) if whole:
-                    incumbent.upper_bound = min(incumbent.upper_bound, constant + value)
+                    incumbent.upper_bound = min(incumbent.upper_bound, value)
                 case Closed():
                     sure = True
                 case None if incumbent.clock.over():

@@ -62,7 +62,10 @@ def search_mpe(
         return
     everything = _everything(task)
     problem = ConditionalProblem(task.query, task.possible, everything)
-    proof = StagedSearch(task.possible, everything, task.incumbent.clock, task.most_cells)
+    constant = task.query.network.log_constant
+    proof = StagedSearch(
+        task.possible, everything, task.incumbent.clock, task.most_cells, log_constant=constant
+    )
 
     def share() -> float:
         return SCHEDULE.mpe_proof_share if proof.value > -math.inf else SCHEDULE.mpe_first_proof_share

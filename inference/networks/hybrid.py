@@ -100,7 +100,9 @@ def hybrid(task: Task) -> None:
     sums = plan_elimination(possible, (), min(most_cells, budget / 20), clock.over)
     if sums.cells <= most_cells and sums.work <= budget / 20:
         incumbent.upper_bound = min(incumbent.upper_bound, constant + carry_out(possible, sums, ())[1])
-    proof = StagedSearch(possible, query.map_variables, clock, most_cells, search=affordable)
+    proof = StagedSearch(
+        possible, query.map_variables, clock, most_cells, search=affordable, log_constant=constant
+    )
     if not affordable:
         _by_estimates(
             task._replace(most_cells=max(1, min(most_cells, int(budget / 4)))),
@@ -138,9 +140,9 @@ def hybrid(task: Task) -> None:
     for event in search_and_prove(climbing, proof, share):
         match event:
             case Answer(places, value, source):
-                offer(places, value + (constant if source == "branch and bound" else 0.0), source)
+                offer(places, value, source)
             case Bound(value):
-                incumbent.upper_bound = min(incumbent.upper_bound, constant + value)
+                incumbent.upper_bound = min(incumbent.upper_bound, value)
             case Closed():
                 incumbent.prove()
                 return
@@ -277,7 +279,7 @@ def _by_estimates(
     def turn() -> bool:
         """A turn of the proof, and whether nothing is left to do."""
         for bound in proof.turn(share):
-            incumbent.upper_bound = min(incumbent.upper_bound, query.network.log_constant + bound.value)
+            incumbent.upper_bound = min(incumbent.upper_bound, bound.value)
         return proof.closed or clock.over() or search.impossible or _met(task)
 
     def late() -> bool:

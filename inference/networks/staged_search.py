@@ -60,6 +60,7 @@ class StagedSearch:
     clock : that ends a step early.
     most_cells : cells of a table at most.
     search : whether to branch and bound; without, there are bounds alone, and no sum over hidden variables is needed.
+    log_constant : of the network, which the factors lack.
     """
 
     def __init__(
@@ -69,9 +70,10 @@ class StagedSearch:
         clock: Clock,
         most_cells: int,
         search: bool = True,
+        log_constant: float = 0.0,
     ):
         self.clock, self.most_cells, self.search = clock, most_cells, search
-        self.constant = possible.log_constant
+        self.constant = log_constant + possible.log_constant
         same = SAME / max(
             len(possible.parts), 1
         )  # what is given up in all parts together is at most that of one
@@ -84,13 +86,13 @@ class StagedSearch:
 
     @property
     def upper_bound(self) -> float:
-        """Upper bound on the log of the optimum, without the network's constant."""
+        """Upper bound on the log of the optimum."""
         bounds = [part.upper_bound for part in self.parts]
         return -math.inf if -math.inf in bounds else self.constant + math.fsum(bounds)
 
     @property
     def value(self) -> float:
-        """Log probability of the best assignment, without the network's constant."""
+        """Log probability of the best assignment."""
         values = [part.value for part in self.parts]
         return -math.inf if -math.inf in values else self.constant + math.fsum(values)
 

@@ -92,7 +92,7 @@ def incumbent_curves(results: Mapping[str, Any], ax: Any = None) -> Any:
     bound = min(found.upper_bound for found in results.values())
     if np.isfinite(bound):
         axes.axhline(bound, color="0.3", linestyle=":", label="upper bound")
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")
     proved = any(found.proved_optimal for found in results.values())
     axes.set_title("incumbents" + (", proved optimal" if proved else ""))
     return axes
