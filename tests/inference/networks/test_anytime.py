@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pytest
 
-from ethogram.inference.networks import anytime, bucket_tree, elimination
+from ethogram.inference.networks import anytime, bucket_tree, elimination, explanations, hybrid
 from ethogram.inference.networks.solve_mmap import solve_mmap
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
 
-def test_a_query_is_ordered_at_most_three_times(monkeypatch):
-    """With sums before maxima, all alike, and hidden variables alone: all parts of the search share them."""
-    random, side = np.random.default_rng(0), 20
+def square(side, step=2, constant=0.0):
+    """A query of a square of variables, of which every so many are maximised."""
+    random = np.random.default_rng(0)
     families = [
         tuple(j for j, there in ((i - side, i >= side), (i - 1, i % side > 0)) if there)
         for i in range(side * side)
     ]
     tables = [random.dirichlet(np.full(2, 0.3), (2,) * len(parents)) for parents in families]
-    query = MarginalMAP(BayesNet(tuple(tables), tuple(families)), {399: 1}, list(range(0, 399, 2)))
+    network = BayesNet(tuple(tables), tuple(families), log_constant=constant)
+    return MarginalMAP(network, {side * side - 1: 1}, list(range(0, side * side - 1, step)))
+
+
+def test_a_query_is_ordered_at_most_three_times(monkeypatch):
+    """With sums before maxima, all alike, and hidden variables alone: all parts of the search share them."""
     whole, order = [], elimination.elimination_order
 
     def counted(scopes, sizes, stages, *limits):
@@ -30,9 +36,39 @@ def test_a_query_is_ordered_at_most_three_times(monkeypatch):
 
     for module in (elimination, bucket_tree):
         monkeypatch.setattr(module, "elimination_order", counted)
-    found = solve_mmap(jax.random.key(0), query, time_limit=None, max_steps=20)
+    found = solve_mmap(jax.random.key(0), square(20), time_limit=None, max_steps=20)
     assert found.kind == "exact" and found.upper_bound < 0 and not found.proved_optimal
     assert 1 <= len(whole) <= 3
+
+
+@pytest.mark.parametrize(
+    ("method", "side", "step", "schedule", "source"),
+    [
+        ("hybrid", 6, 2, {}, "elimination"),
+        ("hybrid", 8, 2, {"cells_per_second": 2e4, "immediate_cells": 1}, "neighbourhood search"),
+        pytest.param(
+            *("hybrid", 5, 3, {"cells_per_second": 1.0, "immediate_cells": 1}, ""), marks=pytest.mark.slow
+        ),
+        ("mpe", 6, 1, {"mpe_cells_per_second": 1e-9, "negligible_cells": 1}, "MPE"),
+    ],
+    ids=["elimination", "search", "estimates", "explanation"],
+)
+def test_the_constant_of_a_network_moves_every_value_and_bound(
+    method, side, step, schedule, source, monkeypatch
+):
+    """A bound that lacks a positive constant is below the optimum, and proves what is not optimal."""
+    for module in (hybrid, explanations):
+        monkeypatch.setattr(module, "SCHEDULE", module.SCHEDULE._replace(**schedule))
+    plain, moved = (
+        solve_mmap(jax.random.key(0), square(side, step, constant), method, time_limit=None, max_steps=1)
+        for constant in (0.0, 30.0)
+    )
+    assert plain.trace[-1].source.startswith(source) and np.isfinite(plain.upper_bound)
+    for name in ("log_probability", "lower_bound", "upper_bound"):
+        assert getattr(moved, name) - 30 == pytest.approx(getattr(plain, name), abs=1e-9), name
+    values = [point.log_probability - 30 for point in moved.trace]
+    assert values == pytest.approx([point.log_probability for point in plain.trace], abs=1e-9)
+    assert (moved.kind, moved.proved_optimal) == (plain.kind, plain.proved_optimal)
 
 
 def test_tuned_numbers_have_units_or_are_shares():
