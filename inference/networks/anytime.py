@@ -36,7 +36,8 @@ __all__ = [
     "until",
 ]
 
-SAME = 1e-12
+LEAST_GAIN = 1e-12
+"""Nats by which an assignment must be better to replace the incumbent."""
 
 
 class Schedule(NamedTuple):
@@ -190,7 +191,7 @@ class Incumbent:
             if log_probability == -math.inf:
                 return False
             surer = kind == "exact" and self.kind == "estimate"
-            rival = kind == self.kind and log_probability > self.log_probability + SAME
+            rival = kind == self.kind and log_probability > self.log_probability + LEAST_GAIN
             if not (surer or rival or self.log_probability == -math.inf):
                 return False
         certain = log_probability if kind == "exact" else -math.inf
@@ -202,7 +203,7 @@ class Incumbent:
     ) -> None:
         """Take an assignment in place of the incumbent, even if that seemed better, and a certified lower bound."""
         same = self.states is not None and np.array_equal(self.states, states)
-        if not same or abs(log_probability - self.log_probability) > SAME or kind != self.kind:
+        if not same or abs(log_probability - self.log_probability) > LEAST_GAIN or kind != self.kind:
             self._take(states, log_probability, kind, source, lower_bound)
         self.lower_bound = lower_bound
 

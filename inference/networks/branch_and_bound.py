@@ -100,7 +100,7 @@ LEAST_ROWS, MOST_ROWS = 8, 2048
 """Assignments taken at a time from one depth, in the first wave and at most."""
 OPEN_BYTES = 2**27
 """Memory of open assignments beyond which the deepest are taken first."""
-PATIENCE = 0.02
+LONG_CHUNK_SECONDS = 0.02
 """Seconds of sums after which a chunk is shorter."""
 
 
@@ -266,7 +266,7 @@ class BranchAndBound:
         pool, wanted, found = self._open[depth], self._rows, []
         slow = sum(closing.component.seconds for closing in self.closing[depth])
         if slow:
-            wanted = max(1, min(wanted, int(PATIENCE / slow)))
+            wanted = max(1, min(wanted, int(LONG_CHUNK_SECONDS / slow)))
         while pool and wanted > 0:
             _, _, places, f = heapq.heappop(pool)
             self._bytes -= places.nbytes + f.nbytes

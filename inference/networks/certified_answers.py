@@ -22,11 +22,11 @@ from ethogram.inference.networks.anytime import Task
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import elimination_order
 from ethogram.inference.networks.samples import log_joint
+from ethogram.inference.networks.weighted_mini_buckets import FINITE
 from ethogram.inference.networks.zero_propagation import Factor
 
 __all__ = ["CertifiedAnswers", "cutset"]
 
-FINITE = -1e300
 SHARE_HELD = 16
 """One in so many of the variables that cannot be eliminated yet are held at a time."""
 

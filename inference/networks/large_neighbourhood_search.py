@@ -25,6 +25,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 import numpy as np
 
 from ethogram.inference.networks.anytime import SCHEDULE, Answer, Closed
+from ethogram.inference.networks.branch_and_bound import SAME
 from ethogram.inference.networks.bucket_tree import BucketTree
 from ethogram.inference.networks.elimination import carry_out, hidden_order, plan_elimination
 from ethogram.inference.networks.zero_propagation import Factor, ReducedFactors, propagate_zeros
@@ -36,7 +37,6 @@ ZERO_FLOOR = 1e-30
 """Value that replaces zeros until a possible assignment is found."""
 AFFECTED_STEPS, CLUSTER_STEPS = 2, (1, 2, 3)
 """Steps within which a change clears don't-look bits, and within which differing variables form one cluster."""
-SAME = 1e-9
 
 
 class ConditionalProblem:

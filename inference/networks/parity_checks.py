@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["FEW", "Parities", "Substituted", "substituted"]
+__all__ = ["CACHED_ENTRIES", "LEAST_TIED_SHARE", "Parities", "Substituted", "substituted"]
 
-SMALL = 64
+CACHED_ENTRIES = 64
 """Entries of the largest table for which results are cached."""
-MOST_CELLS, MOST_AXES = 2**12, 30
+MOST_ENTRIES, MOST_AXES = 2**12, 30
 """Entries of the largest table that is looked at, and variables of one after substitution at most."""
-FEW = 0.25
+LEAST_TIED_SHARE = 0.25
 """Share of the variables that equations must determine to be worth their time."""
 
 Table = tuple[tuple[int, ...], np.ndarray]
@@ -126,7 +126,7 @@ def substituted(
     tied = parities.solved(sorted(parities.variables, key=last.__contains__))
     if tied is None:
         return Substituted([], list, {}, -math.inf)
-    if len(tied) < FEW * len({variable for scope, _ in factors for variable in scope}):
+    if len(tied) < LEAST_TIED_SHARE * len({variable for scope, _ in factors for variable in scope}):
         return None
     values = [_equations_of(table).value for _, table in factors]
     left = [factor for factor, value in zip(factors, values, strict=True) if not value]
@@ -172,12 +172,12 @@ class _Equations(NamedTuple):
 
 def _equations_of(table: np.ndarray) -> _Equations:
     binary = [axis for axis, size in enumerate(table.shape) if size == 2]
-    if len(binary) < 2 or table.size > MOST_CELLS:
+    if len(binary) < 2 or table.size > MOST_ENTRIES:
         return _Equations((), 0.0)
     positive = (table > 0).tobytes()
     if 0 not in positive or 1 not in positive:
         return _Equations((), 0.0)
-    find = _equations if len(positive) <= SMALL else _equations.__wrapped__
+    find = _equations if len(positive) <= CACHED_ENTRIES else _equations.__wrapped__
     equations, exact = find(table.shape, positive)
     largest = float(table.max())
     pure = exact and bool(((table == largest) | (table == 0)).all())

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ethogram.inference.networks.conflict_search import ConflictSearch
-from ethogram.inference.networks.parity_checks import FEW
+from ethogram.inference.networks.parity_checks import LEAST_TIED_SHARE
 from ethogram.inference.networks.zero_propagation import ReducedFactors, bit_places
 from ethogram.models.networks.marginal_map import MarginalMAP
 
@@ -91,7 +91,7 @@ def draw_possible(
         total = np.cumsum(weights if weights.any() else np.ones(len(places)))
         return places[min(int(np.searchsorted(total, random.random() * total[-1], "right")), len(places) - 1)]
 
-    many_checks = len(search.parities.rows) > FEW * len(search.number)
+    many_checks = len(search.parities.rows) > LEAST_TIED_SHARE * len(search.number)
     few = FEW_CONFLICTS if many_checks else most_conflicts
     found = None if search.linear else search.solve(order, pick, assumed, stop, min(few, most_conflicts))
     if found is None and many_checks and not (search.impossible or stop()):

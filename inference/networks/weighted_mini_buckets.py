@@ -27,7 +27,7 @@ from ethogram.inference.networks.mini_bucket_plan import MiniBucketPlan, plan_mi
 from ethogram.inference.networks.products import log_product
 from ethogram.inference.networks.zero_propagation import Factor
 
-__all__ = ["WeightedMiniBuckets"]
+__all__ = ["FINITE", "WeightedMiniBuckets"]
 
 WARMEST, COOLING, COLDEST = 0.5, 0.93, 0.1
 """Temperatures at which maximised variables have beliefs."""

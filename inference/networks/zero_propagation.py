@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ethogram.inference.networks.parity_checks import Parities
+from ethogram.inference.networks.parity_checks import CACHED_ENTRIES, Parities
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
@@ -34,9 +34,6 @@ __all__ = [
     "query_factors",
     "supported",
 ]
-
-SMALL = 64
-"""Entries of the largest table for which results are cached."""
 
 
 class Factor(NamedTuple):
@@ -144,7 +141,7 @@ def _factors(
 
 def supported(shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...]) -> tuple[int, ...]:
     """States with a positive entry among those alive, by axis of a table; sets of states are bits of an integer."""
-    find = _supported if len(positive) <= SMALL else _supported.__wrapped__
+    find = _supported if len(positive) <= CACHED_ENTRIES else _supported.__wrapped__
     return find(shape, positive, alive)
 
 
@@ -171,7 +168,7 @@ def explanation(
     shape: tuple[int, ...], positive: bytes, alive: tuple[int, ...], ruled_out: tuple[int, int] | None
 ) -> tuple[tuple[int, int], ...]:
     """Pairs of axis and lacking state, no more than needed, that leave no positive entry (of a state of an axis)."""
-    explain = _explanation if len(positive) <= SMALL else _explanation.__wrapped__
+    explain = _explanation if len(positive) <= CACHED_ENTRIES else _explanation.__wrapped__
     return explain(shape, positive, alive, ruled_out)
 
 

@@ -64,7 +64,7 @@ def parity(axes, right):
 @pytest.mark.parametrize("seed", range(40))
 def test_substitution_against_enumeration(seed, monkeypatch):
     """Sums over the other variables for every place of the maximised ones, which depend on each other alone."""
-    monkeypatch.setattr(parity_checks, "FEW", 0.0)
+    monkeypatch.setattr(parity_checks, "LEAST_TIED_SHARE", 0.0)
     random, count = np.random.default_rng(seed), 6
     factors = [((i,), random.random(2)) for i in range(5)] + [((5,), random.random(3))]
     for _ in range(random.integers(2, 7)):
