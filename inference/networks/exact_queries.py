@@ -21,7 +21,7 @@ from ethogram.inference.networks.elimination import (
     exact_map,
     guard_width,
     hidden_order,
-    plan_elimination,
+    part_order,
 )
 from ethogram.inference.networks.mixed_product import normalised, propagate_beliefs
 from ethogram.inference.networks.zero_propagation import (
@@ -84,10 +84,12 @@ def factor_posteriors(
     """Marginals of variables over their possible states, and whether they are exact or estimates."""
     live, sizes = possible.live, possible.sizes
     alone = {v: np.ones(sizes[v]) / max(sizes[v], 1) for v in variables}
-    if plan_elimination(possible, (), most_cells).cells > most_cells:
+    nothing = frozenset[int]()  # held; parity checks are not substituted, since the tree has all variables
+    orders = (part_order(possible, number, nothing, most_cells) for number in range(len(possible.parts)))
+    if any(order.cells > most_cells for order in orders):
         beliefs = propagate_beliefs(live, max_sweeps=50, damping=0.3).beliefs
         return [beliefs.get(variable, alone[variable]) for variable in variables], "estimate"
-    tree = BucketTree(live, sizes, (), hidden_order(possible, ()))
+    tree = BucketTree(live, sizes, (), hidden_order(possible, nothing))
     if tree.settle({}) == -np.inf:
         return [np.zeros(sizes[variable]) for variable in variables], "exact"
     return [normalised(tree.belief(v)) if v in tree.rank else alone[v] for v in variables], "exact"
@@ -185,7 +187,7 @@ def single_flips(
 
     Raises
     ------
-    ValueError : `states` is not one state a MAP variable.
+    ValueError : `states` is not one state per MAP variable.
     WidthError : the sum over the hidden variables would need a table with more than `most_cells` cells.
 
     References

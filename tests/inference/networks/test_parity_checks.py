@@ -12,6 +12,7 @@ import pytest
 from ethogram.inference.networks import elimination, parity_checks
 from ethogram.inference.networks.conflict_search import ConflictSearch
 from ethogram.inference.networks.elimination import exact_log_probability, exact_map, plan_elimination
+from ethogram.inference.networks.exact_queries import variable_posteriors
 from ethogram.inference.networks.parity_checks import Parities, substituted
 from ethogram.inference.networks.samples import draw_possible, log_joint
 from ethogram.inference.networks.solve_mmap import ImpossibleEvidenceError, solve_mmap
@@ -139,6 +140,15 @@ def test_a_sample_of_a_code_that_no_search_satisfies():
         near = draw_possible(random, query, possible, search, wanted, most_conflicts=20)
         assert log_joint(query, near) > -math.inf
         assert {v: near[v] for v in wanted} == wanted, "twenty of sixty free bits"
+
+
+def test_posteriors_of_a_code_keep_to_the_cells_although_its_checks_could_be_substituted():
+    query = code(60, 50, 6, 0)
+    possible = propagate_zeros(query_factors(query))
+    assert plan_elimination(possible, (), 2**12).cells <= 2**12
+    found = variable_posteriors(query, most_cells=2**12)  # the tree over all bits has 2**39 cells
+    assert found.kind == "estimate"
+    assert all(np.isclose(each.sum(), 1) for each in found.probabilities.values())
 
 
 @pytest.mark.slow
