@@ -29,14 +29,20 @@ __all__ = ["complete", "draw_near", "draw_soon", "exact_mpe", "last_answer", "se
 def exact_mpe(
     task: Task, cells: int | float = math.inf, work: int | float | None = None
 ) -> dict[int, int] | None:
-    """The most probable explanation; None beyond these cells of one table, and of all (None: by the time left)."""
+    """The most probable explanation; None beyond these cells of one table, and of all (None: by the time left).
+
+    Where the evidence proves impossible there are no states, and the upper bound of the incumbent says so.
+    """
     cells = min(cells, task.most_cells)
     work = SCHEDULE.mpe_cells_per_second * task.incumbent.clock.planned() if work is None else work
     everything = _everything(task)
     plan = plan_elimination(task.possible, everything, cells, task.incumbent.clock.over)
     if plan.cells > cells or plan.work > work:
         return None
-    return carry_out(task.possible, plan, everything)[0]
+    states, value = carry_out(task.possible, plan, everything)
+    if value == -math.inf:
+        task.incumbent.upper_bound = -math.inf
+    return states
 
 
 def _everything(task: Task) -> list[int]:
@@ -115,7 +121,7 @@ def complete(
     states, _ = last_answer(
         search_mpe(random, part, search, SCHEDULE.completion_rounds, restart=False), lambda _: stop()
     )
-    return None if search.impossible else held | states
+    return None if search.impossible or not states else held | states
 
 
 def draw_near(

@@ -311,12 +311,14 @@ def _by_estimates(
             offer_near(flips.climb(states, slice_of(SCHEDULE.slice_share)), source)
 
     def explain(restart: bool) -> None:
-        found = _affordable_mpe(task) if restart and not late() else None
-        late_or_long = slice_of(SCHEDULE.slice_share)
-        events = search_mpe(random, task, search, SCHEDULE.mpe_rounds, restart=restart)
-        states = found or last_answer(events, lambda _: late_or_long())[0]
-        offer(states, "the MPE" if found else "a searched MPE")
-        climb_flips(states, "flips of the MPE")
+        states, source = _affordable_mpe(task) if restart and not late() else None, "the MPE"
+        if states is None:
+            late_or_long = slice_of(SCHEDULE.slice_share)
+            events = search_mpe(random, task, search, SCHEDULE.mpe_rounds, restart=restart)
+            states, source = last_answer(events, lambda _: late_or_long())[0], "a searched MPE"
+        if states:  # none where the evidence is impossible
+            offer(states, source)
+            climb_flips(states, "flips of the MPE")
 
     def certify() -> None:
         """Sum the best estimates exactly where there is time for that, or find better completions of them."""
