@@ -67,7 +67,7 @@ def run(
     key_data, key_fit = jax.random.split(jax.random.key(seed))
     data, known = example.load(key_data, full)
     settings = {**example.settings, **(example.full if full else {})}
-    for longer in LONGER:
+    for longer in LONGER if settings.keys() & {*LENGTHS} else LONGER[:1]:
         say(f"{example.about}: {settings['method']}" + (f", {longer} times as long" * (longer > 1)))
         chosen = {key: value * longer if key in LENGTHS else value for key, value in settings.items()}
         with warnings.catch_warnings():

@@ -147,10 +147,13 @@ def test_an_example_is_fitted_longer_until_it_has_converged_and_written(tmp_path
 
 def test_what_has_not_converged_is_not_shown(tmp_path):
     fitted = []
-    example = example_of([SimpleNamespace(converged=False)] * 3, fitted)
+    example = example_of([SimpleNamespace(converged=False)] * 4, fitted)
     report = guide.run(example, "one", tmp_path, lambda line: None)
     assert len(fitted) == 3 and not report.files and not list(tmp_path.glob("one.*"))
     assert [row["learned"] for row in report.rows] == ["not converged: nothing is shown"]
+    without_length = example._replace(settings={"method": "count"})
+    assert not guide.run(without_length, "one", tmp_path, lambda line: None).files
+    assert len(fitted) == 4  # the same fit again would end as before
 
 
 def test_chains_that_disagree_have_not_converged():
