@@ -51,7 +51,7 @@ def draw_query(seed: int) -> MarginalMAP:
 
 
 def log_table(query: MarginalMAP) -> np.ndarray:
-    """Log of p(d, e), one axis a MAP variable, by summing the full joint."""
+    """Log of p(d, e), one axis per MAP variable, by summing the full joint."""
     network = query.network
     letters = "abcdefghijklmn"[: network.num_variables]
     words = ["".join(letters[v] for v in (*each, i)) for i, each in enumerate(network.parents)]

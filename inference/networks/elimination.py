@@ -117,7 +117,7 @@ def exact_log_probability(
 
     Raises
     ------
-    ValueError : `assignment` is not one state a MAP variable.
+    ValueError : `assignment` is not one state per MAP variable.
     WidthError : a table would have more than `most_cells` cells.
     """
     require_integer("most_cells", most_cells, 1)

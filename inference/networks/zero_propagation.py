@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Factor(NamedTuple):
-    """A nonnegative table and its scope: variables, one an axis."""
+    """A nonnegative table and its scope: variables, one per axis."""
 
     scope: tuple[int, ...]
     table: np.ndarray
