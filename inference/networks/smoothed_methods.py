@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from typing import Any
 
 from ethogram.inference.networks.ags import Vertices, ascend
@@ -23,13 +24,13 @@ __all__ = ["ags", "mpbp", "mpbp_cavity", "smoothed_score"]
 
 def ags(task: Task) -> None:
     """AGS: the vertex of the largest surrogate on smoothed tables; its probability scores it and never chooses it."""
-    found: list[Vertices] = []
+    found, left = list[Vertices](), threading.Event()
     key, query, clock = task.key, task.query, task.incumbent.clock
     margin, steps = 0.02 * min(clock.left(), 5.0), 10**9 if task.max_steps is None else task.max_steps
 
     def stop(vertices: Vertices) -> bool:
         found[:] = [vertices]
-        return clock.left() <= margin
+        return left.is_set() or clock.left() <= margin
 
     def climb() -> None:
         tables = smoothed_tables(query.network)
@@ -38,6 +39,7 @@ def ags(task: Task) -> None:
     try:
         until(climb, clock)
     finally:
+        left.set()  # after Ctrl-C too, so that the process does not wait for the time limit
         if found:
             task.offer(found[0].states[0], "gradient ascent")
         else:

@@ -165,6 +165,28 @@ def test_an_ascent_is_stopped_at_its_time_limit(ticking, monkeypatch, drawn):
     np.testing.assert_array_equal(found.states, states[0])
 
 
+def test_an_interrupted_ascent_ends_and_leaves_its_answer(monkeypatch, drawn):
+    query, begun, threads = drawn(0)[1], threading.Event(), []
+    states = np.zeros((1, len(query.map_variables)), int)
+
+    def ascent(key, query, *, stop, **settings):
+        while not stop(Vertices(states, np.zeros(1), 10, 0)):
+            begun.set()
+
+    def interrupted(work, clock):
+        threads.append(threading.Thread(target=work))
+        threads[0].start()
+        begun.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(smoothed_methods, "ascend", ascent)
+    monkeypatch.setattr(smoothed_methods, "until", interrupted)
+    found = solve_mmap(jax.random.key(0), query, "ags", time_limit=10.0)
+    np.testing.assert_array_equal(found.states, states[0])
+    threads[0].join(5)
+    assert not threads[0].is_alive()
+
+
 def test_work_that_does_not_end_in_time_is_left_behind(ticking):
     release, ended = threading.Event(), threading.Event()
 
