@@ -35,7 +35,8 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = list(dict.fromkeys(column for row in rows for column in row))
     if not columns:
         return "no rows"
-    letters = (sys.stdout.encoding or "").lower()
+    out = sys.stdout  # None where it is closed
+    letters = (getattr(out, "encoding", None) or "").lower()
     table = Table(box=box.SIMPLE_HEAD if "utf" in letters else None, show_edge=False, pad_edge=False)
     cells = {column: [_cell(row.get(column)) for row in rows] for column in columns}
     for column, lines in cells.items():
@@ -43,7 +44,7 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     for line in zip(*cells.values(), strict=True):
         table.add_row(*map(Text, line))
     page = io.StringIO()
-    Console(file=page, width=None if sys.stdout.isatty() else WIDEST).print(table)
+    Console(file=page, width=None if out is not None and out.isatty() else WIDEST).print(table)
     return "\n".join(line.rstrip() for line in page.getvalue().rstrip().split("\n"))
 
 

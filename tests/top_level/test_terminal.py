@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from ethogram.terminal import format_table
 
 
@@ -25,3 +27,8 @@ def test_numbers_stand_to_the_right_and_missing_cells_are_dashes():
         == 1
     )
     assert format_table([]) == "no rows"
+
+
+def test_a_table_needs_no_standard_output(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert format_table([{"name": "a"}]).split() == ["name", "a"]
