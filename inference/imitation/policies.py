@@ -1,4 +1,4 @@
-"""Policies by duck type: whatever has `fit(X, y, sample_weight)` and `predict` or `predict_proba`, one a role.
+"""Policies by duck type: whatever has `fit(X, y, sample_weight)` and `predict` or `predict_proba`, one per role.
 
 Classifiers and regressors of scikit-learn are policies as they are; this package does not import it.
 """
@@ -18,7 +18,6 @@ __all__ = ["check_policy", "choose_actions", "describe_policy", "fit_policy", "n
 
 CHOICES = ("mode", "sample")
 SEED = "random_state"
-MOST_SEED = 2**31 - 1
 
 
 def new_policy(policy: Any, seed: int) -> Any:
