@@ -186,7 +186,7 @@ class LearnedTeam:
     Parameters
     ----------
     team : the world that they were learned in.
-    policies : one an agent, as ``ImitationResult.policies``.
+    policies : one per agent, as ``ImitationResult.policies``.
     """
 
     def __init__(self, team: FluentTeam, policies: Sequence[Any]):

@@ -117,8 +117,8 @@ def mdp(increments: Any = INCREMENTS, *, discount: float | int = DISCOUNT) -> MD
 
     Raises
     ------
-    TypeError, ValueError : `increments` are not nonnegative numbers with a positive sum, at most one a bin; `discount`
-        is not in [0, 1].
+    TypeError, ValueError : `increments` are not nonnegative numbers with a positive sum, at most one per bin;
+        `discount` is not in [0, 1].
 
     Examples
     --------

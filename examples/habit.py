@@ -44,7 +44,7 @@ def log_mass(actions: Array, lengths: Array, log_repeat: Array, log_change: Arra
 
 
 class ActionTrace(dist.Distribution):
-    """Distribution of action rows: integers (time,), -1 beyond the length, one batch entry a sequence."""
+    """Distribution of action rows: integers (time,), -1 beyond the length, one batch entry per sequence."""
 
     arg_constraints = {"repeat": constraints.unit_interval}
     pytree_data_fields = ("repeat", "lengths")

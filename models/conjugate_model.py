@@ -62,7 +62,7 @@ class Exportable(HasHooks, declares_hooks=True):
         return self
 
     def observation(self, parameters: dict[str, Any], data: Any) -> Any:
-        """Distribution of the data given parameters by site, one batch entry a sequence (or a group)."""
+        """Distribution of the data given parameters by site, one batch entry per sequence (or a group)."""
         raise NotImplementedError(f"{type(self).__name__} has no method observation")
 
     def observed_value(self, data: Any) -> Array:

@@ -37,7 +37,7 @@ __all__ = ["measure"]
 
 ELBO_TARGETS = {"home": -22_700.0, "away": -43_420.0}
 CONSISTENCY_TARGET, LINEUP_TARGET, GAIN_TARGET = 0.70, 0.65, 8.0
-GAP_TARGET, SAME_TARGET = 0.02, 0.99  # nats a frame; share of agent-frames
+GAP_TARGET, SAME_TARGET = 0.02, 0.99  # nats per frame; share of agent-frames
 FIVES = ((4, 7, 8, 10, 11), (2, 3, 4, 5, 6))
 
 
@@ -123,7 +123,7 @@ def _bound(fit: ConjugateResult) -> dict[str, Any]:
 
 
 def _heldout(data: Trajectories, seed: int, exclusive: Any, restarts: int) -> dict[str, float]:
-    """Held-out log likelihood of the model and of one Gaussian for all, in nats a frame of ten players."""
+    """Held-out log likelihood of the model and of one Gaussian for all, in nats per frame of ten players."""
     plays = np.unique(np.asarray(data.group))
     half = np.isin(data.group, np.random.default_rng(seed).permutation(plays)[: len(plays) // 2])
     scores, weights = [], []

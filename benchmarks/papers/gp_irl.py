@@ -7,7 +7,7 @@ over the other objectworlds). That leaves out the noise of single cells, as Levi
 `own_soft` include it.
 
 Proper scores lead: `divergence`, of the policy of the mean reward as a function of features from the true
-soft-optimal one, in nats a decision and averaged over states, in training and as the mean over the transfer worlds;
+soft-optimal one, in nats per decision and averaged over states, in training and as the mean over the transfer worlds;
 `divergence_of_mean_policy`; and `held_out`, the log predictive density of the actions of 100 fresh demonstrations
 under the mean policy, or a point's. The soft value difference rewards overconfidence.
 
@@ -159,13 +159,13 @@ def policy_of(world: objectworld.ObjectWorld, reward: Any) -> np.ndarray:
 
 
 def divergence(world: objectworld.ObjectWorld, policy: np.ndarray) -> float:
-    """Mean over states of KL(true policy || policy), in nats a decision."""
+    """Mean over states of KL(true policy || policy), in nats per decision."""
     truth = policy_of(world, world.reward)
     return float(np.mean(np.sum(truth * (np.log(truth) - np.log(policy)), axis=1)))
 
 
 def held_out(case: Case, policy: np.ndarray) -> float:
-    """Log predictive density of the actions of fresh demonstrations, in nats a decision."""
+    """Log predictive density of the actions of fresh demonstrations, in nats per decision."""
     new = objectworld.simulate(jax.random.key(2000 + case.seed), case.world, 100)
     return float(np.mean(np.log(policy[np.asarray(new.states), np.asarray(new.actions)])))
 

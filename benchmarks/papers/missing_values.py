@@ -4,7 +4,7 @@ The first rows time one iteration of coordinate ascent with 20 % of the features
 gaps, for features that are missing one by one or as the two coordinates of a keypoint. The others fit roles of 3 and 6
 correlated features to simulated data with gaps, to the same data without the frames that have one, and to the whole
 data: root mean squared error of the means of the roles, share of the true means inside the 90 % intervals, and log
-likelihood of new complete data, in nats a frame.
+likelihood of new complete data, in nats per frame.
 """
 
 from __future__ import annotations

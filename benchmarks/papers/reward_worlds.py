@@ -2,7 +2,7 @@
 
 Objectworlds of 16 x 16 cells by the generator of Levine's toolkit, 64 demonstrations of 8 steps each, default
 arguments but for `hyper`. Proper scores come first: the Kullback-Leibler divergence of a policy from the true
-soft-optimal one, in nats a decision, averaged over all states, of the policy of the mean reward and of the mean
+soft-optimal one, in nats per decision, averaged over all states, of the policy of the mean reward and of the mean
 policy, at home and in another objectworld; and the log predictive density of the actions of fresh demonstrations
 under the mean policy. Means of rewards of the nested default are those over its nodes, without draws. "peers" are the
 simple models of `reward_peers`, fitted to the same demonstrations. Expected value differences stand beside them for
@@ -204,7 +204,7 @@ def scores(
 
 
 def divergence(truth: np.ndarray, policy: np.ndarray) -> float:
-    """Mean over states of KL(truth || policy), in nats a decision."""
+    """Mean over states of KL(truth || policy), in nats per decision."""
     return float(np.mean(np.sum(truth * (np.log(truth) - np.log(policy)), axis=1)))
 
 

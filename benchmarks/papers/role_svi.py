@@ -2,7 +2,7 @@
 
 Mini-batches of three demonstrations (all their agents), twelve epochs, on the away team's defence of the
 football data. The gap is what SVI's final bound, on all data, lacks to CAVI's: as a share of what CAVI gained
-over the start, and in nats an agent-frame; where it is negative SVI ends higher, in another optimum.
+over the start, and in nats per agent-frame; where it is negative SVI ends higher, in another optimum.
 
 The step size is constant for six epochs and averages over the other six. It was chosen among fourteen schedules
 on seeds 0 to 6; `--seed 100` runs seeds that had no part in the choice.

@@ -175,7 +175,7 @@ class Chains:
 
     @property
     def leapfrogs(self) -> float:
-        """Mean number a draw."""
+        """Mean number per draw."""
         return float(np.mean([np.mean(x) for x in self._steps]))
 
     @property

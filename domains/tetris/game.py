@@ -210,7 +210,7 @@ def play(
     Parameters
     ----------
     key : a typed key.
-    values : (feature,), or (game, feature) posterior draws, one a game.
+    values : (feature,), or (game, feature) posterior draws, one per game.
     rows, cols, features, dedupe : as for :func:`simulate`, the setting in which the values were learned.
     noise : False for the greedy player.
 

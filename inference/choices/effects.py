@@ -186,7 +186,7 @@ def _responses(theta, model, problem, weight, number):
         part = part / jnp.where(jnp.sum(part) > 0, jnp.sum(part), 1)  # each decision's part of the share
         return (weight * jnp.exp(each)) @ slopes, part @ (slopes * level)
 
-    # One slot at a time: all at once would hold options squared times nodes of numbers a decision.
+    # One slot at a time: all at once would hold options squared times nodes of numbers per decision.
     return lax.map(of_slot, jnp.arange(data.legal.shape[1]))
 
 

@@ -3,7 +3,7 @@ r"""One sweep of (parameter-expanded) data augmentation for the multinomial prob
 Latent utilities w given theta, then theta given w, by way of a scale :math:`z_1` and translations :math:`z_2` that
 change no choice, :math:`y = \sqrt{z_1}\,(w + z_2)`. Under improper priors of both, the move is valid for the Haar
 measure of the group only, which gives the inverse gamma of the scale the shape (n - g) / 2, with n legal options in
-total and g translations: none, one, or one a decision.
+total and g translations: none, one, or one per decision.
 
 Singh, Chopin and Whiteley, "Bayesian learning of noisy Markov decision processes", section 3, Algorithm 2 and eq.
 16-20. Errata: "omit the terms" of an improper prior gives a shape of n / 2 or n / 2 - 1, which is wrong as soon as the
@@ -48,7 +48,7 @@ class Move(NamedTuple):
     """The parameter expansion of a sweep."""
 
     scale: bool = False
-    translations: str = "none"  # "one" for all, or "local": one a decision
+    translations: str = "none"  # "one" for all, or "local": one per decision
     proper: bool = False
 
 

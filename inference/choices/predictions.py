@@ -94,7 +94,7 @@ def choice_error(predicted: ArrayLike, data: Decisions) -> float:
     Raises
     ------
     TypeError, ValueError
-        If an entry is not an option, there is not one a decision, or no choice is known.
+        If an entry is not an option, there is not one per decision, or no choice is known.
     """
     predicted, chosen = np.asarray(predicted), np.asarray(data.choice)
     _require_shape("predicted", predicted, chosen.shape, "one option per decision")

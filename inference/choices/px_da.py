@@ -61,10 +61,10 @@ class PXDAState(NamedTuple):
     ----------
     i : number of sweeps.
     z : ``theta (parameter,)``, or ``(subject, parameter)``.
-    z1 : the scale drawn in the last sweep, one a subject; one for moves without a scale.
+    z1 : the scale drawn in the last sweep, one per subject; one for moves without a scale.
     accept_prob : share of accepted proposals in the last sweep, of the winner's utility or of the collapsed scale move;
         one without proposals.
-    rng_key : typed key, or one a chain.
+    rng_key : typed key, or one per chain.
     carried : internal state of the sweep.
     """
 

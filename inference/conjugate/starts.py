@@ -1,4 +1,4 @@
-"""Initial q(theta), one a restart: Hoffman, Blei, Wang, Paisley (2013), eq. 15, from a rough labelling."""
+"""Initial q(theta), one per restart: Hoffman, Blei, Wang, Paisley (2013), eq. 15, from a rough labelling."""
 
 from __future__ import annotations
 

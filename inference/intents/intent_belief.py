@@ -38,7 +38,7 @@ FORGETTING = 0.95
 
 
 class BelievedAgent(NamedTuple):
-    """Tables of the agent, one a draw of the parameters; intents are those of the truncation and one for all others."""
+    """Tables of the agent, one per draw of the parameters; intents are those of the truncation and one for the rest."""
 
     initial: Array  # (draw, intent)
     transition: Array  # (draw, row, intent, next intent)

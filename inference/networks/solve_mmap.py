@@ -124,7 +124,7 @@ def solve_mmap(
     max_steps : neighbourhoods of ``"hybrid"`` and ``"mpe"``, ascent steps of ``"ags"``, sweeps of ``"mpbp"``.
     callback : called with every new incumbent.
     clock : ``"wall"``, or ``"cpu"`` for the CPU time of all threads of this process.
-    most_cells : cells of the largest table allowed; bounds the memory, 8 bytes a cell and a few tables at a time.
+    most_cells : cells of the largest table allowed; bounds the memory, 8 bytes per cell and a few tables at a time.
     smoothed_score : whether to score the answer in the smoothed network of the paper as well, after the search: one
         more elimination on top of `time_limit`, and a wider one, since no zeros are left.
 

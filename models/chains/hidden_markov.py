@@ -41,7 +41,7 @@ class Forecast(NamedTuple):
 
 
 class HiddenMarkov(LatentChain):
-    r"""Distribution of the observations of a hidden Markov chain, one batch entry a sequence.
+    r"""Distribution of the observations of a hidden Markov chain, one batch entry per sequence.
 
     Values are ``(..., time, *event)`` arrays with the event of the emission; values beyond a length and at
     missing steps are ignored, NaN included. ``log_prob`` is :math:`\ln p(y_{1:T})`,

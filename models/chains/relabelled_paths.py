@@ -95,7 +95,7 @@ def divided(paths: Paths, state: Any, free: Any, segments: Array) -> Paths:
 def changes_of_merges(paths: Paths, stay_evidence: Array | None, keep: Any, drop: Any) -> Array:
     """Change (merge,) of the entropy of the paths, and of their stay evidence, by each of the merges (merge,).
 
-    A few numbers a step, state and merge: only the rows and columns of the two states change.
+    A few numbers per step, state and merge: only the rows and columns of the two states change.
     """
     state, pair = paths
     leaving = jnp.sum(pair, axis=-1)

@@ -142,7 +142,9 @@ def read_positions(indices: Any, count: int) -> np.ndarray:
         raise ValueError(f"indices has shape {chosen.shape}: pass a list of integers or booleans, or a slice")
     if chosen.dtype == bool:
         if len(chosen) != count:
-            raise ValueError(f"indices has {len(chosen)} booleans for {count} decisions: pass one a decision")
+            raise ValueError(
+                f"indices has {len(chosen)} booleans for {count} decisions: pass one per decision"
+            )
         return np.flatnonzero(chosen)
     if not len(chosen):
         return chosen.astype(int)

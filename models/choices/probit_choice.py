@@ -94,7 +94,7 @@ class ProbitChoice(dist.Distribution):
         mask = np.ones(utilities.shape, bool) if legal is None else xp.array(legal)
         if mask.dtype != bool or mask.shape[-1:] != utilities.shape[-1:]:
             raise ValueError(
-                f"legal is {mask.dtype} {mask.shape}: pass booleans (..., {utilities.shape[-1]}), one an option"
+                f"legal is {mask.dtype} {mask.shape}: pass booleans (..., {utilities.shape[-1]}), one per option"
             )
         if num_nodes is not None:
             require_integer("num_nodes", num_nodes, 1)
@@ -134,7 +134,7 @@ class ProbitChoice(dist.Distribution):
     def logits(self) -> Float[Array, "... option"]:
         """Normalised log probability of every option (..., option); ``-inf`` where not legal."""
         options = jnp.arange(self.utilities.shape[-1])
-        # One option at a time: all at once would hold options squared times nodes of numbers a decision.
+        # One option at a time: all at once would hold options squared times nodes of numbers per decision.
         each = lax.map(lambda option: self.log_prob(jnp.broadcast_to(option, self.batch_shape)), options)
         return jax.nn.log_softmax(jnp.moveaxis(each, 0, -1), axis=-1)
 

@@ -55,7 +55,7 @@ def reward(
     Raises
     ------
     TypeError, ValueError
-        If the reading is unknown, beta is not in (0, 1), values are not one a state, a state has no legal action, or
+        If the reading is unknown, beta is not in (0, 1), values are not one per state, a state has no legal action, or
         a legal action is not one of the MDP.
 
     Examples
@@ -75,7 +75,7 @@ def reward(
     allowed = mdp.legal(legal)
     if is_concrete(allowed):
         fault = "has no legal action"
-        require(np.asarray(allowed).any(-1), "legal", allowed, fault, "pass at least one a state")
+        require(np.asarray(allowed).any(-1), "legal", allowed, fault, "pass at least one per state")
     return _reward(values, mdp, beta, allowed, reading == "execution")
 
 

@@ -35,7 +35,7 @@ class Columns:
         if isinstance(first, str | bytes | Mapping | set | frozenset) or not hasattr(first, "__len__"):
             raise TypeError(f"column {self.names[0]!r} is {type(first).__name__}: give a list or an array")
         if getattr(first, "shape", None) == ():
-            raise TypeError(f"column {self.names[0]!r} is a single value: give one a row")
+            raise TypeError(f"column {self.names[0]!r} is a single value: give one per row")
         return len(first)
 
     def require(self, name: ColumnName) -> None:

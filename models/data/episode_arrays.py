@@ -48,7 +48,7 @@ def _array(part: Any, what: str) -> np.ndarray:
         raise TypeError(f"{what} is {type(part).__name__}: flatten it to an array (time, feature)")
     array = read_array(what, part)
     if array.ndim == 0:
-        raise ValueError(f"{what} is a single value: give one a frame")
+        raise ValueError(f"{what} is a single value: give one per frame")
     return array
 
 

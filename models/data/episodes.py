@@ -59,7 +59,7 @@ def read_list(
         lengths[lengths > 0] = frame[last] + 1
     elif step is not None or snap is not False:
         given = "snap" if step is None else "step"
-        raise ValueError(f"{given} is given without time: pass time=, one array of times a sequence")
+        raise ValueError(f"{given} is given without time: pass time=, one array of times per sequence")
     rows = FrameRows(
         sequence=sequence,
         frame=frame,

@@ -28,7 +28,7 @@ def open_table(table: Any, labels: Labels = lambda name: None) -> Any:
     Parameters
     ----------
     table : such a DataFrame or mapping; a LazyFrame of polars, a Table of pyarrow or a relation of duckdb, by duck
-        type; a list of dictionaries, one a row, where a name that a row lacks is null; or the path of a CSV, TSV or
+        type; a list of dictionaries, one per row, where a name that a row lacks is null; or the path of a CSV, TSV or
         parquet file.
     labels : which columns hold identifiers or labels. In files of text these are text, or integers where all entries
         are whole numbers, written in one way, but for words for nulls that are no names.

@@ -36,7 +36,7 @@ class SortedRows(NamedTuple):
 
 
 def clocks_of(group: Column | None, num_sequences: int, word: str) -> Clocks:
-    """Clocks of the sequences: one a group, one of its own where the group is null, -1 or not given."""
+    """Clocks of the sequences: one per group, one of its own where the group is null, -1 or not given."""
     own = np.arange(num_sequences)
     if group is None or group.null.shape != own.shape:
         return Clocks(own, lambda sequence: "its first")

@@ -115,7 +115,7 @@ class Trajectories(NamedTuple):
         stay : arrays (time,) of 1 (stayed), 0 (changed), and -1, NaN or None (unknown).
         observed : arrays (time,) of booleans; rows marked False may be NaN. Default: all rows.
         agent, group, subject : (sequence,) integers or strings; NaN or None becomes -1.
-        time, step, snap : an array of times a sequence, and the grid, as in :meth:`from_table`: sequences of a group
+        time, step, snap : an array of times per sequence, and the grid, as in :meth:`from_table`: sequences of a group
             then share one clock. Without times, all sequences of a group begin at the same moment.
         missing : ``"error"`` refuses NaN (in labels None too); ``"nan"`` takes NaN as missing: a frame without any
             feature is a missing one, and a missing state or action -1.
@@ -168,8 +168,8 @@ class Trajectories(NamedTuple):
         Parameters
         ----------
         table : a DataFrame of pandas or polars, or a LazyFrame; a Table of pyarrow; a relation of duckdb; a mapping
-            from names to columns of one length; a list of dictionaries, one a row; or the path of a parquet, CSV or TSV
-            file, perhaps with .gz. In CSV and TSV files, identifiers and labels are text (``007`` is not ``7``, and
+            from names to columns of one length; a list of dictionaries, one per row; or the path of a parquet, CSV or
+            TSV file, perhaps with .gz. In CSV and TSV files, identifiers and labels are text (``007`` is not ``7``, and
             ``NA`` is a name), or integers where all entries of a column are, but for empty ones and words such as NA.
         sequence : column, or columns together, that identify a sequence; None makes the table one
             sequence. Where agents share a demonstration, name both columns. Rows of different

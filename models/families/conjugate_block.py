@@ -70,14 +70,14 @@ class ConjugateBlock(HasHooks, abc.ABC, declares_hooks=True):
 
     @abc.abstractmethod
     def log_partition(self) -> Float[Array, "*batch"]:
-        """A(natural), one a row; the log density is <natural, statistics> - A plus the base measure."""
+        """A(natural), one per row; the log density is <natural, statistics> - A plus the base measure."""
 
     @abc.abstractmethod
     def divergence(self, other: Any) -> Divergence:
-        """KL(self || other), one a row, before its Gamma functions are evaluated."""
+        """KL(self || other), one per row, before its Gamma functions are evaluated."""
 
     def kl(self, other: Any) -> Float[Array, "*batch"]:
-        """KL(self || other), one a row, in nats."""
+        """KL(self || other), one per row, in nats."""
         return self.divergence(other).total()
 
     @abc.abstractmethod

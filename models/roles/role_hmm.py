@@ -304,7 +304,7 @@ class RoleHMM(ConjugateModel):
         return start_statistics(self, rng, kind, batches)
 
     def observation(self, parameters: dict[str, Any], data: Trajectories) -> Any:
-        """Distribution of the observations at given parameters, one batch entry a sequence (or a group)."""
+        """Distribution of the observations at given parameters, one batch entry per sequence (or a group)."""
         self._check_covariances(parameters)
         emission = self.emission.distribution_of(parameters, data)
         parts = self._by_group(data, data.lengths, data.observed, self._roles(data))
@@ -360,7 +360,7 @@ class RoleHMM(ConjugateModel):
         """The numpyro model; ``condition=False`` samples the observations, with lengths and masks of the data.
 
         Sites: ``initial``, ``transition``, those of the emission (``mean`` and ``covariance``, say), and
-        ``observations``, with one batch entry a sequence, or a group where roles are exclusive.
+        ``observations``, with one batch entry per sequence, or a group where roles are exclusive.
         """
         self.check(data)
         require_informative(self, data, condition)

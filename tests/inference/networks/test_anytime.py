@@ -1,4 +1,4 @@
-"""What the parts of a search share: elimination orders, and the schedule."""
+"""What the parts of a search share: elimination orders, the schedule, and what is impossible."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from ethogram.inference.networks import anytime, bucket_tree, elimination, explanations, hybrid
 from ethogram.inference.networks.solve_mmap import solve_mmap
+from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
 
@@ -90,3 +91,20 @@ def test_tuned_numbers_have_units_or_are_shares():
             assert 0 < value < 1, name
         else:
             assert any(unit in name for unit in units) and np.all(np.array(value) > 0), name
+
+
+def test_an_answer_that_only_elimination_shows_to_be_impossible_has_no_completion():
+    """Two bits that differ from a third, and from each other where a switch, the answer, says so."""
+    coin, differ = np.array([0.5, 0.5]), np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    switched = np.stack([np.broadcast_to([0.0, 1.0], (2, 2, 2)), differ], -2)  # (bit, bit, switch, seen)
+    network = BayesNet((coin,) * 4 + (differ, differ, switched), ((),) * 4 + ((0, 1), (1, 2), (0, 2, 3)))
+    query = MarginalMAP(network, {4: 1, 5: 1, 6: 1}, [3])
+    possible = propagate_zeros(query_factors(query))
+    task = anytime.Task(
+        jax.random.key(0), query, possible, anytime.Incumbent(query, anytime.Clock(None)), None, 2**25
+    )
+    off, on = (
+        explanations.complete(np.random.default_rng(0), task, [state], lambda: False) for state in (0, 1)
+    )
+    assert set(off) == {0, 1, 2, 3} and off[0] == off[2] != off[1]
+    assert on is None

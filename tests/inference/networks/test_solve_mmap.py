@@ -25,18 +25,16 @@ from ethogram.inference.networks import (
     zero_propagation,
 )
 from ethogram.inference.networks.ags import Vertices
-from ethogram.inference.networks.anytime import Clock, Incumbent, Task, until
+from ethogram.inference.networks.anytime import Clock, Incumbent, until
 from ethogram.inference.networks.certified_answers import CertifiedAnswers
 from ethogram.inference.networks.elimination import WidthError, exact_log_probability
 from ethogram.inference.networks.exact_queries import best_assignments, single_flips, variable_posteriors
-from ethogram.inference.networks.explanations import complete
 from ethogram.inference.networks.solve_mmap import (
     METHODS,
     ImpossibleEvidenceError,
     MarginalMAPResult,
     solve_mmap,
 )
-from ethogram.inference.networks.zero_propagation import propagate_zeros, query_factors
 from ethogram.models.networks import named
 from ethogram.models.networks.bayes_net import BayesNet
 from ethogram.models.networks.marginal_map import MarginalMAP
@@ -437,19 +435,6 @@ def test_impossible_evidence_that_propagation_misses_is_an_error_too():
     assert not any(each.any() for each in variable_posteriors(query).probabilities.values())
     single = BayesNet((np.array([1.0, 0.0]), coin), ((), ()))
     assert not variable_posteriors(MarginalMAP(single, {0: 1}, [1])).probabilities["x1"].any()
-
-
-def test_an_answer_that_only_elimination_shows_to_be_impossible_has_no_completion():
-    """Two bits that differ from a third, and from each other where a switch, the answer, says so."""
-    coin, differ = np.array([0.5, 0.5]), np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
-    switched = np.stack([np.broadcast_to([0.0, 1.0], (2, 2, 2)), differ], -2)  # (bit, bit, switch, seen)
-    network = BayesNet((coin,) * 4 + (differ, differ, switched), ((),) * 4 + ((0, 1), (1, 2), (0, 2, 3)))
-    query = MarginalMAP(network, {4: 1, 5: 1, 6: 1}, [3])
-    possible = propagate_zeros(query_factors(query))
-    task = Task(jax.random.key(0), query, possible, Incumbent(query, Clock(None)), None, 2**25)
-    off, on = (complete(np.random.default_rng(0), task, [state], lambda: False) for state in (0, 1))
-    assert set(off) == {0, 1, 2, 3} and off[0] == off[2] != off[1]
-    assert on is None
 
 
 @pytest.mark.parametrize(

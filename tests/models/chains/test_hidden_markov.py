@@ -183,7 +183,7 @@ def test_forecasts_go_on_from_each_length():
 
 @pytest.mark.slow
 def test_batches_plates_vmap_and_pytrees():
-    """One batch entry a sequence; draws of parameters by vmap; the object travels through jit."""
+    """One batch entry per sequence; draws of parameters by vmap; the object travels through jit."""
     y = np.random.default_rng(2).integers(0, 2, (4, 6))
     hidden = coin(lengths=jnp.array([6, 4, 2, 6]), num_steps=6)
     assert hidden.batch_shape == (4,)
